@@ -1,0 +1,121 @@
+//! The Gymnasium-shaped contract of a text environment.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::policy::Finish;
+use crate::seed::Seed;
+use crate::task::Task;
+
+/// Text the environment shows the policy. Appended verbatim to the token log.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observation {
+    /// The text; empty on the last step.
+    pub text: String,
+}
+
+/// One turn of the policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// What the policy wrote in this turn, decoded.
+    pub text: String,
+    /// Why the completion ended.
+    pub finish: Finish,
+}
+
+/// What kind of turn the environment understood.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum TurnKind {
+    /// A search with what it found.
+    Search {
+        /// The query as parsed.
+        query: String,
+        /// Ids of the passages shown, best first.
+        shown: Vec<String>,
+    },
+    /// An answer.
+    Answer {
+        /// The answer as parsed.
+        answer: String,
+    },
+    /// Nothing the protocol knows.
+    Invalid {
+        /// Why.
+        fault: String,
+    },
+}
+
+/// The environment's reaction to one action.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// Shown to the policy before its next turn.
+    pub observation: Observation,
+    /// Reward of this turn; 0 where the score is given at the end by the episode's rewards.
+    pub reward: f32,
+    /// The task itself ended: an answer was given, or an invalid turn in a profile that ends on it.
+    pub terminated: bool,
+    /// A limit ended the episode. Never together with `terminated`.
+    pub truncated: bool,
+    /// What was understood.
+    pub kind: TurnKind,
+    /// Text the driver puts into the policy's mouth before its next turn, logged as forced and never trained on.
+    /// The next [`Action::text`] begins with it.
+    pub forced_prefix: Option<String>,
+}
+
+/// Facts about an environment that do not change between episodes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EnvSpec {
+    /// `forage/NAME-vN`.
+    pub id: String,
+    /// Most completions per episode.
+    pub max_turns: usize,
+    /// Most tokens per completion.
+    pub max_turn_tokens: usize,
+    /// Most tokens per episode, prompt and observations included.
+    pub max_episode_tokens: usize,
+    /// Strings that end a completion.
+    pub stop: Vec<String>,
+    /// Whether the driver appends the end-of-sequence token, as forced, to completions that end with a stop string.
+    pub append_eos_after_stop: bool,
+}
+
+/// A fault of the environment or what stands behind it. Never a reward of zero.
+#[derive(Debug, thiserror::Error)]
+pub enum EnvError {
+    /// The retriever failed.
+    #[error("search failed")]
+    Retriever(#[from] forage_retriever::RetrieverError),
+    /// `step` was called before `reset` or after the end.
+    #[error("step called {0}; call reset first")]
+    OutOfOrder(&'static str),
+}
+
+/// One episode at a time.
+#[async_trait]
+pub trait Environment: Send {
+    /// Starts an episode; returns the opening prompt.
+    ///
+    /// # Errors
+    /// [`EnvError`] for infrastructure faults.
+    async fn reset(&mut self, task: &Task, seed: Seed) -> Result<Observation, EnvError>;
+
+    /// Reacts to one policy turn.
+    ///
+    /// # Errors
+    /// [`EnvError`] for infrastructure faults and calls out of order.
+    async fn step(&mut self, action: &Action) -> Result<Step, EnvError>;
+
+    /// Limits, stop strings, id.
+    fn spec(&self) -> &EnvSpec;
+}
+
+/// Makes environments of one kind and settings; shared by all episodes of a run.
+pub trait EnvFactory: Send + Sync {
+    /// A fresh environment for one episode at a time.
+    fn make(&self) -> Box<dyn Environment>;
+
+    /// What every environment it makes has in common.
+    fn spec(&self) -> &EnvSpec;
+}

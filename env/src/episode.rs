@@ -1,0 +1,133 @@
+//! A finished episode: what was written by whom, how it ended, what it earned.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::environment::TurnKind;
+use crate::policy::Finish;
+use crate::task::Task;
+use crate::tokens::TokenLog;
+
+/// The limit that ended an episode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// The last allowed turn was used.
+    Turns,
+    /// The token budget of the episode is spent.
+    Tokens,
+    /// The policy's context window is full.
+    Context,
+    /// The time limit passed.
+    Time,
+}
+
+/// The part of the system behind an infrastructure fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Boundary {
+    /// The policy or its engine.
+    Policy,
+    /// The retriever.
+    Retriever,
+    /// The environment itself.
+    Environment,
+    /// A reward or judge.
+    Reward,
+}
+
+/// How an episode ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "how")]
+pub enum Ending {
+    /// The policy gave an answer.
+    Answered,
+    /// A limit ended it.
+    Truncated {
+        /// Which.
+        limit: Limit,
+    },
+    /// A turn broke the protocol in a profile that ends on it.
+    Malformed {
+        /// What was wrong.
+        fault: String,
+    },
+    /// Something of ours failed: no reward, outside every group statistic, counted.
+    Infra {
+        /// What failed.
+        boundary: Boundary,
+        /// The error with its causes.
+        message: String,
+    },
+}
+
+impl Ending {
+    /// Whether the episode must stay outside rewards and statistics.
+    pub fn is_infra(&self) -> bool {
+        matches!(self, Self::Infra { .. })
+    }
+}
+
+/// One policy turn and what the environment made of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    /// What the policy wrote, decoded; begins with the forced prefix when there was one.
+    pub policy: String,
+    /// Why the completion ended.
+    pub finish: Finish,
+    /// What the environment understood.
+    pub kind: TurnKind,
+    /// What the environment wrote back; empty at the end.
+    pub observation: String,
+}
+
+/// The score of an episode: the weighted total and every part.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Score {
+    /// The training reward.
+    pub total: f32,
+    /// Every part before weighting, by name; parts of weight 0 are here too.
+    pub parts: BTreeMap<String, f32>,
+}
+
+/// One episode from prompt to score.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Episode {
+    /// What was asked.
+    pub task: Task,
+    /// Index of the prompt within its rollout batch: members of a group share it.
+    pub group: u64,
+    /// Index within the group.
+    pub member: u64,
+    /// The opening prompt.
+    pub prompt: String,
+    /// Turns in order.
+    pub turns: Vec<Turn>,
+    /// All tokens with authorship.
+    pub tokens: TokenLog,
+    /// How it ended.
+    pub ending: Ending,
+    /// `None` exactly when the ending is an infrastructure fault.
+    pub score: Option<Score>,
+}
+
+impl Episode {
+    /// The last answer the policy gave, if any.
+    pub fn answer(&self) -> Option<&str> {
+        self.turns.iter().rev().find_map(|turn| match &turn.kind {
+            TurnKind::Answer { answer } => Some(answer.as_str()),
+            _ => None,
+        })
+    }
+
+    /// Number of searches made.
+    pub fn searches(&self) -> usize {
+        self.turns.iter().filter(|turn| matches!(turn.kind, TurnKind::Search { .. })).count()
+    }
+
+    /// The training reward; `None` for infrastructure faults.
+    pub fn reward(&self) -> Option<f32> {
+        self.score.as_ref().map(|score| score.total)
+    }
+}

@@ -1,0 +1,49 @@
+//! The reinforcement-learning problem: tasks, protocols, environments, rewards, the token log and the rollout driver.
+//!
+//! # What it is
+//! Everything between a question and a scored episode. An [`environment::Environment`] speaks text in a Gymnasium-shaped
+//! way, a [`policy::Policy`] speaks token ids, and the [`rollout::Rollout`] driver stands between them: it owns the
+//! [`tokens::TokenLog`], runs one task per episode and turns every fault of ours into an ending without a reward.
+//!
+//! # What it is not
+//! No model, no gradient, no statistics, no printing: learners live in `forage-trainer`, metrics in `forage-eval`, the
+//! terminal in `forage`. Passages come from `forage-retriever`.
+//!
+//! # Map, in reading order
+//! - [`task`], [`seed`]: what is asked; where randomness comes from.
+//! - [`environment`], [`policy`], [`tokenizer`]: the three contracts; [`tokens`], [`episode`]: what a rollout leaves behind.
+//! - [`protocol`]: tags in policy turns, and the structure a whole response must have.
+//! - [`search_r1`]: the search environment; [`registry`]: the list of environments; [`wrappers`], [`check`]: around any.
+//! - [`reward`]: grading, rewards by name, their weighted set.
+//! - [`rollout`]: the driver, the fault budget, records on disk.
+//! - [`scripted`]: policies without a model: oracle, controls, human.
+//! - [`world`], [`dataset`]: generated and published questions.
+
+pub mod task;
+
+pub mod seed;
+
+pub mod environment;
+pub mod policy;
+pub mod tokenizer;
+
+pub mod episode;
+pub mod tokens;
+
+pub mod protocol;
+
+pub mod check;
+pub mod registry;
+pub mod search_r1;
+pub mod wrappers;
+
+pub mod reward;
+
+pub mod rollout;
+
+pub mod scripted;
+
+pub mod dataset;
+pub mod world;
+
+mod nearest;

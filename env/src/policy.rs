@@ -1,0 +1,98 @@
+//! Policies continue token sequences: token ids in, token ids out.
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::seed::Seed;
+
+/// How tokens are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sampling {
+    /// Softmax temperature; 0 is greedy.
+    pub temperature: f32,
+    /// Nucleus mass kept, in (0, 1]; 1 keeps the full vocabulary, as training requires.
+    pub top_p: f32,
+}
+
+impl Sampling {
+    /// The highest-probability token each time.
+    pub const GREEDY: Self = Self { temperature: 0.0, top_p: 1.0 };
+    /// The policy's own distribution.
+    pub const FULL: Self = Self { temperature: 1.0, top_p: 1.0 };
+}
+
+/// One call to a policy: continue `tokens`.
+#[derive(Clone, Debug)]
+pub struct GenerateRequest {
+    /// Names the episode, so that an engine may keep its key-value cache between turns.
+    pub episode: u64,
+    /// Everything so far. Within an episode each request's tokens extend the previous request's.
+    pub tokens: Vec<u32>,
+    /// Most tokens to generate.
+    pub max_tokens: usize,
+    /// Generation ends when the decoded completion contains one of these; the token that completes it is kept.
+    pub stop: Vec<String>,
+    /// How tokens are drawn.
+    pub sampling: Sampling,
+    /// Start of the random stream of this completion.
+    pub seed: Seed,
+}
+
+/// Why a completion ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Finish {
+    /// A stop string was completed.
+    Stop,
+    /// The end-of-sequence token was sampled (and is the last token).
+    Eos,
+    /// `max_tokens` were generated.
+    Length,
+    /// The context window is full.
+    Context,
+}
+
+/// What a policy generated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Completion {
+    /// New tokens only, ending with the stop or end-of-sequence token when one was sampled.
+    pub tokens: Vec<u32>,
+    /// `logprobs[i]` = ln p(`tokens[i]`) in nats under the full-vocabulary softmax at the sampling temperature, before
+    /// any top-p cut. Greedy completions report temperature 1.
+    pub logprobs: Vec<f32>,
+    /// Why it ended.
+    pub finish: Finish,
+    /// Policy version that sampled it: +1 per optimizer step.
+    pub version: u64,
+}
+
+/// A policy could not answer. Always an infrastructure fault: never a reward of zero.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// The engine stopped or is unreachable.
+    #[error("the policy is gone: {0}")]
+    Gone(String),
+    /// The request breaks the contract (empty prompt, unknown token id, prompt beyond the context window).
+    #[error("bad generation request: {0}")]
+    BadRequest(String),
+    /// The model produced a non-finite number.
+    #[error("the model produced a non-finite value: {0}")]
+    NonFinite(String),
+}
+
+/// Continues token sequences.
+#[async_trait]
+pub trait Policy: Send + Sync {
+    /// +1 per optimizer step; stamped on each completion.
+    fn version(&self) -> u64;
+
+    /// Samples one completion.
+    ///
+    /// # Errors
+    /// [`PolicyError`] when the policy cannot answer; the episode then ends as an infrastructure fault.
+    async fn generate(&self, request: GenerateRequest) -> Result<Completion, PolicyError>;
+
+    /// The episode is over: what was kept for it may be dropped.
+    fn release(&self, _episode: u64) {}
+}

@@ -1,0 +1,97 @@
+//! Environments by name.
+
+use std::sync::Arc;
+
+use forage_retriever::Retriever;
+use serde_json::Value;
+
+use crate::environment::EnvFactory;
+use crate::nearest::nearest;
+use crate::search_r1::{self, SettingsError};
+use crate::tokenizer::Tokenizer;
+
+/// What environments may stand on.
+#[derive(Clone)]
+pub struct Resources {
+    /// Finds passages.
+    pub retriever: Arc<dyn Retriever>,
+    /// The policy's tokenizer, for limits in tokens.
+    pub tokenizer: Arc<dyn Tokenizer>,
+}
+
+/// One registered environment.
+#[derive(Clone, Copy, Debug)]
+pub struct EnvEntry {
+    /// `forage/NAME-vN`.
+    pub id: &'static str,
+    /// What it is, in a few words.
+    pub about: &'static str,
+    /// Builds its factory from settings as written.
+    pub make: fn(Value, Resources) -> Result<Arc<dyn EnvFactory>, RegistryError>,
+}
+
+/// Every environment there is. A new one is a file and a line here, and is then covered by the conformance tests.
+pub const ENVIRONMENTS: &[EnvEntry] = &[search_r1::ENTRY];
+
+/// An environment could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegistryError {
+    /// No environment has this id.
+    #[error("unknown environment `{id}`; did you mean `{nearest}`?")]
+    Unknown {
+        /// As written.
+        id: String,
+        /// The nearest registered id.
+        nearest: &'static str,
+    },
+    /// The settings do not have the right keys and types.
+    #[error("environment settings")]
+    Parse(#[from] serde_json::Error),
+    /// The settings contradict themselves.
+    #[error("environment settings")]
+    Settings(#[from] SettingsError),
+}
+
+/// Finds an environment by its id (`forage/search-r1-v0`) or its short name (`search-r1`, `search-r1-v0`).
+///
+/// # Errors
+/// When there is none; the error names the nearest.
+pub fn find(id: &str) -> Result<&'static EnvEntry, RegistryError> {
+    let known = ENVIRONMENTS.iter().find(|entry| names(entry.id).contains(&id));
+    known.ok_or_else(|| {
+        let all = ENVIRONMENTS.iter().flat_map(|entry| names(entry.id));
+        let nearest = nearest(id, all);
+        RegistryError::Unknown { id: id.to_owned(), nearest }
+    })
+}
+
+/// The id, the id without its namespace, and that without its version.
+fn names(id: &'static str) -> [&'static str; 3] {
+    let versioned = id.rsplit_once('/').map_or(id, |(_, name)| name);
+    let short = versioned.rsplit_once("-v").map_or(versioned, |(name, _)| name);
+    [id, versioned, short]
+}
+
+/// Makes the factory of the environment `id`. `settings` may be null for the defaults.
+///
+/// # Errors
+/// When the id is unknown or the settings are wrong.
+pub fn make(id: &str, settings: Value, resources: Resources) -> Result<Arc<dyn EnvFactory>, RegistryError> {
+    let settings = if settings.is_null() { Value::Object(serde_json::Map::default()) } else { settings };
+    (find(id)?.make)(settings, resources)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_names_are_found_and_misspelt_ones_suggested() {
+        for name in ["forage/search-r1-v0", "search-r1-v0", "search-r1"] {
+            assert_eq!(find(name).expect("registered").id, "forage/search-r1-v0");
+        }
+        let error = find("serach-r1").expect_err("misspelt").to_string();
+        assert_eq!(error, "unknown environment `serach-r1`; did you mean `search-r1`?");
+    }
+}

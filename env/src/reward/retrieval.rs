@@ -1,0 +1,45 @@
+//! Retrieval: 1 when some gold stands in something a search showed, after normalisation.
+
+use async_trait::async_trait;
+
+use super::grading::{normalize, stands_in};
+use super::{Reward, RewardEntry, RewardError, indicator};
+use crate::environment::TurnKind;
+use crate::episode::{Episode, Turn};
+use crate::protocol::Tag;
+use crate::task::Task;
+
+/// The registry's entry.
+pub const ENTRY: RewardEntry = RewardEntry { name: "retrieval", about: "a gold stands in something a search showed", always: true, make: |_| Box::new(Retrieval) };
+
+/// Retrieval: 1 when some gold stands in something a search showed, after normalisation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Retrieval;
+
+#[async_trait]
+impl Reward for Retrieval {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+
+    async fn score(&self, task: &Task, episode: &Episode) -> Result<f32, RewardError> {
+        Ok(indicator(was_read(task, episode)))
+    }
+}
+
+fn was_read(task: &Task, episode: &Episode) -> bool {
+    let golds: Vec<String> =
+        task.golds.iter().map(|gold| normalize(gold)).filter(|gold| !gold.is_empty()).collect();
+    episode.turns.iter().filter_map(shown).any(|text| {
+        let text = normalize(text);
+        golds.iter().any(|gold| stands_in(gold, &text))
+    })
+}
+
+/// What a search showed, without the wrapper.
+fn shown(turn: &Turn) -> Option<&str> {
+    let TurnKind::Search { .. } = turn.kind else { return None };
+    let text = turn.observation.trim();
+    let text = text.strip_prefix(Tag::Information.opening()).unwrap_or(text);
+    Some(text.strip_suffix(Tag::Information.closing()).unwrap_or(text))
+}

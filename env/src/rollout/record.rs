@@ -1,0 +1,162 @@
+//! Episodes on disk: one JSON object a line.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::episode::Episode;
+use crate::tokens::Provenance;
+
+/// The version of the record format, counted up when a reader of the old one would misread the new one.
+pub const SCHEMA: u32 = 1;
+
+/// One line of a record file: derived figures for people and scripts, then the whole episode.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EpisodeRecord {
+    /// [`SCHEMA`] of the writer.
+    pub schema: u32,
+    /// The training reward; null for infrastructure faults.
+    pub reward: Option<f32>,
+    /// The last answer; null without one.
+    pub answer: Option<String>,
+    /// Number of turns.
+    pub turns: usize,
+    /// Number of searches.
+    pub searches: usize,
+    /// Tokens in all.
+    pub tokens: usize,
+    /// Tokens of the opening prompt.
+    pub prompt_tokens: usize,
+    /// Tokens the policy sampled.
+    pub policy_tokens: usize,
+    /// Tokens the environment wrote.
+    pub environment_tokens: usize,
+    /// Everything.
+    pub episode: Episode,
+}
+
+impl From<Episode> for EpisodeRecord {
+    fn from(episode: Episode) -> Self {
+        Self {
+            schema: SCHEMA,
+            reward: episode.reward(),
+            answer: episode.answer().map(str::to_owned),
+            turns: episode.turns.len(),
+            searches: episode.searches(),
+            tokens: episode.tokens.len(),
+            prompt_tokens: episode.tokens.count(Provenance::Prompt),
+            policy_tokens: episode.tokens.count(Provenance::Policy),
+            environment_tokens: episode.tokens.count(Provenance::Environment),
+            episode,
+        }
+    }
+}
+
+/// A record file could not be written or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// The operating system refused.
+    #[error("{action} episode records `{}`; check permissions and free space", path.display())]
+    Io {
+        /// What was being done.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A line is not a record.
+    #[error("`{}` line {line} is not an episode record; remove the line or the file", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Line number, from 1.
+        line: usize,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A line was written by another version.
+    #[error("`{}` line {line} has schema {found}, this program reads {SCHEMA}", path.display())]
+    Schema {
+        /// The file.
+        path: PathBuf,
+        /// Line number, from 1.
+        line: usize,
+        /// Its schema.
+        found: u32,
+    },
+}
+
+/// Appends episodes to `PATH.partial` and renames it to `PATH` when finished, so that a whole file is a finished one.
+#[derive(Debug)]
+pub struct EpisodeWriter {
+    file: BufWriter<File>,
+    partial: PathBuf,
+    path: PathBuf,
+}
+
+impl EpisodeWriter {
+    /// Starts a file, replacing the partial one of an interrupted run.
+    ///
+    /// # Errors
+    /// When the file cannot be created.
+    pub fn create(path: &Path) -> Result<Self, RecordError> {
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        let partial = PathBuf::from(partial);
+        let file = File::create(&partial).map_err(|source| io_error("create", &partial, source))?;
+        Ok(Self { file: BufWriter::new(file), partial, path: path.to_owned() })
+    }
+
+    /// Appends one episode and hands it to the operating system, so that a killed process loses none.
+    ///
+    /// # Errors
+    /// When the line cannot be written.
+    pub fn write(&mut self, episode: Episode) -> Result<(), RecordError> {
+        let record = EpisodeRecord::from(episode);
+        let written = serde_json::to_writer(&mut self.file, &record).map_err(std::io::Error::from);
+        let flushed = written.and_then(|()| self.file.write_all(b"\n")).and_then(|()| self.file.flush());
+        flushed.map_err(|source| io_error("write", &self.partial, source))
+    }
+
+    /// Syncs the file to disk and gives it its name.
+    ///
+    /// # Errors
+    /// When syncing or renaming fails.
+    pub fn finish(self) -> Result<(), RecordError> {
+        self.file.get_ref().sync_all().map_err(|source| io_error("sync", &self.partial, source))?;
+        std::fs::rename(&self.partial, &self.path).map_err(|source| io_error("rename", &self.path, source))
+    }
+}
+
+/// Reads the records of a file one by one, finished or partial.
+///
+/// # Errors
+/// When the file cannot be opened; each item is an error when its line cannot be read.
+pub fn read_episodes(path: &Path) -> Result<impl Iterator<Item = Result<EpisodeRecord, RecordError>>, RecordError> {
+    let file = File::open(path).map_err(|source| io_error("open", path, source))?;
+    let path = path.to_owned();
+    Ok(BufReader::new(file).lines().enumerate().map(move |(index, text)| {
+        let text = text.map_err(|source| io_error("read", &path, source))?;
+        parse(&text, &path, index + 1)
+    }))
+}
+
+fn parse(text: &str, path: &Path, line: usize) -> Result<EpisodeRecord, RecordError> {
+    let record: EpisodeRecord = serde_json::from_str(text)
+        .map_err(|source| RecordError::Malformed { path: path.to_owned(), line, source })?;
+    if record.schema == SCHEMA {
+        Ok(record)
+    } else {
+        Err(RecordError::Schema { path: path.to_owned(), line, found: record.schema })
+    }
+}
+
+fn io_error(action: &'static str, path: &Path, source: std::io::Error) -> RecordError {
+    RecordError::Io { action, path: path.to_owned(), source }
+}

@@ -1,0 +1,18 @@
+//! Policies without a model: the oracle, controls, a person.
+//!
+//! All of them are a [`Script`] behind [`Scripted`], which speaks tokens towards the driver like any engine: it decodes only
+//! what is new in a request and encodes what the script writes. Their log-probabilities are 0.
+
+mod engine;
+
+mod demonstrate;
+mod human;
+mod oracle;
+mod read;
+mod simple;
+
+pub use demonstrate::demonstrate;
+pub use engine::{Script, Scripted, View, Written};
+pub use human::{Human, HumanScript};
+pub use oracle::{Oracle, OracleScript, OracleStyle};
+pub use simple::{Constant, ConstantScript, RandomPolicy, RandomScript, SearchThenTitle, SearchThenTitleScript};

@@ -1,0 +1,34 @@
+//! A person as the policy.
+
+use std::sync::Arc;
+
+use super::engine::{Script, Scripted, View, Written};
+use crate::policy::PolicyError;
+use crate::tokenizer::Tokenizer;
+
+/// Shows a person what is new and returns the turn they write; `None` when they leave.
+type Ask = Box<dyn Fn(&View<'_>) -> Option<String> + Send + Sync>;
+
+/// Asks a person for each turn.
+pub struct HumanScript(Ask);
+
+/// [`HumanScript`] as a policy.
+pub type Human = Scripted<HumanScript>;
+
+impl Scripted<HumanScript> {
+    /// A person reached through `ask`, which may block: play one episode at a time. When it returns `None` the episode
+    /// ends as [`PolicyError::Gone`].
+    pub fn new(
+        tokenizer: Arc<dyn Tokenizer>,
+        ask: impl Fn(&View<'_>) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        Self::with_script(HumanScript(Box::new(ask)), tokenizer)
+    }
+}
+
+impl Script for HumanScript {
+    fn write(&self, view: &View<'_>) -> Result<Written, PolicyError> {
+        let text = (self.0)(view).ok_or_else(|| PolicyError::Gone("the person left".to_owned()))?;
+        Ok(Written::Raw(text))
+    }
+}

@@ -1,0 +1,142 @@
+//! The token log: the only owner of an episode's token ids.
+//!
+//! Ids are appended together with who wrote them; the loss mask, lengths and audits are derived from that authorship,
+//! never from token values. The prompt of turn n+1 is the log after turn n plus the observation's tokens, so text never
+//! makes a round trip through the tokenizer.
+
+use serde::{Deserialize, Serialize};
+
+/// Who wrote a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Provenance {
+    /// The opening prompt.
+    Prompt,
+    /// Sampled from the policy: the only tokens that carry gradient.
+    Policy,
+    /// Written by the environment between turns.
+    Environment,
+    /// Put into the policy's mouth by the driver (a closing tag, a forced answer prefix): never trained on.
+    Forced,
+}
+
+/// An append-only run of tokens with the same author.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// Who wrote the tokens.
+    pub provenance: Provenance,
+    /// Index of the first token.
+    pub start: usize,
+    /// One past the last token.
+    pub end: usize,
+    /// Policy version that sampled the tokens; `None` unless `provenance` is `Policy`.
+    pub version: Option<u64>,
+}
+
+/// All tokens of one episode, append-only.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TokenLog {
+    ids: Vec<u32>,
+    /// Log-probability in nats of each token; 0 for tokens the policy did not sample.
+    logprobs: Vec<f32>,
+    spans: Vec<Span>,
+}
+
+impl TokenLog {
+    /// A log that opens with the prompt's tokens.
+    pub fn with_prompt(ids: &[u32]) -> Self {
+        let mut log = Self::default();
+        log.push(ids, Provenance::Prompt, None);
+        log
+    }
+
+    /// Appends a sampled completion. `logprobs` are in nats, one per token.
+    ///
+    /// # Panics
+    /// When the lengths differ: a policy that breaks its contract is a bug, not data.
+    pub fn push_policy(&mut self, ids: &[u32], logprobs: &[f32], version: u64) {
+        assert_eq!(ids.len(), logprobs.len(), "one log-probability per sampled token");
+        self.push(ids, Provenance::Policy, Some(version));
+        let start = self.ids.len() - ids.len();
+        self.logprobs[start..].copy_from_slice(logprobs);
+    }
+
+    /// Appends tokens the environment wrote.
+    pub fn push_environment(&mut self, ids: &[u32]) {
+        self.push(ids, Provenance::Environment, None);
+    }
+
+    /// Appends tokens the driver forced.
+    pub fn push_forced(&mut self, ids: &[u32]) {
+        self.push(ids, Provenance::Forced, None);
+    }
+
+    fn push(&mut self, ids: &[u32], provenance: Provenance, version: Option<u64>) {
+        if ids.is_empty() {
+            return;
+        }
+        let start = self.ids.len();
+        self.ids.extend_from_slice(ids);
+        self.logprobs.resize(self.ids.len(), 0.0);
+        self.spans.push(Span { provenance, start, end: self.ids.len(), version });
+    }
+
+    /// Number of tokens.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether nothing was logged.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Token ids, in order.
+    pub fn ids(&self) -> &[u32] {
+        &self.ids
+    }
+
+    /// Log-probabilities in nats as sampled; 0 where the policy did not write.
+    pub fn logprobs(&self) -> &[f32] {
+        &self.logprobs
+    }
+
+    /// Runs of equal authorship, in order.
+    pub fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// True exactly on policy-sampled tokens. Length [`Self::len`].
+    pub fn loss_mask(&self) -> Vec<bool> {
+        let mut mask = vec![false; self.ids.len()];
+        for span in &self.spans {
+            if span.provenance == Provenance::Policy {
+                mask[span.start..span.end].fill(true);
+            }
+        }
+        mask
+    }
+
+    /// Number of tokens written by `provenance`.
+    pub fn count(&self, provenance: Provenance) -> usize {
+        self.spans.iter().filter(|span| span.provenance == provenance).map(|span| span.end - span.start).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mask_follows_authorship_not_values() {
+        let mut log = TokenLog::with_prompt(&[1, 2]);
+        log.push_policy(&[2, 0], &[-0.5, -0.25], 3);
+        log.push_environment(&[2, 2]);
+        log.push_forced(&[9]);
+        log.push_policy(&[0], &[-1.0], 4);
+        assert_eq!(log.loss_mask(), [false, false, true, true, false, false, false, true]);
+        assert_eq!(log.logprobs(), [0.0, 0.0, -0.5, -0.25, 0.0, 0.0, 0.0, -1.0]);
+        assert_eq!(log.count(Provenance::Environment), 2);
+        assert_eq!(log.spans().last().and_then(|span| span.version), Some(4));
+    }
+}

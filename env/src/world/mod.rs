@@ -1,0 +1,37 @@
+//! The generated world: a fictional encyclopedia with questions, evidence and gold answers.
+//!
+//! A [`World`] holds no pages. Every page, fact and question is computed from the [`WorldSpec`] and an index, so a world of
+//! millions of pages costs no memory and any part of it can be read at once. Names are invented, so nothing in it can have
+//! been memorised, and the split of an entity (train 70 %, dev 10 %, test 20 %) follows from its name alone: a training name
+//! of one world is never a test name of another. Relations stay inside a split, so all entities of a question share one.
+//!
+//! Reading order: [`WorldSpec`], names, kinds and relations, facts, pages, questions, [`export`].
+
+mod error;
+mod spec;
+
+mod hash;
+mod names;
+mod schema;
+mod wording;
+
+mod entity;
+mod facts;
+mod page;
+mod paths;
+mod question;
+
+pub mod export;
+mod text;
+
+pub use entity::World;
+pub use error::WorldError;
+pub use names::split_of;
+pub use page::{Page, Section};
+pub use question::Questions;
+pub use schema::{Kind, Relation};
+pub use spec::{Difficulty, WorldSpec};
+pub use text::text;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! Two policies on the same questions.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use forage_env::episode::Episode;
+use serde::{Deserialize, Serialize};
+
+use crate::measures::{QuestionKey, by_question, clusters};
+use crate::stats::{
+    Bootstrap, Interval, StatsError, mcnemar_exact, mean, minimum_detectable_effect, paired_bootstrap_clusters,
+};
+
+/// Chance of seeing a true effect of the minimum detectable size.
+pub const POWER: f64 = 0.8;
+
+/// One metric on both sides, over the questions that have it on both.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Difference {
+    /// Mean of the first side.
+    pub a: f64,
+    /// Mean of the second side.
+    pub b: f64,
+    /// Mean of `b - a` with its paired bootstrap interval over questions.
+    pub difference: Interval,
+    /// Questions compared.
+    pub questions: usize,
+    /// Smallest true difference these questions would show with probability [`POWER`]; absent when nothing varies.
+    pub minimum_detectable_effect: Option<f64>,
+}
+
+/// Exact McNemar test on exact match.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct McNemar {
+    /// Questions only the first side answers.
+    pub only_a: u64,
+    /// Questions only the second side answers.
+    pub only_b: u64,
+    /// Two-sided p-value.
+    pub p: f64,
+}
+
+/// What `b` gains over `a`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// Every metric both sides have.
+    pub metrics: BTreeMap<String, Difference>,
+    /// On exact match; absent when questions have several samples or there is no `em`.
+    pub mcnemar: Option<McNemar>,
+    /// Questions with a scored episode on both sides.
+    pub questions: usize,
+    /// Questions asked on both sides that infrastructure faults left without a score on at least one.
+    pub lost_to_infra: usize,
+    /// How the intervals were made.
+    pub bootstrap: Bootstrap,
+}
+
+/// Two sets of episodes that cannot be compared.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompareError {
+    /// They answer different questions.
+    #[error(
+        "the two sets answer different questions: {missing_in_b} of A's are missing in B, {missing_in_a} of B's are \
+         missing in A (for example {example})"
+    )]
+    Questions {
+        /// Questions of the second set that the first lacks.
+        missing_in_a: usize,
+        /// Questions of the first set that the second lacks.
+        missing_in_b: usize,
+        /// One of them.
+        example: String,
+    },
+    /// No question has a scored episode on both sides.
+    #[error("no question has a scored episode on both sides: {infra} were lost to infrastructure faults")]
+    NothingScored {
+        /// Questions lost.
+        infra: usize,
+    },
+    /// The metric asked for is missing.
+    #[error("no episode has a score part named {0}")]
+    NoMetric(&'static str),
+    /// The statistics failed.
+    #[error("the difference has no interval")]
+    Stats(#[from] StatsError),
+}
+
+impl Comparison {
+    /// Compares two sets of episodes question by question (`(data_source, id)` of the task); several samples per
+    /// question are allowed.
+    ///
+    /// # Errors
+    /// [`CompareError`] when the sets answer different questions or no question was scored on both sides.
+    pub fn from_episodes(a: &[Episode], b: &[Episode], bootstrap: Bootstrap) -> Result<Self, CompareError> {
+        let (questions_a, questions_b) = (by_question(a), by_question(b));
+        check_same_questions(&questions_a, &questions_b)?;
+        let (clusters_a, clusters_b) = (clusters(&questions_a), clusters(&questions_b));
+        let mut metrics = BTreeMap::new();
+        for (name, values_a) in &clusters_a {
+            let Some(values_b) = clusters_b.get(name) else { continue };
+            if let Some(difference) = compare_metric(values_a, values_b, bootstrap)? {
+                metrics.insert(name.clone(), difference);
+            }
+        }
+        let questions = metrics.get("reward").map_or(0, |reward| reward.questions);
+        let lost_to_infra = questions_a.len() - questions;
+        if questions == 0 {
+            return Err(CompareError::NothingScored { infra: lost_to_infra });
+        }
+        let mcnemar = clusters_a.get("em").zip(clusters_b.get("em")).and_then(|(a, b)| mcnemar(a, b));
+        Ok(Self { metrics, mcnemar, questions, lost_to_infra, bootstrap })
+    }
+
+    /// The difference in one metric.
+    pub fn difference(&self, metric: &str) -> Option<&Difference> {
+        self.metrics.get(metric)
+    }
+
+    /// The outcome on `metric` in one sentence, naming the sides.
+    pub fn words(&self, metric: &str, name_a: &str, name_b: &str) -> String {
+        let Some(found) = self.metrics.get(metric) else {
+            return format!("{name_a} and {name_b} have no {metric} to compare.");
+        };
+        let label = if metric == "em" { "EM" } else { metric };
+        let evidence = self.evidence(found, metric);
+        let Interval { estimate, low, high } = found.difference;
+        if low > 0.0 {
+            format!("{name_b} beats {name_a} by {} {label} ({evidence}).", signed(estimate))
+        } else if high < 0.0 {
+            format!("{name_a} beats {name_b} by {} {label} ({evidence}).", signed(-estimate))
+        } else {
+            let limit = found.minimum_detectable_effect.map_or(String::new(), |effect| {
+                format!(" A true difference of {effect:.2} or more would probably have shown.")
+            });
+            format!("No difference in {label} can be shown between {name_a} and {name_b} ({evidence}).{limit}")
+        }
+    }
+
+    /// Interval of the winner's lead, number of questions and, for greedy exact match, the McNemar p-value.
+    fn evidence(&self, found: &Difference, metric: &str) -> String {
+        let confidence = 100.0 * self.bootstrap.confidence;
+        let Interval { low, high, .. } = found.difference;
+        let (from, to) = if high < 0.0 { (-high, -low) } else { (low, high) };
+        let ends = format!("{confidence:.0} % interval {} to {}, n = {} questions", signed(from), signed(to), found.questions);
+        match self.mcnemar.filter(|_| metric == "em") {
+            Some(test) if test.p < 0.001 => format!("{ends}, McNemar p < 0.001"),
+            Some(test) => format!("{ends}, McNemar p = {:.3}", test.p),
+            None => ends,
+        }
+    }
+}
+
+/// `+0.21`, `-0.04`, `+0.00`.
+pub(crate) fn signed(value: f64) -> String {
+    let text = format!("{value:+.2}");
+    if text == "-0.00" { "+0.00".to_owned() } else { text }
+}
+
+type Asked<'a> = BTreeMap<QuestionKey, Vec<&'a Episode>>;
+type Values = BTreeMap<QuestionKey, Vec<f64>>;
+
+fn check_same_questions(a: &Asked<'_>, b: &Asked<'_>) -> Result<(), CompareError> {
+    let keys_a: BTreeSet<&QuestionKey> = a.keys().collect();
+    let keys_b: BTreeSet<&QuestionKey> = b.keys().collect();
+    let missing_in_b = keys_a.difference(&keys_b).count();
+    let missing_in_a = keys_b.difference(&keys_a).count();
+    match keys_a.symmetric_difference(&keys_b).next() {
+        None => Ok(()),
+        Some(example) => {
+            let example = format!("{}/{}", example.data_source, example.id);
+            Err(CompareError::Questions { missing_in_a, missing_in_b, example })
+        }
+    }
+}
+
+/// Compares one metric over the questions both sides have; `None` when there are none.
+fn compare_metric(a: &Values, b: &Values, bootstrap: Bootstrap) -> Result<Option<Difference>, StatsError> {
+    let shared: Vec<(&Vec<f64>, &Vec<f64>)> =
+        a.iter().filter_map(|(key, values)| Some((values, b.get(key)?))).collect();
+    if shared.is_empty() {
+        return Ok(None);
+    }
+    let (side_a, side_b): (Vec<Vec<f64>>, Vec<Vec<f64>>) =
+        shared.iter().map(|(a, b)| ((*a).clone(), (*b).clone())).unzip();
+    let means_a: Vec<f64> = side_a.iter().map(|values| mean(values)).collect();
+    let means_b: Vec<f64> = side_b.iter().map(|values| mean(values)).collect();
+    let differences: Vec<f64> = means_a.iter().zip(&means_b).map(|(a, b)| b - a).collect();
+    Ok(Some(Difference {
+        a: mean(&means_a),
+        b: mean(&means_b),
+        difference: paired_bootstrap_clusters(&side_a, &side_b, bootstrap)?,
+        questions: shared.len(),
+        minimum_detectable_effect: minimum_detectable_effect(&differences, bootstrap.confidence, POWER),
+    }))
+}
+
+/// `None` unless every shared question has exactly one sample on each side.
+fn mcnemar(a: &Values, b: &Values) -> Option<McNemar> {
+    let (mut only_a, mut only_b) = (0, 0);
+    for (key, values) in a {
+        let Some(others) = b.get(key) else { continue };
+        let ([left], [right]) = (values.as_slice(), others.as_slice()) else { return None };
+        only_a += u64::from(*left > 0.5 && *right <= 0.5);
+        only_b += u64::from(*right > 0.5 && *left <= 0.5);
+    }
+    Some(McNemar { only_a, only_b, p: mcnemar_exact(only_a, only_b) })
+}

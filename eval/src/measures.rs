@@ -1,0 +1,132 @@
+//! The numbers read off one episode, and episodes grouped by question.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use forage_env::environment::TurnKind;
+use forage_env::episode::{Ending, Episode};
+use forage_env::tokens::Provenance;
+
+/// Metrics in the order tables show them; any other score part follows by name.
+const ORDER: [&str; 16] = [
+    "em",
+    "sub_em",
+    "f1",
+    "reward",
+    "format",
+    "retrieval",
+    "answered",
+    "truncated",
+    "malformed",
+    "searches",
+    "repeated_queries",
+    "turns",
+    "invalid_actions",
+    "policy_tokens",
+    "response_tokens",
+    "episode_tokens",
+];
+
+/// Identity of a question: its data set and its id there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QuestionKey {
+    /// Data set.
+    pub data_source: String,
+    /// Id within it.
+    pub id: String,
+}
+
+impl QuestionKey {
+    /// The question an episode answers.
+    pub fn of(episode: &Episode) -> Self {
+        Self { data_source: episode.task.data_source.clone(), id: episode.task.id.clone() }
+    }
+}
+
+/// Every metric of a scored episode by name; empty for an infrastructure fault, which has no numbers.
+///
+/// - every part of the score under its own name (`em`, `sub_em`, `f1`, `format`, `retrieval`, ...), and `reward`, the total;
+/// - `answered`, `truncated`, `malformed`: 1 when the episode ended that way, else 0;
+/// - `searches`, `turns`; `policy_tokens` (written by the policy), `response_tokens` (everything after the prompt,
+///   observations included), `episode_tokens` (the prompt too);
+/// - `invalid_actions`: share of the turns the environment did not understand; absent without turns;
+/// - `repeated_queries`: share of the searches whose query (case and spacing aside) was already sent in this episode;
+///   absent without searches.
+pub fn episode_measures(episode: &Episode) -> BTreeMap<String, f64> {
+    let Some(score) = episode.score.as_ref().filter(|_| !episode.ending.is_infra()) else {
+        return BTreeMap::new();
+    };
+    let mut measures: BTreeMap<String, f64> =
+        score.parts.iter().map(|(name, value)| (name.clone(), f64::from(*value))).collect();
+    let indicator = |holds: bool| f64::from(u8::from(holds));
+    let tokens = &episode.tokens;
+    let plain = [
+        ("reward", f64::from(score.total)),
+        ("answered", indicator(episode.ending == Ending::Answered)),
+        ("truncated", indicator(matches!(episode.ending, Ending::Truncated { .. }))),
+        ("malformed", indicator(matches!(episode.ending, Ending::Malformed { .. }))),
+        ("searches", episode.searches() as f64),
+        ("turns", episode.turns.len() as f64),
+        ("policy_tokens", tokens.count(Provenance::Policy) as f64),
+        ("response_tokens", (tokens.len() - tokens.count(Provenance::Prompt)) as f64),
+        ("episode_tokens", tokens.len() as f64),
+    ];
+    measures.extend(plain.map(|(name, value)| (name.to_owned(), value)));
+    let shares = [("invalid_actions", invalid_share(episode)), ("repeated_queries", repeated_share(episode))];
+    for (name, share) in shares {
+        if let Some(value) = share {
+            measures.insert(name.to_owned(), value);
+        }
+    }
+    measures
+}
+
+/// Position of a metric in tables: the known ones first, the others after them by name.
+pub(crate) fn display_rank(name: &str) -> (usize, &str) {
+    (ORDER.iter().position(|known| *known == name).unwrap_or(ORDER.len()), name)
+}
+
+/// Episodes by question, questions in order of their keys.
+pub(crate) fn by_question<'a>(
+    episodes: impl IntoIterator<Item = &'a Episode>,
+) -> BTreeMap<QuestionKey, Vec<&'a Episode>> {
+    let mut questions: BTreeMap<QuestionKey, Vec<&Episode>> = BTreeMap::new();
+    for episode in episodes {
+        questions.entry(QuestionKey::of(episode)).or_default().push(episode);
+    }
+    questions
+}
+
+/// Values per metric and question: `clusters[metric][question]` lists its samples. Questions without a value of a metric
+/// are absent from it, infrastructure faults everywhere.
+pub(crate) fn clusters(
+    questions: &BTreeMap<QuestionKey, Vec<&Episode>>,
+) -> BTreeMap<String, BTreeMap<QuestionKey, Vec<f64>>> {
+    let mut metrics: BTreeMap<String, BTreeMap<QuestionKey, Vec<f64>>> = BTreeMap::new();
+    for (key, episodes) in questions {
+        for (name, value) in episodes.iter().flat_map(|episode| episode_measures(episode)) {
+            metrics.entry(name).or_default().entry(key.clone()).or_default().push(value);
+        }
+    }
+    metrics
+}
+
+fn invalid_share(episode: &Episode) -> Option<f64> {
+    let invalid = episode.turns.iter().filter(|turn| matches!(turn.kind, TurnKind::Invalid { .. })).count();
+    share(invalid, episode.turns.len())
+}
+
+fn repeated_share(episode: &Episode) -> Option<f64> {
+    let mut seen = BTreeSet::new();
+    let mut searches = 0;
+    for turn in &episode.turns {
+        if let TurnKind::Search { query, .. } = &turn.kind {
+            searches += 1;
+            seen.insert(query.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase());
+        }
+    }
+    share(searches - seen.len(), searches)
+}
+
+fn share(part: usize, whole: usize) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}

@@ -1,0 +1,94 @@
+//! The page frame and escaping.
+
+/// Text made safe inside elements and quoted attributes. Control characters browsers reject become U+FFFD.
+pub(super) fn escape(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len() + text.len() / 8);
+    for letter in text.chars() {
+        match letter {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            '\n' | '\t' => safe.push(letter),
+            control if control.is_control() => safe.push('\u{fffd}'),
+            other => safe.push(other),
+        }
+    }
+    safe
+}
+
+/// A titled section; nothing when it has no content.
+pub(super) fn section(title: &str, content: &str) -> String {
+    if content.is_empty() {
+        return String::new();
+    }
+    format!("<section><h2>{}</h2>{content}</section>", escape(title))
+}
+
+/// The whole document. `body` is HTML.
+pub(super) fn page(title: &str, body: &str) -> String {
+    let style = include_str!("style.css");
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
+         <title>{}</title><style>{style}</style></head><body><main>{body}</main></body></html>\n",
+        escape(title)
+    )
+}
+
+/// The colour class of a run or evaluation: the start grey, controls orange, others in turn from blue.
+pub(super) fn colour(name: &str, index: usize) -> &'static str {
+    const OTHERS: [&str; 4] = ["c-main", "c-green", "c-violet", "c-teal"];
+    let lower = name.to_lowercase();
+    if lower.contains("control") {
+        "c-control"
+    } else if lower.contains("start") || lower.contains("before") {
+        "c-start"
+    } else {
+        OTHERS[index % OTHERS.len()]
+    }
+}
+
+/// Colour classes of all names in order; each ordinary name takes the next colour.
+pub(super) fn colours<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<&'static str> {
+    let mut ordinary = 0;
+    let mut classes = Vec::new();
+    for name in names {
+        let class = colour(name, ordinary);
+        ordinary += usize::from(!matches!(class, "c-control" | "c-start"));
+        classes.push(class);
+    }
+    classes
+}
+
+/// A legend line of coloured names.
+pub(super) fn legend<'a>(names: impl IntoIterator<Item = (&'a str, &'static str)>) -> String {
+    let entries: String = names
+        .into_iter()
+        .map(|(name, class)| format!("<span class=\"key {class}\"><i></i>{}</span>", escape(name)))
+        .collect();
+    format!("<p class=\"legend\">{entries}</p>")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_escapes_the_escape() {
+        assert_eq!(
+            escape("<script>alert(\"x\" & 'y')</script>\u{0}\u{1b}[0m\n"),
+            "&lt;script&gt;alert(&quot;x&quot; &amp; &#39;y&#39;)&lt;/script&gt;\u{fffd}\u{fffd}[0m\n"
+        );
+    }
+
+    #[test]
+    fn colours_are_stable_by_role() {
+        assert_eq!(
+            colours(["Start", "trained", "control (random reward)", "other"]),
+            ["c-start", "c-main", "c-control", "c-green"]
+        );
+    }
+}

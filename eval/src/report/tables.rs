@@ -1,0 +1,125 @@
+//! The verdict's opening and the tables of numbers.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use super::html::escape;
+use crate::compare::signed;
+use crate::measures::display_rank;
+use crate::summary::{EvalSummary, Metric, hops_label, number};
+use crate::verdict::Verdict;
+
+/// The verdict in a badge, a lead sentence, further sentences and tiles of figures.
+pub(super) fn verdict(verdict: &Verdict) -> String {
+    let (class, badge) = badge(verdict);
+    let words = verdict.words();
+    let lead = words.first().map(|sentence| escape(sentence)).unwrap_or_default();
+    let rest: String = words.iter().skip(1).map(|sentence| format!("<li>{}</li>", escape(sentence))).collect();
+    let tiles: String = tiles(verdict)
+        .iter()
+        .map(|(name, value, note)| {
+            format!("<div class=\"tile\"><span>{name}</span><b>{}</b><small>{}</small></div>", escape(value), escape(note))
+        })
+        .collect();
+    format!(
+        "<p class=\"badge {class}\">{badge}</p><p class=\"lead\">{lead}</p><ul class=\"notes\">{rest}</ul>\
+         <div class=\"tiles\">{tiles}</div>"
+    )
+}
+
+fn badge(verdict: &Verdict) -> (&'static str, &'static str) {
+    let [low, high] = verdict.gain_interval;
+    let control_gained = verdict.control_interval.is_some_and(|[control_low, _]| control_low > 0.0);
+    if verdict.holds() {
+        ("good", "Gain holds against the control")
+    } else if high < 0.0 {
+        ("bad", "Training made it worse")
+    } else if low <= 0.0 {
+        ("plain", "No gain shown")
+    } else if control_gained {
+        ("bad", "Suspicious: the control gained as well")
+    } else if verdict.control_interval.is_none() {
+        ("plain", "Gain without a control")
+    } else {
+        ("plain", "Gain, but not clearly ahead of the control")
+    }
+}
+
+fn tiles(verdict: &Verdict) -> Vec<(&'static str, String, String)> {
+    let ends = |[low, high]: [f64; 2]| format!("{} to {}", signed(low), signed(high));
+    let mut tiles = vec![
+        ("EM at the start", format!("{:.3}", verdict.em_start), "greedy, held-out".to_owned()),
+        ("EM after training", format!("{:.3}", verdict.em_trained), "greedy, held-out".to_owned()),
+        ("Gain", signed(verdict.gain), ends(verdict.gain_interval)),
+    ];
+    if let (Some(gain), Some(interval)) = (verdict.control_gain, verdict.control_interval) {
+        tiles.push(("Control's gain", signed(gain), ends(interval)));
+    }
+    tiles.push(("Questions", verdict.n.to_string(), format!("seed {}", verdict.seed)));
+    tiles.push(("Wall time", format!("{:.1} min", verdict.minutes), String::new()));
+    tiles
+}
+
+/// Every metric by evaluation, with intervals.
+pub(super) fn metrics(evaluations: &[(String, EvalSummary)]) -> String {
+    let distinct: BTreeSet<&str> = evaluations.iter().flat_map(|(_, summary)| summary.metric_names()).collect();
+    let mut names: Vec<&str> = distinct.into_iter().collect();
+    names.sort_by_key(|name| display_rank(name));
+    let mut rows = String::new();
+    for name in names {
+        let cells = evaluations.iter().map(|(_, summary)| cell(summary.metrics.get(name)));
+        let _ = write!(rows, "<tr><th scope=\"row\">{}</th>{}</tr>", escape(name), cells.collect::<String>());
+    }
+    let counts: [(&str, fn(&EvalSummary) -> usize); 3] = [
+        ("questions", |summary| summary.questions),
+        ("episodes", |summary| summary.episodes),
+        ("infrastructure faults (excluded)", |summary| summary.infra),
+    ];
+    for (name, count) in counts {
+        let cells = evaluations.iter().map(|(_, summary)| format!("<td>{}</td>", count(summary)));
+        let _ = write!(rows, "<tr class=\"count\"><th scope=\"row\">{name}</th>{}</tr>", cells.collect::<String>());
+    }
+    let confidence = evaluations.first().map_or(0.95, |(_, summary)| summary.bootstrap.confidence);
+    let caption = format!(
+        "Means with {:.0} % bootstrap intervals over questions. Shares lie between 0 and 1; response tokens include \
+         observations, policy tokens do not.",
+        100.0 * confidence
+    );
+    table("metric", evaluations, &rows, &caption)
+}
+
+/// Exact match by number of hops; empty unless there are at least two kinds.
+pub(super) fn hops(evaluations: &[(String, EvalSummary)]) -> String {
+    let kinds: BTreeSet<u8> = evaluations.iter().flat_map(|(_, summary)| summary.by_hops.keys().copied()).collect();
+    if kinds.len() < 2 {
+        return String::new();
+    }
+    let mut rows = String::new();
+    for hops in kinds {
+        let cells = evaluations.iter().map(|(_, summary)| {
+            cell(summary.by_hops.get(&hops).and_then(|group| group.metrics.get("em")))
+        });
+        let _ = write!(rows, "<tr><th scope=\"row\">{}</th>{}</tr>", hops_label(hops), cells.collect::<String>());
+    }
+    table("exact match by hops", evaluations, &rows, "")
+}
+
+fn cell(metric: Option<&Metric>) -> String {
+    metric.map_or_else(
+        || "<td>–</td>".to_owned(),
+        |metric| {
+            let interval = metric.interval;
+            let ends = format!("{} to {}", number(interval.low), number(interval.high));
+            format!("<td>{} <small>{ends}</small></td>", number(interval.estimate))
+        },
+    )
+}
+
+fn table(corner: &str, evaluations: &[(String, EvalSummary)], rows: &str, caption: &str) -> String {
+    let head: String =
+        evaluations.iter().map(|(label, _)| format!("<th scope=\"col\">{}</th>", escape(label))).collect();
+    let caption = if caption.is_empty() { String::new() } else { format!("<p class=\"caption\">{caption}</p>") };
+    format!(
+        "<div class=\"scroll\"><table><thead><tr><th>{corner}</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>{caption}"
+    )
+}

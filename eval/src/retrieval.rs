@@ -1,0 +1,135 @@
+//! Retrieval quality of a run against judgments.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ranking::{Judgments, average_precision, ndcg, precision, recall, reciprocal_rank};
+use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_mean};
+
+/// Document ids per query id, best first.
+pub type Rankings = BTreeMap<String, Vec<String>>;
+
+/// Judgments per query id.
+pub type Qrels = BTreeMap<String, Judgments>;
+
+/// One metric over all judged queries.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RetrievalMetric {
+    /// Mean over queries with its interval.
+    #[serde(flatten)]
+    pub mean: Interval,
+    /// Value of each query, in the order of [`RetrievalReport::queries`].
+    pub per_query: Vec<f64>,
+}
+
+/// What a run is worth.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RetrievalReport {
+    /// `ndcg@10`, `recall@100`, `precision@10`, `mrr@10`, ... and `map`.
+    pub metrics: BTreeMap<String, RetrievalMetric>,
+    /// The judged queries, sorted.
+    pub queries: Vec<String>,
+    /// Queries of the run without judgments: excluded.
+    pub unjudged: usize,
+    /// Judged queries the run has no results for: each counts 0.
+    pub unanswered: usize,
+    /// How the intervals were made.
+    pub bootstrap: Bootstrap,
+}
+
+impl RetrievalReport {
+    /// Mean of one metric, if it was computed.
+    pub fn mean(&self, metric: &str) -> Option<Interval> {
+        self.metrics.get(metric).map(|found| found.mean)
+    }
+
+    /// A table of the means with their intervals, a header line and one line of counts.
+    pub fn to_text(&self) -> String {
+        let rows = self.metrics.iter().map(|(name, metric)| {
+            let Interval { estimate, low, high } = metric.mean;
+            vec![name.clone(), format!("{estimate:.4}"), format!("{low:.4}"), format!("{high:.4}")]
+        });
+        let interval = format!("{:.0} % low", 100.0 * self.bootstrap.confidence);
+        let mut text = crate::text::table(&["metric", "mean", &interval, "high"], rows.collect());
+        text.push_str(&format!(
+            "{} judged queries ({} without results, counted as 0); {} unjudged queries left out\n",
+            self.queries.len(),
+            self.unanswered,
+            self.unjudged
+        ));
+        text
+    }
+}
+
+/// Scores a run as `trec_eval -c` does: means over all judged queries, those without results count 0, queries without
+/// judgments are left out and counted. Cutoffs apply to `ndcg`, `recall`, `precision` and `mrr`; `map` has none.
+///
+/// # Errors
+/// [`StatsError`] when there are no judged queries or the bootstrap's settings are out of range.
+pub fn evaluate_retrieval(
+    run: &Rankings,
+    qrels: &Qrels,
+    cutoffs: &[usize],
+    bootstrap: Bootstrap,
+) -> Result<RetrievalReport, StatsError> {
+    let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for (query, judgments) in qrels {
+        let ranked = run.get(query).map_or(&[][..], Vec::as_slice);
+        for (metric, value) in query_metrics(ranked, judgments, cutoffs) {
+            values.entry(metric).or_default().push(value);
+        }
+    }
+    if values.is_empty() {
+        return Err(StatsError::Empty);
+    }
+    let mut metrics = BTreeMap::new();
+    for (metric, per_query) in values {
+        let mean = bootstrap_mean(&per_query, bootstrap)?;
+        metrics.insert(metric, RetrievalMetric { mean, per_query });
+    }
+    Ok(RetrievalReport {
+        metrics,
+        queries: qrels.keys().cloned().collect(),
+        unjudged: run.keys().filter(|query| !qrels.contains_key(*query)).count(),
+        unanswered: qrels.keys().filter(|query| run.get(*query).is_none_or(Vec::is_empty)).count(),
+        bootstrap,
+    })
+}
+
+/// Every metric of one query by its name.
+fn query_metrics(ranked: &[String], judgments: &Judgments, cutoffs: &[usize]) -> BTreeMap<String, f64> {
+    let mut metrics = BTreeMap::from([("map".to_owned(), average_precision(ranked, judgments))]);
+    for &k in cutoffs {
+        metrics.insert(format!("ndcg@{k}"), ndcg(ranked, judgments, k));
+        metrics.insert(format!("recall@{k}"), recall(ranked, judgments, k));
+        metrics.insert(format!("precision@{k}"), precision(ranked, judgments, k));
+        metrics.insert(format!("mrr@{k}"), reciprocal_rank(ranked, judgments, k));
+    }
+    metrics
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unanswered_queries_count_zero_and_unjudged_ones_nothing() -> Result<(), StatsError> {
+        let judged = |id: &str| Judgments::from([(id.to_owned(), 1)]);
+        let qrels = Qrels::from([("q1".into(), judged("a")), ("q2".into(), judged("b")), ("q3".into(), judged("c"))]);
+        let run = Rankings::from([
+            ("q1".into(), vec!["a".into()]),
+            ("q2".into(), vec!["x".into(), "b".into()]),
+            ("other".into(), vec!["a".into()]),
+        ]);
+        let settings = Bootstrap { resamples: 200, confidence: 0.95, seed: 0 };
+        let report = evaluate_retrieval(&run, &qrels, &[1, 10], settings)?;
+        assert_eq!((report.unjudged, report.unanswered), (1, 1));
+        assert_eq!(report.metrics["mrr@10"].per_query, [1.0, 0.5, 0.0]);
+        assert!(report.mean("recall@1").is_some_and(|mean| (mean.estimate - 1.0 / 3.0).abs() < 1e-12));
+        assert_eq!(report.metrics.len(), 9);
+        assert!(report.to_text().contains("ndcg@10") && report.to_text().contains("1 unjudged"));
+        assert_eq!(evaluate_retrieval(&run, &Qrels::new(), &[1], settings), Err(StatsError::Empty));
+        Ok(())
+    }
+}

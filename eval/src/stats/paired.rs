@@ -1,0 +1,100 @@
+//! Two policies on the same questions.
+
+use super::bootstrap::{bootstrap_mean, cluster_means};
+use super::normal::normal_quantile;
+use super::{Bootstrap, Interval, StatsError, standard_deviation};
+
+/// Mean of `b - a` over the same questions, with a bootstrap interval by resampling questions.
+///
+/// # Errors
+/// [`StatsError`] for different lengths and as [`bootstrap_mean`].
+pub fn paired_bootstrap(a: &[f64], b: &[f64], settings: Bootstrap) -> Result<Interval, StatsError> {
+    if a.len() != b.len() {
+        return Err(StatsError::Lengths { a: a.len(), b: b.len() });
+    }
+    let differences: Vec<f64> = a.iter().zip(b).map(|(a, b)| b - a).collect();
+    bootstrap_mean(&differences, settings)
+}
+
+/// [`paired_bootstrap`] where each question has several samples: questions are resampled with all their samples.
+///
+/// The two sides may hold different numbers of samples of a question, but at least one each.
+///
+/// # Errors
+/// [`StatsError`] for different lengths, questions without samples on one side, and as [`bootstrap_mean`].
+pub fn paired_bootstrap_clusters(a: &[Vec<f64>], b: &[Vec<f64>], settings: Bootstrap) -> Result<Interval, StatsError> {
+    if a.len() != b.len() {
+        return Err(StatsError::Lengths { a: a.len(), b: b.len() });
+    }
+    if a.iter().chain(b).any(Vec::is_empty) {
+        return Err(StatsError::Empty);
+    }
+    paired_bootstrap(&cluster_means(a), &cluster_means(b), settings)
+}
+
+/// Exact two-sided McNemar test: the probability, were both policies equally good, of a split of the `b + c` questions
+/// that only one of them answers at least as uneven as this one. 1 when there are none.
+pub fn mcnemar_exact(b: u64, c: u64) -> f64 {
+    let trials = b + c;
+    let fewer = b.min(c);
+    if b == c {
+        return 1.0;
+    }
+    let mut log_term = -(trials as f64) * std::f64::consts::LN_2;
+    let mut tail = 0.0;
+    for successes in 0..=fewer {
+        tail += log_term.exp();
+        log_term += ((trials - successes) as f64 / (successes + 1) as f64).ln();
+    }
+    (2.0 * tail).min(1.0)
+}
+
+/// Smallest true mean difference that a paired comparison with these differences would show with probability `power`
+/// at this confidence. `None` when the differences do not vary (fewer than two, or all equal).
+pub fn minimum_detectable_effect(differences: &[f64], confidence: f64, power: f64) -> Option<f64> {
+    let deviation = standard_deviation(differences);
+    let in_range = |share: f64| share > 0.0 && share < 1.0;
+    if deviation <= 0.0 || !in_range(confidence) || !in_range(power) {
+        return None;
+    }
+    let standard_error = deviation / (differences.len() as f64).sqrt();
+    let width = normal_quantile(f64::midpoint(1.0, confidence)) + normal_quantile(power);
+    Some(width * standard_error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTINGS: Bootstrap = Bootstrap { resamples: 1000, confidence: 0.95, seed: 1 };
+
+    #[test]
+    fn pairing_removes_what_the_questions_share() -> Result<(), StatsError> {
+        let a: Vec<f64> = (0..100).map(f64::from).collect();
+        let b: Vec<f64> = a.iter().map(|value| value + 1.0).collect();
+        let interval = paired_bootstrap(&a, &b, SETTINGS)?;
+        assert!((interval.low - 1.0).abs() < 1e-9 && (interval.high - 1.0).abs() < 1e-9);
+        let backwards = paired_bootstrap(&b, &a, SETTINGS)?;
+        assert!(backwards.is_negative() && interval.is_positive());
+        Ok(())
+    }
+
+    #[test]
+    fn clusters_must_match() {
+        let one = vec![vec![1.0], vec![0.0]];
+        assert_eq!(
+            paired_bootstrap_clusters(&one, &one[..1], SETTINGS),
+            Err(StatsError::Lengths { a: 2, b: 1 })
+        );
+        assert_eq!(paired_bootstrap_clusters(&one, &[vec![1.0], vec![]], SETTINGS), Err(StatsError::Empty));
+    }
+
+    #[test]
+    fn detectable_effect_follows_the_textbook() {
+        let differences: Vec<f64> = (0..400).map(|index| if index % 2 == 0 { 1.0 } else { -1.0 }).collect();
+        let effect = minimum_detectable_effect(&differences, 0.95, 0.8).unwrap_or(f64::NAN);
+        let expected = (1.959_964 + 0.841_621) * (400.0_f64 / 399.0).sqrt() / 20.0;
+        assert!((effect - expected).abs() < 1e-5, "{effect} {expected}");
+        assert_eq!(minimum_detectable_effect(&[0.0; 10], 0.95, 0.8), None);
+    }
+}

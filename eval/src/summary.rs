@@ -1,0 +1,154 @@
+//! The numbers of one set of episodes: every metric with its interval.
+
+use std::collections::BTreeMap;
+
+use forage_env::episode::Episode;
+use serde::{Deserialize, Serialize};
+
+use crate::measures::{QuestionKey, by_question, clusters, display_rank};
+use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_clusters};
+use crate::text;
+
+/// A metric's mean over questions, and how many questions had it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Metric {
+    /// Mean with its interval.
+    #[serde(flatten)]
+    pub interval: Interval,
+    /// Questions with at least one value.
+    pub questions: usize,
+}
+
+/// Metrics of the questions with a given number of hops.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HopSummary {
+    /// Questions with a scored episode.
+    pub questions: usize,
+    /// Every metric by name.
+    pub metrics: BTreeMap<String, Metric>,
+}
+
+/// One evaluation in numbers. Infrastructure faults are counted and are in no other number.
+///
+/// Intervals resample questions, not episodes, so several samples of a question do not feign certainty.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EvalSummary {
+    /// Questions with a scored episode.
+    pub questions: usize,
+    /// Scored episodes.
+    pub episodes: usize,
+    /// Episodes lost to infrastructure faults.
+    pub infra: usize,
+    /// Every metric by name (see [`crate::measures::episode_measures`]).
+    pub metrics: BTreeMap<String, Metric>,
+    /// The same by number of hops; 0 means unknown.
+    pub by_hops: BTreeMap<u8, HopSummary>,
+    /// How the intervals were made.
+    pub bootstrap: Bootstrap,
+}
+
+impl EvalSummary {
+    /// Summarises episodes; several per question are allowed.
+    ///
+    /// # Errors
+    /// [`StatsError`] when the bootstrap's settings are out of range or a score is not finite. No scored episodes is no
+    /// error: the summary then has no metrics.
+    pub fn from_episodes(episodes: &[Episode], bootstrap: Bootstrap) -> Result<Self, StatsError> {
+        let scored: Vec<&Episode> = episodes.iter().filter(|episode| is_scored(episode)).collect();
+        let questions = by_question(scored.iter().copied());
+        let mut by_hops = BTreeMap::new();
+        for (hops, group) in split_by_hops(&questions) {
+            by_hops.insert(hops, HopSummary { questions: group.len(), metrics: summarise(&group, bootstrap)? });
+        }
+        Ok(Self {
+            questions: questions.len(),
+            episodes: scored.len(),
+            infra: episodes.len() - scored.len(),
+            metrics: summarise(&questions, bootstrap)?,
+            by_hops,
+            bootstrap,
+        })
+    }
+
+    /// One metric, if any episode had it.
+    pub fn metric(&self, name: &str) -> Option<Interval> {
+        self.metrics.get(name).map(|metric| metric.interval)
+    }
+
+    /// Names of the metrics in the order tables show them.
+    pub fn metric_names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.metrics.keys().map(String::as_str).collect();
+        names.sort_by_key(|name| display_rank(name));
+        names
+    }
+
+    /// An aligned table of every metric with its interval, exact match by hops, and one line of counts.
+    pub fn to_text(&self) -> String {
+        let confidence = 100.0 * self.bootstrap.confidence;
+        let interval = format!("{confidence:.0} % interval");
+        let mut rows = Vec::new();
+        for name in self.metric_names() {
+            rows.push(text_row(name, &self.metrics[name]));
+        }
+        for (hops, group) in &self.by_hops {
+            if let Some(metric) = group.metrics.get("em").filter(|_| self.by_hops.len() > 1) {
+                rows.push(text_row(&format!("em, {}", hops_label(*hops)), metric));
+            }
+        }
+        let table = text::table(&["metric", "mean", &interval, "questions"], rows);
+        format!(
+            "{table}{} questions, {} episodes; {} lost to infrastructure faults (in no number above)\n",
+            self.questions, self.episodes, self.infra
+        )
+    }
+}
+
+/// `2 hops`, `1 hop`, `unknown hops`.
+pub(crate) fn hops_label(hops: u8) -> String {
+    match hops {
+        0 => "unknown hops".to_owned(),
+        1 => "1 hop".to_owned(),
+        more => format!("{more} hops"),
+    }
+}
+
+/// A number at the precision its size deserves.
+pub(crate) fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+fn text_row(name: &str, metric: &Metric) -> Vec<String> {
+    let Interval { estimate, low, high } = metric.interval;
+    let ends = format!("[{}, {}]", number(low), number(high));
+    vec![name.to_owned(), number(estimate), ends, metric.questions.to_string()]
+}
+
+fn is_scored(episode: &Episode) -> bool {
+    episode.score.is_some() && !episode.ending.is_infra()
+}
+
+type Questions<'a> = BTreeMap<QuestionKey, Vec<&'a Episode>>;
+
+fn split_by_hops<'a>(questions: &Questions<'a>) -> BTreeMap<u8, Questions<'a>> {
+    let mut groups: BTreeMap<u8, Questions<'a>> = BTreeMap::new();
+    for (key, episodes) in questions {
+        if let Some(first) = episodes.first() {
+            groups.entry(first.task.hops).or_default().insert(key.clone(), episodes.clone());
+        }
+    }
+    groups
+}
+
+fn summarise(questions: &Questions<'_>, bootstrap: Bootstrap) -> Result<BTreeMap<String, Metric>, StatsError> {
+    let mut metrics = BTreeMap::new();
+    for (name, values) in clusters(questions) {
+        let samples: Vec<Vec<f64>> = values.into_values().collect();
+        let interval = bootstrap_clusters(&samples, bootstrap)?;
+        metrics.insert(name, Metric { interval, questions: samples.len() });
+    }
+    Ok(metrics)
+}

@@ -1,0 +1,274 @@
+//! The verdict of a run: start, trained and control policy on the same held-out questions.
+
+use std::path::Path;
+
+use forage_env::episode::Episode;
+use serde::{Deserialize, Serialize};
+
+use crate::compare::{CompareError, Comparison, Difference, signed};
+use crate::stats::{Bootstrap, Interval};
+use crate::text::write_atomic;
+
+/// Below this many questions a verdict carries a warning.
+pub const SMALL_N: usize = 100;
+
+/// The comparisons behind a verdict, for one way of sampling.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Detail {
+    /// Trained against start.
+    pub gain: Comparison,
+    /// Control against start.
+    pub control_gain: Option<Comparison>,
+    /// Trained against control: what the reward itself brought.
+    pub over_control: Option<Comparison>,
+}
+
+/// What the run achieved on held-out questions, in exact match. Written to `verdict.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Exact match before reinforcement learning.
+    pub em_start: f64,
+    /// Exact match after it.
+    pub em_trained: f64,
+    /// `em_trained - em_start`.
+    pub gain: f64,
+    /// Ends of the paired bootstrap interval of the gain.
+    pub gain_interval: [f64; 2],
+    /// Gain of the twin trained on a meaningless reward; null when there was none.
+    pub control_gain: Option<f64>,
+    /// Ends of its interval; null when there was no control.
+    pub control_interval: Option<[f64; 2]>,
+    /// Questions behind the gain.
+    pub n: usize,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Wall time of the run.
+    pub minutes: f64,
+    /// Confidence of the intervals.
+    pub confidence: f64,
+    /// Smallest true gain these questions would show with 80 % probability; null when no question changed.
+    pub minimum_detectable_effect: Option<f64>,
+    /// The comparisons the figures above come from: one greedy episode per question.
+    pub greedy: Detail,
+    /// The same with sampled episodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampled: Option<Detail>,
+}
+
+/// Facts about the run that are not in its episodes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RunFacts {
+    /// Seed of the run.
+    pub seed: u64,
+    /// Wall time in minutes.
+    pub minutes: f64,
+}
+
+/// A verdict that cannot be reached, written or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VerdictError {
+    /// Two sets of episodes do not fit together.
+    #[error("cannot compare {what}")]
+    Compare {
+        /// Which two.
+        what: &'static str,
+        /// Why.
+        source: CompareError,
+    },
+    /// The file could not be written or read.
+    #[error("cannot access {path}")]
+    File {
+        /// Its path.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file does not hold a verdict.
+    #[error("{path} does not hold a verdict")]
+    Format {
+        /// Its path.
+        path: String,
+        /// Why.
+        source: serde_json::Error,
+    },
+}
+
+impl Detail {
+    /// Compares trained and control with the start and with each other.
+    ///
+    /// # Errors
+    /// [`VerdictError::Compare`] when the sets answer different questions, lack a score, or lack `em`.
+    pub fn from_episodes(
+        start: &[Episode],
+        trained: &[Episode],
+        control: Option<&[Episode]>,
+        bootstrap: Bootstrap,
+    ) -> Result<Self, VerdictError> {
+        let compare = |what, a: &[Episode], b: &[Episode]| {
+            compare_exact_match(a, b, bootstrap).map_err(|source| VerdictError::Compare { what, source })
+        };
+        Ok(Self {
+            gain: compare("the trained policy with the start", start, trained)?,
+            control_gain: control
+                .map(|control| compare("the control with the start", start, control))
+                .transpose()?,
+            over_control: control
+                .map(|control| compare("the trained policy with the control", control, trained))
+                .transpose()?,
+        })
+    }
+}
+
+impl Verdict {
+    /// Judges greedy episodes of the start, trained and control policies on the same questions.
+    ///
+    /// # Errors
+    /// [`VerdictError::Compare`] when the sets answer different questions, lack a score, or lack `em`.
+    pub fn from_episodes(
+        start: &[Episode],
+        trained: &[Episode],
+        control: Option<&[Episode]>,
+        facts: RunFacts,
+        bootstrap: Bootstrap,
+    ) -> Result<Self, VerdictError> {
+        let greedy = Detail::from_episodes(start, trained, control, bootstrap)?;
+        let missing = || VerdictError::Compare { what: "exact match", source: CompareError::NoMetric("em") };
+        let gain = *greedy.gain.difference("em").ok_or_else(missing)?;
+        let control = greedy.control_gain.as_ref().and_then(|found| found.difference("em")).copied();
+        Ok(Self {
+            em_start: gain.a,
+            em_trained: gain.b,
+            gain: gain.difference.estimate,
+            gain_interval: gain.difference.ends(),
+            control_gain: control.map(|found| found.difference.estimate),
+            control_interval: control.map(|found| found.difference.ends()),
+            n: gain.questions,
+            seed: facts.seed,
+            minutes: facts.minutes,
+            confidence: bootstrap.confidence,
+            minimum_detectable_effect: gain.minimum_detectable_effect,
+            greedy,
+            sampled: None,
+        })
+    }
+
+    /// Adds the comparisons of sampled episodes.
+    #[must_use]
+    pub fn with_sampled(mut self, sampled: Detail) -> Self {
+        self.sampled = Some(sampled);
+        self
+    }
+
+    /// Whether the gain is real and the reward's: its interval above 0, and a control that did not gain as well and
+    /// was beaten.
+    pub fn holds(&self) -> bool {
+        let control_flat = self.control_interval.is_some_and(|[low, _]| low <= 0.0);
+        let beaten = self.over_control().is_some_and(|found| found.difference.is_positive());
+        self.gain_interval[0] > 0.0 && control_flat && beaten
+    }
+
+    /// Honest sentences: gain, control, size of the sample.
+    pub fn words(&self) -> Vec<String> {
+        let mut sentences = vec![self.gain_words()];
+        sentences.extend(self.control_words());
+        sentences.extend(self.sample_words());
+        sentences
+    }
+
+    /// Writes the verdict as JSON; the file appears whole or not at all.
+    ///
+    /// # Errors
+    /// [`VerdictError`] when the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), VerdictError> {
+        let named = || path.display().to_string();
+        let mut json = serde_json::to_vec_pretty(self)
+            .map_err(|source| VerdictError::Format { path: named(), source })?;
+        json.push(b'\n');
+        write_atomic(path, &json).map_err(|source| VerdictError::File { path: named(), source })
+    }
+
+    /// Reads a verdict back.
+    ///
+    /// # Errors
+    /// [`VerdictError`] when the file cannot be read or does not hold a verdict.
+    pub fn read(path: &Path) -> Result<Self, VerdictError> {
+        let named = || path.display().to_string();
+        let bytes = std::fs::read(path).map_err(|source| VerdictError::File { path: named(), source })?;
+        serde_json::from_slice(&bytes).map_err(|source| VerdictError::Format { path: named(), source })
+    }
+
+    fn over_control(&self) -> Option<&Difference> {
+        self.greedy.over_control.as_ref()?.difference("em")
+    }
+
+    fn gain_words(&self) -> String {
+        let evidence = format!(
+            "{} EM, from {:.2} to {:.2} ({}, n = {} questions)",
+            signed(self.gain),
+            self.em_start,
+            self.em_trained,
+            self.interval_words(self.gain_interval),
+            self.n
+        );
+        let [low, high] = self.gain_interval;
+        if low > 0.0 {
+            format!("Training raised held-out exact match by {evidence}.")
+        } else if high < 0.0 {
+            format!("Training made held-out exact match worse: {evidence}.")
+        } else {
+            format!("No gain can be shown: {evidence}.")
+        }
+    }
+
+    fn control_words(&self) -> Vec<String> {
+        let (Some(gain), Some([low, high])) = (self.control_gain, self.control_interval) else {
+            return vec!["There was no control run, so nothing separates the reward's effect from that of training as such.".into()];
+        };
+        let evidence = format!("{} EM ({})", signed(gain), self.interval_words([low, high]));
+        if low > 0.0 {
+            return vec![format!(
+                "The control, trained on a meaningless reward, gained as well: {evidence}. The gain cannot be attributed to the reward."
+            )];
+        }
+        let state = if high < 0.0 { "got worse" } else { "stayed flat" };
+        let mut sentences = vec![format!("The control, trained on a meaningless reward, {state}: {evidence}.")];
+        sentences.extend(self.over_control().map(|found| self.over_control_words(found.difference)));
+        sentences
+    }
+
+    fn over_control_words(&self, lead: Interval) -> String {
+        let evidence = format!("{} EM ({})", signed(lead.estimate), self.interval_words(lead.ends()));
+        if lead.is_positive() {
+            format!("The trained policy is ahead of the control by {evidence}.")
+        } else {
+            format!("But the trained policy is not clearly ahead of the control: {evidence}.")
+        }
+    }
+
+    fn sample_words(&self) -> Vec<String> {
+        let mut sentences = Vec::new();
+        if self.n < SMALL_N {
+            sentences.push(format!("Only {} questions: take every figure here as rough.", self.n));
+        }
+        match self.minimum_detectable_effect {
+            Some(effect) => sentences.push(format!(
+                "With these questions a true gain of {effect:.2} or more shows with 80 % probability."
+            )),
+            None => sentences.push("No question changed its outcome in the same run, so the interval says little.".into()),
+        }
+        sentences
+    }
+
+    fn interval_words(&self, [low, high]: [f64; 2]) -> String {
+        format!("{:.0} % interval {} to {}", 100.0 * self.confidence, signed(low), signed(high))
+    }
+}
+
+fn compare_exact_match(a: &[Episode], b: &[Episode], bootstrap: Bootstrap) -> Result<Comparison, CompareError> {
+    let comparison = Comparison::from_episodes(a, b, bootstrap)?;
+    if comparison.difference("em").is_none() {
+        return Err(CompareError::NoMetric("em"));
+    }
+    Ok(comparison)
+}

@@ -1,0 +1,7 @@
+//! From finished episodes to summaries, comparisons, verdicts and reports.
+
+mod compare;
+mod fixtures;
+mod report;
+mod summary;
+mod verdict;

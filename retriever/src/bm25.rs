@@ -1,0 +1,44 @@
+//! BM25 with Lucene's arithmetic, over postings that tantivy stores.
+
+mod maxscore;
+mod postings;
+mod scorer;
+mod topk;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::IndexError;
+
+pub(crate) use postings::{Postings, PostingsWriter};
+pub(crate) use scorer::{Scorer, Scratch};
+
+/// The two constants of BM25.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bm25Params {
+    /// Term-frequency saturation, dimensionless, finite and at least 0; usual 0.9 to 1.2.
+    pub k1: f32,
+    /// Length normalisation in `[0, 1]`.
+    pub b: f32,
+}
+
+impl Default for Bm25Params {
+    /// Pyserini's 0.9 and 0.4, as Search-R1 and Anserini's BEIR runs use.
+    fn default() -> Self {
+        Self { k1: 0.9, b: 0.4 }
+    }
+}
+
+impl Bm25Params {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// [`IndexError::Constants`] when k1 is negative or not finite, or b outside `[0, 1]`.
+    pub fn validate(self) -> Result<Self, IndexError> {
+        if self.k1.is_finite() && self.k1 >= 0.0 && (0.0..=1.0).contains(&self.b) {
+            Ok(self)
+        } else {
+            Err(IndexError::Constants { k1: self.k1, b: self.b })
+        }
+    }
+}

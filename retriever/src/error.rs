@@ -1,0 +1,222 @@
+//! Errors, one enum per family of operations. Each message says what is wrong, where, and what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Failures of reading a corpus, queries or relevance judgements.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// Nothing at the path.
+    #[error("no file at `{}`; check the path, or pass the BEIR folder that holds it", path.display())]
+    Missing {
+        /// What was asked for.
+        path: PathBuf,
+    },
+    /// The operating system refused a read.
+    #[error("read `{}` near line {line}; check permissions and the disk", path.display())]
+    Io {
+        /// File being read.
+        path: PathBuf,
+        /// 1-based line; 0 when the file could not be opened.
+        line: u64,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// A gzip stream ended before its trailer.
+    #[error("gzip data of `{}` breaks off after line {line}; fetch or compress the file again", path.display())]
+    Truncated {
+        /// File being read.
+        path: PathBuf,
+        /// Last whole line, 1-based; 0 for none.
+        line: u64,
+    },
+    /// A line is not what the format asks for.
+    #[error("`{}` line {line}: {what}; {mend}", path.display())]
+    Malformed {
+        /// File being read.
+        path: PathBuf,
+        /// 1-based line.
+        line: u64,
+        /// What is wrong.
+        what: String,
+        /// What to do about it.
+        mend: &'static str,
+    },
+    /// Two records carry one id.
+    #[error(
+        "`{}`: id `{id}` is on line {first} and again on line {second}; ids must be unique, remove or rename one",
+        path.display()
+    )]
+    DuplicateId {
+        /// File being read.
+        path: PathBuf,
+        /// The repeated id.
+        id: String,
+        /// 1-based line of the first use.
+        first: u64,
+        /// 1-based line of the second use.
+        second: u64,
+    },
+    /// The file holds no record at all.
+    #[error("`{}` holds no {what}; check that it is the right file", path.display())]
+    Empty {
+        /// File that was read.
+        path: PathBuf,
+        /// What was expected: `passages`, `queries`, `judgements`.
+        what: &'static str,
+    },
+    /// A format name that does not exist.
+    #[error("unknown corpus format `{found}`; use one of: beir, search-r1, pages")]
+    UnknownFormat {
+        /// The name as written.
+        found: String,
+    },
+    /// The first record fits none of the known formats.
+    #[error(
+        "cannot tell the corpus format of `{}` from its first record (fields: {fields}); name it: beir, search-r1 or pages",
+        path.display()
+    )]
+    UndetectedFormat {
+        /// File that was read.
+        path: PathBuf,
+        /// Field names of the first record.
+        fields: String,
+    },
+}
+
+/// Failures of building or opening an index.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IndexError {
+    /// The corpus could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// BM25 constants outside their range.
+    #[error("BM25 constants k1 = {k1}, b = {b} are out of range; use a finite k1 >= 0 and b in [0, 1]")]
+    Constants {
+        /// Term-frequency saturation as given.
+        k1: f32,
+        /// Length normalisation as given.
+        b: f32,
+    },
+    /// An index is already there and was not to be replaced.
+    #[error("an index already exists at `{}`; choose another folder or ask for it to be replaced", path.display())]
+    Exists {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder holds something else; it is never overwritten.
+    #[error("`{}` exists and is not an index, so it is left alone; choose another folder", path.display())]
+    NotAnIndexFolder {
+        /// The folder or file.
+        path: PathBuf,
+    },
+    /// Another process builds at the same place.
+    #[error("another build of `{}` is running; wait for it or choose another folder", path.display())]
+    Busy {
+        /// The index folder being built.
+        path: PathBuf,
+    },
+    /// No index at the path.
+    #[error("no index at `{}` (no manifest.json); build one with `forage index build`", path.display())]
+    Missing {
+        /// The folder asked for.
+        path: PathBuf,
+    },
+    /// The manifest names another on-disk format.
+    #[error(
+        "index `{}` has format version {found}, this program reads {expected}; build it again from its corpus",
+        path.display()
+    )]
+    Version {
+        /// The index folder.
+        path: PathBuf,
+        /// Version on disk.
+        found: u32,
+        /// Version of this program.
+        expected: u32,
+    },
+    /// The index was built with another text analysis.
+    #[error("index `{}` was built with analyzer {found}, this program has {expected}; build it again", path.display())]
+    Analyzer {
+        /// The index folder.
+        path: PathBuf,
+        /// Analyzer on disk.
+        found: String,
+        /// Analyzer of this program.
+        expected: String,
+    },
+    /// The index was built from another corpus than the one expected.
+    #[error(
+        "index `{}` was built from corpus {found}, but corpus {expected} is expected; build the index again from that \
+         corpus or point to the index that belongs to it",
+        index.display()
+    )]
+    CorpusMismatch {
+        /// The index folder.
+        index: PathBuf,
+        /// Digest that was expected, hex.
+        expected: String,
+        /// Digest in the manifest, hex.
+        found: String,
+    },
+    /// A file of the index is missing, cut short or inconsistent.
+    #[error("index `{}` is damaged: {what}; build it again or restore the folder from a copy", path.display())]
+    Damaged {
+        /// The index folder.
+        path: PathBuf,
+        /// What does not fit.
+        what: String,
+    },
+    /// The corpus has more passages than an index can hold.
+    #[error("the corpus has more than {limit} passages, the most one index holds; split it into shards")]
+    TooLarge {
+        /// Most passages.
+        limit: u64,
+    },
+    /// The operating system refused a file operation.
+    #[error("{action} `{}`; check permissions and free space", path.display())]
+    Io {
+        /// What was being done: `create`, `write`, `rename`.
+        action: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// The postings engine failed.
+    #[error("postings engine failed to {action} in `{}`", path.display())]
+    Engine {
+        /// What was being done.
+        action: &'static str,
+        /// The index folder, or `memory`.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: tantivy::TantivyError,
+    },
+}
+
+/// Failures of answering a query.
+///
+/// Always a fault of the infrastructure, never of the policy that asked: an episode that meets one has no reward. It must
+/// not be graded as a wrong answer or scored zero.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RetrieverError {
+    /// The index could not be opened, or a stored passage is damaged.
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// Postings could not be read.
+    #[error("read postings of `{}`; the index may be damaged or its disk unreachable", path.display())]
+    Postings {
+        /// The index folder, or `memory`.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+}

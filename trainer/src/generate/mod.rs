@@ -1,0 +1,8 @@
+//! Generation: a sampler, and an engine thread that batches all requests in flight over one key-value cache.
+
+mod engine;
+mod sampler;
+mod session;
+
+pub use engine::{Engine, EngineConfig, EngineStats};
+pub use sampler::{Sampled, sample};

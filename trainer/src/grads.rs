@@ -1,0 +1,72 @@
+//! Gradients by parameter name: summed over micro-batches in a fixed order, measured, clipped.
+
+use std::collections::BTreeMap;
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{Gradients, Tensor};
+
+use crate::model::Decoder;
+
+/// One flat gradient per parameter, keyed by its path.
+#[derive(Clone, Debug, Default)]
+pub struct NamedGrads(pub BTreeMap<String, Tensor<1>>);
+
+struct Collect<'a> {
+    gradients: &'a Gradients,
+    path: Vec<String>,
+    found: BTreeMap<String, Tensor<1>>,
+}
+
+impl ModuleVisitor for Collect<'_> {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(gradient) = param.val().grad(self.gradients) {
+            let count = gradient.shape().num_elements();
+            self.found.insert(self.path.join("."), gradient.reshape([count]));
+        }
+    }
+}
+
+impl NamedGrads {
+    /// Reads the gradient of every parameter of `decoder`.
+    pub fn collect(decoder: &Decoder, gradients: &Gradients) -> Self {
+        let mut visitor = Collect { gradients, path: Vec::new(), found: BTreeMap::new() };
+        decoder.visit(&mut visitor);
+        Self(visitor.found)
+    }
+
+    /// Adds another micro-batch's gradients.
+    pub fn add(&mut self, other: Self) {
+        for (name, gradient) in other.0 {
+            let sum = match self.0.remove(&name) {
+                Some(before) => before + gradient,
+                None => gradient,
+            };
+            self.0.insert(name, sum);
+        }
+    }
+
+    /// Euclidean norm over all parameters together.
+    pub fn global_norm(&self) -> f64 {
+        let squares = self.0.values().map(|gradient| f64::from(gradient.clone().square().sum().into_scalar::<f32>()));
+        squares.sum::<f64>().sqrt()
+    }
+
+    /// Scales all gradients so that their global norm is at most `limit`, as `torch.nn.utils.clip_grad_norm_` does.
+    /// `norm` is the value of [`Self::global_norm`].
+    pub fn clip(&mut self, norm: f64, limit: f64) {
+        let scale = limit / (norm + 1e-6);
+        if scale < 1.0 {
+            for gradient in self.0.values_mut() {
+                *gradient = gradient.clone() * scale;
+            }
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! The learner: Qwen decoders in Burn, a generation engine, supervised fine-tuning and GRPO.
+//!
+//! # What it is
+//! The only crate that names Burn. It implements `forage_env::policy::Policy` with an in-process engine and improves the
+//! same weights it samples from; one code path computes sampling and training log-probabilities.
+//!
+//! # What it is not
+//! It does not know tasks, protocols or rewards: it learns from token logs and numbers.
+//!
+//! # Map, in reading order
+//! - [`device`]: which backends are compiled in.
+//! - [`model`], [`weights`]: the decoder; Hugging Face folders in and out. [`bpe`]: training a small tokenizer.
+//! - [`generate`]: sampler and engine.
+//! - [`sequence`], [`logprobs`], [`workers`], [`grads`], [`optim`]: a gradient step, piece by piece.
+//! - [`sft`], [`grpo`]: what is minimised.
+
+pub mod device;
+
+pub mod model;
+
+pub mod bpe;
+pub mod weights;
+
+pub mod generate;
+
+pub mod logprobs;
+pub mod sequence;
+
+pub mod grads;
+pub mod optim;
+pub mod workers;
+
+pub mod grpo;
+pub mod sft;

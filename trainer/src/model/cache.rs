@@ -1,0 +1,95 @@
+//! Static key-value cache: one slot per episode, column = position.
+//!
+//! A token's keys and values stand at its own position whatever its batch neighbours do, so that an episode reads the
+//! same numbers in the same order alone or in company.
+
+use burn::tensor::{Device, Tensor};
+
+use super::ModelConfig;
+
+/// Keys and values of every layer, each `[slots, kv_heads, positions, head_dim]`.
+#[derive(Debug)]
+pub struct KvCache {
+    layers: Vec<(Tensor<4>, Tensor<4>)>,
+    slots: usize,
+    positions: usize,
+}
+
+/// Where the rows of a batch stand in the cache.
+#[derive(Clone, Debug)]
+pub(super) struct CacheRows<'a> {
+    /// Slot of each row.
+    pub(super) slots: &'a [usize],
+    /// Position of each row's first new token.
+    pub(super) starts: &'a [usize],
+    /// Number of new tokens of each row.
+    pub(super) lengths: &'a [usize],
+    /// Columns to read: at least every row's start + length.
+    pub(super) window: usize,
+}
+
+impl KvCache {
+    /// An empty cache for `slots` episodes of up to `positions` tokens.
+    pub fn new(config: &ModelConfig, slots: usize, positions: usize, device: &Device) -> Self {
+        let shape = [slots, config.num_key_value_heads, positions, config.head_dim];
+        // Zeros, not garbage: masked columns are multiplied by a zero weight, and zero times NaN is NaN.
+        let zeros = || Tensor::zeros(shape, device);
+        let layers = (0..config.num_hidden_layers).map(|_| (zeros(), zeros())).collect();
+        Self { layers, slots, positions }
+    }
+
+    /// Number of slots.
+    pub fn slots(&self) -> usize {
+        self.slots
+    }
+
+    /// Positions per slot.
+    pub fn positions(&self) -> usize {
+        self.positions
+    }
+
+    /// Bytes held, in f32.
+    pub fn bytes(&self) -> usize {
+        self.layers.iter().map(|(keys, values)| 4 * (keys.shape().num_elements() + values.shape().num_elements())).sum()
+    }
+
+    /// Writes new keys and values of `layer` (`[rows, kv_heads, t, head_dim]`) and returns what the rows may attend to:
+    /// `[rows, kv_heads, window, head_dim]` each.
+    pub(super) fn update(
+        &mut self,
+        layer: usize,
+        keys: Tensor<4>,
+        values: Tensor<4>,
+        rows: &CacheRows<'_>,
+    ) -> (Tensor<4>, Tensor<4>) {
+        let (mut cached_keys, mut cached_values) = self.layers[layer].clone();
+        // The stored handles are dropped here so that the writes below happen in place.
+        self.layers[layer] = (Tensor::empty([0, 0, 0, 0], &cached_keys.device()), Tensor::empty([0, 0, 0, 0], &cached_values.device()));
+        let [_, heads, _, dim] = keys.dims();
+        for (row, ((&slot, &start), &length)) in rows.slots.iter().zip(rows.starts).zip(rows.lengths).enumerate() {
+            if length == 0 {
+                continue;
+            }
+            let source = [row..row + 1, 0..heads, 0..length, 0..dim];
+            let target = [slot..slot + 1, 0..heads, start..start + length, 0..dim];
+            cached_keys = cached_keys.slice_assign(target.clone(), keys.clone().slice(source.clone()));
+            cached_values = cached_values.slice_assign(target, values.clone().slice(source));
+        }
+        let visible = (self.read(&cached_keys, rows), self.read(&cached_values, rows));
+        self.layers[layer] = (cached_keys, cached_values);
+        visible
+    }
+
+    fn read(&self, cached: &Tensor<4>, rows: &CacheRows<'_>) -> Tensor<4> {
+        let window = cached.clone().narrow(2, 0, rows.window);
+        let first = rows.slots.first().copied().unwrap_or(0);
+        let contiguous = rows.slots.iter().enumerate().all(|(row, &slot)| slot == first + row);
+        if contiguous {
+            // A view: no copy.
+            return window.narrow(0, first, rows.slots.len());
+        }
+        let indices: Vec<i32> = rows.slots.iter().map(|&slot| slot as i32).collect();
+        let indices = Tensor::<1, burn::tensor::Int>::from_ints(indices.as_slice(), &cached.device());
+        window.select(0, indices)
+    }
+}

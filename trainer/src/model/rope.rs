@@ -1,0 +1,53 @@
+//! Rotary position embeddings in the rotate-half form of Hugging Face Qwen (Su et al. 2021, RoFormer).
+
+use burn::tensor::{Device, Int, Tensor, TensorData};
+
+use super::ModelConfig;
+
+/// Cosines and sines of every position; kept outside the module so that they are never saved.
+#[derive(Clone, Debug)]
+pub struct RopeTables {
+    cos: Tensor<2>,
+    sin: Tensor<2>,
+}
+
+impl RopeTables {
+    /// Tables of `positions` rows and `head_dim / 2` columns, computed in f64 and rounded to f32.
+    pub fn new(config: &ModelConfig, positions: usize, device: &Device) -> Self {
+        let half = config.head_dim / 2;
+        let mut cos = Vec::with_capacity(positions * half);
+        let mut sin = Vec::with_capacity(positions * half);
+        for position in 0..positions {
+            for pair in 0..half {
+                // transformers computes the inverse frequency in f32: the same rounding keeps parity at long positions.
+                let exponent = (2 * pair) as f32 / config.head_dim as f32;
+                let frequency = 1.0_f32 / (config.rope_theta as f32).powf(exponent);
+                let angle = position as f32 * frequency;
+                cos.push(angle.cos());
+                sin.push(angle.sin());
+            }
+        }
+        Self {
+            cos: Tensor::from_data(TensorData::new(cos, [positions, half]), device),
+            sin: Tensor::from_data(TensorData::new(sin, [positions, half]), device),
+        }
+    }
+
+    /// Rows for the given positions, each `[n, 1, head_dim / 2]`, ready to broadcast over heads.
+    pub fn rows(&self, positions: Tensor<1, Int>) -> (Tensor<3>, Tensor<3>) {
+        let cos = self.cos.clone().select(0, positions.clone());
+        let sin = self.sin.clone().select(0, positions);
+        (cos.unsqueeze_dim(1), sin.unsqueeze_dim(1))
+    }
+}
+
+/// Rotates `x` of shape `[n, heads, head_dim]` by the angles of its positions.
+pub(super) fn rotate(x: Tensor<3>, cos: &Tensor<3>, sin: &Tensor<3>) -> Tensor<3> {
+    let [n, heads, dim] = x.dims();
+    let half = dim / 2;
+    let first = x.clone().slice([0..n, 0..heads, 0..half]);
+    let second = x.slice([0..n, 0..heads, half..dim]);
+    let rotated_first = first.clone() * cos.clone() - second.clone() * sin.clone();
+    let rotated_second = second * cos.clone() + first * sin.clone();
+    Tensor::cat(vec![rotated_first, rotated_second], 2)
+}

@@ -1,0 +1,86 @@
+//! Data-parallel gradients: micro-batches on threads, summed in a fixed order.
+//!
+//! Small models gain little from parallel kernels, so each worker runs its micro-batch on one core. The result does not
+//! depend on the number of workers: the cut is fixed before, and gradients are added in the order of the cut.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use burn::tensor::Tensor;
+
+use crate::grads::NamedGrads;
+use crate::model::Decoder;
+
+/// Threads for gradient work, each with a pool of one.
+#[derive(Clone, Debug)]
+pub struct Workers {
+    pools: Vec<Arc<rayon::ThreadPool>>,
+}
+
+impl Workers {
+    /// `count` workers.
+    ///
+    /// # Panics
+    /// When the operating system cannot start a thread.
+    pub fn new(count: usize) -> Self {
+        let pool = || rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread can be started");
+        Self { pools: (0..count.max(1)).map(|_| Arc::new(pool())).collect() }
+    }
+
+    /// Number of workers.
+    pub fn count(&self) -> usize {
+        self.pools.len()
+    }
+
+    /// A pool for work that is not split: generation, evaluation.
+    pub fn first(&self) -> Arc<rayon::ThreadPool> {
+        Arc::clone(&self.pools[0])
+    }
+
+    /// Runs `job` for 0..`jobs`, in any order, on all workers; results come back in order.
+    pub fn map<T: Send>(&self, jobs: usize, job: impl Fn(usize) -> T + Sync) -> Vec<T> {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut done = Vec::new();
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                if index >= jobs {
+                    return done;
+                }
+                done.push((index, job(index)));
+            }
+        };
+        let mut results: Vec<(usize, T)> = std::thread::scope(|scope| {
+            let handles: Vec<_> = self.pools.iter().map(|pool| scope.spawn(|| pool.install(work))).collect();
+            let joined = handles.into_iter().map(|handle| match handle.join() {
+                Ok(done) => done,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            joined.flatten().collect()
+        });
+        results.sort_by_key(|&(index, _)| index);
+        results.into_iter().map(|(_, result)| result).collect()
+    }
+
+    /// Gradient of the sum of the losses that `loss` gives for micro-batches 0..`jobs`, and what else it returned.
+    /// A micro-batch without a loss contributes nothing.
+    pub fn gradients<T: Send>(
+        &self,
+        decoder: &Decoder,
+        jobs: usize,
+        loss: impl Fn(&Decoder, usize) -> Option<(Tensor<1>, T)> + Sync,
+    ) -> (NamedGrads, Vec<T>) {
+        let parts = self.map(jobs, |index| {
+            let (loss, rest) = loss(decoder, index)?;
+            let gradients = loss.backward();
+            Some((NamedGrads::collect(decoder, &gradients), rest))
+        });
+        let mut total = NamedGrads::default();
+        let mut rests = Vec::new();
+        for (gradients, rest) in parts.into_iter().flatten() {
+            total.add(gradients);
+            rests.push(rest);
+        }
+        (total, rests)
+    }
+}
