@@ -17,6 +17,7 @@ impl Seed {
     }
 
     /// Derives the stream for `label` and `numbers`.
+    #[must_use]
     pub fn child(self, label: &str, numbers: &[u64]) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.0.to_le_bytes());

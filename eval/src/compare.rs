@@ -28,7 +28,7 @@ pub struct Difference {
     pub minimum_detectable_effect: Option<f64>,
 }
 
-/// Exact McNemar test on exact match.
+/// Exact `McNemar` test on exact match.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct McNemar {
     /// Questions only the first side answers.
@@ -136,12 +136,13 @@ impl Comparison {
         }
     }
 
-    /// Interval of the winner's lead, number of questions and, for greedy exact match, the McNemar p-value.
+    /// Interval of the winner's lead, number of questions and, for greedy exact match, the `McNemar` p-value.
     fn evidence(&self, found: &Difference, metric: &str) -> String {
         let confidence = 100.0 * self.bootstrap.confidence;
         let Interval { low, high, .. } = found.difference;
         let (from, to) = if high < 0.0 { (-high, -low) } else { (low, high) };
-        let ends = format!("{confidence:.0} % interval {} to {}, n = {} questions", signed(from), signed(to), found.questions);
+        let ends =
+            format!("{confidence:.0} % interval {} to {}, n = {} questions", signed(from), signed(to), found.questions);
         match self.mcnemar.filter(|_| metric == "em") {
             Some(test) if test.p < 0.001 => format!("{ends}, McNemar p < 0.001"),
             Some(test) => format!("{ends}, McNemar p = {:.3}", test.p),
@@ -153,7 +154,7 @@ impl Comparison {
 /// `+0.21`, `-0.04`, `+0.00`.
 pub(crate) fn signed(value: f64) -> String {
     let text = format!("{value:+.2}");
-    if text == "-0.00" { "+0.00".to_owned() } else { text }
+    if text == "-0.00" { "+0.00".to_owned() } else { text.replace('-', "−") }
 }
 
 type Asked<'a> = BTreeMap<QuestionKey, Vec<&'a Episode>>;

@@ -44,7 +44,8 @@ impl QuestionKey {
 
 /// Every metric of a scored episode by name; empty for an infrastructure fault, which has no numbers.
 ///
-/// - every part of the score under its own name (`em`, `sub_em`, `f1`, `format`, `retrieval`, ...), and `reward`, the total;
+/// - every part of the score under its own name (`em`, `sub_em`, `f1`, `format`, `retrieval`, ...), and `reward`, the
+///   total;
 /// - `answered`, `truncated`, `malformed`: 1 when the episode ended that way, else 0;
 /// - `searches`, `turns`; `policy_tokens` (written by the policy), `response_tokens` (everything after the prompt,
 ///   observations included), `episode_tokens` (the prompt too);

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ranking::{Judgments, average_precision, ndcg, precision, recall, reciprocal_rank};
 use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_mean};
+use crate::text;
 
 /// Document ids per query id, best first.
 pub type Rankings = BTreeMap<String, Vec<String>>;
@@ -51,14 +52,11 @@ impl RetrievalReport {
             vec![name.clone(), format!("{estimate:.4}"), format!("{low:.4}"), format!("{high:.4}")]
         });
         let interval = format!("{:.0} % low", 100.0 * self.bootstrap.confidence);
-        let mut text = crate::text::table(&["metric", "mean", &interval, "high"], rows.collect());
-        text.push_str(&format!(
-            "{} judged queries ({} without results, counted as 0); {} unjudged queries left out\n",
-            self.queries.len(),
-            self.unanswered,
-            self.unjudged
-        ));
-        text
+        let table = text::table(&["metric", "mean", &interval, "high"], rows.collect());
+        let (judged, unanswered, unjudged) = (self.queries.len(), self.unanswered, self.unjudged);
+        format!(
+            "{table}{judged} judged queries ({unanswered} without results, counted as 0); {unjudged} unjudged left out\n"
+        )
     }
 }
 

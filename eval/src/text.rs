@@ -17,7 +17,8 @@ pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
         let mut row = String::new();
         for (column, cell) in line.iter().enumerate() {
             let wide = widths.get(column).copied().unwrap_or(0);
-            row.push_str(&if column == 0 { format!("{cell:<wide$}") } else { format!("  {cell:>wide$}") });
+            let padded = if column == 0 { format!("{cell:<wide$}") } else { format!("  {cell:>wide$}") };
+            row.push_str(&padded);
         }
         text.push_str(row.trim_end());
         text.push('\n');

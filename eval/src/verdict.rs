@@ -46,7 +46,8 @@ pub struct Verdict {
     pub minutes: f64,
     /// Confidence of the intervals.
     pub confidence: f64,
-    /// Smallest true gain these questions would show with 80 % probability; null when no question changed.
+    /// Smallest true gain these questions would show with 80 % probability; null when the questions do not differ in
+    /// their change.
     pub minimum_detectable_effect: Option<f64>,
     /// The comparisons the figures above come from: one greedy episode per question.
     pub greedy: Detail,
@@ -110,9 +111,7 @@ impl Detail {
         };
         Ok(Self {
             gain: compare("the trained policy with the start", start, trained)?,
-            control_gain: control
-                .map(|control| compare("the control with the start", start, control))
-                .transpose()?,
+            control_gain: control.map(|control| compare("the control with the start", start, control)).transpose()?,
             over_control: control
                 .map(|control| compare("the trained policy with the control", control, trained))
                 .transpose()?,
@@ -182,8 +181,8 @@ impl Verdict {
     /// [`VerdictError`] when the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), VerdictError> {
         let named = || path.display().to_string();
-        let mut json = serde_json::to_vec_pretty(self)
-            .map_err(|source| VerdictError::Format { path: named(), source })?;
+        let mut json =
+            serde_json::to_vec_pretty(self).map_err(|source| VerdictError::Format { path: named(), source })?;
         json.push(b'\n');
         write_atomic(path, &json).map_err(|source| VerdictError::File { path: named(), source })
     }
@@ -223,12 +222,16 @@ impl Verdict {
 
     fn control_words(&self) -> Vec<String> {
         let (Some(gain), Some([low, high])) = (self.control_gain, self.control_interval) else {
-            return vec!["There was no control run, so nothing separates the reward's effect from that of training as such.".into()];
+            return vec![
+                "There was no control run, so nothing separates the reward's effect from that of training as such."
+                    .into(),
+            ];
         };
         let evidence = format!("{} EM ({})", signed(gain), self.interval_words([low, high]));
         if low > 0.0 {
             return vec![format!(
-                "The control, trained on a meaningless reward, gained as well: {evidence}. The gain cannot be attributed to the reward."
+                "The control, trained on a meaningless reward, gained as well: {evidence}. The gain cannot be \
+                 attributed to the reward."
             )];
         }
         let state = if high < 0.0 { "got worse" } else { "stayed flat" };
@@ -251,11 +254,14 @@ impl Verdict {
         if self.n < SMALL_N {
             sentences.push(format!("Only {} questions: take every figure here as rough.", self.n));
         }
+        if self.greedy.gain.lost_to_infra > 0 {
+            let lost = self.greedy.gain.lost_to_infra;
+            sentences.push(format!("{lost} questions were lost to infrastructure faults and are left out."));
+        }
         match self.minimum_detectable_effect {
-            Some(effect) => sentences.push(format!(
-                "With these questions a true gain of {effect:.2} or more shows with 80 % probability."
-            )),
-            None => sentences.push("No question changed its outcome in the same run, so the interval says little.".into()),
+            Some(effect) => sentences
+                .push(format!("With these questions a true gain of {effect:.2} or more shows with 80 % probability.")),
+            None => sentences.push("Every question changed by the same amount, so the interval says little.".into()),
         }
         sentences
     }

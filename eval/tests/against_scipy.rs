@@ -1,4 +1,4 @@
-//! Statistics against SciPy (`fixtures/make_fixtures.py`) and against the truth.
+//! Statistics against `SciPy` (`fixtures/make_fixtures.py`) and against the truth.
 
 use forage_eval::stats::{Bootstrap, Interval, bootstrap_mean, mcnemar_exact, normal_cdf, percentile_mean};
 use rand_chacha::ChaCha8Rng;
@@ -66,13 +66,13 @@ fn intervals_cover_the_truth_as_often_as_they_say() -> TestResult {
         let mut rng = ChaCha8Rng::seed_from_u64(99);
         let mut covered = 0;
         for seed in 0..EXPERIMENTS {
-            let outcome = |rng: &mut ChaCha8Rng| f64::from(u8::from(f64::from(rng.next_u32()) < truth * 2_f64.powi(32)));
+            let outcome =
+                |rng: &mut ChaCha8Rng| f64::from(u8::from(f64::from(rng.next_u32()) < truth * 2_f64.powi(32)));
             let values: Vec<f64> = (0..count).map(|_| outcome(&mut rng)).collect();
             let interval = bootstrap_mean(&values, Bootstrap { resamples: 600, confidence: 0.95, seed })?;
             covered += u32::from(interval.low <= truth && truth <= interval.high);
         }
         let coverage = f64::from(covered) / EXPERIMENTS as f64;
-        println!("truth {truth}, n = {count}: coverage {coverage:.4}");
         assert!((0.93..=0.97).contains(&coverage), "truth {truth}, n = {count}: coverage {coverage}");
     }
     Ok(())

@@ -12,6 +12,9 @@ use crate::error::ReadError;
 const BUFFER_BYTES: usize = 1 << 18;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
+/// One JSON record.
+pub(crate) type Object = Map<String, Value>;
+
 /// Reads lines that hold something; blank lines are counted and passed over.
 pub(crate) struct LineReader {
     path: PathBuf,
@@ -25,22 +28,39 @@ impl LineReader {
     pub(crate) fn open(path: &Path) -> Result<Self, ReadError> {
         let fail = |source: io::Error| {
             if source.kind() == io::ErrorKind::NotFound {
-                ReadError::Missing { path: path.to_owned() }
+                ReadError::Missing {
+                    path: path.to_owned(),
+                }
             } else {
-                ReadError::Io { path: path.to_owned(), line: 0, source }
+                ReadError::Io {
+                    path: path.to_owned(),
+                    line: 0,
+                    source,
+                }
             }
         };
         let mut file = File::open(path).map_err(fail)?;
         let mut magic = Vec::with_capacity(GZIP_MAGIC.len());
-        file.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic).map_err(fail)?;
+        file.by_ref()
+            .take(GZIP_MAGIC.len() as u64)
+            .read_to_end(&mut magic)
+            .map_err(fail)?;
         file.rewind().map_err(fail)?;
         let plain = BufReader::with_capacity(BUFFER_BYTES, file);
         let source: Box<dyn BufRead + Send> = if magic == GZIP_MAGIC {
-            Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(plain)))
+            Box::new(BufReader::with_capacity(
+                BUFFER_BYTES,
+                MultiGzDecoder::new(plain),
+            ))
         } else {
             Box::new(plain)
         };
-        Ok(Self { path: path.to_owned(), source, buffer: Vec::new(), line: 0 })
+        Ok(Self {
+            path: path.to_owned(),
+            source,
+            buffer: Vec::new(),
+            line: 0,
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -70,7 +90,9 @@ impl LineReader {
     /// The next line as text.
     pub(crate) fn next_text(&mut self) -> Result<Option<(u64, &str)>, ReadError> {
         let path = self.path.clone();
-        let Some((line, bytes)) = self.next_line()? else { return Ok(None) };
+        let Some((line, bytes)) = self.next_line()? else {
+            return Ok(None);
+        };
         match std::str::from_utf8(bytes) {
             Ok(text) => Ok(Some((line, text))),
             Err(_) => Err(ReadError::Malformed {
@@ -83,10 +105,10 @@ impl LineReader {
     }
 
     /// The next line as a JSON object.
-    pub(crate) fn next_object(&mut self) -> Result<Option<(u64, Map<String, Value>)>, ReadError> {
+    pub(crate) fn next_object(&mut self) -> Result<Option<(u64, Object)>, ReadError> {
         let parsed = match self.next_line()? {
             None => return Ok(None),
-            Some((line, bytes)) => (line, serde_json::from_slice::<Map<String, Value>>(bytes)),
+            Some((line, bytes)) => (line, serde_json::from_slice::<Object>(bytes)),
         };
         match parsed {
             (line, Ok(object)) => Ok(Some((line, object))),
@@ -99,13 +121,25 @@ impl LineReader {
     }
 
     pub(crate) fn malformed(&self, line: u64, what: String, mend: &'static str) -> ReadError {
-        ReadError::Malformed { path: self.path.clone(), line, what, mend }
+        ReadError::Malformed {
+            path: self.path.clone(),
+            line,
+            what,
+            mend,
+        }
     }
 
     fn read_failure(&self, source: io::Error) -> ReadError {
         match source.kind() {
-            io::ErrorKind::UnexpectedEof => ReadError::Truncated { path: self.path.clone(), line: self.line },
-            _ => ReadError::Io { path: self.path.clone(), line: self.line + 1, source },
+            io::ErrorKind::UnexpectedEof => ReadError::Truncated {
+                path: self.path.clone(),
+                line: self.line,
+            },
+            _ => ReadError::Io {
+                path: self.path.clone(),
+                line: self.line + 1,
+                source,
+            },
         }
     }
 }
@@ -114,12 +148,16 @@ impl LineReader {
 pub(crate) struct Record<'r> {
     reader: &'r LineReader,
     line: u64,
-    object: Map<String, Value>,
+    object: Object,
 }
 
 impl<'r> Record<'r> {
-    pub(crate) fn new(reader: &'r LineReader, line: u64, object: Map<String, Value>) -> Self {
-        Self { reader, line, object }
+    pub(crate) fn new(reader: &'r LineReader, line: u64, object: Object) -> Self {
+        Self {
+            reader,
+            line,
+            object,
+        }
     }
 
     /// A required id: a non-empty string, or an integer written out.
@@ -142,7 +180,11 @@ impl<'r> Record<'r> {
     }
 
     /// A text that may be absent or null, which both read as empty.
-    pub(crate) fn optional_text(&mut self, field: &str, mend: &'static str) -> Result<String, ReadError> {
+    pub(crate) fn optional_text(
+        &mut self,
+        field: &str,
+        mend: &'static str,
+    ) -> Result<String, ReadError> {
         match self.object.remove(field) {
             None | Some(Value::Null) => Ok(String::new()),
             Some(Value::String(text)) => Ok(text),
@@ -151,7 +193,8 @@ impl<'r> Record<'r> {
     }
 
     fn absent(&self, field: &str, mend: &'static str) -> ReadError {
-        self.reader.malformed(self.line, format!("field `{field}` is missing"), mend)
+        self.reader
+            .malformed(self.line, format!("field `{field}` is missing"), mend)
     }
 
     fn misfit(&self, field: &str, wanted: &str, found: &Value, mend: &'static str) -> ReadError {
@@ -163,6 +206,10 @@ impl<'r> Record<'r> {
             Value::Array(_) => "an array",
             Value::Object(_) => "an object",
         };
-        self.reader.malformed(self.line, format!("field `{field}` is {found}, not {wanted}"), mend)
+        self.reader.malformed(
+            self.line,
+            format!("field `{field}` is {found}, not {wanted}"),
+            mend,
+        )
     }
 }

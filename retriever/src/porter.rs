@@ -61,14 +61,17 @@ const STEP3: &[(&str, &str)] = &[
 /// `ion` is listed for its place in the order; it also asks for an `s` or `t` before it. `ement` goes before `ment` and
 /// `ent`: the longest match decides even when its condition then fails.
 const STEP4: &[&str] = &[
-    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism", "ate", "iti",
-    "ous", "ive", "ize",
+    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou",
+    "ism", "ate", "iti", "ous", "ive", "ize",
 ];
 
 fn ends_with<U: Unit>(word: &[U], suffix: &str) -> bool {
     let suffix = suffix.as_bytes();
     word.len() >= suffix.len()
-        && word[word.len() - suffix.len()..].iter().zip(suffix).all(|(&unit, &byte)| unit == U::from(byte))
+        && word[word.len() - suffix.len()..]
+            .iter()
+            .zip(suffix)
+            .all(|(&unit, &byte)| unit == U::from(byte))
 }
 
 fn is<U: Unit>(unit: U, byte: u8) -> bool {
@@ -80,7 +83,11 @@ fn is_consonant<U: Unit>(word: &[U], at: usize) -> bool {
     if b"aeiou".iter().any(|&vowel| is(unit, vowel)) {
         return false;
     }
-    if is(unit, b'y') { at == 0 || !is_consonant(word, at - 1) } else { true }
+    if is(unit, b'y') {
+        at == 0 || !is_consonant(word, at - 1)
+    } else {
+        true
+    }
 }
 
 /// Number of vowel-consonant sequences, the paper's *m*.
@@ -198,7 +205,9 @@ fn step4_strip_suffixes<U: Unit>(word: &mut Vec<U>) {
             continue;
         }
         let stem_len = word.len() - suffix.len();
-        if *suffix == "ion" && !(ends_with(&word[..stem_len], "s") || ends_with(&word[..stem_len], "t")) {
+        if *suffix == "ion"
+            && !(ends_with(&word[..stem_len], "s") || ends_with(&word[..stem_len], "t"))
+        {
             return;
         }
         if measure(&word[..stem_len]) > 1 {
@@ -238,24 +247,82 @@ mod tests {
     #[test]
     fn follows_the_paper() {
         let expected = [
-            ("caresses", "caress"), ("ponies", "poni"), ("ties", "ti"), ("caress", "caress"), ("cats", "cat"),
-            ("feed", "feed"), ("agreed", "agre"), ("plastered", "plaster"), ("bled", "bled"), ("motoring", "motor"),
-            ("sing", "sing"), ("conflated", "conflat"), ("troubled", "troubl"), ("sized", "size"), ("hopping", "hop"),
-            ("tanned", "tan"), ("falling", "fall"), ("hissing", "hiss"), ("fizzed", "fizz"), ("failing", "fail"),
-            ("filing", "file"), ("happy", "happi"), ("sky", "sky"), ("relational", "relat"), ("conditional", "condit"),
-            ("rational", "ration"), ("valenci", "valenc"), ("hesitanci", "hesit"), ("digitizer", "digit"),
-            ("conformabli", "conform"), ("radicalli", "radic"), ("differentli", "differ"), ("vileli", "vile"),
-            ("analogousli", "analog"), ("vietnamization", "vietnam"), ("predication", "predic"),
-            ("operator", "oper"), ("feudalism", "feudal"), ("decisiveness", "decis"), ("hopefulness", "hope"),
-            ("callousness", "callous"), ("formaliti", "formal"), ("sensitiviti", "sensit"),
-            ("sensibiliti", "sensibl"), ("triplicate", "triplic"), ("formative", "form"), ("formalize", "formal"),
-            ("electriciti", "electr"), ("electrical", "electr"), ("hopeful", "hope"), ("goodness", "good"),
-            ("revival", "reviv"), ("allowance", "allow"), ("inference", "infer"), ("airliner", "airlin"),
-            ("gyroscopic", "gyroscop"), ("adjustable", "adjust"), ("defensible", "defens"), ("irritant", "irrit"),
-            ("replacement", "replac"), ("adjustment", "adjust"), ("dependent", "depend"), ("adoption", "adopt"),
-            ("homologou", "homolog"), ("communism", "commun"), ("activate", "activ"), ("angulariti", "angular"),
-            ("homologous", "homolog"), ("effective", "effect"), ("bowdlerize", "bowdler"), ("probate", "probat"),
-            ("rate", "rate"), ("cease", "ceas"), ("controll", "control"), ("roll", "roll"), ("as", "as"),
+            ("caresses", "caress"),
+            ("ponies", "poni"),
+            ("ties", "ti"),
+            ("caress", "caress"),
+            ("cats", "cat"),
+            ("feed", "feed"),
+            ("agreed", "agre"),
+            ("plastered", "plaster"),
+            ("bled", "bled"),
+            ("motoring", "motor"),
+            ("sing", "sing"),
+            ("conflated", "conflat"),
+            ("troubled", "troubl"),
+            ("sized", "size"),
+            ("hopping", "hop"),
+            ("tanned", "tan"),
+            ("falling", "fall"),
+            ("hissing", "hiss"),
+            ("fizzed", "fizz"),
+            ("failing", "fail"),
+            ("filing", "file"),
+            ("happy", "happi"),
+            ("sky", "sky"),
+            ("relational", "relat"),
+            ("conditional", "condit"),
+            ("rational", "ration"),
+            ("valenci", "valenc"),
+            ("hesitanci", "hesit"),
+            ("digitizer", "digit"),
+            ("conformabli", "conform"),
+            ("radicalli", "radic"),
+            ("differentli", "differ"),
+            ("vileli", "vile"),
+            ("analogousli", "analog"),
+            ("vietnamization", "vietnam"),
+            ("predication", "predic"),
+            ("operator", "oper"),
+            ("feudalism", "feudal"),
+            ("decisiveness", "decis"),
+            ("hopefulness", "hope"),
+            ("callousness", "callous"),
+            ("formaliti", "formal"),
+            ("sensitiviti", "sensit"),
+            ("sensibiliti", "sensibl"),
+            ("triplicate", "triplic"),
+            ("formative", "form"),
+            ("formalize", "formal"),
+            ("electriciti", "electr"),
+            ("electrical", "electr"),
+            ("hopeful", "hope"),
+            ("goodness", "good"),
+            ("revival", "reviv"),
+            ("allowance", "allow"),
+            ("inference", "infer"),
+            ("airliner", "airlin"),
+            ("gyroscopic", "gyroscop"),
+            ("adjustable", "adjust"),
+            ("defensible", "defens"),
+            ("irritant", "irrit"),
+            ("replacement", "replac"),
+            ("adjustment", "adjust"),
+            ("dependent", "depend"),
+            ("adoption", "adopt"),
+            ("homologou", "homolog"),
+            ("communism", "commun"),
+            ("activate", "activ"),
+            ("angulariti", "angular"),
+            ("homologous", "homolog"),
+            ("effective", "effect"),
+            ("bowdlerize", "bowdler"),
+            ("probate", "probat"),
+            ("rate", "rate"),
+            ("cease", "ceas"),
+            ("controll", "control"),
+            ("roll", "roll"),
+            ("as", "as"),
         ];
         for (word, stem) in expected {
             assert_eq!(stemmed(word), stem, "{word}");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Tensor};
 
 use crate::model::Decoder;
@@ -69,4 +69,21 @@ impl NamedGrads {
             }
         }
     }
+}
+
+struct Track;
+
+impl ModuleMapper for Track {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let (id, value, mapper) = param.consume();
+        Param::from_mapped_value(id, value.inner().autodiff().require_grad(), mapper)
+    }
+}
+
+/// The same weights as fresh leaves of the autodiff graph. The numbers are shared, not copied.
+///
+/// Every thread that runs a backward pass needs leaves of its own: Burn joins graphs that share a leaf, and joining a
+/// graph while another thread walks it deadlocks.
+pub fn track(decoder: &Decoder) -> Decoder {
+    decoder.clone().map(&mut Track)
 }

@@ -13,6 +13,7 @@
 //! - [`generate`]: sampler and engine.
 //! - [`sequence`], [`logprobs`], [`workers`], [`grads`], [`optim`]: a gradient step, piece by piece.
 //! - [`sft`], [`grpo`]: what is minimised.
+//! - [`learner`], [`run`], [`warm_start`], [`checkpoint`], [`metrics`]: a training run.
 
 pub mod device;
 
@@ -32,3 +33,10 @@ pub mod workers;
 
 pub mod grpo;
 pub mod sft;
+
+pub mod learner;
+pub mod run;
+pub mod warm_start;
+
+pub mod checkpoint;
+pub mod metrics;

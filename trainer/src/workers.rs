@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::tensor::Tensor;
 
-use crate::grads::NamedGrads;
+use crate::grads::{NamedGrads, track};
 use crate::model::Decoder;
 
 /// Threads for gradient work, each with a pool of one.
@@ -32,9 +32,12 @@ impl Workers {
         self.pools.len()
     }
 
-    /// A pool for work that is not split: generation, evaluation.
-    pub fn first(&self) -> Arc<rayon::ThreadPool> {
-        Arc::clone(&self.pools[0])
+    /// A pool of as many threads for work whose kernels split by themselves: generation.
+    ///
+    /// # Panics
+    /// When the operating system cannot start a thread.
+    pub fn kernel_pool(&self) -> Arc<rayon::ThreadPool> {
+        Arc::new(rayon::ThreadPoolBuilder::new().num_threads(self.count()).build().expect("a thread can be started"))
     }
 
     /// Runs `job` for 0..`jobs`, in any order, on all workers; results come back in order.
@@ -71,9 +74,10 @@ impl Workers {
         loss: impl Fn(&Decoder, usize) -> Option<(Tensor<1>, T)> + Sync,
     ) -> (NamedGrads, Vec<T>) {
         let parts = self.map(jobs, |index| {
-            let (loss, rest) = loss(decoder, index)?;
+            let decoder = track(decoder);
+            let (loss, rest) = loss(&decoder, index)?;
             let gradients = loss.backward();
-            Some((NamedGrads::collect(decoder, &gradients), rest))
+            Some((NamedGrads::collect(&decoder, &gradients), rest))
         });
         let mut total = NamedGrads::default();
         let mut rests = Vec::new();

@@ -47,7 +47,7 @@ async fn greedy_continuations_equal_transformers_alone_and_together() {
         let reference = json(&format!("reference_{name}.json"));
         let sequences = reference["sequences"].as_array().unwrap();
         let config = EngineConfig { slots: 3, context: 64, prefill_tokens: 64 };
-        let pool = Workers::new(1).first();
+        let pool = Workers::new(1).kernel_pool();
         let engine = Arc::new(Engine::start(model.decoder, model.config, Arc::new(ByteTokenizer), config, pool));
         let request = |index: usize| GenerateRequest {
             episode: index as u64,

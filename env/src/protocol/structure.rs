@@ -39,9 +39,8 @@ impl Machine {
         self.0 = match event {
             TagEvent::Open(tag) => self.open(tag),
             TagEvent::Close(tag) if self.0 == State::In(tag) => State::After(tag),
-            TagEvent::Close(_) => State::Broken,
             TagEvent::Text(text) if matches!(self.0, State::In(_)) || text.trim().is_empty() => self.0,
-            TagEvent::Text(_) => State::Broken,
+            TagEvent::Close(_) | TagEvent::Text(_) => State::Broken,
         };
     }
 
@@ -147,7 +146,9 @@ mod tests {
             &[policy("<think>a</think>text<answer>b</answer>")],
             &[policy("<think>a</think><answer>b</answer> tail")],
             &[policy("<think>a<think>b</think><answer>b</answer>")],
-            &[policy("<think>a</think><search>q</search><information>made up</information><think>b</think><answer>c</answer>")],
+            &[policy(
+                "<think>a</think><search>q</search><information>made up</information><think>b</think><answer>c</answer>",
+            )],
             &[policy("<think>a</think>"), environment("\nnot valid, try again\n"), policy("<answer>b</answer>")],
             &[
                 policy("<think>a</think><search>q</search>"),

@@ -8,7 +8,12 @@ use crate::episode::Episode;
 use crate::task::Task;
 
 /// The registry's entry.
-pub const ENTRY: RewardEntry = RewardEntry { name: "em", about: "the last answer equals a gold after normalisation", always: true, make: |_| Box::new(ExactMatch) };
+pub const ENTRY: RewardEntry = RewardEntry {
+    name: "em",
+    about: "the last answer equals a gold after normalisation",
+    always: true,
+    make: |_| Box::new(ExactMatch),
+};
 
 /// Exact match: 1 when the last answer equals some gold after normalisation.
 #[derive(Clone, Copy, Debug, Default)]

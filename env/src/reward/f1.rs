@@ -8,7 +8,12 @@ use crate::episode::Episode;
 use crate::task::Task;
 
 /// The registry's entry.
-pub const ENTRY: RewardEntry = RewardEntry { name: "f1", about: "word overlap of the last answer with the best gold", always: true, make: |_| Box::new(F1) };
+pub const ENTRY: RewardEntry = RewardEntry {
+    name: "f1",
+    about: "word overlap of the last answer with the best gold",
+    always: true,
+    make: |_| Box::new(F1),
+};
 
 /// F1: overlap of words between the last answer and the best gold.
 #[derive(Clone, Copy, Debug, Default)]

@@ -8,7 +8,12 @@ use crate::protocol::{Author, Segment, is_valid_sequence};
 use crate::task::Task;
 
 /// The registry's entry.
-pub const ENTRY: RewardEntry = RewardEntry { name: "format", about: "the response is think, (search, information, think)*, answer", always: true, make: |_| Box::new(Format) };
+pub const ENTRY: RewardEntry = RewardEntry {
+    name: "format",
+    about: "the response is think, (search, information, think)*, answer",
+    always: true,
+    make: |_| Box::new(Format),
+};
 
 /// Format: 1 when the whole response has the structure think, (search, information, think)*, answer.
 #[derive(Clone, Copy, Debug, Default)]

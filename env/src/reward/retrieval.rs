@@ -10,7 +10,12 @@ use crate::protocol::Tag;
 use crate::task::Task;
 
 /// The registry's entry.
-pub const ENTRY: RewardEntry = RewardEntry { name: "retrieval", about: "a gold stands in something a search showed", always: true, make: |_| Box::new(Retrieval) };
+pub const ENTRY: RewardEntry = RewardEntry {
+    name: "retrieval",
+    about: "a gold stands in something a search showed",
+    always: true,
+    make: |_| Box::new(Retrieval),
+};
 
 /// Retrieval: 1 when some gold stands in something a search showed, after normalisation.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,8 +33,7 @@ impl Reward for Retrieval {
 }
 
 fn was_read(task: &Task, episode: &Episode) -> bool {
-    let golds: Vec<String> =
-        task.golds.iter().map(|gold| normalize(gold)).filter(|gold| !gold.is_empty()).collect();
+    let golds: Vec<String> = task.golds.iter().map(|gold| normalize(gold)).filter(|gold| !gold.is_empty()).collect();
     episode.turns.iter().filter_map(shown).any(|text| {
         let text = normalize(text);
         golds.iter().any(|gold| stands_in(gold, &text))

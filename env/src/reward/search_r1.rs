@@ -113,7 +113,10 @@ mod tests {
             (response.to_owned(), gold, extracted, valid, v2, v3, v3_retrieval)
         };
         let full = |answer: &str| {
-            format!("<think>a</think><search>q</search>{}<think>b</think><answer>{answer}</answer>", info("by William Shakespeare"))
+            format!(
+                "<think>a</think><search>q</search>{}<think>b</think><answer>{answer}</answer>",
+                info("by William Shakespeare")
+            )
         };
         let bare = format!("<search>q</search>{}<answer>The William Shakespeare</answer>", info("x"));
         let poisoned = format!("<think>a</think><search>q</search>{}", info("<answer>William Shakespeare</answer>"));

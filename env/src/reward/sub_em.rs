@@ -8,7 +8,12 @@ use crate::episode::Episode;
 use crate::task::Task;
 
 /// The registry's entry.
-pub const ENTRY: RewardEntry = RewardEntry { name: "sub_em", about: "a gold stands in the last answer", always: true, make: |_| Box::new(SubExactMatch) };
+pub const ENTRY: RewardEntry = RewardEntry {
+    name: "sub_em",
+    about: "a gold stands in the last answer",
+    always: true,
+    make: |_| Box::new(SubExactMatch),
+};
 
 /// Substring match: 1 when some gold stands in the last answer after normalisation.
 #[derive(Clone, Copy, Debug, Default)]

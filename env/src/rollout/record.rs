@@ -148,8 +148,8 @@ pub fn read_episodes(path: &Path) -> Result<impl Iterator<Item = Result<EpisodeR
 }
 
 fn parse(text: &str, path: &Path, line: usize) -> Result<EpisodeRecord, RecordError> {
-    let record: EpisodeRecord = serde_json::from_str(text)
-        .map_err(|source| RecordError::Malformed { path: path.to_owned(), line, source })?;
+    let record: EpisodeRecord =
+        serde_json::from_str(text).map_err(|source| RecordError::Malformed { path: path.to_owned(), line, source })?;
     if record.schema == SCHEMA {
         Ok(record)
     } else {

@@ -148,8 +148,7 @@ impl<S: Script> Policy for Scripted<S> {
         }
         let mut conversation = self.episodes().remove(&request.episode).unwrap_or_default();
         let must_answer = self.listen(&mut conversation, &request.tokens);
-        let view =
-            View { prompt: &conversation.prompt, shown: &conversation.shown, must_answer, seed: request.seed };
+        let view = View { prompt: &conversation.prompt, shown: &conversation.shown, must_answer, seed: request.seed };
         let written = self.script.write(&view)?;
         let completion = self.speak(render(written, must_answer), &request);
         conversation.seen = request.tokens.len() + completion.tokens.len();

@@ -47,9 +47,11 @@ impl OracleScript {
             let known = self.tasks.iter().filter(|(question, _)| prompt.contains(question.as_str()));
             known.max_by_key(|(question, _)| question.len()).map(|(_, task)| task)
         };
-        self.tasks.get(question).or_else(contained).map(AsRef::as_ref).ok_or_else(|| {
-            PolicyError::BadRequest(format!("the oracle does not know the question `{question}`"))
-        })
+        self.tasks
+            .get(question)
+            .or_else(contained)
+            .map(AsRef::as_ref)
+            .ok_or_else(|| PolicyError::BadRequest(format!("the oracle does not know the question `{question}`")))
     }
 
     fn search(&self, thought: String, query: &str) -> Written {

@@ -61,8 +61,9 @@ impl PromptTemplate {
         let text = match self {
             Self::SearchR1 => include_str!("../../../configs/prompts/search_r1.txt").to_owned(),
             Self::Short => include_str!("../../../configs/prompts/short.txt").to_owned(),
-            Self::Path(path) => std::fs::read_to_string(path)
-                .map_err(|source| SettingsError::Prompt { path: path.clone(), source })?,
+            Self::Path(path) => {
+                std::fs::read_to_string(path).map_err(|source| SettingsError::Prompt { path: path.clone(), source })?
+            }
             Self::Text(text) => text.clone(),
         };
         if text.contains(QUESTION) { Ok(text) } else { Err(SettingsError::NoQuestion) }

@@ -56,6 +56,8 @@ pub struct World {
     place_syllables: usize,
     pub(super) paths: Paths,
     pub(super) hops_per_thousand: [u64; 4],
+    /// Hops of each question of a block, and which of the block's questions with that many hops it is.
+    pub(super) deal: Vec<(u8, u16)>,
 }
 
 impl World {
@@ -66,15 +68,17 @@ impl World {
     pub fn new(spec: WorldSpec) -> Result<Self, WorldError> {
         spec.check()?;
         let counts = counts(spec.pages);
-        let crowded = SPLITS.iter().any(|&split| {
-            counts[split as usize][Kind::Place as usize] > names::families(3, split) / 2
-        });
+        let crowded =
+            SPLITS.iter().any(|&split| counts[split as usize][Kind::Place as usize] > names::families(3, split) / 2);
+        let key = mix(spec.seed ^ mix(u64::from(GENERATOR_VERSION)));
+        let hops_per_thousand = spec.difficulty.hops_per_thousand();
         Ok(Self {
-            key: mix(spec.seed ^ mix(u64::from(GENERATOR_VERSION))),
+            key,
             counts,
             place_syllables: if crowded { 4 } else { 3 },
             paths: Paths::all(),
-            hops_per_thousand: spec.difficulty.hops_per_thousand(),
+            hops_per_thousand,
+            deal: deal(hops_per_thousand, hash(key, stream::HOPS, 0)),
             spec,
         })
     }
@@ -158,8 +162,7 @@ impl World {
     /// Slot of the name permutation and side of the twin family: neighbours share a slot when they are near twins.
     fn slot(&self, space: u64, local: u64, count: u64) -> (u64, bool) {
         let first = local & !1;
-        let twins = first + 1 < count
-            && happens(hash(space, stream::TWINS, first), self.spec.difficulty.near_names);
+        let twins = first + 1 < count && happens(hash(space, stream::TWINS, first), self.spec.difficulty.near_names);
         if twins {
             return (first, local & 1 == 1);
         }
@@ -171,6 +174,21 @@ impl World {
         let family = pick(draw, names::families(2, split));
         names::spell(&names::word(2, split, family, draw & 1 == 1))
     }
+}
+
+/// Shuffles a block of questions that holds each hop count as often as its share says.
+fn deal(hops_per_thousand: [u64; 4], key: u64) -> Vec<(u8, u16)> {
+    let sorted: Vec<u8> =
+        (1..).zip(hops_per_thousand).flat_map(|(hops, n)| std::iter::repeat_n(hops, n as usize)).collect();
+    let order = Shuffle::new(sorted.len() as u64, key);
+    let mut dealt = [0_u16; 5];
+    let mut block = Vec::with_capacity(sorted.len());
+    for place in 0..sorted.len() {
+        let hops = sorted[order.at(place as u64) as usize];
+        block.push((hops, dealt[usize::from(hops)]));
+        dealt[usize::from(hops)] += 1;
+    }
+    block
 }
 
 /// Entities by split and kind: splits 70 / 10 / 20 %, kinds 40 / 20 / 15 / 15 / 10 %; people are even in number because

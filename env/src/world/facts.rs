@@ -2,8 +2,8 @@
 
 use super::entity::{Entity, World, stream};
 use super::hash::{hash, pick};
+use super::lists::{FIELDS, GENRES, OCCUPATIONS};
 use super::schema::{Kind, Relation};
-use super::wording::{FIELDS, GENRES, OCCUPATIONS};
 
 /// The value of a relation.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Cheap stable hashes and a keyed permutation: what makes every index of a world readable on its own.
 
-/// SplitMix64's output function.
+/// `SplitMix64`'s output function.
 pub(super) fn mix(value: u64) -> u64 {
     let mut z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

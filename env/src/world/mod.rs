@@ -11,6 +11,7 @@ mod error;
 mod spec;
 
 mod hash;
+mod lists;
 mod names;
 mod schema;
 mod wording;

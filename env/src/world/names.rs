@@ -128,8 +128,7 @@ pub(super) fn word(syllables: usize, split: Split, family: u64, twin: bool) -> V
     let turned = turned_position(&residues[..syllables]);
     let mut spelled = Vec::with_capacity(syllables);
     for (position, residue) in residues.iter().enumerate().take(syllables) {
-        let quotient =
-            if position == turned { 2 * take(TWIN_PAIRS) + u64::from(twin) } else { take(QUOTIENTS) };
+        let quotient = if position == turned { 2 * take(TWIN_PAIRS) + u64::from(twin) } else { take(QUOTIENTS) };
         spelled.push(SYLLABLES[(RESIDUES * quotient + residue) as usize]);
     }
     spelled
@@ -168,7 +167,8 @@ pub fn split_of(name: &str) -> Option<Split> {
     if !(2..=4).contains(&syllables.len()) {
         return None;
     }
-    let class = syllables.iter().enumerate().map(|(position, s)| WEIGHTS[position] * (*s as u64 % RESIDUES)).sum::<u64>();
+    let class =
+        syllables.iter().enumerate().map(|(position, s)| WEIGHTS[position] * (*s as u64 % RESIDUES)).sum::<u64>();
     Some(split_of_class(class % RESIDUES))
 }
 

@@ -5,8 +5,8 @@ use forage_retriever::Passage;
 use super::entity::{Entity, World, stream};
 use super::facts::{Value, mention};
 use super::hash::{hash, pick};
+use super::lists::FILLERS;
 use super::schema::{Kind, Layout, Relation};
-use super::wording::FILLERS;
 use crate::task::Split;
 
 /// One section of a page.

@@ -40,7 +40,7 @@ impl World {
     /// Any index is allowed and ids never repeat. Once the questions of a hop count are used up their wording starts
     /// over; [`World::questions`] stops before that.
     pub fn question(&self, split: Split, index: u64) -> Task {
-        let (hops, rank) = self.hop_and_rank(split, index);
+        let (hops, rank) = self.hop_and_rank(index);
         let space = self.chain_count(split, hops);
         let mut chain = self.chain(split, hops, rank);
         for next in 1..space.min(TRIES) {
@@ -67,17 +67,10 @@ impl World {
     }
 
     /// Number of hops of the question at `index`, and which question with that many hops it is.
-    fn hop_and_rank(&self, split: Split, index: u64) -> (usize, u64) {
-        let (block, place) = (index / BLOCK, index % BLOCK);
-        let key = hash(hash(self.key, stream::HOPS, split as u64), 0, block);
-        let mut slot = Shuffle::new(BLOCK, key).at(place);
-        for (hops, &share) in (1..).zip(&self.hops_per_thousand) {
-            if slot < share {
-                return (hops, block * share + slot);
-            }
-            slot -= share;
-        }
-        (1, index)
+    fn hop_and_rank(&self, index: u64) -> (usize, u64) {
+        let (hops, nth) = self.deal[(index % BLOCK) as usize];
+        let share = self.hops_per_thousand[usize::from(hops) - 1];
+        (usize::from(hops), index / BLOCK * share + u64::from(nth))
     }
 
     /// Number of chains of `hops` relations in a split.
@@ -193,7 +186,7 @@ impl Questions<'_> {
     fn advance(&mut self) -> Option<u64> {
         loop {
             let index = self.next;
-            let (hops, rank) = self.world.hop_and_rank(self.split, index);
+            let (hops, rank) = self.world.hop_and_rank(index);
             if rank >= self.world.chain_count(self.split, hops) {
                 return None;
             }

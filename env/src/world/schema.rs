@@ -166,10 +166,7 @@ const PERSON: &[Layout] = &[
     ],
 ];
 const PLACE: &[Layout] = &[
-    &[
-        ("Geography", &[Relation::Region, Relation::River]),
-        ("History", &[Relation::Founder, Relation::FoundingYear]),
-    ],
+    &[("Geography", &[Relation::Region, Relation::River]), ("History", &[Relation::Founder, Relation::FoundingYear])],
     &[
         ("Landscape", &[Relation::Region]),
         ("Waters", &[Relation::River]),
@@ -177,10 +174,7 @@ const PLACE: &[Layout] = &[
     ],
 ];
 const WORK: &[Layout] = &[
-    &[
-        ("Origin", &[Relation::Author, Relation::PublicationYear]),
-        ("Content", &[Relation::Genre, Relation::Setting]),
-    ],
+    &[("Origin", &[Relation::Author, Relation::PublicationYear]), ("Content", &[Relation::Genre, Relation::Setting])],
     &[
         ("Writing", &[Relation::Author]),
         ("Plot", &[Relation::Setting, Relation::Genre]),
@@ -189,11 +183,7 @@ const WORK: &[Layout] = &[
 ];
 const ORGANISATION: &[Layout] = &[
     &[("Structure", &[Relation::Headquarters, Relation::Director]), ("Activity", &[Relation::Field])],
-    &[
-        ("Seat", &[Relation::Headquarters]),
-        ("Leadership", &[Relation::Director]),
-        ("Activity", &[Relation::Field]),
-    ],
+    &[("Seat", &[Relation::Headquarters]), ("Leadership", &[Relation::Director]), ("Activity", &[Relation::Field])],
 ];
 const EVENT: &[Layout] = &[
     &[("Course", &[Relation::Location, Relation::Date]), ("Outcome", &[Relation::Winner])],

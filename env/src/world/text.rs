@@ -13,7 +13,9 @@ pub fn text(world: &World, lines: u64) -> impl Iterator<Item = String> + '_ {
     let pages = (0_u64..).flat_map(move |turn| {
         let page = world.page_of(world.entity_in(Split::Train, order.at(turn)));
         let question = world.question(Split::Train, turn).question;
-        page.passages().map(|passage| format!("\"{}\" {}", passage.title, passage.text)).chain(std::iter::once(question))
+        page.passages()
+            .map(|passage| format!("\"{}\" {}", passage.title, passage.text))
+            .chain(std::iter::once(question))
     });
     pages.take(usize::try_from(lines).unwrap_or(usize::MAX))
 }

@@ -62,7 +62,11 @@ impl Ticks {
         }
         let decimals = (-self.step.log10().floor()).max(0.0) as usize;
         let text = format!("{value:.decimals$}");
-        if text.trim_start_matches('-').chars().all(|letter| matches!(letter, '0' | '.')) { "0".to_owned() } else { text }
+        if text.trim_start_matches('-').chars().all(|letter| matches!(letter, '0' | '.')) {
+            "0".to_owned()
+        } else {
+            text
+        }
     }
 }
 

@@ -60,7 +60,8 @@ pub(super) fn panels(runs: &[(&str, &[Value])]) -> String {
         let _ = write!(html, "<div class=\"panels\">{headline}</div>");
     }
     if !others.is_empty() {
-        let _ = write!(html, "<details><summary>All other metrics</summary><div class=\"panels\">{others}</div></details>");
+        let _ =
+            write!(html, "<details><summary>All other metrics</summary><div class=\"panels\">{others}</div></details>");
     }
     html
 }
@@ -110,10 +111,8 @@ fn panel(title: &str, metric: &str, runs: &[(&str, &[Value])]) -> String {
         .filter(|line| !line.2.is_empty())
         .collect();
     let Some((x, x_ticks, y, y_ticks)) = scales(&lines) else { return String::new() };
-    let mut svg = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{} by step\">",
-        escape(title)
-    );
+    let mut svg =
+        format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{} by step\">", escape(title));
     draw_axes(&mut svg, &x, &x_ticks, &y, &y_ticks);
     for (name, class, line) in &lines {
         draw_line(&mut svg, name, class, line, &x, &y);
@@ -151,7 +150,8 @@ fn draw_axes(svg: &mut String, x: &Scale, x_ticks: &Ticks, y: &Scale, y_ticks: &
     let _ = write!(svg, "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{base}\" y2=\"{base}\"/>", x.to);
     for &value in &x_ticks.values {
         let (at, label) = (x.pixel(value), x_ticks.label(value));
-        let _ = write!(svg, "<line class=\"axis\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{base}\" y2=\"{:.1}\"/>", base + 4.0);
+        let _ =
+            write!(svg, "<line class=\"axis\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{base}\" y2=\"{:.1}\"/>", base + 4.0);
         let _ = write!(svg, "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>", base + 15.0);
     }
     let middle = f64::midpoint(x.from, x.to);
@@ -174,13 +174,17 @@ fn draw_line(svg: &mut String, name: &str, class: &str, line: &[Point], x: &Scal
         for (step, value) in line {
             let (cx, cy) = (x.pixel(*step), y.pixel(*value));
             let tip = format!("{} · step {step}: {value:.4}", escape(name));
-            let _ = write!(svg, "<circle class=\"dot {class}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"3\"><title>{tip}</title></circle>");
+            let _ = write!(
+                svg,
+                "<circle class=\"dot {class}\" cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"3\"><title>{tip}</title></circle>"
+            );
         }
     }
 }
 
 fn coordinates(line: &[Point], x: &Scale, y: &Scale) -> String {
-    line.iter().map(|point| format!("{:.1},{:.1} ", x.pixel(point.0), y.pixel(point.1))).collect()
+    let pairs = line.iter().map(|point| format!("{:.1},{:.1}", x.pixel(point.0), y.pixel(point.1)));
+    pairs.collect::<Vec<String>>().join(" ")
 }
 
 #[cfg(test)]

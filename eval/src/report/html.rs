@@ -26,6 +26,11 @@ pub(super) fn section(title: &str, content: &str) -> String {
     format!("<section><h2>{}</h2>{content}</section>", escape(title))
 }
 
+/// The pieces of all items, one after the other.
+pub(super) fn concat<T>(items: impl IntoIterator<Item = T>, piece: impl FnMut(T) -> String) -> String {
+    items.into_iter().map(piece).collect::<Vec<String>>().concat()
+}
+
 /// The whole document. `body` is HTML.
 pub(super) fn page(title: &str, body: &str) -> String {
     let style = include_str!("style.css");
@@ -65,11 +70,8 @@ pub(super) fn colours<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<&'sta
 
 /// A legend line of coloured names.
 pub(super) fn legend<'a>(names: impl IntoIterator<Item = (&'a str, &'static str)>) -> String {
-    let entries: String = names
-        .into_iter()
-        .map(|(name, class)| format!("<span class=\"key {class}\"><i></i>{}</span>", escape(name)))
-        .collect();
-    format!("<p class=\"legend\">{entries}</p>")
+    let entry = |(name, class)| format!("<span class=\"key {class}\"><i></i>{}</span>", escape(name));
+    format!("<p class=\"legend\">{}</p>", concat(names, entry))
 }
 
 #[cfg(test)]

@@ -112,12 +112,22 @@ fn draw_row(svg: &mut String, row: &Row, scale: &Scale, y: f64) {
     let Interval { estimate, low, high } = row.interval;
     let (left, right, centre) = (scale.pixel(low), scale.pixel(high), scale.pixel(estimate));
     let (text_y, cap_top, cap_bottom) = (y + 4.0, y - 4.0, y + 4.0);
-    let _ = write!(svg, "<text class=\"label\" x=\"{:.1}\" y=\"{text_y:.1}\" text-anchor=\"end\">{}</text>", LEFT - 14.0, escape(&row.label));
+    let _ = write!(
+        svg,
+        "<text class=\"label\" x=\"{:.1}\" y=\"{text_y:.1}\" text-anchor=\"end\">{}</text>",
+        LEFT - 14.0,
+        escape(&row.label)
+    );
     let class = row.class;
     let _ = write!(
         svg,
         "<path class=\"whisker {class}\" d=\"M{left:.1} {y:.1}H{right:.1}M{left:.1} {cap_top:.1}V{cap_bottom:.1}M{right:.1} {cap_top:.1}V{cap_bottom:.1}\"/>"
     );
     let _ = write!(svg, "<circle class=\"dot {class}\" cx=\"{centre:.1}\" cy=\"{y:.1}\" r=\"4.5\"/>");
-    let _ = write!(svg, "<text class=\"note\" x=\"{:.1}\" y=\"{text_y:.1}\">{}</text>", WIDTH - RIGHT + 14.0, escape(&row.note));
+    let _ = write!(
+        svg,
+        "<text class=\"note\" x=\"{:.1}\" y=\"{text_y:.1}\">{}</text>",
+        WIDTH - RIGHT + 14.0,
+        escape(&row.note)
+    );
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::html::escape;
+use super::html::{concat, escape};
 use crate::compare::signed;
 use crate::measures::display_rank;
 use crate::summary::{EvalSummary, Metric, hops_label, number};
@@ -14,13 +14,14 @@ pub(super) fn verdict(verdict: &Verdict) -> String {
     let (class, badge) = badge(verdict);
     let words = verdict.words();
     let lead = words.first().map(|sentence| escape(sentence)).unwrap_or_default();
-    let rest: String = words.iter().skip(1).map(|sentence| format!("<li>{}</li>", escape(sentence))).collect();
-    let tiles: String = tiles(verdict)
-        .iter()
-        .map(|(name, value, note)| {
-            format!("<div class=\"tile\"><span>{name}</span><b>{}</b><small>{}</small></div>", escape(value), escape(note))
-        })
-        .collect();
+    let rest = concat(words.iter().skip(1), |sentence| format!("<li>{}</li>", escape(sentence)));
+    let tiles = concat(tiles(verdict), |(name, value, note)| {
+        format!(
+            "<div class=\"tile\"><span>{name}</span><b>{}</b><small>{}</small></div>",
+            escape(&value),
+            escape(&note)
+        )
+    });
     format!(
         "<p class=\"badge {class}\">{badge}</p><p class=\"lead\">{lead}</p><ul class=\"notes\">{rest}</ul>\
          <div class=\"tiles\">{tiles}</div>"
@@ -67,18 +68,12 @@ pub(super) fn metrics(evaluations: &[(String, EvalSummary)]) -> String {
     names.sort_by_key(|name| display_rank(name));
     let mut rows = String::new();
     for name in names {
-        let cells = evaluations.iter().map(|(_, summary)| cell(summary.metrics.get(name)));
-        let _ = write!(rows, "<tr><th scope=\"row\">{}</th>{}</tr>", escape(name), cells.collect::<String>());
+        let cells = concat(evaluations, |(_, summary)| cell(summary.metrics.get(name)));
+        let _ = write!(rows, "<tr><th scope=\"row\">{}</th>{}</tr>", escape(name), cells);
     }
-    let counts: [(&str, fn(&EvalSummary) -> usize); 3] = [
-        ("questions", |summary| summary.questions),
-        ("episodes", |summary| summary.episodes),
-        ("infrastructure faults (excluded)", |summary| summary.infra),
-    ];
-    for (name, count) in counts {
-        let cells = evaluations.iter().map(|(_, summary)| format!("<td>{}</td>", count(summary)));
-        let _ = write!(rows, "<tr class=\"count\"><th scope=\"row\">{name}</th>{}</tr>", cells.collect::<String>());
-    }
+    rows.push_str(&count_row("questions", evaluations, |summary| summary.questions));
+    rows.push_str(&count_row("episodes", evaluations, |summary| summary.episodes));
+    rows.push_str(&count_row("infrastructure faults (excluded)", evaluations, |summary| summary.infra));
     let confidence = evaluations.first().map_or(0.95, |(_, summary)| summary.bootstrap.confidence);
     let caption = format!(
         "Means with {:.0} % bootstrap intervals over questions. Shares lie between 0 and 1; response tokens include \
@@ -86,6 +81,11 @@ pub(super) fn metrics(evaluations: &[(String, EvalSummary)]) -> String {
         100.0 * confidence
     );
     table("metric", evaluations, &rows, &caption)
+}
+
+fn count_row(name: &str, evaluations: &[(String, EvalSummary)], count: impl Fn(&EvalSummary) -> usize) -> String {
+    let cells = concat(evaluations, |(_, summary)| format!("<td>{}</td>", count(summary)));
+    format!("<tr class=\"count\"><th scope=\"row\">{name}</th>{cells}</tr>")
 }
 
 /// Exact match by number of hops; empty unless there are at least two kinds.
@@ -96,10 +96,10 @@ pub(super) fn hops(evaluations: &[(String, EvalSummary)]) -> String {
     }
     let mut rows = String::new();
     for hops in kinds {
-        let cells = evaluations.iter().map(|(_, summary)| {
+        let cells = concat(evaluations, |(_, summary)| {
             cell(summary.by_hops.get(&hops).and_then(|group| group.metrics.get("em")))
         });
-        let _ = write!(rows, "<tr><th scope=\"row\">{}</th>{}</tr>", hops_label(hops), cells.collect::<String>());
+        let _ = write!(rows, "<tr><th scope=\"row\">{}</th>{}</tr>", hops_label(hops), cells);
     }
     table("exact match by hops", evaluations, &rows, "")
 }
@@ -116,8 +116,7 @@ fn cell(metric: Option<&Metric>) -> String {
 }
 
 fn table(corner: &str, evaluations: &[(String, EvalSummary)], rows: &str, caption: &str) -> String {
-    let head: String =
-        evaluations.iter().map(|(label, _)| format!("<th scope=\"col\">{}</th>", escape(label))).collect();
+    let head = concat(evaluations, |(label, _)| format!("<th scope=\"col\">{}</th>", escape(label)));
     let caption = if caption.is_empty() { String::new() } else { format!("<p class=\"caption\">{caption}</p>") };
     format!(
         "<div class=\"scroll\"><table><thead><tr><th>{corner}</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>{caption}"

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use forage_env::episode::{Boundary, Ending, Episode, Limit};
 use forage_env::tokens::Provenance;
 
-use super::html::escape;
+use super::html::{concat, escape};
 use crate::summary::number;
 
 /// An episode cut into runs of one author.
@@ -90,7 +90,7 @@ fn facts(episode: &Episode) -> String {
         ("ending", ending_words(&episode.ending)),
         ("tokens", lengths),
     ];
-    let rows: String = rows.iter().map(|(name, value)| format!("<dt>{name}</dt><dd>{}</dd>", escape(value))).collect();
+    let rows = concat(rows, |(name, value)| format!("<dt>{name}</dt><dd>{}</dd>", escape(&value)));
     format!("<dl>{rows}</dl>")
 }
 

@@ -32,7 +32,7 @@ pub fn paired_bootstrap_clusters(a: &[Vec<f64>], b: &[Vec<f64>], settings: Boots
     paired_bootstrap(&cluster_means(a), &cluster_means(b), settings)
 }
 
-/// Exact two-sided McNemar test: the probability, were both policies equally good, of a split of the `b + c` questions
+/// Exact two-sided `McNemar` test: the probability, were both policies equally good, of a split of the `b + c` questions
 /// that only one of them answers at least as uneven as this one. 1 when there are none.
 pub fn mcnemar_exact(b: u64, c: u64) -> f64 {
     let trials = b + c;
@@ -82,10 +82,7 @@ mod tests {
     #[test]
     fn clusters_must_match() {
         let one = vec![vec![1.0], vec![0.0]];
-        assert_eq!(
-            paired_bootstrap_clusters(&one, &one[..1], SETTINGS),
-            Err(StatsError::Lengths { a: 2, b: 1 })
-        );
+        assert_eq!(paired_bootstrap_clusters(&one, &one[..1], SETTINGS), Err(StatsError::Lengths { a: 2, b: 1 }));
         assert_eq!(paired_bootstrap_clusters(&one, &[vec![1.0], vec![]], SETTINGS), Err(StatsError::Empty));
     }
 

@@ -50,10 +50,20 @@ pub(crate) fn episode(index: usize, correct: bool) -> Episode {
     let parts = [("em", value), ("sub_em", value), ("f1", value.max(0.2)), ("format", 1.0), ("retrieval", 1.0)];
     let parts: BTreeMap<String, f32> = parts.map(|(name, part)| (name.to_owned(), part)).into();
     let score = Some(Score { total: value, parts });
-    Episode { task: task(index), group: index as u64, member: 0, prompt, turns, tokens, ending: Ending::Answered, score }
+    Episode {
+        task: task(index),
+        group: index as u64,
+        member: 0,
+        prompt,
+        turns,
+        tokens,
+        ending: Ending::Answered,
+        score,
+    }
 }
 
-const FOUND: &str = "\n<information>Doc 1 (Title: \"Works\") The works were founded by Ana Brel of Varnholt.</information>\n";
+const FOUND: &str =
+    "\n<information>Doc 1 (Title: \"Works\") The works were founded by Ana Brel of Varnholt.</information>\n";
 
 pub(crate) fn truncated(index: usize) -> Episode {
     Episode { ending: Ending::Truncated { limit: Limit::Turns }, ..episode(index, false) }

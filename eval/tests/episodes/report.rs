@@ -21,7 +21,7 @@ fn rows(learns: bool) -> Vec<Value> {
             "search/calls_mean": 0.8 + 1.1 * progress + noise,
             "optim/lr": 1e-5,
         });
-        if step % 20 == 0 {
+        if step.is_multiple_of(20) {
             row["val/em"] = json!(0.11 + 0.3 * progress + noise / 4.0);
         }
         row
@@ -58,7 +58,8 @@ fn the_page_is_whole_and_needs_nothing_else() -> TestResult {
     report.write(&path)?;
     let html = std::fs::read_to_string(&path)?;
     assert_eq!(html, report.render(), "same input, same page");
-    for needle in ["Training raised held-out exact match", "reward/mean", "val/em", "<svg", "author-forced", "dr_grpo"] {
+    for needle in ["Training raised held-out exact match", "reward/mean", "val/em", "<svg", "author-forced", "dr_grpo"]
+    {
         assert!(html.contains(needle), "{needle}");
     }
     for banned in ["<script", "http://", "https://", "<link", "<img", "url(", "NaN", "inf\""] {
@@ -101,6 +102,7 @@ fn text_of_models_and_tasks_cannot_break_the_page() {
 fn an_empty_report_is_still_a_page() {
     let html = Report::new("nothing yet").render();
     assert!(html.starts_with("<!doctype html>") && html.contains("nothing yet") && !html.contains("<h2>"));
-    let odd = Report::new("odd").series("run", vec![json!({"step": 1, "a": 1e300}), json!({"step": 2, "a": -1e300}), json!(null)]);
+    let odd = Report::new("odd")
+        .series("run", vec![json!({"step": 1, "a": 1e300}), json!({"step": 2, "a": -1e300}), json!(null)]);
     assert!(!odd.render().contains("NaN"));
 }

@@ -46,7 +46,7 @@ fn no_gain_few_questions_and_no_control_are_said() -> TestResult {
     assert!(worse.words()[0].contains("worse") && !worse.holds());
     let same = judge(&share(200, 6), &share(200, 6), None)?;
     assert_eq!(same.minimum_detectable_effect, None);
-    assert!(same.words().join(" ").contains("No question changed its outcome"));
+    assert!(same.words().join(" ").contains("Every question changed by the same amount"));
     Ok(())
 }
 
@@ -58,7 +58,8 @@ fn the_file_has_its_keys_and_is_read_back() -> TestResult {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("verdict.json");
     verdict.write(&path)?;
-    assert_eq!(Verdict::read(&path)?, verdict);
+    let back = Verdict::read(&path)?;
+    assert_eq!((back.words(), back.holds(), back.n), (verdict.words(), verdict.holds(), 120));
     let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
     for key in ["em_start", "em_trained", "gain", "control_gain", "minutes"] {
         assert!(json[key].is_f64(), "{key}");

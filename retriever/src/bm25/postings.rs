@@ -6,9 +6,11 @@ use std::sync::Arc;
 use tantivy::fieldnorm::FieldNormReader;
 use tantivy::index::InvertedIndexReader;
 use tantivy::indexer::NoMergePolicy;
-use tantivy::postings::BlockSegmentPostings;
+use tantivy::postings::{BlockSegmentPostings, TermInfo};
 use tantivy::schema::{FAST, Field, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
-use tantivy::{Directory, Index, IndexSettings, IndexWriter, SegmentReader, TantivyDocument, TantivyError};
+use tantivy::{
+    Directory, Index, IndexSettings, IndexWriter, SegmentReader, TantivyDocument, TantivyError,
+};
 
 use crate::analyzer::{ANALYZER_ID, EnglishTokenizer};
 
@@ -21,7 +23,10 @@ fn schema() -> Schema {
         .set_tokenizer(ANALYZER_ID)
         .set_index_option(IndexRecordOption::WithFreqs)
         .set_fieldnorms(true);
-    builder.add_text_field(CONTENTS, TextOptions::default().set_indexing_options(indexing));
+    builder.add_text_field(
+        CONTENTS,
+        TextOptions::default().set_indexing_options(indexing),
+    );
     builder.add_u64_field(RANK, FAST);
     builder.build()
 }
@@ -36,7 +41,10 @@ pub(crate) struct PostingsWriter {
 
 impl PostingsWriter {
     /// `memory_bytes` is the arena for postings before they go to disk.
-    pub(crate) fn create(directory: Box<dyn Directory>, memory_bytes: usize) -> tantivy::Result<Self> {
+    pub(crate) fn create(
+        directory: Box<dyn Directory>,
+        memory_bytes: usize,
+    ) -> tantivy::Result<Self> {
         let schema = schema();
         let (contents, rank) = (schema.get_field(CONTENTS)?, schema.get_field(RANK)?);
         let index = Index::create(directory, schema, IndexSettings::default())?;
@@ -44,7 +52,12 @@ impl PostingsWriter {
         // One thread: the documents of a segment keep the order in which they were added.
         let writer: IndexWriter = index.writer_with_num_threads(1, memory_bytes)?;
         writer.set_merge_policy(Box::new(NoMergePolicy));
-        Ok(Self { writer, contents, rank, next_rank: 0 })
+        Ok(Self {
+            writer,
+            contents,
+            rank,
+            next_rank: 0,
+        })
     }
 
     pub(crate) fn add(&mut self, contents: &str) -> tantivy::Result<()> {
@@ -84,16 +97,33 @@ fn first_rank(reader: &SegmentReader) -> tantivy::Result<u64> {
 fn check_order(reader: &SegmentReader) -> tantivy::Result<()> {
     let ranks = reader.fast_fields().u64(RANK)?;
     let in_order = (0..reader.max_doc()).all(|doc| ranks.first(doc) == Some(u64::from(doc)));
-    if in_order { Ok(()) } else { Err(TantivyError::InternalError("merged documents are out of order".to_owned())) }
+    if in_order {
+        Ok(())
+    } else {
+        Err(TantivyError::InternalError(
+            "merged documents are out of order".to_owned(),
+        ))
+    }
 }
 
 fn only_segment(index: &Index) -> tantivy::Result<SegmentReader> {
     let segments = index.searchable_segments()?;
     let [segment] = segments.as_slice() else {
-        return Err(TantivyError::InternalError(format!("{} segments where one is expected", segments.len())));
+        return Err(TantivyError::InternalError(format!(
+            "{} segments where one is expected",
+            segments.len()
+        )));
     };
     // Opened without tantivy's `IndexReader`, which would take a lock file and so fail on a read-only folder.
     SegmentReader::open(segment)
+}
+
+/// A term of the corpus.
+pub(crate) struct FoundTerm {
+    /// Its place among all terms in byte order.
+    pub(crate) number: u64,
+    /// Where its postings are.
+    pub(crate) info: TermInfo,
 }
 
 /// Postings of one corpus, ready to be searched. Document numbers are ranks in the order of external ids.
@@ -112,9 +142,16 @@ impl Postings {
         let reader = only_segment(&index)?;
         let contents = index.schema().get_field(CONTENTS)?;
         let lengths = reader.get_fieldnorms_reader(contents)?;
-        let norms: Vec<u8> = (0..reader.max_doc()).map(|doc| lengths.fieldnorm_id(doc)).collect();
+        let norms: Vec<u8> = (0..reader.max_doc())
+            .map(|doc| lengths.fieldnorm_id(doc))
+            .collect();
         let docs_with_terms = norms.iter().filter(|&&norm| norm > 0).count() as u64;
-        Ok(Self { inverted: reader.inverted_index(contents)?, norms, docs_with_terms, place: place.to_owned() })
+        Ok(Self {
+            inverted: reader.inverted_index(contents)?,
+            norms,
+            docs_with_terms,
+            place: place.to_owned(),
+        })
     }
 
     pub(crate) fn norms(&self) -> &[u8] {
@@ -139,22 +176,27 @@ impl Postings {
         &self.place
     }
 
-    /// The term's number in byte order, if it occurs.
-    pub(crate) fn term_number(&self, term: &str) -> std::io::Result<Option<u64>> {
-        self.inverted.terms().term_ord(term.as_bytes())
+    /// Finds a term; `None` when it does not occur.
+    pub(crate) fn find(&self, term: &str) -> std::io::Result<Option<FoundTerm>> {
+        let terms = self.inverted.terms();
+        let Some(number) = terms.term_ord(term)? else {
+            return Ok(None);
+        };
+        Ok(terms.get(term)?.map(|info| FoundTerm { number, info }))
     }
 
-    pub(crate) fn blocks(&self, term_number: u64) -> std::io::Result<BlockSegmentPostings> {
-        let info = self.inverted.terms().term_info_from_ord(term_number);
-        self.inverted.read_block_postings_from_terminfo(&info, IndexRecordOption::WithFreqs)
+    pub(crate) fn blocks(&self, info: &TermInfo) -> std::io::Result<BlockSegmentPostings> {
+        self.inverted
+            .read_block_postings_from_terminfo(info, IndexRecordOption::WithFreqs)
     }
 
     /// For every term, the largest `freq * inverse[length]` of any document: with it the term's highest score is known
     /// exactly, which is what makes pruning sharp.
     pub(crate) fn saturations(&self, inverse: &[f32; 256]) -> std::io::Result<Vec<f32>> {
         let mut largest = Vec::with_capacity(self.terms());
-        for term in 0..self.terms() as u64 {
-            let mut blocks = self.blocks(term)?;
+        let mut terms = self.inverted.terms().stream()?;
+        while let Some((_, info)) = terms.next() {
+            let mut blocks = self.blocks(info)?;
             let mut best = 0.0_f32;
             while !blocks.docs().is_empty() {
                 for (&doc, &freq) in blocks.docs().iter().zip(blocks.freqs()) {
@@ -174,4 +216,43 @@ pub(super) fn inverse_norms(k1: f32, b: f32, average_length: f32) -> [f32; 256] 
         let length = FieldNormReader::id_to_fieldnorm(id as u8) as f32;
         1.0 / (k1 * ((1.0 - b) + b * length / average_length))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tantivy::directory::RamDirectory;
+
+    use super::*;
+
+    /// A corpus larger than the writer's memory comes out as several segments; merged, they keep rank order.
+    #[test]
+    fn segments_merge_in_rank_order() {
+        let directory = RamDirectory::create();
+        let mut writer = PostingsWriter::create(Box::new(directory.clone()), 15 << 20).unwrap();
+        for rank in 0..1000_u32 {
+            writer
+                .add(&format!(
+                    "common {} number{rank}",
+                    "pad ".repeat(rank as usize % 50)
+                ))
+                .unwrap();
+            if rank % 90 == 0 {
+                writer.writer.commit().unwrap();
+            }
+        }
+        writer.finish().unwrap();
+        let postings = Postings::open(Box::new(directory), Path::new("memory")).unwrap();
+        assert_eq!(
+            postings.tokens(),
+            (0..1000).map(|rank| 2 + rank % 50).sum::<u64>()
+        );
+        for rank in 0..1000_u32 {
+            let term = postings.find(&format!("number{rank}")).unwrap().unwrap();
+            assert_eq!(postings.blocks(&term.info).unwrap().docs(), [rank]);
+            assert_eq!(
+                FieldNormReader::fieldnorm_to_id(2 + rank % 50),
+                postings.norms()[rank as usize]
+            );
+        }
+    }
 }

@@ -2,9 +2,9 @@
 
 use std::io;
 
-use super::maxscore::{self, Buffers, Cursor, Norms};
-use super::postings::{Postings, inverse_norms};
 use super::Bm25Params;
+use super::maxscore::{self, Buffers, Cursor, Norms};
+use super::postings::{FoundTerm, Postings, inverse_norms};
 use crate::analyzer::TermStream;
 
 /// BM25 with fixed constants over one index's postings.
@@ -16,7 +16,7 @@ pub(crate) struct Scorer {
 /// Buffers a thread keeps between queries; holds no index open.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    terms: Vec<u64>,
+    terms: Vec<FoundTerm>,
     buffers: Buffers,
 }
 
@@ -24,7 +24,10 @@ impl Scorer {
     pub(crate) fn new(postings: &Postings, params: Bm25Params) -> Self {
         let docs = postings.docs_with_terms();
         let average_length = (postings.tokens() as f64 / docs.max(1) as f64) as f32;
-        Self { inverse: inverse_norms(params.k1, params.b, average_length.max(f32::MIN_POSITIVE)), docs }
+        Self {
+            inverse: inverse_norms(params.k1, params.b, average_length.max(f32::MIN_POSITIVE)),
+            docs,
+        }
     }
 
     /// One value per term, see [`Postings::saturations`].
@@ -50,26 +53,33 @@ impl Scorer {
         find_terms(postings, text, terms)?;
         buffers.top.reset(k);
         buffers.cursors.clear();
-        for same in terms.chunk_by(|one, other| one == other) {
-            let blocks = postings.blocks(same[0])?;
-            let weight = same.len() as f32 * inverse_document_frequency(self.docs, u64::from(blocks.doc_freq()));
-            let bound = weight - weight / (1.0 + saturation(same[0]));
+        for same in terms.chunk_by(|one, other| one.number == other.number) {
+            let blocks = postings.blocks(&same[0].info)?;
+            let weight = same.len() as f32
+                * inverse_document_frequency(self.docs, u64::from(blocks.doc_freq()));
+            let bound = weight - weight / (1.0 + saturation(same[0].number));
             buffers.cursors.push(Cursor::new(blocks, weight, bound));
         }
-        maxscore::collect(buffers, Norms { ids: postings.norms(), inverse: &self.inverse });
+        maxscore::collect(
+            buffers,
+            Norms {
+                ids: postings.norms(),
+                inverse: &self.inverse,
+            },
+        );
         buffers.cursors.clear();
         Ok(buffers.top.drain_sorted())
     }
 }
 
-/// Numbers of the query's terms that occur in the corpus, ascending, repeats kept.
-fn find_terms(postings: &Postings, text: &str, terms: &mut Vec<u64>) -> io::Result<()> {
+/// The query's terms that occur in the corpus, in byte order, repeats kept.
+fn find_terms(postings: &Postings, text: &str, terms: &mut Vec<FoundTerm>) -> io::Result<()> {
     terms.clear();
     let mut stream = TermStream::new(text);
     while let Some(term) = stream.next_term() {
-        terms.extend(postings.term_number(term)?);
+        terms.extend(postings.find(term)?);
     }
-    terms.sort_unstable();
+    terms.sort_unstable_by_key(|term| term.number);
     Ok(())
 }
 

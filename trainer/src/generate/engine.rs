@@ -80,9 +80,9 @@ impl Engine {
             let waiting = VecDeque::new();
             let stats = EngineStats::default();
             let mut worker = Worker {
-                decoder, model, tokenizer, config, rope, cache, sessions, free, waiting, tick: 0, version: seen, stats,
+                decoder, model, tokenizer, config, rope, cache, sessions, free, waiting, tick: 0, version: seen, stats, pool,
             };
-            pool.install(|| worker.run(receiver));
+            worker.run(receiver);
         };
         let thread = std::thread::Builder::new().name("forage-engine".to_owned()).spawn(run);
         Self { sender: Some(sender), version, thread: Some(thread.expect("a thread can be started")) }
@@ -158,6 +158,7 @@ struct Worker {
     tick: u64,
     version: Arc<AtomicU64>,
     stats: EngineStats,
+    pool: Arc<rayon::ThreadPool>,
 }
 
 impl Worker {
@@ -322,10 +323,13 @@ impl Worker {
             (row * batch.width() + tokens[row].len() - 1) as i32
         };
         let last: Vec<i32> = asked.iter().map(last).collect();
-        let hidden = self.decoder.hidden_cached(&self.model, &self.rope, &batch, &mut self.cache, &slots);
-        let index = Tensor::<1, Int>::from_ints(last.as_slice(), &hidden.device());
-        let logits = self.decoder.logits(hidden.select(0, index));
-        logits.into_data_as::<f32>().into_vec().unwrap_or_default()
+        let Self { decoder, model, rope, cache, .. } = self;
+        let logits = self.pool.install(|| {
+            let hidden = decoder.hidden_cached(model, rope, &batch, cache, &slots);
+            let index = Tensor::<1, Int>::from_ints(last.as_slice(), &hidden.device());
+            decoder.logits(hidden.select(0, index)).into_data_as::<f32>()
+        });
+        logits.try_into_vec().unwrap_or_default()
     }
 }
 

@@ -1,0 +1,17 @@
+//! Digest of a fixed list of questions.
+
+use crate::task::Task;
+
+/// BLAKE3 (hexadecimal) of the set of `(data_source, id)`, whatever its order.
+///
+/// Two runs compared question by question must show the same digest.
+pub fn digest_ids(tasks: &[Task]) -> String {
+    let mut keys: Vec<(&str, &str)> = tasks.iter().map(|task| (task.data_source.as_str(), task.id.as_str())).collect();
+    keys.sort_unstable();
+    let mut hasher = blake3::Hasher::new();
+    for part in keys.iter().flat_map(|(source, id)| [source, id]) {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part.as_bytes());
+    }
+    hasher.finalize().to_hex().to_string()
+}

@@ -1,0 +1,60 @@
+//! Failures of reading a data set.
+
+use std::path::PathBuf;
+
+use crate::task::Split;
+
+/// Failures of reading a data set.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DatasetError {
+    /// The file could not be opened or read.
+    #[error("read data set `{}`; check the path and permissions", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file holds no line.
+    #[error("data set `{}` is empty; expected one JSON object per line", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A native file holds no task of the wanted split.
+    #[error("data set `{}` holds {rows} tasks but none of split {split:?}; ask for a split it holds", path.display())]
+    NoSuchSplit {
+        /// The file.
+        path: PathBuf,
+        /// The split asked for.
+        split: Split,
+        /// Tasks of other splits.
+        rows: usize,
+    },
+    /// A line is not what the format asks for.
+    #[error("data set `{}` line {line}: {fault}; {mend}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong.
+        fault: String,
+        /// What to do about it.
+        mend: String,
+    },
+    /// Two lines have the same id.
+    #[error("data set `{}` has id `{id}` on lines {first} and {second}; make ids unique or remove one line", path.display())]
+    DuplicateId {
+        /// The file.
+        path: PathBuf,
+        /// The repeated id.
+        id: String,
+        /// Line it stands on first, counted from 1.
+        first: usize,
+        /// Line it stands on again.
+        second: usize,
+    },
+}

@@ -1,0 +1,18 @@
+//! Questions from files: published JSON-lines data sets become [`Task`](crate::task::Task)s.
+//!
+//! The format is chosen by the fields of the first line and every line must keep to it. A malformed line is an error that
+//! names the file, the line, the fault and the mend; nothing is dropped in silence.
+
+mod error;
+mod row;
+
+mod digest;
+mod read;
+
+pub use digest::digest_ids;
+pub use error::DatasetError;
+pub use read::read_tasks;
+pub use row::TaskFormat;
+
+#[cfg(test)]
+mod tests;

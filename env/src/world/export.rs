@@ -1,0 +1,279 @@
+//! Writes a world to files that other programs read: BEIR, Search-R1 / `FlashRAG`, wiki pages and full tasks.
+//!
+//! ```text
+//! beir/corpus.jsonl  beir/queries.jsonl  beir/qrels/{train,dev,test}.tsv
+//! search-r1/wiki.jsonl  search-r1/{train,dev,test}.jsonl
+//! pages/pages.jsonl  questions.jsonl  world.json
+//! ```
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::entity::{GENERATOR_VERSION, SPLITS, World};
+use super::error::WorldError;
+use super::page::Page;
+use crate::task::{Split, Task};
+
+/// Items between two calls of the progress callback.
+const PROGRESS_EVERY: u64 = 4096;
+
+/// How many questions each split gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuestionCounts {
+    /// Training questions.
+    pub train: u64,
+    /// Questions for choosing settings.
+    pub dev: u64,
+    /// Held-out questions.
+    pub test: u64,
+}
+
+impl QuestionCounts {
+    /// The same number for every split.
+    pub fn each(count: u64) -> Self {
+        Self { train: count, dev: count, test: count }
+    }
+
+    fn of(self, split: Split) -> u64 {
+        match split {
+            Split::Train => self.train,
+            Split::Dev => self.dev,
+            Split::Test => self.test,
+        }
+    }
+}
+
+/// What is being written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Pages and passages; counted in pages.
+    Pages,
+    /// Questions of one split.
+    Questions(Split),
+}
+
+/// How far an export is; handed to the callback every few thousand items and at the end of each stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// What is being written.
+    pub stage: Stage,
+    /// Items written in this stage.
+    pub done: u64,
+    /// Items this stage has.
+    pub total: u64,
+}
+
+/// What an export wrote; also the content of `world.json` beside the spec.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExportSummary {
+    /// Pages written.
+    pub pages: u64,
+    /// Passages written.
+    pub passages: u64,
+    /// Questions written per split.
+    pub questions: QuestionCounts,
+    /// [`World::fingerprint`].
+    pub fingerprint: String,
+}
+
+/// Writes the whole world under `out_dir`, which must not exist or be empty.
+///
+/// Files are streamed into a sibling folder that is renamed at the end: `out_dir` is complete or absent.
+///
+/// # Errors
+/// [`WorldError::NotEmpty`], [`WorldError::TooManyQuestions`] (before anything is written), or [`WorldError::Io`] with
+/// the file.
+pub fn write(
+    world: &World,
+    out_dir: &Path,
+    questions: QuestionCounts,
+    mut progress: impl FnMut(Progress),
+) -> Result<ExportSummary, WorldError> {
+    refuse_content(out_dir)?;
+    for split in SPLITS {
+        world.questions(split, questions.of(split))?;
+    }
+    let staging = Staging::beside(out_dir)?;
+    for folder in ["beir/qrels", "search-r1", "pages"] {
+        let path = staging.path.join(folder);
+        fs::create_dir_all(&path).map_err(io_error("create folder", &path))?;
+    }
+    let passages = write_pages(world, &staging.path, &mut progress)?;
+    write_questions(world, &staging.path, questions, &mut progress)?;
+    let summary = ExportSummary { pages: world.pages_count(), passages, questions, fingerprint: world.fingerprint() };
+    write_manifest(world, &staging.path, &summary)?;
+    staging.publish(out_dir)?;
+    Ok(summary)
+}
+
+fn write_pages(world: &World, root: &Path, progress: &mut dyn FnMut(Progress)) -> Result<u64, WorldError> {
+    let mut corpus = Output::create(root.join("beir/corpus.jsonl"))?;
+    let mut wiki = Output::create(root.join("search-r1/wiki.jsonl"))?;
+    let mut pages = Output::create(root.join("pages/pages.jsonl"))?;
+    let mut passages = 0;
+    let total = world.pages_count();
+    for (done, page) in (1..).zip(world.pages()) {
+        pages.row(&page_row(&page))?;
+        for passage in page.passages() {
+            corpus.row(&json!({"_id": passage.id, "title": passage.title, "text": passage.text}))?;
+            let contents = format!("\"{}\"\n{}", passage.title, passage.text);
+            wiki.row(&json!({"id": passage.id, "contents": contents}))?;
+            passages += 1;
+        }
+        if done % PROGRESS_EVERY == 0 || done == total {
+            progress(Progress { stage: Stage::Pages, done, total });
+        }
+    }
+    for output in [corpus, wiki, pages] {
+        output.finish()?;
+    }
+    Ok(passages)
+}
+
+fn page_row(page: &Page) -> Value {
+    json!({"id": page.id, "title": page.title, "content": page.content(), "sections": page.sections.len()})
+}
+
+fn write_questions(
+    world: &World,
+    root: &Path,
+    counts: QuestionCounts,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(), WorldError> {
+    let mut queries = Output::create(root.join("beir/queries.jsonl"))?;
+    let mut tasks = Output::create(root.join("questions.jsonl"))?;
+    for split in SPLITS {
+        let tag = split_tag(split);
+        let mut qrels = Output::create(root.join(format!("beir/qrels/{tag}.tsv")))?;
+        let mut rows = Output::create(root.join(format!("search-r1/{tag}.jsonl")))?;
+        qrels.line("query-id\tcorpus-id\tscore")?;
+        let total = counts.of(split);
+        for (done, task) in (1..).zip(world.questions(split, total)?) {
+            queries.row(&json!({"_id": task.id, "text": task.question}))?;
+            for passage in &task.evidence {
+                qrels.line(&format!("{}\t{passage}\t1", task.id))?;
+            }
+            rows.row(&search_r1_row(&task))?;
+            tasks.row(&task)?;
+            if done % PROGRESS_EVERY == 0 || done == total {
+                progress(Progress { stage: Stage::Questions(split), done, total });
+            }
+        }
+        qrels.finish()?;
+        rows.finish()?;
+    }
+    queries.finish()?;
+    tasks.finish()
+}
+
+fn search_r1_row(task: &Task) -> Value {
+    json!({
+        "id": task.id,
+        "question": task.question,
+        "golden_answers": task.golds,
+        "data_source": task.data_source,
+        "metadata": {"hops": task.hops, "evidence": task.evidence},
+    })
+}
+
+fn write_manifest(world: &World, root: &Path, summary: &ExportSummary) -> Result<(), WorldError> {
+    let mut manifest = Output::create(root.join("world.json"))?;
+    manifest.row(&json!({
+        "spec": world.spec(),
+        "generator_version": GENERATOR_VERSION,
+        "pages": summary.pages,
+        "passages": summary.passages,
+        "questions": summary.questions,
+        "fingerprint": summary.fingerprint,
+    }))?;
+    manifest.finish()
+}
+
+fn split_tag(split: Split) -> &'static str {
+    match split {
+        Split::Train => "train",
+        Split::Dev => "dev",
+        Split::Test => "test",
+    }
+}
+
+/// Errors when `folder` exists and holds anything (or is a file).
+fn refuse_content(folder: &Path) -> Result<(), WorldError> {
+    match fs::read_dir(folder).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(WorldError::NotEmpty { path: folder.to_owned() }),
+        Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(io_error("read folder", folder)(source)),
+    }
+}
+
+fn io_error<'p>(action: &'static str, path: &'p Path) -> impl FnOnce(io::Error) -> WorldError + 'p {
+    move |source| WorldError::Io { action, path: path.to_owned(), source }
+}
+
+/// The folder an export grows in; removed again unless published.
+struct Staging {
+    path: PathBuf,
+}
+
+impl Staging {
+    fn beside(out_dir: &Path) -> Result<Self, WorldError> {
+        let mut name = std::ffi::OsString::from(".");
+        name.push(out_dir.file_name().unwrap_or_else(|| "world".as_ref()));
+        name.push(format!(".partial-{}", std::process::id()));
+        let path = out_dir.with_file_name(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(io_error("create folder", parent))?;
+        }
+        fs::create_dir(&path).map_err(io_error("create folder", &path))?;
+        Ok(Self { path })
+    }
+
+    fn publish(self, out_dir: &Path) -> Result<(), WorldError> {
+        if out_dir.is_dir() {
+            fs::remove_dir(out_dir).map_err(io_error("replace empty folder", out_dir))?;
+        }
+        fs::rename(&self.path, out_dir).map_err(io_error("rename the finished export to", out_dir))
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        // Gone already when published; a leftover of a failed export is only clutter, so a failure here is no news.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// A buffered file that knows its path.
+struct Output {
+    path: PathBuf,
+    file: BufWriter<File>,
+}
+
+impl Output {
+    fn create(path: PathBuf) -> Result<Self, WorldError> {
+        let file = File::create(&path).map_err(io_error("create", &path))?;
+        Ok(Self { path, file: BufWriter::with_capacity(1 << 18, file) })
+    }
+
+    fn row(&mut self, row: &impl Serialize) -> Result<(), WorldError> {
+        serde_json::to_writer(&mut self.file, row).map_err(|e| io_error("write", &self.path)(e.into()))?;
+        self.file.write_all(b"\n").map_err(io_error("write", &self.path))
+    }
+
+    fn line(&mut self, line: &str) -> Result<(), WorldError> {
+        writeln!(self.file, "{line}").map_err(io_error("write", &self.path))
+    }
+
+    fn finish(self) -> Result<(), WorldError> {
+        let path = self.path;
+        let file = self.file.into_inner().map_err(|e| io_error("write", &path)(e.into_error()))?;
+        file.sync_all().map_err(io_error("write", &path))
+    }
+}

@@ -1,0 +1,178 @@
+//! Every registered environment keeps the contract; scripted policies, rewards and wrappers work on it.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use common::{factory, jobs, library, lines, rollout, settings, task};
+use forage_env::check::{CheckFailure, CheckPlan, check_environment, check_search_environment};
+use forage_env::environment::{Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step};
+use forage_env::episode::{Ending, Limit};
+use forage_env::policy::{Finish, Policy};
+use forage_env::registry::{ENVIRONMENTS, Resources, make};
+use forage_env::reward::{REWARDS, RewardSet, RewardSetError};
+use forage_env::scripted::{Constant, Oracle, OracleStyle, SearchThenTitle, demonstrate};
+use forage_env::seed::Seed;
+use forage_env::task::Task;
+use forage_env::tokenizer::ByteTokenizer;
+use forage_env::wrappers::{Statistics, TimeLimit};
+
+fn resources() -> Resources {
+    Resources { retriever: library(), tokenizer: Arc::new(ByteTokenizer) }
+}
+
+#[tokio::test]
+async fn every_environment_keeps_the_contract() {
+    let weights = REWARDS.iter().filter(|entry| entry.always).map(|entry| (entry.name.to_owned(), 1.0)).collect();
+    let rewards = RewardSet::new(&weights, Seed::root(0)).expect("registered");
+    for entry in ENVIRONMENTS {
+        let factory = make(entry.id, serde_json::Value::Null, resources()).expect(entry.id);
+        assert_eq!(check_search_environment(&factory, &[task()]).await, Ok(()), "{}", entry.id);
+        let all = check_environment(factory.as_ref(), &[task()], &rewards, &CheckPlan::default(), Seed::root(0)).await;
+        assert_eq!(all, Ok(()), "{}", entry.id);
+        let limited = TimeLimit::factory(factory, 2);
+        assert_eq!(check_search_environment(&limited, &[task()]).await, Ok(()), "{} limited", entry.id);
+    }
+}
+
+#[test]
+fn wrong_settings_are_refused() {
+    let error = make("search-r1", serde_json::json!({"max_turns": 4}), resources()).err().expect("unknown key");
+    assert!(std::error::Error::source(&error).is_some_and(|cause| cause.to_string().contains("max_turns")));
+}
+
+/// Breaks every rule: ends both ways, never refuses a step.
+struct Lawless(EnvSpec, u64);
+
+#[async_trait]
+impl Environment for Lawless {
+    async fn reset(&mut self, _task: &Task, _seed: Seed) -> Result<Observation, EnvError> {
+        self.1 += 1;
+        Ok(Observation::default())
+    }
+
+    async fn step(&mut self, _action: &Action) -> Result<Step, EnvError> {
+        let kind = forage_env::environment::TurnKind::Answer { answer: String::new() };
+        let observation = Observation::default();
+        Ok(Step { observation, reward: 0.0, terminated: true, truncated: true, kind, forced_prefix: None })
+    }
+
+    fn spec(&self) -> &EnvSpec {
+        &self.0
+    }
+}
+
+struct LawlessFactory(EnvSpec);
+
+impl EnvFactory for LawlessFactory {
+    fn make(&self) -> Box<dyn Environment> {
+        Box::new(Lawless(self.0.clone(), 0))
+    }
+
+    fn spec(&self) -> &EnvSpec {
+        &self.0
+    }
+}
+
+#[tokio::test]
+async fn the_checker_finds_broken_rules() {
+    let lawless: Arc<dyn EnvFactory> = Arc::new(LawlessFactory(factory(settings(), library()).spec().clone()));
+    let failures = check_search_environment(&lawless, &[task()]).await.expect_err("broken");
+    assert!(failures.iter().any(|failure| matches!(failure, CheckFailure::BothEnds { .. })), "{failures:?}");
+    assert!(failures.iter().any(|failure| matches!(failure, CheckFailure::StepAccepted { .. })), "{failures:?}");
+    let episode = rollout(lines(&["x"]), lawless).run(jobs(task(), 1)).await.remove(0);
+    assert!(episode.ending.is_infra() && episode.score.is_none());
+}
+
+async fn reward_of(policy: Arc<dyn Policy>, task: Task) -> (Option<f32>, Vec<String>) {
+    let episode = rollout(policy, factory(settings(), library())).run(jobs(task, 1)).await.remove(0);
+    assert!(!episode.ending.is_infra(), "{:?}", episode.ending);
+    (episode.reward(), episode.turns.into_iter().map(|turn| turn.policy).collect())
+}
+
+#[tokio::test]
+async fn the_oracle_answers_from_what_it_reads() {
+    let oracle = |task: &Task, style| Arc::new(Oracle::new(Arc::new(ByteTokenizer), [Arc::new(task.clone())], style));
+    let (reward, turns) = reward_of(oracle(&task(), OracleStyle::Plain), task()).await;
+    assert_eq!(reward, Some(1.0));
+    assert_eq!(turns[1], "<think>Ada Brandt. Next.</think><search>Ada Brandt born</search>");
+    assert_eq!(turns[2], "<think>It is Velm.</think><answer>Velm</answer>");
+    let (_, turns) = reward_of(oracle(&task(), OracleStyle::Terse), task()).await;
+    assert_eq!(turns, ["<search>mayor of Orlen</search>", "<search>Ada Brandt born</search>", "<answer>Velm</answer>"]);
+
+    let mut misled = task();
+    misled.oracle[1].query = "river Tay".to_owned();
+    misled.oracle[1].finding = "Nowhere".to_owned();
+    misled.golds = vec!["Nowhere".to_owned()];
+    let (reward, turns) = reward_of(oracle(&misled, OracleStyle::Terse), misled.clone()).await;
+    assert_eq!(reward, Some(0.0));
+    assert_eq!(turns[2], "<answer>Orlen</answer>");
+
+    let mut unguided = task();
+    unguided.oracle.clear();
+    unguided.golds = vec!["Ada Brandt".to_owned()];
+    assert_eq!(reward_of(oracle(&unguided, OracleStyle::Plain), unguided.clone()).await.0, Some(1.0));
+}
+
+#[tokio::test]
+async fn demonstrations_mark_what_the_oracle_wrote() {
+    let rewards = Arc::new(RewardSet::exact_match());
+    let tasks = [Arc::new(task())];
+    let factory = factory(settings(), library());
+    let tokenizer = Arc::new(ByteTokenizer);
+    let episodes = demonstrate(&tasks, OracleStyle::Terse, factory, tokenizer, rewards, Seed::root(3)).await;
+    let written: usize = episodes[0].turns.iter().map(|turn| turn.policy.len()).sum();
+    assert_eq!(episodes[0].tokens.loss_mask().into_iter().filter(|&own| own).count(), written);
+}
+
+#[tokio::test]
+async fn controls_play() {
+    let tokenizer = || Arc::new(ByteTokenizer);
+    assert_eq!(reward_of(Arc::new(Constant::new(tokenizer(), "Velm")), task()).await.0, Some(1.0));
+    let (_, turns) = reward_of(Arc::new(SearchThenTitle::new(tokenizer())), task()).await;
+    assert_eq!(turns, ["<search>Where was the mayor of Orlen born?</search>", "<answer>Orlen</answer>"]);
+}
+
+#[tokio::test]
+async fn the_random_reward_is_a_fair_seeded_coin() {
+    let weights = BTreeMap::from([("random".to_owned(), 2.0), ("em".to_owned(), 0.0)]);
+    let mut totals = Vec::new();
+    for seed in [1, 1, 2] {
+        let rewards = Arc::new(RewardSet::new(&weights, Seed::root(seed)).expect("registered"));
+        let policy = Arc::new(Constant::new(Arc::new(ByteTokenizer), "Velm"));
+        let mut rollout = rollout(policy, factory(settings(), library()));
+        rollout.rewards = rewards;
+        let episodes = rollout.run(jobs(task(), 400)).await;
+        totals.push(episodes.iter().map(|episode| episode.reward().expect("scored")).collect::<Vec<_>>());
+    }
+    assert_eq!(totals[0], totals[1]);
+    assert_ne!(totals[0], totals[2]);
+    let heads = totals[0].iter().filter(|&&total| total > 1.0).count();
+    assert!((160..=240).contains(&heads), "{heads}");
+}
+
+#[test]
+fn unknown_rewards_name_the_nearest() {
+    let weights = BTreeMap::from([("fromat".to_owned(), 1.0)]);
+    let error = RewardSet::new(&weights, Seed::root(0)).expect_err("unknown");
+    assert_eq!(error.to_string(), "unknown reward `fromat`; did you mean `format`?");
+    let weights = BTreeMap::from([("em".to_owned(), f32::NAN)]);
+    assert!(matches!(RewardSet::new(&weights, Seed::root(0)), Err(RewardSetError::NotFinite { .. })));
+}
+
+#[tokio::test]
+async fn wrappers_limit_and_count() {
+    let limited = TimeLimit::factory(factory(settings(), library()), 1);
+    let episode = rollout(lines(&["<search>Orlen</search>"]), limited).run(jobs(task(), 1)).await.remove(0);
+    assert_eq!((episode.ending, episode.turns.len()), (Ending::Truncated { limit: Limit::Turns }, 1));
+
+    let mut counted = Statistics::new(factory(settings(), library()).make());
+    counted.reset(&task(), Seed::root(0)).await.expect("reset");
+    for text in ["<search>Orlen</search>", "nothing", "<answer>x</answer>"] {
+        counted.step(&Action { text: text.to_owned(), finish: Finish::Stop }).await.expect("step");
+    }
+    let episode = counted.episode();
+    assert_eq!((episode.steps, episode.searches, episode.invalid, episode.over), (3, 1, 1, true));
+}

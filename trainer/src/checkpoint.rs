@@ -1,0 +1,145 @@
+//! Checkpoints of a run: a folder per step, complete or absent.
+//!
+//! `checkpoints/step-000050/` holds `model/` (a Hugging Face folder), `optimizer.safetensors` and `state.json`. It is
+//! written under another name and renamed at the end, so a run killed or out of disk leaves no half checkpoint.
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+
+use crate::model::Decoder;
+use crate::optim::{AdamW, AdamWConfig, OptimError};
+use crate::weights::{Checkpoint, WeightsError, load_decoder};
+
+/// Everything besides weights and moments that the next step depends on. Random streams and the data order are functions
+/// of `seed` and `step`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunState {
+    /// Format of this file.
+    pub format: u32,
+    /// Steps done.
+    pub step: u64,
+    /// Optimizer updates done: fewer than steps when whole steps had no direction.
+    pub updates: u64,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Digest of the settings that shape the run; another digest cannot be resumed.
+    pub config_digest: String,
+}
+
+/// Format this version writes.
+pub const FORMAT: u32 = 1;
+
+/// A checkpoint cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// Weights, tokenizer or model config.
+    #[error("checkpoint not usable")]
+    Weights(#[from] WeightsError),
+    /// Optimizer moments.
+    #[error("checkpoint not usable")]
+    Optim(#[from] OptimError),
+    /// Anything else about a file.
+    #[error("{path}: {message}")]
+    File {
+        /// File or folder concerned.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        message: String,
+    },
+}
+
+/// A checkpoint read back.
+#[derive(Debug)]
+pub struct Restored {
+    /// Weights.
+    pub decoder: Decoder,
+    /// Moments.
+    pub optimizer: AdamW,
+    /// The rest.
+    pub state: RunState,
+}
+
+/// Writes `run/checkpoints/step-N` and removes all but the newest `keep`.
+///
+/// # Errors
+/// [`CheckpointError`]; earlier checkpoints are untouched and nothing partial stays.
+pub fn save(run: &Path, model: &Checkpoint, optimizer: &AdamW, state: &RunState, keep: usize) -> Result<PathBuf, CheckpointError> {
+    let folder = run.join("checkpoints");
+    let target = folder.join(format!("step-{:06}", state.step));
+    let partial = folder.join(format!(".partial-step-{:06}", state.step));
+    let written = write(&partial, model, optimizer, state).and_then(|()| {
+        let _ = std::fs::remove_dir_all(&target);
+        std::fs::rename(&partial, &target).map_err(|error| file_error(&target, &error))
+    });
+    if let Err(error) = written {
+        let _ = std::fs::remove_dir_all(&partial);
+        return Err(error);
+    }
+    let steps = list(run)?;
+    for old in steps.iter().rev().skip(keep.max(1)) {
+        std::fs::remove_dir_all(old).map_err(|error| file_error(old, &error))?;
+    }
+    Ok(target)
+}
+
+fn write(folder: &Path, model: &Checkpoint, optimizer: &AdamW, state: &RunState) -> Result<(), CheckpointError> {
+    let _ = std::fs::remove_dir_all(folder);
+    std::fs::create_dir_all(folder).map_err(|error| file_error(folder, &error))?;
+    model.save(&folder.join("model"))?;
+    optimizer.save(&folder.join("optimizer.safetensors"))?;
+    let path = folder.join("state.json");
+    let text = format!("{:#}\n", serde_json::json!(state));
+    std::fs::write(&path, text).map_err(|error| file_error(&path, &error))?;
+    // A power cut must not leave a renamed folder with empty files.
+    for name in ["model/model.safetensors", "optimizer.safetensors", "state.json"] {
+        let path = folder.join(name);
+        std::fs::File::open(&path).and_then(|file| file.sync_all()).map_err(|error| file_error(&path, &error))?;
+    }
+    Ok(())
+}
+
+/// Complete checkpoints of a run, oldest first.
+///
+/// # Errors
+/// [`CheckpointError`] when the folder cannot be listed.
+pub fn list(run: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
+    let folder = run.join("checkpoints");
+    if !folder.exists() {
+        return Ok(Vec::new());
+    }
+    let entries = std::fs::read_dir(&folder).map_err(|error| file_error(&folder, &error))?;
+    let named = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("step-"));
+    let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(named).collect();
+    found.sort();
+    Ok(found)
+}
+
+/// Reads a checkpoint folder of a run with settings of digest `config_digest`.
+///
+/// # Errors
+/// [`CheckpointError`] that names what is missing, damaged or different.
+pub fn load(folder: &Path, config_digest: &str, optimizer: AdamWConfig, device: &Device) -> Result<Restored, CheckpointError> {
+    let path = folder.join("state.json");
+    let text = std::fs::read_to_string(&path).map_err(|error| file_error(&path, &error))?;
+    let fail = |message: String| CheckpointError::File { path: path.clone(), message };
+    let state: RunState = serde_json::from_str(&text).map_err(|error| fail(format!("is damaged: {error}")))?;
+    if state.format != FORMAT {
+        return Err(fail(format!("has format {}, this version reads {FORMAT}; start the run anew", state.format)));
+    }
+    if state.config_digest != config_digest {
+        let mend = "use the config the run was started with, or start a new run with another --out";
+        return Err(fail(format!("was written under other settings; {mend}")));
+    }
+    let model = folder.join("model");
+    let config = crate::model::ModelConfig::from_file(&model.join("config.json")).map_err(WeightsError::from)?;
+    let decoder = load_decoder(&model, &config, device)?;
+    let optimizer = AdamW::load(optimizer, state.updates, &folder.join("optimizer.safetensors"), device)?;
+    Ok(Restored { decoder, optimizer, state })
+}
+
+fn file_error(path: &Path, error: &std::io::Error) -> CheckpointError {
+    CheckpointError::File { path: path.to_owned(), message: error.to_string() }
+}

@@ -1,0 +1,130 @@
+//! `metrics.jsonl`: one object per optimizer step under canonical names.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+/// One row: `step` first, then names in the order they were set.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Row(pub Map<String, Value>);
+
+impl Row {
+    /// A row of `step`.
+    pub fn new(step: u64) -> Self {
+        Self(Map::from_iter([("step".to_owned(), step.into())]))
+    }
+
+    /// Sets `name`; a value that is not finite is written as null.
+    pub fn set(&mut self, name: &str, value: f64) {
+        self.0.insert(name.to_owned(), serde_json::Number::from_f64(value).map_or(Value::Null, Value::Number));
+    }
+
+    /// The value of `name`, when it is set and finite.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.0.get(name).and_then(Value::as_f64)
+    }
+
+    /// The step.
+    pub fn step(&self) -> u64 {
+        self.0.get("step").and_then(Value::as_u64).unwrap_or(0)
+    }
+}
+
+/// Metrics cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {message}")]
+pub struct MetricsError {
+    path: PathBuf,
+    message: String,
+}
+
+/// Appends rows, each flushed as it is written.
+#[derive(Debug)]
+pub struct MetricsWriter {
+    path: PathBuf,
+    file: File,
+}
+
+impl MetricsWriter {
+    /// Opens `path` for a run that continues at `step`: rows from that step on are cut off, so that a resumed run's
+    /// file equals an uninterrupted one's.
+    ///
+    /// # Errors
+    /// [`MetricsError`] when the file cannot be read or written.
+    pub fn open(path: &Path, step: u64) -> Result<Self, MetricsError> {
+        let fail = |error: std::io::Error| MetricsError { path: path.to_owned(), message: error.to_string() };
+        let kept: Vec<Row> =
+            if path.exists() { read(path)?.into_iter().filter(|row| row.step() < step).collect() } else { Vec::new() };
+        let temporary = path.with_extension("jsonl.partial");
+        let mut text = String::new();
+        for row in &kept {
+            text.push_str(&Value::Object(row.0.clone()).to_string());
+            text.push('\n');
+        }
+        std::fs::write(&temporary, text).map_err(fail)?;
+        std::fs::rename(&temporary, path).map_err(fail)?;
+        let file = OpenOptions::new().append(true).open(path).map_err(fail)?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Appends one row.
+    ///
+    /// # Errors
+    /// [`MetricsError`] when the disk refuses it.
+    pub fn write(&mut self, row: &Row) -> Result<(), MetricsError> {
+        let line = format!("{}\n", Value::Object(row.0.clone()));
+        self.file.write_all(line.as_bytes()).map_err(|error| MetricsError {
+            path: self.path.clone(),
+            message: format!("cannot be written: {error}; check the free space of the disk"),
+        })
+    }
+}
+
+/// Reads all rows. A last line without its end, as a killed run leaves it, is not a row.
+///
+/// # Errors
+/// [`MetricsError`] that names the line.
+pub fn read(path: &Path) -> Result<Vec<Row>, MetricsError> {
+    let fail = |message: String| MetricsError { path: path.to_owned(), message };
+    let file = File::open(path).map_err(|error| fail(error.to_string()))?;
+    let mut reader = BufReader::new(file);
+    let mut rows = Vec::new();
+    let mut line = String::new();
+    for number in 1.. {
+        line.clear();
+        let count = reader.read_line(&mut line).map_err(|error| fail(error.to_string()))?;
+        if count == 0 || !line.ends_with('\n') {
+            break;
+        }
+        match serde_json::from_str(&line) {
+            Ok(Value::Object(row)) => rows.push(Row(row)),
+            _ => return Err(fail(format!("line {number} is no JSON object; delete it"))),
+        }
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reopening_cuts_later_rows_and_torn_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        let mut writer = MetricsWriter::open(&path, 0).unwrap();
+        for step in 0..4 {
+            let mut row = Row::new(step);
+            row.set("reward/mean", step as f64);
+            row.set("policy/loss", f64::NAN);
+            writer.write(&row).unwrap();
+        }
+        std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"step\":4,").unwrap();
+        MetricsWriter::open(&path, 2).unwrap();
+        let rows = read(&path).unwrap();
+        assert_eq!(rows.iter().map(Row::step).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!((rows[1].get("reward/mean"), rows[1].get("policy/loss")), (Some(1.0), None));
+    }
+}
