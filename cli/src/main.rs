@@ -1,1 +1,21 @@
-fn main() {}
+//! `forage`: train and evaluate language models that search.
+//!
+//! Arguments, wiring and progress; what is computed lives in the library crates.
+
+mod builtin;
+mod commands;
+mod config;
+mod pipeline;
+mod progress;
+mod setup;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match commands::Cli::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => commands::report(&error),
+    }
+}

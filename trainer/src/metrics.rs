@@ -55,14 +55,10 @@ impl MetricsWriter {
     /// [`MetricsError`] when the file cannot be read or written.
     pub fn open(path: &Path, step: u64) -> Result<Self, MetricsError> {
         let fail = |error: std::io::Error| MetricsError { path: path.to_owned(), message: error.to_string() };
-        let kept: Vec<Row> =
-            if path.exists() { read(path)?.into_iter().filter(|row| row.step() < step).collect() } else { Vec::new() };
+        let before = if path.exists() { read_lines(path)? } else { Vec::new() };
+        // The lines as they stand: numbers do not survive reading and writing to the last bit.
+        let text: String = before.into_iter().filter(|(row, _)| row.step() < step).map(|(_, line)| line).collect();
         let temporary = path.with_extension("jsonl.partial");
-        let mut text = String::new();
-        for row in &kept {
-            text.push_str(&Value::Object(row.0.clone()).to_string());
-            text.push('\n');
-        }
         std::fs::write(&temporary, text).map_err(fail)?;
         std::fs::rename(&temporary, path).map_err(fail)?;
         let file = OpenOptions::new().append(true).open(path).map_err(fail)?;
@@ -87,6 +83,11 @@ impl MetricsWriter {
 /// # Errors
 /// [`MetricsError`] that names the line.
 pub fn read(path: &Path) -> Result<Vec<Row>, MetricsError> {
+    Ok(read_lines(path)?.into_iter().map(|(row, _)| row).collect())
+}
+
+/// Rows with the lines they stand in, line ends included.
+fn read_lines(path: &Path) -> Result<Vec<(Row, String)>, MetricsError> {
     let fail = |message: String| MetricsError { path: path.to_owned(), message };
     let file = File::open(path).map_err(|error| fail(error.to_string()))?;
     let mut reader = BufReader::new(file);
@@ -99,7 +100,7 @@ pub fn read(path: &Path) -> Result<Vec<Row>, MetricsError> {
             break;
         }
         match serde_json::from_str(&line) {
-            Ok(Value::Object(row)) => rows.push(Row(row)),
+            Ok(Value::Object(row)) => rows.push((Row(row), line.clone())),
             _ => return Err(fail(format!("line {number} is no JSON object; delete it"))),
         }
     }

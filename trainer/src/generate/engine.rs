@@ -322,7 +322,9 @@ impl Worker {
             let row = slots.iter().position(|other| other == slot).unwrap_or(0);
             (row * batch.width() + tokens[row].len() - 1) as i32
         };
-        let last: Vec<i32> = asked.iter().map(last).collect();
+        let mut last: Vec<i32> = asked.iter().map(last).collect();
+        // The head runs on at least two rows: a single one takes another path of the matrix product, with other bits.
+        last.extend(last.first().copied().filter(|_| asked.len() == 1));
         let Self { decoder, model, rope, cache, .. } = self;
         let logits = self.pool.install(|| {
             let hidden = decoder.hidden_cached(model, rope, &batch, cache, &slots);

@@ -140,7 +140,7 @@ impl Decoder {
     /// # Shapes
     /// Returns `[rows * width, hidden]`, row-major; padding rows hold finite values that mean nothing.
     pub fn hidden(&self, config: &ModelConfig, rope: &RopeTables, batch: &Batch) -> Tensor<2> {
-        self.run(config, rope, batch, batch.width, &mut |_, keys, values| (keys, values))
+        self.run(config, rope, batch, batch.width, &mut |_, keys, values| (keys.swap_dims(2, 3), values))
     }
 
     /// Final hidden states of new tokens that continue the sequences in `cache`; row i uses slot `slots[i]`.
@@ -167,6 +167,7 @@ impl Decoder {
         rope: &RopeTables,
         batch: &Batch,
         window: usize,
+        // Takes new keys and values, `[rows, kv_heads, t, head_dim]`; returns what to attend to, the keys transposed.
         attend: &mut dyn FnMut(usize, Tensor<4>, Tensor<4>) -> (Tensor<4>, Tensor<4>),
     ) -> Tensor<2> {
         let weight = self.model.embed_tokens.weight.val();
@@ -269,7 +270,7 @@ impl Attention {
         let keys = rotate(keys, &pass.cos, &pass.sin).reshape([rows, width, kv_heads, dim]).swap_dims(1, 2);
         let (keys, values) = attend(keys, values);
         let folded = queries.reshape([rows, kv_heads, group * width, dim]);
-        let scores = folded.matmul(keys.swap_dims(2, 3)) * (1.0 / (dim as f64).sqrt()) + pass.mask.clone();
+        let scores = folded.matmul(keys) * (1.0 / (dim as f64).sqrt()) + pass.mask.clone();
         let mixed = softmax(scores, 3).matmul(values);
         let joined = mixed.reshape([rows, heads, width, dim]).swap_dims(1, 2).reshape([n, heads * dim]);
         self.o_proj.forward(joined)

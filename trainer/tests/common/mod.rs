@@ -1,6 +1,8 @@
 //! Reference fixtures written by `tests/fixtures/make_fixtures.py`.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod problem;
+
 use std::path::PathBuf;
 
 use burn::tensor::Device;

@@ -1,0 +1,295 @@
+//! `forage eval`: any policy on held-out questions, or an index on judged queries.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use forage_env::dataset::read_tasks;
+use forage_env::episode::Episode;
+use forage_env::policy::Policy;
+use forage_env::rollout::EpisodeWriter;
+use forage_env::scripted::{Constant, Oracle, OracleStyle, RandomPolicy, SearchThenTitle};
+use forage_env::seed::Seed;
+use forage_env::task::Split;
+use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
+use forage_eval::retrieval::evaluate_retrieval;
+use forage_eval::stats::Bootstrap;
+use forage_eval::summary::EvalSummary;
+use forage_retriever::{Bm25Retriever, CorpusFormat, read_qrels, read_queries, write_run};
+
+use super::out;
+use crate::config::{EnvironmentConfig, RunConfig};
+use crate::pipeline::{Evaluated, engine, play};
+use crate::setup::{self, Tasks};
+
+/// Evaluates a policy on questions, greedy and sampled, with 95 % bootstrap intervals.
+///
+/// The questions come from a config (its held-out split) or from --questions with --index or --corpus.
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Eval {
+    #[command(subcommand)]
+    what: Option<What>,
+    /// Config whose environment, engine and held-out questions are used.
+    config: Option<PathBuf>,
+    /// A Hugging Face folder, or a script: oracle, random, search-title, constant:ANSWER. The config's by default.
+    #[arg(long)]
+    policy: Option<String>,
+    /// Environment, when there is no config.
+    #[arg(long, default_value = "search-r1")]
+    env: String,
+    /// Index folder to search.
+    #[arg(long)]
+    index: Option<PathBuf>,
+    /// Corpus to index in a temporary folder, when there is no --index.
+    #[arg(long, requires = "format")]
+    corpus: Option<PathBuf>,
+    /// Format of the corpus: beir, search-r1 or pages.
+    #[arg(long)]
+    format: Option<CorpusFormat>,
+    /// Questions as JSON lines.
+    #[arg(long)]
+    questions: Option<PathBuf>,
+    /// Most questions to ask.
+    #[arg(long)]
+    limit: Option<usize>,
+    /// Sampled episodes per question, beside one greedy episode; the config's by default, else 1.
+    #[arg(long)]
+    samples: Option<usize>,
+    /// Seed of the rollouts and the bootstrap.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Write the episodes: FILE for the greedy ones, FILE with .sampled before its ending for the others.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Change a config value: key.path=value; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE", requires = "config")]
+    overrides: Vec<String>,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    Retrieval(Retrieval),
+}
+
+/// Ranks judged queries with an index: nDCG, MRR, recall, MAP as trec_eval computes them.
+#[derive(Args, Debug)]
+struct Retrieval {
+    /// Index folder.
+    #[arg(long)]
+    index: PathBuf,
+    /// Queries: JSON lines with _id and text.
+    #[arg(long)]
+    queries: PathBuf,
+    /// Judgements: TREC qrels or BEIR tsv.
+    #[arg(long)]
+    qrels: PathBuf,
+    /// Documents per query.
+    #[arg(short, long, default_value_t = 1000)]
+    k: usize,
+    /// Write the ranking as a TREC run.
+    #[arg(long)]
+    run: Option<PathBuf>,
+    /// Print as JSON: metric name to mean.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Ranks at which the questions themselves are scored as queries.
+const CUTOFFS: [usize; 3] = [1, 5, 10];
+
+/// Everything an evaluation needs.
+struct Material {
+    tasks: Tasks,
+    retriever: Arc<Bm25Retriever>,
+    policy: Arc<dyn Policy>,
+    tokenizer: Arc<dyn Tokenizer>,
+    environment: EnvironmentConfig,
+    rewards: BTreeMap<String, f32>,
+    samples: usize,
+    seed: u64,
+}
+
+impl Eval {
+    pub(crate) fn run(self) -> Result<()> {
+        if let Some(What::Retrieval(retrieval)) = self.what {
+            return retrieval.run();
+        }
+        let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
+        let material = match &self.config {
+            Some(path) => self.from_config(&RunConfig::read(path, &self.overrides)?, scratch.path())?,
+            None => self.from_flags(scratch.path())?,
+        };
+        if material.tasks.is_empty() {
+            bail!("there are no questions to ask");
+        }
+        let shared = (Arc::clone(&material.retriever), Arc::clone(&material.tokenizer));
+        let factory = setup::environment(&material.environment, shared.0, shared.1)?;
+        let rewards = setup::rewards(&material.rewards, material.seed)?;
+        let Material { policy, tokenizer, tasks, .. } = &material;
+        let (policy, tokenizer) = (Arc::clone(policy), Arc::clone(tokenizer));
+        let evaluated = play(policy, tokenizer, factory, rewards, tasks, material.seed, material.samples)?;
+        if let Some(path) = &self.out {
+            write_episodes(path, &evaluated.greedy)?;
+            write_episodes(&path.with_extension("sampled.jsonl"), &evaluated.sampled)?;
+        }
+        self.print(&material, &evaluated)
+    }
+
+    fn print(&self, material: &Material, evaluated: &Evaluated) -> Result<()> {
+        let bootstrap = Bootstrap::new(material.seed);
+        let greedy = EvalSummary::from_episodes(&evaluated.greedy, bootstrap)?;
+        let sampled = EvalSummary::from_episodes(&evaluated.sampled, bootstrap)?;
+        let recall = question_recall(&material.retriever, &material.tasks, bootstrap)?;
+        if self.json {
+            let retrieval = recall.as_ref().map(|recall| &recall.metrics);
+            let summary = serde_json::json!({"greedy": greedy, "sampled": sampled, "question_retrieval": retrieval});
+            out(&summary.to_string());
+            return Ok(());
+        }
+        out(&format!("greedy\n{}", greedy.to_text()));
+        if material.samples > 0 {
+            out(&format!("sampled\n{}", sampled.to_text()));
+        }
+        if let Some(recall) = recall {
+            out(&format!("the questions themselves as queries\n{}", recall.to_text()));
+        }
+        Ok(())
+    }
+
+    fn from_config(&self, config: &RunConfig, scratch: &Path) -> Result<Material> {
+        if self.questions.is_some() || self.index.is_some() || self.corpus.is_some() {
+            bail!("give either a config or --questions with --index or --corpus, not both");
+        }
+        let mut config = config.clone();
+        config.seed = self.seed.unwrap_or(config.seed);
+        let data = setup::load_data(&config.data, scratch)?;
+        let tasks: Tasks = data.test.iter().take(self.limit.unwrap_or(usize::MAX)).cloned().collect();
+        let name = self.policy.clone().unwrap_or_else(|| config.policy.checkpoint.clone());
+        let (policy, tokenizer) = self.open_policy(&name, &config, &tasks)?;
+        Ok(Material {
+            tasks,
+            retriever: data.retriever,
+            policy,
+            tokenizer,
+            environment: config.environment,
+            rewards: config.reward,
+            samples: self.samples.unwrap_or(config.evaluation.samples),
+            seed: config.seed,
+        })
+    }
+
+    fn from_flags(&self, scratch: &Path) -> Result<Material> {
+        let questions = self.questions.as_ref().context("give a config, or --questions with --index or --corpus")?;
+        let read = read_tasks(questions, None, Split::Test)?;
+        let tasks: Tasks = read.into_iter().take(self.limit.unwrap_or(usize::MAX)).map(Arc::new).collect();
+        let retriever = match (&self.index, &self.corpus, self.format) {
+            (Some(index), None, _) => Bm25Retriever::open(index)?,
+            (None, Some(corpus), Some(format)) => {
+                Bm25Retriever::new(setup::open_or_build(corpus, format, &scratch.join("index"))?)
+            }
+            _ => bail!("give exactly one of --index and --corpus"),
+        };
+        let name = self.policy.clone().context("give --policy: a folder, oracle, random, search-title, constant:X")?;
+        let (policy, tokenizer) = self.open_policy(&name, &RunConfig::for_evaluation(&self.env), &tasks)?;
+        Ok(Material {
+            tasks,
+            retriever: Arc::new(retriever),
+            policy,
+            tokenizer,
+            environment: EnvironmentConfig { id: self.env.clone(), settings: serde_json::Map::new() },
+            rewards: BTreeMap::from([("em".to_owned(), 1.0)]),
+            samples: self.samples.unwrap_or(1),
+            seed: self.seed.unwrap_or(1),
+        })
+    }
+
+    fn open_policy(
+        &self,
+        name: &str,
+        config: &RunConfig,
+        tasks: &Tasks,
+    ) -> Result<(Arc<dyn Policy>, Arc<dyn Tokenizer>)> {
+        let bytes: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer);
+        let shared = Arc::clone(&bytes);
+        let scripted: Arc<dyn Policy> = match name {
+            "oracle" => Arc::new(Oracle::new(shared, tasks.iter().cloned(), OracleStyle::Plain)),
+            "random" => Arc::new(RandomPolicy::new(shared)),
+            "search-title" => Arc::new(SearchThenTitle::new(shared)),
+            _ => match name.strip_prefix("constant:") {
+                Some(answer) => Arc::new(Constant::new(shared, answer)),
+                None => {
+                    let checkpoint = setup::load_policy(name, config)?;
+                    let tokenizer: Arc<dyn Tokenizer> = Arc::new(checkpoint.tokenizer.clone());
+                    return Ok((engine(&checkpoint, config, config.threads()), tokenizer));
+                }
+            },
+        };
+        Ok((scripted, bytes))
+    }
+}
+
+/// How well the questions, sent as they are, find their evidence; `None` when no task names its evidence.
+fn question_recall(
+    retriever: &Bm25Retriever,
+    tasks: &Tasks,
+    bootstrap: Bootstrap,
+) -> Result<Option<forage_eval::RetrievalReport>> {
+    let mut rankings = BTreeMap::new();
+    let mut qrels = BTreeMap::new();
+    let depth = CUTOFFS[CUTOFFS.len() - 1];
+    for task in tasks.iter().filter(|task| !task.evidence.is_empty()) {
+        let hits = retriever.search_one(&task.question, depth)?;
+        rankings.insert(task.id.clone(), hits.into_iter().map(|hit| hit.id).collect());
+        qrels.insert(task.id.clone(), task.evidence.iter().map(|id| (id.clone(), 1)).collect());
+    }
+    if qrels.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(evaluate_retrieval(&rankings, &qrels, &CUTOFFS, bootstrap)?))
+}
+
+fn write_episodes(path: &Path, episodes: &[Episode]) -> Result<()> {
+    let mut writer = EpisodeWriter::create(path)?;
+    for episode in episodes {
+        writer.write(episode.clone())?;
+    }
+    Ok(writer.finish()?)
+}
+
+impl Retrieval {
+    fn run(self) -> Result<()> {
+        let retriever = Bm25Retriever::open(&self.index)?;
+        let queries = read_queries(&self.queries)?;
+        let qrels = read_qrels(&self.qrels)?;
+        let mut rankings = BTreeMap::new();
+        let mut run = self.run.as_ref().map(File::create).transpose().context("cannot write the run")?.map(BufWriter::new);
+        for query in &queries {
+            let hits = retriever.search_one(&query.text, self.k)?;
+            if let Some(file) = &mut run {
+                write_run(file, &query.id, hits.iter().map(|hit| (hit.id.as_str(), hit.score)), "forage-bm25")?;
+            }
+            rankings.insert(query.id.clone(), hits.into_iter().map(|hit| hit.id).collect());
+        }
+        if let Some(mut file) = run {
+            file.flush().context("cannot write the run")?;
+        }
+        let cutoffs: Vec<usize> = [1, 3, 5, 10, 100, 1000].into_iter().filter(|&cutoff| cutoff <= self.k).collect();
+        let report = evaluate_retrieval(&rankings, &qrels, &cutoffs, Bootstrap::new(Seed::root(1).0))?;
+        if self.json {
+            let means: serde_json::Map<String, serde_json::Value> =
+                report.metrics.iter().map(|(name, metric)| (name.clone(), metric.mean.estimate.into())).collect();
+            out(&serde_json::Value::Object(means).to_string());
+        } else {
+            out(&report.to_text());
+        }
+        Ok(())
+    }
+}

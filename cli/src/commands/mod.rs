@@ -1,0 +1,92 @@
+//! One file per command.
+
+mod compare;
+mod envs;
+mod eval;
+mod index;
+mod play;
+mod quickstart;
+mod report;
+mod search;
+mod train;
+mod world;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Trains and evaluates language models that search.
+#[derive(Parser, Debug)]
+#[command(name = "forage", version, about, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Quickstart(quickstart::Quickstart),
+    Train(train::Train),
+    Eval(eval::Eval),
+    Compare(compare::Compare),
+    Report(report::ReportArgs),
+    #[command(subcommand)]
+    Index(index::Index),
+    Search(search::Search),
+    World(world::WorldArgs),
+    Play(play::Play),
+    Envs(envs::Envs),
+}
+
+impl Cli {
+    pub(crate) fn run(self) -> Result<()> {
+        match self.command {
+            Command::Quickstart(command) => command.run(),
+            Command::Train(command) => command.run(),
+            Command::Eval(command) => command.run(),
+            Command::Compare(command) => command.run(),
+            Command::Report(command) => command.run(),
+            Command::Index(command) => command.run(),
+            Command::Search(command) => command.run(),
+            Command::World(command) => command.run(),
+            Command::Play(command) => command.run(),
+            Command::Envs(command) => command.run(),
+        }
+    }
+}
+
+/// Prints an error with its causes; a closed pipe is no error of ours. Exit code 1, or 2 when the config was at fault.
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    let mut lines = vec![format!("error: {error}")];
+    let mut before = error.to_string();
+    for cause in error.chain().skip(1) {
+        let text = cause.to_string();
+        // A transparent wrapper repeats its source's words.
+        if text != before {
+            lines.push(format!("  because: {text}"));
+        }
+        before = text;
+    }
+    print_error(&lines.join("\n"));
+    let config = error.chain().any(|cause| cause.is::<toml::de::Error>());
+    ExitCode::from(if config { 2 } else { 1 })
+}
+
+/// Prints to stdout; a reader that left early ends the process quietly.
+#[expect(clippy::print_stderr, reason = "a failing stdout is reported on stderr")]
+pub(crate) fn out(text: &str) {
+    use std::io::Write;
+    if let Err(error) = writeln!(std::io::stdout(), "{text}") {
+        if error.kind() != std::io::ErrorKind::BrokenPipe {
+            eprintln!("error: cannot write to stdout: {error}");
+            std::process::exit(1);
+        }
+        std::process::exit(0);
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "errors go to stderr")]
+fn print_error(text: &str) {
+    eprintln!("{text}");
+}

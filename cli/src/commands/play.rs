@@ -1,0 +1,102 @@
+//! `forage play`: you are the policy.
+
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use forage_env::dataset::read_tasks;
+use forage_env::policy::Sampling;
+use forage_env::rollout::{Job, Rollout};
+use forage_env::scripted::{Human, View};
+use forage_env::seed::Seed;
+use forage_env::task::{Split, Task};
+use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
+use forage_env::world::{World, WorldSpec};
+use forage_retriever::Bm25Retriever;
+
+use super::out;
+use crate::config::EnvironmentConfig;
+use crate::pipeline::runtime;
+use crate::setup;
+
+/// Plays an environment in the terminal: write turns as a model would, an empty line ends a turn.
+#[derive(Args, Debug)]
+pub(crate) struct Play {
+    /// Environment; `forage envs` lists them.
+    env: String,
+    /// Index to search; a generated world of 1000 pages by default.
+    #[arg(long, requires = "questions")]
+    index: Option<PathBuf>,
+    /// Questions as JSON lines.
+    #[arg(long, requires = "index")]
+    questions: Option<PathBuf>,
+    /// Which question.
+    #[arg(long, default_value_t = 0)]
+    question: usize,
+    /// Seed of the generated world.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl Play {
+    pub(crate) fn run(self) -> Result<()> {
+        let (retriever, task) = self.material()?;
+        let tokenizer: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer);
+        let environment = EnvironmentConfig { id: self.env.clone(), settings: serde_json::Map::new() };
+        let factory = setup::environment(&environment, Arc::new(retriever), Arc::clone(&tokenizer))?;
+        let rewards = setup::rewards(&[("em".to_owned(), 1.0)].into(), self.seed)?;
+        let policy = Arc::new(Human::new(Arc::clone(&tokenizer), ask));
+        let rollout = Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::GREEDY };
+        let job = Job { task: Arc::new(task.clone()), group: 0, member: 0, seed: Seed::root(self.seed) };
+        let episodes = runtime()?.block_on(rollout.run(vec![job]));
+        let episode = episodes.first().context("no episode")?;
+        out(&format!("\nending {:?}", episode.ending));
+        match &episode.score {
+            Some(score) => {
+                out(&format!("gold answers: {}", task.golds.join(" | ")));
+                for (name, value) in &score.parts {
+                    out(&format!("  {name:12} {value:.3}"));
+                }
+            }
+            None => out("no score: the episode did not end by itself"),
+        }
+        Ok(())
+    }
+
+    fn material(&self) -> Result<(Bm25Retriever, Task)> {
+        let (Some(index), Some(questions)) = (&self.index, &self.questions) else {
+            let world = World::new(WorldSpec::new(1000, self.seed))?;
+            let task = world.question(Split::Test, self.question as u64);
+            return Ok((Bm25Retriever::in_memory(world.passages().collect())?, task));
+        };
+        let tasks = read_tasks(questions, None, Split::Test)?;
+        let count = tasks.len();
+        let task = tasks.into_iter().nth(self.question);
+        Ok((Bm25Retriever::open(index)?, task.with_context(|| format!("--question must be below {count}"))?))
+    }
+}
+
+/// Shows what is new and reads a turn: lines up to an empty one, or to one that closes an action.
+fn ask(view: &View<'_>) -> Option<String> {
+    out(view.shown.last().map_or(view.prompt, String::as_str));
+    let mut turn = String::new();
+    let mut lines = std::io::stdin().lock().lines();
+    loop {
+        let mut stdout = std::io::stdout();
+        let _ = write!(stdout, "> ").and_then(|()| stdout.flush());
+        let Some(Ok(line)) = lines.next() else { break };
+        if line.is_empty() {
+            break;
+        }
+        if !turn.is_empty() {
+            turn.push('\n');
+        }
+        turn.push_str(&line);
+        if ["</search>", "</answer>"].iter().any(|stop| line.trim_end().ends_with(stop)) {
+            break;
+        }
+    }
+    (!turn.is_empty()).then_some(turn)
+}

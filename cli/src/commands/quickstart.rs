@@ -1,0 +1,184 @@
+//! `forage quickstart`: from a generated world to a verdict.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use forage_env::episode::Episode;
+use forage_eval::report::Report;
+use forage_eval::stats::Bootstrap;
+use forage_eval::summary::EvalSummary;
+use forage_eval::verdict::{Detail, RunFacts, Verdict};
+use forage_env::tokenizer::Tokenizer;
+use forage_trainer::metrics;
+use forage_trainer::weights::Checkpoint;
+
+use super::out;
+use crate::config::RunConfig;
+use crate::pipeline::{Evaluated, Training, evaluate, from_scratch, train};
+use crate::progress::{Progress, stop_on_interrupt};
+use crate::setup::{self, Data};
+
+/// The whole job on this machine's processor: builds a world and its index, takes the warm-started tiny policy, trains it
+/// with GRPO, trains a twin on random rewards from the same start, evaluates all three on held-out entities, and writes
+/// verdict.json and report.html.
+#[derive(Args, Debug)]
+pub(crate) struct Quickstart {
+    /// Run folder: created; must be empty or absent unless --resume is given.
+    #[arg(long, default_value = "runs/quickstart")]
+    out: PathBuf,
+    /// Seed of the world, the rollouts and the statistics.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Config to start from instead of the built-in configs/quickstart.toml.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// Change a config value: key.path=value; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+    /// Train the starting policy here instead of taking the built-in one.
+    #[arg(long)]
+    from_scratch: bool,
+    /// Continue an interrupted quickstart in the same folder.
+    #[arg(long)]
+    resume: bool,
+}
+
+const CONFIG: &str = include_str!("../../../configs/quickstart.toml");
+
+impl Quickstart {
+    pub(crate) fn run(self) -> Result<()> {
+        let config = self.config()?;
+        prepare(&self.out, self.resume)?;
+        write(&self.out.join("config.toml"), &config.to_toml()?)?;
+        let progress = Progress::new();
+        let stop = stop_on_interrupt()?;
+        progress.say(&format!("building the world and its index in {}", self.out.display()));
+        let data = setup::load_data(&config.data, &self.out)?;
+        let start = self.start(&config, &progress, &stop)?;
+        progress.say(&format!("{} passages, {} held-out questions", data.retriever.index().len(), data.test.len()));
+        let before = evaluate(&start, &config, &data, &data.test, config.threads())?;
+        progress.say(&format!("start: exact match {:.3}", mean_em(&before.greedy)));
+        let (trained, control) = self.train_both(&config, &start, &data, &progress, &stop)?;
+        let after = evaluate(&trained, &config, &data, &data.test, config.threads())?;
+        progress.say(&format!("trained: exact match {:.3}", mean_em(&after.greedy)));
+        let twin = evaluate(&control, &config, &data, &data.test, config.threads())?;
+        progress.say(&format!("control: exact match {:.3}", mean_em(&twin.greedy)));
+        trained.save(&self.out.join("policy"))?;
+        let sets = [("start", &before), ("trained", &after), ("control", &twin)];
+        conclude(&self.out, &config, &sets, &start, progress.minutes())
+    }
+
+    fn config(&self) -> Result<RunConfig> {
+        let mut overrides = self.overrides.clone();
+        if let Some(seed) = self.seed {
+            // The world is drawn anew too, from a number of its own so that it differs from the warm start's.
+            overrides.push(format!("seed={seed}"));
+            overrides.push(format!("data.world.seed={}", 1_000_000 + seed));
+        }
+        match &self.config {
+            Some(path) => RunConfig::read(path, &overrides),
+            None => RunConfig::parse(CONFIG, &overrides).context("the built-in quickstart config"),
+        }
+    }
+
+    fn start(&self, config: &RunConfig, progress: &Progress, stop: &AtomicBool) -> Result<Checkpoint> {
+        let place = self.out.join("start");
+        if self.resume && place.join("model.safetensors").exists() {
+            return setup::load_policy(&place.to_string_lossy(), config);
+        }
+        let start = match (&config.warm_start, self.from_scratch) {
+            (_, false) => setup::checkpoint(config)?,
+            (Some(section), true) => from_scratch(section, config, progress, stop)?,
+            (None, true) => bail!("--from-scratch needs a [warm_start] section in the config"),
+        };
+        start.save(&place)?;
+        Ok(start)
+    }
+
+    /// The real run and its random-reward twin: same start, same questions, same seeds, side by side.
+    fn train_both(
+        &self,
+        config: &RunConfig,
+        start: &Checkpoint,
+        data: &Data,
+        progress: &Progress,
+        stop: &AtomicBool,
+    ) -> Result<(Checkpoint, Checkpoint)> {
+        let threads = (config.threads() / 2).max(1);
+        let random = [("random".to_owned(), 1.0)].into();
+        let run = |name: &'static str, reward| {
+            let training = Training { name, folder: self.out.join(name), reward, threads, resume: self.resume };
+            train(&training, config, start.clone(), data, progress, stop).with_context(|| format!("the {name} run"))
+        };
+        std::thread::scope(|scope| {
+            let twin = scope.spawn(|| run("control", random));
+            let real = run("trained", config.reward.clone());
+            let twin = twin.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            Ok((real?, twin?))
+        })
+    }
+}
+
+/// Makes the run folder; a folder with something in it is only taken for a resume.
+fn prepare(folder: &Path, resume: bool) -> Result<()> {
+    let used = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+    if used && !resume {
+        bail!("{} is not empty; give another --out, or --resume to continue the run in it", folder.display());
+    }
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
+}
+
+fn conclude(
+    folder: &Path,
+    config: &RunConfig,
+    sets: &[(&str, &Evaluated); 3],
+    start: &Checkpoint,
+    minutes: f64,
+) -> Result<()> {
+    let bootstrap = Bootstrap { resamples: config.evaluation.resamples, ..Bootstrap::new(config.seed) };
+    let [(_, before), (_, after), (_, twin)] = sets;
+    let facts = RunFacts { seed: config.seed, minutes };
+    let mut verdict = Verdict::from_episodes(&before.greedy, &after.greedy, Some(&twin.greedy), facts, bootstrap)?;
+    if config.evaluation.samples > 0 {
+        let sampled = Detail::from_episodes(&before.sampled, &after.sampled, Some(&twin.sampled), bootstrap)?;
+        verdict = verdict.with_sampled(sampled);
+    }
+    verdict.write(&folder.join("verdict.json"))?;
+    let mut report = Report::new("forage quickstart").verdict(verdict.clone()).config(config.to_toml()?);
+    for name in ["trained", "control"] {
+        let rows = metrics::read(&folder.join(name).join("metrics.jsonl"))?;
+        report = report.series(name, rows.into_iter().map(|row| serde_json::Value::Object(row.0)).collect());
+    }
+    for (name, set) in sets {
+        let greedy = EvalSummary::from_episodes(&set.greedy, bootstrap)?;
+        out(&format!("{name}, greedy\n{}", greedy.to_text()));
+        report = report.evaluation(format!("{name}, greedy"), greedy);
+        if !set.sampled.is_empty() {
+            report = report.evaluation(format!("{name}, sampled"), EvalSummary::from_episodes(&set.sampled, bootstrap)?);
+        }
+    }
+    for (index, (name, set)) in (0..4).flat_map(|index| sets.iter().map(move |set| (index, set))) {
+        if let Some(episode) = set.greedy.get(index) {
+            let label = format!("{name}, question {}", index + 1);
+            report = report.decoded_trajectory(label, episode, |ids| start.tokenizer.decode(ids));
+        }
+    }
+    report.write(&folder.join("report.html"))?;
+    for sentence in verdict.words() {
+        out(&sentence);
+    }
+    out(&format!("{}  {}", folder.join("verdict.json").display(), folder.join("report.html").display()));
+    Ok(())
+}
+
+fn mean_em(episodes: &[Episode]) -> f64 {
+    let parts = episodes.iter().filter_map(|episode| episode.score.as_ref()?.parts.get("em"));
+    let (sum, count) = parts.fold((0.0, 0), |(sum, count), part| (sum + f64::from(*part), count + 1));
+    sum / f64::from(count.max(1))
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}

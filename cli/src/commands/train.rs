@@ -1,0 +1,78 @@
+//! `forage train`: one GRPO run from a config.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use forage_trainer::device::DeviceSpec;
+
+use super::out;
+use crate::config::RunConfig;
+use crate::pipeline::{Training, train};
+use crate::progress::{Progress, stop_on_interrupt};
+use crate::setup;
+
+/// Trains a policy with GRPO. The run folder holds the resolved config, metrics, rollouts, checkpoints and, at the end,
+/// the policy as a Hugging Face folder.
+#[derive(Args, Debug)]
+pub(crate) struct Train {
+    /// Config file; see configs/.
+    config: PathBuf,
+    /// Change a config value: key.path=value; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+    /// Run folder; runs/NAME-OF-CONFIG by default.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Continue from the newest checkpoint in the run folder.
+    #[arg(long)]
+    resume: bool,
+    /// Print the resolved config and the arithmetic of a step, and stop.
+    #[arg(long)]
+    dry_run: bool,
+    /// Compute device instead of the config's: cpu, cuda:0, ...
+    #[arg(long)]
+    device: Option<DeviceSpec>,
+}
+
+impl Train {
+    pub(crate) fn run(self) -> Result<()> {
+        let mut config = RunConfig::read(&self.config, &self.overrides)?;
+        config.device = self.device.unwrap_or(config.device);
+        let name = self.config.file_stem().context("the config has no file name")?;
+        let folder = self.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(name));
+        if self.dry_run {
+            return dry_run(&config);
+        }
+        if folder.join("metrics.jsonl").exists() && !self.resume {
+            bail!("{} holds a run; give another --out, or --resume to continue it", folder.display());
+        }
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        std::fs::write(folder.join("config.toml"), config.to_toml()?)
+            .with_context(|| format!("cannot write into {}", folder.display()))?;
+        let progress = Progress::new();
+        let stop = stop_on_interrupt()?;
+        let data = setup::load_data(&config.data, &folder)?;
+        let start = setup::checkpoint(&config)?;
+        let reward = config.reward.clone();
+        let training =
+            Training { name: "train", folder: folder.clone(), reward, threads: config.threads(), resume: self.resume };
+        let trained = train(&training, &config, start, &data, &progress, &stop)?;
+        trained.save(&folder.join("policy"))?;
+        out(&format!("trained policy in {}", folder.join("policy").display()));
+        Ok(())
+    }
+}
+
+fn dry_run(config: &RunConfig) -> Result<()> {
+    let episodes = config.grpo.prompts_per_step * config.grpo.group_size;
+    out(&config.to_toml()?);
+    out(&format!(
+        "# {} steps of {} questions x {} episodes = {episodes} episodes and one optimizer step each; {} episodes in all",
+        config.grpo.steps,
+        config.grpo.prompts_per_step,
+        config.grpo.group_size,
+        episodes as u64 * config.grpo.steps,
+    ));
+    Ok(())
+}

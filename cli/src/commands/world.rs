@@ -1,0 +1,81 @@
+//! `forage world`: writes a generated world in the published formats.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use forage_env::world::export::{self, QuestionCounts, Stage};
+use forage_env::world::{Difficulty, World, WorldSpec};
+
+use super::out;
+use crate::progress::Progress;
+
+/// Writes a generated encyclopedia: a BEIR folder, Search-R1 files, wiki pages and questions of three disjoint splits.
+#[derive(Args, Debug)]
+pub(crate) struct WorldArgs {
+    /// Pages, one per entity: 100 to 5000000.
+    #[arg(long)]
+    pages: u64,
+    /// Seed of names, facts and questions.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Folder to create.
+    #[arg(long)]
+    out: PathBuf,
+    /// Questions per split; by default as many as fit, at most 1000 for train and 300 for dev and test.
+    #[arg(long)]
+    questions: Option<u64>,
+    /// Shares of 1, 2, 3 and 4-hop questions, for instance 0.7,0.3,0,0.
+    #[arg(long, value_delimiter = ',', num_args = 4)]
+    hops: Option<Vec<f32>>,
+    /// Share of questions worded without the keyword of the evidence.
+    #[arg(long)]
+    paraphrase: Option<f32>,
+    /// Share of entities with a near-name twin.
+    #[arg(long)]
+    near_names: Option<f32>,
+    /// Print the summary as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl WorldArgs {
+    pub(crate) fn run(self) -> Result<()> {
+        let world = World::new(self.spec())?;
+        // A small world has few entities per split: a hundred pages hold about 450, 65 and 130 questions.
+        let small = QuestionCounts { train: 1000.min(self.pages), dev: 300.min(self.pages / 2), test: 300.min(self.pages) };
+        let counts = self.questions.map_or(small, QuestionCounts::each);
+        let progress = Progress::new();
+        let mut bar = progress.bar("pages", self.pages);
+        let summary = export::write(&world, &self.out, counts, |step| {
+            if step.stage == Stage::Pages {
+                bar.set(step.done, "");
+            }
+        })?;
+        if self.json {
+            out(&serde_json::to_string(&summary)?);
+        } else {
+            let counts = summary.questions;
+            out(&format!(
+                "{}: {} pages, {} passages; questions {} train, {} dev, {} test",
+                self.out.display(),
+                summary.pages,
+                summary.passages,
+                counts.train,
+                counts.dev,
+                counts.test
+            ));
+        }
+        Ok(())
+    }
+
+    fn spec(&self) -> WorldSpec {
+        let mut difficulty = Difficulty::default();
+        if let Some(&[one, two, three, four]) = self.hops.as_deref() {
+            difficulty.hops = [one, two, three, four];
+        }
+        difficulty.paraphrase = self.paraphrase.unwrap_or(difficulty.paraphrase);
+        difficulty.near_names = self.near_names.unwrap_or(difficulty.near_names);
+        WorldSpec { difficulty, ..WorldSpec::new(self.pages, self.seed) }
+    }
+}

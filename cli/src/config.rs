@@ -1,0 +1,325 @@
+//! The config file of a run: as written, then checked and resolved.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use forage_env::world::WorldSpec;
+use forage_retriever::CorpusFormat;
+use forage_trainer::device::DeviceSpec;
+use forage_trainer::model::{Architecture, ModelConfig};
+use forage_trainer::run::GrpoConfig;
+use forage_trainer::warm_start::WarmStartConfig;
+use serde::{Deserialize, Serialize};
+
+/// Everything that shapes a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RunConfig {
+    /// Seed of every random stream.
+    pub(crate) seed: u64,
+    /// Compute device.
+    #[serde(default)]
+    pub(crate) device: DeviceSpec,
+    /// Processor threads; 0 takes all.
+    #[serde(default)]
+    pub(crate) threads: usize,
+    pub(crate) policy: PolicyConfig,
+    pub(crate) data: DataConfig,
+    pub(crate) environment: EnvironmentConfig,
+    /// Weight of each reward part.
+    pub(crate) reward: BTreeMap<String, f32>,
+    #[serde(default)]
+    pub(crate) engine: EngineSection,
+    #[serde(default)]
+    pub(crate) grpo: GrpoConfig,
+    #[serde(default)]
+    pub(crate) evaluation: EvaluationConfig,
+    /// How `--from-scratch` makes a policy; not needed otherwise.
+    pub(crate) warm_start: Option<WarmStartSection>,
+}
+
+/// Where the policy starts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PolicyConfig {
+    /// A Hugging Face folder, or `builtin:quickstart` for the warm-started policy inside the binary.
+    pub(crate) checkpoint: String,
+}
+
+/// Exactly one of `world` and `files`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DataConfig {
+    /// Questions to learn from.
+    pub(crate) train_questions: usize,
+    /// Questions for evaluations during training.
+    pub(crate) dev_questions: usize,
+    /// Held-out questions.
+    pub(crate) test_questions: usize,
+    /// A generated world.
+    pub(crate) world: Option<WorldSpec>,
+    /// Published files.
+    pub(crate) files: Option<FilesConfig>,
+}
+
+/// A corpus and its questions as files.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FilesConfig {
+    /// The corpus.
+    pub(crate) corpus: PathBuf,
+    /// How it is written.
+    pub(crate) format: CorpusFormat,
+    /// A ready-made index of the corpus; built into the run's folder when absent.
+    pub(crate) index: Option<PathBuf>,
+    /// Questions to learn from (JSON lines).
+    pub(crate) train: PathBuf,
+    /// Questions for evaluations during training.
+    pub(crate) dev: Option<PathBuf>,
+    /// Held-out questions.
+    pub(crate) test: Option<PathBuf>,
+}
+
+/// Which environment, with its own settings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EnvironmentConfig {
+    /// `forage envs` lists them.
+    pub(crate) id: String,
+    /// The environment's settings.
+    #[serde(default)]
+    pub(crate) settings: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Sizes of the generation engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct EngineSection {
+    /// Episodes in the key-value cache at once.
+    pub(crate) slots: usize,
+    /// Tokens per episode.
+    pub(crate) context_tokens: usize,
+    /// Most padded tokens per prefill pass.
+    pub(crate) prefill_tokens: usize,
+}
+
+impl Default for EngineSection {
+    fn default() -> Self {
+        Self { slots: 128, context_tokens: 1024, prefill_tokens: 2048 }
+    }
+}
+
+/// The final evaluation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct EvaluationConfig {
+    /// Sampled episodes per question at temperature 1, beside one greedy episode.
+    pub(crate) samples: usize,
+    /// Resamples of each bootstrap interval.
+    pub(crate) resamples: usize,
+}
+
+impl Default for EvaluationConfig {
+    fn default() -> Self {
+        Self { samples: 1, resamples: 10_000 }
+    }
+}
+
+/// The way from nothing to a policy that knows the protocol.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WarmStartSection {
+    /// Seed of weights and demonstrations.
+    pub(crate) seed: u64,
+    /// World of the demonstrations; its seed must differ from the world learned in later.
+    pub(crate) world: WorldSpec,
+    /// Development questions that decide when to stop.
+    pub(crate) dev_questions: usize,
+    /// Tokens of the vocabulary trained on the world's text.
+    pub(crate) vocab_size: usize,
+    /// Lines of text the vocabulary is trained on.
+    pub(crate) vocab_lines: u64,
+    pub(crate) model: SmallModel,
+    pub(crate) learning: WarmStartConfig,
+    /// Padded tokens per forward and backward pass.
+    pub(crate) micro_batch_tokens: usize,
+}
+
+/// Shape of a decoder made from scratch.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SmallModel {
+    architecture: Architecture,
+    hidden_size: usize,
+    intermediate_size: usize,
+    layers: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    max_tokens: usize,
+    rope_theta: f64,
+}
+
+impl SmallModel {
+    /// The full shape, with tied embeddings.
+    pub(crate) fn config(&self, vocab_size: usize) -> ModelConfig {
+        ModelConfig {
+            architecture: self.architecture,
+            vocab_size,
+            hidden_size: self.hidden_size,
+            intermediate_size: self.intermediate_size,
+            num_hidden_layers: self.layers,
+            num_attention_heads: self.heads,
+            num_key_value_heads: self.kv_heads,
+            head_dim: self.head_dim,
+            max_position_embeddings: self.max_tokens,
+            rope_theta: self.rope_theta,
+            rms_norm_eps: 1e-6,
+            tie_word_embeddings: true,
+        }
+    }
+}
+
+impl RunConfig {
+    /// Reads a config file and applies `--set` overrides.
+    pub(crate) fn read(path: &Path, overrides: &[String]) -> Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read config {}", path.display()))?;
+        Self::parse(&text, overrides).with_context(|| format!("config {} is not usable", path.display()))
+    }
+
+    /// Parses the text of a config; overrides are `key.path=value` with TOML values.
+    pub(crate) fn parse(text: &str, overrides: &[String]) -> Result<Self> {
+        let mut table: toml::Table = text.parse()?;
+        for item in overrides {
+            set(&mut table, item)?;
+        }
+        // Through text, so that errors name the line and key.
+        let config: Self = toml::from_str(&toml::to_string(&table)?)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<()> {
+        match (&self.data.world, &self.data.files) {
+            (Some(world), None) => world.check().context("data.world")?,
+            (None, Some(_)) => {}
+            _ => bail!("data needs exactly one of [data.world] and [data.files]"),
+        }
+        if self.grpo.group_size < 2 {
+            bail!("grpo.group_size is {}: a group needs at least 2 episodes to compare", self.grpo.group_size);
+        }
+        if self.grpo.prompts_per_step == 0 {
+            bail!("grpo.prompts_per_step must be at least 1");
+        }
+        let temperature = self.grpo.update.temperature;
+        if temperature.is_nan() || temperature <= 0.0 {
+            bail!("grpo.update.temperature is {temperature}: training samples at a temperature above 0");
+        }
+        if self.engine.slots == 0 || self.engine.context_tokens < 2 || self.engine.prefill_tokens == 0 {
+            bail!("engine.slots, engine.context_tokens and engine.prefill_tokens must be positive");
+        }
+        let same = |warm: &WarmStartSection| {
+            self.data.world.as_ref().is_some_and(|world| world.seed == warm.world.seed)
+        };
+        if self.warm_start.as_ref().is_some_and(same) {
+            bail!("warm_start.world.seed equals data.world.seed: demonstrations would come from the world learned in");
+        }
+        Ok(())
+    }
+
+    /// Defaults for evaluating a policy without a config.
+    pub(crate) fn for_evaluation(environment: &str) -> Self {
+        Self {
+            seed: 1,
+            device: DeviceSpec::default(),
+            threads: 0,
+            policy: PolicyConfig { checkpoint: String::new() },
+            data: DataConfig { train_questions: 0, dev_questions: 0, test_questions: 0, world: None, files: None },
+            environment: EnvironmentConfig { id: environment.to_owned(), settings: serde_json::Map::new() },
+            reward: BTreeMap::new(),
+            engine: EngineSection { context_tokens: 8192, slots: 16, prefill_tokens: 4096 },
+            grpo: GrpoConfig::default(),
+            evaluation: EvaluationConfig::default(),
+            warm_start: None,
+        }
+    }
+
+    /// Threads to use.
+    pub(crate) fn threads(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            count => count,
+        }
+    }
+
+    /// The resolved config as TOML.
+    pub(crate) fn to_toml(&self) -> Result<String> {
+        Ok(toml::to_string_pretty(self)?)
+    }
+}
+
+/// Applies one `key.path=value`. A value that is no TOML is taken as text.
+fn set(table: &mut toml::Table, item: &str) -> Result<()> {
+    let Some((path, value)) = item.split_once('=') else {
+        bail!("--set {item}: write key=value, for instance grpo.steps=50");
+    };
+    let parsed: toml::Table = format!("v = {value}")
+        .parse()
+        .unwrap_or_else(|_| toml::Table::from_iter([("v".to_owned(), toml::Value::String(value.to_owned()))]));
+    let keys: Vec<&str> = path.trim().split('.').collect();
+    let (last, parents) = keys.split_last().context("empty key")?;
+    let mut place = table;
+    for key in parents {
+        let entry = place.entry((*key).to_owned()).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        place = entry.as_table_mut().with_context(|| format!("--set {item}: `{key}` is a value, not a table"))?;
+    }
+    place.insert((*last).to_owned(), parsed["v"].clone());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUICKSTART: &str = include_str!("../../configs/quickstart.toml");
+
+    #[test]
+    fn every_config_of_the_repository_loads() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
+        let mut seen = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "toml") {
+                RunConfig::read(&path, &[]).unwrap_or_else(|error| panic!("{}: {error:#}", path.display()));
+                seen += 1;
+            }
+        }
+        assert!(seen >= 2);
+    }
+
+    #[test]
+    fn unknown_keys_are_refused_by_name() {
+        for key in ["grpo.stepz=1", "speed=2", "grpo.update.loss.clip.lower=1", "data.world.size=3", "policy.path=1"] {
+            let error = format!("{:#}", RunConfig::parse(QUICKSTART, &[key.to_owned()]).unwrap_err());
+            let name = key.split('=').next().unwrap().rsplit('.').next().unwrap();
+            assert!(error.contains(name), "{key}: {error}");
+        }
+    }
+
+    #[test]
+    fn overrides_reach_nested_keys_and_nonsense_is_refused() {
+        let config = RunConfig::parse(QUICKSTART, &["grpo.steps=7".into(), "policy.checkpoint=some/folder".into()]);
+        let config = config.unwrap();
+        assert_eq!((config.grpo.steps, config.policy.checkpoint.as_str()), (7, "some/folder"));
+        for bad in ["grpo.steps", "grpo.group_size=1", "grpo.steps=\"many\"", "seed.x=1"] {
+            assert!(RunConfig::parse(QUICKSTART, &[bad.to_owned()]).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_resolved_config_reads_back_as_itself() {
+        let config = RunConfig::parse(QUICKSTART, &[]).unwrap();
+        assert_eq!(RunConfig::parse(&config.to_toml().unwrap(), &[]).unwrap(), config);
+    }
+}

@@ -1,0 +1,233 @@
+//! The stages commands are made of: warm start, training, evaluation.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+use forage_env::environment::EnvFactory;
+use forage_env::episode::Episode;
+use forage_env::policy::{Policy, Sampling};
+use forage_env::reward::RewardSet;
+use forage_env::rollout::{EpisodeWriter, Rollout};
+use forage_env::seed::Seed;
+use forage_env::task::{Split, Task};
+use forage_env::tokenizer::Tokenizer;
+use forage_env::world::{self, World};
+use forage_retriever::Bm25Retriever;
+use forage_trainer::bpe;
+use forage_trainer::generate::Engine;
+use forage_trainer::learner::{Learner, UpdateConfig};
+use forage_trainer::metrics::Row;
+use forage_trainer::model::init_random;
+use forage_trainer::run::{Control, Problem, RunPlace, group_jobs, run_grpo};
+use forage_trainer::warm_start::{Demonstrator, warm_start};
+use forage_trainer::weights::Checkpoint;
+use forage_trainer::workers::Workers;
+
+use crate::config::{RunConfig, WarmStartSection};
+use crate::progress::{Progress, line};
+use crate::setup::{self, Data, Tasks};
+
+/// A Tokio runtime on the calling thread: a run's own episodes need no more, the engine has its own thread.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the async runtime")
+}
+
+/// One GRPO run: what distinguishes it from another of the same config.
+pub(crate) struct Training<'a> {
+    /// Shown with the progress.
+    pub(crate) name: &'a str,
+    pub(crate) folder: PathBuf,
+    /// Weight of each reward part.
+    pub(crate) reward: BTreeMap<String, f32>,
+    pub(crate) threads: usize,
+    pub(crate) resume: bool,
+}
+
+/// Trains `start` and returns the trained checkpoint. Blocks.
+pub(crate) fn train(
+    training: &Training<'_>,
+    config: &RunConfig,
+    start: Checkpoint,
+    data: &Data,
+    progress: &Progress,
+    stop: &AtomicBool,
+) -> Result<Checkpoint> {
+    let tokenizer: Arc<dyn Tokenizer> = Arc::new(start.tokenizer.clone());
+    let problem = Problem {
+        factory: setup::environment(&config.environment, Arc::clone(&data.retriever), tokenizer)?,
+        rewards: setup::rewards(&training.reward, config.seed)?,
+        train: Arc::clone(&data.train),
+        dev: Arc::clone(&data.dev),
+    };
+    let place = RunPlace {
+        folder: training.folder.clone(),
+        seed: config.seed,
+        config_digest: digest(training, config, data)?,
+        resume: training.resume,
+    };
+    let engine = setup::engine(config.engine);
+    let mut learner = Learner::new(start, config.grpo.update, engine, Workers::new(training.threads));
+    let mut bar = progress.bar(training.name, config.grpo.steps);
+    let mut records = EpisodeFile::create(&training.folder)?;
+    runtime()?.block_on(run_grpo(&mut learner, &problem, &config.grpo, &place, |row, episodes| {
+        bar.set(row.step() + 1, &line(row));
+        records.keep(row, episodes);
+        if stop.load(Ordering::SeqCst) { Control::Stop } else { Control::Continue }
+    }))?;
+    records.finish()?;
+    Ok(learner.checkpoint())
+}
+
+fn digest(training: &Training<'_>, config: &RunConfig, data: &Data) -> Result<String> {
+    use forage_retriever::Retriever;
+    let shape = RunConfig { reward: training.reward.clone(), ..config.clone() };
+    setup::digest(&shape, &data.retriever.fingerprint().0)
+}
+
+/// `rollouts/*.jsonl`: the best and worst episode of the first group of every tenth step.
+struct EpisodeFile {
+    folder: PathBuf,
+    writer: Option<EpisodeWriter>,
+    error: Option<anyhow::Error>,
+}
+
+impl EpisodeFile {
+    fn create(run: &Path) -> Result<Self> {
+        let folder = run.join("rollouts");
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        Ok(Self { folder, writer: None, error: None })
+    }
+
+    fn keep(&mut self, row: &Row, episodes: &[Episode]) {
+        if self.error.is_none() && row.step().is_multiple_of(10) {
+            self.error = self.write(row.step(), episodes).err();
+        }
+    }
+
+    fn write(&mut self, step: u64, episodes: &[Episode]) -> Result<()> {
+        let group = episodes.iter().take_while(|episode| episode.group == 0);
+        let mut ranked: Vec<&Episode> = group.filter(|episode| episode.score.is_some()).collect();
+        ranked.sort_by(|a, b| b.reward().unwrap_or(0.0).total_cmp(&a.reward().unwrap_or(0.0)));
+        let mut writer = match self.writer.take() {
+            Some(writer) => writer,
+            None => EpisodeWriter::create(&self.folder.join(format!("from-step-{step:06}.jsonl")))?,
+        };
+        for episode in ranked.first().into_iter().chain(ranked.last().filter(|_| ranked.len() > 1)) {
+            writer.write((*episode).clone())?;
+        }
+        self.writer = Some(writer);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<()> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        self.writer.map_or(Ok(()), |writer| Ok(writer.finish()?))
+    }
+}
+
+/// Episodes of one policy on the same questions.
+pub(crate) struct Evaluated {
+    pub(crate) greedy: Vec<Episode>,
+    pub(crate) sampled: Vec<Episode>,
+}
+
+/// Plays the held-out questions: once greedily and `samples` times at temperature 1. Blocks.
+pub(crate) fn evaluate(
+    checkpoint: &Checkpoint,
+    config: &RunConfig,
+    data: &Data,
+    tasks: &Tasks,
+    threads: usize,
+) -> Result<Evaluated> {
+    let tokenizer: Arc<dyn Tokenizer> = Arc::new(checkpoint.tokenizer.clone());
+    let factory = setup::environment(&config.environment, Arc::clone(&data.retriever), Arc::clone(&tokenizer))?;
+    let rewards = setup::rewards(&config.reward, config.seed)?;
+    let policy = engine(checkpoint, config, threads);
+    play(policy, tokenizer, factory, rewards, tasks, config.seed, config.evaluation.samples)
+}
+
+/// An engine on a checkpoint's weights.
+pub(crate) fn engine(checkpoint: &Checkpoint, config: &RunConfig, threads: usize) -> Arc<dyn Policy> {
+    let tokenizer = Arc::new(checkpoint.tokenizer.clone());
+    let pool = Workers::new(threads).kernel_pool();
+    let sizes = setup::engine(config.engine);
+    Arc::new(Engine::start(checkpoint.decoder.clone(), checkpoint.config.clone(), tokenizer, sizes, pool))
+}
+
+/// Plays `tasks` once greedily and `samples` times sampled. Seeds depend on the task's place and sample alone, so two
+/// policies meet the same randomness.
+pub(crate) fn play(
+    policy: Arc<dyn Policy>,
+    tokenizer: Arc<dyn Tokenizer>,
+    factory: Arc<dyn EnvFactory>,
+    rewards: Arc<RewardSet>,
+    tasks: &Tasks,
+    seed: u64,
+    samples: usize,
+) -> Result<Evaluated> {
+    let seed = Seed::root(seed).child("evaluation", &[]);
+    let rollout = |sampling| Rollout {
+        policy: Arc::clone(&policy),
+        tokenizer: Arc::clone(&tokenizer),
+        factory: Arc::clone(&factory),
+        rewards: Arc::clone(&rewards),
+        sampling,
+    };
+    runtime()?.block_on(async {
+        let greedy = rollout(Sampling::GREEDY).run(group_jobs(tasks, 1, seed)).await;
+        let sampled = rollout(Sampling::FULL).run(group_jobs(tasks, samples, seed)).await;
+        Ok(Evaluated { greedy, sampled })
+    })
+}
+
+/// Makes a policy from nothing: vocabulary, random weights, imitation of the oracle. Blocks.
+pub(crate) fn from_scratch(
+    section: &WarmStartSection,
+    config: &RunConfig,
+    progress: &Progress,
+    stop: &AtomicBool,
+) -> Result<Checkpoint> {
+    let world = World::new(section.world.clone())?;
+    let lines: Vec<String> = world::text(&world, section.vocab_lines).collect();
+    let (tokenizer, tokenizer_json) = bpe::train(lines.into_iter(), section.vocab_size)?;
+    let shape = section.model.config(section.vocab_size);
+    let decoder = init_random(&shape, Seed::root(section.seed), &config.device.open()?);
+    let eos = bpe::EOS.to_owned();
+    let start = Checkpoint { config: shape, decoder, tokenizer: tokenizer.clone(), tokenizer_json, eos };
+    let retriever = Arc::new(Bm25Retriever::in_memory(world.passages().collect())?);
+    let shared: Arc<dyn Tokenizer> = Arc::new(tokenizer.clone());
+    let factory = setup::environment(&config.environment, retriever, shared)?;
+    let dev = world.questions(Split::Dev, section.dev_questions as u64)?.map(Arc::new).collect();
+    let rewards = Arc::new(RewardSet::exact_match());
+    let problem = Problem { factory: Arc::clone(&factory), rewards, train: Arc::from([]), dev };
+    let learning = section.learning;
+    let update = UpdateConfig {
+        optimizer: learning.optimizer,
+        micro_batch_tokens: section.micro_batch_tokens,
+        ..UpdateConfig::default()
+    };
+    let seed = Seed::root(section.seed);
+    let demonstrator = Demonstrator { factory, tokenizer: Arc::new(tokenizer), style: learning.style, seed };
+    let mut learner = Learner::new(start, update, setup::engine(config.engine), Workers::new(config.threads()));
+    let tasks = (0..).map(|index| -> Task { world.question(Split::Train, index) });
+    let mut bar = progress.bar("warm-up", learning.steps);
+    let (mut done, mut em) = (0, String::new());
+    let reached = runtime()?.block_on(warm_start(&mut learner, &problem, tasks, &demonstrator, &learning, |row| {
+        done = row.step() + 1;
+        if let Some(value) = row.get("val/em") {
+            em = format!("  val em {value:.3}");
+        }
+        bar.set(done, &format!("{}{em}", line(row)));
+        if stop.load(Ordering::SeqCst) { Control::Stop } else { Control::Continue }
+    }))?;
+    bar.end(done, &format!("greedy exact match {reached:.3} on its development questions"));
+    if stop.load(Ordering::SeqCst) {
+        anyhow::bail!("interrupted during the warm start, which is not resumable; start again");
+    }
+    Ok(learner.checkpoint())
+}

@@ -1,0 +1,153 @@
+//! From a config to the things a run is made of.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use forage_env::dataset::read_tasks;
+use forage_env::environment::EnvFactory;
+use forage_env::registry::{Resources, make};
+use forage_env::reward::RewardSet;
+use forage_env::seed::Seed;
+use forage_env::task::{Split, Task};
+use forage_env::tokenizer::Tokenizer;
+use forage_env::world::export::{self, QuestionCounts};
+use forage_env::world::{World, WorldSpec};
+use forage_retriever::{Bm25Retriever, BuildRequest, CorpusFormat, Index, corpus_digest};
+use forage_trainer::generate::EngineConfig;
+use forage_trainer::weights::Checkpoint;
+
+use crate::config::{DataConfig, EngineSection, EnvironmentConfig, FilesConfig, RunConfig};
+
+const BUILTIN: &str = "builtin:quickstart";
+
+/// Questions by split.
+pub(crate) type Tasks = Arc<[Arc<Task>]>;
+
+/// A corpus that can be searched and its questions.
+pub(crate) struct Data {
+    pub(crate) retriever: Arc<Bm25Retriever>,
+    pub(crate) train: Tasks,
+    pub(crate) dev: Tasks,
+    pub(crate) test: Tasks,
+}
+
+/// Makes or opens what `[data]` names; what is made goes into the run's folder.
+pub(crate) fn load_data(data: &DataConfig, folder: &Path) -> Result<Data> {
+    match (&data.world, &data.files) {
+        (Some(world), None) => load_world(world, data, folder),
+        (None, Some(files)) => load_files(files, data, folder),
+        _ => bail!("data needs exactly one of [data.world] and [data.files]"),
+    }
+}
+
+fn load_world(spec: &WorldSpec, data: &DataConfig, folder: &Path) -> Result<Data> {
+    let world = World::new(spec.clone())?;
+    let place = folder.join("world");
+    if !place.join("world.json").exists() {
+        let counts = QuestionCounts {
+            train: data.train_questions as u64,
+            dev: data.dev_questions as u64,
+            test: data.test_questions as u64,
+        };
+        export::write(&world, &place, counts, |_| {})?;
+    }
+    let index = open_or_build(&place.join("beir"), CorpusFormat::Beir, &folder.join("index"))?;
+    let tasks = |split, count: usize| -> Result<Tasks> {
+        Ok(world.questions(split, count as u64)?.map(Arc::new).collect())
+    };
+    Ok(Data {
+        retriever: Arc::new(Bm25Retriever::new(index)),
+        train: tasks(Split::Train, data.train_questions)?,
+        dev: tasks(Split::Dev, data.dev_questions)?,
+        test: tasks(Split::Test, data.test_questions)?,
+    })
+}
+
+fn load_files(files: &FilesConfig, data: &DataConfig, folder: &Path) -> Result<Data> {
+    let index = match &files.index {
+        Some(place) => open_checked(place, &files.corpus, files.format)?,
+        None => open_or_build(&files.corpus, files.format, &folder.join("index"))?,
+    };
+    let tasks = |path: Option<&Path>, split, count: usize| -> Result<Tasks> {
+        let Some(path) = path else { return Ok(Arc::from([])) };
+        let read = read_tasks(path, None, split)?;
+        Ok(read.into_iter().take(count).map(Arc::new).collect())
+    };
+    Ok(Data {
+        retriever: Arc::new(Bm25Retriever::new(index)),
+        train: tasks(Some(&files.train), Split::Train, data.train_questions)?,
+        dev: tasks(files.dev.as_deref(), Split::Dev, data.dev_questions)?,
+        test: tasks(files.test.as_deref(), Split::Test, data.test_questions)?,
+    })
+}
+
+/// Opens an index after checking that it was built from `corpus`.
+pub(crate) fn open_checked(place: &Path, corpus: &Path, format: CorpusFormat) -> Result<Arc<Index>> {
+    let index = Index::open(place)?;
+    index.verify_corpus(&corpus_digest(corpus, format)?)?;
+    Ok(Arc::new(index))
+}
+
+/// Opens the index of `corpus` at `place`, building it first when there is none.
+pub(crate) fn open_or_build(corpus: &Path, format: CorpusFormat, place: &Path) -> Result<Arc<Index>> {
+    if place.exists() {
+        return open_checked(place, corpus, format);
+    }
+    Index::build(&BuildRequest::new(corpus, format, place), &mut |_| {})?;
+    Ok(Arc::new(Index::open(place)?))
+}
+
+/// The environment factory a config names.
+pub(crate) fn environment(
+    environment: &EnvironmentConfig,
+    retriever: Arc<Bm25Retriever>,
+    tokenizer: Arc<dyn Tokenizer>,
+) -> Result<Arc<dyn EnvFactory>> {
+    let settings = serde_json::Value::Object(environment.settings.clone());
+    Ok(make(&environment.id, settings, Resources { retriever, tokenizer })?)
+}
+
+/// The rewards a config weights.
+pub(crate) fn rewards(weights: &std::collections::BTreeMap<String, f32>, seed: u64) -> Result<Arc<RewardSet>> {
+    Ok(Arc::new(RewardSet::new(weights, Seed::root(seed).child("reward", &[]))?))
+}
+
+/// The checkpoint a config names.
+pub(crate) fn checkpoint(config: &RunConfig) -> Result<Checkpoint> {
+    load_policy(&config.policy.checkpoint, config)
+}
+
+/// A checkpoint folder, or the one inside the binary.
+pub(crate) fn load_policy(name: &str, config: &RunConfig) -> Result<Checkpoint> {
+    if name == BUILTIN {
+        return crate::builtin::load(&config.device);
+    }
+    if let Some(other) = name.strip_prefix("builtin:") {
+        bail!("there is no builtin policy `{other}`; the only one is `{BUILTIN}`");
+    }
+    Checkpoint::load(Path::new(name), &config.device.open()?).with_context(|| format!("policy {name} cannot be used"))
+}
+
+/// Sizes of the engine as the trainer wants them.
+pub(crate) fn engine(section: EngineSection) -> EngineConfig {
+    EngineConfig {
+        slots: section.slots,
+        context: section.context_tokens,
+        prefill_tokens: section.prefill_tokens,
+    }
+}
+
+/// Digest of everything that shapes a run: what may change between its sessions (length, threads, evaluation, how often
+/// it saves) is left out.
+pub(crate) fn digest(config: &RunConfig, fingerprint: &str) -> Result<String> {
+    let mut shape = config.clone();
+    shape.threads = 0;
+    shape.grpo.steps = 0;
+    shape.grpo.checkpoint_every = 0;
+    shape.grpo.keep_checkpoints = 0;
+    shape.grpo.evaluate_every = 0;
+    shape.evaluation = crate::config::EvaluationConfig::default();
+    let text = shape.to_toml()?;
+    Ok(blake3::hash(format!("{text}\n{fingerprint}").as_bytes()).to_hex().to_string())
+}

@@ -1,0 +1,81 @@
+//! A tiny problem: a world of a hundred pages and a random decoder that searches it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use forage_env::reward::RewardSet;
+use forage_env::search_r1::{OnInvalid, PromptTemplate, SearchR1, SearchR1Settings};
+use forage_env::seed::Seed;
+use forage_env::task::{Split, Task};
+use forage_env::world::{World, WorldSpec, text};
+use forage_retriever::Bm25Retriever;
+use forage_trainer::bpe;
+use forage_trainer::generate::EngineConfig;
+use forage_trainer::learner::{Learner, UpdateConfig};
+use forage_trainer::model::{Architecture, ModelConfig, init_random};
+use forage_trainer::run::Problem;
+use forage_trainer::weights::Checkpoint;
+use forage_trainer::workers::Workers;
+
+pub fn world() -> World {
+    World::new(WorldSpec::new(100, 3)).unwrap()
+}
+
+pub fn checkpoint(seed: u64) -> Checkpoint {
+    let lines: Vec<String> = text(&world(), 300).collect();
+    let (tokenizer, tokenizer_json) = bpe::train(lines.into_iter(), 400).unwrap();
+    let config = ModelConfig {
+        architecture: Architecture::Qwen3,
+        vocab_size: 400,
+        hidden_size: 32,
+        intermediate_size: 48,
+        num_hidden_layers: 2,
+        num_attention_heads: 4,
+        num_key_value_heads: 2,
+        head_dim: 8,
+        max_position_embeddings: 256,
+        rope_theta: 10_000.0,
+        rms_norm_eps: 1e-6,
+        tie_word_embeddings: true,
+    };
+    let decoder = init_random(&config, Seed::root(seed), &Device::flex());
+    Checkpoint { config, decoder, tokenizer, tokenizer_json, eos: bpe::EOS.to_owned() }
+}
+
+/// A search problem; `rewards` weights parts. An untrained policy never answers, so `random` gives groups a direction.
+pub fn problem(checkpoint: &Checkpoint, rewards: &[(&str, f32)]) -> Problem {
+    let settings = SearchR1Settings {
+        prompt: PromptTemplate::Short,
+        top_k: 1,
+        max_generations: 3,
+        max_turn_tokens: 10,
+        max_episode_tokens: 200,
+        on_invalid: OnInvalid::Notice,
+        ..SearchR1Settings::default()
+    };
+    let retriever = Arc::new(Bm25Retriever::in_memory(world().passages().collect()).unwrap());
+    let factory = SearchR1::factory(settings, retriever, Arc::new(checkpoint.tokenizer.clone())).unwrap();
+    let weights: BTreeMap<String, f32> = rewards.iter().map(|(name, weight)| ((*name).to_owned(), *weight)).collect();
+    let tasks = |split, count| -> Arc<[Arc<Task>]> { world().questions(split, count).unwrap().map(Arc::new).collect() };
+    Problem {
+        factory,
+        rewards: Arc::new(RewardSet::new(&weights, Seed::root(9)).unwrap()),
+        train: tasks(Split::Train, 40),
+        dev: tasks(Split::Dev, 8),
+    }
+}
+
+pub const ENGINE: EngineConfig = EngineConfig { slots: 6, context: 220, prefill_tokens: 256 };
+
+pub fn learner(checkpoint: Checkpoint, update: UpdateConfig) -> Learner {
+    Learner::new(checkpoint, update, ENGINE, Workers::new(2))
+}
+
+/// The bytes of every weight.
+pub fn weights(learner: &Learner) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    forage_trainer::weights::save_decoder(&path, &learner.checkpoint().decoder).unwrap();
+    std::fs::read(path).unwrap()
+}

@@ -1,0 +1,224 @@
+//! What must hold of every update and every rollout.
+
+mod common;
+
+use std::sync::Arc;
+
+use burn::tensor::{Device, Tensor};
+use common::problem::{ENGINE, checkpoint, learner, problem, weights};
+use common::tiny;
+use forage_env::episode::Episode;
+use forage_env::policy::{Completion, GenerateRequest, Policy, Sampling};
+use forage_env::seed::Seed;
+use forage_env::tokenizer::Tokenizer;
+use forage_trainer::generate::{Engine, EngineConfig};
+use forage_trainer::grads::NamedGrads;
+use forage_trainer::grpo::{ClipRange, LossConfig, LossParts, policy_loss};
+use forage_trainer::learner::{Learner, UpdateConfig};
+use forage_trainer::logprobs::token_logprobs;
+use forage_trainer::optim::AdamWConfig;
+use forage_trainer::run::{Problem, group_jobs, rollout};
+use forage_trainer::sequence::Sequence;
+use forage_trainer::workers::Workers;
+
+fn update(learning_rate: f64) -> UpdateConfig {
+    let optimizer = AdamWConfig { learning_rate, warmup_steps: 0, ..AdamWConfig::default() };
+    UpdateConfig { optimizer, micro_batch_tokens: 300, ..UpdateConfig::default() }
+}
+
+async fn episodes(learner: &Learner, problem: &Problem, seed: u64) -> Vec<Episode> {
+    let jobs = group_jobs(&problem.train[..3], 4, Seed::root(seed));
+    rollout(learner, problem, Sampling::FULL).run(jobs).await
+}
+
+#[tokio::test]
+async fn the_ratio_of_the_first_update_is_one() {
+    let start = checkpoint(1);
+    let problem = problem(&start, &[("random", 1.0)]);
+    let mut learner = learner(start, update(1e-3));
+    let episodes = episodes(&learner, &problem, 1).await;
+    assert!(episodes.iter().any(|episode| episode.turns.len() > 1), "several turns, so that cached values are used");
+    let groups: Vec<&[Episode]> = episodes.chunks(4).collect();
+    let stats = learner.improve(&groups).await.unwrap();
+    assert!(stats.updated && stats.tokens > 100, "{stats:?}");
+    assert!(stats.loss.ratio_deviation_max < 1e-5, "{stats:?}");
+    let again = learner.improve(&groups).await.unwrap();
+    assert!(again.loss.ratio_deviation_max > 1e-4, "the second update sees changed weights: {again:?}");
+}
+
+#[tokio::test]
+async fn learning_rate_zero_changes_nothing() {
+    let start = checkpoint(1);
+    let problem = problem(&start, &[("random", 1.0)]);
+    let mut learner = learner(start, update(0.0));
+    let before = weights(&learner);
+    for step in 0..3 {
+        let episodes = episodes(&learner, &problem, step).await;
+        let groups: Vec<&[Episode]> = episodes.chunks(4).collect();
+        assert!(learner.improve(&groups).await.unwrap().updated);
+    }
+    assert_eq!(weights(&learner), before);
+}
+
+#[tokio::test]
+async fn groups_without_variance_are_counted_and_change_nothing() {
+    let start = checkpoint(1);
+    let problem = problem(&start, &[("em", 1.0)]);
+    let mut learner = learner(start, update(1e-3));
+    let before = weights(&learner);
+    let episodes = episodes(&learner, &problem, 0).await;
+    let groups: Vec<&[Episode]> = episodes.chunks(4).collect();
+    let stats = learner.improve(&groups).await.unwrap();
+    assert_eq!((stats.groups, stats.zero_variance_groups, stats.updated), (3, 3, false));
+    assert_eq!(weights(&learner), before);
+}
+
+#[tokio::test]
+async fn an_update_raises_what_was_rewarded_and_lowers_what_was_not() {
+    let start = checkpoint(2);
+    let problem = problem(&start, &[("random", 1.0)]);
+    let mut learner = learner(start, update(1e-3));
+    let rewarded = |episodes: &[Episode], learner: &Learner| -> f64 {
+        let model = learner.checkpoint();
+        let rope = forage_trainer::model::RopeTables::new(&model.config, 256, &Device::flex());
+        let mean = |sign: bool| {
+            let chosen = episodes.iter().filter(|episode| (episode.reward().unwrap() > 0.5) == sign);
+            let sequences: Vec<Sequence> = chosen.map(|episode| Sequence::from_log(&episode.tokens)).collect();
+            let rows: Vec<&Sequence> = sequences.iter().collect();
+            let scored = token_logprobs(&model.decoder, &model.config, &rope, &rows, 1.0).unwrap();
+            f64::from(scored.logprobs.mean().into_scalar::<f32>())
+        };
+        mean(true) - mean(false)
+    };
+    let jobs = group_jobs(&problem.train[..1], 8, Seed::root(4));
+    let episodes = rollout(&learner, &problem, Sampling::FULL).run(jobs).await;
+    let before = rewarded(&episodes, &learner);
+    assert!(learner.improve(&[&episodes]).await.unwrap().updated);
+    let after = rewarded(&episodes, &learner);
+    assert!(after > before, "{before} -> {after}");
+}
+
+/// Central differences along the gradient itself: d loss / d step = |gradient|.
+#[test]
+fn the_gradient_is_that_of_the_loss() {
+    let model = tiny("tiny_qwen3", &Device::flex().autodiff());
+    let sequence = Sequence { ids: vec![5, 9, 200, 31, 77, 8, 120], targets: vec![2, 3, 6] };
+    let config = LossConfig { clip: ClipRange { dual: 3.0, ..ClipRange::default() }, ..LossConfig::default() };
+    let loss = |decoder: &forage_trainer::model::Decoder| {
+        let scored = token_logprobs(decoder, &model.config, &model.rope, &[&sequence], 1.0).unwrap();
+        let flat = |values: &[f32]| Tensor::<1>::from_floats(values, &Device::flex());
+        let parts = LossParts {
+            old_logprobs: scored.logprobs.clone().inner(),
+            advantages: flat(&[1.5, -0.5, 1.5]),
+            reference_logprobs: None,
+        };
+        // The old policy is the unmoved one, also for the moved weights.
+        let old = OLD.get_or_init(|| parts.old_logprobs.to_data().try_to_vec::<f32>().unwrap());
+        let parts = LossParts { old_logprobs: flat(old), ..parts };
+        policy_loss(scored.logprobs, &parts, &config, 3).0
+    };
+    static OLD: std::sync::OnceLock<Vec<f32>> = std::sync::OnceLock::new();
+    let gradients = NamedGrads::collect(&model.decoder, &loss(&model.decoder).backward());
+    let norm = gradients.global_norm();
+    let moved = |step: f64| f64::from(loss(&shift(&model.decoder, &gradients, step / norm)).into_scalar::<f32>());
+    let step = 2e-3;
+    let slope = (moved(step) - moved(-step)) / (2.0 * step);
+    assert!((slope - norm).abs() < 0.01 * norm, "slope {slope}, norm {norm}");
+}
+
+/// The decoder moved by `scale` times the gradient.
+fn shift(
+    decoder: &forage_trainer::model::Decoder,
+    gradients: &NamedGrads,
+    scale: f64,
+) -> forage_trainer::model::Decoder {
+    use burn::module::{Module, ModuleMapper, Param};
+    struct Shift<'a>(&'a NamedGrads, f64, Vec<String>);
+    impl ModuleMapper for Shift<'_> {
+        fn enter_module(&mut self, name: &str, _: &str) {
+            self.2.push(name.to_owned());
+        }
+        fn exit_module(&mut self, _: &str, _: &str) {
+            self.2.pop();
+        }
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            let gradient = self.0.0[&self.2.join(".")].clone();
+            let (id, value, mapper) = param.consume();
+            let shape = value.shape();
+            let value = value.inner() + gradient.reshape(shape) * self.1;
+            Param::from_mapped_value(id, value.autodiff().require_grad(), mapper)
+        }
+    }
+    decoder.clone().map(&mut Shift(gradients, scale, Vec::new()))
+}
+
+#[test]
+fn masked_tokens_have_no_gradient() {
+    let model = tiny("tiny_qwen2", &Device::flex().autodiff());
+    let gradient = |sequences: &[Sequence]| {
+        let rows: Vec<&Sequence> = sequences.iter().collect();
+        let scored = token_logprobs(&model.decoder, &model.config, &model.rope, &rows, 1.0).unwrap();
+        NamedGrads::collect(&model.decoder, &scored.logprobs.sum().backward())
+    };
+    let bytes = |gradients: &NamedGrads| -> Vec<u32> {
+        let flat = |tensor: &Tensor<1>| tensor.to_data().try_to_vec::<f32>().unwrap();
+        gradients.0.values().flat_map(flat).map(f32::to_bits).collect()
+    };
+    let first = Sequence { ids: vec![3, 14, 15, 92, 65], targets: vec![2, 3] };
+    let changed = Sequence { ids: vec![3, 14, 15, 92, 200], targets: vec![2, 3] };
+    assert_eq!(
+        bytes(&gradient(&[first.clone()])),
+        bytes(&gradient(&[changed])),
+        "a masked token that nothing trained follows leaves the gradient as it is, bit for bit"
+    );
+    let silent = Sequence { ids: vec![7, 7, 7, 7, 7], targets: vec![] };
+    let (alone, accompanied) = (gradient(&[first.clone()]), gradient(&[first, silent]));
+    for (name, expected) in &alone.0 {
+        let difference = (accompanied.0[name].clone() - expected.clone()).abs().max().into_scalar::<f32>();
+        assert!(difference < 1e-5, "{name}: {difference}");
+    }
+}
+
+/// Two turns of one episode, with neighbours or alone.
+async fn two_turns(engine: &Engine, episode: u64, prompt: &[u32]) -> (Completion, Completion) {
+    let request = |tokens: Vec<u32>, turn| GenerateRequest {
+        episode,
+        tokens,
+        max_tokens: 24,
+        stop: vec!["</search>".to_owned()],
+        sampling: Sampling::FULL,
+        seed: Seed::root(episode).child("turn", &[turn]),
+    };
+    let first = engine.generate(request(prompt.to_vec(), 0)).await.unwrap();
+    let mut tokens = [prompt, &first.tokens].concat();
+    tokens.extend([17, 18, 19, 20, 21]);
+    let second = engine.generate(request(tokens, 1)).await.unwrap();
+    engine.release(episode);
+    (first, second)
+}
+
+#[tokio::test]
+async fn an_episode_does_not_depend_on_its_neighbours() {
+    let start = checkpoint(5);
+    let make = |config: EngineConfig| {
+        let tokenizer = Arc::new(start.tokenizer.clone());
+        let pool = Workers::new(2).kernel_pool();
+        Arc::new(Engine::start(start.decoder.clone(), start.config.clone(), tokenizer, config, pool))
+    };
+    let prompts: Vec<Vec<u32>> =
+        (0..9).map(|index| start.tokenizer.encode(&"Who is the mentor of Talo Brenic?".repeat(1 + index % 4))).collect();
+    let crowd = make(ENGINE);
+    let together = prompts.iter().enumerate().map(|(index, prompt)| {
+        let (engine, prompt) = (Arc::clone(&crowd), prompt.clone());
+        tokio::spawn(async move { two_turns(&engine, index as u64, &prompt).await })
+    });
+    let together: Vec<_> = together.collect();
+    for (index, handle) in together.into_iter().enumerate() {
+        let (first, second) = handle.await.unwrap();
+        let alone = make(EngineConfig { slots: 1, ..ENGINE });
+        let (lone_first, lone_second) = two_turns(&alone, index as u64, &prompts[index]).await;
+        assert_eq!((&first.tokens, &second.tokens), (&lone_first.tokens, &lone_second.tokens), "episode {index}");
+        let bits = |completion: &Completion| completion.logprobs.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        assert_eq!((bits(&first), bits(&second)), (bits(&lone_first), bits(&lone_second)), "episode {index}, bits");
+    }
+}
