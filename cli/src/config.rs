@@ -219,9 +219,8 @@ impl RunConfig {
         if self.engine.slots == 0 || self.engine.context_tokens < 2 || self.engine.prefill_tokens == 0 {
             bail!("engine.slots, engine.context_tokens and engine.prefill_tokens must be positive");
         }
-        let same = |warm: &WarmStartSection| {
-            self.data.world.as_ref().is_some_and(|world| world.seed == warm.world.seed)
-        };
+        let same =
+            |warm: &WarmStartSection| self.data.world.as_ref().is_some_and(|world| world.seed == warm.world.seed);
         if self.warm_start.as_ref().is_some_and(same) {
             bail!("warm_start.world.seed equals data.world.seed: demonstrations would come from the world learned in");
         }

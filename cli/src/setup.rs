@@ -53,9 +53,8 @@ fn load_world(spec: &WorldSpec, data: &DataConfig, folder: &Path) -> Result<Data
         export::write(&world, &place, counts, |_| {})?;
     }
     let index = open_or_build(&place.join("beir"), CorpusFormat::Beir, &folder.join("index"))?;
-    let tasks = |split, count: usize| -> Result<Tasks> {
-        Ok(world.questions(split, count as u64)?.map(Arc::new).collect())
-    };
+    let tasks =
+        |split, count: usize| -> Result<Tasks> { Ok(world.questions(split, count as u64)?.map(Arc::new).collect()) };
     Ok(Data {
         retriever: Arc::new(Bm25Retriever::new(index)),
         train: tasks(Split::Train, data.train_questions)?,
@@ -131,11 +130,7 @@ pub(crate) fn load_policy(name: &str, config: &RunConfig) -> Result<Checkpoint> 
 
 /// Sizes of the engine as the trainer wants them.
 pub(crate) fn engine(section: EngineSection) -> EngineConfig {
-    EngineConfig {
-        slots: section.slots,
-        context: section.context_tokens,
-        prefill_tokens: section.prefill_tokens,
-    }
+    EngineConfig { slots: section.slots, context: section.context_tokens, prefill_tokens: section.prefill_tokens }
 }
 
 /// Digest of everything that shapes a run: what may change between its sessions (length, threads, evaluation, how often

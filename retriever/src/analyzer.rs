@@ -16,9 +16,8 @@ pub const ANALYZER_ID: &str = "lucene-english-1";
 
 /// Lucene's `EnglishAnalyzer` stop set, sorted.
 const STOP_WORDS: [&str; 33] = [
-    "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it",
-    "no", "not", "of", "on", "or", "such", "that", "the", "their", "then", "there", "these",
-    "they", "this", "to", "was", "will", "with",
+    "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not", "of",
+    "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to", "was", "will", "with",
 ];
 const LONGEST_STOP_WORD: usize = 5;
 
@@ -46,12 +45,7 @@ pub(crate) struct TermStream<'t> {
 
 impl<'t> TermStream<'t> {
     pub(crate) fn new(text: &'t str) -> Self {
-        Self {
-            segments: Segments::new(text),
-            bytes: Vec::new(),
-            units: Vec::new(),
-            term: String::new(),
-        }
+        Self { segments: Segments::new(text), bytes: Vec::new(), units: Vec::new(), term: String::new() }
     }
 
     /// The next term, or `None` at the end of the text.
@@ -74,14 +68,12 @@ impl<'t> TermStream<'t> {
     fn normalize_ascii(&mut self, word: &str) {
         let stem = strip_possessive(word);
         self.bytes.clear();
-        self.bytes
-            .extend(stem.bytes().map(|byte| byte.to_ascii_lowercase()));
+        self.bytes.extend(stem.bytes().map(|byte| byte.to_ascii_lowercase()));
         if is_stop_word(&self.bytes) {
             return;
         }
         porter::stem(&mut self.bytes);
-        self.term
-            .extend(self.bytes.iter().map(|&byte| char::from(byte)));
+        self.term.extend(self.bytes.iter().map(|&byte| char::from(byte)));
     }
 
     fn normalize_unicode(&mut self, word: &str) {
@@ -89,8 +81,7 @@ impl<'t> TermStream<'t> {
         self.units.clear();
         let mut encoded = [0_u16; 2];
         for letter in stem.chars() {
-            self.units
-                .extend_from_slice(simple_lowercase(letter).encode_utf16(&mut encoded));
+            self.units.extend_from_slice(simple_lowercase(letter).encode_utf16(&mut encoded));
         }
         let mut ascii = [0_u8; LONGEST_STOP_WORD];
         if self.units.len() <= LONGEST_STOP_WORD && self.units.iter().all(|&unit| unit < 0x80) {
@@ -102,9 +93,7 @@ impl<'t> TermStream<'t> {
             }
         }
         porter::stem(&mut self.units);
-        self.term.extend(
-            char::decode_utf16(self.units.iter().copied()).map(|unit| unit.unwrap_or('\u{fffd}')),
-        );
+        self.term.extend(char::decode_utf16(self.units.iter().copied()).map(|unit| unit.unwrap_or('\u{fffd}')));
     }
 }
 
@@ -112,9 +101,7 @@ fn strip_possessive(word: &str) -> &str {
     let Some(owner) = word.strip_suffix(['s', 'S']) else {
         return word;
     };
-    owner
-        .strip_suffix(['\'', '\u{2019}', '\u{ff07}'])
-        .unwrap_or(word)
+    owner.strip_suffix(['\'', '\u{2019}', '\u{ff07}']).unwrap_or(word)
 }
 
 /// Java's `Character.toLowerCase`: one character to one character, no context (so no final sigma).
@@ -123,10 +110,7 @@ fn simple_lowercase(letter: char) -> char {
 }
 
 fn is_stop_word(word: &[u8]) -> bool {
-    word.len() <= LONGEST_STOP_WORD
-        && STOP_WORDS
-            .binary_search_by(|stop| stop.as_bytes().cmp(word))
-            .is_ok()
+    word.len() <= LONGEST_STOP_WORD && STOP_WORDS.binary_search_by(|stop| stop.as_bytes().cmp(word)).is_ok()
 }
 
 /// The analyzer in the shape tantivy's indexer asks for.
@@ -137,10 +121,7 @@ impl Tokenizer for EnglishTokenizer {
     type TokenStream<'a> = EnglishTokenStream<'a>;
 
     fn token_stream<'a>(&'a mut self, text: &'a str) -> EnglishTokenStream<'a> {
-        EnglishTokenStream {
-            terms: TermStream::new(text),
-            token: Token::default(),
-        }
+        EnglishTokenStream { terms: TermStream::new(text), token: Token::default() }
     }
 }
 
@@ -184,18 +165,12 @@ mod tests {
             "The quick brown foxes are jumping over the lazy dogs.",
             &["quick", "brown", "fox", "jump", "over", "lazi", "dog"],
         );
-        check(
-            "possibly technological relational",
-            &["possibl", "technolog", "relat"],
-        );
+        check("possibly technological relational", &["possibl", "technolog", "relat"]);
         check(
             "0-dimensional biomaterials show 3.14 and 1,000",
             &["0", "dimension", "biomateri", "show", "3.14", "1,000"],
         );
-        check(
-            "foo_bar U.S.A. e-mail C++ a:b ___ !!",
-            &["foo_bar", "u.s.a", "e", "mail", "c", "a:b"],
-        );
+        check("foo_bar U.S.A. e-mail C++ a:b ___ !!", &["foo_bar", "u.s.a", "e", "mail", "c", "a:b"]);
     }
 
     #[test]
@@ -227,33 +202,19 @@ mod tests {
 
     #[test]
     fn symbols_lucene_types_as_emoji() {
-        check(
-            "Brand® © 2020 ☃ 🇩🇪 👩🏽\u{200d}🔬 → §",
-            &["brand", "®", "©", "2020", "☃", "🇩🇪", "👩🏽\u{200d}🔬"],
-        );
+        check("Brand® © 2020 ☃ 🇩🇪 👩🏽\u{200d}🔬 → §", &["brand", "®", "©", "2020", "☃", "🇩🇪", "👩🏽\u{200d}🔬"]);
     }
 
     #[test]
     fn scripts_without_spaces() {
-        check(
-            "東京タワー ひら สวัสดีครับ abc",
-            &["東", "京", "タワー", "ひ", "ら", "สวัสดีครับ", "abc"],
-        );
+        check("東京タワー ひら สวัสดีครับ abc", &["東", "京", "タワー", "ひ", "ら", "สวัสดีครับ", "abc"]);
     }
 
     #[test]
     fn long_words_are_cut_at_255_units() {
         let terms = analyze(&"x".repeat(600));
-        assert_eq!(
-            terms.iter().map(String::len).collect::<Vec<_>>(),
-            [255, 255, 90]
-        );
+        assert_eq!(terms.iter().map(String::len).collect::<Vec<_>>(), [255, 255, 90]);
         let wide = analyze(&"é".repeat(300));
-        assert_eq!(
-            wide.iter()
-                .map(|term| term.chars().count())
-                .collect::<Vec<_>>(),
-            [255, 45]
-        );
+        assert_eq!(wide.iter().map(|term| term.chars().count()).collect::<Vec<_>>(), [255, 45]);
     }
 }

@@ -28,20 +28,12 @@ pub fn read_queries(path: &Path) -> Result<Vec<QueryRecord>, ReadError> {
         let mut record = Record::new(&reader, line, object);
         let (id, text) = (record.id("_id", mend)?, record.text("text", mend)?);
         if let Some(first) = seen.insert(id.clone(), line) {
-            return Err(ReadError::DuplicateId {
-                path: path.to_owned(),
-                id,
-                first,
-                second: line,
-            });
+            return Err(ReadError::DuplicateId { path: path.to_owned(), id, first, second: line });
         }
         queries.push(QueryRecord { id, text });
     }
     if queries.is_empty() {
-        return Err(ReadError::Empty {
-            path: path.to_owned(),
-            what: "queries",
-        });
+        return Err(ReadError::Empty { path: path.to_owned(), what: "queries" });
     }
     Ok(queries)
 }

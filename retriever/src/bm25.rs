@@ -38,10 +38,7 @@ impl Bm25Params {
         if self.k1.is_finite() && self.k1 >= 0.0 && (0.0..=1.0).contains(&self.b) {
             Ok(self)
         } else {
-            Err(IndexError::Constants {
-                k1: self.k1,
-                b: self.b,
-            })
+            Err(IndexError::Constants { k1: self.k1, b: self.b })
         }
     }
 }

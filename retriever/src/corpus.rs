@@ -26,11 +26,7 @@ pub struct Passage {
 impl Passage {
     /// Makes a passage from anything that turns into strings.
     pub fn new(id: impl Into<String>, title: impl Into<String>, text: impl Into<String>) -> Self {
-        Self {
-            id: id.into(),
-            title: title.into(),
-            text: text.into(),
-        }
+        Self { id: id.into(), title: title.into(), text: text.into() }
     }
 }
 
@@ -68,10 +64,7 @@ impl CorpusFormat {
         let path = corpus_file(path);
         let mut lines = LineReader::open(&path)?;
         let Some((_, first)) = lines.next_object()? else {
-            return Err(ReadError::Empty {
-                path,
-                what: "passages",
-            });
+            return Err(ReadError::Empty { path, what: "passages" });
         };
         if first.contains_key("_id") {
             Ok(Self::Beir)
@@ -99,9 +92,7 @@ impl FromStr for CorpusFormat {
         Self::ALL
             .into_iter()
             .find(|format| format.name() == name)
-            .ok_or_else(|| ReadError::UnknownFormat {
-                found: name.to_owned(),
-            })
+            .ok_or_else(|| ReadError::UnknownFormat { found: name.to_owned() })
     }
 }
 
@@ -126,14 +117,7 @@ impl CorpusReader {
     /// When there is no such file or it cannot be opened.
     pub fn open(path: &Path, format: CorpusFormat) -> Result<Self, ReadError> {
         let lines = LineReader::open(&corpus_file(path))?;
-        Ok(Self {
-            format,
-            lines,
-            line: 0,
-            ready: VecDeque::new(),
-            yielded_any: false,
-            ended: false,
-        })
+        Ok(Self { format, lines, line: 0, ready: VecDeque::new(), yielded_any: false, ended: false })
     }
 
     /// The file being read.
@@ -156,10 +140,7 @@ impl CorpusReader {
                 if self.yielded_any {
                     return Ok(None);
                 }
-                return Err(ReadError::Empty {
-                    path: self.path().to_owned(),
-                    what: "passages",
-                });
+                return Err(ReadError::Empty { path: self.path().to_owned(), what: "passages" });
             };
             self.line = line;
             let record = Record::new(&self.lines, line, object);
@@ -192,11 +173,7 @@ fn corpus_file(path: &Path) -> PathBuf {
     }
     let plain = path.join("corpus.jsonl");
     let gzip = path.join("corpus.jsonl.gz");
-    if !plain.exists() && gzip.exists() {
-        gzip
-    } else {
-        plain
-    }
+    if !plain.exists() && gzip.exists() { gzip } else { plain }
 }
 
 fn beir_passage(mut record: Record<'_>) -> Result<Passage, ReadError> {
@@ -214,26 +191,20 @@ fn search_r1_passage(mut record: Record<'_>) -> Result<Passage, ReadError> {
     let contents = record.text("contents", mend)?;
     // The first line is the title, as upstream reads it; contents of one line are all text.
     let (title, text) = match contents.split_once('\n') {
-        Some((title, text)) => (
-            title.trim_end_matches('\r').trim_matches('"').to_owned(),
-            text.to_owned(),
-        ),
+        Some((title, text)) => (title.trim_end_matches('\r').trim_matches('"').to_owned(), text.to_owned()),
         None => (String::new(), contents),
     };
     Ok(Passage { id, title, text })
 }
 
 fn page_passages(mut record: Record<'_>) -> Result<Vec<Passage>, ReadError> {
-    let mend =
-        "page rows are {\"id\", \"title\", \"content\"}; mend the row or name another format";
+    let mend = "page rows are {\"id\", \"title\", \"content\"}; mend the row or name another format";
     let page = record.id("id", mend)?;
     let title = record.optional_text("title", mend)?;
     let content = record.text("content", mend)?;
     let texts = pages::cut(&title, &content);
     let numbered = texts.into_iter().enumerate();
-    Ok(numbered
-        .map(|(number, text)| Passage::new(format!("{page}#{number}"), title.clone(), text))
-        .collect())
+    Ok(numbered.map(|(number, text)| Passage::new(format!("{page}#{number}"), title.clone(), text)).collect())
 }
 
 /// BLAKE3 over the passages of a corpus in order: what makes two corpora the same.

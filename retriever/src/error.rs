@@ -94,9 +94,7 @@ pub enum IndexError {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// BM25 constants outside their range.
-    #[error(
-        "BM25 constants k1 = {k1}, b = {b} are out of range; use a finite k1 >= 0 and b in [0, 1]"
-    )]
+    #[error("BM25 constants k1 = {k1}, b = {b} are out of range; use a finite k1 >= 0 and b in [0, 1]")]
     Constants {
         /// Term-frequency saturation as given.
         k1: f32,
@@ -173,9 +171,7 @@ pub enum IndexError {
         what: String,
     },
     /// The corpus has more passages than an index can hold.
-    #[error(
-        "the corpus has more than {limit} passages, the most one index holds; split it into shards"
-    )]
+    #[error("the corpus has more than {limit} passages, the most one index holds; split it into shards")]
     TooLarge {
         /// Most passages.
         limit: u64,

@@ -36,8 +36,7 @@ pub use bm25::Bm25Params;
 pub use corpus::{CorpusFormat, CorpusHasher, CorpusReader, Passage, corpus_digest};
 pub use error::{IndexError, ReadError, RetrieverError};
 pub use index::{
-    BuildProgress, BuildRequest, BuildStage, BuildSummary, Counts, Document, Existing, Fingerprint,
-    Index, Manifest,
+    BuildProgress, BuildRequest, BuildStage, BuildSummary, Counts, Document, Existing, Fingerprint, Index, Manifest,
 };
 pub use retriever::{Bm25Retriever, Hit, Query, Retriever};
 pub use trec::{Qrels, read_qrels, write_run};

@@ -28,39 +28,22 @@ impl LineReader {
     pub(crate) fn open(path: &Path) -> Result<Self, ReadError> {
         let fail = |source: io::Error| {
             if source.kind() == io::ErrorKind::NotFound {
-                ReadError::Missing {
-                    path: path.to_owned(),
-                }
+                ReadError::Missing { path: path.to_owned() }
             } else {
-                ReadError::Io {
-                    path: path.to_owned(),
-                    line: 0,
-                    source,
-                }
+                ReadError::Io { path: path.to_owned(), line: 0, source }
             }
         };
         let mut file = File::open(path).map_err(fail)?;
         let mut magic = Vec::with_capacity(GZIP_MAGIC.len());
-        file.by_ref()
-            .take(GZIP_MAGIC.len() as u64)
-            .read_to_end(&mut magic)
-            .map_err(fail)?;
+        file.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic).map_err(fail)?;
         file.rewind().map_err(fail)?;
         let plain = BufReader::with_capacity(BUFFER_BYTES, file);
         let source: Box<dyn BufRead + Send> = if magic == GZIP_MAGIC {
-            Box::new(BufReader::with_capacity(
-                BUFFER_BYTES,
-                MultiGzDecoder::new(plain),
-            ))
+            Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(plain)))
         } else {
             Box::new(plain)
         };
-        Ok(Self {
-            path: path.to_owned(),
-            source,
-            buffer: Vec::new(),
-            line: 0,
-        })
+        Ok(Self { path: path.to_owned(), source, buffer: Vec::new(), line: 0 })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -121,25 +104,13 @@ impl LineReader {
     }
 
     pub(crate) fn malformed(&self, line: u64, what: String, mend: &'static str) -> ReadError {
-        ReadError::Malformed {
-            path: self.path.clone(),
-            line,
-            what,
-            mend,
-        }
+        ReadError::Malformed { path: self.path.clone(), line, what, mend }
     }
 
     fn read_failure(&self, source: io::Error) -> ReadError {
         match source.kind() {
-            io::ErrorKind::UnexpectedEof => ReadError::Truncated {
-                path: self.path.clone(),
-                line: self.line,
-            },
-            _ => ReadError::Io {
-                path: self.path.clone(),
-                line: self.line + 1,
-                source,
-            },
+            io::ErrorKind::UnexpectedEof => ReadError::Truncated { path: self.path.clone(), line: self.line },
+            _ => ReadError::Io { path: self.path.clone(), line: self.line + 1, source },
         }
     }
 }
@@ -153,11 +124,7 @@ pub(crate) struct Record<'r> {
 
 impl<'r> Record<'r> {
     pub(crate) fn new(reader: &'r LineReader, line: u64, object: Object) -> Self {
-        Self {
-            reader,
-            line,
-            object,
-        }
+        Self { reader, line, object }
     }
 
     /// A required id: a non-empty string, or an integer written out.
@@ -180,11 +147,7 @@ impl<'r> Record<'r> {
     }
 
     /// A text that may be absent or null, which both read as empty.
-    pub(crate) fn optional_text(
-        &mut self,
-        field: &str,
-        mend: &'static str,
-    ) -> Result<String, ReadError> {
+    pub(crate) fn optional_text(&mut self, field: &str, mend: &'static str) -> Result<String, ReadError> {
         match self.object.remove(field) {
             None | Some(Value::Null) => Ok(String::new()),
             Some(Value::String(text)) => Ok(text),
@@ -193,8 +156,7 @@ impl<'r> Record<'r> {
     }
 
     fn absent(&self, field: &str, mend: &'static str) -> ReadError {
-        self.reader
-            .malformed(self.line, format!("field `{field}` is missing"), mend)
+        self.reader.malformed(self.line, format!("field `{field}` is missing"), mend)
     }
 
     fn misfit(&self, field: &str, wanted: &str, found: &Value, mend: &'static str) -> ReadError {
@@ -206,10 +168,6 @@ impl<'r> Record<'r> {
             Value::Array(_) => "an array",
             Value::Object(_) => "an object",
         };
-        self.reader.malformed(
-            self.line,
-            format!("field `{field}` is {found}, not {wanted}"),
-            mend,
-        )
+        self.reader.malformed(self.line, format!("field `{field}` is {found}, not {wanted}"), mend)
     }
 }

@@ -71,11 +71,7 @@ impl Bm25Retriever {
     /// Searches with the constants the index was built for.
     pub fn new(index: Arc<Index>) -> Self {
         let params = index.manifest().bm25;
-        Self {
-            scorer: index.scorer(params),
-            params,
-            index,
-        }
+        Self { scorer: index.scorer(params), params, index }
     }
 
     /// Searches with other constants. Exact too, but prunes less: term bounds are stored for the index's own.
@@ -84,11 +80,7 @@ impl Bm25Retriever {
     /// [`IndexError::Constants`] when they are out of range.
     pub fn with_params(index: Arc<Index>, params: Bm25Params) -> Result<Self, IndexError> {
         let params = params.validate()?;
-        Ok(Self {
-            scorer: index.scorer(params),
-            params,
-            index,
-        })
+        Ok(Self { scorer: index.scorer(params), params, index })
     }
 
     /// Opens an index folder and searches it with the constants it was built for.
@@ -104,15 +96,9 @@ impl Bm25Retriever {
     /// # Errors
     /// No passages, or two with one id.
     // By value: the caller has no use for the passages once they are indexed.
-    #[allow(
-        clippy::needless_pass_by_value,
-        reason = "callers hand over a corpus they made"
-    )]
+    #[allow(clippy::needless_pass_by_value, reason = "callers hand over a corpus they made")]
     pub fn in_memory(passages: Vec<Passage>) -> Result<Self, IndexError> {
-        Ok(Self::new(Arc::new(Index::in_memory(
-            &passages,
-            Bm25Params::default(),
-        )?)))
+        Ok(Self::new(Arc::new(Index::in_memory(&passages, Bm25Params::default())?)))
     }
 
     /// The index searched.
@@ -130,8 +116,7 @@ impl Bm25Retriever {
     /// # Errors
     /// [`RetrieverError`] when postings cannot be read.
     pub fn search_ids(&self, text: &str, k: usize) -> Result<Vec<(u32, f32)>, RetrieverError> {
-        SCRATCH
-            .with_borrow_mut(|scratch| self.index.top(&self.scorer, self.params, text, k, scratch))
+        SCRATCH.with_borrow_mut(|scratch| self.index.top(&self.scorer, self.params, text, k, scratch))
     }
 
     /// The best `k` passages with their text, on the calling thread.
@@ -162,9 +147,6 @@ impl Retriever for Bm25Retriever {
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        queries
-            .iter()
-            .map(|query| self.search_one(&query.text, k))
-            .collect()
+        queries.iter().map(|query| self.search_one(&query.text, k)).collect()
     }
 }

@@ -26,11 +26,7 @@ pub fn read_qrels(path: &Path) -> Result<Qrels, ReadError> {
             is_beir = true;
             continue;
         }
-        let parsed = if is_beir {
-            parse_beir(text)
-        } else {
-            parse_trec(text)
-        };
+        let parsed = if is_beir { parse_beir(text) } else { parse_trec(text) };
         let (query, document, grade) = match parsed {
             Ok((query, document, grade)) => (query.to_owned(), document.to_owned(), grade),
             Err(what) => {
@@ -44,20 +40,12 @@ pub fn read_qrels(path: &Path) -> Result<Qrels, ReadError> {
         };
         if let Some(first) = lines_of.insert((query.clone(), document.clone()), line) {
             let id = format!("{query} {document}");
-            return Err(ReadError::DuplicateId {
-                path: path.to_owned(),
-                id,
-                first,
-                second: line,
-            });
+            return Err(ReadError::DuplicateId { path: path.to_owned(), id, first, second: line });
         }
         qrels.entry(query).or_default().insert(document, grade);
     }
     if qrels.is_empty() {
-        return Err(ReadError::Empty {
-            path: path.to_owned(),
-            what: "judgements",
-        });
+        return Err(ReadError::Empty { path: path.to_owned(), what: "judgements" });
     }
     Ok(qrels)
 }
@@ -79,8 +67,7 @@ fn parse_beir(text: &str) -> Result<(&str, &str, i32), String> {
 }
 
 fn parse_grade(text: &str) -> Result<i32, String> {
-    text.parse()
-        .map_err(|_| format!("grade `{text}` is not a whole number"))
+    text.parse().map_err(|_| format!("grade `{text}` is not a whole number"))
 }
 
 /// Writes one query's ranking as TREC run lines: `qid Q0 docid rank score tag`, ranks from 1.
@@ -106,10 +93,7 @@ mod tests {
     use super::*;
     use crate::beir::read_queries;
 
-    fn with_file<T>(
-        content: &str,
-        read: impl Fn(&Path) -> Result<T, ReadError>,
-    ) -> Result<T, ReadError> {
+    fn with_file<T>(content: &str, read: impl Fn(&Path) -> Result<T, ReadError>) -> Result<T, ReadError> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, content).unwrap();
@@ -119,11 +103,7 @@ mod tests {
     #[test]
     fn both_forms_of_judgements() {
         let trec = with_file("q1 0 d1 2\nq1\t0\td2\t0\n\nq2 0 d1 -1\n", read_qrels).unwrap();
-        let beir = with_file(
-            "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t0\r\nq2\td1\t-1\n",
-            read_qrels,
-        )
-        .unwrap();
+        let beir = with_file("query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td2\t0\r\nq2\td1\t-1\n", read_qrels).unwrap();
         assert_eq!(trec, beir);
         assert_eq!(trec["q1"]["d1"], 2);
     }
@@ -131,22 +111,10 @@ mod tests {
     #[test]
     fn faults_name_the_line() {
         let cases = [
-            (
-                "q1 0 d1 1\nq1 d2 1\n",
-                "line 2: 3 columns where 4 are expected; TREC rows are",
-            ),
-            (
-                "q1 0 d1 high\n",
-                "line 1: grade `high` is not a whole number",
-            ),
-            (
-                "q1 0 d1 1\nq1 0 d1 2\n",
-                "id `q1 d1` is on line 1 and again on line 2",
-            ),
-            (
-                "query-id\tcorpus-id\tscore\nq1 d1 1\n",
-                "line 2: 1 columns where 3 are expected; BEIR rows",
-            ),
+            ("q1 0 d1 1\nq1 d2 1\n", "line 2: 3 columns where 4 are expected; TREC rows are"),
+            ("q1 0 d1 high\n", "line 1: grade `high` is not a whole number"),
+            ("q1 0 d1 1\nq1 0 d1 2\n", "id `q1 d1` is on line 1 and again on line 2"),
+            ("query-id\tcorpus-id\tscore\nq1 d1 1\n", "line 2: 1 columns where 3 are expected; BEIR rows"),
             ("query-id\tcorpus-id\tscore\n", "holds no judgements"),
         ];
         for (content, expected) in cases {
@@ -157,15 +125,8 @@ mod tests {
 
     #[test]
     fn queries_ignore_other_fields() {
-        let queries = with_file(
-            "{\"_id\":\"1\",\"text\":\"a b\",\"answers\":[\"x\"]}\n",
-            read_queries,
-        )
-        .unwrap();
-        assert_eq!(
-            (queries[0].id.as_str(), queries[0].text.as_str()),
-            ("1", "a b")
-        );
+        let queries = with_file("{\"_id\":\"1\",\"text\":\"a b\",\"answers\":[\"x\"]}\n", read_queries).unwrap();
+        assert_eq!((queries[0].id.as_str(), queries[0].text.as_str()), ("1", "a b"));
         let twice = "{\"_id\":\"1\",\"text\":\"a\"}\n{\"_id\":\"1\",\"text\":\"b\"}\n";
         let message = with_file(twice, read_queries).unwrap_err().to_string();
         assert!(message.contains("line 1 and again on line 2"), "{message}");
@@ -175,9 +136,6 @@ mod tests {
     fn run_lines() {
         let mut out = Vec::new();
         write_run(&mut out, "q1", [("d2", 1.5), ("d1", 0.1)], "forage").unwrap();
-        assert_eq!(
-            String::from_utf8(out).unwrap(),
-            "q1 Q0 d2 1 1.5 forage\nq1 Q0 d1 2 0.1 forage\n"
-        );
+        assert_eq!(String::from_utf8(out).unwrap(), "q1 Q0 d2 1 1.5 forage\nq1 Q0 d1 2 0.1 forage\n");
     }
 }

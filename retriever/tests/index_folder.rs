@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use forage_retriever::{
-    Bm25Params, Bm25Retriever, BuildRequest, CorpusFormat, Existing, Index, IndexError, Passage,
-    Query, ReadError, Retriever, corpus_digest,
+    Bm25Params, Bm25Retriever, BuildRequest, CorpusFormat, Existing, Index, IndexError, Passage, Query, ReadError,
+    Retriever, corpus_digest,
 };
 
 struct Place {
@@ -14,9 +14,7 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        Self {
-            root: tempfile::tempdir().unwrap(),
-        }
+        Self { root: tempfile::tempdir().unwrap() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -55,13 +53,7 @@ fn build(request: &BuildRequest) -> Result<(), IndexError> {
 }
 
 fn ids(folder: &Path, query: &str) -> Vec<String> {
-    Bm25Retriever::open(folder)
-        .unwrap()
-        .search_one(query, 10)
-        .unwrap()
-        .into_iter()
-        .map(|hit| hit.id)
-        .collect()
+    Bm25Retriever::open(folder).unwrap().search_one(query, 10).unwrap().into_iter().map(|hit| hit.id).collect()
 }
 
 #[tokio::test]
@@ -79,27 +71,12 @@ async fn built_opened_and_searched() {
     assert_eq!(index.ordinal_of("zz").unwrap(), None);
     assert!(index.document(3).is_err());
     index.verify_contents().unwrap();
-    index
-        .verify_corpus(&corpus_digest(&request.source, request.format).unwrap())
-        .unwrap();
+    index.verify_corpus(&corpus_digest(&request.source, request.format).unwrap()).unwrap();
 
     let retriever = Bm25Retriever::open(place.path("index")).unwrap();
     assert_eq!(retriever.fingerprint(), summary.fingerprint);
-    let hits = retriever
-        .search(
-            &[
-                Query::new("apples"),
-                Query::new("sky"),
-                Query::new("nothing"),
-            ],
-            5,
-        )
-        .await
-        .unwrap();
-    let found: Vec<Vec<&str>> = hits
-        .iter()
-        .map(|list| list.iter().map(|hit| hit.id.as_str()).collect())
-        .collect();
+    let hits = retriever.search(&[Query::new("apples"), Query::new("sky"), Query::new("nothing")], 5).await.unwrap();
+    let found: Vec<Vec<&str>> = hits.iter().map(|list| list.iter().map(|hit| hit.id.as_str()).collect()).collect();
     assert_eq!(found, [vec!["a", "b"], vec!["c"], vec![]]);
     assert_eq!(hits[1][0].text, "blue sky");
 }
@@ -108,18 +85,12 @@ async fn built_opened_and_searched() {
 async fn memory_and_folder_agree() {
     let place = Place::new();
     build(&place.request(&ROWS)).unwrap();
-    let passages = ROWS
-        .iter()
-        .map(|(id, text)| Passage::new(*id, "T", *text))
-        .collect();
+    let passages = ROWS.iter().map(|(id, text)| Passage::new(*id, "T", *text)).collect();
     let memory = Bm25Retriever::in_memory(passages).unwrap();
     let folder = Bm25Retriever::open(place.path("index")).unwrap();
     assert_eq!(memory.fingerprint(), folder.fingerprint());
     for query in ["apple", "green sky", "t"] {
-        assert_eq!(
-            memory.search_one(query, 3).unwrap(),
-            folder.search_one(query, 3).unwrap()
-        );
+        assert_eq!(memory.search_one(query, 3).unwrap(), folder.search_one(query, 3).unwrap());
     }
     let other = Bm25Params { k1: 1.2, b: 0.75 };
     let tuned = Bm25Retriever::with_params(folder.index().clone(), other).unwrap();
@@ -130,15 +101,9 @@ async fn memory_and_folder_agree() {
 fn another_corpus_is_one_clear_error() {
     let place = Place::new();
     build(&place.request(&ROWS)).unwrap();
-    let error = Index::open(place.path("index"))
-        .unwrap()
-        .verify_corpus("feed")
-        .unwrap_err();
+    let error = Index::open(place.path("index")).unwrap().verify_corpus("feed").unwrap_err();
     assert!(matches!(&error, IndexError::CorpusMismatch { expected, .. } if expected == "feed"));
-    assert!(
-        error.to_string().contains("build the index again"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("build the index again"), "{error}");
 }
 
 #[test]
@@ -156,10 +121,7 @@ fn existing_folders_are_respected() {
     request.out = place.path("papers");
     fs::create_dir(&request.out).unwrap();
     fs::write(request.out.join("thesis.txt"), "years of work").unwrap();
-    assert!(matches!(
-        build(&request),
-        Err(IndexError::NotAnIndexFolder { .. })
-    ));
+    assert!(matches!(build(&request), Err(IndexError::NotAnIndexFolder { .. })));
     assert_eq!(fs::read_dir(&request.out).unwrap().count(), 1);
 }
 
@@ -171,12 +133,7 @@ fn a_failed_build_leaves_the_old_index_and_nothing_else() {
     request.existing = Existing::Replace;
     place.corpus(&[("a", "one"), ("b", "two"), ("a", "three")]);
     let error = build(&request).unwrap_err();
-    let IndexError::Read(ReadError::DuplicateId {
-        id, first, second, ..
-    }) = &error
-    else {
-        panic!("{error}")
-    };
+    let IndexError::Read(ReadError::DuplicateId { id, first, second, .. }) = &error else { panic!("{error}") };
     assert_eq!((id.as_str(), *first, *second), ("a", 1, 3));
     assert_eq!(ids(&request.out, "apple"), ["a", "b"]);
     assert_eq!(place.names(), ["corpus.jsonl", "index"]);
@@ -189,10 +146,7 @@ fn the_remains_of_a_killed_build_are_cleared() {
     let remains = place.path(".index.building");
     fs::create_dir_all(remains.join("bm25")).unwrap();
     fs::write(remains.join("docs.bin"), "half").unwrap();
-    assert!(matches!(
-        Index::open(&request.out),
-        Err(IndexError::Missing { .. })
-    ));
+    assert!(matches!(Index::open(&request.out), Err(IndexError::Missing { .. })));
     build(&request).unwrap();
     assert_eq!(place.names(), ["corpus.jsonl", "index"]);
 
@@ -226,26 +180,16 @@ fn damage_is_found_on_opening() {
         build(&request).unwrap();
         let files = Index::open(&request.out).unwrap().manifest().files.clone();
         // Segment names differ from build to build; the place in the list does not decide anything here.
-        let name = if files.contains_key(name) {
-            name
-        } else {
-            files.keys().next().unwrap()
-        };
+        let name = if files.contains_key(name) { name } else { files.keys().next().unwrap() };
         let path = request.out.join(name);
         let bytes = fs::read(&path).unwrap();
         fs::write(&path, &bytes[..bytes.len().saturating_sub(1)]).unwrap();
         if !bytes.is_empty() {
             let error = Index::open(&request.out).unwrap_err();
-            assert!(
-                matches!(&error, IndexError::Damaged { what, .. } if what.contains(name.as_str())),
-                "{error}"
-            );
+            assert!(matches!(&error, IndexError::Damaged { what, .. } if what.contains(name.as_str())), "{error}");
         }
         fs::remove_file(&path).unwrap();
-        assert!(matches!(
-            Index::open(&request.out),
-            Err(IndexError::Damaged { .. })
-        ));
+        assert!(matches!(Index::open(&request.out), Err(IndexError::Damaged { .. })));
     }
 }
 
@@ -253,29 +197,17 @@ fn damage_is_found_on_opening() {
 fn manifests_of_other_versions_and_nonsense() {
     let place = Place::new();
     let request = place.request(&ROWS);
-    assert!(matches!(
-        Index::open(place.path("nowhere")),
-        Err(IndexError::Missing { .. })
-    ));
+    assert!(matches!(Index::open(place.path("nowhere")), Err(IndexError::Missing { .. })));
     build(&request).unwrap();
     let manifest = request.out.join("manifest.json");
     let text = fs::read_to_string(&manifest).unwrap();
     fs::write(&manifest, "{\"format_version\": 99, \"new_field\": 1}").unwrap();
     let error = Index::open(&request.out).unwrap_err();
-    assert!(
-        matches!(error, IndexError::Version { found: 99, .. })
-            && error.to_string().contains("build it again")
-    );
+    assert!(matches!(error, IndexError::Version { found: 99, .. }) && error.to_string().contains("build it again"));
     fs::write(&manifest, text.replace("lucene-english-1", "whitespace-1")).unwrap();
-    assert!(matches!(
-        Index::open(&request.out),
-        Err(IndexError::Analyzer { .. })
-    ));
+    assert!(matches!(Index::open(&request.out), Err(IndexError::Analyzer { .. })));
     fs::write(&manifest, &text[..text.len() / 2]).unwrap();
-    assert!(matches!(
-        Index::open(&request.out),
-        Err(IndexError::Damaged { .. })
-    ));
+    assert!(matches!(Index::open(&request.out), Err(IndexError::Damaged { .. })));
 }
 
 #[test]
@@ -288,8 +220,5 @@ fn flipped_bytes_are_found_by_the_deep_check() {
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&docs, bytes).unwrap();
     let index = Index::open(&request.out).unwrap();
-    assert!(matches!(
-        index.verify_contents(),
-        Err(IndexError::Damaged { .. })
-    ));
+    assert!(matches!(index.verify_contents(), Err(IndexError::Damaged { .. })));
 }

@@ -14,15 +14,17 @@ use tokenizers::{AddedToken, TokenizerBuilder};
 pub const EOS: &str = "<|endoftext|>";
 
 /// Tags of the search protocol: single tokens, so that a stop string always ends exactly at a token.
-pub const TAGS: [&str; 8] = [
-    "<think>", "</think>", "<search>", "</search>", "<information>", "</information>", "<answer>", "</answer>",
-];
+pub const TAGS: [&str; 8] =
+    ["<think>", "</think>", "<search>", "</search>", "<information>", "</information>", "<answer>", "</answer>"];
 
 /// Trains a byte-level BPE of `vocab` tokens on `lines`: the same tokenizer for the same lines.
 ///
 /// # Errors
 /// [`TokenizerError`] when training fails or `vocab` is too small for the bytes and tags.
-pub fn train(lines: impl Iterator<Item = String> + Send, vocab: usize) -> Result<(HfTokenizer, Vec<u8>), TokenizerError> {
+pub fn train(
+    lines: impl Iterator<Item = String> + Send,
+    vocab: usize,
+) -> Result<(HfTokenizer, Vec<u8>), TokenizerError> {
     let fail = |message: String| TokenizerError { path: "(training)".to_owned(), message };
     let smallest = ByteLevel::alphabet().len() + TAGS.len() + 1;
     if vocab < smallest {
@@ -56,5 +58,6 @@ pub fn train(lines: impl Iterator<Item = String> + Send, vocab: usize) -> Result
 /// # Errors
 /// [`TokenizerError`] that names the file.
 pub fn save(json: &[u8], path: &Path) -> Result<(), TokenizerError> {
-    std::fs::write(path, json).map_err(|error| TokenizerError { path: path.display().to_string(), message: error.to_string() })
+    std::fs::write(path, json)
+        .map_err(|error| TokenizerError { path: path.display().to_string(), message: error.to_string() })
 }

@@ -66,7 +66,13 @@ pub struct Restored {
 ///
 /// # Errors
 /// [`CheckpointError`]; earlier checkpoints are untouched and nothing partial stays.
-pub fn save(run: &Path, model: &Checkpoint, optimizer: &AdamW, state: &RunState, keep: usize) -> Result<PathBuf, CheckpointError> {
+pub fn save(
+    run: &Path,
+    model: &Checkpoint,
+    optimizer: &AdamW,
+    state: &RunState,
+    keep: usize,
+) -> Result<PathBuf, CheckpointError> {
     let folder = run.join("checkpoints");
     let target = folder.join(format!("step-{:06}", state.step));
     let partial = folder.join(format!(".partial-step-{:06}", state.step));
@@ -121,7 +127,12 @@ pub fn list(run: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
 ///
 /// # Errors
 /// [`CheckpointError`] that names what is missing, damaged or different.
-pub fn load(folder: &Path, config_digest: &str, optimizer: AdamWConfig, device: &Device) -> Result<Restored, CheckpointError> {
+pub fn load(
+    folder: &Path,
+    config_digest: &str,
+    optimizer: AdamWConfig,
+    device: &Device,
+) -> Result<Restored, CheckpointError> {
     let path = folder.join("state.json");
     let text = std::fs::read_to_string(&path).map_err(|error| file_error(&path, &error))?;
     let fail = |message: String| CheckpointError::File { path: path.clone(), message };

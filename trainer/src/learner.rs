@@ -8,9 +8,11 @@ use forage_env::episode::Episode;
 use forage_env::policy::PolicyError;
 use serde::{Deserialize, Serialize};
 
-use crate::grads::{NamedGrads, track};
 use crate::generate::{Engine, EngineConfig};
-use crate::grpo::{Advantage, GroupOutcome, KlPenalty, LossConfig, LossParts, LossStats, group_advantages, policy_loss};
+use crate::grads::{NamedGrads, track};
+use crate::grpo::{
+    Advantage, GroupOutcome, KlPenalty, LossConfig, LossParts, LossStats, group_advantages, policy_loss,
+};
 use crate::logprobs::token_logprobs;
 use crate::model::{Decoder, RopeTables};
 use crate::optim::{AdamW, AdamWConfig};
@@ -51,7 +53,9 @@ impl Default for UpdateConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum LearnError {
     /// The gradient is not finite; the weights are as before.
-    #[error("the gradient norm is {0}; nothing was updated; lower the learning rate or resume from an earlier checkpoint")]
+    #[error(
+        "the gradient norm is {0}; nothing was updated; lower the learning rate or resume from an earlier checkpoint"
+    )]
     NonFinite(f64),
     /// The engine is gone.
     #[error(transparent)]
@@ -146,15 +150,8 @@ impl Learner {
     pub fn imitate(&mut self, sequences: &[Sequence]) -> SftStats {
         let shape = &self.checkpoint.config;
         let budget = self.config.micro_batch_tokens;
-        let (decoder, stats) = sft_step(
-            self.decoder.clone(),
-            shape,
-            &self.rope,
-            sequences,
-            &mut self.optimizer,
-            budget,
-            &self.workers,
-        );
+        let (decoder, stats) =
+            sft_step(self.decoder.clone(), shape, &self.rope, sequences, &mut self.optimizer, budget, &self.workers);
         self.decoder = decoder;
         stats
     }

@@ -173,14 +173,15 @@ impl ModuleMapper for Update<'_> {
         let AdamWConfig { beta1, beta2, epsilon, weight_decay, .. } = self.optimizer.config;
         let step = self.optimizer.step as i32;
         let rate = self.rate;
-        let before = self.optimizer.moments.remove(&name).unwrap_or_else(|| Moments {
-            first: gradient.zeros_like(),
-            second: gradient.zeros_like(),
-        });
+        let before = self
+            .optimizer
+            .moments
+            .remove(&name)
+            .unwrap_or_else(|| Moments { first: gradient.zeros_like(), second: gradient.zeros_like() });
         let first = before.first * beta1 + gradient.clone() * (1.0 - beta1);
         let second = before.second * beta2 + gradient.square() * (1.0 - beta2);
-        let direction = (first.clone() / (1.0 - beta1.powi(step)))
-            / ((second.clone() / (1.0 - beta2.powi(step))).sqrt() + epsilon);
+        let direction =
+            (first.clone() / (1.0 - beta1.powi(step))) / ((second.clone() / (1.0 - beta2.powi(step))).sqrt() + epsilon);
         self.optimizer.moments.insert(name, Moments { first, second });
         let decay = if D > 1 { 1.0 - rate * weight_decay } else { 1.0 };
         let (id, value, mapper) = param.consume();

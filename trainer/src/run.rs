@@ -139,10 +139,8 @@ pub async fn run_grpo(
     if problem.train.is_empty() {
         return Err(RunError::NoTasks);
     }
-    std::fs::create_dir_all(&place.folder).map_err(|error| CheckpointError::File {
-        path: place.folder.clone(),
-        message: error.to_string(),
-    })?;
+    std::fs::create_dir_all(&place.folder)
+        .map_err(|error| CheckpointError::File { path: place.folder.clone(), message: error.to_string() })?;
     let first = if place.resume { restore(learner, config, place).await? } else { 0 };
     let mut metrics = MetricsWriter::open(&place.folder.join("metrics.jsonl"), first)?;
     for step in first..config.steps {

@@ -44,12 +44,7 @@ impl Default for WarmStartConfig {
             steps: 6000,
             demonstrations_per_step: 32,
             pretrain_steps: 1000,
-            optimizer: AdamWConfig {
-                learning_rate: 1.5e-3,
-                warmup_steps: 100,
-                beta2: 0.98,
-                ..AdamWConfig::default()
-            },
+            optimizer: AdamWConfig { learning_rate: 1.5e-3, warmup_steps: 100, beta2: 0.98, ..AdamWConfig::default() },
             style: OracleStyle::Terse,
             evaluate_every: 100,
             stop_at_em: 0.25,

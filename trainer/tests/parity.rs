@@ -57,11 +57,8 @@ async fn greedy_continuations_equal_transformers_alone_and_together() {
             sampling: Sampling::GREEDY,
             seed: Seed::root(0),
         };
-        let (a, b, c) = tokio::join!(
-            engine.generate(request(0)),
-            engine.generate(request(1)),
-            engine.generate(request(2))
-        );
+        let (a, b, c) =
+            tokio::join!(engine.generate(request(0)), engine.generate(request(1)), engine.generate(request(2)));
         for (index, completion) in [a, b, c].into_iter().enumerate() {
             assert_eq!(completion.unwrap().tokens, tokens(&sequences[index]["greedy"]), "{name} {index}");
         }
@@ -77,8 +74,7 @@ fn logprobs_equal_transformers_at_two_temperatures() {
             let ids = tokens(&sequence["tokens"]);
             let all = Sequence { targets: (1..ids.len()).collect(), ids };
             for (key, temperature) in [("1.0", 1.0), ("0.7", 0.7)] {
-                let scored =
-                    token_logprobs(&model.decoder, &model.config, &model.rope, &[&all], temperature).unwrap();
+                let scored = token_logprobs(&model.decoder, &model.config, &model.rope, &[&all], temperature).unwrap();
                 let found: Vec<f32> = scored.logprobs.into_data().into_vec().unwrap();
                 for (found, expected) in found.iter().zip(&floats(&sequence["logprobs"][key])[1..]) {
                     assert_close(f64::from(*found), *expected, 1e-4, name);

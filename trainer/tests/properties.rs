@@ -205,8 +205,9 @@ async fn an_episode_does_not_depend_on_its_neighbours() {
         let pool = Workers::new(2).kernel_pool();
         Arc::new(Engine::start(start.decoder.clone(), start.config.clone(), tokenizer, config, pool))
     };
-    let prompts: Vec<Vec<u32>> =
-        (0..9).map(|index| start.tokenizer.encode(&"Who is the mentor of Talo Brenic?".repeat(1 + index % 4))).collect();
+    let prompts: Vec<Vec<u32>> = (0..9)
+        .map(|index| start.tokenizer.encode(&"Who is the mentor of Talo Brenic?".repeat(1 + index % 4)))
+        .collect();
     let crowd = make(ENGINE);
     let together = prompts.iter().enumerate().map(|(index, prompt)| {
         let (engine, prompt) = (Arc::clone(&crowd), prompt.clone());
@@ -218,7 +219,8 @@ async fn an_episode_does_not_depend_on_its_neighbours() {
         let alone = make(EngineConfig { slots: 1, ..ENGINE });
         let (lone_first, lone_second) = two_turns(&alone, index as u64, &prompts[index]).await;
         assert_eq!((&first.tokens, &second.tokens), (&lone_first.tokens, &lone_second.tokens), "episode {index}");
-        let bits = |completion: &Completion| completion.logprobs.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        let bits =
+            |completion: &Completion| completion.logprobs.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
         assert_eq!((bits(&first), bits(&second)), (bits(&lone_first), bits(&lone_second)), "episode {index}, bits");
     }
 }

@@ -14,7 +14,15 @@ use forage_trainer::run::{Control, GrpoConfig, RunError, RunPlace, run_grpo};
 fn config() -> GrpoConfig {
     let optimizer = AdamWConfig { learning_rate: 1e-3, warmup_steps: 3, ..AdamWConfig::default() };
     let update = UpdateConfig { optimizer, micro_batch_tokens: 300, ..UpdateConfig::default() };
-    GrpoConfig { steps: 5, prompts_per_step: 2, group_size: 3, update, checkpoint_every: 2, keep_checkpoints: 2, evaluate_every: 2 }
+    GrpoConfig {
+        steps: 5,
+        prompts_per_step: 2,
+        group_size: 3,
+        update,
+        checkpoint_every: 2,
+        keep_checkpoints: 2,
+        evaluate_every: 2,
+    }
 }
 
 fn place(folder: &Path, resume: bool) -> RunPlace {

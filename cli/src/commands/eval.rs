@@ -270,7 +270,8 @@ impl Retrieval {
         let queries = read_queries(&self.queries)?;
         let qrels = read_qrels(&self.qrels)?;
         let mut rankings = BTreeMap::new();
-        let mut run = self.run.as_ref().map(File::create).transpose().context("cannot write the run")?.map(BufWriter::new);
+        let mut run =
+            self.run.as_ref().map(File::create).transpose().context("cannot write the run")?.map(BufWriter::new);
         for query in &queries {
             let hits = retriever.search_one(&query.text, self.k)?;
             if let Some(file) = &mut run {

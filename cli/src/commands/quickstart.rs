@@ -6,11 +6,11 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use forage_env::episode::Episode;
+use forage_env::tokenizer::Tokenizer;
 use forage_eval::report::Report;
 use forage_eval::stats::Bootstrap;
 use forage_eval::summary::EvalSummary;
 use forage_eval::verdict::{Detail, RunFacts, Verdict};
-use forage_env::tokenizer::Tokenizer;
 use forage_trainer::metrics;
 use forage_trainer::weights::Checkpoint;
 
@@ -156,7 +156,8 @@ fn conclude(
         out(&format!("{name}, greedy\n{}", greedy.to_text()));
         report = report.evaluation(format!("{name}, greedy"), greedy);
         if !set.sampled.is_empty() {
-            report = report.evaluation(format!("{name}, sampled"), EvalSummary::from_episodes(&set.sampled, bootstrap)?);
+            report =
+                report.evaluation(format!("{name}, sampled"), EvalSummary::from_episodes(&set.sampled, bootstrap)?);
         }
     }
     for (index, (name, set)) in (0..4).flat_map(|index| sets.iter().map(move |set| (index, set))) {

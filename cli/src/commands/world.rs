@@ -43,7 +43,8 @@ impl WorldArgs {
     pub(crate) fn run(self) -> Result<()> {
         let world = World::new(self.spec())?;
         // A small world has few entities per split: a hundred pages hold about 450, 65 and 130 questions.
-        let small = QuestionCounts { train: 1000.min(self.pages), dev: 300.min(self.pages / 2), test: 300.min(self.pages) };
+        let small =
+            QuestionCounts { train: 1000.min(self.pages), dev: 300.min(self.pages / 2), test: 300.min(self.pages) };
         let counts = self.questions.map_or(small, QuestionCounts::each);
         let progress = Progress::new();
         let mut bar = progress.bar("pages", self.pages);

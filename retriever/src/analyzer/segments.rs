@@ -26,11 +26,7 @@ impl<'t> Segments<'t> {
         } else {
             Source::Unicode(text.split_word_bound_indices())
         };
-        Self {
-            text,
-            source,
-            rest: "",
-        }
+        Self { text, source, rest: "" }
     }
 
     fn next_word(&mut self) -> Option<&'t str> {
@@ -74,11 +70,7 @@ fn next_unicode_word<'t>(text: &'t str, bounds: &mut UWordBoundIndices<'t>) -> O
         let (start, segment) = bounds.next()?;
         if is_south_east_asian(segment) {
             let mut end = start + segment.len();
-            while let Some((next, following)) = bounds
-                .clone()
-                .next()
-                .filter(|(_, piece)| is_south_east_asian(piece))
-            {
+            while let Some((next, following)) = bounds.clone().next().filter(|(_, piece)| is_south_east_asian(piece)) {
                 end = next + following.len();
                 bounds.next();
             }
@@ -139,9 +131,7 @@ fn is_south_east_asian(segment: &str) -> bool {
 fn is_pictographic(letter: char) -> bool {
     let code = u32::from(letter);
     let slot = PICTOGRAPHIC.partition_point(|&(_, last)| last < code);
-    PICTOGRAPHIC
-        .get(slot)
-        .is_some_and(|&(first, _)| first <= code)
+    PICTOGRAPHIC.get(slot).is_some_and(|&(first, _)| first <= code)
 }
 
 const PICTOGRAPHIC: &[(u32, u32)] = &[

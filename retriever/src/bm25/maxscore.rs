@@ -45,12 +45,7 @@ pub(super) struct Cursor {
 impl Cursor {
     /// `weight` is the inverse document frequency times the term's multiplicity in the query.
     pub(super) fn new(postings: BlockSegmentPostings, weight: f32, bound: f32) -> Self {
-        Self {
-            postings,
-            at: 0,
-            weight,
-            bound,
-        }
+        Self { postings, at: 0, weight, bound }
     }
 
     /// The current document, `TERMINATED` at the end.
@@ -87,11 +82,7 @@ impl Cursor {
         if self.doc() < doc {
             self.at = self.postings.seek(doc);
         }
-        if self.doc() == doc {
-            norms.score(self.weight, doc, self.postings.freq(self.at))
-        } else {
-            0.0
-        }
+        if self.doc() == doc { norms.score(self.weight, doc, self.postings.freq(self.at)) } else { 0.0 }
     }
 }
 
@@ -104,11 +95,7 @@ pub(super) struct Window {
 
 impl Default for Window {
     fn default() -> Self {
-        Self {
-            base: 0,
-            scores: vec![0.0; WINDOW_DOCS].into_boxed_slice(),
-            touched: [0; WINDOW_DOCS / WORD_BITS],
-        }
+        Self { base: 0, scores: vec![0.0; WINDOW_DOCS].into_boxed_slice(), touched: [0; WINDOW_DOCS / WORD_BITS] }
     }
 }
 
@@ -126,10 +113,7 @@ impl Window {
             while bits != 0 {
                 let slot = word * WORD_BITS + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
-                visit(
-                    self.base + slot as DocId,
-                    std::mem::take(&mut self.scores[slot]),
-                );
+                visit(self.base + slot as DocId, std::mem::take(&mut self.scores[slot]));
             }
         }
     }
@@ -147,12 +131,7 @@ pub(super) struct Buffers {
 
 /// Fills `buffers.top` with the best documents of `buffers.cursors`.
 pub(super) fn collect(buffers: &mut Buffers, norms: Norms<'_>) {
-    let Buffers {
-        cursors,
-        bounds,
-        window,
-        top,
-    } = buffers;
+    let Buffers { cursors, bounds, window, top } = buffers;
     cursors.sort_by(|one, other| one.bound.total_cmp(&other.bound));
     bounds.clear();
     let mut sum = 0.0;
@@ -178,14 +157,7 @@ pub(super) fn collect(buffers: &mut Buffers, norms: Norms<'_>) {
 }
 
 /// Adds the non-essential terms to a document's score while it can still enter the list, then offers it.
-fn complete(
-    doc: DocId,
-    partial: f64,
-    optional: &mut [Cursor],
-    bounds: &[f64],
-    norms: Norms<'_>,
-    top: &mut TopK,
-) {
+fn complete(doc: DocId, partial: f64, optional: &mut [Cursor], bounds: &[f64], norms: Norms<'_>, top: &mut TopK) {
     let threshold = top.threshold();
     let mut score = partial;
     for (cursor, bound) in optional.iter_mut().zip(bounds).rev() {

@@ -8,9 +8,7 @@ use tantivy::index::InvertedIndexReader;
 use tantivy::indexer::NoMergePolicy;
 use tantivy::postings::{BlockSegmentPostings, TermInfo};
 use tantivy::schema::{FAST, Field, IndexRecordOption, Schema, TextFieldIndexing, TextOptions};
-use tantivy::{
-    Directory, Index, IndexSettings, IndexWriter, SegmentReader, TantivyDocument, TantivyError,
-};
+use tantivy::{Directory, Index, IndexSettings, IndexWriter, SegmentReader, TantivyDocument, TantivyError};
 
 use crate::analyzer::{ANALYZER_ID, EnglishTokenizer};
 
@@ -23,10 +21,7 @@ fn schema() -> Schema {
         .set_tokenizer(ANALYZER_ID)
         .set_index_option(IndexRecordOption::WithFreqs)
         .set_fieldnorms(true);
-    builder.add_text_field(
-        CONTENTS,
-        TextOptions::default().set_indexing_options(indexing),
-    );
+    builder.add_text_field(CONTENTS, TextOptions::default().set_indexing_options(indexing));
     builder.add_u64_field(RANK, FAST);
     builder.build()
 }
@@ -41,10 +36,7 @@ pub(crate) struct PostingsWriter {
 
 impl PostingsWriter {
     /// `memory_bytes` is the arena for postings before they go to disk.
-    pub(crate) fn create(
-        directory: Box<dyn Directory>,
-        memory_bytes: usize,
-    ) -> tantivy::Result<Self> {
+    pub(crate) fn create(directory: Box<dyn Directory>, memory_bytes: usize) -> tantivy::Result<Self> {
         let schema = schema();
         let (contents, rank) = (schema.get_field(CONTENTS)?, schema.get_field(RANK)?);
         let index = Index::create(directory, schema, IndexSettings::default())?;
@@ -52,12 +44,7 @@ impl PostingsWriter {
         // One thread: the documents of a segment keep the order in which they were added.
         let writer: IndexWriter = index.writer_with_num_threads(1, memory_bytes)?;
         writer.set_merge_policy(Box::new(NoMergePolicy));
-        Ok(Self {
-            writer,
-            contents,
-            rank,
-            next_rank: 0,
-        })
+        Ok(Self { writer, contents, rank, next_rank: 0 })
     }
 
     pub(crate) fn add(&mut self, contents: &str) -> tantivy::Result<()> {
@@ -97,22 +84,13 @@ fn first_rank(reader: &SegmentReader) -> tantivy::Result<u64> {
 fn check_order(reader: &SegmentReader) -> tantivy::Result<()> {
     let ranks = reader.fast_fields().u64(RANK)?;
     let in_order = (0..reader.max_doc()).all(|doc| ranks.first(doc) == Some(u64::from(doc)));
-    if in_order {
-        Ok(())
-    } else {
-        Err(TantivyError::InternalError(
-            "merged documents are out of order".to_owned(),
-        ))
-    }
+    if in_order { Ok(()) } else { Err(TantivyError::InternalError("merged documents are out of order".to_owned())) }
 }
 
 fn only_segment(index: &Index) -> tantivy::Result<SegmentReader> {
     let segments = index.searchable_segments()?;
     let [segment] = segments.as_slice() else {
-        return Err(TantivyError::InternalError(format!(
-            "{} segments where one is expected",
-            segments.len()
-        )));
+        return Err(TantivyError::InternalError(format!("{} segments where one is expected", segments.len())));
     };
     // Opened without tantivy's `IndexReader`, which would take a lock file and so fail on a read-only folder.
     SegmentReader::open(segment)
@@ -142,16 +120,9 @@ impl Postings {
         let reader = only_segment(&index)?;
         let contents = index.schema().get_field(CONTENTS)?;
         let lengths = reader.get_fieldnorms_reader(contents)?;
-        let norms: Vec<u8> = (0..reader.max_doc())
-            .map(|doc| lengths.fieldnorm_id(doc))
-            .collect();
+        let norms: Vec<u8> = (0..reader.max_doc()).map(|doc| lengths.fieldnorm_id(doc)).collect();
         let docs_with_terms = norms.iter().filter(|&&norm| norm > 0).count() as u64;
-        Ok(Self {
-            inverted: reader.inverted_index(contents)?,
-            norms,
-            docs_with_terms,
-            place: place.to_owned(),
-        })
+        Ok(Self { inverted: reader.inverted_index(contents)?, norms, docs_with_terms, place: place.to_owned() })
     }
 
     pub(crate) fn norms(&self) -> &[u8] {
@@ -186,8 +157,7 @@ impl Postings {
     }
 
     pub(crate) fn blocks(&self, info: &TermInfo) -> std::io::Result<BlockSegmentPostings> {
-        self.inverted
-            .read_block_postings_from_terminfo(info, IndexRecordOption::WithFreqs)
+        self.inverted.read_block_postings_from_terminfo(info, IndexRecordOption::WithFreqs)
     }
 
     /// For every term, the largest `freq * inverse[length]` of any document: with it the term's highest score is known
@@ -230,29 +200,18 @@ mod tests {
         let directory = RamDirectory::create();
         let mut writer = PostingsWriter::create(Box::new(directory.clone()), 15 << 20).unwrap();
         for rank in 0..1000_u32 {
-            writer
-                .add(&format!(
-                    "common {} number{rank}",
-                    "pad ".repeat(rank as usize % 50)
-                ))
-                .unwrap();
+            writer.add(&format!("common {} number{rank}", "pad ".repeat(rank as usize % 50))).unwrap();
             if rank % 90 == 0 {
                 writer.writer.commit().unwrap();
             }
         }
         writer.finish().unwrap();
         let postings = Postings::open(Box::new(directory), Path::new("memory")).unwrap();
-        assert_eq!(
-            postings.tokens(),
-            (0..1000).map(|rank| 2 + rank % 50).sum::<u64>()
-        );
+        assert_eq!(postings.tokens(), (0..1000).map(|rank| 2 + rank % 50).sum::<u64>());
         for rank in 0..1000_u32 {
             let term = postings.find(&format!("number{rank}")).unwrap().unwrap();
             assert_eq!(postings.blocks(&term.info).unwrap().docs(), [rank]);
-            assert_eq!(
-                FieldNormReader::fieldnorm_to_id(2 + rank % 50),
-                postings.norms()[rank as usize]
-            );
+            assert_eq!(FieldNormReader::fieldnorm_to_id(2 + rank % 50), postings.norms()[rank as usize]);
         }
     }
 }

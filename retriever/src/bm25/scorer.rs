@@ -24,10 +24,7 @@ impl Scorer {
     pub(crate) fn new(postings: &Postings, params: Bm25Params) -> Self {
         let docs = postings.docs_with_terms();
         let average_length = (postings.tokens() as f64 / docs.max(1) as f64) as f32;
-        Self {
-            inverse: inverse_norms(params.k1, params.b, average_length.max(f32::MIN_POSITIVE)),
-            docs,
-        }
+        Self { inverse: inverse_norms(params.k1, params.b, average_length.max(f32::MIN_POSITIVE)), docs }
     }
 
     /// One value per term, see [`Postings::saturations`].
@@ -55,18 +52,11 @@ impl Scorer {
         buffers.cursors.clear();
         for same in terms.chunk_by(|one, other| one.number == other.number) {
             let blocks = postings.blocks(&same[0].info)?;
-            let weight = same.len() as f32
-                * inverse_document_frequency(self.docs, u64::from(blocks.doc_freq()));
+            let weight = same.len() as f32 * inverse_document_frequency(self.docs, u64::from(blocks.doc_freq()));
             let bound = weight - weight / (1.0 + saturation(same[0].number));
             buffers.cursors.push(Cursor::new(blocks, weight, bound));
         }
-        maxscore::collect(
-            buffers,
-            Norms {
-                ids: postings.norms(),
-                inverse: &self.inverse,
-            },
-        );
+        maxscore::collect(buffers, Norms { ids: postings.norms(), inverse: &self.inverse });
         buffers.cursors.clear();
         Ok(buffers.top.drain_sorted())
     }

@@ -12,10 +12,7 @@ struct Entry {
 
 impl Ord for Entry {
     fn cmp(&self, other: &Self) -> Ordering {
-        other
-            .score
-            .total_cmp(&self.score)
-            .then(self.doc.cmp(&other.doc))
+        other.score.total_cmp(&self.score).then(self.doc.cmp(&other.doc))
     }
 }
 

@@ -195,35 +195,21 @@ mod tests {
     use super::*;
 
     fn words(count: usize) -> String {
-        (0..count)
-            .map(|number| format!("w{number}"))
-            .collect::<Vec<_>>()
-            .join(" ")
+        (0..count).map(|number| format!("w{number}")).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
     fn sections_do_not_mix_and_headings_stay() {
-        let passages = cut(
-            "Page",
-            "# Page\n\nIntro one.\n\nIntro two.\n\n## History\n\n### Early\n\nText.\n\n## Empty\n",
-        );
-        assert_eq!(
-            passages,
-            ["Intro one.\n\nIntro two.", "History\nEarly\nText.", "Empty"]
-        );
+        let passages =
+            cut("Page", "# Page\n\nIntro one.\n\nIntro two.\n\n## History\n\n### Early\n\nText.\n\n## Empty\n");
+        assert_eq!(passages, ["Intro one.\n\nIntro two.", "History\nEarly\nText.", "Empty"]);
     }
 
     #[test]
     fn long_paragraphs_are_cut_at_sentence_ends() {
         let sentence = format!("The {}. ", words(39));
         let passages = cut("T", &sentence.repeat(5));
-        assert_eq!(
-            passages
-                .iter()
-                .map(|text| count_words(text))
-                .collect::<Vec<_>>(),
-            [80, 120]
-        );
+        assert_eq!(passages.iter().map(|text| count_words(text)).collect::<Vec<_>>(), [80, 120]);
         assert!(passages.iter().all(|text| text.ends_with('.')));
     }
 
@@ -231,13 +217,7 @@ mod tests {
     fn one_endless_sentence_is_cut_between_words_and_nothing_is_lost() {
         let text = words(420);
         let passages = cut("T", &text);
-        assert_eq!(
-            passages
-                .iter()
-                .map(|text| count_words(text))
-                .collect::<Vec<_>>(),
-            [100, 100, 100, 100, 20]
-        );
+        assert_eq!(passages.iter().map(|text| count_words(text)).collect::<Vec<_>>(), [100, 100, 100, 100, 20]);
         assert_eq!(passages.join(" "), text);
     }
 

@@ -112,10 +112,7 @@ impl Index {
     /// # Errors
     /// Any fault of the corpus (named by line), [`IndexError::Exists`], [`IndexError::NotAnIndexFolder`],
     /// [`IndexError::Busy`], or a failure of the file system or the postings engine.
-    pub fn build(
-        request: &BuildRequest,
-        progress: &mut dyn FnMut(BuildProgress),
-    ) -> Result<BuildSummary, IndexError> {
+    pub fn build(request: &BuildRequest, progress: &mut dyn FnMut(BuildProgress)) -> Result<BuildSummary, IndexError> {
         request.bm25.validate()?;
         let reader = CorpusReader::open(&request.source, request.format)?;
         let folder = BuildFolder::create(&request.out, request.existing)?;
@@ -123,13 +120,7 @@ impl Index {
         let postings = write_postings(&folder, &store, &order, request, progress)?;
         let counts = counts(&store, &postings);
         let source = request.source.display().to_string();
-        let mut manifest = Manifest::new(
-            digest,
-            source,
-            request.format.name().to_owned(),
-            request.bm25,
-            counts,
-        );
+        let mut manifest = Manifest::new(digest, source, request.format.name().to_owned(), request.bm25, counts);
         manifest.files = folder.file_sizes()?;
         folder.publish(&manifest)?;
         Ok(BuildSummary {
@@ -149,11 +140,7 @@ impl Index {
         params.validate()?;
         let place = Path::new(MEMORY);
         if passages.is_empty() {
-            return Err(ReadError::Empty {
-                path: place.to_owned(),
-                what: "passages",
-            }
-            .into());
+            return Err(ReadError::Empty { path: place.to_owned(), what: "passages" }.into());
         }
         let mut writer = StoreWriter::new(Vec::new(), Vec::new());
         for passage in passages {
@@ -163,33 +150,16 @@ impl Index {
         let store = Store::new(OwnedBytes::new(docs), OwnedBytes::new(offsets));
         let order = unique_order(&store, place, |ordinal| u64::from(ordinal) + 1)?;
         let directory = RamDirectory::create();
-        let directories = (
-            Box::new(directory.clone()) as Box<dyn Directory>,
-            Box::new(directory) as Box<dyn Directory>,
-        );
+        let directories =
+            (Box::new(directory.clone()) as Box<dyn Directory>, Box::new(directory) as Box<dyn Directory>);
         let postings = index_postings(&store, &order, directories, 15, place, &mut |_| {})?;
         let bounds = bounds(&postings, params, place)?;
         let counts = counts(&store, &postings);
         let manifest = Manifest::new(digest, MEMORY.to_owned(), MEMORY.to_owned(), params, counts);
-        let by_id: Vec<u8> = order
-            .iter()
-            .flat_map(|ordinal| ordinal.to_le_bytes())
-            .collect();
-        let bounds: Vec<u8> = bounds
-            .iter()
-            .flat_map(|bound| bound.to_le_bytes())
-            .collect();
-        let parts = Parts {
-            store,
-            by_id: OwnedBytes::new(by_id),
-            bounds: OwnedBytes::new(bounds),
-            postings,
-        };
-        Ok(Self {
-            place: place.to_owned(),
-            manifest,
-            parts,
-        })
+        let by_id: Vec<u8> = order.iter().flat_map(|ordinal| ordinal.to_le_bytes()).collect();
+        let bounds: Vec<u8> = bounds.iter().flat_map(|bound| bound.to_le_bytes()).collect();
+        let parts = Parts { store, by_id: OwnedBytes::new(by_id), bounds: OwnedBytes::new(bounds), postings };
+        Ok(Self { place: place.to_owned(), manifest, parts })
     }
 }
 
@@ -208,11 +178,7 @@ fn write_documents(
     sync(offsets, place)?;
     let store = Store::new(map(place, DOCS_FILE)?, map(place, OFFSETS_FILE)?);
     let order = unique_order(&store, &source, |ordinal| lines[ordinal as usize])?;
-    write_table(
-        folder,
-        BY_ID_FILE,
-        order.iter().map(|ordinal| ordinal.to_le_bytes()),
-    )?;
+    write_table(folder, BY_ID_FILE, order.iter().map(|ordinal| ordinal.to_le_bytes()))?;
     Ok((store, order, digest))
 }
 
@@ -228,24 +194,10 @@ fn write_postings(
     let postings_folder = place.join(POSTINGS_FOLDER);
     std::fs::create_dir(&postings_folder).map_err(write_failure(&postings_folder))?;
     let open = || MmapDirectory::open(&postings_folder).map(Box::<dyn Directory>::from);
-    let directories = (
-        open().map_err(engine(place))?,
-        open().map_err(engine(place))?,
-    );
-    let postings = index_postings(
-        store,
-        order,
-        directories,
-        request.memory_mib,
-        place,
-        progress,
-    )?;
+    let directories = (open().map_err(engine(place))?, open().map_err(engine(place))?);
+    let postings = index_postings(store, order, directories, request.memory_mib, place, progress)?;
     let bounds = bounds(&postings, request.bm25, place)?;
-    write_table(
-        folder,
-        BOUNDS_FILE,
-        bounds.iter().map(|bound| bound.to_le_bytes()),
-    )?;
+    write_table(folder, BOUNDS_FILE, bounds.iter().map(|bound| bound.to_le_bytes()))?;
     Ok(postings)
 }
 
@@ -259,39 +211,21 @@ fn fill_store(
     let mut lines = Vec::new();
     while let Some(passage) = reader.next() {
         if writer.count() == MAX_PASSAGES {
-            return Err(IndexError::TooLarge {
-                limit: MAX_PASSAGES,
-            });
+            return Err(IndexError::TooLarge { limit: MAX_PASSAGES });
         }
         writer.add(&passage?).map_err(write_failure(place))?;
         lines.push(reader.line());
         if writer.count().is_multiple_of(PROGRESS_STEP) {
-            progress(BuildProgress {
-                stage: BuildStage::Reading,
-                done: writer.count(),
-                total: None,
-            });
+            progress(BuildProgress { stage: BuildStage::Reading, done: writer.count(), total: None });
         }
     }
     Ok(lines)
 }
 
-fn unique_order(
-    store: &Store,
-    source: &Path,
-    line: impl Fn(u32) -> u64,
-) -> Result<Vec<u32>, IndexError> {
+fn unique_order(store: &Store, source: &Path, line: impl Fn(u32) -> u64) -> Result<Vec<u32>, IndexError> {
     sort_by_id(store).map_err(|(first, second)| {
-        let id = store
-            .get(first)
-            .map_or_else(String::new, |document| document.id.to_owned());
-        ReadError::DuplicateId {
-            path: source.to_owned(),
-            id,
-            first: line(first),
-            second: line(second),
-        }
-        .into()
+        let id = store.get(first).map_or_else(String::new, |document| document.id.to_owned());
+        ReadError::DuplicateId { path: source.to_owned(), id, first: line(first), second: line(second) }.into()
     })
 }
 
@@ -305,8 +239,7 @@ fn index_postings(
     progress: &mut dyn FnMut(BuildProgress),
 ) -> Result<Postings, IndexError> {
     let total = Some(order.len() as u64);
-    let mut writer =
-        PostingsWriter::create(write, memory_mib.clamp(15, 4000) * MIB).map_err(engine(place))?;
+    let mut writer = PostingsWriter::create(write, memory_mib.clamp(15, 4000) * MIB).map_err(engine(place))?;
     let mut contents = String::new();
     for (done, &ordinal) in (1..).zip(order) {
         let document = store.get(ordinal).ok_or_else(|| IndexError::Damaged {
@@ -320,35 +253,21 @@ fn index_postings(
         contents.push_str(document.text);
         writer.add(&contents).map_err(engine(place))?;
         if done % PROGRESS_STEP == 0 {
-            progress(BuildProgress {
-                stage: BuildStage::Indexing,
-                done,
-                total,
-            });
+            progress(BuildProgress { stage: BuildStage::Indexing, done, total });
         }
     }
-    progress(BuildProgress {
-        stage: BuildStage::Finishing,
-        done: order.len() as u64,
-        total,
-    });
+    progress(BuildProgress { stage: BuildStage::Finishing, done: order.len() as u64, total });
     writer.finish().map_err(engine(place))?;
     Postings::open(read, place).map_err(engine(place))
 }
 
 fn bounds(postings: &Postings, params: Bm25Params, place: &Path) -> Result<Vec<f32>, IndexError> {
     let scorer = Scorer::new(postings, params);
-    scorer
-        .saturations(postings)
-        .map_err(|source| engine(place)(source))
+    scorer.saturations(postings).map_err(|source| engine(place)(source))
 }
 
 fn counts(store: &Store, postings: &Postings) -> Counts {
-    Counts {
-        passages: store.len() as u64,
-        terms: postings.terms() as u64,
-        tokens: postings.tokens(),
-    }
+    Counts { passages: store.len() as u64, terms: postings.terms() as u64, tokens: postings.tokens() }
 }
 
 fn write_table<const N: usize>(
@@ -364,26 +283,16 @@ fn write_table<const N: usize>(
 }
 
 fn sync(file: BufWriter<File>, place: &Path) -> Result<(), IndexError> {
-    let file = file
-        .into_inner()
-        .map_err(|cause| write_failure(place)(cause.into_error()))?;
+    let file = file.into_inner().map_err(|cause| write_failure(place)(cause.into_error()))?;
     file.sync_all().map_err(write_failure(place))
 }
 
 fn write_failure(path: &Path) -> impl FnOnce(io::Error) -> IndexError {
     let path = path.to_owned();
-    move |source| IndexError::Io {
-        action: "write",
-        path,
-        source,
-    }
+    move |source| IndexError::Io { action: "write", path, source }
 }
 
 fn engine<E: Into<tantivy::TantivyError>>(path: &Path) -> impl FnOnce(E) -> IndexError {
     let path = path.to_owned();
-    move |source| IndexError::Engine {
-        action: "write postings",
-        path,
-        source: source.into(),
-    }
+    move |source| IndexError::Engine { action: "write postings", path, source: source.into() }
 }

@@ -24,8 +24,7 @@ impl Fingerprint {
     /// The fingerprint of BM25 with these constants over a corpus with this digest.
     pub(crate) fn of_bm25(corpus_digest: &str, analyzer: &str, params: Bm25Params) -> Self {
         let (k1, b) = (params.k1.to_bits(), params.b.to_bits());
-        let named =
-            format!("bm25\ncorpus={corpus_digest}\nanalyzer={analyzer}\nk1={k1:08x}\nb={b:08x}\n");
+        let named = format!("bm25\ncorpus={corpus_digest}\nanalyzer={analyzer}\nk1={k1:08x}\nb={b:08x}\n");
         Self(blake3::hash(named.as_bytes()).to_hex().to_string())
     }
 }
@@ -98,15 +97,9 @@ impl Manifest {
         let path = folder.join(MANIFEST_FILE);
         let bytes = std::fs::read(&path).map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
-                IndexError::Missing {
-                    path: folder.to_owned(),
-                }
+                IndexError::Missing { path: folder.to_owned() }
             }
-            _ => IndexError::Io {
-                action: "read",
-                path,
-                source,
-            },
+            _ => IndexError::Io { action: "read", path, source },
         })?;
         let damaged = |cause: serde_json::Error| IndexError::Damaged {
             path: folder.to_owned(),
@@ -115,21 +108,13 @@ impl Manifest {
         let version: VersionOnly = serde_json::from_slice(&bytes).map_err(damaged)?;
         if version.format_version != FORMAT_VERSION {
             let found = version.format_version;
-            return Err(IndexError::Version {
-                path: folder.to_owned(),
-                found,
-                expected: FORMAT_VERSION,
-            });
+            return Err(IndexError::Version { path: folder.to_owned(), found, expected: FORMAT_VERSION });
         }
         let manifest: Self = serde_json::from_slice(&bytes).map_err(damaged)?;
         manifest.bm25.validate()?;
         if manifest.analyzer != ANALYZER_ID {
             let (found, expected) = (manifest.analyzer, ANALYZER_ID.to_owned());
-            return Err(IndexError::Analyzer {
-                path: folder.to_owned(),
-                found,
-                expected,
-            });
+            return Err(IndexError::Analyzer { path: folder.to_owned(), found, expected });
         }
         Ok(manifest)
     }
@@ -142,10 +127,7 @@ impl Manifest {
                 Ok(found) => format!("`{name}` has {} bytes, {expected} expected", found.len()),
                 Err(cause) => format!("`{name}` cannot be read ({cause})"),
             };
-            return Err(IndexError::Damaged {
-                path: folder.to_owned(),
-                what,
-            });
+            return Err(IndexError::Damaged { path: folder.to_owned(), what });
         }
         Ok(())
     }

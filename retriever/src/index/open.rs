@@ -46,23 +46,14 @@ impl Index {
             bounds: map(folder, BOUNDS_FILE)?,
             postings: open_postings(folder)?,
         };
-        let index = Self {
-            place: folder.to_owned(),
-            manifest,
-            parts,
-        };
+        let index = Self { place: folder.to_owned(), manifest, parts };
         index.check_tables()?;
         Ok(index)
     }
 
     /// The tables must agree with each other on the number of passages and terms.
     fn check_tables(&self) -> Result<(), IndexError> {
-        let Parts {
-            store,
-            by_id,
-            bounds,
-            postings,
-        } = &self.parts;
+        let Parts { store, by_id, bounds, postings } = &self.parts;
         let passages = self.manifest.counts.passages as usize;
         let tables = [
             ("passages", store.len(), passages),
@@ -103,10 +94,7 @@ impl Index {
     /// # Errors
     /// [`IndexError::Damaged`] when there is no such ordinal or its stored bytes make no sense.
     pub fn document(&self, ordinal: u32) -> Result<Document<'_>, IndexError> {
-        self.parts
-            .store
-            .get(ordinal)
-            .ok_or_else(|| self.damaged(format!("passage {ordinal} cannot be read")))
+        self.parts.store.get(ordinal).ok_or_else(|| self.damaged(format!("passage {ordinal} cannot be read")))
     }
 
     /// The ordinal of an external id, by binary search over the mapped id table.
@@ -137,11 +125,7 @@ impl Index {
             return Ok(());
         }
         let (index, expected) = (self.place.clone(), expected_digest.to_owned());
-        Err(IndexError::CorpusMismatch {
-            index,
-            expected,
-            found: found.clone(),
-        })
+        Err(IndexError::CorpusMismatch { index, expected, found: found.clone() })
     }
 
     /// Reads every stored passage and compares their digest with the manifest's: finds damage that keeps lengths.
@@ -175,24 +159,16 @@ impl Index {
         k: usize,
         scratch: &mut Scratch,
     ) -> Result<Vec<(u32, f32)>, RetrieverError> {
-        let Parts {
-            postings, bounds, ..
-        } = &self.parts;
+        let Parts { postings, bounds, .. } = &self.parts;
         // The stored bounds belong to the manifest's constants; under others a term's score is bounded by its weight.
         let stored = params == self.manifest.bm25;
         let saturation = |term: u64| {
-            let bits = if stored {
-                read_u32(bounds, term as usize)
-            } else {
-                None
-            };
+            let bits = if stored { read_u32(bounds, term as usize) } else { None };
             bits.map_or(f32::INFINITY, f32::from_bits)
         };
         let ranked = scorer.top(postings, saturation, text, k.min(self.len()), scratch);
-        let mut hits = ranked.map_err(|source| RetrieverError::Postings {
-            path: postings.place().to_owned(),
-            source,
-        })?;
+        let mut hits =
+            ranked.map_err(|source| RetrieverError::Postings { path: postings.place().to_owned(), source })?;
         for hit in &mut hits {
             hit.0 = self.ordinal_at_rank(hit.0)?;
         }
@@ -200,15 +176,11 @@ impl Index {
     }
 
     fn ordinal_at_rank(&self, rank: u32) -> Result<u32, IndexError> {
-        read_u32(&self.parts.by_id, rank as usize)
-            .ok_or_else(|| self.damaged(format!("no id of rank {rank}")))
+        read_u32(&self.parts.by_id, rank as usize).ok_or_else(|| self.damaged(format!("no id of rank {rank}")))
     }
 
     fn damaged(&self, what: String) -> IndexError {
-        IndexError::Damaged {
-            path: self.place.clone(),
-            what,
-        }
+        IndexError::Damaged { path: self.place.clone(), what }
     }
 }
 
@@ -223,13 +195,8 @@ impl std::fmt::Debug for Index {
 }
 
 fn open_postings(folder: &Path) -> Result<Postings, IndexError> {
-    let failed = |source: tantivy::TantivyError| IndexError::Engine {
-        action: "open",
-        path: folder.to_owned(),
-        source,
-    };
-    let directory =
-        MmapDirectory::open(folder.join(POSTINGS_FOLDER)).map_err(|cause| failed(cause.into()))?;
+    let failed = |source: tantivy::TantivyError| IndexError::Engine { action: "open", path: folder.to_owned(), source };
+    let directory = MmapDirectory::open(folder.join(POSTINGS_FOLDER)).map_err(|cause| failed(cause.into()))?;
     Postings::open(directory.into(), folder).map_err(failed)
 }
 
@@ -240,9 +207,6 @@ pub(super) fn map(folder: &Path, name: &str) -> Result<OwnedBytes, IndexError> {
         what: format!("`{name}` cannot be mapped ({cause})"),
     };
     let directory = MmapDirectory::open(folder).map_err(|cause| damaged(cause.to_string()))?;
-    let file = directory
-        .open_read(Path::new(name))
-        .map_err(|cause| damaged(cause.to_string()))?;
-    file.read_bytes()
-        .map_err(|cause| damaged(cause.to_string()))
+    let file = directory.open_read(Path::new(name)).map_err(|cause| damaged(cause.to_string()))?;
+    file.read_bytes().map_err(|cause| damaged(cause.to_string()))
 }

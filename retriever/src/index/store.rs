@@ -31,13 +31,7 @@ pub(super) struct StoreWriter<D, O> {
 
 impl<D: Write, O: Write> StoreWriter<D, O> {
     pub(super) fn new(docs: D, offsets: O) -> Self {
-        Self {
-            docs,
-            offsets,
-            position: 0,
-            count: 0,
-            hasher: CorpusHasher::new(),
-        }
+        Self { docs, offsets, position: 0, count: 0, hasher: CorpusHasher::new() }
     }
 
     pub(super) fn add(&mut self, passage: &Passage) -> io::Result<()> {
@@ -68,8 +62,7 @@ impl<D: Write, O: Write> StoreWriter<D, O> {
 }
 
 fn length(field: &str) -> io::Result<u32> {
-    u32::try_from(field.len())
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a field of 4 GiB or more"))
+    u32::try_from(field.len()).map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a field of 4 GiB or more"))
 }
 
 /// Read side; cheap to clone.
@@ -97,11 +90,7 @@ impl Store {
         let (id, rest) = body.split_at_checked(read_u32(header, 0)? as usize)?;
         let (title, text) = rest.split_at_checked(read_u32(header, 1)? as usize)?;
         let as_text = |bytes| std::str::from_utf8(bytes).ok();
-        Some(Document {
-            id: as_text(id)?,
-            title: as_text(title)?,
-            text: as_text(text)?,
-        })
+        Some(Document { id: as_text(id)?, title: as_text(title)?, text: as_text(text)? })
     }
 }
 
@@ -123,14 +112,9 @@ pub(super) fn read_u32(bytes: &[u8], slot: usize) -> Option<u32> {
 pub(super) fn sort_by_id(store: &Store) -> Result<Vec<u32>, (u32, u32)> {
     let id = |ordinal: u32| store.get(ordinal).map_or("", |document| document.id);
     // The first eight bytes decide most comparisons without a look into the store.
-    let mut keyed: Vec<(u64, u32)> = (0..store.len() as u32)
-        .map(|ordinal| (prefix(id(ordinal)), ordinal))
-        .collect();
+    let mut keyed: Vec<(u64, u32)> = (0..store.len() as u32).map(|ordinal| (prefix(id(ordinal)), ordinal)).collect();
     keyed.sort_unstable_by(|one, other| {
-        one.0
-            .cmp(&other.0)
-            .then_with(|| id(one.1).cmp(id(other.1)))
-            .then(one.1.cmp(&other.1))
+        one.0.cmp(&other.0).then_with(|| id(one.1).cmp(id(other.1))).then(one.1.cmp(&other.1))
     });
     for pair in keyed.windows(2) {
         if pair[0].0 == pair[1].0 && id(pair[0].1) == id(pair[1].1) {

@@ -80,7 +80,19 @@ impl Engine {
             let waiting = VecDeque::new();
             let stats = EngineStats::default();
             let mut worker = Worker {
-                decoder, model, tokenizer, config, rope, cache, sessions, free, waiting, tick: 0, version: seen, stats, pool,
+                decoder,
+                model,
+                tokenizer,
+                config,
+                rope,
+                cache,
+                sessions,
+                free,
+                waiting,
+                tick: 0,
+                version: seen,
+                stats,
+                pool,
             };
             worker.run(receiver);
         };
@@ -294,7 +306,8 @@ impl Worker {
             session.commit();
             session.last_used = self.tick;
             let Some(request) = session.active.as_ref().map(|active| &active.request) else { continue };
-            let drawn = sample(&logits[row * vocab..(row + 1) * vocab], request.sampling, request.seed, session.index());
+            let drawn =
+                sample(&logits[row * vocab..(row + 1) * vocab], request.sampling, request.seed, session.index());
             let Some(drawn) = drawn else {
                 session.fail(PolicyError::NonFinite(format!("logits at position {}", session.cached.len())));
                 continue;

@@ -38,8 +38,11 @@ pub fn sample(logits: &[f32], sampling: Sampling, seed: Seed, index: usize) -> O
         return Some(Sampled { token: best as u32, logprob: logprob(best) });
     }
     let uniform: f64 = seed.child("token", &[index as u64]).rng().random();
-    let token =
-        if sampling.top_p < 1.0 { draw_nucleus(&weights, total, f64::from(sampling.top_p), uniform) } else { draw(&weights, total, uniform) };
+    let token = if sampling.top_p < 1.0 {
+        draw_nucleus(&weights, total, f64::from(sampling.top_p), uniform)
+    } else {
+        draw(&weights, total, uniform)
+    };
     Some(Sampled { token: token as u32, logprob: logprob(token) })
 }
 

@@ -83,7 +83,12 @@ pub struct LossStats {
 ///
 /// # Panics
 /// When a penalty is asked for without reference log-probabilities.
-pub fn policy_loss(logprobs: Tensor<1>, parts: &LossParts, config: &LossConfig, step_tokens: usize) -> (Tensor<1>, LossStats) {
+pub fn policy_loss(
+    logprobs: Tensor<1>,
+    parts: &LossParts,
+    config: &LossConfig,
+    step_tokens: usize,
+) -> (Tensor<1>, LossStats) {
     let scale = 1.0 / step_tokens as f64;
     let on = |tensor: &Tensor<1>| if logprobs.is_autodiff() { tensor.clone().autodiff() } else { tensor.clone() };
     let (old, advantages) = (on(&parts.old_logprobs), on(&parts.advantages));
@@ -101,7 +106,9 @@ pub fn policy_loss(logprobs: Tensor<1>, parts: &LossParts, config: &LossConfig, 
     }
     let mut stats = LossStats {
         policy_loss: sum(&token_loss),
-        clipped: f64::from(clipped.without_autodiff().greater(plain.without_autodiff()).float().sum().into_scalar::<f32>()),
+        clipped: f64::from(
+            clipped.without_autodiff().greater(plain.without_autodiff()).float().sum().into_scalar::<f32>(),
+        ),
         approx_kl_old: -sum(&log_ratio),
         logprob_abs_diff: sum(&log_ratio.abs()),
         ratio_deviation_max: f64::from(ratio.without_autodiff().sub_scalar(1.0).abs().max().into_scalar::<f32>()),
@@ -162,8 +169,7 @@ mod tests {
 
     #[test]
     fn low_var_kl_vectors() {
-        let found: Vec<f32> =
-            low_var_kl(vector(&[0.1, -0.1, 1.0, -1.0, -3.0, 15.0])).into_data().into_vec().unwrap();
+        let found: Vec<f32> = low_var_kl(vector(&[0.1, -0.1, 1.0, -1.0, -3.0, 15.0])).into_data().into_vec().unwrap();
         let expected = [0.004_837_42, 0.005_170_92, 0.367_879_44, 0.718_281_83, 10.0, 10.0];
         for (found, expected) in found.iter().zip(expected) {
             assert!((found - expected).abs() < 2e-6, "{found} {expected}");

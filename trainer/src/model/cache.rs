@@ -37,7 +37,10 @@ impl KvCache {
         let (heads, dim) = (config.num_key_value_heads, config.head_dim);
         // Zeros, not garbage: masked columns are multiplied by a zero weight, and zero times NaN is NaN.
         let layer = |_| {
-            (Tensor::zeros([slots, heads, dim, positions], device), Tensor::zeros([slots, heads, positions, dim], device))
+            (
+                Tensor::zeros([slots, heads, dim, positions], device),
+                Tensor::zeros([slots, heads, positions, dim], device),
+            )
         };
         let layers = (0..config.num_hidden_layers).map(layer).collect();
         Self { layers, slots, positions }
@@ -69,7 +72,8 @@ impl KvCache {
     ) -> (Tensor<4>, Tensor<4>) {
         let (mut cached_keys, mut cached_values) = self.layers[layer].clone();
         // The stored handles are dropped here so that the writes below happen in place.
-        self.layers[layer] = (Tensor::empty([0, 0, 0, 0], &cached_keys.device()), Tensor::empty([0, 0, 0, 0], &cached_values.device()));
+        self.layers[layer] =
+            (Tensor::empty([0, 0, 0, 0], &cached_keys.device()), Tensor::empty([0, 0, 0, 0], &cached_values.device()));
         let [_, heads, _, dim] = keys.dims();
         for (row, ((&slot, &start), &length)) in rows.slots.iter().zip(rows.starts).zip(rows.lengths).enumerate() {
             if length == 0 {

@@ -34,19 +34,11 @@ impl BuildFolder {
         match lock.try_lock() {
             Ok(()) if lock_path.exists() => {}
             Ok(()) | Err(TryLockError::WouldBlock) => {
-                return Err(IndexError::Busy {
-                    path: target.to_owned(),
-                });
+                return Err(IndexError::Busy { path: target.to_owned() });
             }
             Err(TryLockError::Error(source)) => return Err(failure("lock", &lock_path)(source)),
         }
-        let folder = Self {
-            target: target.to_owned(),
-            path,
-            replaced,
-            published: false,
-            _lock: lock,
-        };
+        let folder = Self { target: target.to_owned(), path, replaced, published: false, _lock: lock };
         folder.clear()?;
         Ok(folder)
     }
@@ -72,8 +64,7 @@ impl BuildFolder {
     pub(super) fn publish(mut self, manifest: &Manifest) -> Result<(), IndexError> {
         self.write_manifest(manifest)?;
         if self.target.exists() {
-            fs::rename(&self.target, &self.replaced)
-                .map_err(failure("move aside", &self.target))?;
+            fs::rename(&self.target, &self.replaced).map_err(failure("move aside", &self.target))?;
         }
         if let Err(source) = fs::rename(&self.path, &self.target) {
             restore_replaced(&self.target, &self.replaced)?;
@@ -91,13 +82,11 @@ impl BuildFolder {
 
     fn write_manifest(&self, manifest: &Manifest) -> Result<(), IndexError> {
         let draft = self.path.join("manifest.json.draft");
-        let mut text = serde_json::to_vec_pretty(manifest)
-            .map_err(|cause| failure("write", &draft)(io::Error::other(cause)))?;
+        let mut text =
+            serde_json::to_vec_pretty(manifest).map_err(|cause| failure("write", &draft)(io::Error::other(cause)))?;
         text.push(b'\n');
         fs::write(&draft, text).map_err(failure("write", &draft))?;
-        File::open(&draft)
-            .and_then(|file| file.sync_all())
-            .map_err(failure("write", &draft))?;
+        File::open(&draft).and_then(|file| file.sync_all()).map_err(failure("write", &draft))?;
         fs::rename(&draft, self.path.join(MANIFEST_FILE)).map_err(failure("rename", &draft))?;
         sync_folder(&self.path).map_err(failure("write", &self.path))
     }
@@ -109,11 +98,7 @@ impl BuildFolder {
             if entry.file_name() == LOCK_FILE {
                 continue;
             }
-            let removed = if path.is_dir() {
-                fs::remove_dir_all(&path)
-            } else {
-                fs::remove_file(&path)
-            };
+            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             removed.map_err(failure("remove", &path))?;
         }
         Ok(())
@@ -130,11 +115,7 @@ impl Drop for BuildFolder {
 }
 
 fn siblings(target: &Path) -> Result<(PathBuf, PathBuf), IndexError> {
-    let name = target
-        .file_name()
-        .ok_or_else(|| IndexError::NotAnIndexFolder {
-            path: target.to_owned(),
-        })?;
+    let name = target.file_name().ok_or_else(|| IndexError::NotAnIndexFolder { path: target.to_owned() })?;
     let name = name.to_string_lossy();
     let building = target.with_file_name(format!(".{name}.building"));
     Ok((building, target.with_file_name(format!(".{name}.replaced"))))
@@ -160,11 +141,7 @@ fn check_target(target: &Path, existing: Existing) -> Result<(), IndexError> {
         };
     }
     let is_empty = fs::read_dir(target).is_ok_and(|mut entries| entries.next().is_none());
-    if is_empty {
-        Ok(())
-    } else {
-        Err(IndexError::NotAnIndexFolder { path })
-    }
+    if is_empty { Ok(()) } else { Err(IndexError::NotAnIndexFolder { path }) }
 }
 
 /// Whether a `manifest.json` is one of ours, of whatever version.
@@ -175,9 +152,7 @@ fn is_manifest(path: &Path) -> bool {
     let Ok(manifest) = serde_json::from_slice::<serde_json::Value>(&bytes) else {
         return false;
     };
-    ["format_version", "corpus_digest", "analyzer"]
-        .iter()
-        .all(|field| manifest.get(field).is_some())
+    ["format_version", "corpus_digest", "analyzer"].iter().all(|field| manifest.get(field).is_some())
 }
 
 fn add_sizes(folder: &Path, prefix: &str, sizes: &mut BTreeMap<String, u64>) -> io::Result<()> {
@@ -187,10 +162,7 @@ fn add_sizes(folder: &Path, prefix: &str, sizes: &mut BTreeMap<String, u64>) -> 
         let relative = format!("{prefix}{name}");
         if entry.file_type()?.is_dir() {
             add_sizes(&entry.path(), &format!("{relative}/"), sizes)?;
-        } else if Path::new(&name)
-            .extension()
-            .is_none_or(|extension| extension != "lock")
-        {
+        } else if Path::new(&name).extension().is_none_or(|extension| extension != "lock") {
             sizes.insert(relative, entry.metadata()?.len());
         }
     }
@@ -198,19 +170,11 @@ fn add_sizes(folder: &Path, prefix: &str, sizes: &mut BTreeMap<String, u64>) -> 
 }
 
 fn sync_folder(path: &Path) -> io::Result<()> {
-    let path = if path.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        path
-    };
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     File::open(path)?.sync_all()
 }
 
 fn failure(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> IndexError {
     let path = path.to_owned();
-    move |source| IndexError::Io {
-        action,
-        path,
-        source,
-    }
+    move |source| IndexError::Io { action, path, source }
 }

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# The whole job in small: world, index, search, evaluation, two GRPO runs, verdict, report, resume. Takes a scratch folder.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scratch=${1:?usage: bench/smoke.sh SCRATCH_FOLDER}
+cargo build --release --locked -p forage
+forage="${CARGO_TARGET_DIR:-target}/release/forage"
+
+"$forage" world --pages 200 --seed 5 --out "$scratch/world"
+"$forage" index build --corpus "$scratch/world/beir" --format beir --out "$scratch/index"
+"$forage" search "$scratch/index" "birthplace" -k 2
+"$forage" eval retrieval --index "$scratch/index" --queries "$scratch/world/beir/queries.jsonl" \
+  --qrels "$scratch/world/beir/qrels/test.tsv" --json
+"$forage" eval --policy oracle --index "$scratch/index" --questions "$scratch/world/questions.jsonl" --limit 50 \
+  --out "$scratch/oracle.jsonl"
+"$forage" eval --policy search-title --index "$scratch/index" --questions "$scratch/world/questions.jsonl" --limit 50 \
+  --out "$scratch/title.jsonl"
+"$forage" compare "$scratch/title.jsonl" "$scratch/oracle.jsonl"
+"$forage" train configs/smoke.toml --out "$scratch/train"
+"$forage" train configs/smoke.toml --out "$scratch/train" --resume --set grpo.steps=5
+"$forage" quickstart --config configs/smoke.toml --out "$scratch/quickstart"
+"$forage" report "$scratch/quickstart" --out "$scratch/report.html"
+grep -q '"gain_interval"' "$scratch/quickstart/verdict.json"
+grep -q '</html>' "$scratch/quickstart/report.html"
+echo "smoke run passed"

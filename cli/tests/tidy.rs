@@ -1,0 +1,62 @@
+//! Rules of the tree that no compiler checks: which crate names which engine, sizes of files, what docs may say.
+
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Crates in the order dependencies may point: to the left only.
+const ORDER: [&str; 5] = ["retriever", "env", "trainer", "eval", "cli"];
+
+fn manifest(member: &str) -> toml::Table {
+    std::fs::read_to_string(root().join(member).join("Cargo.toml")).unwrap().parse().unwrap()
+}
+
+fn dependencies(member: &str) -> Vec<String> {
+    manifest(member)["dependencies"].as_table().unwrap().keys().cloned().collect()
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    for (place, member) in ORDER.iter().enumerate() {
+        for later in &ORDER[place..] {
+            let name = format!("forage-{later}");
+            assert!(!dependencies(member).contains(&name), "{member} must not depend on {name}");
+        }
+    }
+}
+
+#[test]
+fn each_engine_is_named_by_one_crate() {
+    for (engine, owner) in [("burn", "trainer"), ("cubecl", "trainer"), ("tantivy", "retriever")] {
+        for member in ORDER {
+            let named = dependencies(member).iter().any(|name| name == engine);
+            assert_eq!(named, member == owner, "{engine} in {member}");
+        }
+    }
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn files_stay_readable() {
+    let mut found = Vec::new();
+    for member in ORDER {
+        sources(&root().join(member).join("src"), &mut found);
+    }
+    assert!(found.len() > 50);
+    for path in found {
+        let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+        assert!(lines <= 600, "{} has {lines} lines: split it by meaning", path.display());
+    }
+}
