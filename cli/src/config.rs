@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use forage_env::registry;
+use forage_env::reward::RewardSet;
+use forage_env::seed::Seed;
 use forage_env::world::WorldSpec;
 use forage_retriever::CorpusFormat;
 use forage_trainer::device::DeviceSpec;
@@ -161,6 +164,18 @@ pub(crate) struct SmallModel {
     rope_theta: f64,
 }
 
+impl WarmStartSection {
+    fn check(&self) -> Result<()> {
+        self.world.check()?;
+        self.model.config(self.vocab_size).validate().map_err(anyhow::Error::msg).context("model")?;
+        self.learning.optimizer.check().map_err(anyhow::Error::msg).context("learning.optimizer")?;
+        if self.dev_questions == 0 || self.learning.demonstrations_per_step == 0 || self.micro_batch_tokens == 0 {
+            bail!("dev_questions, learning.demonstrations_per_step and micro_batch_tokens must be at least 1");
+        }
+        Ok(())
+    }
+}
+
 impl SmallModel {
     /// The full shape, with tied embeddings.
     pub(crate) fn config(&self, vocab_size: usize) -> ModelConfig {
@@ -181,21 +196,35 @@ impl SmallModel {
     }
 }
 
+/// Marks an error as the user's config: exit code 2.
+#[derive(Debug)]
+pub(crate) struct BadConfig(pub(crate) String);
+
+impl std::fmt::Display for BadConfig {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
 impl RunConfig {
     /// Reads a config file and applies `--set` overrides.
     pub(crate) fn read(path: &Path, overrides: &[String]) -> Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read config {}", path.display()))?;
-        Self::parse(&text, overrides).with_context(|| format!("config {} is not usable", path.display()))
+        let text = std::fs::read_to_string(path)
+            .with_context(|| BadConfig(format!("cannot read config {}", path.display())))?;
+        Self::parse(&text, overrides).with_context(|| BadConfig(format!("config {} is not usable", path.display())))
     }
 
     /// Parses the text of a config; overrides are `key.path=value` with TOML values.
     pub(crate) fn parse(text: &str, overrides: &[String]) -> Result<Self> {
-        let mut table: toml::Table = text.parse()?;
-        for item in overrides {
-            set(&mut table, item)?;
+        // As written first, so that errors name the file's own lines.
+        let mut config: Self = toml::from_str(text)?;
+        if !overrides.is_empty() {
+            let mut table: toml::Table = text.parse()?;
+            for item in overrides {
+                set(&mut table, item)?;
+            }
+            config = toml::from_str(&toml::to_string(&table)?).context("--set")?;
         }
-        // Through text, so that errors name the line and key.
-        let config: Self = toml::from_str(&toml::to_string(&table)?)?;
         config.check()?;
         Ok(config)
     }
@@ -212,9 +241,20 @@ impl RunConfig {
         if self.grpo.prompts_per_step == 0 {
             bail!("grpo.prompts_per_step must be at least 1");
         }
-        let temperature = self.grpo.update.temperature;
-        if temperature.is_nan() || temperature <= 0.0 {
-            bail!("grpo.update.temperature is {temperature}: training samples at a temperature above 0");
+        self.check_update()?;
+        if self.grpo.evaluate_every > 0 && self.data.dev_questions == 0 {
+            bail!("grpo.evaluate_every is set but data.dev_questions is 0");
+        }
+        if self.reward.values().all(|&weight| weight == 0.0) {
+            bail!("[reward] gives nothing a weight: no group would have a direction; write for instance em = 1.0");
+        }
+        RewardSet::new(&self.reward, Seed::root(self.seed)).context("[reward]")?;
+        registry::find(&self.environment.id).context("environment.id")?;
+        if self.evaluation.resamples == 0 {
+            bail!("evaluation.resamples must be at least 1");
+        }
+        if let Some(section) = &self.warm_start {
+            section.check().context("[warm_start]")?;
         }
         if self.engine.slots == 0 || self.engine.context_tokens < 2 || self.engine.prefill_tokens == 0 {
             bail!("engine.slots, engine.context_tokens and engine.prefill_tokens must be positive");
@@ -225,6 +265,24 @@ impl RunConfig {
             bail!("warm_start.world.seed equals data.world.seed: demonstrations would come from the world learned in");
         }
         Ok(())
+    }
+
+    fn check_update(&self) -> Result<()> {
+        let update = &self.grpo.update;
+        if !(update.temperature > 0.0 && update.temperature.is_finite()) {
+            bail!("grpo.update.temperature is {}: training samples at a temperature above 0", update.temperature);
+        }
+        if update.micro_batch_tokens == 0 {
+            bail!("grpo.update.micro_batch_tokens must be at least 1");
+        }
+        let clip = update.loss.clip;
+        if !((0.0..=1.0).contains(&clip.low) && clip.high >= 0.0 && clip.dual >= 0.0) {
+            bail!("grpo.update.loss.clip needs low in [0, 1], high and dual of 0 or more");
+        }
+        if !update.loss.kl_coefficient.is_finite() {
+            bail!("grpo.update.loss.kl_coefficient must be a number");
+        }
+        update.optimizer.check().map_err(anyhow::Error::msg).context("grpo.update.optimizer")
     }
 
     /// Defaults for evaluating a policy without a config.
@@ -311,7 +369,15 @@ mod tests {
         let config = RunConfig::parse(QUICKSTART, &["grpo.steps=7".into(), "policy.checkpoint=some/folder".into()]);
         let config = config.unwrap();
         assert_eq!((config.grpo.steps, config.policy.checkpoint.as_str()), (7, "some/folder"));
-        for bad in ["grpo.steps", "grpo.group_size=1", "grpo.steps=\"many\"", "seed.x=1"] {
+        for bad in [
+            "grpo.steps",
+            "grpo.group_size=1",
+            "grpo.steps=\"many\"",
+            "seed.x=1",
+            "reward.em=0",
+            "reward.emm=1",
+            "environment.id=serch-r1",
+        ] {
             assert!(RunConfig::parse(QUICKSTART, &[bad.to_owned()]).is_err(), "{bad}");
         }
     }

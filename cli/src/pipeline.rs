@@ -10,7 +10,7 @@ use forage_env::environment::EnvFactory;
 use forage_env::episode::Episode;
 use forage_env::policy::{Policy, Sampling};
 use forage_env::reward::RewardSet;
-use forage_env::rollout::{EpisodeWriter, Rollout};
+use forage_env::rollout::{EpisodeWriter, InfraBudget, Rollout};
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
 use forage_env::tokenizer::Tokenizer;
@@ -57,7 +57,12 @@ pub(crate) fn train(
 ) -> Result<Checkpoint> {
     let tokenizer: Arc<dyn Tokenizer> = Arc::new(start.tokenizer.clone());
     let problem = Problem {
-        factory: setup::environment(&config.environment, Arc::clone(&data.retriever), tokenizer)?,
+        factory: setup::environment(
+            &config.environment,
+            Arc::clone(&data.retriever),
+            tokenizer,
+            Some(setup::window(config, &start.config)),
+        )?,
         rewards: setup::rewards(&training.reward, config.seed)?,
         train: Arc::clone(&data.train),
         dev: Arc::clone(&data.dev),
@@ -65,69 +70,41 @@ pub(crate) fn train(
     let place = RunPlace {
         folder: training.folder.clone(),
         seed: config.seed,
-        config_digest: digest(training, config, data)?,
+        config_digest: setup::digest(&RunConfig { reward: training.reward.clone(), ..config.clone() }, data)?,
         resume: training.resume,
     };
     let engine = setup::engine(config.engine);
     let mut learner = Learner::new(start, config.grpo.update, engine, Workers::new(training.threads));
     let mut bar = progress.bar(training.name, config.grpo.steps);
-    let mut records = EpisodeFile::create(&training.folder)?;
-    runtime()?.block_on(run_grpo(&mut learner, &problem, &config.grpo, &place, |row, episodes| {
+    let rollouts = training.folder.join("rollouts");
+    std::fs::create_dir_all(&rollouts).with_context(|| format!("cannot make {}", rollouts.display()))?;
+    let mut failed = None;
+    let ran = runtime()?.block_on(run_grpo(&mut learner, &problem, &config.grpo, &place, |row, episodes| {
         bar.set(row.step() + 1, &line(row));
-        records.keep(row, episodes);
-        if stop.load(Ordering::SeqCst) { Control::Stop } else { Control::Continue }
-    }))?;
-    records.finish()?;
+        failed = keep_rollouts(&rollouts, row, episodes).err();
+        if failed.is_some() || stop.load(Ordering::SeqCst) { Control::Stop } else { Control::Continue }
+    }));
+    if let Some(error) = failed {
+        return Err(error.context("rollouts cannot be kept"));
+    }
+    ran?;
     Ok(learner.checkpoint())
 }
 
-fn digest(training: &Training<'_>, config: &RunConfig, data: &Data) -> Result<String> {
-    use forage_retriever::Retriever;
-    let shape = RunConfig { reward: training.reward.clone(), ..config.clone() };
-    setup::digest(&shape, &data.retriever.fingerprint().0)
-}
-
-/// `rollouts/*.jsonl`: the best and worst episode of the first group of every tenth step.
-struct EpisodeFile {
-    folder: PathBuf,
-    writer: Option<EpisodeWriter>,
-    error: Option<anyhow::Error>,
-}
-
-impl EpisodeFile {
-    fn create(run: &Path) -> Result<Self> {
-        let folder = run.join("rollouts");
-        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        Ok(Self { folder, writer: None, error: None })
+/// Keeps the best and the worst episode of the first group of every tenth step, one file per step, so that a resumed run
+/// replaces what it plays again.
+fn keep_rollouts(folder: &Path, row: &Row, episodes: &[Episode]) -> Result<()> {
+    if !row.step().is_multiple_of(10) {
+        return Ok(());
     }
-
-    fn keep(&mut self, row: &Row, episodes: &[Episode]) {
-        if self.error.is_none() && row.step().is_multiple_of(10) {
-            self.error = self.write(row.step(), episodes).err();
-        }
+    let group = episodes.iter().take_while(|episode| episode.group == 0);
+    let mut ranked: Vec<&Episode> = group.filter(|episode| episode.score.is_some()).collect();
+    ranked.sort_by(|a, b| b.reward().unwrap_or(0.0).total_cmp(&a.reward().unwrap_or(0.0)));
+    let mut writer = EpisodeWriter::create(&folder.join(format!("step-{:06}.jsonl", row.step())))?;
+    for episode in ranked.first().into_iter().chain(ranked.last().filter(|_| ranked.len() > 1)) {
+        writer.write((*episode).clone())?;
     }
-
-    fn write(&mut self, step: u64, episodes: &[Episode]) -> Result<()> {
-        let group = episodes.iter().take_while(|episode| episode.group == 0);
-        let mut ranked: Vec<&Episode> = group.filter(|episode| episode.score.is_some()).collect();
-        ranked.sort_by(|a, b| b.reward().unwrap_or(0.0).total_cmp(&a.reward().unwrap_or(0.0)));
-        let mut writer = match self.writer.take() {
-            Some(writer) => writer,
-            None => EpisodeWriter::create(&self.folder.join(format!("from-step-{step:06}.jsonl")))?,
-        };
-        for episode in ranked.first().into_iter().chain(ranked.last().filter(|_| ranked.len() > 1)) {
-            writer.write((*episode).clone())?;
-        }
-        self.writer = Some(writer);
-        Ok(())
-    }
-
-    fn finish(self) -> Result<()> {
-        if let Some(error) = self.error {
-            return Err(error);
-        }
-        self.writer.map_or(Ok(()), |writer| Ok(writer.finish()?))
-    }
+    Ok(writer.finish()?)
 }
 
 /// Episodes of one policy on the same questions.
@@ -145,7 +122,9 @@ pub(crate) fn evaluate(
     threads: usize,
 ) -> Result<Evaluated> {
     let tokenizer: Arc<dyn Tokenizer> = Arc::new(checkpoint.tokenizer.clone());
-    let factory = setup::environment(&config.environment, Arc::clone(&data.retriever), Arc::clone(&tokenizer))?;
+    let window = setup::window(config, &checkpoint.config);
+    let retriever = Arc::clone(&data.retriever);
+    let factory = setup::environment(&config.environment, retriever, Arc::clone(&tokenizer), Some(window))?;
     let rewards = setup::rewards(&config.reward, config.seed)?;
     let policy = engine(checkpoint, config, threads);
     play(policy, tokenizer, factory, rewards, tasks, config.seed, config.evaluation.samples)
@@ -181,6 +160,9 @@ pub(crate) fn play(
     runtime()?.block_on(async {
         let greedy = rollout(Sampling::GREEDY).run(group_jobs(tasks, 1, seed)).await;
         let sampled = rollout(Sampling::FULL).run(group_jobs(tasks, samples, seed)).await;
+        for episodes in [&greedy, &sampled] {
+            InfraBudget::default().check(episodes).context("the evaluation says nothing")?;
+        }
         Ok(Evaluated { greedy, sampled })
     })
 }
@@ -201,11 +183,12 @@ pub(crate) fn from_scratch(
     let start = Checkpoint { config: shape, decoder, tokenizer: tokenizer.clone(), tokenizer_json, eos };
     let retriever = Arc::new(Bm25Retriever::in_memory(world.passages().collect())?);
     let shared: Arc<dyn Tokenizer> = Arc::new(tokenizer.clone());
-    let factory = setup::environment(&config.environment, retriever, shared)?;
+    let window = Some(setup::window(config, &start.config));
+    let factory = setup::environment(&config.environment, retriever, shared, window)?;
     let dev = world.questions(Split::Dev, section.dev_questions as u64)?.map(Arc::new).collect();
     let rewards = Arc::new(RewardSet::exact_match());
     let problem = Problem { factory: Arc::clone(&factory), rewards, train: Arc::from([]), dev };
-    let learning = section.learning;
+    let learning = &section.learning;
     let update = UpdateConfig {
         optimizer: learning.optimizer,
         micro_batch_tokens: section.micro_batch_tokens,
@@ -215,9 +198,9 @@ pub(crate) fn from_scratch(
     let demonstrator = Demonstrator { factory, tokenizer: Arc::new(tokenizer), style: learning.style, seed };
     let mut learner = Learner::new(start, update, setup::engine(config.engine), Workers::new(config.threads()));
     let tasks = (0..).map(|index| -> Task { world.question(Split::Train, index) });
-    let mut bar = progress.bar("warm-up", learning.steps);
+    let mut bar = progress.bar("warm-up", learning.stages.iter().map(|stage| stage.steps).sum());
     let (mut done, mut em) = (0, String::new());
-    let reached = runtime()?.block_on(warm_start(&mut learner, &problem, tasks, &demonstrator, &learning, |row| {
+    let reached = runtime()?.block_on(warm_start(&mut learner, &problem, tasks, &demonstrator, learning, |row| {
         done = row.step() + 1;
         if let Some(value) = row.get("val/em") {
             em = format!("  val em {value:.3}");

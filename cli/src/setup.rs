@@ -13,11 +13,12 @@ use forage_env::task::{Split, Task};
 use forage_env::tokenizer::Tokenizer;
 use forage_env::world::export::{self, QuestionCounts};
 use forage_env::world::{World, WorldSpec};
-use forage_retriever::{Bm25Retriever, BuildRequest, CorpusFormat, Index, corpus_digest};
+use forage_retriever::{Bm25Retriever, BuildRequest, CorpusFormat, Index, Retriever, corpus_digest};
 use forage_trainer::generate::EngineConfig;
+use forage_trainer::model::ModelConfig;
 use forage_trainer::weights::Checkpoint;
 
-use crate::config::{DataConfig, EngineSection, EnvironmentConfig, FilesConfig, RunConfig};
+use crate::config::{BadConfig, DataConfig, EngineSection, EnvironmentConfig, FilesConfig, RunConfig};
 
 const BUILTIN: &str = "builtin:quickstart";
 
@@ -44,12 +45,14 @@ pub(crate) fn load_data(data: &DataConfig, folder: &Path) -> Result<Data> {
 fn load_world(spec: &WorldSpec, data: &DataConfig, folder: &Path) -> Result<Data> {
     let world = World::new(spec.clone())?;
     let place = folder.join("world");
-    if !place.join("world.json").exists() {
-        let counts = QuestionCounts {
-            train: data.train_questions as u64,
-            dev: data.dev_questions as u64,
-            test: data.test_questions as u64,
-        };
+    let counts = QuestionCounts {
+        train: data.train_questions as u64,
+        dev: data.dev_questions as u64,
+        test: data.test_questions as u64,
+    };
+    if place.join("world.json").exists() {
+        check_world(&place, &world, counts)?;
+    } else {
         export::write(&world, &place, counts, |_| {})?;
     }
     let index = open_or_build(&place.join("beir"), CorpusFormat::Beir, &folder.join("index"))?;
@@ -61,6 +64,20 @@ fn load_world(spec: &WorldSpec, data: &DataConfig, folder: &Path) -> Result<Data
         dev: tasks(Split::Dev, data.dev_questions)?,
         test: tasks(Split::Test, data.test_questions)?,
     })
+}
+
+/// A world that is already in the run's folder must be the one the config asks for.
+fn check_world(place: &Path, world: &World, questions: QuestionCounts) -> Result<()> {
+    let path = place.join("world.json");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let found: serde_json::Value =
+        serde_json::from_str(&text).with_context(|| format!("{} is damaged; remove its folder", path.display()))?;
+    let same = found.get("fingerprint").and_then(|value| value.as_str()) == Some(world.fingerprint().as_str())
+        && found.get("questions") == Some(&serde_json::to_value(questions)?);
+    if !same {
+        bail!("{} holds another world than the config asks for; give another --out", place.display());
+    }
+    Ok(())
 }
 
 fn load_files(files: &FilesConfig, data: &DataConfig, folder: &Path) -> Result<Data> {
@@ -97,14 +114,29 @@ pub(crate) fn open_or_build(corpus: &Path, format: CorpusFormat, place: &Path) -
     Ok(Arc::new(Index::open(place)?))
 }
 
-/// The environment factory a config names.
+/// The environment factory a config names. `context` is the policy's window: an episode must fit.
 pub(crate) fn environment(
     environment: &EnvironmentConfig,
     retriever: Arc<Bm25Retriever>,
     tokenizer: Arc<dyn Tokenizer>,
+    context: Option<usize>,
 ) -> Result<Arc<dyn EnvFactory>> {
     let settings = serde_json::Value::Object(environment.settings.clone());
-    Ok(make(&environment.id, settings, Resources { retriever, tokenizer })?)
+    let factory = make(&environment.id, settings, Resources { retriever, tokenizer })
+        .with_context(|| BadConfig(format!("environment {}", environment.id)))?;
+    let episode = factory.spec().max_episode_tokens;
+    if let Some(context) = context.filter(|&context| context < episode) {
+        let message =
+            format!("environment.settings.max_episode_tokens is {episode}, the policy's window {context} tokens");
+        return Err(anyhow::anyhow!("lower the former, or raise engine.context_tokens where the model allows")
+            .context(BadConfig(message)));
+    }
+    Ok(factory)
+}
+
+/// Tokens an engine of this config can hold for a model.
+pub(crate) fn window(config: &RunConfig, model: &ModelConfig) -> usize {
+    config.engine.context_tokens.min(model.max_position_embeddings)
 }
 
 /// The rewards a config weights.
@@ -133,9 +165,9 @@ pub(crate) fn engine(section: EngineSection) -> EngineConfig {
     EngineConfig { slots: section.slots, context: section.context_tokens, prefill_tokens: section.prefill_tokens }
 }
 
-/// Digest of everything that shapes a run: what may change between its sessions (length, threads, evaluation, how often
-/// it saves) is left out.
-pub(crate) fn digest(config: &RunConfig, fingerprint: &str) -> Result<String> {
+/// Digest of what shapes a run: its settings, the ranking, the training questions. What may change between its sessions
+/// (length, threads, evaluation, how often it saves) is left out.
+pub(crate) fn digest(config: &RunConfig, data: &Data) -> Result<String> {
     let mut shape = config.clone();
     shape.threads = 0;
     shape.grpo.steps = 0;
@@ -144,5 +176,11 @@ pub(crate) fn digest(config: &RunConfig, fingerprint: &str) -> Result<String> {
     shape.grpo.evaluate_every = 0;
     shape.evaluation = crate::config::EvaluationConfig::default();
     let text = shape.to_toml()?;
-    Ok(blake3::hash(format!("{text}\n{fingerprint}").as_bytes()).to_hex().to_string())
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(text.as_bytes());
+    hasher.update(data.retriever.fingerprint().0.as_bytes());
+    for task in data.train.iter() {
+        hasher.update(serde_json::to_string(task.as_ref())?.as_bytes());
+    }
+    Ok(hasher.finalize().to_hex().to_string())
 }

@@ -78,7 +78,10 @@ impl HfTokenizer {
         Self::new(inner, eos).map_err(error)
     }
 
-    fn new(inner: tokenizers::Tokenizer, eos: &str) -> Result<Self, String> {
+    fn new(mut inner: tokenizers::Tokenizer, eos: &str) -> Result<Self, String> {
+        // Settings baked into some files would cut or pad text behind our back.
+        inner.with_truncation(None).map_err(|error| error.to_string())?;
+        inner.with_padding(None);
         let eos = inner.token_to_id(eos).ok_or_else(|| format!("has no token `{eos}`"))?;
         Ok(Self { inner, eos })
     }
@@ -91,12 +94,12 @@ impl HfTokenizer {
 
 impl Tokenizer for HfTokenizer {
     fn encode(&self, text: &str) -> Vec<u32> {
-        // Encoding plain text fails only for truncation settings that `encode_fast` without pairs cannot violate.
-        self.inner.encode_fast(text, false).map(|encoding| encoding.get_ids().to_vec()).unwrap_or_default()
+        // A failure would be a broken tokenizer, not a property of the text; the driver turns a panic into a fault.
+        self.inner.encode_fast(text, false).expect("the tokenizer encodes any text").get_ids().to_vec()
     }
 
     fn decode(&self, ids: &[u32]) -> String {
-        self.inner.decode(ids, false).unwrap_or_default()
+        self.inner.decode(ids, false).expect("the tokenizer decodes its own ids")
     }
 
     fn eos(&self) -> u32 {

@@ -1,7 +1,5 @@
 //! Trains a small byte-pair tokenizer in Hugging Face's format.
 
-use std::path::Path;
-
 use forage_env::tokenizer::{HfTokenizer, TokenizerError};
 use tokenizers::decoders::byte_level::ByteLevel as ByteLevelDecoder;
 use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
@@ -51,13 +49,4 @@ pub fn train(
     let json = tokenizer.to_string(true).map_err(|error| fail(error.to_string()))?;
     let bytes = json.into_bytes();
     Ok((HfTokenizer::from_bytes(&bytes, EOS)?, bytes))
-}
-
-/// Writes `tokenizer.json`.
-///
-/// # Errors
-/// [`TokenizerError`] that names the file.
-pub fn save(json: &[u8], path: &Path) -> Result<(), TokenizerError> {
-    std::fs::write(path, json)
-        .map_err(|error| TokenizerError { path: path.display().to_string(), message: error.to_string() })
 }

@@ -146,14 +146,22 @@ impl Learner {
         self.engine.swap(decoder, version).await
     }
 
+    /// Changes the learning rate of the next steps; the moments stay.
+    pub fn set_learning_rate(&mut self, rate: f64) {
+        self.optimizer.set_learning_rate(rate);
+    }
+
     /// One step of supervised fine-tuning. The engine keeps the old weights until [`Self::publish`].
-    pub fn imitate(&mut self, sequences: &[Sequence]) -> SftStats {
+    ///
+    /// # Errors
+    /// [`LearnError::NonFinite`] before anything was updated.
+    pub fn imitate(&mut self, sequences: &[Sequence]) -> Result<SftStats, LearnError> {
         let shape = &self.checkpoint.config;
         let budget = self.config.micro_batch_tokens;
         let (decoder, stats) =
-            sft_step(self.decoder.clone(), shape, &self.rope, sequences, &mut self.optimizer, budget, &self.workers);
+            sft_step(self.decoder.clone(), shape, &self.rope, sequences, &mut self.optimizer, budget, &self.workers)?;
         self.decoder = decoder;
-        stats
+        Ok(stats)
     }
 
     /// Hands the current weights to the engine as the next version.
@@ -184,8 +192,7 @@ impl Learner {
             return Err(LearnError::NonFinite(norm));
         }
         (stats.loss, stats.entropy) = token_means(&parts, stats.tokens);
-        let (decoder, norm) = self.optimizer.update(self.decoder.clone(), gradients);
-        self.decoder = decoder;
+        self.decoder = self.optimizer.update(self.decoder.clone(), gradients, norm);
         stats.grad_norm = norm;
         stats.updated = true;
         self.publish().await?;

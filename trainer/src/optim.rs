@@ -49,6 +49,22 @@ impl Default for AdamWConfig {
 }
 
 impl AdamWConfig {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// A sentence that names the key at fault.
+    pub fn check(&self) -> Result<(), String> {
+        let faults = [
+            (self.learning_rate >= 0.0 && self.learning_rate.is_finite(), "learning_rate must be 0 or more"),
+            ((0.0..1.0).contains(&self.beta1), "beta1 must be in [0, 1)"),
+            ((0.0..1.0).contains(&self.beta2), "beta2 must be in [0, 1)"),
+            (self.epsilon > 0.0, "epsilon must be above 0"),
+            (self.weight_decay >= 0.0, "weight_decay must be 0 or more"),
+            (self.clip_norm > 0.0, "clip_norm must be above 0"),
+        ];
+        faults.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, fault)| Err((*fault).to_owned()))
+    }
+
     /// Learning rate of the step that is number `step`, counted from 0.
     pub fn rate(&self, step: u64) -> f64 {
         let warmup = self.warmup_steps.max(1) as f64;
@@ -93,14 +109,18 @@ impl AdamW {
         self.step
     }
 
-    /// Clips the gradients and updates every parameter that has one. Returns the model and the norm before clipping.
-    pub fn update(&mut self, decoder: Decoder, mut gradients: NamedGrads) -> (Decoder, f64) {
-        let norm = gradients.global_norm();
+    /// Changes the learning rate of the next steps.
+    pub fn set_learning_rate(&mut self, rate: f64) {
+        self.config.learning_rate = rate;
+    }
+
+    /// Clips the gradients, whose global norm is `norm`, and updates every parameter that has one.
+    pub fn update(&mut self, decoder: Decoder, mut gradients: NamedGrads, norm: f64) -> Decoder {
         gradients.clip(norm, self.config.clip_norm);
         let rate = self.config.rate(self.step);
         self.step += 1;
         let mut update = Update { optimizer: self, gradients, rate, path: Vec::new() };
-        (decoder.map(&mut update), norm)
+        decoder.map(&mut update)
     }
 
     /// Writes the moments as safetensors: `first.NAME`, `second.NAME`.
@@ -135,12 +155,18 @@ impl AdamW {
             .map_err(|error| fail(format!("is damaged ({error}); resume from an earlier checkpoint")))?;
         let read = |name: &str| -> Result<Tensor<1>, OptimError> {
             let view = file.tensor(name).map_err(|error| fail(error.to_string()))?;
+            if view.dtype() != Dtype::F32 {
+                return Err(fail(format!("`{name}` is not f32; resume from an earlier checkpoint")));
+            }
             let values: Vec<f32> =
                 view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
             let count = values.len();
             Ok(Tensor::from_data(TensorData::new(values, [count]), device))
         };
         let mut moments = BTreeMap::new();
+        if step > 0 && file.len() == 0 {
+            return Err(fail(format!("holds no moments after {step} updates; resume from an earlier checkpoint")));
+        }
         for name in file.names() {
             if let Some(parameter) = name.strip_prefix("first.") {
                 let pair = Moments { first: read(name)?, second: read(&format!("second.{parameter}"))? };

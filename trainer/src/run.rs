@@ -114,6 +114,14 @@ pub enum RunError {
     /// There is nothing to learn from.
     #[error("there are no training questions; give the run at least one")]
     NoTasks,
+    /// No demonstration of a step reached its answer.
+    #[error("step {step}: none of {tried} demonstrations reached the answer; raise the environment's limits")]
+    NoDemonstrations {
+        /// The step.
+        step: u64,
+        /// Demonstrations played.
+        tried: usize,
+    },
 }
 
 /// What the caller says after each step.
@@ -181,15 +189,28 @@ async fn train_step(
     row.set("time/rollout_s", (rolled_out - started).as_secs_f64());
     row.set("time/update_s", rolled_out.elapsed().as_secs_f64());
     if config.evaluate_every > 0 && (step + 1).is_multiple_of(config.evaluate_every) {
-        row.set("val/em", evaluate(learner, problem, Sampling::GREEDY, Seed::root(seed)).await);
+        if let Some(em) = evaluate(learner, problem, Sampling::GREEDY, Seed::root(seed), step).await? {
+            row.set("val/em", em);
+        }
     }
     Ok((row, episodes))
 }
 
-/// Exact match on the development questions, one episode each.
-pub async fn evaluate(learner: &Learner, problem: &Problem, sampling: Sampling, seed: Seed) -> f64 {
+/// Exact match on the development questions, one episode each; `None` without questions.
+///
+/// # Errors
+/// [`RunError::Infra`] when too many episodes were lost to faults of ours; `step` names the place in the run.
+pub async fn evaluate(
+    learner: &Learner,
+    problem: &Problem,
+    sampling: Sampling,
+    seed: Seed,
+    step: u64,
+) -> Result<Option<f64>, RunError> {
     let jobs = group_jobs(&problem.dev, 1, seed.child("dev", &[]));
-    mean_part(&rollout(learner, problem, sampling).run(jobs).await, "em")
+    let episodes = rollout(learner, problem, sampling).run(jobs).await;
+    InfraBudget::default().check(&episodes).map_err(|source| RunError::Infra { step, source })?;
+    Ok(mean_part(&episodes, "em"))
 }
 
 /// One rollout setup on the learner's current weights.
@@ -284,11 +305,11 @@ fn describe_update(row: &mut Row, stats: &UpdateStats) {
     }
 }
 
-/// Mean of a reward part over episodes without infrastructure faults.
-fn mean_part(episodes: &[Episode], name: &str) -> f64 {
+/// Mean of a reward part over episodes without infrastructure faults; `None` when there are none.
+fn mean_part(episodes: &[Episode], name: &str) -> Option<f64> {
     let parts: Vec<f64> =
         episodes.iter().filter_map(|episode| Some(f64::from(*episode.score.as_ref()?.parts.get(name)?))).collect();
-    parts.iter().sum::<f64>() / parts.len().max(1) as f64
+    (!parts.is_empty()).then(|| parts.iter().sum::<f64>() / parts.len() as f64)
 }
 
 fn save(learner: &Learner, config: &GrpoConfig, place: &RunPlace, step: u64) -> Result<PathBuf, RunError> {

@@ -1,7 +1,6 @@
 //! Supervised fine-tuning on demonstrations: cross-entropy on the tokens the demonstrator wrote, nothing else.
 
-use burn::tensor::Device;
-
+use crate::learner::LearnError;
 use crate::logprobs::token_logprobs;
 use crate::model::{Decoder, ModelConfig, RopeTables};
 use crate::optim::AdamW;
@@ -20,6 +19,9 @@ pub struct SftStats {
 }
 
 /// One optimizer step of token-mean cross-entropy over `sequences`. `decoder` is on an autodiff device.
+///
+/// # Errors
+/// [`LearnError::NonFinite`] before anything was updated.
 pub fn sft_step(
     decoder: Decoder,
     config: &ModelConfig,
@@ -28,7 +30,7 @@ pub fn sft_step(
     optimizer: &mut AdamW,
     micro_batch_tokens: usize,
     workers: &Workers,
-) -> (Decoder, SftStats) {
+) -> Result<(Decoder, SftStats), LearnError> {
     let tokens: usize = sequences.iter().map(|sequence| sequence.targets.len()).sum();
     let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.ids.len()).collect();
     let batches = cut(&lengths, micro_batch_tokens);
@@ -40,11 +42,10 @@ pub fn sft_step(
         Some((loss, value))
     });
     let loss = losses.iter().sum();
-    let (decoder, grad_norm) = optimizer.update(decoder, gradients);
-    (decoder, SftStats { loss, grad_norm, tokens })
-}
-
-/// The autodiff counterpart of a device, for models that learn.
-pub fn training_device(device: &Device) -> Device {
-    device.clone().autodiff()
+    let grad_norm = gradients.global_norm();
+    if !grad_norm.is_finite() {
+        return Err(LearnError::NonFinite(grad_norm));
+    }
+    let decoder = optimizer.update(decoder, gradients, grad_norm);
+    Ok((decoder, SftStats { loss, grad_norm, tokens }))
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use forage_env::environment::EnvFactory;
 use forage_env::reward::RewardSet;
+use forage_env::rollout::InfraBudget;
 use forage_env::scripted::{OracleStyle, demonstrate};
 use forage_env::seed::Seed;
 use forage_env::task::Task;
@@ -17,39 +18,46 @@ use crate::run::{Control, Problem, RunError, evaluate};
 use crate::sequence::Sequence;
 use forage_env::policy::Sampling;
 
-/// Shape of a warm start.
+/// Which tokens of a demonstration a stage learns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Learned {
+    /// What the oracle did not write: the question and the passages. Every passage opens with a name from the question,
+    /// so predicting it teaches copying, which the few tokens of queries and answers teach only much later.
+    Context,
+    /// What the oracle wrote: supervised fine-tuning.
+    Oracle,
+}
+
+/// One stage of a warm start.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct WarmStartConfig {
+#[serde(deny_unknown_fields)]
+pub struct Stage {
     /// Most optimizer steps.
     pub steps: u64,
+    /// What is learned.
+    pub learned: Learned,
+    /// Learning rate.
+    pub learning_rate: f64,
+}
+
+/// Shape of a warm start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WarmStartConfig {
+    /// Stages in order.
+    pub stages: Vec<Stage>,
     /// Demonstrations per step, each of a question not seen before.
     pub demonstrations_per_step: usize,
-    /// First steps, whose loss covers every token and not only the oracle's: passages repeat names, and predicting them
-    /// teaches copying long before the few tokens of queries and answers do.
-    pub pretrain_steps: u64,
-    /// The optimizer.
+    /// The optimizer; the stages set its learning rate.
     pub optimizer: AdamWConfig,
     /// What the oracle writes around its actions.
     pub style: OracleStyle,
-    /// Steps between greedy evaluations on the development questions.
+    /// Steps of the last stage between greedy evaluations on the development questions.
     pub evaluate_every: u64,
-    /// Stop as soon as an evaluation's exact match reaches this: early on purpose, so that something is left to learn.
+    /// End the last stage as soon as an evaluation's exact match reaches this: early on purpose, so that something is
+    /// left to learn.
     pub stop_at_em: f64,
-}
-
-impl Default for WarmStartConfig {
-    fn default() -> Self {
-        Self {
-            steps: 6000,
-            demonstrations_per_step: 32,
-            pretrain_steps: 1000,
-            optimizer: AdamWConfig { learning_rate: 1.5e-3, warmup_steps: 100, beta2: 0.98, ..AdamWConfig::default() },
-            style: OracleStyle::Terse,
-            evaluate_every: 100,
-            stop_at_em: 0.25,
-        }
-    }
 }
 
 /// Makes demonstrations: oracle episodes in a problem's environment, written with the learner's tokenizer.
@@ -67,21 +75,27 @@ pub struct Demonstrator {
 
 impl Demonstrator {
     /// Demonstrations of `tasks` that reached the gold answer; what failed teaches nothing.
-    pub async fn sequences(&self, tasks: &[Arc<Task>], step: u64) -> Vec<Sequence> {
+    ///
+    /// # Errors
+    /// [`RunError`] when too many were lost to faults of ours, or none reached the answer.
+    pub async fn sequences(&self, tasks: &[Arc<Task>], step: u64) -> Result<Vec<Sequence>, RunError> {
         let rewards = Arc::new(RewardSet::exact_match());
         let tokenizer: Arc<dyn Tokenizer> = Arc::clone(&self.tokenizer) as Arc<dyn Tokenizer>;
         let seed = self.seed.child("step", &[step]);
         let episodes = demonstrate(tasks, self.style, Arc::clone(&self.factory), tokenizer, rewards, seed).await;
+        InfraBudget::default().check(&episodes).map_err(|source| RunError::Infra { step, source })?;
         let good = episodes.iter().filter(|episode| episode.reward().is_some_and(|reward| reward >= 1.0));
-        good.map(|episode| Sequence::from_log(&episode.tokens)).collect()
+        let sequences: Vec<Sequence> = good.map(|episode| Sequence::from_log(&episode.tokens)).collect();
+        if sequences.is_empty() { Err(RunError::NoDemonstrations { step, tried: tasks.len() }) } else { Ok(sequences) }
     }
 }
 
-/// Imitates demonstrations of `tasks`, in order and each once, until the exact match on `problem.dev` is reached or the
-/// steps or tasks are used up. The engine holds the final weights. Returns the last exact match.
+/// Learns from demonstrations of `tasks`, in order and each once, until the exact match on `problem.dev` is reached or the
+/// stages are done. Returns the last exact match.
 ///
 /// # Errors
-/// [`RunError`] when the engine is gone or the caller stops the run.
+/// [`RunError`] when the engine is gone, demonstrations fail or an update is not finite. A caller that stops it gets what
+/// was reached.
 pub async fn warm_start(
     learner: &mut Learner,
     problem: &Problem,
@@ -91,32 +105,42 @@ pub async fn warm_start(
     mut watch: impl FnMut(&Row) -> Control,
 ) -> Result<f64, RunError> {
     let mut em = 0.0;
-    for step in 0..config.steps {
-        let batch: Vec<Arc<Task>> = tasks.by_ref().take(config.demonstrations_per_step).map(Arc::new).collect();
-        let mut sequences = demonstrator.sequences(&batch, step).await;
-        if step < config.pretrain_steps {
-            for sequence in &mut sequences {
-                sequence.targets = (1..sequence.ids.len()).collect();
+    let mut step = 0;
+    for (index, stage) in config.stages.iter().enumerate() {
+        learner.set_learning_rate(stage.learning_rate);
+        let last = index + 1 == config.stages.len();
+        for done in 1..=stage.steps {
+            let batch: Vec<Arc<Task>> = tasks.by_ref().take(config.demonstrations_per_step).map(Arc::new).collect();
+            let mut sequences = demonstrator.sequences(&batch, step).await?;
+            choose_targets(&mut sequences, stage.learned);
+            let stats = learner.imitate(&sequences).map_err(|source| RunError::Learn { step, source })?;
+            let mut row = Row::new(step);
+            row.set("sft/loss", stats.loss);
+            row.set("optim/grad_norm", stats.grad_norm);
+            row.set("optim/tokens", stats.tokens as f64);
+            if last && (done.is_multiple_of(config.evaluate_every.max(1)) || done == stage.steps) {
+                learner.publish().await.map_err(|error| RunError::Learn { step, source: error.into() })?;
+                if let Some(found) = evaluate(learner, problem, Sampling::GREEDY, Seed::root(0), step).await? {
+                    em = found;
+                    row.set("val/em", em);
+                }
+            }
+            step += 1;
+            if watch(&row) == Control::Stop || (last && em >= config.stop_at_em) {
+                return Ok(em);
             }
         }
-        if sequences.is_empty() {
-            break;
-        }
-        let stats = learner.imitate(&sequences);
-        let mut row = Row::new(step);
-        row.set("sft/loss", stats.loss);
-        row.set("optim/grad_norm", stats.grad_norm);
-        row.set("optim/tokens", stats.tokens as f64);
-        let done = step + 1;
-        if done.is_multiple_of(config.evaluate_every.max(1)) || done == config.steps {
-            learner.publish().await.map_err(|error| RunError::Learn { step, source: error.into() })?;
-            em = evaluate(learner, problem, Sampling::GREEDY, Seed::root(0)).await;
-            row.set("val/em", em);
-        }
-        if watch(&row) == Control::Stop || em >= config.stop_at_em {
-            break;
+    }
+    Ok(em)
+}
+
+/// Sequences come with the oracle's tokens as targets.
+fn choose_targets(sequences: &mut [Sequence], learned: Learned) {
+    if learned == Learned::Context {
+        for sequence in sequences {
+            let written = std::mem::take(&mut sequence.targets);
+            let context = |position: &usize| written.binary_search(position).is_err();
+            sequence.targets = (1..sequence.ids.len()).filter(context).collect();
         }
     }
-    learner.publish().await.map_err(|error| RunError::Learn { step: config.steps, source: error.into() })?;
-    Ok(em)
 }

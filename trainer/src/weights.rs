@@ -76,12 +76,25 @@ impl Checkpoint {
         Ok(Self { config, decoder, tokenizer, tokenizer_json, eos })
     }
 
-    /// Writes a folder that transformers and vLLM load. Existing files are replaced; callers that need atomicity write
-    /// into a fresh folder and rename it.
+    /// Writes a folder that transformers and vLLM load. It appears when it is complete; one that was there is replaced.
     ///
     /// # Errors
     /// [`WeightsError`] that names the file.
     pub fn save(&self, folder: &Path) -> Result<(), WeightsError> {
+        let name = folder.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let partial = folder.with_file_name(format!(".partial-{name}"));
+        let _ = std::fs::remove_dir_all(&partial);
+        let written = self.write(&partial).and_then(|()| {
+            let _ = std::fs::remove_dir_all(folder);
+            std::fs::rename(&partial, folder).map_err(|source| WeightsError::Io { path: folder.to_owned(), source })
+        });
+        if written.is_err() {
+            let _ = std::fs::remove_dir_all(&partial);
+        }
+        written
+    }
+
+    fn write(&self, folder: &Path) -> Result<(), WeightsError> {
         std::fs::create_dir_all(folder).map_err(|source| WeightsError::Io { path: folder.to_owned(), source })?;
         let config = self.config.to_json(self.tokenizer.eos());
         write(&folder.join("config.json"), pretty(&config).as_bytes())?;

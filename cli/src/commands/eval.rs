@@ -20,6 +20,7 @@ use forage_eval::retrieval::evaluate_retrieval;
 use forage_eval::stats::Bootstrap;
 use forage_eval::summary::EvalSummary;
 use forage_retriever::{Bm25Retriever, CorpusFormat, read_qrels, read_queries, write_run};
+use forage_trainer::device::DeviceSpec;
 
 use super::out;
 use crate::config::{EnvironmentConfig, RunConfig};
@@ -63,9 +64,12 @@ pub(crate) struct Eval {
     /// Seed of the rollouts and the bootstrap.
     #[arg(long)]
     seed: Option<u64>,
-    /// Write the episodes: FILE for the greedy ones, FILE with .sampled before its ending for the others.
+    /// Write the greedy episodes to this file and the sampled ones beside it, with the ending .sampled.jsonl.
     #[arg(long)]
     out: Option<PathBuf>,
+    /// Compute device instead of the config's: cpu, cuda:0, ...
+    #[arg(long)]
+    device: Option<DeviceSpec>,
     /// Change a config value: key.path=value; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE", requires = "config")]
     overrides: Vec<String>,
@@ -112,6 +116,8 @@ struct Material {
     policy: Arc<dyn Policy>,
     tokenizer: Arc<dyn Tokenizer>,
     environment: EnvironmentConfig,
+    /// The policy's window in tokens; `None` for scripts.
+    window: Option<usize>,
     rewards: BTreeMap<String, f32>,
     samples: usize,
     seed: u64,
@@ -131,14 +137,16 @@ impl Eval {
             bail!("there are no questions to ask");
         }
         let shared = (Arc::clone(&material.retriever), Arc::clone(&material.tokenizer));
-        let factory = setup::environment(&material.environment, shared.0, shared.1)?;
+        let factory = setup::environment(&material.environment, shared.0, shared.1, material.window)?;
         let rewards = setup::rewards(&material.rewards, material.seed)?;
         let Material { policy, tokenizer, tasks, .. } = &material;
         let (policy, tokenizer) = (Arc::clone(policy), Arc::clone(tokenizer));
         let evaluated = play(policy, tokenizer, factory, rewards, tasks, material.seed, material.samples)?;
         if let Some(path) = &self.out {
             write_episodes(path, &evaluated.greedy)?;
-            write_episodes(&path.with_extension("sampled.jsonl"), &evaluated.sampled)?;
+            if material.samples > 0 {
+                write_episodes(&path.with_extension("sampled.jsonl"), &evaluated.sampled)?;
+            }
         }
         self.print(&material, &evaluated)
     }
@@ -170,18 +178,23 @@ impl Eval {
         }
         let mut config = config.clone();
         config.seed = self.seed.unwrap_or(config.seed);
+        config.device = self.device.unwrap_or(config.device);
         let data = setup::load_data(&config.data, scratch)?;
         let tasks: Tasks = data.test.iter().take(self.limit.unwrap_or(usize::MAX)).cloned().collect();
         let name = self.policy.clone().unwrap_or_else(|| config.policy.checkpoint.clone());
-        let (policy, tokenizer) = self.open_policy(&name, &config, &tasks)?;
+        let Opened { policy, tokenizer, window } = self.open_policy(&name, &config, &tasks)?;
+        if window.is_none() {
+            config.environment.settings = byte_limits();
+        }
         Ok(Material {
             tasks,
             retriever: data.retriever,
             policy,
             tokenizer,
             environment: config.environment,
+            window,
             rewards: config.reward,
-            samples: self.samples.unwrap_or(config.evaluation.samples),
+            samples: self.samples.unwrap_or(if window.is_some() { config.evaluation.samples } else { 0 }),
             seed: config.seed,
         })
     }
@@ -198,25 +211,29 @@ impl Eval {
             _ => bail!("give exactly one of --index and --corpus"),
         };
         let name = self.policy.clone().context("give --policy: a folder, oracle, random, search-title, constant:X")?;
-        let (policy, tokenizer) = self.open_policy(&name, &RunConfig::for_evaluation(&self.env), &tasks)?;
+        let mut defaults = RunConfig::for_evaluation(&self.env);
+        defaults.device = self.device.unwrap_or(defaults.device);
+        let Opened { policy, tokenizer, window } = self.open_policy(&name, &defaults, &tasks)?;
+        let scripted = window.is_none();
+        let settings = match window {
+            None => byte_limits(),
+            Some(window) => [("max_episode_tokens".to_owned(), window.min(4096).into())].into_iter().collect(),
+        };
         Ok(Material {
             tasks,
             retriever: Arc::new(retriever),
             policy,
             tokenizer,
-            environment: EnvironmentConfig { id: self.env.clone(), settings: serde_json::Map::new() },
+            environment: EnvironmentConfig { id: self.env.clone(), settings },
+            window,
             rewards: BTreeMap::from([("em".to_owned(), 1.0)]),
-            samples: self.samples.unwrap_or(1),
+            // A script does not know temperatures: its samples would repeat the greedy episodes.
+            samples: self.samples.unwrap_or(usize::from(!scripted)),
             seed: self.seed.unwrap_or(1),
         })
     }
 
-    fn open_policy(
-        &self,
-        name: &str,
-        config: &RunConfig,
-        tasks: &Tasks,
-    ) -> Result<(Arc<dyn Policy>, Arc<dyn Tokenizer>)> {
+    fn open_policy(&self, name: &str, config: &RunConfig, tasks: &Tasks) -> Result<Opened> {
         let bytes: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer);
         let shared = Arc::clone(&bytes);
         let scripted: Arc<dyn Policy> = match name {
@@ -228,12 +245,31 @@ impl Eval {
                 None => {
                     let checkpoint = setup::load_policy(name, config)?;
                     let tokenizer: Arc<dyn Tokenizer> = Arc::new(checkpoint.tokenizer.clone());
-                    return Ok((engine(&checkpoint, config, config.threads()), tokenizer));
+                    let window = Some(setup::window(config, &checkpoint.config));
+                    return Ok(Opened { policy: engine(&checkpoint, config, config.threads()), tokenizer, window });
                 }
             },
         };
-        Ok((scripted, bytes))
+        Ok(Opened { policy: scripted, tokenizer: bytes, window: None })
     }
+}
+
+/// A policy with its tokenizer and, for models, its window.
+struct Opened {
+    policy: Arc<dyn Policy>,
+    tokenizer: Arc<dyn Tokenizer>,
+    window: Option<usize>,
+}
+
+/// Settings for scripts: they read the standard passage format, and their tokens are bytes, about four to one of a
+/// model's.
+fn byte_limits() -> serde_json::Map<String, serde_json::Value> {
+    let limits = serde_json::json!({
+        "max_turn_tokens": 4_000,
+        "max_episode_tokens": 40_000,
+        "observation": {"limit_tokens": 4_000},
+    });
+    limits.as_object().cloned().unwrap_or_default()
 }
 
 /// How well the questions, sent as they are, find their evidence; `None` when no task names its evidence.

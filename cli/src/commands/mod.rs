@@ -16,6 +16,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
+use crate::config::BadConfig;
+
 /// Trains and evaluates language models that search.
 #[derive(Parser, Debug)]
 #[command(name = "forage", version, about, arg_required_else_help = true)]
@@ -69,8 +71,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
         before = text;
     }
     print_error(&lines.join("\n"));
-    let config = error.chain().any(|cause| cause.is::<toml::de::Error>());
-    ExitCode::from(if config { 2 } else { 1 })
+    ExitCode::from(if error.downcast_ref::<BadConfig>().is_some() { 2 } else { 1 })
 }
 
 /// Prints to stdout; a reader that left early ends the process quietly.

@@ -45,7 +45,7 @@ impl Play {
         let (retriever, task) = self.material()?;
         let tokenizer: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer);
         let environment = EnvironmentConfig { id: self.env.clone(), settings: serde_json::Map::new() };
-        let factory = setup::environment(&environment, Arc::new(retriever), Arc::clone(&tokenizer))?;
+        let factory = setup::environment(&environment, Arc::new(retriever), Arc::clone(&tokenizer), None)?;
         let rewards = setup::rewards(&[("em".to_owned(), 1.0)].into(), self.seed)?;
         let policy = Arc::new(Human::new(Arc::clone(&tokenizer), ask));
         let rollout = Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::GREEDY };

@@ -1,7 +1,7 @@
 //! `forage quickstart`: from a generated world to a verdict.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -28,9 +28,9 @@ pub(crate) struct Quickstart {
     /// Run folder: created; must be empty or absent unless --resume is given.
     #[arg(long, default_value = "runs/quickstart")]
     out: PathBuf,
-    /// Seed of the world, the rollouts and the statistics.
+    /// Seed of the rollouts and the statistics, and of the world of the built-in config.
     #[arg(long)]
-    seed: Option<u64>,
+    seed: Option<u32>,
     /// Config to start from instead of the built-in configs/quickstart.toml.
     #[arg(long)]
     config: Option<PathBuf>,
@@ -51,11 +51,16 @@ impl Quickstart {
     pub(crate) fn run(self) -> Result<()> {
         let config = self.config()?;
         prepare(&self.out, self.resume)?;
-        write(&self.out.join("config.toml"), &config.to_toml()?)?;
+        if !self.resume {
+            write(&self.out.join("config.toml"), &config.to_toml()?)?;
+        }
         let progress = Progress::new();
         let stop = stop_on_interrupt()?;
         progress.say(&format!("building the world and its index in {}", self.out.display()));
         let data = setup::load_data(&config.data, &self.out)?;
+        if data.test.is_empty() {
+            bail!("there are no held-out questions: a verdict needs data.test_questions above 0");
+        }
         let start = self.start(&config, &progress, &stop)?;
         progress.say(&format!("{} passages, {} held-out questions", data.retriever.index().len(), data.test.len()));
         let before = evaluate(&start, &config, &data, &data.test, config.threads())?;
@@ -75,7 +80,9 @@ impl Quickstart {
         if let Some(seed) = self.seed {
             // The world is drawn anew too, from a number of its own so that it differs from the warm start's.
             overrides.push(format!("seed={seed}"));
-            overrides.push(format!("data.world.seed={}", 1_000_000 + seed));
+            if self.config.is_none() {
+                overrides.push(format!("data.world.seed={}", 1_000_000 + u64::from(seed)));
+            }
         }
         match &self.config {
             Some(path) => RunConfig::read(path, &overrides),
@@ -110,7 +117,12 @@ impl Quickstart {
         let random = [("random".to_owned(), 1.0)].into();
         let run = |name: &'static str, reward| {
             let training = Training { name, folder: self.out.join(name), reward, threads, resume: self.resume };
-            train(&training, config, start.clone(), data, progress, stop).with_context(|| format!("the {name} run"))
+            let result = train(&training, config, start.clone(), data, progress, stop);
+            if result.is_err() {
+                // The other run stops too, with a checkpoint of its own.
+                stop.store(true, Ordering::SeqCst);
+            }
+            result.with_context(|| format!("the {name} run"))
         };
         std::thread::scope(|scope| {
             let twin = scope.spawn(|| run("control", random));

@@ -44,12 +44,19 @@ impl Train {
         if self.dry_run {
             return dry_run(&config);
         }
-        if folder.join("metrics.jsonl").exists() && !self.resume {
+        let used = folder.join("metrics.jsonl").exists() || folder.join("checkpoints").exists();
+        if used && !self.resume {
             bail!("{} holds a run; give another --out, or --resume to continue it", folder.display());
         }
+        if self.resume && !used {
+            bail!("{} holds no run to resume; start it without --resume", folder.display());
+        }
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        std::fs::write(folder.join("config.toml"), config.to_toml()?)
-            .with_context(|| format!("cannot write into {}", folder.display()))?;
+        if !self.resume {
+            // A resumed run keeps the record of how it was started.
+            std::fs::write(folder.join("config.toml"), config.to_toml()?)
+                .with_context(|| format!("cannot write into {}", folder.display()))?;
+        }
         let progress = Progress::new();
         let stop = stop_on_interrupt()?;
         let data = setup::load_data(&config.data, &folder)?;

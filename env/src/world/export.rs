@@ -226,10 +226,14 @@ impl Staging {
     fn beside(out_dir: &Path) -> Result<Self, WorldError> {
         let mut name = std::ffi::OsString::from(".");
         name.push(out_dir.file_name().unwrap_or_else(|| "world".as_ref()));
-        name.push(format!(".partial-{}", std::process::id()));
+        name.push(".partial");
         let path = out_dir.with_file_name(name);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(io_error("create folder", parent))?;
+        }
+        if path.is_dir() {
+            // What a killed export left.
+            fs::remove_dir_all(&path).map_err(io_error("clear folder", &path))?;
         }
         fs::create_dir(&path).map_err(io_error("create folder", &path))?;
         Ok(Self { path })

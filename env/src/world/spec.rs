@@ -37,11 +37,6 @@ impl Default for Difficulty {
 }
 
 impl Difficulty {
-    /// The setting of the quickstart: 70 % one hop, 30 % two hops, a quarter paraphrased, few near names.
-    pub fn quickstart() -> Self {
-        Self { hops: [0.7, 0.3, 0.0, 0.0], paraphrase: 0.25, near_names: 0.1 }
-    }
-
     /// Questions per thousand with 1, 2, 3 and 4 hops, by largest remainder.
     pub(super) fn hops_per_thousand(&self) -> [u64; 4] {
         let exact = self.hops.map(|share| f64::from(share) * 1000.0);
@@ -128,7 +123,10 @@ mod tests {
 
     #[test]
     fn hop_shares_fill_a_thousand() {
-        assert_eq!(Difficulty::quickstart().hops_per_thousand(), [700, 300, 0, 0]);
+        assert_eq!(
+            Difficulty { hops: [0.7, 0.3, 0.0, 0.0], ..Difficulty::default() }.hops_per_thousand(),
+            [700, 300, 0, 0]
+        );
         let thirds = Difficulty { hops: [1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0, 0.0], ..Difficulty::default() };
         assert_eq!(thirds.hops_per_thousand().iter().sum::<u64>(), 1000);
         assert_eq!(Difficulty::default().hops_per_thousand().iter().sum::<u64>(), 1000);

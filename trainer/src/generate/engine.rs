@@ -29,22 +29,10 @@ pub struct EngineConfig {
     pub prefill_tokens: usize,
 }
 
-/// Work done so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EngineStats {
-    /// Tokens run through the model to fill the cache.
-    pub prefill_tokens: u64,
-    /// Tokens sampled.
-    pub sampled_tokens: u64,
-    /// Forward passes.
-    pub passes: u64,
-}
-
 enum Message {
     Generate(GenerateRequest, Reply),
     Release(u64),
     Swap(Box<Decoder>, u64, oneshot::Sender<()>),
-    Stats(oneshot::Sender<EngineStats>),
 }
 
 /// A handle to the engine thread; dropping the last one stops it.
@@ -78,7 +66,6 @@ impl Engine {
             let free = (0..config.slots).rev().collect();
             let sessions = BTreeMap::new();
             let waiting = VecDeque::new();
-            let stats = EngineStats::default();
             let mut worker = Worker {
                 decoder,
                 model,
@@ -91,7 +78,6 @@ impl Engine {
                 waiting,
                 tick: 0,
                 version: seen,
-                stats,
                 pool,
             };
             worker.run(receiver);
@@ -108,16 +94,6 @@ impl Engine {
         let (done, swapped) = oneshot::channel();
         self.send(Message::Swap(Box::new(decoder), version, done))?;
         swapped.await.map_err(|_| gone())
-    }
-
-    /// Work done since the start.
-    ///
-    /// # Errors
-    /// [`PolicyError::Gone`] when the engine thread has stopped.
-    pub async fn stats(&self) -> Result<EngineStats, PolicyError> {
-        let (reply, stats) = oneshot::channel();
-        self.send(Message::Stats(reply))?;
-        stats.await.map_err(|_| gone())
     }
 
     fn send(&self, message: Message) -> Result<(), PolicyError> {
@@ -169,7 +145,6 @@ struct Worker {
     waiting: VecDeque<(GenerateRequest, Reply)>,
     tick: u64,
     version: Arc<AtomicU64>,
-    stats: EngineStats,
     pool: Arc<rayon::ThreadPool>,
 }
 
@@ -211,12 +186,11 @@ impl Worker {
             Message::Swap(decoder, version, done) => {
                 self.decoder = *decoder;
                 for session in self.sessions.values_mut() {
-                    session.cached.clear();
+                    session.forget();
                 }
                 self.version.store(version, Ordering::Release);
                 let _ = done.send(());
             }
-            Message::Stats(reply) => drop(reply.send(self.stats)),
         }
     }
 
@@ -283,7 +257,6 @@ impl Worker {
             let (pass, later) = rest.split_at(fit);
             rest = later;
             let episodes: Vec<u64> = pass.iter().map(|&(_, episode)| episode).collect();
-            self.stats.prefill_tokens += pass.iter().map(|&(length, _)| length as u64).sum::<u64>();
             self.forward(&episodes);
         }
     }
@@ -298,7 +271,10 @@ impl Worker {
     }
 
     fn forward(&mut self, episodes: &[u64]) {
-        let logits = self.run_model(episodes);
+        let logits = match self.run_model(episodes) {
+            Ok(logits) => logits,
+            Err(error) => return self.fail(episodes, &error),
+        };
         let vocab = self.model.vocab_size;
         let version = self.version.load(Ordering::Acquire);
         for (row, episode) in episodes.iter().enumerate() {
@@ -312,14 +288,20 @@ impl Worker {
                 session.fail(PolicyError::NonFinite(format!("logits at position {}", session.cached.len())));
                 continue;
             };
-            self.stats.sampled_tokens += 1;
             session.take(drawn, self.cache.positions(), self.tokenizer.as_ref(), version);
         }
     }
 
+    fn fail(&mut self, episodes: &[u64], error: &PolicyError) {
+        for episode in episodes {
+            if let Some(session) = self.sessions.get_mut(episode) {
+                session.fail(error.clone());
+            }
+        }
+    }
+
     /// Logits `[episodes, vocab]` of each episode's last pending token, row-major.
-    fn run_model(&mut self, episodes: &[u64]) -> Vec<f32> {
-        self.stats.passes += 1;
+    fn run_model(&mut self, episodes: &[u64]) -> Result<Vec<f32>, PolicyError> {
         let mut rows: Vec<(usize, &[u32], usize)> = episodes
             .iter()
             .map(|episode| &self.sessions[episode])
@@ -344,7 +326,7 @@ impl Worker {
             let index = Tensor::<1, Int>::from_ints(last.as_slice(), &hidden.device());
             decoder.logits(hidden.select(0, index)).into_data_as::<f32>()
         });
-        logits.try_into_vec().unwrap_or_default()
+        logits.try_into_vec().map_err(|error| PolicyError::Gone(format!("logits cannot be read back: {error:?}")))
     }
 }
 

@@ -4,5 +4,5 @@ mod engine;
 mod sampler;
 mod session;
 
-pub use engine::{Engine, EngineConfig, EngineStats};
+pub use engine::{Engine, EngineConfig};
 pub use sampler::{Sampled, sample};

@@ -47,6 +47,15 @@ impl Session {
         self.active = Some(Active { request, reply, tokens: Vec::new(), logprobs: Vec::new(), tail });
     }
 
+    /// The cached values are stale: all tokens run again before the next one is drawn.
+    pub(super) fn forget(&mut self) {
+        let mut tokens = std::mem::take(&mut self.cached);
+        if self.active.is_some() {
+            tokens.append(&mut self.pending);
+            self.pending = tokens;
+        }
+    }
+
     /// The pending tokens were run.
     pub(super) fn commit(&mut self) {
         self.cached.append(&mut self.pending);

@@ -14,7 +14,6 @@ use super::ModelConfig;
 #[derive(Debug)]
 pub struct KvCache {
     layers: Vec<(Tensor<4>, Tensor<4>)>,
-    slots: usize,
     positions: usize,
 }
 
@@ -43,22 +42,12 @@ impl KvCache {
             )
         };
         let layers = (0..config.num_hidden_layers).map(layer).collect();
-        Self { layers, slots, positions }
-    }
-
-    /// Number of slots.
-    pub fn slots(&self) -> usize {
-        self.slots
+        Self { layers, positions }
     }
 
     /// Positions per slot.
     pub fn positions(&self) -> usize {
         self.positions
-    }
-
-    /// Bytes held, in f32.
-    pub fn bytes(&self) -> usize {
-        self.layers.iter().map(|(keys, values)| 4 * (keys.shape().num_elements() + values.shape().num_elements())).sum()
     }
 
     /// Writes new keys and values of `layer` (`[rows, kv_heads, t, head_dim]`) and returns what the rows may attend to:

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Runs a small GRPO run on a GPU and on the processor and prints rollout and update times side by side.
+# Usage: bench/gpu/run.sh PATH_TO_FORAGE   (a binary built with `cargo build --release -p forage --features cuda`)
+# The machine needs the NVIDIA driver, NVRTC and the CUDA headers; CUDA_PATH is taken from nvcc when it is unset.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+forage=${1:?usage: bench/gpu/run.sh PATH_TO_FORAGE}
+if [ -z "${CUDA_PATH:-}" ] && command -v nvcc >/dev/null; then
+  CUDA_PATH=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
+  export CUDA_PATH
+fi
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+for device in cpu cuda:0; do
+  "$forage" train configs/quickstart.toml --device "$device" --out "$scratch/${device%%:*}" \
+    --set grpo.steps=10 --set grpo.evaluate_every=0
+done
+python3 - "$scratch" <<'PY'
+import json, sys
+means = {}
+for device in ("cpu", "cuda"):
+    rows = [json.loads(line) for line in open(f"{sys.argv[1]}/{device}/metrics.jsonl")][3:]
+    means[device] = {key: sum(row[key] for row in rows) / len(rows) for key in ("time/rollout_s", "time/update_s")}
+    means[device]["mismatch"] = max(row.get("mismatch/ratio_deviation_max", 0) for row in rows)
+print(f"{'':20}{'cpu':>10}{'cuda':>10}{'ratio':>10}")
+for key in ("time/rollout_s", "time/update_s"):
+    print(f"{key:20}{means['cpu'][key]:10.3f}{means['cuda'][key]:10.3f}{means['cpu'][key] / means['cuda'][key]:10.2f}")
+print(json.dumps({"bench": "gpu", "held": means["cuda"]["mismatch"] < 1e-2, "figures": means}))
+PY

@@ -1,0 +1,221 @@
+//! Bad input and bad luck: one clear error, a non-zero exit, nothing half-written, a run that can be resumed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+fn forage(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_forage")).args(arguments).output().unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Runs a command that must fail; returns its exit code and stderr.
+fn fails(arguments: &[&str]) -> (i32, String) {
+    let output = forage(arguments);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{arguments:?} succeeded");
+    assert_eq!(stderr.matches("error:").count(), 1, "one error: {stderr}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
+    (output.status.code().unwrap(), stderr)
+}
+
+fn succeeds(arguments: &[&str]) -> String {
+    let output = forage(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn smoke() -> String {
+    text(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/smoke.toml")).to_owned()
+}
+
+fn corpus(folder: &Path, lines: &str) -> PathBuf {
+    let path = folder.join("corpus.jsonl");
+    std::fs::write(&path, lines).unwrap();
+    path
+}
+
+const GOOD: &str = "{\"_id\":\"a\",\"title\":\"Apple\",\"text\":\"a fruit\"}\n";
+
+#[test]
+fn a_missing_corpus_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("index");
+    let (code, error) =
+        fails(&["index", "build", "--corpus", "/nowhere/c.jsonl", "--format", "beir", "--out", text(&out)]);
+    assert!(code == 1 && error.contains("/nowhere/c.jsonl"), "{error}");
+    assert!(!out.exists());
+}
+
+#[test]
+fn a_malformed_line_is_named_and_nothing_is_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("index");
+    for bad in
+        ["{\"_id\":\"b\",\"title\":\"B\"", "{\"_id\":\"b\"}", "[]", "{\"_id\":\"a\",\"title\":\"x\",\"text\":\"y\"}"]
+    {
+        let path = corpus(folder.path(), &format!("{GOOD}{bad}\n{}", GOOD.replace("\"a\"", "\"c\"")));
+        let (_, error) = fails(&["index", "build", "--corpus", text(&path), "--format", "beir", "--out", text(&out)]);
+        assert!(error.contains("corpus.jsonl") && error.contains('2'), "{bad}: {error}");
+        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["corpus.jsonl"], "{bad}");
+    }
+}
+
+#[test]
+fn a_truncated_corpus_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("corpus.jsonl.gz");
+    // The first bytes of a gzip stream, then nothing.
+    std::fs::write(&path, [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0xab, 0x56]).unwrap();
+    let out = folder.path().join("index");
+    let (_, error) = fails(&["index", "build", "--corpus", text(&path), "--format", "beir", "--out", text(&out)]);
+    assert!(error.contains("corpus.jsonl.gz"), "{error}");
+}
+
+#[test]
+fn unknown_config_keys_exit_with_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let (code, error) = fails(&["train", &smoke(), "--out", text(&out), "--set", "grpo.stepz=3"]);
+    assert!(code == 2 && error.contains("stepz"), "{code} {error}");
+    assert!(!out.exists());
+}
+
+#[test]
+fn an_index_of_another_corpus_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (folder.path().join("one"), folder.path().join("two"));
+    for place in [&first, &second] {
+        std::fs::create_dir(place).unwrap();
+    }
+    let indexed = corpus(&first, GOOD);
+    let other = corpus(&second, &GOOD.replace("fruit", "firm"));
+    let index = folder.path().join("index");
+    succeeds(&["index", "build", "--corpus", text(&indexed), "--format", "beir", "--out", text(&index)]);
+    let questions = folder.path().join("questions.jsonl");
+    std::fs::write(&questions, "{\"question\":\"What is an apple?\",\"answer\":\"fruit\"}\n").unwrap();
+    let set = |key: &str, value: &Path| format!("{key}={:?}", text(value));
+    let run = folder.path().join("run");
+    let config = folder.path().join("files.toml");
+    let smoke = std::fs::read_to_string(smoke()).unwrap();
+    let start = smoke.find("[data.world]").unwrap();
+    let end = smoke.find("[environment]").unwrap();
+    std::fs::write(&config, format!("{}[data.files]\nformat = \"beir\"\n{}", &smoke[..start], &smoke[end..])).unwrap();
+    let arguments = |corpus: &Path| {
+        vec![set("data.files.corpus", corpus), set("data.files.index", &index), set("data.files.train", &questions)]
+    };
+    let overrides = arguments(&other);
+    let mut command = vec!["train", text(&config), "--out", text(&run)];
+    for item in &overrides {
+        command.extend(["--set", item]);
+    }
+    let (_, error) = fails(&command);
+    assert!(error.contains("corpus") && error.contains("index"), "{error}");
+}
+
+#[test]
+fn a_checkpoint_without_a_tensor_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model");
+    std::fs::create_dir(&model).unwrap();
+    let builtin = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/quickstart");
+    for name in ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"] {
+        std::fs::copy(builtin.join(name), model.join(name)).unwrap();
+    }
+    // Renaming a tensor in the header keeps the file's shape: one is missing, one is unexpected.
+    let path = model.join("model.safetensors");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let name = b"model.norm.weight";
+    let place = bytes.windows(name.len()).position(|window| window == name).unwrap();
+    bytes[place..place + name.len()].copy_from_slice(b"model.gone.weight");
+    std::fs::write(&path, bytes).unwrap();
+    let run = folder.path().join("run");
+    let set = format!("policy.checkpoint={:?}", text(&model));
+    let (_, error) = fails(&["train", &smoke(), "--out", text(&run), "--set", &set]);
+    assert!(error.contains("model.norm.weight") && error.contains("model.gone.weight"), "{error}");
+}
+
+/// Metrics rows of a run.
+fn rows(run: &Path) -> usize {
+    std::fs::read_to_string(run.join("metrics.jsonl")).map_or(0, |text| text.lines().count())
+}
+
+#[test]
+fn interrupted_training_saves_and_resumes() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let config = smoke();
+    let arguments = ["train", &config, "--out", text(&run), "--set", "grpo.steps=500"];
+    let mut child = Command::new(env!("CARGO_BIN_EXE_forage")).args(arguments).stderr(Stdio::piped()).spawn().unwrap();
+    let started = Instant::now();
+    while rows(&run) < 3 {
+        assert!(started.elapsed() < Duration::from_secs(120), "no steps");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let mut stderr = String::new();
+    std::io::Read::read_to_string(child.stderr.as_mut().unwrap(), &mut stderr).unwrap();
+    assert!(!child.wait().unwrap().success());
+    assert!(stderr.contains("interrupted") && stderr.contains("--resume"), "{stderr}");
+    let done = rows(&run);
+    let steps = format!("grpo.steps={}", done + 2);
+    succeeds(&["train", &config, "--out", text(&run), "--resume", "--set", &steps]);
+    assert_eq!(rows(&run), done + 2);
+    assert!(run.join("policy/model.safetensors").exists());
+    let (_, error) = fails(&["train", &config, "--out", text(&run)]);
+    assert!(error.contains("--resume"), "{error}");
+}
+
+/// A small file system of its own; `None` where mounting is not allowed.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn mount(size: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().ok()?;
+        let option = format!("size={size}");
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", &option, "tmpfs", text(folder.path())]).stderr(Stdio::null());
+        command.status().ok()?.success().then(|| Self(folder))
+    }
+
+    fn grow(&self, size: &str) {
+        let option = format!("remount,size={size}");
+        assert!(Command::new("mount").args(["-o", &option, text(self.0.path())]).status().unwrap().success());
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "a skipped test says why")]
+fn a_full_disk_leaves_a_run_that_can_be_resumed() {
+    let Some(disk) = SmallDisk::mount("16m") else {
+        eprintln!("skipped: this user may not mount a small file system");
+        return;
+    };
+    let run = disk.0.path().join("run");
+    let config = smoke();
+    succeeds(&["train", &config, "--out", text(&run), "--set", "grpo.steps=2"]);
+    std::fs::remove_dir_all(run.join("policy")).unwrap();
+    let used = Command::new("du").args(["-sk", text(&run)]).output().unwrap().stdout;
+    let used: u64 = String::from_utf8_lossy(&used).split_whitespace().next().unwrap().parse().unwrap();
+    disk.grow(&format!("{}k", used + 1500));
+    let (_, error) = fails(&["train", &config, "--out", text(&run), "--resume"]);
+    assert!(error.contains("checkpoints") && error.contains("cannot be written"), "{error}");
+    let left: Vec<String> = std::fs::read_dir(run.join("checkpoints"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(left, ["step-000002"], "the good checkpoint stays and nothing partial does");
+    disk.grow("64m");
+    succeeds(&["train", &config, "--out", text(&run), "--resume"]);
+    assert_eq!(rows(&run), 4);
+}
