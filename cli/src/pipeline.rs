@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
-use forage_env::environment::EnvFactory;
 use forage_env::episode::Episode;
 use forage_env::policy::{Policy, Sampling};
 use forage_env::reward::RewardSet;
@@ -127,7 +126,8 @@ pub(crate) fn evaluate(
     let factory = setup::environment(&config.environment, retriever, Arc::clone(&tokenizer), Some(window))?;
     let rewards = setup::rewards(&config.reward, config.seed)?;
     let policy = engine(checkpoint, config, threads);
-    play(policy, tokenizer, factory, rewards, tasks, config.seed, config.evaluation.samples)
+    let rollout = Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::GREEDY };
+    play(&rollout, tasks, config.seed, config.evaluation.samples)
 }
 
 /// An engine on a checkpoint's weights.
@@ -140,26 +140,12 @@ pub(crate) fn engine(checkpoint: &Checkpoint, config: &RunConfig, threads: usize
 
 /// Plays `tasks` once greedily and `samples` times sampled. Seeds depend on the task's place and sample alone, so two
 /// policies meet the same randomness.
-pub(crate) fn play(
-    policy: Arc<dyn Policy>,
-    tokenizer: Arc<dyn Tokenizer>,
-    factory: Arc<dyn EnvFactory>,
-    rewards: Arc<RewardSet>,
-    tasks: &Tasks,
-    seed: u64,
-    samples: usize,
-) -> Result<Evaluated> {
+pub(crate) fn play(rollout: &Rollout, tasks: &Tasks, seed: u64, samples: usize) -> Result<Evaluated> {
     let seed = Seed::root(seed).child("evaluation", &[]);
-    let rollout = |sampling| Rollout {
-        policy: Arc::clone(&policy),
-        tokenizer: Arc::clone(&tokenizer),
-        factory: Arc::clone(&factory),
-        rewards: Arc::clone(&rewards),
-        sampling,
-    };
+    let with = |sampling| Rollout { sampling, ..rollout.clone() };
     runtime()?.block_on(async {
-        let greedy = rollout(Sampling::GREEDY).run(group_jobs(tasks, 1, seed)).await;
-        let sampled = rollout(Sampling::FULL).run(group_jobs(tasks, samples, seed)).await;
+        let greedy = with(Sampling::GREEDY).run(group_jobs(tasks, 1, seed)).await;
+        let sampled = with(Sampling::FULL).run(group_jobs(tasks, samples, seed)).await;
         for episodes in [&greedy, &sampled] {
             InfraBudget::default().check(episodes).context("the evaluation says nothing")?;
         }

@@ -48,14 +48,14 @@ impl Progress {
             bar.set_prefix(name.to_owned());
             bar
         });
-        Bar { bar, progress: self.clone(), name: name.to_owned(), total, last: None }
+        Bar { line: bar, shown: self.clone(), name: name.to_owned(), total, last: None }
     }
 }
 
 /// Progress of one task.
 pub(crate) struct Bar {
-    bar: Option<ProgressBar>,
-    progress: Progress,
+    line: Option<ProgressBar>,
+    shown: Progress,
     name: String,
     total: u64,
     last: Option<Instant>,
@@ -64,7 +64,7 @@ pub(crate) struct Bar {
 impl Bar {
     /// `done` steps are done; `message` is what they showed.
     pub(crate) fn set(&mut self, done: u64, message: &str) {
-        if let Some(bar) = &self.bar {
+        if let Some(bar) = &self.line {
             bar.set_position(done);
             bar.set_message(message.to_owned());
             if done >= self.total {
@@ -74,16 +74,16 @@ impl Bar {
         }
         if done == self.total || self.last.is_none_or(|last| last.elapsed() >= PLAIN_EVERY) {
             self.last = Some(Instant::now());
-            self.progress.say(&format!("{} {done}/{} {message}", self.name, self.total));
+            self.shown.say(&format!("{} {done}/{} {message}", self.name, self.total));
         }
     }
 
     /// The last message, for a task that may end before its total.
     pub(crate) fn end(&mut self, done: u64, message: &str) {
-        if let Some(bar) = &self.bar {
+        if let Some(bar) = &self.line {
             bar.finish_with_message(message.to_owned());
         } else {
-            self.progress.say(&format!("{} {done}/{} {message}", self.name, self.total));
+            self.shown.say(&format!("{} {done}/{} {message}", self.name, self.total));
         }
     }
 }

@@ -14,5 +14,5 @@ mod simple;
 pub use demonstrate::demonstrate;
 pub use engine::{Script, Scripted, View, Written};
 pub use human::{Human, HumanScript};
-pub use oracle::{Oracle, OracleScript, OracleStyle};
+pub use oracle::{Haste, Oracle, OracleScript, OracleStyle};
 pub use simple::{Constant, ConstantScript, RandomPolicy, RandomScript, SearchThenTitle, SearchThenTitleScript};

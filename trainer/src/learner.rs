@@ -240,7 +240,7 @@ impl Learner {
                 reference_logprobs: reference,
             };
             let entropy = f64::from(current.entropy.sum().into_scalar::<f32>());
-            let (loss, stats) = policy_loss(current.logprobs, &parts, &self.config.loss, step_tokens);
+            let (loss, stats) = policy_loss(&current.logprobs, &parts, &self.config.loss, step_tokens);
             Some((loss, (stats, entropy)))
         })
     }

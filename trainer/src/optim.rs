@@ -1,4 +1,4 @@
-//! AdamW with decoupled weight decay (Loshchilov and Hutter 2019), its state kept by parameter name.
+//! `AdamW` with decoupled weight decay (Loshchilov and Hutter 2019), its state kept by parameter name.
 //!
 //! Burn's own optimizer keys its state by ids drawn at random in each process; names make a checkpoint's moments
 //! readable by any later process and any tool.
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::grads::NamedGrads;
 use crate::model::Decoder;
 
-/// Settings of AdamW.
+/// Settings of `AdamW`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdamWConfig {
@@ -132,7 +132,7 @@ impl AdamW {
         let mut buffers: Vec<(String, Vec<u8>)> = Vec::new();
         for (name, moments) in &self.moments {
             for (kind, tensor) in [("first", &moments.first), ("second", &moments.second)] {
-                let values: Vec<f32> = tensor.to_data().into_vec().map_err(|error| fail(format!("{error:?}")))?;
+                let values: Vec<f32> = tensor.to_data().try_into_vec().map_err(|error| fail(format!("{error:?}")))?;
                 buffers.push((format!("{kind}.{name}"), values.iter().flat_map(|value| value.to_le_bytes()).collect()));
             }
         }
@@ -164,7 +164,7 @@ impl AdamW {
             Ok(Tensor::from_data(TensorData::new(values, [count]), device))
         };
         let mut moments = BTreeMap::new();
-        if step > 0 && file.len() == 0 {
+        if step > 0 && file.is_empty() {
             return Err(fail(format!("holds no moments after {step} updates; resume from an earlier checkpoint")));
         }
         for name in file.names() {

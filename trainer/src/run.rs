@@ -188,10 +188,11 @@ async fn train_step(
     describe_update(&mut row, &stats);
     row.set("time/rollout_s", (rolled_out - started).as_secs_f64());
     row.set("time/update_s", rolled_out.elapsed().as_secs_f64());
-    if config.evaluate_every > 0 && (step + 1).is_multiple_of(config.evaluate_every) {
-        if let Some(em) = evaluate(learner, problem, Sampling::GREEDY, Seed::root(seed), step).await? {
-            row.set("val/em", em);
-        }
+    if config.evaluate_every > 0
+        && (step + 1).is_multiple_of(config.evaluate_every)
+        && let Some(em) = evaluate(learner, problem, Sampling::GREEDY, Seed::root(seed), step).await?
+    {
+        row.set("val/em", em);
     }
     Ok((row, episodes))
 }

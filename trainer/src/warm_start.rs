@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use forage_env::environment::EnvFactory;
+use forage_env::episode::Ending;
 use forage_env::reward::RewardSet;
 use forage_env::rollout::InfraBudget;
-use forage_env::scripted::{OracleStyle, demonstrate};
+use forage_env::scripted::{Haste, OracleStyle, demonstrate};
 use forage_env::seed::Seed;
 use forage_env::task::Task;
 use forage_env::tokenizer::{HfTokenizer, Tokenizer};
@@ -39,6 +40,9 @@ pub struct Stage {
     pub learned: Learned,
     /// Learning rate.
     pub learning_rate: f64,
+    /// How often the demonstrator is hasty: what it then shows is not how to be right, and is left for later to find out.
+    #[serde(default)]
+    pub haste: Haste,
 }
 
 /// Shape of a warm start.
@@ -74,17 +78,20 @@ pub struct Demonstrator {
 }
 
 impl Demonstrator {
-    /// Demonstrations of `tasks` that reached the gold answer; what failed teaches nothing.
+    /// Demonstrations of `tasks`. A careful demonstrator's failures are left out; a hasty one's are what it shows.
     ///
     /// # Errors
     /// [`RunError`] when too many were lost to faults of ours, or none reached the answer.
-    pub async fn sequences(&self, tasks: &[Arc<Task>], step: u64) -> Result<Vec<Sequence>, RunError> {
+    pub async fn sequences(&self, tasks: &[Arc<Task>], haste: Haste, step: u64) -> Result<Vec<Sequence>, RunError> {
         let rewards = Arc::new(RewardSet::exact_match());
         let tokenizer: Arc<dyn Tokenizer> = Arc::clone(&self.tokenizer) as Arc<dyn Tokenizer>;
         let seed = self.seed.child("step", &[step]);
-        let episodes = demonstrate(tasks, self.style, Arc::clone(&self.factory), tokenizer, rewards, seed).await;
+        let episodes = demonstrate(tasks, self.style, haste, Arc::clone(&self.factory), tokenizer, rewards, seed).await;
         InfraBudget::default().check(&episodes).map_err(|source| RunError::Infra { step, source })?;
-        let good = episodes.iter().filter(|episode| episode.reward().is_some_and(|reward| reward >= 1.0));
+        let least = if haste == Haste::NONE { 1.0 } else { 0.0 };
+        let good = episodes.iter().filter(|episode| {
+            episode.ending == Ending::Answered && episode.reward().is_some_and(|reward| reward >= least)
+        });
         let sequences: Vec<Sequence> = good.map(|episode| Sequence::from_log(&episode.tokens)).collect();
         if sequences.is_empty() { Err(RunError::NoDemonstrations { step, tried: tasks.len() }) } else { Ok(sequences) }
     }
@@ -111,7 +118,7 @@ pub async fn warm_start(
         let last = index + 1 == config.stages.len();
         for done in 1..=stage.steps {
             let batch: Vec<Arc<Task>> = tasks.by_ref().take(config.demonstrations_per_step).map(Arc::new).collect();
-            let mut sequences = demonstrator.sequences(&batch, step).await?;
+            let mut sequences = demonstrator.sequences(&batch, stage.haste, step).await?;
             choose_targets(&mut sequences, stage.learned);
             let stats = learner.imitate(&sequences).map_err(|source| RunError::Learn { step, source })?;
             let mut row = Row::new(step);

@@ -65,7 +65,7 @@ fn gradients(
             advantages: flat(rows.iter().flat_map(|member| vec![member.advantage; member.old.len()]).collect()),
             reference_logprobs: Some(flat(rows.iter().flat_map(|member| member.reference.clone()).collect())),
         };
-        let (loss, stats) = policy_loss(scored.logprobs, &parts, config, step_tokens);
+        let (loss, stats) = policy_loss(&scored.logprobs, &parts, config, step_tokens);
         let value = f64::from(loss.clone().inner().into_scalar::<f32>());
         Some((loss, (value, stats)))
     });
@@ -76,7 +76,7 @@ fn gradients(
 fn values(gradients: &NamedGrads, name: &str) -> Vec<f32> {
     // Norm weights are called gamma in Burn.
     let name = name.replace("norm.weight", "norm.gamma");
-    gradients.0[&name].to_data().into_vec().unwrap()
+    gradients.0[&name].to_data().try_into_vec().unwrap()
 }
 
 #[test]

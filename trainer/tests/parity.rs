@@ -28,7 +28,7 @@ fn logits_equal_transformers_in_a_padded_batch() {
         let rows: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
         let batch = Batch::new(&rows, &[0, 0, 0]);
         let hidden = model.decoder.hidden(&model.config, &model.rope, &batch);
-        let logits: Vec<f32> = model.decoder.logits(hidden).into_data().into_vec().unwrap();
+        let logits: Vec<f32> = model.decoder.logits(hidden).into_data().try_into_vec().unwrap();
         for (row, sequence) in sequences.iter().enumerate() {
             for (position, expected) in sequence["logits"].as_array().unwrap().iter().enumerate() {
                 let start = (row * batch.width() + position) * model.config.vocab_size;
@@ -75,7 +75,7 @@ fn logprobs_equal_transformers_at_two_temperatures() {
             let all = Sequence { targets: (1..ids.len()).collect(), ids };
             for (key, temperature) in [("1.0", 1.0), ("0.7", 0.7)] {
                 let scored = token_logprobs(&model.decoder, &model.config, &model.rope, &[&all], temperature).unwrap();
-                let found: Vec<f32> = scored.logprobs.into_data().into_vec().unwrap();
+                let found: Vec<f32> = scored.logprobs.into_data().try_into_vec().unwrap();
                 for (found, expected) in found.iter().zip(&floats(&sequence["logprobs"][key])[1..]) {
                     assert_close(f64::from(*found), *expected, 1e-4, name);
                 }

@@ -101,6 +101,7 @@ async fn an_update_raises_what_was_rewarded_and_lowers_what_was_not() {
 /// Central differences along the gradient itself: d loss / d step = |gradient|.
 #[test]
 fn the_gradient_is_that_of_the_loss() {
+    static OLD: std::sync::OnceLock<Vec<f32>> = std::sync::OnceLock::new();
     let model = tiny("tiny_qwen3", &Device::flex().autodiff());
     let sequence = Sequence { ids: vec![5, 9, 200, 31, 77, 8, 120], targets: vec![2, 3, 6] };
     let config = LossConfig { clip: ClipRange { dual: 3.0, ..ClipRange::default() }, ..LossConfig::default() };
@@ -115,9 +116,8 @@ fn the_gradient_is_that_of_the_loss() {
         // The old policy is the unmoved one, also for the moved weights.
         let old = OLD.get_or_init(|| parts.old_logprobs.to_data().try_to_vec::<f32>().unwrap());
         let parts = LossParts { old_logprobs: flat(old), ..parts };
-        policy_loss(scored.logprobs, &parts, &config, 3).0
+        policy_loss(&scored.logprobs, &parts, &config, 3).0
     };
-    static OLD: std::sync::OnceLock<Vec<f32>> = std::sync::OnceLock::new();
     let gradients = NamedGrads::collect(&model.decoder, &loss(&model.decoder).backward());
     let norm = gradients.global_norm();
     let moved = |step: f64| f64::from(loss(&shift(&model.decoder, &gradients, step / norm)).into_scalar::<f32>());
@@ -167,12 +167,12 @@ fn masked_tokens_have_no_gradient() {
     let first = Sequence { ids: vec![3, 14, 15, 92, 65], targets: vec![2, 3] };
     let changed = Sequence { ids: vec![3, 14, 15, 92, 200], targets: vec![2, 3] };
     assert_eq!(
-        bytes(&gradient(&[first.clone()])),
+        bytes(&gradient(std::slice::from_ref(&first))),
         bytes(&gradient(&[changed])),
         "a masked token that nothing trained follows leaves the gradient as it is, bit for bit"
     );
     let silent = Sequence { ids: vec![7, 7, 7, 7, 7], targets: vec![] };
-    let (alone, accompanied) = (gradient(&[first.clone()]), gradient(&[first, silent]));
+    let (alone, accompanied) = (gradient(std::slice::from_ref(&first)), gradient(&[first, silent]));
     for (name, expected) in &alone.0 {
         let difference = (accompanied.0[name].clone() - expected.clone()).abs().max().into_scalar::<f32>();
         assert!(difference < 1e-5, "{name}: {difference}");

@@ -1,6 +1,5 @@
 //! `forage envs`: the registered environments and rewards.
 
-use anyhow::Result;
 use clap::Args;
 use forage_env::registry::ENVIRONMENTS;
 use forage_env::reward::REWARDS;
@@ -16,13 +15,13 @@ pub(crate) struct Envs {
 }
 
 impl Envs {
-    pub(crate) fn run(self) -> Result<()> {
+    pub(crate) fn run(self) {
         if self.json {
             let environments: Vec<_> =
                 ENVIRONMENTS.iter().map(|entry| serde_json::json!({"id": entry.id, "about": entry.about})).collect();
             let rewards: Vec<_> = REWARDS.iter().map(|entry| entry.name).collect();
             out(&serde_json::json!({"environments": environments, "rewards": rewards}).to_string());
-            return Ok(());
+            return;
         }
         out("environments");
         for entry in ENVIRONMENTS {
@@ -32,6 +31,5 @@ impl Envs {
         for entry in REWARDS {
             out(&format!("  {:22} {}", entry.name, entry.about));
         }
-        Ok(())
     }
 }

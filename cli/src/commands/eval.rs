@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use forage_env::dataset::read_tasks;
 use forage_env::episode::Episode;
-use forage_env::policy::Policy;
-use forage_env::rollout::EpisodeWriter;
+use forage_env::policy::{Policy, Sampling};
+use forage_env::rollout::{EpisodeWriter, Rollout};
 use forage_env::scripted::{Constant, Oracle, OracleStyle, RandomPolicy, SearchThenTitle};
 use forage_env::seed::Seed;
 use forage_env::task::Split;
@@ -83,13 +83,13 @@ enum What {
     Retrieval(Retrieval),
 }
 
-/// Ranks judged queries with an index: nDCG, MRR, recall, MAP as trec_eval computes them.
+/// Ranks judged queries with an index: nDCG, MRR, recall, MAP as `trec_eval` computes them.
 #[derive(Args, Debug)]
 struct Retrieval {
     /// Index folder.
     #[arg(long)]
     index: PathBuf,
-    /// Queries: JSON lines with _id and text.
+    /// Queries: JSON lines with `_id` and `text`.
     #[arg(long)]
     queries: PathBuf,
     /// Judgements: TREC qrels or BEIR tsv.
@@ -130,8 +130,8 @@ impl Eval {
         }
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
         let material = match &self.config {
-            Some(path) => self.from_config(&RunConfig::read(path, &self.overrides)?, scratch.path())?,
-            None => self.from_flags(scratch.path())?,
+            Some(path) => self.of_config(&RunConfig::read(path, &self.overrides)?, scratch.path())?,
+            None => self.of_flags(scratch.path())?,
         };
         if material.tasks.is_empty() {
             bail!("there are no questions to ask");
@@ -139,9 +139,9 @@ impl Eval {
         let shared = (Arc::clone(&material.retriever), Arc::clone(&material.tokenizer));
         let factory = setup::environment(&material.environment, shared.0, shared.1, material.window)?;
         let rewards = setup::rewards(&material.rewards, material.seed)?;
-        let Material { policy, tokenizer, tasks, .. } = &material;
-        let (policy, tokenizer) = (Arc::clone(policy), Arc::clone(tokenizer));
-        let evaluated = play(policy, tokenizer, factory, rewards, tasks, material.seed, material.samples)?;
+        let (policy, tokenizer) = (Arc::clone(&material.policy), Arc::clone(&material.tokenizer));
+        let rollout = Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::GREEDY };
+        let evaluated = play(&rollout, &material.tasks, material.seed, material.samples)?;
         if let Some(path) = &self.out {
             write_episodes(path, &evaluated.greedy)?;
             if material.samples > 0 {
@@ -172,7 +172,7 @@ impl Eval {
         Ok(())
     }
 
-    fn from_config(&self, config: &RunConfig, scratch: &Path) -> Result<Material> {
+    fn of_config(&self, config: &RunConfig, scratch: &Path) -> Result<Material> {
         if self.questions.is_some() || self.index.is_some() || self.corpus.is_some() {
             bail!("give either a config or --questions with --index or --corpus, not both");
         }
@@ -182,7 +182,7 @@ impl Eval {
         let data = setup::load_data(&config.data, scratch)?;
         let tasks: Tasks = data.test.iter().take(self.limit.unwrap_or(usize::MAX)).cloned().collect();
         let name = self.policy.clone().unwrap_or_else(|| config.policy.checkpoint.clone());
-        let Opened { policy, tokenizer, window } = self.open_policy(&name, &config, &tasks)?;
+        let Opened { policy, tokenizer, window } = open_policy(&name, &config, &tasks)?;
         if window.is_none() {
             config.environment.settings = byte_limits();
         }
@@ -199,7 +199,7 @@ impl Eval {
         })
     }
 
-    fn from_flags(&self, scratch: &Path) -> Result<Material> {
+    fn of_flags(&self, scratch: &Path) -> Result<Material> {
         let questions = self.questions.as_ref().context("give a config, or --questions with --index or --corpus")?;
         let read = read_tasks(questions, None, Split::Test)?;
         let tasks: Tasks = read.into_iter().take(self.limit.unwrap_or(usize::MAX)).map(Arc::new).collect();
@@ -213,7 +213,7 @@ impl Eval {
         let name = self.policy.clone().context("give --policy: a folder, oracle, random, search-title, constant:X")?;
         let mut defaults = RunConfig::for_evaluation(&self.env);
         defaults.device = self.device.unwrap_or(defaults.device);
-        let Opened { policy, tokenizer, window } = self.open_policy(&name, &defaults, &tasks)?;
+        let Opened { policy, tokenizer, window } = open_policy(&name, &defaults, &tasks)?;
         let scripted = window.is_none();
         let settings = match window {
             None => byte_limits(),
@@ -232,26 +232,27 @@ impl Eval {
             seed: self.seed.unwrap_or(1),
         })
     }
+}
 
-    fn open_policy(&self, name: &str, config: &RunConfig, tasks: &Tasks) -> Result<Opened> {
-        let bytes: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer);
-        let shared = Arc::clone(&bytes);
-        let scripted: Arc<dyn Policy> = match name {
-            "oracle" => Arc::new(Oracle::new(shared, tasks.iter().cloned(), OracleStyle::Plain)),
-            "random" => Arc::new(RandomPolicy::new(shared)),
-            "search-title" => Arc::new(SearchThenTitle::new(shared)),
-            _ => match name.strip_prefix("constant:") {
-                Some(answer) => Arc::new(Constant::new(shared, answer)),
-                None => {
-                    let checkpoint = setup::load_policy(name, config)?;
-                    let tokenizer: Arc<dyn Tokenizer> = Arc::new(checkpoint.tokenizer.clone());
-                    let window = Some(setup::window(config, &checkpoint.config));
-                    return Ok(Opened { policy: engine(&checkpoint, config, config.threads()), tokenizer, window });
-                }
-            },
-        };
-        Ok(Opened { policy: scripted, tokenizer: bytes, window: None })
-    }
+fn open_policy(name: &str, config: &RunConfig, tasks: &Tasks) -> Result<Opened> {
+    let bytes: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer);
+    let shared = Arc::clone(&bytes);
+    let scripted: Arc<dyn Policy> = match name {
+        "oracle" => Arc::new(Oracle::new(shared, tasks.iter().cloned(), OracleStyle::Plain)),
+        "random" => Arc::new(RandomPolicy::new(shared)),
+        "search-title" => Arc::new(SearchThenTitle::new(shared)),
+        _ => {
+            if let Some(answer) = name.strip_prefix("constant:") {
+                Arc::new(Constant::new(shared, answer))
+            } else {
+                let checkpoint = setup::load_policy(name, config)?;
+                let tokenizer: Arc<dyn Tokenizer> = Arc::new(checkpoint.tokenizer.clone());
+                let window = Some(setup::window(config, &checkpoint.config));
+                return Ok(Opened { policy: engine(&checkpoint, config, config.threads()), tokenizer, window });
+            }
+        }
+    };
+    Ok(Opened { policy: scripted, tokenizer: bytes, window: None })
 }
 
 /// A policy with its tokenizer and, for models, its window.

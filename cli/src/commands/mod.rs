@@ -30,7 +30,7 @@ pub(crate) struct Cli {
 enum Command {
     Quickstart(quickstart::Quickstart),
     Train(train::Train),
-    Eval(eval::Eval),
+    Eval(Box<eval::Eval>),
     Compare(compare::Compare),
     Report(report::ReportArgs),
     #[command(subcommand)]
@@ -53,7 +53,10 @@ impl Cli {
             Command::Search(command) => command.run(),
             Command::World(command) => command.run(),
             Command::Play(command) => command.run(),
-            Command::Envs(command) => command.run(),
+            Command::Envs(command) => {
+                command.run();
+                Ok(())
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::oracle::{Oracle, OracleStyle};
+use super::oracle::{Haste, Oracle, OracleStyle};
 use crate::environment::EnvFactory;
 use crate::episode::Episode;
 use crate::policy::Sampling;
@@ -18,12 +18,13 @@ use crate::tokenizer::Tokenizer;
 pub async fn demonstrate(
     tasks: &[Arc<Task>],
     style: OracleStyle,
+    haste: Haste,
     factory: Arc<dyn EnvFactory>,
     tokenizer: Arc<dyn Tokenizer>,
     rewards: Arc<RewardSet>,
     seed: Seed,
 ) -> Vec<Episode> {
-    let policy = Arc::new(Oracle::new(Arc::clone(&tokenizer), tasks.iter().cloned(), style));
+    let policy = Arc::new(Oracle::hasty(Arc::clone(&tokenizer), tasks.iter().cloned(), style, haste));
     let jobs = (0..).zip(tasks).map(|(group, task)| Job {
         task: Arc::clone(task),
         group,

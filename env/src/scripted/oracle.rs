@@ -1,13 +1,20 @@
 //! The oracle: knows which queries to send, and answers from what it reads.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+
+use regex::Regex;
 
 use super::engine::{Script, Scripted, View, Written};
 use super::read;
 use crate::policy::PolicyError;
+use crate::seed::Seed;
 use crate::task::Task;
 use crate::tokenizer::Tokenizer;
+
+/// A name (words that begin with a capital) or a number, not at the start of a sentence.
+static NAME: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"[a-z,] ((?:[A-Z][\w']+)(?: [A-Z][\w']+)*|\d+)").expect("a valid pattern"));
 
 /// What the oracle writes around its actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -20,6 +27,41 @@ pub enum OracleStyle {
     Plain,
 }
 
+/// How often a demonstrator is hasty instead of careful. Whether it is depends on the question alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Haste {
+    /// Share of questions it answers without a search, with a name from the question.
+    pub guess: f64,
+    /// Share of questions it answers after the first search, with the first name or number it reads.
+    pub skim: f64,
+}
+
+/// How one question is played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Conduct {
+    Careful,
+    Guess,
+    Skim,
+}
+
+impl Haste {
+    /// Nothing but careful play.
+    pub const NONE: Self = Self { guess: 0.0, skim: 0.0 };
+
+    fn conduct(self, question: &str) -> Conduct {
+        let hash = Seed::root(0).child(question, &[]).0;
+        let share = hash as f64 / u64::MAX as f64;
+        if share < self.guess {
+            Conduct::Guess
+        } else if share < self.guess + self.skim {
+            Conduct::Skim
+        } else {
+            Conduct::Careful
+        }
+    }
+}
+
 /// Sends the known query of each hop, checks that the finding was shown, and answers with the last finding.
 ///
 /// When a finding is not in what it read, it answers with the title of the best passage instead: its score says what a
@@ -27,6 +69,7 @@ pub enum OracleStyle {
 pub struct OracleScript {
     tasks: HashMap<String, Arc<Task>>,
     style: OracleStyle,
+    haste: Haste,
 }
 
 /// [`OracleScript`] as a policy.
@@ -35,8 +78,18 @@ pub type Oracle = Scripted<OracleScript>;
 impl Scripted<OracleScript> {
     /// An oracle for `tasks`, which it recognises by their questions.
     pub fn new(tokenizer: Arc<dyn Tokenizer>, tasks: impl IntoIterator<Item = Arc<Task>>, style: OracleStyle) -> Self {
+        Self::hasty(tokenizer, tasks, style, Haste::NONE)
+    }
+
+    /// An oracle that is careful only some of the time: what it shows is the protocol, not how to be right.
+    pub fn hasty(
+        tokenizer: Arc<dyn Tokenizer>,
+        tasks: impl IntoIterator<Item = Arc<Task>>,
+        style: OracleStyle,
+        haste: Haste,
+    ) -> Self {
         let tasks = tasks.into_iter().map(|task| (task.question.trim().to_owned(), task)).collect();
-        Self::with_script(OracleScript { tasks, style }, tokenizer)
+        Self::with_script(OracleScript { tasks, style, haste }, tokenizer)
     }
 }
 
@@ -64,6 +117,24 @@ impl OracleScript {
 
     fn thought(&self, thought: String) -> String {
         if self.style == OracleStyle::Plain { thought } else { String::new() }
+    }
+
+    /// The hasty answer, when it is time for one.
+    fn rush(&self, task: &Task, view: &View<'_>) -> Option<Written> {
+        let names = |text: &str, not_in: &str| {
+            let found = NAME.captures_iter(text).filter_map(|found| Some(found.get(1)?.as_str().to_owned()));
+            found.filter(|name| !not_in.contains(name.as_str())).collect::<Vec<_>>()
+        };
+        match (self.haste.conduct(&task.question), view.shown.last()) {
+            (Conduct::Guess, None) => {
+                Some(self.answer(names(&task.question, "").last().map_or("unknown", String::as_str)))
+            }
+            (Conduct::Skim, Some(_)) => {
+                let read = names(last_information(view), &task.question);
+                Some(self.answer(read.first().map_or_else(|| guess(view), String::as_str)))
+            }
+            _ => None,
+        }
     }
 
     /// The next turn of a task with known queries.
@@ -109,6 +180,32 @@ fn guess<'a>(view: &View<'a>) -> &'a str {
 impl Script for OracleScript {
     fn write(&self, view: &View<'_>) -> Result<Written, PolicyError> {
         let task = self.task(view.prompt)?;
+        if let Some(rushed) = self.rush(task, view) {
+            return Ok(rushed);
+        }
         Ok(if task.oracle.is_empty() { self.by_question(task, view) } else { self.follow(task, view) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn haste_has_its_shares_and_depends_on_the_question() {
+        let haste = Haste { guess: 0.3, skim: 0.35 };
+        let count = |conduct| (0..4000).filter(|i| haste.conduct(&format!("Who is {i}?")) == conduct).count();
+        for (conduct, share) in [(Conduct::Guess, 0.3), (Conduct::Skim, 0.35), (Conduct::Careful, 0.35)] {
+            assert!((count(conduct) as f64 / 4000.0 - share).abs() < 0.03, "{conduct:?}");
+        }
+        assert_eq!(haste.conduct("Who?"), haste.conduct("Who?"));
+        assert_eq!(Haste::NONE.conduct("Who?"), Conduct::Careful);
+    }
+
+    #[test]
+    fn names_and_numbers_are_found_inside_sentences() {
+        let text = "Pana Zanga: The occupation of Pana Zanga is sculptor. She had a mentor called Fomel Navi, in 1807.";
+        let found: Vec<&str> = NAME.captures_iter(text).filter_map(|name| Some(name.get(1)?.as_str())).collect();
+        assert_eq!(found, ["Pana Zanga", "Fomel Navi", "1807"]);
     }
 }

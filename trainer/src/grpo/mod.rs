@@ -1,4 +1,4 @@
-//! Group-relative policy optimisation (Shao et al. 2024, DeepSeekMath), as plain functions.
+//! Group-relative policy optimisation (Shao et al. 2024, `DeepSeekMath`), as plain functions.
 
 mod advantage;
 mod loss;

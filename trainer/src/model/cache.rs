@@ -55,8 +55,8 @@ impl KvCache {
     pub(super) fn update(
         &mut self,
         layer: usize,
-        keys: Tensor<4>,
-        values: Tensor<4>,
+        keys: &Tensor<4>,
+        values: &Tensor<4>,
         rows: &CacheRows<'_>,
     ) -> (Tensor<4>, Tensor<4>) {
         let (mut cached_keys, mut cached_values) = self.layers[layer].clone();

@@ -85,6 +85,7 @@ struct Attention {
 }
 
 #[derive(Module, Debug)]
+#[expect(clippy::struct_field_names, reason = "checkpoint names")]
 struct Mlp {
     gate_proj: Linear,
     up_proj: Linear,
@@ -158,7 +159,7 @@ impl Decoder {
         // A window in steps of 32 bounds the number of distinct shapes; extra columns are masked.
         let window = batch.end().next_multiple_of(32).min(cache.positions());
         let rows = CacheRows { slots, starts: &batch.starts, lengths: &batch.lengths, window };
-        self.run(config, rope, batch, window, &mut |layer, keys, values| cache.update(layer, keys, values, &rows))
+        self.run(config, rope, batch, window, &mut |layer, keys, values| cache.update(layer, &keys, &values, &rows))
     }
 
     fn run(

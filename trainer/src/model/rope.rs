@@ -1,4 +1,4 @@
-//! Rotary position embeddings in the rotate-half form of Hugging Face Qwen (Su et al. 2021, RoFormer).
+//! Rotary position embeddings in the rotate-half form of Hugging Face Qwen (`RoFormer`, Su et al. 2021).
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 

@@ -1,7 +1,7 @@
 //! Reference fixtures written by `tests/fixtures/make_fixtures.py`.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-pub mod problem;
+pub(crate) mod problem;
 
 use std::path::PathBuf;
 
@@ -10,35 +10,35 @@ use forage_trainer::model::{Decoder, ModelConfig, RopeTables};
 use forage_trainer::weights::load_decoder;
 use serde_json::Value;
 
-pub fn fixtures() -> PathBuf {
+pub(crate) fn fixtures() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
 }
 
-pub fn json(name: &str) -> Value {
+pub(crate) fn json(name: &str) -> Value {
     let text = std::fs::read_to_string(fixtures().join(name)).unwrap();
     serde_json::from_str(&text).unwrap()
 }
 
-pub fn floats(value: &Value) -> Vec<f64> {
+pub(crate) fn floats(value: &Value) -> Vec<f64> {
     value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
 }
 
-pub fn tokens(value: &Value) -> Vec<u32> {
+pub(crate) fn tokens(value: &Value) -> Vec<u32> {
     value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
 }
 
 /// Positions whose mask is 1.
-pub fn targets(mask: &Value) -> Vec<usize> {
+pub(crate) fn targets(mask: &Value) -> Vec<usize> {
     floats(mask).iter().enumerate().filter(|(_, mask)| **mask > 0.5).map(|(position, _)| position).collect()
 }
 
-pub struct Tiny {
-    pub config: ModelConfig,
-    pub decoder: Decoder,
-    pub rope: RopeTables,
+pub(crate) struct Tiny {
+    pub(crate) config: ModelConfig,
+    pub(crate) decoder: Decoder,
+    pub(crate) rope: RopeTables,
 }
 
-pub fn tiny(name: &str, device: &Device) -> Tiny {
+pub(crate) fn tiny(name: &str, device: &Device) -> Tiny {
     let folder = fixtures().join(name);
     let config = ModelConfig::from_file(&folder.join("config.json")).unwrap();
     let decoder = load_decoder(&folder, &config, device).unwrap();
@@ -46,6 +46,6 @@ pub fn tiny(name: &str, device: &Device) -> Tiny {
     Tiny { config, decoder, rope }
 }
 
-pub fn assert_close(found: f64, expected: f64, tolerance: f64, what: &str) {
+pub(crate) fn assert_close(found: f64, expected: f64, tolerance: f64, what: &str) {
     assert!((found - expected).abs() <= tolerance * expected.abs().max(1.0), "{what}: {found} is not {expected}");
 }

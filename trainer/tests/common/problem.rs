@@ -18,11 +18,11 @@ use forage_trainer::run::Problem;
 use forage_trainer::weights::Checkpoint;
 use forage_trainer::workers::Workers;
 
-pub fn world() -> World {
+pub(crate) fn world() -> World {
     World::new(WorldSpec::new(100, 3)).unwrap()
 }
 
-pub fn checkpoint(seed: u64) -> Checkpoint {
+pub(crate) fn checkpoint(seed: u64) -> Checkpoint {
     let lines: Vec<String> = text(&world(), 300).collect();
     let (tokenizer, tokenizer_json) = bpe::train(lines.into_iter(), 400).unwrap();
     let config = ModelConfig {
@@ -44,7 +44,7 @@ pub fn checkpoint(seed: u64) -> Checkpoint {
 }
 
 /// A search problem; `rewards` weights parts. An untrained policy never answers, so `random` gives groups a direction.
-pub fn problem(checkpoint: &Checkpoint, rewards: &[(&str, f32)]) -> Problem {
+pub(crate) fn problem(checkpoint: &Checkpoint, rewards: &[(&str, f32)]) -> Problem {
     let settings = SearchR1Settings {
         prompt: PromptTemplate::Short,
         top_k: 1,
@@ -66,14 +66,14 @@ pub fn problem(checkpoint: &Checkpoint, rewards: &[(&str, f32)]) -> Problem {
     }
 }
 
-pub const ENGINE: EngineConfig = EngineConfig { slots: 6, context: 220, prefill_tokens: 256 };
+pub(crate) const ENGINE: EngineConfig = EngineConfig { slots: 6, context: 220, prefill_tokens: 256 };
 
-pub fn learner(checkpoint: Checkpoint, update: UpdateConfig) -> Learner {
+pub(crate) fn learner(checkpoint: Checkpoint, update: UpdateConfig) -> Learner {
     Learner::new(checkpoint, update, ENGINE, Workers::new(2))
 }
 
 /// The bytes of every weight.
-pub fn weights(learner: &Learner) -> Vec<u8> {
+pub(crate) fn weights(learner: &Learner) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
     forage_trainer::weights::save_decoder(&path, &learner.checkpoint().decoder).unwrap();
