@@ -13,7 +13,7 @@ use forage_env::episode::{Ending, Limit};
 use forage_env::policy::{Finish, Policy};
 use forage_env::registry::{ENVIRONMENTS, Resources, make};
 use forage_env::reward::{REWARDS, RewardSet, RewardSetError};
-use forage_env::scripted::{Constant, Oracle, OracleStyle, SearchThenTitle, demonstrate};
+use forage_env::scripted::{Constant, Haste, Oracle, OracleStyle, SearchThenTitle, demonstrate};
 use forage_env::seed::Seed;
 use forage_env::task::Task;
 use forage_env::tokenizer::ByteTokenizer;
@@ -122,7 +122,8 @@ async fn demonstrations_mark_what_the_oracle_wrote() {
     let tasks = [Arc::new(task())];
     let factory = factory(settings(), library());
     let tokenizer = Arc::new(ByteTokenizer);
-    let episodes = demonstrate(&tasks, OracleStyle::Terse, factory, tokenizer, rewards, Seed::root(3)).await;
+    let episodes =
+        demonstrate(&tasks, OracleStyle::Terse, Haste::NONE, factory, tokenizer, rewards, Seed::root(3)).await;
     let written: usize = episodes[0].turns.iter().map(|turn| turn.policy.len()).sum();
     assert_eq!(episodes[0].tokens.loss_mask().into_iter().filter(|&own| own).count(), written);
 }

@@ -23,7 +23,7 @@ fn a_saved_folder_reads_back_bit_for_bit() {
     }
 }
 
-/// Copies tiny_qwen2 with its tensors changed by `keep`.
+/// Copies `tiny_qwen2` with its tensors changed by `keep`.
 fn changed(keep: impl Fn(&str) -> Option<String>) -> String {
     let folder = tempfile::tempdir().unwrap();
     let source = fixtures().join("tiny_qwen2");

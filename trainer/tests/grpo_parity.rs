@@ -1,4 +1,4 @@
-//! GRPO losses, gradients and AdamW steps equal PyTorch on fixed trajectories, however the step is cut.
+//! GRPO losses, gradients and `AdamW` steps equal `PyTorch` on fixed trajectories, however the step is cut.
 
 mod common;
 
@@ -127,9 +127,10 @@ fn three_adamw_steps_equal_pytorch() {
     for (name, reference) in expected["parameters"].as_object().unwrap() {
         let view = file.tensor(name).unwrap();
         let found = view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
-        let reference: Vec<f64> = match reference[0].is_array() {
-            true => reference.as_array().unwrap().iter().flat_map(floats).collect(),
-            false => floats(reference),
+        let reference: Vec<f64> = if reference[0].is_array() {
+            reference.as_array().unwrap().iter().flat_map(floats).collect()
+        } else {
+            floats(reference)
         };
         for (found, reference) in found.zip(reference) {
             assert!((f64::from(found) - reference).abs() < 5e-6, "{name}: {found} {reference}");

@@ -1,4 +1,4 @@
-//! Numbers equal transformers and PyTorch on tiny random checkpoints.
+//! Numbers equal transformers and `PyTorch` on tiny random checkpoints.
 
 mod common;
 
