@@ -14,7 +14,7 @@ use crate::tokenizer::Tokenizer;
 
 /// A name (words that begin with a capital) or a number, not at the start of a sentence.
 static NAME: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"[a-z,] ((?:[A-Z][\w']+)(?: [A-Z][\w']+)*|\d+)").expect("a valid pattern"));
+    LazyLock::new(|| Regex::new(r"\b[a-z]+,? ((?:[A-Z][\w']+)(?: [A-Z][\w']+)*|\d+)").expect("a valid pattern"));
 
 /// What the oracle writes around its actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
