@@ -99,5 +99,12 @@ impl Totals {
         println!("searches/s {:.0}", per_second(self.searches));
         println!("tokens/episode {:.0}", self.tokens as f64 / self.episodes as f64);
         println!("oracle exact match {:.3}", self.reward / episodes);
+        let held = self.infra == 0 && per_second(self.episodes) >= 5000.0;
+        let figures = format!(
+            r#"{{"episodes_per_s": {:.0}, "searches_per_s": {:.0}}}"#,
+            per_second(self.episodes),
+            per_second(self.searches)
+        );
+        println!(r#"{{"bench": "rollout", "held": {held}, "figures": {figures}}}"#);
     }
 }

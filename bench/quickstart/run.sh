@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# The quickstart over three seeds, each with a world of its own: time, memory, gain from GRPO and the random-reward twin.
+# Usage: bench/quickstart/run.sh SCRATCH_FOLDER [more arguments of `forage quickstart`]
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+scratch=${1:?usage: bench/quickstart/run.sh SCRATCH_FOLDER}
+shift
+cargo build --release --locked -p forage
+forage="${CARGO_TARGET_DIR:-target}/release/forage"
+for seed in 1 2 3; do
+  "$forage" quickstart --seed "$seed" --out "$scratch/seed-$seed" "$@" >"$scratch/seed-$seed.log" 2>&1 &
+  run=$!
+  peak=0
+  while kill -0 "$run" 2>/dev/null; do
+    now=$(awk '/VmHWM/ {print $2}' "/proc/$run/status" 2>/dev/null || true)
+    [ "${now:-0}" -gt "$peak" ] && peak=$now
+    sleep 1
+  done
+  wait "$run"
+  echo "$peak" >"$scratch/seed-$seed.peak_kb"
+done
+python3 - "$scratch" <<'PY'
+import json, sys
+rows = []
+print(f"{'seed':>4} {'start':>6} {'trained':>8} {'gain':>7} {'95 % interval':>18} {'control':>8} {'95 % interval':>18} {'min':>6} {'GiB':>5}")
+for seed in (1, 2, 3):
+    verdict = json.load(open(f"{sys.argv[1]}/seed-{seed}/verdict.json"))
+    peak = int(open(f"{sys.argv[1]}/seed-{seed}.peak_kb").read()) / 1024**2
+    low, high = verdict["gain_interval"]
+    clow, chigh = verdict["control_interval"]
+    print(f"{seed:>4} {verdict['em_start']:>6.3f} {verdict['em_trained']:>8.3f} {verdict['gain']:>+7.3f} [{low:+.3f}, {high:+.3f}]"
+          f" {verdict['control_gain']:>+8.3f} [{clow:+.3f}, {chigh:+.3f}] {verdict['minutes']:>6.1f} {peak:>5.2f}")
+    rows.append({"seed": seed, "gain": verdict["gain"], "low": low, "control_low": clow, "minutes": verdict["minutes"], "gib": peak})
+held = all(r["gain"] >= 0.2 and r["low"] > 0 and r["control_low"] <= 0 and r["minutes"] <= 15 and r["gib"] <= 4 for r in rows)
+print(json.dumps({"bench": "quickstart", "held": held, "figures": {str(r["seed"]): r for r in rows}}))
+PY
