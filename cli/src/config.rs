@@ -216,15 +216,16 @@ impl RunConfig {
 
     /// Parses the text of a config; overrides are `key.path=value` with TOML values.
     pub(crate) fn parse(text: &str, overrides: &[String]) -> Result<Self> {
-        // As written first, so that errors name the file's own lines.
-        let mut config: Self = toml::from_str(text)?;
-        if !overrides.is_empty() {
+        let config: Self = if overrides.is_empty() {
+            // As written, so that errors name the file's own lines.
+            toml::from_str(text)?
+        } else {
             let mut table: toml::Table = text.parse()?;
             for item in overrides {
                 set(&mut table, item)?;
             }
-            config = toml::from_str(&toml::to_string(&table)?).context("--set")?;
-        }
+            toml::from_str(&toml::to_string(&table)?).context("with the --set values in place")?
+        };
         config.check()?;
         Ok(config)
     }

@@ -17,7 +17,8 @@ fn fails(arguments: &[&str]) -> (i32, String) {
     let output = forage(arguments);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{arguments:?} succeeded");
-    assert_eq!(stderr.matches("error:").count(), 1, "one error: {stderr}");
+    let errors = stderr.lines().filter(|line| line.starts_with("error:")).count();
+    assert_eq!(errors, 1, "one error: {stderr}");
     assert!(!stderr.contains("panicked"), "{stderr}");
     (output.status.code().unwrap(), stderr)
 }

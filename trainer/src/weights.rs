@@ -120,7 +120,6 @@ impl Checkpoint {
 pub fn load_decoder(folder: &Path, config: &ModelConfig, device: &Device) -> Result<Decoder, WeightsError> {
     let mut decoder = Decoder::new(config, device);
     let files = safetensors_files(folder)?;
-    let mut applied = BTreeSet::new();
     let mut missing: Option<BTreeSet<String>> = None;
     let mut unexpected = BTreeSet::new();
     for path in &files {
@@ -132,9 +131,8 @@ pub fn load_decoder(folder: &Path, config: &ModelConfig, device: &Device) -> Res
         if let Some(error) = result.errors.first() {
             return Err(fail(format!("does not fit config.json: {error}")));
         }
-        applied.extend(result.applied);
         unexpected.extend(result.unused);
-        let absent: BTreeSet<String> = result.missing.into_iter().map(|(name, _)| name).collect();
+        let absent: BTreeSet<String> = result.missing.into_iter().map(|(name, _)| hf_name(&name)).collect();
         missing = Some(match missing {
             None => absent,
             Some(before) => before.intersection(&absent).cloned().collect(),
@@ -152,6 +150,11 @@ pub fn load_decoder(folder: &Path, config: &ModelConfig, device: &Device) -> Res
         name_list(&unexpected)
     );
     Err(WeightsError::Tensors { path: folder.to_owned(), message })
+}
+
+/// Burn calls the weights of a normalisation gamma.
+fn hf_name(name: &str) -> String {
+    name.replace(".gamma", ".weight")
 }
 
 /// Writes the weights as one f32 safetensors file with Hugging Face names.
