@@ -6,13 +6,15 @@
 
 mod segments;
 
+use std::ops::Range;
+
 use tantivy::tokenizer::{Token, TokenStream, Tokenizer};
 
 use crate::porter;
 use segments::Segments;
 
 /// Name and version of the analysis, part of every index manifest and fingerprint. Changes when any term would.
-pub const ANALYZER_ID: &str = "lucene-english-1";
+pub const ANALYZER_ID: &str = "lucene-english-2";
 
 /// Lucene's `EnglishAnalyzer` stop set, sorted.
 const STOP_WORDS: [&str; 33] = [
@@ -35,9 +37,39 @@ pub fn analyze(text: &str) -> Vec<String> {
     terms
 }
 
+/// Whether a text holds any word, stop words included.
+pub(crate) fn has_word(text: &str) -> bool {
+    Segments::new(text).next().is_some()
+}
+
+/// Whether a text is one word and nothing else.
+pub(crate) fn is_one_word(text: &str) -> bool {
+    Segments::new(text).next() == Some(text)
+}
+
+/// A term and where it stands in its text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Located<'a> {
+    pub(crate) term: &'a str,
+    /// Words before it, stop words included: Lucene's position.
+    pub(crate) position: usize,
+    /// Where the word begins in the text, in bytes.
+    pub(crate) start: usize,
+    /// Where the word ends, its possessive included.
+    pub(crate) end: usize,
+}
+
+impl Located<'_> {
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.start..self.end
+    }
+}
+
 /// The terms of one text, one at a time, without an allocation per term.
 pub(crate) struct TermStream<'t> {
+    text: &'t str,
     segments: Segments<'t>,
+    words: usize,
     bytes: Vec<u8>,
     units: Vec<u16>,
     term: String,
@@ -45,23 +77,55 @@ pub(crate) struct TermStream<'t> {
 
 impl<'t> TermStream<'t> {
     pub(crate) fn new(text: &'t str) -> Self {
-        Self { segments: Segments::new(text), bytes: Vec::new(), units: Vec::new(), term: String::new() }
+        let segments = Segments::new(text);
+        Self { text, segments, words: 0, bytes: Vec::new(), units: Vec::new(), term: String::new() }
     }
 
     /// The next term, or `None` at the end of the text.
     pub(crate) fn next_term(&mut self) -> Option<&str> {
         loop {
-            let word = self.segments.next()?;
-            self.term.clear();
-            if word.is_ascii() {
-                self.normalize_ascii(word);
-            } else {
-                self.normalize_unicode(word);
-            }
+            self.next_word()?;
             if !self.term.is_empty() {
                 return Some(&self.term);
             }
         }
+    }
+
+    /// The next term with its place.
+    pub(crate) fn next_located(&mut self) -> Option<Located<'_>> {
+        loop {
+            let word = self.next_word()?;
+            if !self.term.is_empty() {
+                // A word is a slice of the text, so the distance of their addresses is its offset.
+                let start = word.as_ptr().addr() - self.text.as_ptr().addr();
+                return Some(Located { term: &self.term, position: self.words - 1, start, end: start + word.len() });
+            }
+        }
+    }
+
+    /// The next word, stop words included, and nothing done about its term: for callers that rule most words out by
+    /// their looks. [`TermStream::analyze_word`] gives the term.
+    pub(crate) fn next_raw_word(&mut self) -> Option<&'t str> {
+        let word = self.segments.next()?;
+        self.words += 1;
+        Some(word)
+    }
+
+    /// The term of a word of [`TermStream::next_raw_word`]; empty for a stop word.
+    pub(crate) fn analyze_word(&mut self, word: &str) -> &str {
+        self.term.clear();
+        if word.is_ascii() {
+            self.normalize_ascii(word);
+        } else {
+            self.normalize_unicode(word);
+        }
+        &self.term
+    }
+
+    fn next_word(&mut self) -> Option<&'t str> {
+        let word = self.next_raw_word()?;
+        self.analyze_word(word);
+        Some(word)
     }
 
     /// Leaves the term empty for a stop word.
@@ -105,7 +169,7 @@ fn strip_possessive(word: &str) -> &str {
 }
 
 /// Java's `Character.toLowerCase`: one character to one character, no context (so no final sigma).
-fn simple_lowercase(letter: char) -> char {
+pub(crate) fn simple_lowercase(letter: char) -> char {
     letter.to_lowercase().next().unwrap_or(letter)
 }
 
@@ -183,6 +247,18 @@ mod tests {
     }
 
     #[test]
+    fn stop_words_take_a_position() {
+        let text = "The moon's tide — and the Šárka tides";
+        let mut stream = TermStream::new(text);
+        let mut found = Vec::new();
+        while let Some(located) = stream.next_located() {
+            found.push((located.term.to_owned(), located.position, &text[located.range()]));
+        }
+        let expected = [("moon", 1, "moon's"), ("tide", 2, "tide"), ("šárka", 5, "Šárka"), ("tide", 6, "tides")];
+        assert_eq!(found, expected.map(|(term, position, word)| (term.to_owned(), position, word)));
+    }
+
+    #[test]
     fn lower_case_is_per_character() {
         check("ΟΔΟΣ İstanbul STRASSE", &["οδοσ", "istanbul", "strass"]);
     }
@@ -202,7 +278,26 @@ mod tests {
 
     #[test]
     fn symbols_lucene_types_as_emoji() {
-        check("Brand® © 2020 ☃ 🇩🇪 👩🏽\u{200d}🔬 → §", &["brand", "®", "©", "2020", "☃", "🇩🇪", "👩🏽\u{200d}🔬"]);
+        check(
+            "Brand® © 2020 ☃ 🇩🇪 👩🏽\u{200d}🔬 → § ♈\u{fe0e}",
+            &["brand", "®", "©", "2020", "☃", "🇩🇪", "👩🏽\u{200d}🔬", "♈"],
+        );
+    }
+
+    #[test]
+    fn marks_that_stand_alone_are_no_words() {
+        // From text extraction: a vowel sign or an accent after a space, and the cedilla beside its letter.
+        check("ക ാ ഞ്ചന", &["ക", "ഞ്ചന"]);
+        check("bint \u{650}Hussein", &["bint", "hussein"]);
+        check("Franc\u{b8}ois c\u{b8}", &["franc", "oi", "c"]);
+        check("e\u{301}tude \u{301} _\u{301}", &["e\u{301}tud"]);
+        check("\u{1f1e9} \u{1f1e9}\u{1f1ea}", &["\u{1f1e9}\u{1f1ea}"]);
+    }
+
+    #[test]
+    fn letters_by_word_break_class_only() {
+        check("a\u{2c2}b \u{2c2} \u{55b}", &["a\u{2c2}b", "\u{2c2}", "\u{55b}"]);
+        check("\u{2f00} \u{3300} \u{203f} 〇", &["\u{2f00}", "\u{3300}", "〇"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::error::ReadError;
-use crate::lines::{LineReader, Record};
+use crate::lines::LineReader;
 
 /// A query with its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,9 +24,11 @@ pub fn read_queries(path: &Path) -> Result<Vec<QueryRecord>, ReadError> {
     let mut reader = LineReader::open(path)?;
     let mut seen: BTreeMap<String, u64> = BTreeMap::new();
     let mut queries = Vec::new();
-    while let Some((line, object)) = reader.next_object()? {
-        let mut record = Record::new(&reader, line, object);
-        let (id, text) = (record.id("_id", mend)?, record.text("text", mend)?);
+    while reader.advance()? {
+        let line = reader.line();
+        let mut record = reader.record()?;
+        let parsed = record.id("_id", mend).and_then(|id| Ok((id, record.text("text", mend)?.into_owned())));
+        let (id, text) = parsed.map_err(|fault| reader.fault(fault))?;
         if let Some(first) = seen.insert(id.clone(), line) {
             return Err(ReadError::DuplicateId { path: path.to_owned(), id, first, second: line });
         }

@@ -1,16 +1,21 @@
 //! BM25 with Lucene's arithmetic, over postings that tantivy stores.
 
+mod docset;
 mod maxscore;
 mod postings;
 mod scorer;
 mod topk;
+mod writer;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::IndexError;
 
-pub(crate) use postings::{Postings, PostingsWriter};
-pub(crate) use scorer::{Scorer, Scratch};
+pub(crate) use docset::DocSet;
+pub(crate) use postings::Postings;
+pub(crate) use scorer::{Bag, Scorer, Scratch, SegmentPart, Totals, Widening};
+
+pub(crate) use writer::{Entry, Part, PartWriter, merge_parts};
 
 /// The two constants of BM25.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

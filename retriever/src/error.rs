@@ -2,13 +2,14 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Failures of reading a corpus, queries or relevance judgements.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
     /// Nothing at the path.
-    #[error("no file at `{}`; check the path, or pass the BEIR folder that holds it", path.display())]
+    #[error("no file at `{}`; check the path, or pass the folder that holds it", path.display())]
     Missing {
         /// What was asked for.
         path: PathBuf,
@@ -44,6 +45,48 @@ pub enum ReadError {
         /// What to do about it.
         mend: &'static str,
     },
+    /// A file that is not what its first bytes or its name promise.
+    #[error("`{}`: {what}; {mend}", path.display())]
+    Unreadable {
+        /// File being read.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+        /// What to do about it.
+        mend: &'static str,
+    },
+    /// A row of a parquet file is not what the format asks for, or cannot be read.
+    #[error("`{}` row {row}: {what}; {mend}", path.display())]
+    MalformedRow {
+        /// File being read.
+        path: PathBuf,
+        /// 1-based row.
+        row: u64,
+        /// What is wrong.
+        what: String,
+        /// What to do about it.
+        mend: &'static str,
+    },
+    /// A folder without anything to read.
+    #[error(
+        "`{}` holds no corpus; pass a file, or a folder with corpus.jsonl or with files of one kind: .jsonl(.gz), \
+         .parquet or .md",
+        path.display()
+    )]
+    NoCorpus {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Files of several kinds in one folder, so that it is not clear which of them are the corpus.
+    #[error("`{}` holds both {one} and {other} files; pass one of them, or a folder with one kind", path.display())]
+    MixedFolder {
+        /// The folder.
+        path: PathBuf,
+        /// A kind that was found.
+        one: &'static str,
+        /// Another one.
+        other: &'static str,
+    },
     /// Two records carry one id.
     #[error(
         "`{}`: id `{id}` is on line {first} and again on line {second}; ids must be unique, remove or rename one",
@@ -58,6 +101,22 @@ pub enum ReadError {
         first: u64,
         /// 1-based line of the second use.
         second: u64,
+    },
+    /// A passage to be added carries the id of one that is in the index.
+    #[error(
+        "`{}` line {line}: id `{id}` is already in index `{}`; ids must be unique, remove or rename the passage",
+        path.display(),
+        index.display()
+    )]
+    AlreadyIndexed {
+        /// File being read.
+        path: PathBuf,
+        /// The repeated id.
+        id: String,
+        /// 1-based line.
+        line: u64,
+        /// The index folder.
+        index: PathBuf,
     },
     /// The file holds no record at all.
     #[error("`{}` holds no {what}; check that it is the right file", path.display())]
@@ -170,6 +229,12 @@ pub enum IndexError {
         /// What does not fit.
         what: String,
     },
+    /// Merging would lose the vectors of the segments.
+    #[error("index `{}` holds vectors, which a merge cannot keep; build it again from its corpora", path.display())]
+    Vectors {
+        /// The index folder.
+        path: PathBuf,
+    },
     /// The corpus has more passages than an index can hold.
     #[error("the corpus has more than {limit} passages, the most one index holds; split it into shards")]
     TooLarge {
@@ -219,4 +284,96 @@ pub enum RetrieverError {
         #[source]
         source: io::Error,
     },
+    /// Statistics that cannot be those of a collection this index is part of.
+    #[error("statistics of the collection do not fit index `{}`: {what}; gather them again from all shards", path.display())]
+    Statistics {
+        /// The index folder, or `memory`.
+        path: PathBuf,
+        /// What does not fit.
+        what: String,
+    },
+    /// The backend has no way to do what was asked.
+    #[error("{retriever} cannot {what}; use another mode or backend")]
+    Unsupported {
+        /// Which backend.
+        retriever: String,
+        /// What was asked: `filter by field`, `rank with given statistics`.
+        what: &'static str,
+    },
+    /// The encoder or the reranker failed.
+    #[error("{model} failed: {what}; check the model folder and free memory")]
+    Model {
+        /// Name of the model.
+        model: String,
+        /// What went wrong.
+        what: String,
+    },
+    /// Vectors that cannot be searched.
+    #[error("vectors of `{}`: {what}", path.display())]
+    Vectors {
+        /// File or index folder, or `memory`.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        what: String,
+    },
+    /// A remote backend did not answer as it should, retries included.
+    #[error("{url}: {fault}, after {attempts} attempts; check that the server runs and what it logs")]
+    Remote {
+        /// Address that was asked.
+        url: String,
+        /// The last failure.
+        fault: RemoteFault,
+        /// Requests made.
+        attempts: u32,
+    },
+    /// A remote backend is set up in a way that cannot work.
+    #[error("remote retriever, `{key}`: {what}")]
+    Setting {
+        /// The key as written in the file.
+        key: String,
+        /// What is wrong and what to do.
+        what: String,
+    },
+    /// The work could not be finished because the program is shutting down or a worker is gone.
+    #[error("search was stopped before it was done; ask again")]
+    Stopped,
+    /// A search that several callers waited for failed; each of them gets its failure.
+    #[error(transparent)]
+    Shared(#[from] Arc<RetrieverError>),
+}
+
+impl RetrieverError {
+    /// The failure itself, whether or not several callers share it.
+    pub fn root(&self) -> &Self {
+        match self {
+            Self::Shared(failure) => failure.root(),
+            failure => failure,
+        }
+    }
+}
+
+/// Why a remote backend gave no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemoteFault {
+    /// No connection.
+    #[error("cannot connect ({0})")]
+    Connect(String),
+    /// No answer in time.
+    #[error("no answer within {milliseconds} ms")]
+    Timeout {
+        /// The limit, ms.
+        milliseconds: u64,
+    },
+    /// An HTTP status that is no success.
+    #[error("HTTP status {status}: {body}")]
+    Status {
+        /// The code.
+        status: u16,
+        /// Beginning of the body.
+        body: String,
+    },
+    /// A body that does not fit the protocol.
+    #[error("the answer does not fit the protocol ({0})")]
+    Protocol(String),
 }

@@ -1,11 +1,16 @@
-//! Search over passages: corpus readers, an on-disk index, and BM25 that ranks exactly as Lucene does.
+//! Search over passages: corpus readers, an on-disk index, BM25 that ranks exactly as Lucene does, boolean, dense and hybrid
+//! search, a server and clients.
 //!
-//! - [`CorpusReader`] streams BEIR, Search-R1 and wiki-page corpora, plain or gzip, as [`Passage`]s.
-//! - [`Index::build`] writes an index folder atomically; [`Index::open`] maps it in milliseconds.
+//! - [`CorpusReader`] streams BEIR, Search-R1, FlashRAG and wiki-page corpora, JSON lines or parquet, as [`Passage`]s.
+//! - [`Index::build`] writes an index folder atomically; [`Index::open`] maps it in milliseconds; [`Index::add`] and
+//!   [`Index::merge`] change it, a generation at a time; [`Index::verify`] finds damage.
 //! - [`Retriever`] is what environments search through; [`Bm25Retriever`] implements it over a folder or in memory.
+//! - [`dense`] searches by vectors; [`HybridRetriever`], [`RerankedRetriever`] and [`CachedRetriever`] wrap retrievers.
+//! - [`remote`] searches elsewhere; [`server`] answers others.
 //! - [`read_queries`], [`read_qrels`], [`write_run`] are for evaluation.
 //!
-//! It knows nothing of reinforcement learning, models or rewards. Query text is never parsed as a query language.
+//! It knows nothing of reinforcement learning, models or rewards. Query text is a bag of words unless
+//! boolean mode is asked for.
 //!
 //! ```
 //! use forage_retriever::{Bm25Retriever, Passage};
@@ -22,21 +27,39 @@
 mod analyzer;
 mod beir;
 mod bm25;
+mod boolean;
+mod cache;
 mod corpus;
+pub mod dense;
 mod error;
+mod hybrid;
 mod index;
 mod lines;
 mod porter;
+mod query;
+mod record;
+pub mod remote;
+mod rerank;
 mod retriever;
+pub mod server;
+mod snippet;
 mod trec;
 
 pub use analyzer::{ANALYZER_ID, analyze};
 pub use beir::{QueryRecord, read_queries};
 pub use bm25::Bm25Params;
+pub use boolean::{BooleanAnswer, BooleanQuery, BooleanRetriever, ParseIssue, parse_boolean};
+pub use cache::{CacheStats, CachedRetriever};
 pub use corpus::{CorpusFormat, CorpusHasher, CorpusReader, Passage, corpus_digest};
-pub use error::{IndexError, ReadError, RetrieverError};
+pub use dense::encoder::{Encoder, TextKind};
+pub use error::{IndexError, ReadError, RemoteFault, RetrieverError};
+pub use hybrid::{Fusion, HybridRetriever};
 pub use index::{
-    BuildProgress, BuildRequest, BuildStage, BuildSummary, Counts, Document, Existing, Fingerprint, Index, Manifest,
+    AddRequest, BuildProgress, BuildRequest, BuildStage, BuildSummary, Counts, Document, Duplicates, Existing,
+    FileRecord, Fingerprint, Index, Manifest, SegmentManifest, Source,
 };
-pub use retriever::{Bm25Retriever, Hit, Query, Retriever};
+pub use query::{Filter, Hit, Mode, Query, Statistics};
+pub use rerank::{RerankedRetriever, Reranker};
+pub use retriever::{Bm25Retriever, Retriever};
+pub use snippet::{Snippet, snippet};
 pub use trec::{Qrels, read_qrels, write_run};

@@ -1,42 +1,17 @@
 //! The trait environments search through, and BM25 behind it.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use rayon::prelude::*;
 
-use crate::bm25::{Bm25Params, Scorer, Scratch};
+use crate::bm25::{Bm25Params, Scratch, Totals};
 use crate::corpus::Passage;
 use crate::error::{IndexError, RetrieverError};
-use crate::index::{Fingerprint, Index};
-
-/// One query: any text, taken as a bag of words. No character in it has a meaning of its own.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Query {
-    /// As the policy wrote it.
-    pub text: String,
-}
-
-impl Query {
-    /// Makes a query of a text.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into() }
-    }
-}
-
-/// One retrieved passage.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Hit {
-    /// External id of the passage.
-    pub id: String,
-    /// Higher is better; the scale is the retriever's own.
-    pub score: f32,
-    /// May be empty.
-    pub title: String,
-    /// Body, without the title.
-    pub text: String,
-}
+use crate::index::{Fingerprint, Index, Ranking};
+use crate::query::{Filter, Hit, Query, Statistics};
 
 /// Finds the best passages for queries.
 ///
@@ -60,18 +35,20 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// BM25 over an index, equal to Lucene's. A query takes microseconds, so searches run on the calling thread.
+/// BM25 over an index, equal to Lucene's.
+///
+/// A query takes microseconds, so one query runs on the calling thread; several are spread over the global rayon pool.
 pub struct Bm25Retriever {
     index: Arc<Index>,
     params: Bm25Params,
-    scorer: Scorer,
+    ranking: Ranking,
 }
 
 impl Bm25Retriever {
     /// Searches with the constants the index was built for.
     pub fn new(index: Arc<Index>) -> Self {
         let params = index.manifest().bm25;
-        Self { scorer: index.scorer(params), params, index }
+        Self { ranking: index.ranking(index.totals(), params), params, index }
     }
 
     /// Searches with other constants. Exact too, but prunes less: term bounds are stored for the index's own.
@@ -80,7 +57,7 @@ impl Bm25Retriever {
     /// [`IndexError::Constants`] when they are out of range.
     pub fn with_params(index: Arc<Index>, params: Bm25Params) -> Result<Self, IndexError> {
         let params = params.validate()?;
-        Ok(Self { scorer: index.scorer(params), params, index })
+        Ok(Self { ranking: index.ranking(index.totals(), params), params, index })
     }
 
     /// Opens an index folder and searches it with the constants it was built for.
@@ -116,7 +93,15 @@ impl Bm25Retriever {
     /// # Errors
     /// [`RetrieverError`] when postings cannot be read.
     pub fn search_ids(&self, text: &str, k: usize) -> Result<Vec<(u32, f32)>, RetrieverError> {
-        SCRATCH.with_borrow_mut(|scratch| self.index.top(&self.scorer, self.params, text, k, scratch))
+        self.rank(&self.ranking, (text, &Filter::default()), None, k)
+    }
+
+    /// As [`Self::search_ids`], over the passages that pass the query's filter.
+    ///
+    /// # Errors
+    /// [`RetrieverError`] when postings cannot be read.
+    pub fn search_query_ids(&self, query: &Query, k: usize) -> Result<Vec<(u32, f32)>, RetrieverError> {
+        self.rank(&self.ranking, (&query.text, &query.filter), None, k)
     }
 
     /// The best `k` passages with their text, on the calling thread.
@@ -124,9 +109,76 @@ impl Bm25Retriever {
     /// # Errors
     /// [`RetrieverError`] when postings or passages cannot be read.
     pub fn search_one(&self, text: &str, k: usize) -> Result<Vec<Hit>, RetrieverError> {
-        let ranked = self.search_ids(text, k)?;
+        self.hits(&self.search_ids(text, k)?)
+    }
+
+    /// As [`Self::search_one`], over the passages that pass the query's filter. The filter changes no score.
+    ///
+    /// # Errors
+    /// [`RetrieverError`] when postings or passages cannot be read.
+    pub fn search_query(&self, query: &Query, k: usize) -> Result<Vec<Hit>, RetrieverError> {
+        self.hits(&self.search_query_ids(query, k)?)
+    }
+
+    /// The best `k` passages of every query, in the order of the queries: [`Retriever::search`] without the future.
+    ///
+    /// # Errors
+    /// [`RetrieverError`] when postings or passages cannot be read.
+    pub fn search_many(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+        if queries.len() > 1 && rayon::current_num_threads() > 1 {
+            queries.par_iter().map(|query| self.search_query(query, k)).collect()
+        } else {
+            queries.iter().map(|query| self.search_query(query, k)).collect()
+        }
+    }
+
+    /// The best `k` passages as if this index were part of a collection with these statistics, which hold those of this
+    /// index too (see [`Index::statistics`]): the lists of all parts, merged by score, then id, are the list of the whole
+    /// collection. A term that `statistics` does not name has the frequency it has here.
+    ///
+    /// # Errors
+    /// [`RetrieverError::Statistics`] when they count less than this index alone; [`RetrieverError`] when postings or
+    /// passages cannot be read.
+    pub fn search_with(&self, query: &Query, k: usize, statistics: &Statistics) -> Result<Vec<Hit>, RetrieverError> {
+        self.check_statistics(statistics)?;
+        let totals = Totals { docs: statistics.passages, tokens: statistics.tokens };
+        let ranking = self.index.ranking(totals, self.params);
+        self.hits(&self.rank(&ranking, (&query.text, &query.filter), Some(&statistics.frequencies), k)?)
+    }
+
+    fn check_statistics(&self, statistics: &Statistics) -> Result<(), RetrieverError> {
+        let own = self.index.totals();
+        let what = if statistics.passages < own.docs {
+            format!("{} passages, this index alone has {}", statistics.passages, own.docs)
+        } else if statistics.tokens < own.tokens {
+            format!("{} tokens, this index alone has {}", statistics.tokens, own.tokens)
+        } else if let Some((term, frequency)) =
+            statistics.frequencies.iter().find(|entry| *entry.1 > statistics.passages)
+        {
+            format!("`{term}` in {frequency} of {} passages", statistics.passages)
+        } else {
+            return Ok(());
+        };
+        Err(RetrieverError::Statistics { path: self.index.place().to_owned(), what })
+    }
+
+    fn rank(
+        &self,
+        ranking: &Ranking,
+        query: (&str, &Filter),
+        frequencies: Option<&BTreeMap<String, u64>>,
+        k: usize,
+    ) -> Result<Vec<(u32, f32)>, RetrieverError> {
+        SCRATCH.with_borrow_mut(|scratch| self.index.top(ranking, query, frequencies, k, scratch))
+    }
+
+    pub(crate) fn ranking(&self) -> &Ranking {
+        &self.ranking
+    }
+
+    pub(crate) fn hits(&self, ranked: &[(u32, f32)]) -> Result<Vec<Hit>, RetrieverError> {
         let mut hits = Vec::with_capacity(ranked.len());
-        for (ordinal, score) in ranked {
+        for &(ordinal, score) in ranked {
             let document = self.index.document(ordinal)?;
             hits.push(Hit {
                 id: document.id.to_owned(),
@@ -143,10 +195,10 @@ impl Bm25Retriever {
 impl Retriever for Bm25Retriever {
     fn fingerprint(&self) -> Fingerprint {
         let manifest = self.index.manifest();
-        Fingerprint::of_bm25(&manifest.corpus_digest, &manifest.analyzer, self.params)
+        Fingerprint::of_bm25(&manifest.contents_digest, &manifest.analyzer, self.params)
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        queries.iter().map(|query| self.search_one(&query.text, k)).collect()
+        self.search_many(queries, k)
     }
 }

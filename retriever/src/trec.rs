@@ -6,13 +6,15 @@ use std::path::Path;
 
 use crate::error::ReadError;
 use crate::lines::LineReader;
+use crate::record::Fault;
 
 /// Grades by query id, then passage id. Ordered, so that iteration is deterministic.
 pub type Qrels = BTreeMap<String, BTreeMap<String, i32>>;
 
 /// Reads judgements in either form, told apart by the first line; plain or gzip.
 ///
-/// TREC: `qid iteration docid grade`, separated by blanks. BEIR: tab-separated `query-id corpus-id score` under a header.
+/// TREC: `qid iteration docid grade`, separated by blanks. BEIR: `query-id corpus-id score` under a header, separated by
+/// tabs, or by blanks where a line has no tab. Grades are whole numbers, also written `1.0`; negative ones are kept.
 ///
 /// # Errors
 /// A missing or unreadable file, a line that does not fit, a pair judged twice, or no judgement at all.
@@ -21,8 +23,9 @@ pub fn read_qrels(path: &Path) -> Result<Qrels, ReadError> {
     let mut lines_of: BTreeMap<(String, String), u64> = BTreeMap::new();
     let mut qrels = Qrels::new();
     let mut is_beir = false;
-    while let Some((line, text)) = reader.next_text()? {
-        if lines_of.is_empty() && !is_beir && text.starts_with("query-id") {
+    while reader.advance()? {
+        let (line, text) = (reader.line(), reader.text()?);
+        if lines_of.is_empty() && !is_beir && is_beir_header(text) {
             is_beir = true;
             continue;
         }
@@ -35,7 +38,7 @@ pub fn read_qrels(path: &Path) -> Result<Qrels, ReadError> {
                 } else {
                     "TREC rows are `qid 0 docid grade`; BEIR files begin with the header `query-id corpus-id score`"
                 };
-                return Err(reader.malformed(line, what, mend));
+                return Err(reader.fault(Fault { what, mend }));
             }
         };
         if let Some(first) = lines_of.insert((query.clone(), document.clone()), line) {
@@ -50,6 +53,20 @@ pub fn read_qrels(path: &Path) -> Result<Qrels, ReadError> {
     Ok(qrels)
 }
 
+/// Three columns whose first is a name for the query: `query-id`, `query_id`, `qid`, `query`, quoted or not.
+fn is_beir_header(text: &str) -> bool {
+    let columns = beir_columns(text);
+    let [name, _, grade] = columns.as_slice() else {
+        return false;
+    };
+    let name = name.trim_matches('"').to_ascii_lowercase().replace('_', "-");
+    matches!(name.as_str(), "query-id" | "qid" | "query") && parse_grade(grade).is_err()
+}
+
+fn beir_columns(text: &str) -> Vec<&str> {
+    if text.contains('\t') { text.split('\t').map(str::trim).collect() } else { text.split_whitespace().collect() }
+}
+
 fn parse_trec(text: &str) -> Result<(&str, &str, i32), String> {
     let columns: Vec<&str> = text.split_whitespace().collect();
     let [query, _, document, grade] = columns.as_slice() else {
@@ -59,15 +76,20 @@ fn parse_trec(text: &str) -> Result<(&str, &str, i32), String> {
 }
 
 fn parse_beir(text: &str) -> Result<(&str, &str, i32), String> {
-    let columns: Vec<&str> = text.split('\t').map(str::trim).collect();
+    let columns = beir_columns(text);
     let [query, document, grade] = columns.as_slice() else {
         return Err(format!("{} columns where 3 are expected", columns.len()));
     };
+    if query.is_empty() || document.is_empty() {
+        return Err("an id is empty".to_owned());
+    }
     Ok((query, document, parse_grade(grade)?))
 }
 
 fn parse_grade(text: &str) -> Result<i32, String> {
-    text.parse().map_err(|_| format!("grade `{text}` is not a whole number"))
+    let whole = text.split_once('.').filter(|(_, fraction)| fraction.bytes().all(|digit| digit == b'0'));
+    let whole = whole.map_or(text, |(whole, _)| whole);
+    whole.parse().map_err(|_| format!("grade `{text}` is not a whole number"))
 }
 
 /// Writes one query's ranking as TREC run lines: `qid Q0 docid rank score tag`, ranks from 1.
@@ -109,12 +131,49 @@ mod tests {
     }
 
     #[test]
+    fn headers_and_grades_as_people_write_them() {
+        let expected = with_file("q1 0 d1 2\nq2 0 d3 0\n", read_qrels).unwrap();
+        for header in ["query-id\tcorpus-id\tscore", "query_id corpus_id score", "\"qid\"\t\"docid\"\t\"rel\""] {
+            let content = format!("\u{feff}{header}\r\nq1\td1\t2.0\r\nq2 d3 0\r\n");
+            assert_eq!(with_file(&content, read_qrels).unwrap(), expected, "{header}");
+        }
+        let spaced = with_file("query-id\tcorpus-id\tscore\nq 1\td 1\t1\n", read_qrels).unwrap();
+        assert_eq!(spaced["q 1"]["d 1"], 1);
+        // A query that is called so is no header.
+        assert_eq!(with_file("query 0 d1 1\n", read_qrels).unwrap()["query"]["d1"], 1);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn written_judgements_read_back(
+            pairs in proptest::collection::btree_map(("[!-~]{1,6}", "[!-~]{1,6}"), -2..4_i32, 1..30)
+        ) {
+            let mut expected = Qrels::new();
+            for ((query, document), &grade) in &pairs {
+                expected.entry(query.clone()).or_default().insert(document.clone(), grade);
+            }
+            let rows = |separator: &str, middle: &str| {
+                let rows = pairs.iter().map(|((query, document), grade)| {
+                    format!("{query}{separator}{middle}{document}{separator}{grade}\n")
+                });
+                rows.collect::<Vec<_>>().concat()
+            };
+            proptest::prop_assert_eq!(&with_file(&rows(" ", "0 "), read_qrels).unwrap(), &expected);
+            let beir = format!("query-id\tcorpus-id\tscore\n{}", rows("\t", ""));
+            proptest::prop_assert_eq!(&with_file(&beir, read_qrels).unwrap(), &expected);
+        }
+    }
+
+    #[test]
     fn faults_name_the_line() {
         let cases = [
             ("q1 0 d1 1\nq1 d2 1\n", "line 2: 3 columns where 4 are expected; TREC rows are"),
             ("q1 0 d1 high\n", "line 1: grade `high` is not a whole number"),
             ("q1 0 d1 1\nq1 0 d1 2\n", "id `q1 d1` is on line 1 and again on line 2"),
-            ("query-id\tcorpus-id\tscore\nq1 d1 1\n", "line 2: 1 columns where 3 are expected; BEIR rows"),
+            ("query-id\tcorpus-id\tscore\nq1 d1\n", "line 2: 2 columns where 3 are expected; BEIR rows"),
+            ("query-id\tcorpus-id\tscore\nq1\t\t1\n", "line 2: an id is empty; BEIR rows"),
+            (" \u{b}\n", "line 1: 0 columns where 4 are expected"),
+            ("q1 0 d1 0.5\n", "line 1: grade `0.5` is not a whole number"),
             ("query-id\tcorpus-id\tscore\n", "holds no judgements"),
         ];
         for (content, expected) in cases {

@@ -9,7 +9,7 @@ const MAX_UNITS: usize = 255;
 pub(crate) struct Segments<'t> {
     text: &'t str,
     source: Source<'t>,
-    /// What is left of a word longer than [`MAX_UNITS`].
+    /// What is left of a word longer than [`MAX_UNITS`], or with letters that Lucene does not know as such.
     rest: &'t str,
 }
 
@@ -36,11 +36,20 @@ impl<'t> Segments<'t> {
         }
     }
 
-    /// Cuts the first piece of an overlong remainder; pieces without a word character vanish as they do in Lucene.
+    /// Cuts the first piece of a remainder; pieces that are no words vanish as they do in Lucene.
     fn cut_rest(&mut self) -> Option<&'t str> {
         while !self.rest.is_empty() {
-            let (piece, rest) = self.rest.split_at(prefix_of_units(self.rest, MAX_UNITS));
-            self.rest = rest;
+            let end = prefix_of_units(self.rest, MAX_UNITS);
+            let piece = if let Some(at) = self.rest[..end].find(is_later_letter) {
+                let break_len = self.rest[at..].chars().next().map_or(0, char::len_utf8);
+                let piece = &self.rest[..at];
+                self.rest = &self.rest[at + break_len..];
+                piece
+            } else {
+                let (piece, rest) = self.rest.split_at(end);
+                self.rest = rest;
+                piece
+            };
             if is_word(piece) {
                 return Some(piece);
             }
@@ -53,15 +62,16 @@ impl<'t> Iterator for Segments<'t> {
     type Item = &'t str;
 
     fn next(&mut self) -> Option<&'t str> {
-        if let Some(piece) = self.cut_rest() {
-            return Some(piece);
+        loop {
+            if let Some(piece) = self.cut_rest() {
+                return Some(piece);
+            }
+            let word = self.next_word()?;
+            if word.len() <= MAX_UNITS && (word.is_ascii() || !word.contains(is_later_letter)) {
+                return Some(word);
+            }
+            self.rest = word;
         }
-        let word = self.next_word()?;
-        if word.len() <= MAX_UNITS {
-            return Some(word);
-        }
-        self.rest = word;
-        self.cut_rest()
     }
 }
 
@@ -77,7 +87,8 @@ fn next_unicode_word<'t>(text: &'t str, bounds: &mut UWordBoundIndices<'t>) -> O
             return Some(&text[start..end]);
         }
         if is_word(segment) {
-            return Some(segment);
+            // The selector of text style is no part of a symbol.
+            return Some(segment.trim_end_matches('\u{fe0e}'));
         }
     }
 }
@@ -94,26 +105,75 @@ fn prefix_of_units(text: &str, units: usize) -> usize {
     text.len()
 }
 
+/// Whether a segment is a word: decided by its first character, connectors aside, since marks only follow.
 fn is_word(segment: &str) -> bool {
-    segment.chars().any(|letter| {
-        if letter.is_ascii() {
-            letter.is_ascii_alphanumeric()
-        } else {
-            letter.is_alphabetic() || is_word_number(letter) || is_pictographic(letter)
-        }
-    })
+    let mut letters = segment.chars().skip_while(|&letter| is_connector(letter));
+    let Some(first) = letters.next() else {
+        return false;
+    };
+    if first.is_ascii() {
+        return first.is_ascii_alphanumeric();
+    }
+    // A flag is two regional indicators; one alone is nothing.
+    let half_a_flag = matches!(first, '\u{1f1e6}'..='\u{1f1ff}') && letters.next().is_none();
+    !half_a_flag && starts_word(first)
 }
 
-/// Whether a number character has the word-break class Numeric (digits do, superscripts and fractions do not).
-///
-/// Asked of the segmentation tables themselves: only such a character stays in one piece with a digit before it.
-fn is_word_number(letter: char) -> bool {
-    if !letter.is_numeric() {
-        return false;
+/// Word-break class `ExtendNumLet`.
+fn is_connector(letter: char) -> bool {
+    matches!(
+        letter,
+        '_' | '\u{202f}' | '\u{203f}' | '\u{2040}' | '\u{2054}' | '\u{fe33}' | '\u{fe34}' | '\u{fe4d}'
+            ..='\u{fe4f}' | '\u{ff3f}'
+    )
+}
+
+fn starts_word(letter: char) -> bool {
+    match letter {
+        // Letters whose neighbourhood holds no marks, the common ones.
+        '\u{c0}'..='\u{2c1}'
+        | '\u{370}'..='\u{52f}'
+        | '\u{3041}'..='\u{3096}'
+        | '\u{30a1}'..='\u{30fa}'
+        | '\u{3400}'..='\u{9fff}'
+        | '\u{ac00}'..='\u{d7a3}'
+            if letter.is_alphabetic() =>
+        {
+            true
+        }
+        // Radicals and squared kana: ideographs and Katakana to Lucene, symbols by category.
+        '\u{2e80}'..='\u{2fd5}'
+        | '\u{309b}'
+        | '\u{309c}'
+        | '\u{30a0}'
+        | '\u{32d0}'..='\u{32fe}'
+        | '\u{3300}'..='\u{3357}' => true,
+        _ if is_pictographic(letter) => true,
+        _ => {
+            let joins = (letter.is_numeric() && joins('1', letter)) || joins('a', letter);
+            (joins || letter.is_alphabetic()) && !joins_anything(letter)
+        }
     }
-    let mut probe = String::from("1");
-    probe.push(letter);
-    probe.split_word_bounds().nth(1).is_none()
+}
+
+/// Marks and format characters stay with whatever is before them.
+fn joins_anything(letter: char) -> bool {
+    joins(' ', letter)
+}
+
+/// Whether `letter` stays in one piece with `before`: asks the segmentation crate for its word-break class.
+fn joins(before: char, letter: char) -> bool {
+    let mut bytes = [0_u8; 8];
+    let start = before.encode_utf8(&mut bytes).len();
+    let end = start + letter.encode_utf8(&mut bytes[start..]).len();
+    std::str::from_utf8(&bytes[..end]).is_ok_and(|pair| pair.split_word_bounds().nth(1).is_none())
+}
+
+/// Characters that became letters after the Unicode version of Lucene's tables and occur in Latin text: the cedilla
+/// left alone by text extraction, tone marks, Armenian punctuation. To Lucene they separate words.
+fn is_later_letter(letter: char) -> bool {
+    matches!(letter, '\u{b8}' | '\u{2e5}'..='\u{2eb}' | '\u{55a}' | '\u{55f}' | '\u{58a}'
+        | '\u{a708}'..='\u{a716}')
 }
 
 /// Line-break class SA (complex context), whose runs Lucene keeps together.

@@ -8,6 +8,7 @@
 use tantivy::postings::BlockSegmentPostings;
 use tantivy::{DocId, TERMINATED};
 
+use super::docset::DocSet;
 use super::topk::TopK;
 
 const WINDOW_DOCS: usize = 4096;
@@ -24,6 +25,8 @@ pub(super) struct Norms<'a> {
     pub(super) ids: &'a [u8],
     /// `1 / (k1 (1 - b + b length / average))` for every one-byte length.
     pub(super) inverse: &'a [f32; 256],
+    /// Documents that may be offered; `None` for all.
+    pub(super) allowed: Option<&'a DocSet>,
 }
 
 impl Norms<'_> {
@@ -158,6 +161,9 @@ pub(super) fn collect(buffers: &mut Buffers, norms: Norms<'_>) {
 
 /// Adds the non-essential terms to a document's score while it can still enter the list, then offers it.
 fn complete(doc: DocId, partial: f64, optional: &mut [Cursor], bounds: &[f64], norms: Norms<'_>, top: &mut TopK) {
+    if norms.allowed.is_some_and(|allowed| !allowed.contains(doc)) {
+        return;
+    }
     let threshold = top.threshold();
     let mut score = partial;
     for (cursor, bound) in optional.iter_mut().zip(bounds).rev() {

@@ -1,30 +1,105 @@
 //! From query text to ranked documents.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 
 use super::Bm25Params;
+use super::docset::DocSet;
 use super::maxscore::{self, Buffers, Cursor, Norms};
 use super::postings::{FoundTerm, Postings, inverse_norms};
 use crate::analyzer::TermStream;
 
-/// BM25 with fixed constants over one index's postings.
+/// More than any rounding of the two table lookups and the product in [`Scorer::widening`].
+const WIDENING_SLACK: f64 = 1.0 + 1e-6;
+
+/// What a score depends on besides the passage and the query: sums over the whole collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Totals {
+    /// Passages with at least one term: Lucene's `docCount`.
+    pub(crate) docs: u64,
+    /// Lucene's `sumTotalTermFreq`.
+    pub(crate) tokens: u64,
+}
+
+/// BM25 with fixed constants over a collection with given totals.
+#[derive(Debug)]
 pub(crate) struct Scorer {
     inverse: [f32; 256],
     docs: u64,
 }
 
+/// One segment, as a search sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct SegmentPart<'a> {
+    pub(crate) postings: &'a Postings,
+    /// Stored bounds, f32 LE by term number, see [`Postings::saturations`].
+    pub(crate) bounds: &'a [u8],
+    pub(crate) widening: Widening,
+    /// Documents that may be returned; `None` for all.
+    pub(crate) allowed: Option<&'a DocSet>,
+}
+
+/// Turns the stored bounds of a segment, which belong to the totals and constants of its build, into bounds under those
+/// in force: a factor no table entry grew by more than.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Widening(f32);
+
+impl Widening {
+    /// An upper bound of `freq * inverse[length]` now, from the largest one at the build.
+    fn apply(self, stored: f32) -> f32 {
+        if self.0 == f32::INFINITY { f32::INFINITY } else { stored * self.0 }
+    }
+}
+
 /// Buffers a thread keeps between queries; holds no index open.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    terms: Vec<FoundTerm>,
+    bag: Bag,
+    /// Where each term of the bag is in each segment, term by term.
+    found: Vec<Option<FoundTerm>>,
+    weights: Vec<f32>,
     buffers: Buffers,
 }
 
+/// The distinct terms of a text, in byte order, with their multiplicities.
+#[derive(Default)]
+pub(crate) struct Bag {
+    text: String,
+    terms: Vec<(Range<usize>, u32)>,
+}
+
+impl Bag {
+    /// Analyses a text; the previous one is forgotten.
+    pub(crate) fn fill(&mut self, text: &str) {
+        let Self { text: analysed, terms } = self;
+        analysed.clear();
+        terms.clear();
+        let mut stream = TermStream::new(text);
+        while let Some(term) = stream.next_term() {
+            let from = analysed.len();
+            analysed.push_str(term);
+            terms.push((from..analysed.len(), 1));
+        }
+        terms.sort_unstable_by(|one, other| analysed[one.0.clone()].cmp(&analysed[other.0.clone()]));
+        terms.dedup_by(|next, kept| {
+            let same = analysed[next.0.clone()] == analysed[kept.0.clone()];
+            kept.1 += if same { next.1 } else { 0 };
+            same
+        });
+    }
+
+    /// Terms and how often each occurs.
+    pub(crate) fn terms(&self) -> impl Iterator<Item = (&str, u32)> {
+        self.terms.iter().map(|(span, times)| (&self.text[span.clone()], *times))
+    }
+}
+
 impl Scorer {
-    pub(crate) fn new(postings: &Postings, params: Bm25Params) -> Self {
-        let docs = postings.docs_with_terms();
-        let average_length = (postings.tokens() as f64 / docs.max(1) as f64) as f32;
-        Self { inverse: inverse_norms(params.k1, params.b, average_length.max(f32::MIN_POSITIVE)), docs }
+    pub(crate) fn new(totals: Totals, params: Bm25Params) -> Self {
+        let average_length = (totals.tokens as f64 / totals.docs.max(1) as f64) as f32;
+        let inverse = inverse_norms(params.k1, params.b, average_length.max(f32::MIN_POSITIVE));
+        Self { inverse, docs: totals.docs }
     }
 
     /// One value per term, see [`Postings::saturations`].
@@ -32,45 +107,86 @@ impl Scorer {
         postings.saturations(&self.inverse)
     }
 
-    /// The best `k` documents for a bag of words, best first, ties by document number.
-    ///
-    /// `saturation` gives the largest `freq * inverse[length]` of a term, or infinity when it is not known.
+    /// How far bounds stored under `stored` must be widened to hold under this scorer.
+    pub(crate) fn widening(&self, stored: &Self) -> Widening {
+        if self.inverse.map(f32::to_bits) == stored.inverse.map(f32::to_bits) {
+            return Widening(1.0);
+        }
+        let ratios = self.inverse.iter().zip(&stored.inverse).map(|(now, then)| f64::from(*now) / f64::from(*then));
+        // `max` would pass over a quotient that is no number.
+        let largest = ratios.fold(0.0, |largest: f64, ratio| if ratio <= largest { largest } else { ratio });
+        let widened = (largest * WIDENING_SLACK) as f32;
+        // Constants at the ends of their ranges (k1 of 0 or beyond all use) make table entries infinite or zero.
+        let usable = widened.is_normal() && stored.inverse.iter().all(|then| then.is_normal());
+        Widening(if usable { widened } else { f32::INFINITY })
+    }
+
+    /// The weight of a term that this many passages hold.
+    pub(crate) fn idf(&self, doc_freq: u64) -> f32 {
+        inverse_document_frequency(self.docs, doc_freq)
+    }
+
+    /// Lucene's `BM25Scorer.doScore` for a one-byte length.
+    pub(crate) fn score(&self, weight: f32, norm: u8, freq: f32) -> f32 {
+        weight - weight / (1.0 + freq * self.inverse[usize::from(norm)])
+    }
+
+    /// Looks the terms of a text up in every segment and weighs them by their frequency in the whole collection: the sum
+    /// over the segments, or what `frequencies` says of a term.
+    pub(crate) fn prepare(
+        &self,
+        parts: &[SegmentPart<'_>],
+        text: &str,
+        frequencies: Option<&BTreeMap<String, u64>>,
+        scratch: &mut Scratch,
+    ) -> io::Result<()> {
+        let Scratch { bag, found, weights, .. } = scratch;
+        bag.fill(text);
+        found.clear();
+        weights.clear();
+        for (term, times) in bag.terms() {
+            let mut local = 0;
+            for part in parts {
+                let place = part.postings.find(term)?;
+                local += place.as_ref().map_or(0, |place| u64::from(place.info.doc_freq));
+                found.push(place);
+            }
+            let given = frequencies.and_then(|frequencies| frequencies.get(term));
+            weights.push(times as f32 * inverse_document_frequency(self.docs, given.copied().unwrap_or(local)));
+        }
+        Ok(())
+    }
+
+    /// The best `k` documents of segment `slot` for the prepared text, best first, ties by document number; only those
+    /// with scores above `floor`.
     pub(crate) fn top(
         &self,
-        postings: &Postings,
-        saturation: impl Fn(u64) -> f32,
-        text: &str,
+        parts: &[SegmentPart<'_>],
+        slot: usize,
         k: usize,
+        floor: f32,
         scratch: &mut Scratch,
     ) -> io::Result<Vec<(u32, f32)>> {
+        let Scratch { found, weights, buffers, .. } = scratch;
+        let SegmentPart { postings, bounds, widening, allowed } = parts[slot];
         if k == 0 {
             return Ok(Vec::new());
         }
-        let Scratch { terms, buffers } = scratch;
-        find_terms(postings, text, terms)?;
-        buffers.top.reset(k);
+        buffers.top.reset(k, floor);
         buffers.cursors.clear();
-        for same in terms.chunk_by(|one, other| one.number == other.number) {
-            let blocks = postings.blocks(&same[0].info)?;
-            let weight = same.len() as f32 * inverse_document_frequency(self.docs, u64::from(blocks.doc_freq()));
-            let bound = weight - weight / (1.0 + saturation(same[0].number));
-            buffers.cursors.push(Cursor::new(blocks, weight, bound));
+        for (places, &weight) in found.chunks_exact(parts.len()).zip(weights.iter()) {
+            let Some(term) = &places[slot] else {
+                continue;
+            };
+            let saturation = bounds.get(term.number as usize * 4..).and_then(|rest| rest.first_chunk());
+            let saturation = saturation.map_or(f32::INFINITY, |raw| widening.apply(f32::from_le_bytes(*raw)));
+            let bound = weight - weight / (1.0 + saturation);
+            buffers.cursors.push(Cursor::new(postings.blocks(&term.info)?, weight, bound));
         }
-        maxscore::collect(buffers, Norms { ids: postings.norms(), inverse: &self.inverse });
+        maxscore::collect(buffers, Norms { ids: postings.norms(), inverse: &self.inverse, allowed });
         buffers.cursors.clear();
         Ok(buffers.top.drain_sorted())
     }
-}
-
-/// The query's terms that occur in the corpus, in byte order, repeats kept.
-fn find_terms(postings: &Postings, text: &str, terms: &mut Vec<FoundTerm>) -> io::Result<()> {
-    terms.clear();
-    let mut stream = TermStream::new(text);
-    while let Some(term) = stream.next_term() {
-        terms.extend(postings.find(term)?);
-    }
-    terms.sort_unstable_by_key(|term| term.number);
-    Ok(())
 }
 
 /// Lucene's `ln(1 + (N - df + 0.5) / (df + 0.5))`, in f64, then rounded.

@@ -37,20 +37,23 @@ impl Eq for Entry {}
 #[derive(Default)]
 pub(crate) struct TopK {
     k: usize,
+    floor: f32,
     heap: BinaryHeap<Entry>,
 }
 
 impl TopK {
-    /// Empties the list for another query.
-    pub(crate) fn reset(&mut self, k: usize) {
+    /// Empties the list for another query or segment. Only documents with scores above `floor` are kept; negative
+    /// infinity keeps all.
+    pub(crate) fn reset(&mut self, k: usize, floor: f32) {
         self.k = k;
+        self.floor = floor;
         self.heap.clear();
     }
 
-    /// The score a document must exceed; negative infinity while there is room.
+    /// The score a document must exceed; the floor while there is room.
     pub(crate) fn threshold(&self) -> f32 {
         if self.heap.len() < self.k {
-            return f32::NEG_INFINITY;
+            return self.floor;
         }
         self.heap.peek().map_or(f32::INFINITY, |worst| worst.score)
     }

@@ -7,17 +7,25 @@ const TARGET_WORDS: usize = 100;
 /// A paragraph is kept whole up to this many words; longer ones are cut at sentence ends.
 const MAX_WORDS: usize = 150;
 
+/// A piece of a page.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) text: String,
+    /// The headings above it, outermost first, joined by ` > `; empty before the first heading.
+    pub(super) section: String,
+}
+
 /// Cuts `content` into passages at paragraph and section ends.
 ///
 /// No passage reaches across a heading. Headings stay, without their `#`, as the first line of the passage that follows
 /// them; only a first-level heading that repeats the page's title goes, because every passage carries the title. A page
 /// without text gives one empty passage, so that its title can still be found.
-pub(super) fn cut(title: &str, content: &str) -> Vec<String> {
+pub(super) fn cut(title: &str, content: &str) -> Vec<Piece> {
     let mut cutter = Cutter::default();
     for block in blocks(content) {
         match block {
-            Block::Heading(1, text) if text == title.trim() => cutter.close(),
-            Block::Heading(_, text) => cutter.heading(text),
+            Block::Heading(1, text) if text == title.trim() => cutter.top(),
+            Block::Heading(level, text) => cutter.heading(level, text),
             Block::Paragraph(text) => cutter.paragraph(&text),
         }
     }
@@ -70,8 +78,10 @@ fn heading(line: &str) -> Option<(usize, &str)> {
 }
 
 #[derive(Default)]
-struct Cutter {
-    passages: Vec<String>,
+struct Cutter<'c> {
+    passages: Vec<Piece>,
+    /// Level and text of the headings the open passage stands under.
+    headings: Vec<(usize, &'c str)>,
     /// Paragraphs of the passage being filled; heading lines come first.
     open: String,
     open_words: usize,
@@ -79,10 +89,20 @@ struct Cutter {
     only_headings: bool,
 }
 
-impl Cutter {
-    fn heading(&mut self, text: &str) {
+impl<'c> Cutter<'c> {
+    /// Back to the page itself.
+    fn top(&mut self) {
+        self.close();
+        self.headings.clear();
+    }
+
+    fn heading(&mut self, level: usize, text: &'c str) {
         if !self.only_headings {
             self.close();
+        }
+        self.headings.retain(|&(above, _)| above < level);
+        if !text.is_empty() {
+            self.headings.push((level, text));
         }
         if text.is_empty() {
             return;
@@ -124,16 +144,17 @@ impl Cutter {
 
     fn close(&mut self) {
         if !self.open.is_empty() {
-            self.passages.push(std::mem::take(&mut self.open));
+            let section = self.headings.iter().map(|&(_, text)| text).collect::<Vec<_>>().join(" > ");
+            self.passages.push(Piece { text: std::mem::take(&mut self.open), section });
         }
         self.open_words = 0;
         self.only_headings = false;
     }
 
-    fn finish(mut self) -> Vec<String> {
+    fn finish(mut self) -> Vec<Piece> {
         self.close();
         if self.passages.is_empty() {
-            self.passages.push(String::new());
+            self.passages.push(Piece { text: String::new(), section: String::new() });
         }
         self.passages
     }
@@ -194,6 +215,20 @@ fn cut_words(sentence: &str) -> Vec<&str> {
 mod tests {
     use super::*;
 
+    fn texts(title: &str, content: &str) -> Vec<String> {
+        cut(title, content).into_iter().map(|piece| piece.text).collect()
+    }
+
+    #[test]
+    fn sections_are_heading_paths() {
+        let content = "# Page\n\nIntro.\n\n## History\n\nOld.\n\n### Early years\n\nEarly.\n\n#### Deep\n\nx\n\n\
+                       ## Law ##\n\n### Bills\n\n### Acts\n\nActs.\n\n# Page\n\nAgain.\n\n# Other\n\n## Part\n\nPart.";
+        let sections = cut("Page", content).into_iter().map(|piece| piece.section).collect::<Vec<_>>();
+        let expected =
+            ["", "History", "History > Early years", "History > Early years > Deep", "Law > Acts", "", "Other > Part"];
+        assert_eq!(sections, expected);
+    }
+
     fn words(count: usize) -> String {
         (0..count).map(|number| format!("w{number}")).collect::<Vec<_>>().join(" ")
     }
@@ -201,14 +236,14 @@ mod tests {
     #[test]
     fn sections_do_not_mix_and_headings_stay() {
         let passages =
-            cut("Page", "# Page\n\nIntro one.\n\nIntro two.\n\n## History\n\n### Early\n\nText.\n\n## Empty\n");
+            texts("Page", "# Page\n\nIntro one.\n\nIntro two.\n\n## History\n\n### Early\n\nText.\n\n## Empty\n");
         assert_eq!(passages, ["Intro one.\n\nIntro two.", "History\nEarly\nText.", "Empty"]);
     }
 
     #[test]
     fn long_paragraphs_are_cut_at_sentence_ends() {
         let sentence = format!("The {}. ", words(39));
-        let passages = cut("T", &sentence.repeat(5));
+        let passages = texts("T", &sentence.repeat(5));
         assert_eq!(passages.iter().map(|text| count_words(text)).collect::<Vec<_>>(), [80, 120]);
         assert!(passages.iter().all(|text| text.ends_with('.')));
     }
@@ -216,16 +251,16 @@ mod tests {
     #[test]
     fn one_endless_sentence_is_cut_between_words_and_nothing_is_lost() {
         let text = words(420);
-        let passages = cut("T", &text);
+        let passages = texts("T", &text);
         assert_eq!(passages.iter().map(|text| count_words(text)).collect::<Vec<_>>(), [100, 100, 100, 100, 20]);
         assert_eq!(passages.join(" "), text);
     }
 
     #[test]
     fn a_page_without_text_is_one_passage() {
-        assert_eq!(cut("T", "# T\n"), [""]);
+        assert_eq!(texts("T", "# T\n"), [""]);
         assert_eq!(
-            cut("T", "#hashtag is text\n```\n# comment\n\nx\n```"),
+            texts("T", "#hashtag is text\n```\n# comment\n\nx\n```"),
             ["#hashtag is text\n```\n# comment\n\nx\n```"]
         );
     }

@@ -52,8 +52,11 @@ fn numbers_the_passages_of_a_page() {
     let folder = tempfile::tempdir().unwrap();
     let row = "{\"id\":\"benham\",\"title\":\"Benham\",\"content\":\"# Benham\\n\\nOne.\\n\\n## History\\n\\nTwo.\\n\",\"sections\":1}";
     let path = write(&folder, "pages.jsonl", row.as_bytes());
+    let passage = |id: &str, text: &str| {
+        Passage::new(id, "Benham", text).with_field("page", "benham").with_field("sections", "1")
+    };
     let expected =
-        vec![Passage::new("benham#0", "Benham", "One."), Passage::new("benham#1", "Benham", "History\nTwo.")];
+        vec![passage("benham#0", "One."), passage("benham#1", "History\nTwo.").with_field("section", "History")];
     assert_eq!(read(&path, CorpusFormat::Pages).unwrap(), expected);
 }
 
@@ -92,6 +95,116 @@ fn a_cut_gzip_is_an_error_not_a_short_corpus() {
 }
 
 #[test]
+fn search_r1_rows_with_a_title_or_a_text_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = [
+        r#"{"id":"0","title":"T","contents":"\"T\"\nx"}"#,
+        r#"{"id":"1","title":"T","contents":"first line\nsecond"}"#,
+        r#"{"id":"2","title":"T","contents":"one line"}"#,
+        r#"{"id":"3","title":"T","text":"x\ny"}"#,
+        r#"{"id":"4","title":"T","text":"x","contents":"T\nx","lang":"en"}"#,
+    ];
+    let expected = vec![
+        Passage::new("0", "T", "x"),
+        Passage::new("1", "T", "first line\nsecond"),
+        Passage::new("2", "T", "one line"),
+        Passage::new("3", "T", "x\ny"),
+        Passage::new("4", "T", "x").with_field("lang", "en"),
+    ];
+    let path = write(&folder, "wiki.jsonl", rows.join("\n").as_bytes());
+    assert_eq!(read(&path, CorpusFormat::SearchR1).unwrap(), expected);
+    let path = write(&folder, "titled.jsonl", rows[3].as_bytes());
+    assert_eq!(CorpusFormat::detect(&path).unwrap(), CorpusFormat::SearchR1);
+}
+
+#[test]
+fn shards_are_read_in_the_order_of_their_names_and_lines_count_on() {
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, "b.jsonl.gz", &gzip(b"\n{\"_id\":\"2\",\"text\":\"y\"}\n\n"));
+    write(&folder, "a.jsonl", b"{\"_id\":\"1\",\"text\":\"x\"}\n");
+    write(&folder, "c.jsonl", b"{\"_id\":\"3\",\"text\":\"z\"}\n{}\n");
+    write(&folder, "readme.txt", b"no corpus");
+    write(&folder, ".d.jsonl", b"no corpus");
+    let mut reader = CorpusReader::open(folder.path(), CorpusFormat::detect(folder.path()).unwrap()).unwrap();
+    let mut next = || reader.next().unwrap().map(|passage| (passage.id, reader.line()));
+    assert_eq!(next().unwrap(), ("1".to_owned(), 1));
+    assert_eq!(next().unwrap(), ("2".to_owned(), 3));
+    assert_eq!(next().unwrap(), ("3".to_owned(), 5));
+    let message = next().unwrap_err().to_string();
+    assert!(message.contains("c.jsonl` line 2: field `_id` is missing"), "{message}");
+    write(&folder, "page.md", b"# Page");
+    let message = read(folder.path(), CorpusFormat::Beir).unwrap_err().to_string();
+    assert!(message.contains("holds both .jsonl and .md files"), "{message}");
+    let empty = tempfile::tempdir().unwrap();
+    let message = read(empty.path(), CorpusFormat::Beir).unwrap_err().to_string();
+    assert!(message.contains("holds no corpus; pass a file, or a folder"), "{message}");
+}
+
+#[test]
+fn markdown_files_are_pages() {
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, "b.md", b"# Heading\n\nText.\n");
+    write(&folder, "a.md", b"---\ntitle: \"Given: one\"\nyear: 1999\ntags:\n  - x\n---\nText.\n\n## Part\n\nMore.\n");
+    write(&folder, "c.md", b"---\nnot closed");
+    let passages = read(folder.path(), CorpusFormat::detect(folder.path()).unwrap()).unwrap();
+    let given =
+        |id: &str, text: &str| Passage::new(id, "Given: one", text).with_field("page", "a").with_field("year", "1999");
+    let expected = vec![
+        given("a#0", "Text."),
+        given("a#1", "Part\nMore.").with_field("section", "Part"),
+        Passage::new("b#0", "Heading", "Text.").with_field("page", "b"),
+        Passage::new("c#0", "c", "---\nnot closed").with_field("page", "c"),
+    ];
+    assert_eq!(passages, expected);
+    let message = read(&write(&folder, "d.md", b"\xff"), CorpusFormat::Pages).unwrap_err().to_string();
+    assert!(message.contains("d.md`: byte 1 is not UTF-8; convert"), "{message}");
+}
+
+#[test]
+fn lines_that_are_not_text_or_too_long_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(&folder, "c.jsonl", b"{\"_id\":\"1\",\"text\":\"x\"}\n{\"_id\":\"2\",\"text\":\"\xff\"}\n");
+    let message = read(&path, CorpusFormat::Beir).unwrap_err().to_string();
+    assert!(message.contains("line 2: byte 20 is not UTF-8; convert"), "{message}");
+    // 65 MiB of blanks pack into little, as a hostile file would have it.
+    let bomb = gzip(&vec![b' '; 65 << 20]);
+    let message = read(&write(&folder, "b.jsonl.gz", &bomb), CorpusFormat::Beir).unwrap_err().to_string();
+    assert!(message.contains("line 1: a line of more than 64 MiB; write one record per line"), "{message}");
+}
+
+#[test]
+fn content_hash_covers_title_and_text_apart() {
+    let hash = |id: &str, title: &str, text: &str| Passage::new(id, title, text).content_hash();
+    assert_eq!(hash("1", "a", "bc"), hash("2", "a", "bc"));
+    assert_ne!(hash("1", "a", "bc"), hash("1", "ab", "c"));
+}
+
+proptest::proptest! {
+    #[test]
+    fn what_is_written_is_read_back(
+        rows in proptest::collection::vec(("[^\n\"\r]{1,20}", ".{0,80}", "[a-z]{1,9}"), 1..20),
+        pack in proptest::bool::ANY,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let passage = |at: usize, (title, text, lang): &(String, String, String)| {
+            Passage::new(format!("{at}"), title, text).with_field("lang", lang)
+        };
+        let expected = rows.iter().enumerate().map(|(at, row)| passage(at, row)).collect::<Vec<_>>();
+        for format in [CorpusFormat::Beir, CorpusFormat::SearchR1] {
+            let row = |Passage { id, title, text, fields }: &Passage| match format {
+                CorpusFormat::Beir => serde_json::json!({"_id": id, "title": title, "text": text, "metadata": fields}),
+                _ => serde_json::json!({"id": id, "contents": format!("\"{title}\"\n{text}"), "lang": fields["lang"]}),
+            };
+            let lines = expected.iter().map(|passage| format!("{}\n", row(passage))).collect::<Vec<_>>().concat();
+            let bytes = if pack { gzip(lines.as_bytes()) } else { lines.into_bytes() };
+            let path = write(&folder, "rows.jsonl", &bytes);
+            proptest::prop_assert_eq!(CorpusFormat::detect(&path).unwrap(), format);
+            proptest::prop_assert_eq!(&read(&path, format).unwrap(), &expected);
+        }
+    }
+}
+
+#[test]
 fn format_names_round_trip() {
     for format in CorpusFormat::ALL {
         assert_eq!(format.name().parse::<CorpusFormat>().unwrap(), format);
@@ -105,7 +218,7 @@ fn format_names_round_trip() {
 fn digest_separates_fields() {
     let digest = |id: &str, title: &str| {
         let mut hasher = CorpusHasher::new();
-        hasher.update(id, title, "x");
+        hasher.update(id, title, "x", &BTreeMap::new());
         hasher.finish()
     };
     assert_ne!(digest("ab", "c"), digest("a", "bc"));

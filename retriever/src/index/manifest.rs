@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::{self, File};
+use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +14,9 @@ use crate::bm25::Bm25Params;
 use crate::error::IndexError;
 
 /// Version of the folder layout and of every file in it.
-pub(super) const FORMAT_VERSION: u32 = 1;
+pub(super) const FORMAT_VERSION: u32 = 2;
+/// What a manifest is written as before it takes its name.
+pub(super) const MANIFEST_DRAFT: &str = "manifest.json.draft";
 
 /// Names everything that decides a ranking: corpus, analyzer, BM25 constants. 64 hex digits.
 ///
@@ -21,11 +25,16 @@ pub(super) const FORMAT_VERSION: u32 = 1;
 pub struct Fingerprint(pub String);
 
 impl Fingerprint {
-    /// The fingerprint of BM25 with these constants over a corpus with this digest.
-    pub(crate) fn of_bm25(corpus_digest: &str, analyzer: &str, params: Bm25Params) -> Self {
+    /// The fingerprint of BM25 with these constants over passages with this digest.
+    pub(crate) fn of_bm25(contents_digest: &str, analyzer: &str, params: Bm25Params) -> Self {
         let (k1, b) = (params.k1.to_bits(), params.b.to_bits());
-        let named = format!("bm25\ncorpus={corpus_digest}\nanalyzer={analyzer}\nk1={k1:08x}\nb={b:08x}\n");
+        let named = format!("bm25\ncorpus={contents_digest}\nanalyzer={analyzer}\nk1={k1:08x}\nb={b:08x}\n");
         Self(blake3::hash(named.as_bytes()).to_hex().to_string())
+    }
+
+    /// The fingerprint of boolean mode over the same.
+    pub(crate) fn boolean(&self) -> Self {
+        Self(blake3::hash(format!("boolean 1\n{}\n", self.0).as_bytes()).to_hex().to_string())
     }
 }
 
@@ -35,8 +44,8 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// Sizes of an index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Sizes of an index or of one of its segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counts {
     /// Passages stored.
@@ -45,6 +54,46 @@ pub struct Counts {
     pub terms: u64,
     /// Terms over all passages, repeats counted.
     pub tokens: u64,
+    /// Passages read and left out because their title and text were there already.
+    pub dropped_duplicates: u64,
+}
+
+/// A corpus file an index was made from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// Path as given at build time, `memory` for an index without a folder.
+    pub path: String,
+    /// Corpus format as given at build time, `memory` for an index without a folder.
+    pub format: String,
+    /// BLAKE3 over its passages as read, dropped duplicates included; see [`crate::CorpusHasher`].
+    pub corpus_digest: String,
+    /// Passages read, dropped duplicates included.
+    pub passages: u64,
+    /// Passages left out as duplicates.
+    pub dropped_duplicates: u64,
+}
+
+/// Size and digest of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileRecord {
+    /// Size in bytes.
+    pub bytes: u64,
+    /// BLAKE3, 64 hex digits.
+    pub blake3: String,
+}
+
+/// One segment: a run of the corpus with files of its own, which never change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SegmentManifest {
+    /// Folder, relative to the index folder: `seg-000001`.
+    pub name: String,
+    /// Sizes.
+    pub counts: Counts,
+    /// Its files, by path relative to its folder, with `/`.
+    pub files: BTreeMap<String, FileRecord>,
 }
 
 /// The contents of `manifest.json`.
@@ -53,76 +102,105 @@ pub struct Counts {
 pub struct Manifest {
     /// Version of the on-disk format.
     pub format_version: u32,
-    /// BLAKE3 of the corpus, 64 hex digits; see [`crate::CorpusHasher`].
+    /// 1 for a new index, one more with every change (passages added, segments merged, vectors added).
+    pub generation: u64,
+    /// BLAKE3 of the corpus as read, 64 hex digits; see [`crate::CorpusHasher`]. Once passages were added to an index of
+    /// which duplicates were dropped, it is that of the stored passages.
     pub corpus_digest: String,
-    /// Corpus path as given at build time, `memory` for an index without a folder.
-    pub source: String,
-    /// Corpus format as given at build time, `memory` for an index without a folder.
-    pub source_format: String,
+    /// BLAKE3 of the stored passages in the order of their ordinals: `corpus_digest` unless duplicates were dropped.
+    pub contents_digest: String,
+    /// What was read, in order.
+    pub sources: Vec<Source>,
     /// Analyzer name and version.
     pub analyzer: String,
     /// Default constants of searches.
     pub bm25: Bm25Params,
-    /// Fingerprint of a search with the default constants.
+    /// Fingerprint of a BM25 search with the default constants.
     pub fingerprint: Fingerprint,
-    /// Sizes.
+    /// Sizes over all segments; a term of several segments counts once.
     pub counts: Counts,
-    /// Size in bytes of every other file, by path relative to the folder.
-    pub files: BTreeMap<String, u64>,
+    /// How the vectors of the segments were made, when there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dense: Option<serde_json::Value>,
+    /// The segments, in the order of their ordinals.
+    pub segments: Vec<SegmentManifest>,
+    /// BLAKE3 of this manifest as compact JSON with an empty checksum, 64 hex digits.
+    pub checksum: String,
 }
 
 impl Manifest {
-    pub(super) fn new(
-        corpus_digest: String,
-        source: String,
-        source_format: String,
-        bm25: Bm25Params,
-        counts: Counts,
-    ) -> Self {
+    /// A first generation. The caller adds sources and segments.
+    pub(super) fn new(digests: Digests, bm25: Bm25Params, counts: Counts) -> Self {
         Self {
             format_version: FORMAT_VERSION,
-            fingerprint: Fingerprint::of_bm25(&corpus_digest, ANALYZER_ID, bm25),
-            corpus_digest,
-            source,
-            source_format,
+            generation: 1,
+            fingerprint: Fingerprint::of_bm25(&digests.contents, ANALYZER_ID, bm25),
+            corpus_digest: digests.corpus,
+            contents_digest: digests.contents,
+            sources: Vec::new(),
             analyzer: ANALYZER_ID.to_owned(),
             bm25,
             counts,
-            files: BTreeMap::new(),
+            dense: None,
+            segments: Vec::new(),
+            checksum: String::new(),
         }
+    }
+
+    /// Bytes of all files, the manifest aside.
+    pub fn bytes(&self) -> u64 {
+        self.segments.iter().flat_map(|segment| segment.files.values()).map(|file| file.bytes).sum()
     }
 
     /// Reads and checks the manifest of an index folder.
     pub(super) fn read(folder: &Path) -> Result<Self, IndexError> {
         let path = folder.join(MANIFEST_FILE);
-        let bytes = std::fs::read(&path).map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => {
-                IndexError::Missing { path: folder.to_owned() }
-            }
+        let bytes = fs::read(&path).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => IndexError::Missing { path: folder.to_owned() },
             _ => IndexError::Io { action: "read", path, source },
         })?;
-        let damaged = |cause: serde_json::Error| IndexError::Damaged {
-            path: folder.to_owned(),
-            what: format!("{MANIFEST_FILE} does not parse ({cause})"),
-        };
-        let version: VersionOnly = serde_json::from_slice(&bytes).map_err(damaged)?;
+        let damaged = |what: String| IndexError::Damaged { path: folder.to_owned(), what };
+        let parse_failure = |cause: serde_json::Error| damaged(format!("{MANIFEST_FILE} does not parse ({cause})"));
+        let version: VersionOnly = serde_json::from_slice(&bytes).map_err(parse_failure)?;
         if version.format_version != FORMAT_VERSION {
             let found = version.format_version;
             return Err(IndexError::Version { path: folder.to_owned(), found, expected: FORMAT_VERSION });
         }
-        let manifest: Self = serde_json::from_slice(&bytes).map_err(damaged)?;
-        manifest.bm25.validate()?;
+        let manifest: Self = serde_json::from_slice(&bytes).map_err(parse_failure)?;
         if manifest.analyzer != ANALYZER_ID {
             let (found, expected) = (manifest.analyzer, ANALYZER_ID.to_owned());
             return Err(IndexError::Analyzer { path: folder.to_owned(), found, expected });
         }
+        if manifest.computed_checksum().map_err(parse_failure)? != manifest.checksum {
+            return Err(damaged(format!("{MANIFEST_FILE} does not have the checksum written in it")));
+        }
+        manifest.bm25.validate()?;
         Ok(manifest)
     }
 
+    /// Writes the manifest of an index folder: whole or not at all.
+    pub(super) fn write(&mut self, folder: &Path) -> Result<(), IndexError> {
+        let draft = folder.join(MANIFEST_DRAFT);
+        let failure = |source: io::Error| IndexError::Io { action: "write", path: draft.clone(), source };
+        self.checksum = self.computed_checksum().map_err(|cause| failure(cause.into()))?;
+        let mut text = serde_json::to_vec_pretty(self).map_err(|cause| failure(cause.into()))?;
+        text.push(b'\n');
+        fs::write(&draft, text).map_err(failure)?;
+        File::open(&draft).and_then(|file| file.sync_all()).map_err(failure)?;
+        fs::rename(&draft, folder.join(MANIFEST_FILE)).map_err(failure)?;
+        sync_folder(folder).map_err(failure)
+    }
+
+    fn computed_checksum(&self) -> serde_json::Result<String> {
+        let unsigned = Self { checksum: String::new(), ..self.clone() };
+        Ok(blake3::hash(&serde_json::to_vec(&unsigned)?).to_hex().to_string())
+    }
+
     /// Compares the size of every file with the one written down.
-    pub(super) fn check_files(&self, folder: &Path) -> Result<(), IndexError> {
-        for (name, &expected) in &self.files {
-            let what = match std::fs::metadata(folder.join(name)) {
+    pub(super) fn check_sizes(&self, folder: &Path) -> Result<(), IndexError> {
+        for (name, record) in self.files() {
+            let expected = record.bytes;
+            let what = match fs::metadata(folder.join(&name)) {
                 Ok(found) if found.len() == expected => continue,
                 Ok(found) => format!("`{name}` has {} bytes, {expected} expected", found.len()),
                 Err(cause) => format!("`{name}` cannot be read ({cause})"),
@@ -131,6 +209,26 @@ impl Manifest {
         }
         Ok(())
     }
+
+    /// All files, by path relative to the index folder.
+    pub(super) fn files(&self) -> impl Iterator<Item = (String, &FileRecord)> {
+        self.segments
+            .iter()
+            .flat_map(|segment| segment.files.iter().map(|(name, record)| (format!("{}/{name}", segment.name), record)))
+    }
+}
+
+/// The two digests of an index, see [`Manifest`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Digests {
+    pub(super) corpus: String,
+    pub(super) contents: String,
+}
+
+/// Makes the names in a folder durable.
+pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    File::open(path)?.sync_all()
 }
 
 /// Other versions may have other fields, so the version is read by itself first.

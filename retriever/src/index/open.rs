@@ -1,72 +1,66 @@
 //! An opened index.
 
-use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 
-use tantivy::directory::{Directory, MmapDirectory, OwnedBytes};
-
 use super::manifest::Manifest;
-use super::store::{Document, Store, read_u32};
-use super::{BOUNDS_FILE, BY_ID_FILE, DOCS_FILE, OFFSETS_FILE, POSTINGS_FOLDER};
-use crate::bm25::{Bm25Params, Postings, Scorer, Scratch};
-use crate::corpus::CorpusHasher;
-use crate::error::{IndexError, RetrieverError};
+use super::segment::Segment;
+use super::store::Document;
+use super::verify;
+use crate::error::IndexError;
+
+/// How often opening starts over when the index changes underneath.
+const OPEN_ATTEMPTS: usize = 4;
 
 /// A corpus with its postings, read-only, shared between threads.
 ///
 /// Files are memory-mapped: opening takes milliseconds and resident memory is what queries touch, plus one byte per
-/// passage.
+/// passage. An opened index stays what it is while passages are added to its folder or its segments are merged.
 pub struct Index {
     pub(super) place: PathBuf,
     pub(super) manifest: Manifest,
-    pub(super) parts: Parts,
-}
-
-/// Everything but the manifest.
-pub(super) struct Parts {
-    pub(super) store: Store,
-    pub(super) by_id: OwnedBytes,
-    pub(super) bounds: OwnedBytes,
-    pub(super) postings: Postings,
+    pub(super) segments: Vec<Segment>,
 }
 
 impl Index {
-    /// Opens an index folder after checking that every file is there in full length.
+    /// Opens an index folder after checking that every file is there in full length and, when the index is at most
+    /// 256 MiB, that every file has its digest. [`Index::verify`] checks the digests of larger ones.
     ///
     /// # Errors
     /// [`IndexError::Missing`], [`IndexError::Version`], [`IndexError::Analyzer`], [`IndexError::Damaged`], or a failure
     /// of the file system or the postings engine.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self, IndexError> {
         let folder = folder.as_ref();
-        let manifest = Manifest::read(folder)?;
-        manifest.check_files(folder)?;
-        let parts = Parts {
-            store: Store::new(map(folder, DOCS_FILE)?, map(folder, OFFSETS_FILE)?),
-            by_id: map(folder, BY_ID_FILE)?,
-            bounds: map(folder, BOUNDS_FILE)?,
-            postings: open_postings(folder)?,
-        };
-        let index = Self { place: folder.to_owned(), manifest, parts };
-        index.check_tables()?;
-        Ok(index)
+        let mut manifest = Manifest::read(folder)?;
+        for _ in 1..OPEN_ATTEMPTS {
+            let failure = match Self::open_generation(folder, &manifest) {
+                Ok(index) => return Ok(index),
+                Err(failure) => failure,
+            };
+            // A merge that finished meanwhile has removed the files of the generation that was being opened.
+            let current = Manifest::read(folder)?;
+            if current == manifest {
+                return Err(failure);
+            }
+            manifest = current;
+        }
+        Self::open_generation(folder, &manifest)
     }
 
-    /// The tables must agree with each other on the number of passages and terms.
-    fn check_tables(&self) -> Result<(), IndexError> {
-        let Parts { store, by_id, bounds, postings } = &self.parts;
-        let passages = self.manifest.counts.passages as usize;
-        let tables = [
-            ("passages", store.len(), passages),
-            ("ids", by_id.len() / 4, passages),
-            ("lengths", postings.norms().len(), passages),
-            ("term bounds", bounds.len() / 4, postings.terms()),
-        ];
-        for (name, found, expected) in tables {
-            if found != expected {
-                return Err(self.damaged(format!("{found} {name} where {expected} are expected")));
-            }
+    /// Opens what a manifest describes, with the checks of every opening.
+    pub(super) fn open_generation(folder: &Path, manifest: &Manifest) -> Result<Self, IndexError> {
+        manifest.check_sizes(folder)?;
+        verify::check_digests_if_small(folder, manifest)?;
+        Self::open_segments(folder, manifest)
+    }
+
+    pub(super) fn open_segments(folder: &Path, manifest: &Manifest) -> Result<Self, IndexError> {
+        let mut segments = Vec::with_capacity(manifest.segments.len());
+        let mut base = 0;
+        for entry in &manifest.segments {
+            segments.push(Segment::open(folder, entry, base)?);
+            base += entry.counts.passages as u32;
         }
-        Ok(())
+        Ok(Self { place: folder.to_owned(), manifest: manifest.clone(), segments })
     }
 
     /// What the index was built from and how.
@@ -81,7 +75,7 @@ impl Index {
 
     /// Number of passages; ordinals run from 0 to this.
     pub fn len(&self) -> usize {
-        self.parts.store.len()
+        self.segments.iter().map(Segment::len).sum()
     }
 
     /// Whether there are no passages; a built index has at least one.
@@ -89,27 +83,36 @@ impl Index {
         self.len() == 0
     }
 
+    /// The segments, in the order of their ordinals; at least one.
+    pub(crate) fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// The segment that holds an ordinal, and the ordinal within it.
+    pub(crate) fn locate(&self, ordinal: u32) -> Option<(&Segment, u32)> {
+        let after = self.segments.partition_point(|segment| segment.info.base <= ordinal);
+        let segment = self.segments.get(after.checked_sub(1)?)?;
+        let local = ordinal - segment.info.base;
+        (local < segment.info.passages).then_some((segment, local))
+    }
+
     /// The passage with this ordinal (its place in the corpus), in constant time.
     ///
     /// # Errors
     /// [`IndexError::Damaged`] when there is no such ordinal or its stored bytes make no sense.
     pub fn document(&self, ordinal: u32) -> Result<Document<'_>, IndexError> {
-        self.parts.store.get(ordinal).ok_or_else(|| self.damaged(format!("passage {ordinal} cannot be read")))
+        let found = self.locate(ordinal).and_then(|(segment, local)| segment.document(local).ok());
+        found.ok_or_else(|| self.damaged(format!("passage {ordinal} cannot be read")))
     }
 
-    /// The ordinal of an external id, by binary search over the mapped id table.
+    /// The ordinal of an external id, by binary search over the mapped id tables.
     ///
     /// # Errors
     /// [`IndexError::Damaged`] when a stored id cannot be read.
     pub fn ordinal_of(&self, id: &str) -> Result<Option<u32>, IndexError> {
-        let (mut low, mut high) = (0, self.len() as u32);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let ordinal = self.ordinal_at_rank(middle)?;
-            match self.document(ordinal)?.id.cmp(id) {
-                Ordering::Equal => return Ok(Some(ordinal)),
-                Ordering::Less => low = middle + 1,
-                Ordering::Greater => high = middle,
+        for segment in &self.segments {
+            if let Some(rank) = segment.rank_of(id)? {
+                return Ok(Some(segment.info.base + segment.local_at_rank(rank)?));
             }
         }
         Ok(None)
@@ -128,58 +131,7 @@ impl Index {
         Err(IndexError::CorpusMismatch { index, expected, found: found.clone() })
     }
 
-    /// Reads every stored passage and compares their digest with the manifest's: finds damage that keeps lengths.
-    ///
-    /// # Errors
-    /// [`IndexError::Damaged`] when they differ.
-    pub fn verify_contents(&self) -> Result<(), IndexError> {
-        let mut hasher = CorpusHasher::new();
-        for ordinal in 0..self.len() as u32 {
-            let document = self.document(ordinal)?;
-            hasher.update(document.id, document.title, document.text);
-        }
-        if hasher.finish() == self.manifest.corpus_digest {
-            Ok(())
-        } else {
-            Err(self.damaged("stored passages do not have the digest in the manifest".to_owned()))
-        }
-    }
-
-    /// Norm tables for these constants.
-    pub(crate) fn scorer(&self, params: Bm25Params) -> Scorer {
-        Scorer::new(&self.parts.postings, params)
-    }
-
-    /// The best `k` ordinals for a bag of words, best first, ties by external id.
-    pub(crate) fn top(
-        &self,
-        scorer: &Scorer,
-        params: Bm25Params,
-        text: &str,
-        k: usize,
-        scratch: &mut Scratch,
-    ) -> Result<Vec<(u32, f32)>, RetrieverError> {
-        let Parts { postings, bounds, .. } = &self.parts;
-        // The stored bounds belong to the manifest's constants; under others a term's score is bounded by its weight.
-        let stored = params == self.manifest.bm25;
-        let saturation = |term: u64| {
-            let bits = if stored { read_u32(bounds, term as usize) } else { None };
-            bits.map_or(f32::INFINITY, f32::from_bits)
-        };
-        let ranked = scorer.top(postings, saturation, text, k.min(self.len()), scratch);
-        let mut hits =
-            ranked.map_err(|source| RetrieverError::Postings { path: postings.place().to_owned(), source })?;
-        for hit in &mut hits {
-            hit.0 = self.ordinal_at_rank(hit.0)?;
-        }
-        Ok(hits)
-    }
-
-    fn ordinal_at_rank(&self, rank: u32) -> Result<u32, IndexError> {
-        read_u32(&self.parts.by_id, rank as usize).ok_or_else(|| self.damaged(format!("no id of rank {rank}")))
-    }
-
-    fn damaged(&self, what: String) -> IndexError {
+    pub(super) fn damaged(&self, what: String) -> IndexError {
         IndexError::Damaged { path: self.place.clone(), what }
     }
 }
@@ -192,21 +144,4 @@ impl std::fmt::Debug for Index {
             .field("manifest", &self.manifest)
             .finish_non_exhaustive()
     }
-}
-
-fn open_postings(folder: &Path) -> Result<Postings, IndexError> {
-    let failed = |source: tantivy::TantivyError| IndexError::Engine { action: "open", path: folder.to_owned(), source };
-    let directory = MmapDirectory::open(folder.join(POSTINGS_FOLDER)).map_err(|cause| failed(cause.into()))?;
-    Postings::open(directory.into(), folder).map_err(failed)
-}
-
-/// Maps a file of the folder. The mapping is tantivy's, which keeps unsafe code out of this crate.
-pub(super) fn map(folder: &Path, name: &str) -> Result<OwnedBytes, IndexError> {
-    let damaged = |cause: String| IndexError::Damaged {
-        path: folder.to_owned(),
-        what: format!("`{name}` cannot be mapped ({cause})"),
-    };
-    let directory = MmapDirectory::open(folder).map_err(|cause| damaged(cause.to_string()))?;
-    let file = directory.open_read(Path::new(name)).map_err(|cause| damaged(cause.to_string()))?;
-    file.read_bytes().map_err(|cause| damaged(cause.to_string()))
 }

@@ -1,13 +1,15 @@
 //! The passages themselves, memory-mapped, fetched by ordinal in constant time.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use rayon::slice::ParallelSliceMut;
 use tantivy::directory::OwnedBytes;
 
 use crate::corpus::{CorpusHasher, Passage};
 
-/// Bytes of the lengths before each record: id and title, u32 LE each; the text takes the rest.
-const HEADER_BYTES: usize = 8;
+/// Bytes of the lengths before each record: id, title and fields, u32 LE each; the text takes the rest.
+const HEADER_BYTES: usize = 12;
 
 /// A passage as stored, borrowed from the mapped file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +20,39 @@ pub struct Document<'a> {
     pub title: &'a str,
     /// Body, without the title.
     pub text: &'a str,
+    /// A JSON object, empty when there are no fields.
+    fields: &'a str,
+}
+
+impl Document<'_> {
+    /// What else the corpus says of the passage, as given in [`Passage::fields`].
+    pub fn fields(&self) -> BTreeMap<String, String> {
+        if self.fields.is_empty() {
+            return BTreeMap::new();
+        }
+        // The build wrote it from such a map; a flipped byte is for `Index::verify` to find.
+        serde_json::from_str(self.fields).unwrap_or_default()
+    }
+
+    /// The value of a field; `id` and `title` are fields of every passage.
+    pub fn field(&self, name: &str) -> Option<String> {
+        match name {
+            "id" => Some(self.id.to_owned()),
+            "title" => Some(self.title.to_owned()),
+            _ if self.fields.is_empty() => None,
+            _ => self.fields().remove(name),
+        }
+    }
+
+    /// An owned copy.
+    pub fn to_passage(&self) -> Passage {
+        Passage {
+            id: self.id.to_owned(),
+            title: self.title.to_owned(),
+            text: self.text.to_owned(),
+            fields: self.fields(),
+        }
+    }
 }
 
 /// Writes records and their offsets, and takes the digest on the way.
@@ -35,15 +70,17 @@ impl<D: Write, O: Write> StoreWriter<D, O> {
     }
 
     pub(super) fn add(&mut self, passage: &Passage) -> io::Result<()> {
-        let Passage { id, title, text } = passage;
-        self.hasher.update(id, title, text);
+        let Passage { id, title, text, fields } = passage;
+        self.hasher.update(id, title, text, fields);
+        let fields = if fields.is_empty() { String::new() } else { serde_json::to_string(fields)? };
         self.offsets.write_all(&self.position.to_le_bytes())?;
-        self.docs.write_all(&length(id)?.to_le_bytes())?;
-        self.docs.write_all(&length(title)?.to_le_bytes())?;
-        for field in [id, title, text] {
-            self.docs.write_all(field.as_bytes())?;
+        for part in [id, title, &fields] {
+            self.docs.write_all(&length(part)?.to_le_bytes())?;
         }
-        self.position += (HEADER_BYTES + id.len() + title.len() + text.len()) as u64;
+        for part in [id, title, &fields, text] {
+            self.docs.write_all(part.as_bytes())?;
+        }
+        self.position += (HEADER_BYTES + id.len() + title.len() + fields.len() + text.len()) as u64;
         self.count += 1;
         Ok(())
     }
@@ -67,7 +104,7 @@ fn length(field: &str) -> io::Result<u32> {
 
 /// Read side; cheap to clone.
 #[derive(Clone)]
-pub(super) struct Store {
+pub(crate) struct Store {
     docs: OwnedBytes,
     offsets: OwnedBytes,
 }
@@ -88,9 +125,10 @@ impl Store {
         let record = self.docs.get(start..end)?;
         let (header, body) = record.split_at_checked(HEADER_BYTES)?;
         let (id, rest) = body.split_at_checked(read_u32(header, 0)? as usize)?;
-        let (title, text) = rest.split_at_checked(read_u32(header, 1)? as usize)?;
+        let (title, rest) = rest.split_at_checked(read_u32(header, 1)? as usize)?;
+        let (fields, text) = rest.split_at_checked(read_u32(header, 2)? as usize)?;
         let as_text = |bytes| std::str::from_utf8(bytes).ok();
-        Some(Document { id: as_text(id)?, title: as_text(title)?, text: as_text(text)? })
+        Some(Document { id: as_text(id)?, title: as_text(title)?, text: as_text(text)?, fields: as_text(fields)? })
     }
 }
 
@@ -113,7 +151,7 @@ pub(super) fn sort_by_id(store: &Store) -> Result<Vec<u32>, (u32, u32)> {
     let id = |ordinal: u32| store.get(ordinal).map_or("", |document| document.id);
     // The first eight bytes decide most comparisons without a look into the store.
     let mut keyed: Vec<(u64, u32)> = (0..store.len() as u32).map(|ordinal| (prefix(id(ordinal)), ordinal)).collect();
-    keyed.sort_unstable_by(|one, other| {
+    keyed.par_sort_unstable_by(|one, other| {
         one.0.cmp(&other.0).then_with(|| id(one.1).cmp(id(other.1))).then(one.1.cmp(&other.1))
     });
     for pair in keyed.windows(2) {

@@ -1,0 +1,364 @@
+//! Finding and ranking the passages a query matches.
+//!
+//! Documents are taken in windows. Bit sets give those that may match, the index's frequencies give the highest score each
+//! may have; phrases and words in one part, which the index cannot decide, are then read off the stored passage in the
+//! order of those scores, and only as long as one could still enter the list.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use tantivy::TERMINATED;
+
+use super::plan::{LeafStep, Plan, Step, plan};
+use super::window::{Bits, NONE, Stream, WINDOW};
+use super::{MAX_ISSUES, ParseIssue, parse_with};
+use crate::bm25::{DocSet, Scorer};
+use crate::error::RetrieverError;
+use crate::index::{Fingerprint, Index, Segment};
+use crate::query::{Hit, Query};
+use crate::retriever::{Bm25Retriever, Retriever};
+
+/// Hits of a boolean query and what was repaired in it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BooleanAnswer {
+    /// Best first, ties by id.
+    pub hits: Vec<Hit>,
+    /// In the order of the text.
+    pub issues: Vec<ParseIssue>,
+}
+
+impl Bm25Retriever {
+    /// The best `k` passages that a query in boolean syntax matches, and what was repaired in the query.
+    ///
+    /// A passage scores the BM25 of the positive words and phrases it matches.
+    ///
+    /// # Errors
+    /// [`RetrieverError`] when postings or passages cannot be read; never because of the query.
+    pub fn search_boolean(&self, query: &Query, k: usize) -> Result<BooleanAnswer, RetrieverError> {
+        let index = self.index();
+        // A dictionary that cannot be read fails when the value is looked up.
+        let is_field =
+            |name: &str| index.segments().iter().any(|segment| segment.postings.has_field(name).unwrap_or(true));
+        let (parsed, mut issues) = parse_with(&query.text, &is_field);
+        let segments = index.segments();
+        let scorer = self.ranking().scorer();
+        let mut ranked = Vec::new();
+        if let Some(plan) = plan(&parsed, segments, scorer).map_err(index.unreadable())? {
+            if issues.len() < MAX_ISSUES {
+                issues.extend(plan.broad.iter().map(|prefix| ParseIssue {
+                    at: 0..query.text.len(),
+                    message: format!("`{prefix}*` stands for too many words to rank by; it only decides what matches"),
+                }));
+            }
+            let allowed = index.allowed(&query.filter)?;
+            ranked = all_segments(index, &plan, scorer, allowed.as_deref(), k)?;
+        }
+        Ok(BooleanAnswer { hits: self.hits(&ranked)?, issues })
+    }
+}
+
+/// Boolean mode as a [`Retriever`]; what was repaired in queries is not reported.
+pub struct BooleanRetriever(Arc<Bm25Retriever>);
+
+impl BooleanRetriever {
+    /// Searches what `retriever` does, with its constants.
+    pub fn new(retriever: Arc<Bm25Retriever>) -> Self {
+        Self(retriever)
+    }
+}
+
+#[async_trait::async_trait]
+impl Retriever for BooleanRetriever {
+    fn fingerprint(&self) -> Fingerprint {
+        self.0.fingerprint().boolean()
+    }
+
+    async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+        queries.iter().map(|query| self.0.search_boolean(query, k).map(|answer| answer.hits)).collect()
+    }
+}
+
+fn all_segments(
+    index: &Index,
+    plan: &Plan,
+    scorer: &Scorer,
+    allowed: Option<&[DocSet]>,
+    k: usize,
+) -> Result<Vec<(u32, f32)>, RetrieverError> {
+    let mut best: Vec<(u32, f32)> = Vec::new();
+    for (slot, segment) in index.segments().iter().enumerate() {
+        let floor = if k > 0 && best.len() == k { best[k - 1].1 } else { f32::NEG_INFINITY };
+        let mut streams = Vec::with_capacity(plan.places.len());
+        for places in &plan.places {
+            streams.push(Stream::open(&places[slot], &segment.postings).map_err(index.unreadable())?);
+        }
+        let top = Best { k: k.min(segment.len()), floor, heap: BinaryHeap::new() };
+        let mut search =
+            Search { plan, scorer, segment, allowed: allowed.map(|sets| &sets[slot]), streams, base: 0, top };
+        search.run()?;
+        for entry in search.top.heap.into_sorted_vec() {
+            best.push((segment.info.base + segment.local_at_rank(entry.doc)?, entry.score));
+        }
+        if slot > 0 {
+            best.sort_by(|one, other| {
+                other.1.total_cmp(&one.1).then_with(|| index.sort_key(one.0).cmp(index.sort_key(other.0)))
+            });
+            best.truncate(k);
+        }
+    }
+    Ok(best)
+}
+
+/// A document with its score; the better one is the lesser.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    score: f32,
+    doc: u32,
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.score.total_cmp(&self.score).then(self.doc.cmp(&other.doc))
+    }
+}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Entry {}
+
+/// The best `k`, offered in any order.
+struct Best {
+    k: usize,
+    /// Lower scores are of no use.
+    floor: f32,
+    heap: BinaryHeap<Entry>,
+}
+
+impl Best {
+    fn admits(&self, entry: Entry) -> bool {
+        let better = || self.heap.peek().is_some_and(|worst| entry < *worst);
+        entry.score >= self.floor && (self.heap.len() < self.k || better())
+    }
+
+    fn offer(&mut self, entry: Entry) {
+        if self.admits(entry) {
+            if self.heap.len() == self.k {
+                self.heap.pop();
+            }
+            self.heap.push(entry);
+        }
+    }
+}
+
+/// How undecided leaves are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// As matching, as often as the frequencies allow.
+    Possible,
+    /// As not matching.
+    Certain,
+    /// By a look into the passage.
+    Exact,
+}
+
+impl Mode {
+    fn negated(self) -> Self {
+        match self {
+            Self::Possible => Self::Certain,
+            Self::Certain => Self::Possible,
+            Self::Exact => Self::Exact,
+        }
+    }
+}
+
+/// A query on its way through one segment.
+struct Search<'a> {
+    plan: &'a Plan,
+    scorer: &'a Scorer,
+    segment: &'a Segment,
+    allowed: Option<&'a DocSet>,
+    streams: Vec<Stream<'a>>,
+    base: u32,
+    top: Best,
+}
+
+impl Search<'_> {
+    fn run(&mut self) -> Result<(), RetrieverError> {
+        let len = self.segment.len() as u32;
+        let mut candidates: Vec<Entry> = Vec::new();
+        while self.top.k > 0 {
+            let next = self.next(&self.plan.root);
+            // Later documents lose ties, so nothing better can come when the list is full of the highest score.
+            let possible = Entry { score: self.plan.ceiling, doc: next };
+            if next >= len || !self.top.admits(possible) {
+                return Ok(());
+            }
+            self.base = next & !63;
+            for stream in &mut self.streams {
+                stream.fill(self.base);
+            }
+            candidates.clear();
+            self.candidates(len, &mut candidates)?;
+            if self.plan.verifies {
+                candidates.sort_unstable();
+            }
+            for &candidate in &candidates {
+                if !self.top.admits(candidate) {
+                    if self.plan.verifies {
+                        break;
+                    }
+                    continue;
+                }
+                let score = if self.plan.verifies {
+                    self.score(&self.plan.root, candidate.doc, Mode::Exact)?
+                } else {
+                    Some(f64::from(candidate.score))
+                };
+                if let Some(score) = score {
+                    self.top.offer(Entry { score: score as f32, doc: candidate.doc });
+                }
+            }
+            self.base = self.base.saturating_add(WINDOW as u32);
+        }
+        Ok(())
+    }
+
+    /// The documents of the window that may match, with the highest scores they may have.
+    fn candidates(&self, len: u32, candidates: &mut Vec<Entry>) -> Result<(), RetrieverError> {
+        for (slot, mut bits) in self.bits(&self.plan.root, Mode::Possible).into_iter().enumerate() {
+            while bits != 0 {
+                let doc = self.base + slot as u32 * 64 + bits.trailing_zeros();
+                bits &= bits - 1;
+                if doc < len
+                    && self.allowed.is_none_or(|allowed| allowed.contains(doc))
+                    && let Some(score) = self.score(&self.plan.root, doc, Mode::Possible)?
+                {
+                    candidates.push(Entry { score: score as f32, doc });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first document from the next window on that may match.
+    fn next(&self, step: &Step) -> u32 {
+        match step {
+            Step::Leaf(leaf) => {
+                leaf.sources.iter().map(|&source| self.streams[source].next_from(self.base)).max().unwrap_or(TERMINATED)
+            }
+            Step::Group { must, should, .. } => {
+                let of_must = must.iter().map(|step| self.next(step)).max();
+                let of_should = || should.iter().map(|step| self.next(step)).min();
+                of_must.or_else(of_should).unwrap_or(self.base)
+            }
+        }
+    }
+
+    fn bits(&self, step: &Step, mode: Mode) -> Bits {
+        let (must, should, not) = match step {
+            Step::Leaf(leaf) if mode == Mode::Certain && leaf.check.is_some() => return NONE,
+            Step::Leaf(leaf) => {
+                let mut all = [u64::MAX; WINDOW / 64];
+                for &source in &leaf.sources {
+                    and(&mut all, &self.streams[source].bits);
+                }
+                return all;
+            }
+            Step::Group { must, should, not } => (must, should, not),
+        };
+        let mut found = [u64::MAX; WINDOW / 64];
+        if must.is_empty() && !should.is_empty() {
+            found = NONE;
+            for step in should {
+                for (word, more) in found.iter_mut().zip(self.bits(step, mode)) {
+                    *word |= more;
+                }
+            }
+        }
+        for step in must {
+            and(&mut found, &self.bits(step, mode));
+        }
+        for step in not {
+            and(&mut found, &self.bits(step, mode.negated()).map(|word| !word));
+        }
+        found
+    }
+
+    /// The score of a document of the window; `None` when it does not match.
+    fn score(&self, step: &Step, doc: u32, mode: Mode) -> Result<Option<f64>, RetrieverError> {
+        let (must, should, not) = match step {
+            Step::Leaf(leaf) => return self.leaf_score(leaf, doc, mode),
+            Step::Group { must, should, not } => (must, should, not),
+        };
+        let mut sum = 0.0;
+        for step in must {
+            match self.score(step, doc, mode)? {
+                Some(score) => sum += score,
+                None => return Ok(None),
+            }
+        }
+        for step in not {
+            if self.score(step, doc, mode.negated())?.is_some() {
+                return Ok(None);
+            }
+        }
+        let mut matched = !must.is_empty() || should.is_empty();
+        for step in should {
+            if let Some(score) = self.score(step, doc, mode)? {
+                (sum, matched) = (sum + score, true);
+            }
+        }
+        Ok(matched.then_some(sum))
+    }
+
+    fn leaf_score(&self, leaf: &LeafStep, doc: u32, mode: Mode) -> Result<Option<f64>, RetrieverError> {
+        let slot = (doc - self.base) as usize;
+        let mut fewest = u32::MAX;
+        for &source in &leaf.sources {
+            let stream = &self.streams[source];
+            if !stream.holds(slot) {
+                return Ok(None);
+            }
+            fewest = fewest.min(stream.freq(slot));
+        }
+        let first = leaf.sources.first().map_or(0, |&source| self.streams[source].freq(slot));
+        let freq = match (&leaf.check, mode) {
+            (None, _) => first as f32,
+            (Some(_), Mode::Certain) => return Ok(None),
+            // Every match begins at an occurrence of the first term.
+            (Some(_), Mode::Possible) => {
+                if leaf.rigid {
+                    fewest as f32
+                } else {
+                    first as f32
+                }
+            }
+            (Some(check), Mode::Exact) => {
+                let document = self.segment.document(self.segment.local_at_rank(doc)?)?;
+                check.frequency(document)
+            }
+        };
+        let norm = self.segment.postings.norms()[doc as usize];
+        Ok((freq > 0.0).then(|| f64::from(self.scorer.score(leaf.weight(), norm, freq))))
+    }
+}
+
+fn and(bits: &mut Bits, other: &Bits) {
+    for (word, of_other) in bits.iter_mut().zip(other) {
+        *word &= of_other;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,471 @@
+//! From tokens to a query. Every text has one; what does not fit the grammar is repaired and reported.
+//!
+//! ```text
+//! list    = chain { ["OR"] chain }
+//! chain   = operand { "AND" operand }
+//! operand = { "+" | "-" | "!" | "NOT" } [ field ":" ] ( word | phrase | "(" list ")" ) [ "^" boost ]
+//! ```
+
+use std::ops::Range;
+
+use super::lexer::{Issues, Token, TokenKind, is_plain, tokens};
+use super::{
+    BooleanQuery, Clause, Kind, Leaf, MAX_BOOST, MAX_DEPTH, MAX_PREFIXES, MAX_QUERY_BYTES, MAX_TERMS, Node, Occur,
+    ParseIssue, Part,
+};
+use crate::analyzer::{TermStream, is_one_word};
+
+/// Parses a query; `is_field` says which names besides `id`, `title` and `text` are fields.
+pub(crate) fn parse_with(text: &str, is_field: &dyn Fn(&str) -> bool) -> (BooleanQuery, Vec<ParseIssue>) {
+    let mut issues = Issues::default();
+    let read = &text[..text.floor_char_boundary(MAX_QUERY_BYTES)];
+    if read.len() < text.len() {
+        issues.add(read.len()..text.len(), "the query is longer than 64 KiB; the rest is ignored");
+    }
+    let is_field = |name: &str| matches!(name, "id" | "title" | "text") || is_field(name);
+    let tokens = tokens(read, &is_field, &mut issues);
+    let mut parser =
+        Parser { text: read, tokens: &tokens, next: 0, terms: 0, prefixes: 0, full: false, issues, ignored_opens: 0 };
+    let root = parser.list(0, None);
+    let whole = 0..text.len();
+    match &root {
+        None => parser.issues.add(whole, "nothing to search for is left; no passage matches"),
+        Some(node) if is_negative(node) => {
+            parser.issues.add(whole, "the query only says what to leave out; all other passages match, in order of id");
+        }
+        Some(_) => {}
+    }
+    (BooleanQuery { root }, parser.issues.finish(text.len()))
+}
+
+fn is_negative(node: &Node) -> bool {
+    matches!(&node.kind, Kind::Group(clauses) if clauses.iter().all(|clause| clause.occur == Occur::MustNot))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Connective {
+    /// Juxtaposition.
+    None,
+    And,
+    Or,
+}
+
+/// An operand with what was said of it.
+struct Item {
+    node: Node,
+    before: Connective,
+    modifiers: Modifiers,
+}
+
+/// What stands before an operand.
+#[derive(Clone, Default)]
+struct Modifiers {
+    at: Option<Range<usize>>,
+    must: bool,
+    negated: bool,
+    /// `+` or `-` is among them: then it speaks of the whole list, whatever stands around it.
+    signed: bool,
+}
+
+enum Operand {
+    Node(Node),
+    /// The words of a run that is no field, each for itself.
+    Words(Vec<Node>),
+    /// Something without a term, where it stands, and whether its writer has to be told.
+    Nothing(Range<usize>, bool),
+    /// No operand begins here.
+    Missing,
+}
+
+/// A list as far as it is read.
+#[derive(Default)]
+struct Partial {
+    items: Vec<Item>,
+    connective: Option<(Connective, Range<usize>)>,
+}
+
+struct Parser<'t> {
+    text: &'t str,
+    tokens: &'t [Token],
+    next: usize,
+    /// Parentheses that were too deep to count and are still open.
+    ignored_opens: usize,
+    terms: usize,
+    prefixes: usize,
+    /// Whether the limit on terms was met and reported.
+    full: bool,
+    issues: Issues,
+}
+
+impl<'t> Parser<'t> {
+    fn peek(&self) -> Option<&'t TokenKind> {
+        self.tokens.get(self.next).map(|token| &token.kind)
+    }
+
+    /// Where the next token stands; empty at the end.
+    fn here(&self) -> Range<usize> {
+        self.tokens.get(self.next).map_or(self.text.len()..self.text.len(), |token| token.at.clone())
+    }
+
+    /// Reads up to the parenthesis that closes the list, which it leaves, or to the end.
+    fn list(&mut self, depth: usize, field: Option<&str>) -> Option<Node> {
+        let mut partial = Partial::default();
+        while let Some(kind) = self.peek() {
+            match kind {
+                TokenKind::Close if self.ignored_opens > 0 => {
+                    self.ignored_opens -= 1;
+                    self.next += 1;
+                }
+                TokenKind::Close if depth > 0 => break,
+                TokenKind::And => self.connective(Connective::And, &mut partial),
+                TokenKind::Or => self.connective(Connective::Or, &mut partial),
+                _ => self.item(depth, field, &mut partial),
+            }
+        }
+        if let Some((_, at)) = partial.connective {
+            self.dangling(at, "after it");
+        }
+        group(partial.items)
+    }
+
+    fn connective(&mut self, found: Connective, partial: &mut Partial) {
+        let at = self.here();
+        self.next += 1;
+        if partial.items.is_empty() {
+            self.dangling(at, "before it");
+        } else if partial.connective.is_some() {
+            self.dangling(at, "between it and the operator before");
+        } else {
+            partial.connective = Some((found, at));
+        }
+    }
+
+    fn dangling(&mut self, at: Range<usize>, side: &str) {
+        let operator = &self.text[at.clone()];
+        self.issues.add(at, format!("`{operator}` has nothing {side}; ignored"));
+    }
+
+    /// Reads modifiers and the operand they are about.
+    fn item(&mut self, depth: usize, field: Option<&str>, partial: &mut Partial) {
+        let modifiers = self.modifiers();
+        let operand = self.operand(depth, field);
+        let before = partial.connective.as_ref().map_or(Connective::None, |(found, _)| *found);
+        let chained = before == Connective::And || self.peek() == Some(&TokenKind::And);
+        let joined = chained || before == Connective::Or || modifiers.at.is_some();
+        match operand {
+            Operand::Node(node) => partial.items.push(Item { node, before, modifiers }),
+            Operand::Words(words) if chained || modifiers.at.is_some() => {
+                let items = words.into_iter().map(|node| Item {
+                    node,
+                    before: Connective::None,
+                    modifiers: Modifiers::default(),
+                });
+                partial.items.extend(group(items.collect()).map(|node| Item { node, before, modifiers }));
+            }
+            Operand::Words(words) => {
+                let items = words.into_iter().map(|node| Item { node, before, modifiers: Modifiers::default() });
+                partial.items.extend(items);
+            }
+            Operand::Nothing(at, report) => {
+                if report || joined {
+                    let found = &self.text[at.clone()];
+                    self.issues.add(at, format!("`{found}` holds no word to search for; left out"));
+                }
+            }
+            Operand::Missing => return self.missing(modifiers),
+        }
+        partial.connective = None;
+    }
+
+    fn missing(&mut self, modifiers: Modifiers) {
+        if let Some(at) = modifiers.at {
+            return self.dangling(at, "after it");
+        }
+        // Otherwise only what no operand and no list can take is here; parentheses that were ignored may come before it.
+        let message = match self.peek() {
+            Some(TokenKind::Close) if self.ignored_opens == 0 => "the parenthesis closes nothing; ignored",
+            Some(TokenKind::Boost(_) | TokenKind::Slop(_)) => "this has nothing to apply to; ignored",
+            _ => return,
+        };
+        self.issues.add(self.here(), message);
+        self.next += 1;
+    }
+
+    fn modifiers(&mut self) -> Modifiers {
+        let mut found = Modifiers::default();
+        loop {
+            match self.peek() {
+                Some(TokenKind::Not) => found.negated = !found.negated,
+                Some(TokenKind::Plus) => (found.must, found.signed) = (true, true),
+                Some(TokenKind::Minus) => (found.negated, found.signed) = (!found.negated, true),
+                _ => return found,
+            }
+            let here = self.here();
+            let start = found.at.map_or(here.start, |range| range.start);
+            found.at = Some(start..here.end);
+            self.next += 1;
+        }
+    }
+
+    fn operand(&mut self, depth: usize, field: Option<&str>) -> Operand {
+        let start = self.here();
+        let mut field = field;
+        while let Some(TokenKind::Field(name)) = self.peek() {
+            field = Some(name);
+            self.next += 1;
+        }
+        while depth == MAX_DEPTH && self.peek() == Some(&TokenKind::Open) {
+            let message = format!("parentheses are nested deeper than {MAX_DEPTH}; this one is ignored");
+            self.issues.add(self.here(), message);
+            self.ignored_opens += 1;
+            self.next += 1;
+        }
+        let at = start.start..self.here().end;
+        let Some(kind) = self.peek() else {
+            return Operand::Missing;
+        };
+        let found = match kind {
+            TokenKind::Open => self.parenthesis(depth, field),
+            TokenKind::Word(run) => {
+                self.next += 1;
+                self.word(run, field, at)
+            }
+            TokenKind::Words(run) => {
+                self.next += 1;
+                self.words(run, depth, at)
+            }
+            TokenKind::Quoted(content) => {
+                self.next += 1;
+                let slop = self.slop();
+                self.phrase(content, field, slop, at)
+            }
+            _ => return Operand::Missing,
+        };
+        self.boosted(found)
+    }
+
+    fn parenthesis(&mut self, depth: usize, field: Option<&str>) -> Operand {
+        let open = self.here();
+        self.next += 1;
+        let issues_before = self.issues.len();
+        let inside = self.list(depth + 1, field);
+        let close = self.here();
+        if self.peek().is_some() {
+            self.next += 1;
+        } else {
+            self.issues.add(open.clone(), "the parenthesis is never closed; closed at the end");
+        }
+        match inside {
+            Some(node) => Operand::Node(node),
+            None => Operand::Nothing(open.start..close.end, self.issues.len() == issues_before),
+        }
+    }
+
+    /// Takes a slop and warns of further ones.
+    fn slop(&mut self) -> u32 {
+        let mut slop = 0;
+        while let Some(TokenKind::Slop(found)) = self.peek() {
+            slop = *found;
+            self.next += 1;
+        }
+        slop
+    }
+
+    fn boosted(&mut self, operand: Operand) -> Operand {
+        let mut boost = 1.0;
+        while let Some(kind) = self.peek() {
+            match kind {
+                TokenKind::Boost(value) => boost *= value,
+                TokenKind::Slop(_) => self.issues.add(self.here(), "`~` has to come before `^`; ignored"),
+                _ => break,
+            }
+            self.next += 1;
+        }
+        let apply = |node: Node| Node { boost: (node.boost * boost).min(MAX_BOOST), ..node };
+        match operand {
+            Operand::Node(node) => Operand::Node(apply(node)),
+            Operand::Words(words) => Operand::Words(words.into_iter().map(apply).collect()),
+            nothing => nothing,
+        }
+    }
+
+    /// Takes `count` from the terms a query may have.
+    fn afford(&mut self, count: usize, at: &Range<usize>) -> bool {
+        if self.terms + count <= MAX_TERMS {
+            self.terms += count;
+            return true;
+        }
+        if !self.full {
+            self.full = true;
+            self.issues.add(at.clone(), format!("the query has more than {MAX_TERMS} words; those beyond are ignored"));
+        }
+        false
+    }
+
+    fn leaf(&mut self, leaf: Leaf, terms: usize, at: Range<usize>) -> Operand {
+        if self.afford(terms, &at) {
+            Operand::Node(Node { kind: Kind::Leaf(leaf), boost: 1.0 })
+        } else {
+            Operand::Nothing(at, false)
+        }
+    }
+
+    fn word(&mut self, run: &str, field: Option<&str>, at: Range<usize>) -> Operand {
+        let part = match part_of(field) {
+            Ok(part) => part,
+            Err(name) => {
+                if run.ends_with('*') {
+                    self.issues.add(at.clone(), "`*` in the value of a field is taken literally");
+                }
+                return self.leaf(Leaf::Exact { field: name.to_owned(), value: run.to_owned() }, 1, at);
+            }
+        };
+        if run.contains('*') {
+            return self.prefix(run, part, at);
+        }
+        self.text(run, part, 0, at, field.is_some())
+    }
+
+    fn prefix(&mut self, run: &str, part: Part, at: Range<usize>) -> Operand {
+        let word = run.trim_end_matches('*');
+        if word.len() < run.len() && is_one_word(word) && is_plain(word) {
+            if self.prefixes < MAX_PREFIXES {
+                self.prefixes += 1;
+                return self.leaf(Leaf::Prefix { part, text: word.to_owned() }, 1, at);
+            }
+            self.issues.add(at.clone(), format!("more than {MAX_PREFIXES} words with `*`; taken without it"));
+        } else {
+            self.issues.add(at.clone(), "`*` only works at the end of a single word; ignored");
+        }
+        self.text(run, part, 0, at, false)
+    }
+
+    fn phrase(&mut self, content: &str, field: Option<&str>, slop: u32, at: Range<usize>) -> Operand {
+        match part_of(field) {
+            Ok(part) => self.text(content, part, slop, at, true),
+            Err(name) => {
+                if slop > 0 {
+                    self.issues.add(at.clone(), "`~` does not work on the value of this field; ignored");
+                }
+                self.leaf(Leaf::Exact { field: name.to_owned(), value: content.to_owned() }, 1, at)
+            }
+        }
+    }
+
+    /// A word for one term, a phrase for several. `report` says whether a text without a term is worth an issue.
+    fn text(&mut self, text: &str, part: Part, slop: u32, at: Range<usize>, report: bool) -> Operand {
+        let Some((text, terms)) = settled(text) else {
+            return Operand::Nothing(at, report);
+        };
+        let text = text.to_owned();
+        let leaf = if terms == 1 { Leaf::Word { part, text } } else { Leaf::Phrase { part, text, slop } };
+        self.leaf(leaf, terms, at)
+    }
+
+    fn words(&mut self, run: &str, depth: usize, at: Range<usize>) -> Operand {
+        if depth == MAX_DEPTH {
+            // No parentheses are left to hold them together.
+            return self.text(run, Part::Anywhere, 0, at, false);
+        }
+        // The colon parts words here, which it would not do for the analyzer between letters.
+        let mut pieces = Vec::new();
+        for piece in run.split(':') {
+            let mut stream = TermStream::new(piece);
+            while let Some(located) = stream.next_located() {
+                pieces.extend(settled(&piece[located.range()]).map(|(word, _)| word));
+            }
+        }
+        let mut nodes = Vec::new();
+        for word in pieces {
+            if self.afford(1, &at) {
+                let leaf = Leaf::Word { part: Part::Anywhere, text: word.to_owned() };
+                nodes.push(Node { kind: Kind::Leaf(leaf), boost: 1.0 });
+            }
+        }
+        if nodes.is_empty() { Operand::Nothing(at, false) } else { Operand::Words(nodes) }
+    }
+}
+
+/// Cuts a text to the part from its first to its last term, and counts its terms. Without its surroundings a word may
+/// end earlier, so this is done until nothing changes.
+fn settled(text: &str) -> Option<(&str, usize)> {
+    let mut text = text;
+    loop {
+        let mut stream = TermStream::new(text);
+        let first = stream.next_located()?.range();
+        let (mut end, mut terms) = (first.end, 1);
+        while let Some(located) = stream.next_located() {
+            (end, terms) = (located.end, terms + 1);
+        }
+        let core = &text[first.start..end];
+        if core.len() == text.len() {
+            return Some((core, terms));
+        }
+        text = core;
+    }
+}
+
+/// The part a field restricts words to, or the name of a field with exact values.
+fn part_of(field: Option<&str>) -> Result<Part, &str> {
+    match field {
+        None => Ok(Part::Anywhere),
+        Some("title") => Ok(Part::Title),
+        Some("text") => Ok(Part::Text),
+        Some(name) => Err(name),
+    }
+}
+
+/// Puts the operands of a list together: `AND` first, then the rest.
+fn group(items: Vec<Item>) -> Option<Node> {
+    let mut chains: Vec<Vec<Item>> = Vec::new();
+    for item in items {
+        match chains.last_mut() {
+            Some(chain) if item.before == Connective::And => chain.push(item),
+            _ => chains.push(vec![item]),
+        }
+    }
+    let after: Vec<Connective> = chains.iter().skip(1).map(|chain| chain[0].before).collect();
+    let mut clauses = Vec::with_capacity(chains.len());
+    for (number, mut chain) in chains.into_iter().enumerate() {
+        if chain.len() > 1 {
+            let node = Node { kind: Kind::Group(chain.into_iter().map(in_chain).collect()), boost: 1.0 };
+            clauses.push(Clause { occur: Occur::Should, node });
+            continue;
+        }
+        let Some(item) = chain.pop() else {
+            continue;
+        };
+        let beside_or = item.before == Connective::Or || after.get(number) == Some(&Connective::Or);
+        clauses.push(alone_in_list(item, beside_or));
+    }
+    collapse(clauses)
+}
+
+fn in_chain(item: Item) -> Clause {
+    let occur = if item.modifiers.negated { Occur::MustNot } else { Occur::Must };
+    Clause { occur, node: item.node }
+}
+
+fn alone_in_list(item: Item, beside_or: bool) -> Clause {
+    let Item { node, modifiers, .. } = item;
+    match (modifiers.negated, modifiers.must) {
+        (true, _) if beside_or && !modifiers.signed => {
+            let inner = Clause { occur: Occur::MustNot, node };
+            Clause { occur: Occur::Should, node: Node { kind: Kind::Group(vec![inner]), boost: 1.0 } }
+        }
+        (true, _) => Clause { occur: Occur::MustNot, node },
+        (false, true) => Clause { occur: Occur::Must, node },
+        (false, false) => Clause { occur: Occur::Should, node },
+    }
+}
+
+fn collapse(mut clauses: Vec<Clause>) -> Option<Node> {
+    match clauses.as_slice() {
+        [] => None,
+        [only] if only.occur != Occur::MustNot => clauses.pop().map(|clause| clause.node),
+        _ => Some(Node { kind: Kind::Group(clauses), boost: 1.0 }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! Which documents of a run of [`WINDOW`] consecutive ones hold a source, and how often.
+
+use std::io;
+
+use tantivy::TERMINATED;
+use tantivy::postings::BlockSegmentPostings;
+
+use super::plan::Place;
+use crate::bm25::Postings;
+
+pub(super) const WINDOW: usize = 4096;
+const WORDS: usize = WINDOW / 64;
+/// Documents of a full postings block.
+const FULL_BLOCK: usize = 128;
+
+/// One bit per document of a window.
+pub(super) type Bits = [u64; WORDS];
+
+/// Nothing.
+pub(super) const NONE: Bits = [0; WORDS];
+
+/// A source in one segment, moved along window by window.
+pub(super) struct Stream<'a> {
+    kind: StreamKind<'a>,
+    pub(super) bits: Bits,
+    /// Valid where the bit is set.
+    freqs: Box<[u32]>,
+}
+
+enum StreamKind<'a> {
+    Cursors(Vec<Cursor>),
+    Set(&'a [u64]),
+}
+
+struct Cursor {
+    blocks: BlockSegmentPostings,
+    at: usize,
+}
+
+impl Cursor {
+    fn doc(&self) -> u32 {
+        self.blocks.doc(self.at)
+    }
+
+    fn fill(&mut self, base: u32, end: u32, bits: &mut Bits, freqs: &mut [u32]) {
+        if self.doc() < base {
+            self.at = self.blocks.seek(base);
+        }
+        loop {
+            let docs = self.blocks.docs();
+            let length = docs.len();
+            let open = &docs[self.at.min(length)..];
+            let count = open.partition_point(|&doc| doc < end);
+            for (&doc, &freq) in open[..count].iter().zip(&self.blocks.freqs()[self.at.min(length)..]) {
+                let slot = (doc - base) as usize;
+                let bit = 1 << (slot % 64);
+                freqs[slot] = if bits[slot / 64] & bit == 0 { freq } else { freqs[slot].saturating_add(freq) };
+                bits[slot / 64] |= bit;
+            }
+            self.at += count;
+            if self.at < length || length < FULL_BLOCK {
+                return;
+            }
+            self.blocks.advance();
+            self.at = 0;
+        }
+    }
+}
+
+impl<'a> Stream<'a> {
+    pub(super) fn open(place: &'a Place, postings: &Postings) -> io::Result<Self> {
+        let kind = match place {
+            Place::Set(set) => StreamKind::Set(set),
+            Place::Postings(infos) => {
+                let mut cursors = Vec::with_capacity(infos.len());
+                for info in infos {
+                    cursors.push(Cursor { blocks: postings.blocks(info)?, at: 0 });
+                }
+                StreamKind::Cursors(cursors)
+            }
+        };
+        let counted = matches!(kind, StreamKind::Cursors(_));
+        Ok(Self { kind, bits: NONE, freqs: vec![0; if counted { WINDOW } else { 0 }].into_boxed_slice() })
+    }
+
+    /// Moves to the window that begins at `base`, a multiple of 64 not before the last one.
+    pub(super) fn fill(&mut self, base: u32) {
+        self.bits = NONE;
+        match &mut self.kind {
+            StreamKind::Set(set) => {
+                let words = set.iter().skip(base as usize / 64);
+                for (slot, word) in self.bits.iter_mut().zip(words) {
+                    *slot = *word;
+                }
+            }
+            StreamKind::Cursors(cursors) => {
+                let end = base.saturating_add(WINDOW as u32).min(TERMINATED);
+                for cursor in cursors {
+                    cursor.fill(base, end, &mut self.bits, &mut self.freqs);
+                }
+            }
+        }
+    }
+
+    /// The first document at or after `from`, which is not before the last window; `TERMINATED` for none.
+    pub(super) fn next_from(&self, from: u32) -> u32 {
+        match &self.kind {
+            // A cursor not yet filled up to `from` stands before it: the next window finds out.
+            StreamKind::Cursors(cursors) => {
+                cursors.iter().map(Cursor::doc).min().map_or(TERMINATED, |doc| doc.max(from))
+            }
+            StreamKind::Set(set) => {
+                let words = set.iter().enumerate().skip(from as usize / 64);
+                let found = words.filter(|(_, word)| **word != 0).map(|(slot, _)| slot as u32 * 64).next();
+                found.map_or(TERMINATED, |doc| doc.max(from))
+            }
+        }
+    }
+
+    pub(super) fn holds(&self, slot: usize) -> bool {
+        self.bits[slot / 64] >> (slot % 64) & 1 == 1
+    }
+
+    /// Occurrences in a document it holds.
+    pub(super) fn freq(&self, slot: usize) -> u32 {
+        self.freqs.get(slot).copied().unwrap_or(1)
+    }
+}

@@ -1,0 +1,155 @@
+//! The files behind a corpus path, and records out of each of them.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::markdown::MarkdownFile;
+use super::parquet::{self, ParquetRows};
+use crate::error::ReadError;
+use crate::lines::{LineReader, open_failure};
+use crate::record::{Fault, Record};
+
+/// One file of records, read from front to back.
+pub(super) enum Source {
+    Lines(LineReader),
+    Parquet(Box<ParquetRows>),
+    Markdown(MarkdownFile),
+}
+
+impl Source {
+    /// Opens a file; its first bytes tell parquet and gzip, its name markdown.
+    pub(super) fn open(path: &Path) -> Result<Self, ReadError> {
+        if Kind::of(path) == Some(Kind::Markdown) {
+            return MarkdownFile::open(path).map(Self::Markdown);
+        }
+        let mut magic = Vec::with_capacity(parquet::MAGIC.len());
+        let mut file = File::open(path).map_err(|source| open_failure(path, source))?;
+        let read = file.by_ref().take(parquet::MAGIC.len() as u64).read_to_end(&mut magic);
+        read.map_err(|source| open_failure(path, source))?;
+        if magic == parquet::MAGIC {
+            Ok(Self::Parquet(Box::new(ParquetRows::open(path, file)?)))
+        } else {
+            LineReader::open(path).map(Self::Lines)
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::Lines(lines) => lines.path(),
+            Self::Parquet(rows) => rows.path(),
+            Self::Markdown(file) => file.path(),
+        }
+    }
+
+    /// Reads the next record; false at the end.
+    pub(super) fn advance(&mut self) -> Result<bool, ReadError> {
+        match self {
+            Self::Lines(lines) => lines.advance(),
+            Self::Parquet(rows) => rows.advance(),
+            Self::Markdown(file) => Ok(file.advance()),
+        }
+    }
+
+    /// The record read last.
+    pub(super) fn record(&self) -> Result<Record<'_>, ReadError> {
+        match self {
+            Self::Lines(lines) => lines.record(),
+            Self::Parquet(rows) => rows.record(),
+            Self::Markdown(file) => Ok(file.record()),
+        }
+    }
+
+    /// 1-based line or row of the record read last.
+    pub(super) fn number(&self) -> u64 {
+        match self {
+            Self::Lines(lines) => lines.line(),
+            Self::Parquet(rows) => rows.row(),
+            Self::Markdown(_) => 1,
+        }
+    }
+
+    /// Lines or rows of a file that was read to its end.
+    pub(super) fn lines(&self) -> u64 {
+        match self {
+            Self::Parquet(rows) => rows.row() - 1,
+            _ => self.number(),
+        }
+    }
+
+    /// The error for the record read last.
+    pub(super) fn fault(&self, fault: Fault) -> ReadError {
+        match self {
+            Self::Lines(lines) => lines.fault(fault),
+            Self::Parquet(rows) => rows.fault(fault),
+            Self::Markdown(file) => file.fault(fault),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Lines,
+    Parquet,
+    Markdown,
+}
+
+impl Kind {
+    fn of(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?;
+        if name.starts_with(['.', '_']) {
+            return None;
+        }
+        let ends = |end: &str| name.len() > end.len() && name.ends_with(end);
+        if ends(".jsonl") || ends(".jsonl.gz") {
+            Some(Self::Lines)
+        } else if ends(".parquet") {
+            Some(Self::Parquet)
+        } else {
+            ends(".md").then_some(Self::Markdown)
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lines => ".jsonl",
+            Self::Parquet => ".parquet",
+            Self::Markdown => ".md",
+        }
+    }
+}
+
+/// The files behind a path, in the order they are read.
+///
+/// A file stands for itself. A folder stands for its `corpus.jsonl`, `corpus.jsonl.gz` or `corpus.parquet`, the first
+/// there is; without one, for all its `.jsonl` and `.jsonl.gz`, its `.parquet` or its `.md` files in the byte order of
+/// their names, hidden ones and subfolders aside.
+pub(super) fn corpus_files(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let named = ["corpus.jsonl", "corpus.jsonl.gz", "corpus.parquet"].map(|name| path.join(name));
+    if let Some(file) = named.into_iter().find(|file| file.exists()) {
+        return Ok(vec![file]);
+    }
+    let fail = |source| open_failure(path, source);
+    let mut files = Vec::new();
+    let mut kind = None;
+    for entry in std::fs::read_dir(path).map_err(fail)? {
+        let file = entry.map_err(fail)?.path();
+        let Some(found) = Kind::of(&file).filter(|_| file.is_file()) else {
+            continue;
+        };
+        let first = *kind.get_or_insert(found);
+        if first != found {
+            let [one, other] = if first.name() < found.name() { [first, found] } else { [found, first] };
+            return Err(ReadError::MixedFolder { path: path.to_owned(), one: one.name(), other: other.name() });
+        }
+        files.push(file);
+    }
+    if files.is_empty() {
+        return Err(ReadError::NoCorpus { path: path.to_owned() });
+    }
+    files.sort_unstable();
+    Ok(files)
+}

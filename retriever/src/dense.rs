@@ -1,0 +1,151 @@
+//! Search by vectors: encoders, vector files and the indexes over them.
+//!
+//! A [`VectorIndex`] answers with rows and inner products. Rows of a segment lie in the byte order of the passages' ids,
+//! so that equal scores by row are equal scores by external id.
+
+mod batcher;
+mod embed;
+pub mod encoder;
+mod flat;
+mod graph;
+pub mod import;
+mod kernel;
+mod quantised;
+mod retriever;
+mod storage;
+mod top;
+mod vectors;
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::RetrieverError;
+
+pub use embed::{EmbedProgress, EmbedSummary, VectorSource, embed};
+pub use flat::FlatIndex;
+pub use graph::GraphIndex;
+pub use quantised::QuantisedIndex;
+pub use retriever::DenseRetriever;
+pub use storage::DenseManifest;
+pub use vectors::{VectorFile, VectorRecord, VectorWriter};
+
+/// Largest magnitude of a coordinate: sums of products of such numbers stay finite at any dimension in use.
+const LARGEST: f32 = 1e15;
+
+/// How vectors are searched. In configs and on the command line: `flat`, `quantised`, `graph`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VectorIndexKind {
+    /// Every vector is compared, in full precision: exact.
+    Flat,
+    /// Every vector is compared by codes of four bits per coordinate; the best are scored again in full precision.
+    #[default]
+    Quantised,
+    /// A navigable small-world graph over the vectors: the time of a query grows with the logarithm of their number.
+    Graph,
+}
+
+impl VectorIndexKind {
+    /// The name used in configs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Flat => "flat",
+            Self::Quantised => "quantised",
+            Self::Graph => "graph",
+        }
+    }
+}
+
+impl fmt::Display for VectorIndexKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+impl FromStr for VectorIndexKind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = [Self::Flat, Self::Quantised, Self::Graph].into_iter().find(|kind| kind.name() == name);
+        found.ok_or_else(|| format!("unknown kind of vector index `{name}`; use one of: flat, quantised, graph"))
+    }
+}
+
+/// Finds the rows with the largest inner products.
+pub trait VectorIndex: Send + Sync {
+    /// Which of the kinds this is.
+    fn kind(&self) -> VectorIndexKind;
+
+    /// Numbers per vector.
+    fn dimension(&self) -> usize;
+
+    /// Number of rows.
+    fn len(&self) -> usize;
+
+    /// Whether there are no rows.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whatever decides the answers besides the vectors: part of the fingerprint. One line.
+    fn parameters(&self) -> String;
+
+    /// The best `k` rows for each query, with exact inner products, best first, equal scores by row; fewer where fewer
+    /// rows are allowed. The answer for a query depends neither on the queries beside it nor on the number of threads.
+    ///
+    /// # Shapes
+    /// - `queries`: `[q, dimension]`, one after another
+    /// - `allowed`: `[len]`, the rows to consider; all of them without it
+    ///
+    /// # Errors
+    /// [`RetrieverError::Vectors`] when a query has another dimension or a coordinate that is not finite, or `allowed`
+    /// another length.
+    fn search(
+        &self,
+        queries: &[f32],
+        k: usize,
+        allowed: Option<&[bool]>,
+    ) -> Result<Vec<Vec<(u32, f32)>>, RetrieverError>;
+}
+
+/// Checks what every index asks of its queries; gives their number.
+fn check_queries(index: &dyn VectorIndex, queries: &[f32], allowed: Option<&[bool]>) -> Result<usize, RetrieverError> {
+    let dimension = index.dimension();
+    if !queries.len().is_multiple_of(dimension) {
+        let found = queries.len();
+        let what =
+            format!("{found} numbers of queries are no multiple of dimension {dimension}; use the index's encoder");
+        return Err(fault(Path::new("query"), what));
+    }
+    if let Some((query, column, value)) = first_unusable(queries, dimension) {
+        let what = format!(
+            "query vector {query} has {value} in column {column}; the encoder must give finite numbers below {LARGEST:e}"
+        );
+        return Err(fault(Path::new("query"), what));
+    }
+    match allowed {
+        Some(rows) if rows.len() != index.len() => {
+            let what = format!("{} rows are marked as allowed or not, the index has {}", rows.len(), index.len());
+            Err(fault(Path::new("query"), what))
+        }
+        _ => Ok(queries.len() / dimension),
+    }
+}
+
+/// The first coordinate that cannot be searched, as (row, column, value).
+fn first_unusable(values: &[f32], dimension: usize) -> Option<(usize, usize, f32)> {
+    // A comparison with NaN is false, so NaN counts as unusable.
+    let at =
+        values.iter().position(|value| !matches!(value.abs().partial_cmp(&LARGEST), Some(std::cmp::Ordering::Less)))?;
+    Some((at / dimension, at % dimension, values[at]))
+}
+
+fn fault(path: &Path, what: impl Into<String>) -> RetrieverError {
+    RetrieverError::Vectors { path: path.to_owned(), what: what.into() }
+}
+
+#[cfg(test)]
+mod tests;

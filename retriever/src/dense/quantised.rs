@@ -1,0 +1,129 @@
+//! Exhaustive search over codes of four bits per coordinate, then exact scores for the best.
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::Arc;
+
+use turbovec::TurboQuantIndex;
+
+use super::top::Top;
+use super::vectors::{VectorFile, io_fault};
+use super::{VectorIndex, VectorIndexKind, check_queries, fault, flat};
+use crate::error::RetrieverError;
+
+const BITS: usize = 4;
+/// Dimensions of the codes are multiples of this; vectors are padded with zeros.
+const DIMENSION_STEP: usize = 8;
+/// Candidates that are scored again, per hit asked for and at least.
+const CANDIDATES_PER_HIT: usize = 4;
+const FEWEST_CANDIDATES: usize = 40;
+/// Rows coded at once while building.
+const ROWS_AT_ONCE: usize = 8192;
+
+/// `TurboQuant` codes (data-oblivious, nothing is trained) over a file of vectors.
+///
+/// A query reads an eighth of the bytes of the vectors. A row counts when its code puts it among the best `max(4 k, 40)`.
+pub struct QuantisedIndex {
+    vectors: Arc<VectorFile>,
+    codes: TurboQuantIndex,
+}
+
+impl QuantisedIndex {
+    /// Codes every row.
+    ///
+    /// # Errors
+    /// [`RetrieverError::Vectors`] when the dimension is beyond what the codes can hold.
+    pub fn build(vectors: Arc<VectorFile>) -> Result<Self, RetrieverError> {
+        let refused = |cause: String| fault(vectors.path(), format!("cannot be coded ({cause}); use a flat index"));
+        let width = vectors.dimension().next_multiple_of(DIMENSION_STEP);
+        let mut codes = TurboQuantIndex::new(width, BITS).map_err(|cause| refused(cause.to_string()))?;
+        for rows in vectors.values().chunks(ROWS_AT_ONCE * vectors.dimension()) {
+            codes.add_2d(&padded(rows, vectors.dimension()), width).map_err(|cause| refused(cause.to_string()))?;
+        }
+        codes.prepare();
+        Ok(Self { vectors, codes })
+    }
+
+    /// Writes the codes.
+    ///
+    /// # Errors
+    /// Failures of the disk.
+    pub fn save(&self, path: &Path) -> Result<(), RetrieverError> {
+        self.codes.write(path).map_err(|source| io_fault("write", path, source))
+    }
+
+    /// Reads the codes that were made of `vectors`.
+    ///
+    /// # Errors
+    /// [`RetrieverError::Vectors`] when the file is missing, damaged, or belongs to other vectors.
+    pub fn load(path: &Path, vectors: Arc<VectorFile>) -> Result<Self, RetrieverError> {
+        let codes = TurboQuantIndex::load(path)
+            .map_err(|cause| fault(path, format!("cannot be read ({cause}); embed the index again")))?;
+        let expected = (vectors.rows(), vectors.dimension().next_multiple_of(DIMENSION_STEP));
+        let found = (codes.len(), codes.dim_opt().unwrap_or(expected.1));
+        if found != expected {
+            let what = format!("codes of (rows, width) {found:?} for vectors of {expected:?}; embed the index again");
+            return Err(fault(path, what));
+        }
+        codes.prepare();
+        Ok(Self { vectors, codes })
+    }
+}
+
+impl VectorIndex for QuantisedIndex {
+    fn kind(&self) -> VectorIndexKind {
+        VectorIndexKind::Quantised
+    }
+
+    fn dimension(&self) -> usize {
+        self.vectors.dimension()
+    }
+
+    fn len(&self) -> usize {
+        self.vectors.rows()
+    }
+
+    fn parameters(&self) -> String {
+        format!("turboquant bits={BITS} rescored={CANDIDATES_PER_HIT}k,{FEWEST_CANDIDATES}")
+    }
+
+    fn search(
+        &self,
+        queries: &[f32],
+        k: usize,
+        allowed: Option<&[bool]>,
+    ) -> Result<Vec<Vec<(u32, f32)>>, RetrieverError> {
+        let count = check_queries(self, queries, allowed)?;
+        let k = k.min(self.len());
+        if k == 0 || count == 0 {
+            return Ok(vec![Vec::new(); count]);
+        }
+        let dimension = self.dimension();
+        let candidates = (CANDIDATES_PER_HIT * k).max(FEWEST_CANDIDATES);
+        let found = self
+            .codes
+            .try_search_with_mask(&padded(queries, dimension), candidates, allowed)
+            .map_err(|cause| fault(Path::new("query"), cause.to_string()))?;
+        let rescored = queries.chunks_exact(dimension).enumerate().map(|(at, query)| {
+            let mut top = Top::new(k);
+            let rows = found.indices_for_query(at).iter().filter_map(|&row| u32::try_from(row).ok());
+            flat::score_rows(&self.vectors, query, rows, &mut top);
+            top.into_sorted()
+        });
+        Ok(rescored.collect())
+    }
+}
+
+/// Rows with zeros after them up to the width of the codes; zeros change no inner product.
+fn padded(rows: &[f32], dimension: usize) -> Cow<'_, [f32]> {
+    let width = dimension.next_multiple_of(DIMENSION_STEP);
+    if width == dimension {
+        return Cow::Borrowed(rows);
+    }
+    let mut wide = Vec::with_capacity(rows.len() / dimension * width);
+    for row in rows.chunks_exact(dimension) {
+        wide.extend_from_slice(row);
+        wide.resize(wide.len() + width - dimension, 0.0);
+    }
+    Cow::Owned(wide)
+}

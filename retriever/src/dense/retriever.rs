@@ -1,0 +1,204 @@
+//! Dense search over the segments of an index.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::batcher::{Batcher, FULL_BATCH};
+use super::embed::{RowSource, encode_checked, write_rows};
+use super::encoder::{Encoder, TextKind};
+use super::storage::{DenseManifest, build_index};
+use super::vectors::VectorFile;
+use super::{VectorIndex, VectorIndexKind, fault};
+use crate::error::RetrieverError;
+use crate::index::{Fingerprint, Index, Segment};
+use crate::query::{Filter, Hit, Query};
+use crate::retriever::Retriever;
+
+/// Finds the passages whose vectors have the largest inner products with that of the query.
+///
+/// Queries of concurrent callers are encoded together on a thread of the retriever, which the model may block; a caller
+/// waits up to two milliseconds for others. Every passage of the index is a candidate: there are `k` hits unless a filter
+/// or the index has fewer.
+pub struct DenseRetriever {
+    batcher: Batcher<(Query, usize), Vec<Hit>>,
+    fingerprint: Fingerprint,
+}
+
+impl DenseRetriever {
+    /// Searches the vectors of an index with queries encoded by `encoder`.
+    ///
+    /// # Errors
+    /// [`RetrieverError::Vectors`] when the index has no vectors, lacks those of some segments, or has those of another
+    /// encoder; the message names the command that makes them.
+    pub fn open(index: Arc<Index>, encoder: Arc<dyn Encoder>) -> Result<Self, RetrieverError> {
+        let (place, manifest) = (index.place(), index.manifest());
+        let Some(dense) = DenseManifest::of(manifest, place)? else {
+            let what = format!("the index has none; make them with `forage index embed {}`", place.display());
+            return Err(fault(place, what));
+        };
+        check_encoder(&dense, encoder.as_ref(), &index)?;
+        let parts = manifest.segments.iter().map(|segment| dense.open(place, segment));
+        let parts: Vec<Box<dyn VectorIndex>> = parts.collect::<Result<_, _>>()?;
+        let digests = dense.digests(manifest);
+        Self::start(index, encoder, parts, &digests)
+    }
+
+    /// Encodes an index that may be in memory and keeps the vectors there: for small corpora.
+    ///
+    /// # Errors
+    /// Failures of the encoder, and [`RetrieverError::Vectors`] for vectors that cannot be searched.
+    pub fn in_memory(
+        index: Arc<Index>,
+        encoder: Arc<dyn Encoder>,
+        kind: VectorIndexKind,
+    ) -> Result<Self, RetrieverError> {
+        let mut parts = Vec::new();
+        let mut digests = String::new();
+        for segment in index.segments() {
+            let mut rows = Vec::new();
+            write_rows(segment, RowSource::Encoder(encoder.as_ref()), &mut |window| {
+                rows.extend_from_slice(window);
+                Ok(())
+            })?;
+            digests.push_str(&blake3::hash(bytemuck::cast_slice(&rows)).to_hex());
+            digests.push('\n');
+            parts.push(build_index(kind, Arc::new(VectorFile::in_memory(rows, encoder.dimension())?))?);
+        }
+        Self::start(index, encoder, parts, &digests)
+    }
+
+    fn start(
+        index: Arc<Index>,
+        encoder: Arc<dyn Encoder>,
+        parts: Vec<Box<dyn VectorIndex>>,
+        digests: &str,
+    ) -> Result<Self, RetrieverError> {
+        let parameters = parts.first().map_or_else(String::new, |part| part.parameters());
+        let kind = parts.first().map_or("", |part| part.kind().name());
+        let (corpus, encoded_by) = (&index.manifest().contents_digest, encoder.identity());
+        let named = format!("dense\ncorpus={corpus}\nencoder={encoded_by}\nindex={kind} {parameters}\n{digests}");
+        let fingerprint = Fingerprint(blake3::hash(named.as_bytes()).to_hex().to_string());
+        let searcher = Searcher { index, encoder, parts };
+        let batcher = Batcher::start("forage-dense", move |queries: &[(Query, usize)]| searcher.answer(queries))?;
+        Ok(Self { batcher, fingerprint })
+    }
+}
+
+#[async_trait::async_trait]
+impl Retriever for DenseRetriever {
+    fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint.clone()
+    }
+
+    async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+        if queries.is_empty() || k == 0 {
+            return Ok(vec![Vec::new(); queries.len()]);
+        }
+        self.batcher.submit(queries.iter().map(|query| (query.clone(), k)).collect()).await
+    }
+}
+
+fn check_encoder(dense: &DenseManifest, encoder: &dyn Encoder, index: &Index) -> Result<(), RetrieverError> {
+    let identity = encoder.identity();
+    if let Some(made_by) = &dense.encoder
+        && *made_by != identity
+    {
+        let what = format!("made by encoder {made_by}, queries come from {identity}; use that encoder or embed again");
+        return Err(fault(index.place(), what));
+    }
+    if dense.dimension != encoder.dimension() {
+        let (expected, found) = (dense.dimension, encoder.dimension());
+        let what = format!("{expected} numbers each, encoder {identity} gives {found}; use the encoder that made them");
+        return Err(fault(index.place(), what));
+    }
+    Ok(())
+}
+
+/// What the thread of the retriever works with.
+struct Searcher {
+    index: Arc<Index>,
+    encoder: Arc<dyn Encoder>,
+    /// One per segment.
+    parts: Vec<Box<dyn VectorIndex>>,
+}
+
+/// A row of a segment with its score.
+struct Candidate {
+    score: f32,
+    segment: usize,
+    rank: u32,
+}
+
+impl Searcher {
+    fn answer(&self, queries: &[(Query, usize)]) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+        let dimension = self.encoder.dimension();
+        let mut encoded = Vec::with_capacity(queries.len() * dimension);
+        for batch in queries.chunks(FULL_BATCH) {
+            let texts: Vec<&str> = batch.iter().map(|(query, _)| query.text.as_str()).collect();
+            encoded.extend(encode_checked(self.encoder.as_ref(), TextKind::Query, &texts)?);
+        }
+        // Those that want the same of the same passages are searched together.
+        let mut groups: BTreeMap<(&Filter, usize), Vec<usize>> = BTreeMap::new();
+        for (at, (query, k)) in queries.iter().enumerate() {
+            groups.entry((&query.filter, *k)).or_default().push(at);
+        }
+        let mut answers = vec![Vec::new(); queries.len()];
+        for ((filter, k), members) in groups {
+            let rows = members.iter().flat_map(|&at| &encoded[at * dimension..(at + 1) * dimension]);
+            let rows: Vec<f32> = rows.copied().collect();
+            let found = self.candidates(&rows, k, filter, members.len())?;
+            for (at, candidates) in members.into_iter().zip(found) {
+                answers[at] = self.hits(candidates, k)?;
+            }
+        }
+        Ok(answers)
+    }
+
+    /// The best `k` of every segment, for each of `count` queries.
+    fn candidates(
+        &self,
+        queries: &[f32],
+        k: usize,
+        filter: &Filter,
+        count: usize,
+    ) -> Result<Vec<Vec<Candidate>>, RetrieverError> {
+        let mut found: Vec<Vec<Candidate>> = (0..count).map(|_| Vec::new()).collect();
+        for (number, (segment, part)) in self.index.segments().iter().zip(&self.parts).enumerate() {
+            let allowed = self.allowed(segment, filter)?;
+            let of_segment = part.search(queries, k, allowed.as_deref())?;
+            for (found, rows) in found.iter_mut().zip(of_segment) {
+                found.extend(rows.into_iter().map(|(rank, score)| Candidate { score, segment: number, rank }));
+            }
+        }
+        Ok(found)
+    }
+
+    fn allowed(&self, segment: &Segment, filter: &Filter) -> Result<Option<Vec<bool>>, RetrieverError> {
+        let place = || self.index.place().to_owned();
+        let allowed = segment.allowed(filter).map_err(|source| RetrieverError::Postings { path: place(), source })?;
+        Ok(allowed.map(|allowed| (0..segment.len() as u32).map(|rank| allowed.contains(rank)).collect()))
+    }
+
+    /// The best `k` candidates of all segments, ties by id. Rows of a segment lie in the order of ids, so its own ties are
+    /// cut rightly already.
+    fn hits(&self, mut candidates: Vec<Candidate>, k: usize) -> Result<Vec<Hit>, RetrieverError> {
+        candidates.sort_by(|one, other| other.score.total_cmp(&one.score));
+        if let Some(last) = candidates.get(k.saturating_sub(1)).map(|last| last.score) {
+            candidates.retain(|candidate| candidate.score >= last);
+        }
+        let mut hits = Vec::with_capacity(candidates.len());
+        for Candidate { score, segment, rank } in candidates {
+            let segment = &self.index.segments()[segment];
+            let document = segment.document(segment.local_at_rank(rank)?)?;
+            hits.push(Hit {
+                id: document.id.to_owned(),
+                score,
+                title: document.title.to_owned(),
+                text: document.text.to_owned(),
+            });
+        }
+        hits.sort_by(|one, other| other.score.total_cmp(&one.score).then_with(|| one.id.cmp(&other.id)));
+        hits.truncate(k);
+        Ok(hits)
+    }
+}

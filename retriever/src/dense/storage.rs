@@ -1,0 +1,132 @@
+//! Vectors in an index folder: which files they are and how they came to be.
+//!
+//! ```text
+//! seg-000001/dense-000002/vectors.f32   rows in the byte order of ids (f32 LE)
+//! seg-000001/dense-000002/codes.tv      codes of a quantised index
+//! seg-000001/dense-000002/links.bin     links of a graph
+//! ```
+//!
+//! The folder carries the generation that made it, so that new vectors never touch files an older manifest names.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::vectors::VectorFile;
+use super::{FlatIndex, GraphIndex, QuantisedIndex, VectorIndex, VectorIndexKind, fault};
+use crate::error::{IndexError, RetrieverError};
+use crate::index::{Manifest, SegmentManifest};
+
+pub(super) const VECTORS_FILE: &str = "vectors.f32";
+
+/// What `manifest.json` says of the vectors, under `dense`. Sizes and digests of the files stand with their segment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DenseManifest {
+    /// [`crate::Encoder::identity`] of what made the vectors; none for vectors that were imported.
+    pub encoder: Option<String>,
+    /// Numbers per vector.
+    pub dimension: usize,
+    /// Whether every vector has norm 1, so that inner products are cosines.
+    pub unit: bool,
+    /// How they are searched.
+    pub kind: VectorIndexKind,
+    /// Folder of the vectors within that of the segment, by segment. Segments added since have none.
+    pub folders: BTreeMap<String, String>,
+}
+
+impl DenseManifest {
+    /// Reads it off the manifest of an index; none where there are no vectors.
+    ///
+    /// # Errors
+    /// [`IndexError::Damaged`] when it makes no sense.
+    pub fn of(manifest: &Manifest, place: &Path) -> Result<Option<Self>, IndexError> {
+        let Some(dense) = &manifest.dense else { return Ok(None) };
+        match serde_json::from_value(dense.clone()) {
+            Ok(dense) => Ok(Some(dense)),
+            Err(cause) => {
+                let what = format!("`dense` of the manifest makes no sense ({cause})");
+                Err(IndexError::Damaged { path: place.to_owned(), what })
+            }
+        }
+    }
+
+    /// Names the vectors and their index for a fingerprint, by digest.
+    pub(super) fn digests(&self, manifest: &Manifest) -> String {
+        let mut named = String::new();
+        for segment in &manifest.segments {
+            let folder = self.folders.get(&segment.name).map_or("", String::as_str);
+            for file in [Some(VECTORS_FILE), index_file(self.kind)].into_iter().flatten() {
+                let digest = segment.files.get(&format!("{folder}/{file}")).map_or("", |record| record.blake3.as_str());
+                named.push_str(digest);
+                named.push('\n');
+            }
+        }
+        named
+    }
+
+    /// Opens the vectors of a segment and their index.
+    pub(super) fn open(&self, place: &Path, segment: &SegmentManifest) -> Result<Box<dyn VectorIndex>, RetrieverError> {
+        let Some(folder) = self.folders.get(&segment.name) else {
+            let what = format!(
+                "segment `{}` has no vectors, its passages were added later; run `forage index embed {}`",
+                segment.name,
+                place.display()
+            );
+            return Err(fault(place, what));
+        };
+        let folder = place.join(&segment.name).join(folder);
+        let vectors = Arc::new(VectorFile::open(&folder.join(VECTORS_FILE), self.dimension)?);
+        if vectors.rows() as u64 != segment.counts.passages {
+            let (rows, passages) = (vectors.rows(), segment.counts.passages);
+            return Err(fault(vectors.path(), format!("{rows} rows for {passages} passages; embed the index again")));
+        }
+        open_index(self.kind, &folder, vectors)
+    }
+}
+
+/// The file of an index besides the vectors.
+pub(super) fn index_file(kind: VectorIndexKind) -> Option<&'static str> {
+    match kind {
+        VectorIndexKind::Flat => None,
+        VectorIndexKind::Quantised => Some("codes.tv"),
+        VectorIndexKind::Graph => Some("links.bin"),
+    }
+}
+
+fn open_index(
+    kind: VectorIndexKind,
+    folder: &Path,
+    vectors: Arc<VectorFile>,
+) -> Result<Box<dyn VectorIndex>, RetrieverError> {
+    let path = folder.join(index_file(kind).unwrap_or_default());
+    Ok(match kind {
+        VectorIndexKind::Flat => Box::new(FlatIndex::new(vectors)),
+        VectorIndexKind::Quantised => Box::new(QuantisedIndex::load(&path, vectors)?),
+        VectorIndexKind::Graph => Box::new(GraphIndex::load(&path, vectors)?),
+    })
+}
+
+/// Builds an index over vectors and writes what it has besides them into `folder`.
+pub(super) fn save_index(kind: VectorIndexKind, folder: &Path, vectors: Arc<VectorFile>) -> Result<(), RetrieverError> {
+    let path = folder.join(index_file(kind).unwrap_or_default());
+    match kind {
+        VectorIndexKind::Flat => Ok(()),
+        VectorIndexKind::Quantised => QuantisedIndex::build(vectors)?.save(&path),
+        VectorIndexKind::Graph => GraphIndex::build(vectors)?.save(&path),
+    }
+}
+
+/// Builds an index in memory.
+pub(super) fn build_index(
+    kind: VectorIndexKind,
+    vectors: Arc<VectorFile>,
+) -> Result<Box<dyn VectorIndex>, RetrieverError> {
+    Ok(match kind {
+        VectorIndexKind::Flat => Box::new(FlatIndex::new(vectors)),
+        VectorIndexKind::Quantised => Box::new(QuantisedIndex::build(vectors)?),
+        VectorIndexKind::Graph => Box::new(GraphIndex::build(vectors)?),
+    })
+}

@@ -1,0 +1,131 @@
+//! Where the passages of a segment come from.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use crate::corpus::{CorpusHasher, CorpusReader, Passage, content_hash};
+use crate::error::{IndexError, ReadError};
+use crate::index::manifest::Source;
+use crate::index::open::Index;
+
+use super::request::Duplicates;
+
+/// Passages in corpus order, each with the line it came from.
+pub(in crate::index) trait Feed {
+    /// The file to name in errors.
+    fn source(&self) -> &Path;
+
+    /// The next passage and its 1-based line.
+    fn next(&mut self) -> Result<Option<(u64, Passage)>, IndexError>;
+}
+
+/// A corpus file, checked against the index it is to be added to.
+pub(in crate::index) struct FileFeed<'a> {
+    reader: CorpusReader,
+    existing: Option<&'a Index>,
+    /// Digests of what was read; `None` when duplicates are kept.
+    seen: Option<HashSet<[u8; 16]>>,
+    /// Over all passages as read; only where it differs from the digest of those stored.
+    hasher: Option<CorpusHasher>,
+    read: u64,
+    dropped: u64,
+}
+
+impl<'a> FileFeed<'a> {
+    pub(in crate::index) fn new(
+        reader: CorpusReader,
+        duplicates: Duplicates,
+        existing: Option<&'a Index>,
+    ) -> Result<Self, IndexError> {
+        let (seen, hasher) = match duplicates {
+            Duplicates::Keep => (None, None),
+            Duplicates::Drop => (Some(contents_of(existing)?), Some(CorpusHasher::new())),
+        };
+        Ok(Self { reader, existing, seen, hasher, read: 0, dropped: 0 })
+    }
+
+    /// What was read. `stored_digest` is that of the passages this feed gave.
+    pub(in crate::index) fn into_source(self, path: &Path, format: &str, stored_digest: &str) -> Source {
+        Source {
+            path: path.display().to_string(),
+            format: format.to_owned(),
+            corpus_digest: self.hasher.map_or_else(|| stored_digest.to_owned(), |hasher| hasher.finish()),
+            passages: self.read,
+            dropped_duplicates: self.dropped,
+        }
+    }
+
+    /// Whether the passage was not read before, as far as that matters.
+    fn is_new(&mut self, passage: &Passage) -> bool {
+        let Some(seen) = &mut self.seen else {
+            return true;
+        };
+        seen.insert(passage.content_hash())
+    }
+}
+
+impl Feed for FileFeed<'_> {
+    fn source(&self) -> &Path {
+        self.reader.path()
+    }
+
+    fn next(&mut self) -> Result<Option<(u64, Passage)>, IndexError> {
+        while let Some(passage) = self.reader.next().transpose()? {
+            self.read += 1;
+            if let Some(hasher) = &mut self.hasher {
+                hasher.update(&passage.id, &passage.title, &passage.text, &passage.fields);
+            }
+            if !self.is_new(&passage) {
+                self.dropped += 1;
+                continue;
+            }
+            let line = self.reader.line();
+            if let Some(index) = self.existing
+                && index.ordinal_of(&passage.id)?.is_some()
+            {
+                let (path, index) = (self.reader.path().to_owned(), index.place().to_owned());
+                return Err(ReadError::AlreadyIndexed { path, id: passage.id, line, index }.into());
+            }
+            return Ok(Some((line, passage)));
+        }
+        Ok(None)
+    }
+}
+
+/// The passages of an index, all segments one after the other.
+pub(in crate::index) struct IndexFeed<'a> {
+    index: &'a Index,
+    next: u32,
+}
+
+impl<'a> IndexFeed<'a> {
+    pub(in crate::index) fn new(index: &'a Index) -> Self {
+        Self { index, next: 0 }
+    }
+}
+
+impl Feed for IndexFeed<'_> {
+    fn source(&self) -> &Path {
+        self.index.place()
+    }
+
+    fn next(&mut self) -> Result<Option<(u64, Passage)>, IndexError> {
+        if self.next as usize == self.index.len() {
+            return Ok(None);
+        }
+        let passage = self.index.document(self.next)?.to_passage();
+        self.next += 1;
+        Ok(Some((u64::from(self.next), passage)))
+    }
+}
+
+fn contents_of(existing: Option<&Index>) -> Result<HashSet<[u8; 16]>, IndexError> {
+    let mut seen = HashSet::new();
+    for segment in existing.map_or(&[][..], Index::segments) {
+        for local in 0..segment.info.passages {
+            let document = segment.document(local)?;
+            seen.insert(content_hash(document.title, document.text));
+        }
+    }
+    Ok(seen)
+}

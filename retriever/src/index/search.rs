@@ -1,0 +1,140 @@
+//! Ranking over all segments as if they were one.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use super::open::Index;
+use super::segment::Segment;
+use crate::bm25::{Bag, Bm25Params, DocSet, Scorer, Scratch, SegmentPart, Totals, Widening};
+use crate::error::{IndexError, RetrieverError};
+use crate::query::{Filter, Statistics};
+
+/// BM25 with given constants and collection totals, fitted to the segments of one index.
+#[derive(Debug)]
+pub(crate) struct Ranking {
+    scorer: Scorer,
+    widening: Vec<Widening>,
+}
+
+impl Ranking {
+    /// The arithmetic of one score.
+    pub(crate) fn scorer(&self) -> &Scorer {
+        &self.scorer
+    }
+}
+
+impl Index {
+    /// What exact BM25 over this index and others needs to know of this one: passages, tokens, and the frequency of every
+    /// term of these texts.
+    ///
+    /// # Errors
+    /// [`RetrieverError::Postings`] when the dictionary cannot be read.
+    pub fn statistics(&self, texts: &[&str]) -> Result<Statistics, RetrieverError> {
+        let totals = self.totals();
+        let mut frequencies = BTreeMap::new();
+        let mut bag = Bag::default();
+        for text in texts {
+            bag.fill(text);
+            for (term, _) in bag.terms() {
+                if !frequencies.contains_key(term) {
+                    frequencies.insert(term.to_owned(), self.frequency(term).map_err(self.unreadable())?);
+                }
+            }
+        }
+        Ok(Statistics { passages: totals.docs, tokens: totals.tokens, frequencies })
+    }
+
+    /// Passages that hold an analysed term.
+    fn frequency(&self, term: &str) -> io::Result<u64> {
+        let mut frequency = 0;
+        for segment in &self.segments {
+            frequency += segment.postings.find(term)?.map_or(0, |found| u64::from(found.info.doc_freq));
+        }
+        Ok(frequency)
+    }
+
+    /// Sums over the segments.
+    pub(crate) fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for of_segment in self.segments.iter().map(Segment::totals) {
+            totals.docs += of_segment.docs;
+            totals.tokens += of_segment.tokens;
+        }
+        totals
+    }
+
+    /// BM25 as part of a collection with these totals.
+    pub(crate) fn ranking(&self, totals: Totals, params: Bm25Params) -> Ranking {
+        let scorer = Scorer::new(totals, params);
+        let built_for = self.manifest.bm25;
+        let widening = self.segments.iter().map(|segment| scorer.widening(&segment.bounds_scorer(built_for))).collect();
+        Ranking { scorer, widening }
+    }
+
+    /// What of every segment passes a filter; `None` when everything does.
+    pub(crate) fn allowed(&self, filter: &Filter) -> Result<Option<Vec<DocSet>>, RetrieverError> {
+        if filter.is_empty() {
+            return Ok(None);
+        }
+        let mut sets = Vec::with_capacity(self.segments.len());
+        for segment in &self.segments {
+            sets.extend(segment.allowed(filter).map_err(self.unreadable())?);
+        }
+        Ok(Some(sets))
+    }
+
+    /// The best `k` ordinals for a bag of words, best first, ties by external id.
+    ///
+    /// `frequencies` overrides the frequencies of terms it knows, `filter` leaves passages out without changing scores.
+    pub(crate) fn top(
+        &self,
+        ranking: &Ranking,
+        (text, filter): (&str, &Filter),
+        frequencies: Option<&BTreeMap<String, u64>>,
+        k: usize,
+        scratch: &mut Scratch,
+    ) -> Result<Vec<(u32, f32)>, RetrieverError> {
+        let allowed = self.allowed(filter)?;
+        let parts: Vec<SegmentPart<'_>> = (self.segments.iter().zip(&ranking.widening).enumerate())
+            .map(|(slot, (segment, &widening))| SegmentPart {
+                postings: &segment.postings,
+                bounds: &segment.bounds,
+                widening,
+                allowed: allowed.as_ref().map(|sets| &sets[slot]),
+            })
+            .collect();
+        ranking.scorer.prepare(&parts, text, frequencies, scratch).map_err(self.unreadable())?;
+        let mut best: Vec<(u32, f32)> = Vec::new();
+        for (slot, segment) in self.segments.iter().enumerate() {
+            if parts[slot].allowed.is_some_and(|allowed| allowed.count() == 0) {
+                continue;
+            }
+            // A passage must reach the k-th score so far; with that very score its id may still win.
+            let floor = if k > 0 && best.len() == k { best[k - 1].1.next_down() } else { f32::NEG_INFINITY };
+            let of_segment = ranking.scorer.top(&parts, slot, k.min(segment.len()), floor, scratch);
+            for (rank, score) in of_segment.map_err(self.unreadable())? {
+                best.push((segment.info.base + segment.local_at_rank(rank)?, score));
+            }
+            if slot > 0 {
+                best.sort_by(|one, other| {
+                    other.1.total_cmp(&one.1).then_with(|| self.sort_key(one.0).cmp(self.sort_key(other.0)))
+                });
+                best.truncate(k);
+            }
+        }
+        Ok(best)
+    }
+
+    /// The external id; empty for a passage that does not read back, which then fails when it is fetched.
+    pub(crate) fn sort_key(&self, ordinal: u32) -> &str {
+        self.document(ordinal).map_or("", |document| document.id)
+    }
+
+    pub(crate) fn unreadable(&self) -> impl Fn(io::Error) -> RetrieverError {
+        let path = self.place.clone();
+        move |source| match source.downcast::<IndexError>() {
+            Ok(fault) => fault.into(),
+            Err(source) => RetrieverError::Postings { path: path.clone(), source },
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Retrievers that live elsewhere, each a [`Retriever`](crate::Retriever): for corpora that outgrow one machine, and
+//! for search engines that are already there.
+//!
+//! | kind | server | what is asked |
+//! |---|---|---|
+//! | [`SearchR1Client`] | Search-R1's retrieval servers, and the one of this crate | `POST /retrieve` |
+//! | [`ShardedRetriever`] | several servers of this crate, each over a part of a corpus | `POST /statistics`, `POST /retrieve` |
+//! | [`ElasticRetriever`] | Elasticsearch 8 and 9, `OpenSearch`, Quickwit | `POST /_msearch` |
+//! | [`QdrantRetriever`] | Qdrant | `POST /collections/{name}/points/query/batch` |
+//! | [`ChromaRetriever`] | Chroma | `POST .../collections/{id}/query` |
+//! | [`AnseriniRetriever`] | Anserini's REST server | `GET /v1/{index}/search` |
+//!
+//! A server that cannot be reached, refuses, or answers with something else than its protocol is a
+//! [`RetrieverError::Remote`](crate::RetrieverError::Remote) after the retries that [`HttpOptions`] allows: never an empty
+//! list, never fewer lists than queries. Hits are put into the order of the [`Retriever`](crate::Retriever) contract
+//! (score descending, then id ascending), which changes nothing where the server already sent that order. At the cut after
+//! `k` hits the server decides between equal scores; only [`ShardedRetriever`] and a server of this crate decide by id.
+//!
+//! The fingerprint of a foreign server names its address, its kind and how it is asked. Whether its contents changed
+//! cannot be known from here.
+
+mod anserini;
+mod chroma;
+mod elastic;
+mod hits;
+mod http;
+mod qdrant;
+mod search_r1;
+mod shards;
+mod spec;
+mod vectors;
+mod wire;
+
+pub use anserini::{AnseriniOptions, AnseriniRetriever};
+pub use chroma::{ChromaDocument, ChromaOptions, ChromaRetriever};
+pub use elastic::{ElasticOptions, ElasticRetriever, MatchType};
+pub use hits::FieldNames;
+pub use http::{Auth, HttpOptions, KeyHeader};
+pub use qdrant::{QdrantOptions, QdrantRetriever};
+pub use search_r1::{SearchR1Client, SearchR1Options};
+pub use shards::{ForageShard, Shard, ShardedRetriever, ShardsOptions};
+pub use spec::RemoteSpec;

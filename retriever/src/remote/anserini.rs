@@ -1,0 +1,112 @@
+//! Anserini's REST server (1.7): Lucene's BM25 over an index on the server's disk.
+//!
+//! The server takes one query per request, as a bag of words, and rounds scores to four decimals; passages whose scores
+//! are equal after rounding come in the order of their ids here. It knows no filters.
+
+use futures::future::try_join_all;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::hits::{FieldNames, arrange, fingerprint, finite, id_of, split_contents};
+use super::http::{Flaw, Http, HttpOptions, KeyHeader};
+use crate::error::RetrieverError;
+use crate::index::Fingerprint;
+use crate::query::{Hit, Query};
+use crate::retriever::Retriever;
+
+/// An index and where it is served.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AnseriniOptions {
+    /// Address.
+    pub url: String,
+    /// Folder of the index on the server, or the name of one of Anserini's prebuilt indexes. It must store raw documents.
+    pub index: String,
+    /// Where the parts of a passage are when raw documents are JSON objects.
+    #[serde(default)]
+    pub fields: FieldNames,
+    /// Limits and credentials.
+    #[serde(default)]
+    pub http: HttpOptions,
+}
+
+/// Searches one index of such a server.
+pub struct AnseriniRetriever {
+    http: Http,
+    options: AnseriniOptions,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    candidates: Vec<Candidate>,
+}
+
+#[derive(Deserialize)]
+struct Candidate {
+    docid: Value,
+    score: f64,
+    doc: Option<Value>,
+}
+
+impl AnseriniRetriever {
+    /// Checks the options; nothing is sent.
+    ///
+    /// # Errors
+    /// [`RetrieverError::Setting`] for options that cannot work.
+    pub fn new(options: AnseriniOptions) -> Result<Self, RetrieverError> {
+        if options.index.is_empty() {
+            return Err(RetrieverError::Setting {
+                key: "index".to_owned(),
+                what: "is empty; name the folder of the index on the server".to_owned(),
+            });
+        }
+        let http = Http::new(&options.url, options.http.clone(), KeyHeader::Named("x-api-key"))?;
+        Ok(Self { http, options })
+    }
+
+    async fn ask(&self, query: &Query, k: usize) -> Result<Vec<Hit>, RetrieverError> {
+        if query.text.trim().is_empty() {
+            // The server refuses it; to every other retriever it is a query without a match.
+            return Ok(Vec::new());
+        }
+        let mut url = self.http.url(&["v1", &self.options.index, "search"]);
+        url.query_pairs_mut().append_pair("query", &query.text).append_pair("hits", &k.to_string());
+        self.http.get(&url, |answer: Answer| self.hits(answer, k)).await
+    }
+
+    fn hits(&self, answer: Answer, k: usize) -> Result<Vec<Hit>, Flaw> {
+        let mut hits = Vec::with_capacity(answer.candidates.len());
+        for candidate in answer.candidates {
+            let id = id_of(candidate.docid).ok_or_else(|| "a `docid` is no id".to_owned())?;
+            let score = finite(candidate.score)?;
+            hits.push(match candidate.doc {
+                Some(Value::Object(object)) => self.options.fields.hit(object, id, score)?,
+                Some(Value::String(contents)) => {
+                    let (title, text) = split_contents(contents);
+                    Hit { id, score, title, text }
+                }
+                _ => return Err(format!("`{id}` comes without `doc`; index with -storeRaw").into()),
+            });
+        }
+        arrange(&mut hits, k);
+        Ok(hits)
+    }
+}
+
+#[async_trait::async_trait]
+impl Retriever for AnseriniRetriever {
+    fn fingerprint(&self) -> Fingerprint {
+        fingerprint("anserini", &[self.http.base(), &self.options.index, &self.options.fields.identity()])
+    }
+
+    async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+        if k == 0 {
+            return Ok(vec![Vec::new(); queries.len()]);
+        }
+        if queries.iter().any(|query| !query.filter.is_empty()) {
+            let retriever = format!("the Anserini server at {}", self.http.base());
+            return Err(RetrieverError::Unsupported { retriever, what: "filter passages" });
+        }
+        try_join_all(queries.iter().map(|query| self.ask(query, k))).await
+    }
+}

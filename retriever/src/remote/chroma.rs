@@ -1,0 +1,206 @@
+//! Chroma (1.x), through version 2 of its REST API.
+//!
+//! Query vectors come from the encoder the records were made with. Chroma answers with distances; scores are `1 - d` for
+//! the spaces `cosine` and `ip`, which gives the cosine and the inner product, and `-d` for `l2`. A record's document is the
+//! passage's text (or Search-R1 contents, see [`ChromaOptions::document`]), its title and id fields are in the metadata.
+
+use std::sync::Arc;
+
+use futures::future::try_join_all;
+use reqwest::Url;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::hits::{FieldNames, arrange, fingerprint, finite, keeps_nothing};
+use super::http::{Flaw, Http, HttpOptions, KeyHeader};
+use super::search_r1::batches;
+use super::vectors;
+use crate::dense::encoder::Encoder;
+use crate::error::RetrieverError;
+use crate::index::Fingerprint;
+use crate::query::{Filter, Hit, Query};
+use crate::retriever::Retriever;
+
+/// What a record's document is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChromaDocument {
+    /// The text of the passage.
+    #[default]
+    Text,
+    /// Title and text, as Search-R1 writes them.
+    Contents,
+}
+
+/// A collection and how it is searched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChromaOptions {
+    /// Address, by default on port 8000.
+    pub url: String,
+    /// Name of the collection.
+    pub collection: String,
+    /// Tenant the collection belongs to.
+    #[serde(default = "default_tenant")]
+    pub tenant: String,
+    /// Database the collection is in.
+    #[serde(default = "default_database")]
+    pub database: String,
+    /// What a record's document is.
+    #[serde(default)]
+    pub document: ChromaDocument,
+    /// Most queries in one request.
+    #[serde(default = "super::spec::batch_queries")]
+    pub batch_queries: usize,
+    /// Where the parts of a passage are in the metadata.
+    #[serde(default)]
+    pub fields: FieldNames,
+    /// Limits and credentials; an API key goes into the header `x-chroma-token`.
+    #[serde(default)]
+    pub http: HttpOptions,
+}
+
+fn default_tenant() -> String {
+    "default_tenant".to_owned()
+}
+
+fn default_database() -> String {
+    "default_database".to_owned()
+}
+
+/// Searches one collection.
+pub struct ChromaRetriever {
+    http: Http,
+    query: Url,
+    collection: Collection,
+    options: ChromaOptions,
+    encoder: Arc<dyn Encoder>,
+}
+
+/// As the server describes it; the id is made when the collection is.
+struct Collection {
+    id: String,
+    space: String,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    ids: Vec<Vec<String>>,
+    distances: Vec<Vec<f64>>,
+    documents: Vec<Vec<Option<String>>>,
+    metadatas: Vec<Vec<Option<Map<String, Value>>>>,
+}
+
+impl ChromaRetriever {
+    /// Looks the collection up and checks that its vectors are the encoder's.
+    ///
+    /// # Errors
+    /// [`RetrieverError::Setting`] for vectors of another length, [`RetrieverError::Remote`] when the server or the
+    /// collection cannot be reached.
+    pub async fn connect(options: ChromaOptions, encoder: Arc<dyn Encoder>) -> Result<Self, RetrieverError> {
+        super::spec::at_least_one("batch_queries", options.batch_queries)?;
+        let http = Http::new(&options.url, options.http.clone(), KeyHeader::Named("x-chroma-token"))?;
+        let (tenant, database) = (options.tenant.as_str(), options.database.as_str());
+        let above = ["api", "v2", "tenants", tenant, "databases", database, "collections"];
+        let described: Value = http.get(&http.url(&[&above[..], &[&options.collection]].concat()), Ok).await?;
+        if let Some(size) = described["dimension"].as_u64()
+            && size != encoder.dimension() as u64
+        {
+            let what = format!(
+                "`{}` has vectors of {size} numbers, the encoder makes {}; use the model it was made with",
+                options.collection,
+                encoder.dimension()
+            );
+            return Err(RetrieverError::Setting { key: "collection".to_owned(), what });
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let configuration = &described["configuration_json"];
+        let index = if configuration["hnsw"].is_object() { &configuration["hnsw"] } else { &configuration["spann"] };
+        let collection = Collection { id: text(&described["id"]), space: text(&index["space"]) };
+        if !matches!(collection.space.as_str(), "cosine" | "ip" | "l2") {
+            let what = format!("`{}` has the unknown space `{}`", options.collection, collection.space);
+            return Err(RetrieverError::Setting { key: "collection".to_owned(), what });
+        }
+        let query = http.url(&[&above[..], &[&collection.id, "query"]].concat());
+        Ok(Self { http, query, collection, options, encoder })
+    }
+
+    async fn ask(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+        if keeps_nothing(&queries[0].filter) {
+            return Ok(vec![Vec::new(); queries.len()]);
+        }
+        let vectors = vectors::encode(&self.encoder, queries).await?;
+        let mut body = json!({
+            "query_embeddings": vectors, "n_results": k, "include": ["documents", "metadatas", "distances"],
+        });
+        self.restrict(&mut body, &queries[0].filter);
+        self.http.post(&self.query, &body, |answer| self.hits(answer, queries.len(), k)).await
+    }
+
+    /// Metadata goes into `where`, which takes one condition or an `$and` of several; ids have a key of their own.
+    fn restrict(&self, body: &mut Value, filter: &Filter) {
+        let mut conditions = Vec::new();
+        for (field, values) in &filter.0 {
+            let key = match (field.as_str(), &self.options.fields.id) {
+                ("id", None) => {
+                    body["ids"] = json!(values);
+                    continue;
+                }
+                ("id", Some(name)) => name,
+                ("title", _) => &self.options.fields.title,
+                (other, _) => other,
+            };
+            conditions.push(json!({ key: { "$in": values } }));
+        }
+        if conditions.len() > 1 {
+            body["where"] = json!({ "$and": conditions });
+        } else if let Some(only) = conditions.pop() {
+            body["where"] = only;
+        }
+    }
+
+    fn hits(&self, answer: Answer, queries: usize, k: usize) -> Result<Vec<Vec<Hit>>, Flaw> {
+        let Answer { ids, distances, documents, metadatas } = answer;
+        if [ids.len(), distances.len(), documents.len(), metadatas.len()] != [queries; 4] {
+            return Err(format!("{} lists of ids for {queries} queries", ids.len()).into());
+        }
+        let mut lists = Vec::with_capacity(queries);
+        for (((ids, distances), documents), metadatas) in ids.into_iter().zip(distances).zip(documents).zip(metadatas) {
+            if [distances.len(), documents.len(), metadatas.len()] != [ids.len(); 3] {
+                return Err("the lists of one query have different lengths".to_owned().into());
+            }
+            let mut hits = Vec::with_capacity(ids.len());
+            for (((id, distance), document), metadata) in ids.into_iter().zip(distances).zip(documents).zip(metadatas) {
+                let nearness = if self.collection.space == "l2" { -distance } else { 1.0 - distance };
+                let mut stored = metadata.unwrap_or_default();
+                if let Some(document) = document {
+                    let field = match self.options.document {
+                        ChromaDocument::Text => &self.options.fields.text,
+                        ChromaDocument::Contents => &self.options.fields.contents,
+                    };
+                    stored.insert(field.clone(), Value::String(document));
+                }
+                hits.push(self.options.fields.hit(stored, id, finite(nearness)?)?);
+            }
+            arrange(&mut hits, k);
+            lists.push(hits);
+        }
+        Ok(lists)
+    }
+}
+
+#[async_trait::async_trait]
+impl Retriever for ChromaRetriever {
+    fn fingerprint(&self) -> Fingerprint {
+        let how = format!("document={:?} encoder={}", self.options.document, self.encoder.identity());
+        fingerprint("chroma", &[self.http.base(), &self.collection.id, &how, &self.options.fields.identity()])
+    }
+
+    async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+        if k == 0 {
+            return Ok(vec![Vec::new(); queries.len()]);
+        }
+        let requests = batches(queries, self.options.batch_queries).map(|batch| self.ask(batch, k));
+        Ok(try_join_all(requests).await?.into_iter().flatten().collect())
+    }
+}

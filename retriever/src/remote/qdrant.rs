@@ -1,0 +1,198 @@
+//! Qdrant, through its REST API of version 1.10 or later.
+//!
+//! Query vectors come from the encoder the points were made with; each query is one search of a batch. A filter asks for
+//! payload values by `match.any`; the field `id` is the point's id unless `fields.id` names a payload field. Ids are
+//! unsigned integers or UUIDs in Qdrant and strings here. With Euclid or Manhattan distance Qdrant's score is a
+//! distance, lower being better: such a collection is refused when it is opened.
+
+use std::sync::Arc;
+
+use futures::future::try_join_all;
+use reqwest::Url;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::hits::{FieldNames, arrange, fingerprint, finite, id_of, keeps_nothing};
+use super::http::{Flaw, Http, HttpOptions, KeyHeader};
+use super::search_r1::batches;
+use super::vectors;
+use crate::dense::encoder::Encoder;
+use crate::error::RetrieverError;
+use crate::index::Fingerprint;
+use crate::query::{Filter, Hit, Query};
+use crate::retriever::Retriever;
+
+/// A collection and how it is searched.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QdrantOptions {
+    /// Address, by default on port 6333.
+    pub url: String,
+    /// Name of the collection.
+    pub collection: String,
+    /// Name of the vector, for collections with several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vector: Option<String>,
+    /// Compares with every point instead of walking the graph: slower, no neighbour missed.
+    #[serde(default)]
+    pub exact: bool,
+    /// Most queries in one request.
+    #[serde(default = "super::spec::batch_queries")]
+    pub batch_queries: usize,
+    /// Where the parts of a passage are in the payload.
+    #[serde(default)]
+    pub fields: FieldNames,
+    /// Limits and credentials; an API key goes into the header `api-key`.
+    #[serde(default)]
+    pub http: HttpOptions,
+}
+
+/// Searches one collection.
+pub struct QdrantRetriever {
+    http: Http,
+    query: Url,
+    options: QdrantOptions,
+    encoder: Arc<dyn Encoder>,
+}
+
+#[derive(Deserialize)]
+struct BatchAnswer {
+    result: Vec<Points>,
+}
+
+#[derive(Deserialize)]
+struct Points {
+    points: Vec<Point>,
+}
+
+#[derive(Deserialize)]
+struct Point {
+    id: Value,
+    score: f64,
+    payload: Option<Map<String, Value>>,
+}
+
+#[derive(Deserialize)]
+struct Collection {
+    result: Value,
+}
+
+impl QdrantRetriever {
+    /// Asks for the collection and checks that its vectors are the encoder's.
+    ///
+    /// # Errors
+    /// [`RetrieverError::Setting`] for another length or a distance that cannot be used, [`RetrieverError::Remote`] when
+    /// the server or the collection cannot be reached.
+    pub async fn connect(options: QdrantOptions, encoder: Arc<dyn Encoder>) -> Result<Self, RetrieverError> {
+        let setting = |key: &str, what: String| RetrieverError::Setting { key: key.to_owned(), what };
+        if options.batch_queries == 0 {
+            return Err(setting("batch_queries", "is 0; use at least 1".to_owned()));
+        }
+        let http = Http::new(&options.url, options.http.clone(), KeyHeader::Named("api-key"))?;
+        let url = http.url(&["collections", &options.collection]);
+        let collection: Value = http.get(&url, |found: Collection| Ok(found.result)).await?;
+        let vectors = &collection["config"]["params"]["vectors"];
+        let parameters = match &options.vector {
+            None if vectors.get("size").is_some() => vectors,
+            None => return Err(setting("vector", "is missing; the collection's vectors have names".to_owned())),
+            Some(name) => vectors
+                .get(name)
+                .ok_or_else(|| setting("vector", format!("`{name}` is no vector of `{}`", options.collection)))?,
+        };
+        let (size, distance) = (&parameters["size"], parameters["distance"].as_str().unwrap_or("unknown"));
+        if size.as_u64() != Some(encoder.dimension() as u64) {
+            let what = format!("has vectors of {size} numbers, the encoder makes {}", encoder.dimension());
+            return Err(setting(
+                "collection",
+                format!("`{}` {what}; use the model it was made with", options.collection),
+            ));
+        }
+        if !matches!(distance, "Cosine" | "Dot") {
+            let what = format!("`{}` uses distance {distance}; only Cosine and Dot rank upwards", options.collection);
+            return Err(setting("collection", what));
+        }
+        let query = http.url(&["collections", &options.collection, "points", "query", "batch"]);
+        Ok(Self { http, query, options, encoder })
+    }
+
+    /// The queries have one filter.
+    async fn ask(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+        if keeps_nothing(&queries[0].filter) {
+            return Ok(vec![Vec::new(); queries.len()]);
+        }
+        let vectors = vectors::encode(&self.encoder, queries).await?;
+        let searches: Vec<Value> =
+            queries.iter().zip(&vectors).map(|(query, vector)| self.one(vector, &query.filter, k)).collect();
+        let take = |answer| self.hits(answer, queries.len(), k);
+        self.http.post(&self.query, &json!({ "searches": searches }), take).await
+    }
+
+    fn one(&self, vector: &[f32], filter: &Filter, k: usize) -> Value {
+        let mut search = json!({ "query": vector, "limit": k, "with_payload": self.options.fields.wanted() });
+        if let Some(name) = &self.options.vector {
+            search["using"] = json!(name);
+        }
+        if self.options.exact {
+            search["params"] = json!({ "exact": true });
+        }
+        if !filter.is_empty() {
+            let must: Vec<Value> = filter.0.iter().map(|(field, values)| self.condition(field, values)).collect();
+            search["filter"] = json!({ "must": must });
+        }
+        search
+    }
+
+    fn condition(&self, field: &str, values: &[String]) -> Value {
+        let key = match (field, &self.options.fields.id) {
+            ("id", None) => {
+                let ids: Vec<Value> =
+                    values.iter().map(|id| id.parse::<u64>().map_or_else(|_| json!(id), |id| json!(id))).collect();
+                return json!({ "has_id": ids });
+            }
+            ("id", Some(name)) => name,
+            ("title", _) => &self.options.fields.title,
+            (other, _) => other,
+        };
+        json!({ "key": key, "match": { "any": values } })
+    }
+
+    fn hits(&self, answer: BatchAnswer, queries: usize, k: usize) -> Result<Vec<Vec<Hit>>, Flaw> {
+        if answer.result.len() != queries {
+            return Err(format!("{} results for {queries} searches", answer.result.len()).into());
+        }
+        let mut lists = Vec::with_capacity(queries);
+        for found in answer.result {
+            let mut hits = Vec::with_capacity(found.points.len());
+            for point in found.points {
+                let id = id_of(point.id).ok_or_else(|| "a point's id is neither an integer nor a UUID".to_owned())?;
+                let payload = point.payload.ok_or_else(|| format!("point `{id}` has no payload"))?;
+                hits.push(self.options.fields.hit(payload, id, finite(point.score)?)?);
+            }
+            arrange(&mut hits, k);
+            lists.push(hits);
+        }
+        Ok(lists)
+    }
+}
+
+#[async_trait::async_trait]
+impl Retriever for QdrantRetriever {
+    fn fingerprint(&self) -> Fingerprint {
+        let options = &self.options;
+        let how = format!(
+            "vector={} exact={} encoder={}",
+            options.vector.as_deref().unwrap_or(""),
+            options.exact,
+            self.encoder.identity()
+        );
+        fingerprint("qdrant", &[self.http.base(), &options.collection, &how, &options.fields.identity()])
+    }
+
+    async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+        if k == 0 {
+            return Ok(vec![Vec::new(); queries.len()]);
+        }
+        let requests = batches(queries, self.options.batch_queries).map(|batch| self.ask(batch, k));
+        Ok(try_join_all(requests).await?.into_iter().flatten().collect())
+    }
+}

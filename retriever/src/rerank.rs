@@ -1,0 +1,103 @@
+//! A second, slower look at the first hits.
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+
+use crate::error::RetrieverError;
+use crate::index::Fingerprint;
+use crate::query::{Hit, Query};
+use crate::retriever::Retriever;
+
+/// Scores query and passage together, as a cross-encoder does.
+pub trait Reranker: Send + Sync {
+    /// Names the model and everything that decides its scores: part of the fingerprint.
+    fn identity(&self) -> String;
+
+    /// One score per passage, higher is better, finite; the scale is the model's own. Blocks the calling thread.
+    ///
+    /// # Errors
+    /// [`RetrieverError::Model`] when the model fails.
+    fn score(&self, query: &str, passages: &[&str]) -> Result<Vec<f32>, RetrieverError>;
+}
+
+/// Orders the first hits of a retriever anew.
+pub struct RerankedRetriever {
+    first: Arc<dyn Retriever>,
+    reranker: Arc<dyn Reranker>,
+    depth: usize,
+}
+
+impl RerankedRetriever {
+    /// Scores the best `depth` hits of `first`; the best `k` where more are asked for. The model sees
+    /// `(Title: "title") text`, or the text alone where there is no title, as the reranking server of Search-R1 writes
+    /// the passages of its corpus.
+    pub fn new(first: Arc<dyn Retriever>, reranker: Arc<dyn Reranker>, depth: usize) -> Self {
+        Self { first, reranker, depth }
+    }
+}
+
+#[async_trait::async_trait]
+impl Retriever for RerankedRetriever {
+    fn fingerprint(&self) -> Fingerprint {
+        let Self { first, reranker, depth } = self;
+        let named = format!("reranked\ndepth={depth}\nmodel={}\n{}\n", reranker.identity(), first.fingerprint());
+        Fingerprint(blake3::hash(named.as_bytes()).to_hex().to_string())
+    }
+
+    async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+        let lists = self.first.search(queries, self.depth.max(k)).await?;
+        let texts: Vec<String> = queries.iter().map(|query| query.text.clone()).collect();
+        let reranker = Arc::clone(&self.reranker);
+        let rerank = move || {
+            let reranked = texts.iter().zip(lists).map(|(text, hits)| reorder(reranker.as_ref(), text, hits, k));
+            reranked.collect::<Result<Vec<_>, _>>()
+        };
+        match Handle::try_current() {
+            // A panic of the model ends its task alone.
+            Ok(runtime) => runtime.spawn_blocking(rerank).await.map_err(|_| RetrieverError::Stopped)?,
+            Err(_) => rerank(),
+        }
+    }
+}
+
+/// The best `k` of the hits by the reranker's scores, ties by id.
+pub(crate) fn reorder(
+    reranker: &dyn Reranker,
+    query: &str,
+    mut hits: Vec<Hit>,
+    k: usize,
+) -> Result<Vec<Hit>, RetrieverError> {
+    let passages: Vec<String> = hits.iter().map(passage).collect();
+    for (hit, score) in hits.iter_mut().zip(scores(reranker, query, &passages)?) {
+        hit.score = score;
+    }
+    hits.sort_by(|one, other| other.score.total_cmp(&one.score).then_with(|| one.id.cmp(&other.id)));
+    hits.truncate(k);
+    Ok(hits)
+}
+
+/// One finite score per passage.
+pub(crate) fn scores(reranker: &dyn Reranker, query: &str, passages: &[String]) -> Result<Vec<f32>, RetrieverError> {
+    if passages.is_empty() {
+        return Ok(Vec::new());
+    }
+    let texts: Vec<&str> = passages.iter().map(String::as_str).collect();
+    let scores = reranker.score(query, &texts)?;
+    let fault = |what: String| RetrieverError::Model { model: reranker.identity(), what };
+    if scores.len() != texts.len() {
+        return Err(fault(format!("it gave {} scores for {} passages", scores.len(), texts.len())));
+    }
+    if let Some((place, score)) = scores.iter().enumerate().find(|(_, score)| !score.is_finite()) {
+        return Err(fault(format!("it gave {score} for passage {place} of the query `{query}`")));
+    }
+    // Adding zero turns -0 into 0, so that equal scores are equal to the bit.
+    Ok(scores.into_iter().map(|score| score + 0.0).collect())
+}
+
+fn passage(hit: &Hit) -> String {
+    if hit.title.is_empty() { hit.text.clone() } else { format!("(Title: \"{}\") {}", hit.title, hit.text) }
+}
+
+#[cfg(test)]
+mod tests;

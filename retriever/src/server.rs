@@ -1,0 +1,232 @@
+//! The retrieval server: the HTTP protocol of Search-R1's Python server and of the clients written for it, over any
+//! [`Retriever`].
+//!
+//! | route | for |
+//! |---|---|
+//! | `POST /retrieve` | Search-R1, slime, verl, `SkyRL`, torchtitan, minisearch-r1, and the options of [`request`] |
+//! | `POST /search`, `POST /batch_search` | the dialect of `ReSearch` and `FlashRAG` |
+//! | `POST /rerank` | Search-R1's reranking server |
+//! | `POST /statistics` | fronts of shards: what exact global BM25 needs to know of this part |
+//! | `GET /doc/{id}` | one passage |
+//! | `GET /healthz`, `/readyz`, `/info`, `/metrics` | whoever runs it |
+//! | `GET /` | people |
+//!
+//! **Scheduling.** The runtime that calls [`serve`] only moves bytes: it accepts, parses small bodies, answers health
+//! checks. Searches run on a runtime of their own with one worker per core, in jobs of a few queries each. A request has
+//! at most as many jobs queued as there are workers and hands in the next one when one is done, behind everybody
+//! else's: so a batch of thousands and a single query advance in turn, health checks never wait for a search, and
+//! retrievers that wait (for an encoder's batch, for a remote server) hold no worker while they do. Requests beyond
+//! [`ServerConfig::queue`] are refused at once with 503, which bounds both memory and the waiting time of those admitted.
+
+mod answer;
+mod app;
+mod body;
+mod fault;
+mod jobs;
+mod metrics;
+mod plan;
+pub mod request;
+mod routes;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::serve::ListenerExt;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::cache::CachedRetriever;
+use crate::query::Mode;
+use crate::rerank::Reranker;
+use crate::retriever::{Bm25Retriever, Retriever};
+use app::App;
+
+/// How long idle connections and half-written answers may take to close at the end.
+const CLOSING: Duration = Duration::from_secs(2);
+
+/// What is served.
+pub struct Services {
+    /// The retriever of each mode that requests may name.
+    pub retrievers: BTreeMap<Mode, Arc<dyn Retriever>>,
+    /// The mode of requests that name none.
+    pub default_mode: Mode,
+    /// The index itself: single passages, shard searches, statistics for fronts, and what `/info` says of the corpus.
+    pub bm25: Option<Arc<Bm25Retriever>>,
+    /// Scores hits anew for requests with `topk_rerank`, and for `/rerank`.
+    pub reranker: Option<Arc<dyn Reranker>>,
+    /// The caches among the retrievers, whose counters `/metrics` adds up.
+    pub caches: Vec<Arc<CachedRetriever>>,
+}
+
+impl Services {
+    /// Serves an index by BM25.
+    pub fn of_index(bm25: Arc<Bm25Retriever>) -> Self {
+        let retriever: Arc<dyn Retriever> = bm25.clone();
+        Self {
+            retrievers: BTreeMap::from([(Mode::Bm25, retriever)]),
+            default_mode: Mode::Bm25,
+            bm25: Some(bm25),
+            reranker: None,
+            caches: Vec::new(),
+        }
+    }
+
+    /// Serves any one retriever under a mode, without an index at hand: a front of shards, for instance.
+    pub fn of_retriever(mode: Mode, retriever: Arc<dyn Retriever>) -> Self {
+        let retrievers = BTreeMap::from([(mode, retriever)]);
+        Self { retrievers, default_mode: mode, bm25: None, reranker: None, caches: Vec::new() }
+    }
+
+    /// Modes that requests may name.
+    pub fn modes(&self) -> Vec<Mode> {
+        Mode::ALL.into_iter().filter(|mode| self.has(*mode)).collect()
+    }
+
+    fn has(&self, mode: Mode) -> bool {
+        self.retrievers.contains_key(&mode) || (mode == Mode::Boolean && self.bm25.is_some())
+    }
+}
+
+/// Limits and habits of a server.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// Passages per query when a request names no number.
+    pub topk: usize,
+    /// Most passages per query.
+    pub max_topk: usize,
+    /// Most queries in one request.
+    pub max_queries: usize,
+    /// Most bytes in one query text.
+    pub max_query_bytes: usize,
+    /// Most bytes in a request body.
+    pub max_body_bytes: usize,
+    /// Requests admitted at a time, running and waiting together; those beyond are refused with 503.
+    pub queue: usize,
+    /// Threads that search; one per core by default.
+    pub workers: usize,
+    /// Time from admission to answer, after which a request is given up with 503. Below the 30 s that clients wait.
+    pub deadline: Duration,
+    /// What `Authorization: Bearer` must carry, when set. The page, `/healthz` and `/readyz` are open to all.
+    pub token: Option<String>,
+    /// How long requests in flight may take to finish once the server is told to stop.
+    pub drain: Duration,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            topk: 3,
+            max_topk: 1000,
+            max_queries: 16_384,
+            max_query_bytes: 64 * 1024,
+            max_body_bytes: 8 * 1024 * 1024,
+            // Twice the 256 searches slime keeps in flight.
+            queue: 512,
+            workers: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            deadline: Duration::from_secs(25),
+            token: None,
+            drain: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Failures of starting or running a server.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The configuration makes no sense.
+    #[error("server configuration: {0}")]
+    Config(String),
+    /// The threads that search could not be started.
+    #[error("start the search threads; check the process limits")]
+    Threads(#[source] std::io::Error),
+    /// Connections can no longer be accepted.
+    #[error("accept connections")]
+    Accept(#[source] std::io::Error),
+}
+
+/// What a server did in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Summary {
+    /// Requests for searches, reranking and passages that got an answer of any kind.
+    pub served: u64,
+    /// Requests refused because the queue was full or the server was stopping.
+    pub refused: u64,
+    /// Requests given up at the end because they did not finish within [`ServerConfig::drain`].
+    pub dropped: u64,
+}
+
+/// Serves until `shutdown` completes, then drains: `/readyz` and new work answer 503, requests in flight finish, for at
+/// most [`ServerConfig::drain`], connections are closed.
+///
+/// Call it on a runtime that does no heavy work of its own.
+///
+/// # Errors
+/// [`ServeError`] when the configuration is contradictory, threads cannot be started, or accepting fails.
+pub async fn serve(
+    listener: TcpListener,
+    config: ServerConfig,
+    services: Services,
+    shutdown: impl Future<Output = ()>,
+) -> Result<Summary, ServeError> {
+    check(&config, &services)?;
+    let app = Arc::new(App::new(config, services)?);
+    // Answers are written whole; waiting to fill a packet only adds latency.
+    let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+    let (stop, stopped) = oneshot::channel::<()>();
+    let server = axum::serve(listener, routes::router(&app)).with_graceful_shutdown(async move {
+        let _ = stopped.await;
+    });
+    // In a set, so that dropping this future ends the server too.
+    let mut accepting = JoinSet::new();
+    accepting.spawn(server.into_future());
+    tokio::select! {
+        () = shutdown => {}
+        Some(ended) = accepting.join_next() => {
+            if let Ok(Err(source)) = ended {
+                return Err(ServeError::Accept(source));
+            }
+        }
+    }
+    app.draining.store(true, Ordering::SeqCst);
+    let dropped = drain(&app).await;
+    // Whatever still waits now gets its 503 instead of a closed connection.
+    app.pool.stop();
+    let _ = stop.send(());
+    let _ = tokio::time::timeout(CLOSING, accepting.join_next()).await;
+    let (served, refused) = (app.metrics.served(), app.metrics.refused());
+    Ok(Summary { served: served.saturating_sub(dropped), refused, dropped })
+}
+
+/// Waits for the requests in flight; gives how many are left when time is up.
+async fn drain(app: &App) -> u64 {
+    let until = Instant::now() + app.config.drain;
+    loop {
+        let finished = app.finished.notified();
+        let left = app.in_flight.load(Ordering::SeqCst);
+        if left == 0 || tokio::time::timeout_at(until, finished).await.is_err() {
+            return left;
+        }
+    }
+}
+
+fn check(config: &ServerConfig, services: &Services) -> Result<(), ServeError> {
+    let wrong = |what: &str| Err(ServeError::Config(what.to_owned()));
+    if !services.has(services.default_mode) {
+        return wrong("the default mode has no retriever; build the index for it or name another mode");
+    }
+    if config.queue == 0 || config.workers == 0 {
+        return wrong("queue and workers must be at least 1");
+    }
+    if config.topk == 0 || config.topk > config.max_topk {
+        return wrong("topk must be at least 1 and at most the highest topk a request may ask for");
+    }
+    if config.token.as_ref().is_some_and(String::is_empty) {
+        return wrong("the token is empty; write one to its file or run without");
+    }
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! Routes.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{get, post};
+
+use super::answer;
+use super::app::App;
+use super::body::receive;
+use super::fault::{Fault, json};
+use super::jobs::Ticket;
+use super::plan;
+use super::request::{Limits, Problem, RerankRequest, RetrieveRequest, parse_statistics};
+
+/// Bodies over this are parsed by the workers: health checks must not wait for megabytes of JSON.
+const PARSE_HERE: usize = 64 * 1024;
+
+const PAGE: &str = include_str!("page.html");
+/// The page needs nothing but itself and this server, so nothing else is allowed, whatever a passage may contain.
+const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+type Shared = State<Arc<App>>;
+
+pub(super) fn router(app: &Arc<App>) -> Router {
+    let guarded = Router::new()
+        .route("/retrieve", post(retrieve))
+        .route("/search", post(search))
+        .route("/batch_search", post(batch_search))
+        .route("/rerank", post(rerank))
+        .route("/statistics", post(statistics))
+        .route("/doc/{*id}", get(document))
+        .route("/info", get(info))
+        .route("/metrics", get(metrics));
+    let guarded = match &app.config.token {
+        Some(token) => {
+            let expected = blake3::hash(token.as_bytes());
+            guarded.layer(middleware::from_fn(move |request: Request, next: Next| authorize(expected, request, next)))
+        }
+        None => guarded,
+    };
+    guarded
+        .route("/", get(page))
+        .route("/healthz", get(alive))
+        .route("/health", get(alive))
+        .route("/readyz", get(ready))
+        .fallback(|request: Request| async move { Fault::NotFound(format!("no route {}", request.uri().path())) })
+        .method_not_allowed_fallback(|| async { Fault::MethodNotAllowed })
+        .with_state(app.clone())
+}
+
+/// `Authorization: Bearer TOKEN`, or `x-api-key: TOKEN` as other search servers take it. Digests are compared, so that the
+/// time taken says nothing about the token.
+async fn authorize(expected: blake3::Hash, request: Request, next: Next) -> Response {
+    let bearer =
+        request.headers().get(header::AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+    let given = bearer.or_else(|| request.headers().get("x-api-key").map(HeaderValue::as_bytes));
+    let known = given.is_some_and(|token| blake3::hash(token) == expected);
+    if known { next.run(request).await } else { Fault::Unauthorized.into_response() }
+}
+
+async fn retrieve(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
+    let work = async {
+        let (ticket, body) = admitted(&app, &headers, body).await?;
+        in_time(&app, async {
+            let request = parsed(&app, &ticket, body, RetrieveRequest::parse).await?;
+            plan::retrieve(&app, &ticket, request).await
+        })
+        .await
+    };
+    app.observe("retrieve", work).await
+}
+
+async fn search(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
+    app.observe("search", flashrag(&app, headers, body, false)).await
+}
+
+async fn batch_search(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
+    app.observe("batch_search", flashrag(&app, headers, body, true)).await
+}
+
+async fn flashrag(app: &Arc<App>, headers: HeaderMap, body: Body, batch: bool) -> Result<Response, Fault> {
+    let (ticket, body) = admitted(app, &headers, body).await?;
+    in_time(app, async {
+        let parse = move |body: &[u8], limits: &Limits| RetrieveRequest::parse_flashrag(body, limits, batch);
+        let request = parsed(app, &ticket, body, parse).await?;
+        if !batch && request.queries.iter().any(|query| query.text.trim().is_empty()) {
+            return Err(Fault::BlankQuery);
+        }
+        plan::retrieve(app, &ticket, request).await
+    })
+    .await
+}
+
+async fn rerank(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
+    let work = async {
+        let (ticket, body) = admitted(&app, &headers, body).await?;
+        in_time(&app, async {
+            let request = parsed(&app, &ticket, body, RerankRequest::parse).await?;
+            plan::rerank_documents(&app, &ticket, request).await
+        })
+        .await
+    };
+    app.observe("rerank", work).await
+}
+
+async fn statistics(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
+    let work = async {
+        let (ticket, body) = admitted(&app, &headers, body).await?;
+        in_time(&app, async {
+            let texts = parsed(&app, &ticket, body, parse_statistics).await?;
+            plan::statistics(&app, &ticket, texts).await
+        })
+        .await
+    };
+    app.observe("statistics", work).await
+}
+
+async fn document(State(app): Shared, Path(id): Path<String>) -> Response {
+    let work = async {
+        let missing = || Fault::NotFound(format!("no passage has the id `{id}`"));
+        let bm25 = app.services.bm25.clone().ok_or_else(missing)?;
+        let ticket = app.pool.admit()?;
+        let wanted = id.clone();
+        let job = async move {
+            let index = bm25.index();
+            let Some(ordinal) = index.ordinal_of(&wanted)? else { return Ok(None) };
+            let found = index.document(ordinal)?;
+            let mut out = vec![b'{'];
+            answer::document(&mut out, answer::Document { id: found.id, title: found.title, text: found.text });
+            out.push(b'}');
+            Ok::<_, crate::error::RetrieverError>(Some(out))
+        };
+        let found = in_time_of(&app, app.pool.run(&ticket, job)).await???;
+        found.map(json).ok_or_else(missing)
+    };
+    app.observe("doc", work).await
+}
+
+/// Receives the body, then takes a place: whoever sends slowly holds none. Refusing only then keeps the connection
+/// usable, and the body has arrived with the head nearly always.
+async fn admitted(app: &App, headers: &HeaderMap, body: Body) -> Result<(Ticket, Bytes), Fault> {
+    let body = receive(headers, body, app.config.max_body_bytes).await?;
+    Ok((app.pool.admit()?, body))
+}
+
+/// Parses a body, by a worker if it is large.
+async fn parsed<T: Send + 'static>(
+    app: &Arc<App>,
+    ticket: &Ticket,
+    body: Bytes,
+    parse: impl FnOnce(&[u8], &Limits) -> Result<T, Vec<Problem>> + Send + 'static,
+) -> Result<T, Fault> {
+    let limits = app.limits;
+    if body.len() <= PARSE_HERE {
+        return Ok(parse(&body, &limits)?);
+    }
+    Ok(app.pool.run(ticket, async move { parse(&body, &limits) }).await??)
+}
+
+async fn in_time(app: &App, work: impl Future<Output = Result<Vec<u8>, Fault>>) -> Result<Response, Fault> {
+    in_time_of(app, work).await?.map(json)
+}
+
+async fn in_time_of<T>(app: &App, work: impl Future<Output = T>) -> Result<T, Fault> {
+    tokio::time::timeout(app.config.deadline, work).await.map_err(|_| Fault::Late)
+}
+
+async fn info(State(app): Shared) -> Response {
+    json(app.info.clone())
+}
+
+async fn metrics(State(app): Shared) -> Response {
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    ([(header::CONTENT_TYPE, kind)], app.metrics.text()).into_response()
+}
+
+async fn alive() -> Response {
+    json(br#"{"status":"ok"}"#.to_vec())
+}
+
+async fn ready(State(app): Shared) -> Response {
+    if app.draining() {
+        return Fault::Stopped.into_response();
+    }
+    (StatusCode::OK, json(br#"{"status":"ready"}"#.to_vec())).into_response()
+}
+
+async fn page() -> Response {
+    let headers = [
+        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY)),
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    ];
+    (headers, Html(PAGE)).into_response()
+}

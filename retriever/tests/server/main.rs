@@ -1,0 +1,9 @@
+//! The server over a socket: what clients send and what they get, in good times and bad.
+
+mod drain;
+mod errors;
+mod load;
+mod operations;
+mod page;
+mod shapes;
+mod support;
