@@ -96,6 +96,11 @@ impl DeviceSpec {
         }
     }
 
+    /// Whether tensors live in the memory of this program.
+    pub fn is_cpu(self) -> bool {
+        self == Self::Cpu
+    }
+
     /// Opens the device, without autodiff.
     ///
     /// # Errors

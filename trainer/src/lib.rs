@@ -13,9 +13,12 @@
 //! - [`generate`]: sampler and engine.
 //! - [`sequence`], [`logprobs`], [`workers`], [`grads`], [`optim`]: a gradient step, piece by piece.
 //! - [`sft`], [`grpo`]: what is minimised.
+//! - [`bert`]: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
 //! - [`learner`], [`run`], [`warm_start`], [`checkpoint`], [`metrics`]: a training run.
 
 pub mod device;
+
+pub mod bert;
 
 pub mod model;
 

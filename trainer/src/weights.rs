@@ -174,7 +174,8 @@ pub fn save_decoder(path: &Path, decoder: &Decoder) -> Result<(), WeightsError> 
     })
 }
 
-fn safetensors_files(folder: &Path) -> Result<Vec<PathBuf>, WeightsError> {
+/// The weight files of a folder: the shards its index names, else `model.safetensors`.
+pub(crate) fn safetensors_files(folder: &Path) -> Result<Vec<PathBuf>, WeightsError> {
     let index = folder.join("model.safetensors.index.json");
     if !index.exists() {
         return Ok(vec![folder.join("model.safetensors")]);
@@ -188,7 +189,7 @@ fn safetensors_files(folder: &Path) -> Result<Vec<PathBuf>, WeightsError> {
 }
 
 /// Finds truncation before Burn maps the file: the header says how long the file must be.
-fn check_readable(path: &Path) -> Result<(), WeightsError> {
+pub(crate) fn check_readable(path: &Path) -> Result<(), WeightsError> {
     let fail = |message: String| WeightsError::Tensors { path: path.to_owned(), message };
     let file = std::fs::File::open(path).map_err(|source| WeightsError::Io { path: path.to_owned(), source })?;
     let length = file.metadata().map_err(|source| WeightsError::Io { path: path.to_owned(), source })?.len();
@@ -234,7 +235,7 @@ fn eos_token(folder: &Path, tokenizer_json: &[u8]) -> Result<String, WeightsErro
     })
 }
 
-fn name_list(names: &BTreeSet<String>) -> String {
+pub(crate) fn name_list(names: &BTreeSet<String>) -> String {
     let shown: Vec<&str> = names.iter().take(5).map(String::as_str).collect();
     match names.len() {
         0 => "none".to_owned(),
@@ -247,7 +248,7 @@ fn pretty(value: &serde_json::Value) -> String {
     format!("{value:#}\n")
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, WeightsError> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, WeightsError> {
     std::fs::read(path).map_err(|source| WeightsError::Io { path: path.to_owned(), source })
 }
 

@@ -1,0 +1,180 @@
+//! `config.json` of Hugging Face BERT checkpoints.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::model::ConfigError;
+
+/// Shape of a BERT encoder: post-norm layers, learned absolute positions, exact GELU.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BertConfig {
+    /// Rows of the word embedding.
+    pub vocab_size: usize,
+    /// Width of the residual stream; the dimension of a vector.
+    pub hidden_size: usize,
+    /// Number of layers.
+    pub num_hidden_layers: usize,
+    /// Attention heads; divides `hidden_size`.
+    pub num_attention_heads: usize,
+    /// Width of the feed-forward layer.
+    pub intermediate_size: usize,
+    /// Longest sequence, in tokens.
+    pub max_position_embeddings: usize,
+    /// Rows of the token type embedding.
+    pub type_vocab_size: usize,
+    /// Epsilon of every layer normalisation.
+    pub layer_norm_eps: f64,
+    /// Where the model was made from, as its makers wrote it; empty when absent.
+    pub name_or_path: String,
+}
+
+#[derive(Deserialize)]
+struct HfConfig {
+    vocab_size: usize,
+    hidden_size: usize,
+    num_hidden_layers: usize,
+    num_attention_heads: usize,
+    intermediate_size: usize,
+    max_position_embeddings: usize,
+    #[serde(default = "two")]
+    type_vocab_size: usize,
+    #[serde(default = "bert_epsilon")]
+    layer_norm_eps: f64,
+    hidden_act: Option<Value>,
+    position_embedding_type: Option<String>,
+    #[serde(default)]
+    is_decoder: bool,
+    #[serde(default)]
+    add_cross_attention: bool,
+    #[serde(rename = "_name_or_path")]
+    name_or_path: Option<String>,
+}
+
+fn two() -> usize {
+    2
+}
+
+/// The default of transformers' `BertConfig`.
+fn bert_epsilon() -> f64 {
+    1e-12
+}
+
+impl BertConfig {
+    /// Reads `config.json`.
+    ///
+    /// # Errors
+    /// When the file is missing or malformed, or asks for what is not implemented (another model type, relative positions,
+    /// another activation, a decoder): never silently ignored.
+    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
+        let fail = |message: String| ConfigError { file: path.display().to_string(), message };
+        let text = std::fs::read_to_string(path).map_err(|error| fail(format!("cannot be read: {error}")))?;
+        Self::from_json(&text).map_err(fail)
+    }
+
+    fn from_json(text: &str) -> Result<Self, String> {
+        let value: Value = serde_json::from_str(text).map_err(|error| format!("is no JSON: {error}"))?;
+        // Looked at first: another architecture has other keys, and a complaint about those would mislead.
+        match value.get("model_type").and_then(Value::as_str) {
+            Some("bert") => {}
+            Some(other) => {
+                return Err(format!("model_type `{other}` is not supported; use a BERT model (E5, BGE, MiniLM)"));
+            }
+            None => return Err("has no model_type; use a BERT model (E5, BGE, MiniLM)".to_owned()),
+        }
+        let hf: HfConfig = serde_json::from_value(value).map_err(|error| format!("is no BERT config: {error}"))?;
+        hf.refuse_unsupported()?;
+        let config = Self {
+            vocab_size: hf.vocab_size,
+            hidden_size: hf.hidden_size,
+            num_hidden_layers: hf.num_hidden_layers,
+            num_attention_heads: hf.num_attention_heads,
+            intermediate_size: hf.intermediate_size,
+            max_position_embeddings: hf.max_position_embeddings,
+            type_vocab_size: hf.type_vocab_size,
+            layer_norm_eps: hf.layer_norm_eps,
+            name_or_path: hf.name_or_path.unwrap_or_default(),
+        };
+        config.validate()?;
+        Ok(config)
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        let sizes = [
+            ("vocab_size", self.vocab_size),
+            ("hidden_size", self.hidden_size),
+            ("num_hidden_layers", self.num_hidden_layers),
+            ("num_attention_heads", self.num_attention_heads),
+            ("intermediate_size", self.intermediate_size),
+            ("max_position_embeddings", self.max_position_embeddings),
+            ("type_vocab_size", self.type_vocab_size),
+        ];
+        if let Some((key, _)) = sizes.iter().find(|(_, size)| *size == 0) {
+            return Err(format!("{key} must be at least 1; download the file again"));
+        }
+        if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
+            return Err("num_attention_heads must divide hidden_size; download the file again".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Width of one attention head.
+    pub fn head_dim(&self) -> usize {
+        self.hidden_size / self.num_attention_heads
+    }
+}
+
+impl HfConfig {
+    fn refuse_unsupported(&self) -> Result<(), String> {
+        if let Some(other) = self.position_embedding_type.as_deref().filter(|kind| *kind != "absolute") {
+            return Err(format!("position_embedding_type `{other}` is not supported; use a model with `absolute`"));
+        }
+        // An absent key means GELU in transformers.
+        if let Some(other) = self.hidden_act.as_ref().filter(|act| act.as_str() != Some("gelu")) {
+            return Err(format!("hidden_act {other} is not supported; use a model with \"gelu\""));
+        }
+        for (key, set) in [("is_decoder", self.is_decoder), ("add_cross_attention", self.add_cross_attention)] {
+            if set {
+                return Err(format!("{key} = true is not supported; use an encoder"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tiny() -> Value {
+        serde_json::json!({
+            "model_type": "bert", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+            "intermediate_size": 16, "max_position_embeddings": 32, "hidden_act": "gelu",
+        })
+    }
+
+    #[test]
+    fn absent_keys_take_the_defaults_of_transformers() {
+        let config = BertConfig::from_json(&tiny().to_string()).unwrap();
+        assert_eq!((config.type_vocab_size, config.layer_norm_eps), (2, 1e-12));
+        assert_eq!(config.head_dim(), 4);
+    }
+
+    #[test]
+    fn what_is_not_implemented_is_refused_by_name() {
+        for (key, value) in [
+            ("model_type", serde_json::json!("xlm-roberta")),
+            ("position_embedding_type", serde_json::json!("relative_key")),
+            ("hidden_act", serde_json::json!("gelu_new")),
+            ("is_decoder", serde_json::json!(true)),
+            ("num_attention_heads", serde_json::json!(3)),
+            ("num_hidden_layers", serde_json::json!(0)),
+        ] {
+            let mut json = tiny();
+            json[key] = value;
+            let error = BertConfig::from_json(&json.to_string()).unwrap_err();
+            assert!(error.contains(key), "{key}: {error}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Text to vectors.
+
+use std::path::Path;
+
+use burn::tensor::{Tensor, TensorData};
+use forage_retriever::{Encoder, RetrieverError, TextKind};
+
+use super::BertError;
+use super::batch::{Batch, Group};
+use super::config::BertConfig;
+use super::folder::{FolderSettings, folder_name};
+use super::load::WeightFiles;
+use super::model::BertModel;
+use super::options::{EncoderFamily, EncoderOptions, Pooling};
+use super::runner::Runner;
+use super::tokens::BertTokenizer;
+use crate::model::ConfigError;
+
+/// Longest text when neither the caller nor the folder says, as Search-R1.
+const DEFAULT_MAX_TOKENS: usize = 256;
+/// The smallest limit that leaves room for a token between `[CLS]` and `[SEP]`.
+const MIN_TOKENS: usize = 3;
+
+/// A BERT encoder with everything needed to turn texts into vectors.
+#[derive(Debug)]
+pub struct BertEncoder {
+    runner: Runner,
+    tokenizer: BertTokenizer,
+    settings: Settings,
+    dimension: usize,
+    identity: String,
+}
+
+/// What decides a vector besides weights and tokenizer.
+#[derive(Clone, Debug)]
+struct Settings {
+    family: EncoderFamily,
+    pooling: Pooling,
+    max_tokens: usize,
+    normalise: bool,
+    lowercase: bool,
+}
+
+impl BertEncoder {
+    /// Reads a Hugging Face or sentence-transformers folder: `config.json`, `tokenizer.json`, `model.safetensors`, and what
+    /// [the table](crate::bert) names.
+    ///
+    /// # Errors
+    /// [`BertError`] that names the file and key or tensor.
+    pub fn load(folder: &Path, options: &EncoderOptions) -> Result<Self, BertError> {
+        let config = BertConfig::from_file(&folder.join("config.json"))?;
+        let settings = Settings::decide(folder, &config, options)?;
+        let (tokenizer, tokenizer_json) = BertTokenizer::load(folder, config.vocab_size, settings.max_tokens)?;
+        let device = options.device.open()?;
+        let files = WeightFiles::read(folder)?;
+        let weights = files.open()?;
+        let model = BertModel::load(&weights, &config, &device, options.device.is_cpu());
+        weights.finish()?;
+        let digest = digest(&config, &files, &tokenizer_json);
+        Ok(Self {
+            runner: Runner::new(model, options.device, options.threads),
+            tokenizer,
+            dimension: config.hidden_size,
+            identity: settings.identity(&digest),
+            settings,
+        })
+    }
+}
+
+/// A digest of everything that decides a model's numbers: weights, tokenizer and what the tensors' shapes do not tell.
+pub(super) fn digest(config: &BertConfig, files: &WeightFiles, tokenizer_json: &[u8]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    files.hash(&mut hasher);
+    hasher.update(tokenizer_json);
+    hasher.update(format!("heads {} eps {:e}", config.num_attention_heads, config.layer_norm_eps).as_bytes());
+    hasher.finalize().to_hex().to_string()
+}
+
+/// Checks a limit on tokens that a caller set.
+pub(super) fn check_limit(limit: usize, config: &BertConfig) -> Result<usize, ConfigError> {
+    let most = config.max_position_embeddings;
+    if (MIN_TOKENS..=most).contains(&limit) {
+        return Ok(limit);
+    }
+    let message = format!("{limit} is out of range; this model takes {MIN_TOKENS} to {most}");
+    Err(ConfigError { file: "max_tokens".to_owned(), message })
+}
+
+impl Settings {
+    fn decide(folder: &Path, config: &BertConfig, options: &EncoderOptions) -> Result<Self, ConfigError> {
+        let found = FolderSettings::read(folder)?;
+        let name = folder_name(folder);
+        let named = || EncoderFamily::from_name(&name).or_else(|| EncoderFamily::from_name(&config.name_or_path));
+        let family = options.family.or_else(named).unwrap_or(EncoderFamily::Plain);
+        let usual = if family == EncoderFamily::Bge { Pooling::Cls } else { Pooling::Mean };
+        let is_dpr = [&name, &config.name_or_path].iter().any(|name| name.to_lowercase().contains("dpr"));
+        let max_tokens = match options.max_tokens {
+            Some(limit) => check_limit(limit, config)?,
+            None => found.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS).min(config.max_position_embeddings),
+        };
+        Ok(Self {
+            family,
+            pooling: options.pooling.or(found.pooling).unwrap_or(usual),
+            max_tokens,
+            normalise: options.normalise.or(found.normalise).unwrap_or(!is_dpr),
+            lowercase: found.lowercase,
+        })
+    }
+
+    fn identity(&self, digest: &str) -> String {
+        format!(
+            "bert blake3:{digest} pooling={} query={:?} passage={:?} max_tokens={} normalise={} lowercase={}",
+            match self.pooling {
+                Pooling::Mean => "mean",
+                Pooling::Cls => "cls",
+            },
+            self.family.prefix(TextKind::Query),
+            self.family.prefix(TextKind::Passage),
+            self.max_tokens,
+            self.normalise,
+            self.lowercase,
+        )
+    }
+
+    fn prepare(&self, kind: TextKind, text: &str) -> String {
+        let text = format!("{}{text}", self.family.prefix(kind));
+        if self.lowercase { text.to_lowercase() } else { text }
+    }
+}
+
+impl Encoder for BertEncoder {
+    fn identity(&self) -> String {
+        self.identity.clone()
+    }
+
+    fn dimension(&self) -> usize {
+        self.dimension
+    }
+
+    fn encode(&self, kind: TextKind, texts: &[&str]) -> Result<Vec<f32>, RetrieverError> {
+        let fail = |what: String| RetrieverError::Model { model: "BERT encoder".to_owned(), what };
+        let texts: Vec<String> = texts.iter().map(|text| self.settings.prepare(kind, text)).collect();
+        let tokens = self.runner.install(|| self.tokenizer.texts(&texts)).map_err(fail)?;
+        let head = |hidden: Tensor<2>, batch: &Batch| pool(&hidden, batch, self.settings.pooling);
+        let mut vectors = self.runner.run(&tokens, head).map_err(fail)?;
+        if self.settings.normalise {
+            vectors.chunks_exact_mut(self.dimension).for_each(scale_to_one);
+        }
+        Ok(vectors)
+    }
+}
+
+/// One vector per text, `[texts, hidden]`, from hidden states `[batch.tokens(), hidden]`.
+pub(super) fn pool(hidden: &Tensor<2>, batch: &Batch, pooling: Pooling) -> Tensor<2> {
+    let mut start = 0;
+    let mut pooled = Vec::with_capacity(batch.groups.len());
+    let [_, width] = hidden.dims();
+    for group in &batch.groups {
+        let rows = hidden.clone().narrow(0, start, group.tokens()).reshape([group.rows(), group.width, width]);
+        let vectors = match pooling {
+            Pooling::Cls => rows.narrow(1, 0, 1),
+            Pooling::Mean => mean_weights(group, &rows).matmul(rows),
+        };
+        pooled.push(vectors.reshape([group.rows(), width]));
+        start += group.tokens();
+    }
+    if pooled.len() == 1 { pooled.remove(0) } else { Tensor::cat(pooled, 0) }
+}
+
+/// `[rows, 1, width]`: one over the length at a row's tokens, zero at its padding.
+fn mean_weights(group: &Group, like: &Tensor<3>) -> Tensor<3> {
+    let weight = |length: usize, column: usize| if column < length { 1.0 / length as f32 } else { 0.0 };
+    let weights = group.lengths.iter().flat_map(|&length| (0..group.width).map(move |column| weight(length, column)));
+    let weights: Vec<f32> = weights.collect();
+    Tensor::from_data(TensorData::new(weights, [group.rows(), 1, group.width]), &like.device())
+}
+
+/// Euclidean length 1; a vector shorter than 1e-12 is divided by 1e-12, as in `PyTorch`.
+fn scale_to_one(vector: &mut [f32]) {
+    let square: f64 = vector.iter().map(|&number| f64::from(number).powi(2)).sum();
+    let length = square.sqrt().max(1e-12) as f32;
+    for number in vector {
+        *number /= length;
+    }
+}

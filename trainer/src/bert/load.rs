@@ -1,0 +1,111 @@
+//! Tensors of a checkpoint by name, as f32, with every complaint collected.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::{bf16, f16};
+use safetensors::tensor::{Dtype, SafeTensors};
+
+use crate::weights::{WeightsError, check_readable, name_list, read, safetensors_files};
+
+/// The weight files of a folder, in memory.
+pub(super) struct WeightFiles {
+    folder: PathBuf,
+    files: Vec<(PathBuf, Vec<u8>)>,
+}
+
+impl WeightFiles {
+    pub(super) fn read(folder: &Path) -> Result<Self, WeightsError> {
+        let load = |path: PathBuf| {
+            check_readable(&path)?;
+            let bytes = read(&path)?;
+            Ok((path, bytes))
+        };
+        let files = safetensors_files(folder)?.into_iter().map(load).collect::<Result<_, WeightsError>>()?;
+        Ok(Self { folder: folder.to_owned(), files })
+    }
+
+    /// Adds the content to a digest.
+    pub(super) fn hash(&self, hasher: &mut blake3::Hasher) {
+        for (_, bytes) in &self.files {
+            hasher.update(bytes);
+        }
+    }
+
+    pub(super) fn open(&self) -> Result<Weights<'_>, WeightsError> {
+        let mut parts = Vec::new();
+        for (path, bytes) in &self.files {
+            let tensors = SafeTensors::deserialize(bytes).map_err(|error| WeightsError::Tensors {
+                path: path.clone(),
+                message: format!("is no safetensors file: {error}; download it again"),
+            })?;
+            parts.push(tensors);
+        }
+        let prefixed = parts.iter().any(|part| part.tensor("bert.embeddings.word_embeddings.weight").is_ok());
+        let prefix = if prefixed { "bert." } else { "" };
+        Ok(Weights { folder: &self.folder, parts, prefix, missing: RefCell::default(), wrong: RefCell::default() })
+    }
+}
+
+/// Tensors by name. A tensor that is missing or misshapen is read as zeros and reported by [`Self::finish`].
+pub(super) struct Weights<'a> {
+    folder: &'a Path,
+    parts: Vec<SafeTensors<'a>>,
+    prefix: &'static str,
+    missing: RefCell<BTreeSet<String>>,
+    wrong: RefCell<BTreeSet<String>>,
+}
+
+impl Weights<'_> {
+    /// A tensor of the encoder, whose name may carry the prefix `bert.`.
+    pub(super) fn encoder(&self, name: &str, shape: &[usize]) -> Vec<f32> {
+        self.get(&format!("{}{name}", self.prefix), shape)
+    }
+
+    /// A tensor by its whole name.
+    pub(super) fn get(&self, name: &str, shape: &[usize]) -> Vec<f32> {
+        let zeros = || vec![0.0; shape.iter().product()];
+        let Some(view) = self.parts.iter().find_map(|part| part.tensor(name).ok()) else {
+            self.missing.borrow_mut().insert(name.to_owned());
+            return zeros();
+        };
+        if view.shape() != shape {
+            self.wrong.borrow_mut().insert(format!("{name} is {:?} instead of {shape:?}", view.shape()));
+            return zeros();
+        }
+        floats(view.dtype(), view.data()).unwrap_or_else(|| {
+            self.wrong.borrow_mut().insert(format!("{name} is {:?} instead of F32, F16 or BF16", view.dtype()));
+            zeros()
+        })
+    }
+
+    /// The shape of a tensor, if it is there.
+    pub(super) fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        self.parts.iter().find_map(|part| part.tensor(name).ok()).map(|view| view.shape().to_vec())
+    }
+
+    /// Says what was missing or wrong. Tensors nobody asked for (poolers, heads, buffers) are no fault.
+    pub(super) fn finish(self) -> Result<(), WeightsError> {
+        let (missing, wrong) = (self.missing.into_inner(), self.wrong.into_inner());
+        if missing.is_empty() && wrong.is_empty() {
+            return Ok(());
+        }
+        let message = format!(
+            "does not fit config.json: missing {}; wrong {}; download the checkpoint again or mend config.json",
+            name_list(&missing),
+            name_list(&wrong)
+        );
+        Err(WeightsError::Tensors { path: self.folder.to_owned(), message })
+    }
+}
+
+fn floats(dtype: Dtype, bytes: &[u8]) -> Option<Vec<f32>> {
+    let halves = || bytes.as_chunks::<2>().0.iter().map(|&pair| u16::from_le_bytes(pair));
+    match dtype {
+        Dtype::F32 => Some(bytes.as_chunks::<4>().0.iter().map(|&word| f32::from_le_bytes(word)).collect()),
+        Dtype::F16 => Some(halves().map(|bits| f16::from_bits(bits).to_f32()).collect()),
+        Dtype::BF16 => Some(halves().map(|bits| bf16::from_bits(bits).to_f32()).collect()),
+        _ => None,
+    }
+}
