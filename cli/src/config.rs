@@ -15,6 +15,8 @@ use forage_trainer::run::GrpoConfig;
 use forage_trainer::warm_start::WarmStartConfig;
 use serde::{Deserialize, Serialize};
 
+use crate::retrieval::RetrieverConfig;
+
 /// Everything that shapes a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,6 +31,9 @@ pub(crate) struct RunConfig {
     pub(crate) threads: usize,
     pub(crate) policy: PolicyConfig,
     pub(crate) data: DataConfig,
+    /// How the environment finds passages.
+    #[serde(default)]
+    pub(crate) retriever: RetrieverConfig,
     pub(crate) environment: EnvironmentConfig,
     /// Weight of each reward part.
     pub(crate) reward: BTreeMap<String, f32>,
@@ -70,10 +75,10 @@ pub(crate) struct DataConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FilesConfig {
-    /// The corpus.
-    pub(crate) corpus: PathBuf,
+    /// The corpus; absent when the passages are on a server.
+    pub(crate) corpus: Option<PathBuf>,
     /// How it is written.
-    pub(crate) format: CorpusFormat,
+    pub(crate) format: Option<CorpusFormat>,
     /// A ready-made index of the corpus; built into the run's folder when absent.
     pub(crate) index: Option<PathBuf>,
     /// Questions to learn from (JSON lines).
@@ -236,6 +241,7 @@ impl RunConfig {
             (None, Some(_)) => {}
             _ => bail!("data needs exactly one of [data.world] and [data.files]"),
         }
+        self.retriever.check().context("[retriever]")?;
         if self.grpo.group_size < 2 {
             bail!("grpo.group_size is {}: a group needs at least 2 episodes to compare", self.grpo.group_size);
         }
@@ -294,6 +300,7 @@ impl RunConfig {
             threads: 0,
             policy: PolicyConfig { checkpoint: String::new() },
             data: DataConfig { train_questions: 0, dev_questions: 0, test_questions: 0, world: None, files: None },
+            retriever: RetrieverConfig::default(),
             environment: EnvironmentConfig { id: environment.to_owned(), settings: serde_json::Map::new() },
             reward: BTreeMap::new(),
             engine: EngineSection { context_tokens: 8192, slots: 16, prefill_tokens: 4096 },

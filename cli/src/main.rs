@@ -7,6 +7,7 @@ mod commands;
 mod config;
 mod pipeline;
 mod progress;
+mod retrieval;
 mod setup;
 
 use std::process::ExitCode;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
 use forage_env::episode::Episode;
@@ -29,9 +29,19 @@ use crate::config::{RunConfig, WarmStartSection};
 use crate::progress::{Progress, line};
 use crate::setup::{self, Data, Tasks};
 
-/// A Tokio runtime on the calling thread: a run's own episodes need no more, the engine has its own thread.
-pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the async runtime")
+/// The program's Tokio runtime. It lives as long as the process, so that connections to remote retrievers outlive the
+/// call that opened them; a run's own episodes need no thread beside the calling one, the engine has its own.
+pub(crate) fn runtime() -> Result<&'static tokio::runtime::Runtime> {
+    static RUNTIME: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
+    if let Some(runtime) = RUNTIME.get() {
+        return Ok(runtime);
+    }
+    let made = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .context("cannot start the async runtime")?;
+    Ok(RUNTIME.get_or_init(|| made))
 }
 
 /// One GRPO run: what distinguishes it from another of the same config.

@@ -13,12 +13,13 @@ use forage_env::task::{Split, Task};
 use forage_env::tokenizer::Tokenizer;
 use forage_env::world::export::{self, QuestionCounts};
 use forage_env::world::{World, WorldSpec};
-use forage_retriever::{Bm25Retriever, BuildRequest, CorpusFormat, Index, Retriever, corpus_digest};
+use forage_retriever::{BuildRequest, CorpusFormat, Index, Retriever, corpus_digest};
 use forage_trainer::generate::EngineConfig;
 use forage_trainer::model::ModelConfig;
 use forage_trainer::weights::Checkpoint;
 
 use crate::config::{BadConfig, DataConfig, EngineSection, EnvironmentConfig, FilesConfig, RunConfig};
+use crate::retrieval::RetrieverConfig;
 
 const BUILTIN: &str = "builtin:quickstart";
 
@@ -27,22 +28,22 @@ pub(crate) type Tasks = Arc<[Arc<Task>]>;
 
 /// A corpus that can be searched and its questions.
 pub(crate) struct Data {
-    pub(crate) retriever: Arc<Bm25Retriever>,
+    pub(crate) retriever: Arc<dyn Retriever>,
     pub(crate) train: Tasks,
     pub(crate) dev: Tasks,
     pub(crate) test: Tasks,
 }
 
 /// Makes or opens what `[data]` names; what is made goes into the run's folder.
-pub(crate) fn load_data(data: &DataConfig, folder: &Path) -> Result<Data> {
+pub(crate) fn load_data(data: &DataConfig, retriever: &RetrieverConfig, folder: &Path) -> Result<Data> {
     match (&data.world, &data.files) {
-        (Some(world), None) => load_world(world, data, folder),
-        (None, Some(files)) => load_files(files, data, folder),
+        (Some(world), None) => load_world(world, data, retriever, folder),
+        (None, Some(files)) => load_files(files, data, retriever, folder),
         _ => bail!("data needs exactly one of [data.world] and [data.files]"),
     }
 }
 
-fn load_world(spec: &WorldSpec, data: &DataConfig, folder: &Path) -> Result<Data> {
+fn load_world(spec: &WorldSpec, data: &DataConfig, retriever: &RetrieverConfig, folder: &Path) -> Result<Data> {
     let world = World::new(spec.clone())?;
     let place = folder.join("world");
     let counts = QuestionCounts {
@@ -59,7 +60,7 @@ fn load_world(spec: &WorldSpec, data: &DataConfig, folder: &Path) -> Result<Data
     let tasks =
         |split, count: usize| -> Result<Tasks> { Ok(world.questions(split, count as u64)?.map(Arc::new).collect()) };
     Ok(Data {
-        retriever: Arc::new(Bm25Retriever::new(index)),
+        retriever: retriever.over(&index)?,
         train: tasks(Split::Train, data.train_questions)?,
         dev: tasks(Split::Dev, data.dev_questions)?,
         test: tasks(Split::Test, data.test_questions)?,
@@ -80,10 +81,14 @@ fn check_world(place: &Path, world: &World, questions: QuestionCounts) -> Result
     Ok(())
 }
 
-fn load_files(files: &FilesConfig, data: &DataConfig, folder: &Path) -> Result<Data> {
-    let index = match &files.index {
-        Some(place) => open_checked(place, &files.corpus, files.format)?,
-        None => open_or_build(&files.corpus, files.format, &folder.join("index"))?,
+fn load_files(files: &FilesConfig, data: &DataConfig, retriever: &RetrieverConfig, folder: &Path) -> Result<Data> {
+    let retriever = match (retriever.connect()?, &files.corpus, files.format, &files.index) {
+        (Some(remote), None, None, None) => remote,
+        (None, Some(corpus), Some(format), Some(index)) => retriever.over(&open_checked(index, corpus, format)?)?,
+        (None, Some(corpus), Some(format), None) => {
+            retriever.over(&open_or_build(corpus, format, &folder.join("index"))?)?
+        }
+        _ => bail!("data.files needs corpus and format, or else a remote retriever in [retriever.remote] and neither"),
     };
     let tasks = |path: Option<&Path>, split, count: usize| -> Result<Tasks> {
         let Some(path) = path else { return Ok(Arc::from([])) };
@@ -91,7 +96,7 @@ fn load_files(files: &FilesConfig, data: &DataConfig, folder: &Path) -> Result<D
         Ok(read.into_iter().take(count).map(Arc::new).collect())
     };
     Ok(Data {
-        retriever: Arc::new(Bm25Retriever::new(index)),
+        retriever,
         train: tasks(Some(&files.train), Split::Train, data.train_questions)?,
         dev: tasks(files.dev.as_deref(), Split::Dev, data.dev_questions)?,
         test: tasks(files.test.as_deref(), Split::Test, data.test_questions)?,
@@ -117,7 +122,7 @@ pub(crate) fn open_or_build(corpus: &Path, format: CorpusFormat, place: &Path) -
 /// The environment factory a config names. `context` is the policy's window: an episode must fit.
 pub(crate) fn environment(
     environment: &EnvironmentConfig,
-    retriever: Arc<Bm25Retriever>,
+    retriever: Arc<dyn Retriever>,
     tokenizer: Arc<dyn Tokenizer>,
     context: Option<usize>,
 ) -> Result<Arc<dyn EnvFactory>> {

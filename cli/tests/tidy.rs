@@ -29,7 +29,13 @@ fn dependencies_point_one_way() {
 
 #[test]
 fn each_engine_is_named_by_one_crate() {
-    for (engine, owner) in [("burn", "trainer"), ("cubecl", "trainer"), ("tantivy", "retriever")] {
+    for (engine, owner) in [
+        ("burn", "trainer"),
+        ("cubecl", "trainer"),
+        ("tantivy", "retriever"),
+        ("turbovec", "retriever"),
+        ("hnsw_rs", "retriever"),
+    ] {
         for member in ORDER {
             let named = dependencies(member).iter().any(|name| name == engine);
             assert_eq!(named, member == owner, "{engine} in {member}");

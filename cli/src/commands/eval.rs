@@ -19,12 +19,13 @@ use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
 use forage_eval::retrieval::evaluate_retrieval;
 use forage_eval::stats::Bootstrap;
 use forage_eval::summary::EvalSummary;
-use forage_retriever::{Bm25Retriever, CorpusFormat, read_qrels, read_queries, write_run};
+use forage_retriever::{CorpusFormat, Index, Query, Retriever, read_qrels, read_queries, write_run};
 use forage_trainer::device::DeviceSpec;
 
 use super::out;
 use crate::config::{EnvironmentConfig, RunConfig};
-use crate::pipeline::{Evaluated, engine, play};
+use crate::pipeline::{Evaluated, engine, play, runtime};
+use crate::retrieval::RetrieverConfig;
 use crate::setup::{self, Tasks};
 
 /// Evaluates a policy on questions, greedy and sampled, with 95 % bootstrap intervals.
@@ -46,6 +47,8 @@ pub(crate) struct Eval {
     /// Index folder to search.
     #[arg(long)]
     index: Option<PathBuf>,
+    #[command(flatten)]
+    retrieval: RetrieverConfig,
     /// Corpus to index in a temporary folder, when there is no --index.
     #[arg(long, requires = "format")]
     corpus: Option<PathBuf>,
@@ -88,7 +91,12 @@ enum What {
 struct Retrieval {
     /// Index folder.
     #[arg(long)]
-    index: PathBuf,
+    index: Option<PathBuf>,
+    #[command(flatten)]
+    how: RetrieverConfig,
+    /// TOML file that names a remote retriever, instead of --index.
+    #[arg(long, conflicts_with = "index")]
+    remote: Option<PathBuf>,
     /// Queries: JSON lines with `_id` and `text`.
     #[arg(long)]
     queries: PathBuf,
@@ -109,10 +117,13 @@ struct Retrieval {
 /// Ranks at which the questions themselves are scored as queries.
 const CUTOFFS: [usize; 3] = [1, 5, 10];
 
+/// Queries handed to the retriever at once: enough to fill its batches.
+const QUERIES_PER_CALL: usize = 64;
+
 /// Everything an evaluation needs.
 struct Material {
     tasks: Tasks,
-    retriever: Arc<Bm25Retriever>,
+    retriever: Arc<dyn Retriever>,
     policy: Arc<dyn Policy>,
     tokenizer: Arc<dyn Tokenizer>,
     environment: EnvironmentConfig,
@@ -155,7 +166,7 @@ impl Eval {
         let bootstrap = Bootstrap::new(material.seed);
         let greedy = EvalSummary::from_episodes(&evaluated.greedy, bootstrap)?;
         let sampled = EvalSummary::from_episodes(&evaluated.sampled, bootstrap)?;
-        let recall = question_recall(&material.retriever, &material.tasks, bootstrap)?;
+        let recall = question_recall(material.retriever.as_ref(), &material.tasks, bootstrap)?;
         if self.json {
             let retrieval = recall.as_ref().map(|recall| &recall.metrics);
             let summary = serde_json::json!({"greedy": greedy, "sampled": sampled, "question_retrieval": retrieval});
@@ -179,7 +190,7 @@ impl Eval {
         let mut config = config.clone();
         config.seed = self.seed.unwrap_or(config.seed);
         config.device = self.device.unwrap_or(config.device);
-        let data = setup::load_data(&config.data, scratch)?;
+        let data = setup::load_data(&config.data, &config.retriever, scratch)?;
         let tasks: Tasks = data.test.iter().take(self.limit.unwrap_or(usize::MAX)).cloned().collect();
         let name = self.policy.clone().unwrap_or_else(|| config.policy.checkpoint.clone());
         let Opened { policy, tokenizer, window } = open_policy(&name, &config, &tasks)?;
@@ -204,9 +215,9 @@ impl Eval {
         let read = read_tasks(questions, None, Split::Test)?;
         let tasks: Tasks = read.into_iter().take(self.limit.unwrap_or(usize::MAX)).map(Arc::new).collect();
         let retriever = match (&self.index, &self.corpus, self.format) {
-            (Some(index), None, _) => Bm25Retriever::open(index)?,
+            (Some(index), None, _) => self.retrieval.over(&Arc::new(Index::open(index)?))?,
             (None, Some(corpus), Some(format)) => {
-                Bm25Retriever::new(setup::open_or_build(corpus, format, &scratch.join("index"))?)
+                self.retrieval.over(&setup::open_or_build(corpus, format, &scratch.join("index"))?)?
             }
             _ => bail!("give exactly one of --index and --corpus"),
         };
@@ -221,7 +232,7 @@ impl Eval {
         };
         Ok(Material {
             tasks,
-            retriever: Arc::new(retriever),
+            retriever,
             policy,
             tokenizer,
             environment: EnvironmentConfig { id: self.env.clone(), settings },
@@ -275,15 +286,17 @@ fn byte_limits() -> serde_json::Map<String, serde_json::Value> {
 
 /// How well the questions, sent as they are, find their evidence; `None` when no task names its evidence.
 fn question_recall(
-    retriever: &Bm25Retriever,
+    retriever: &dyn Retriever,
     tasks: &Tasks,
     bootstrap: Bootstrap,
 ) -> Result<Option<forage_eval::RetrievalReport>> {
     let mut rankings = BTreeMap::new();
     let mut qrels = BTreeMap::new();
     let depth = CUTOFFS[CUTOFFS.len() - 1];
-    for task in tasks.iter().filter(|task| !task.evidence.is_empty()) {
-        let hits = retriever.search_one(&task.question, depth)?;
+    let asked: Vec<_> = tasks.iter().filter(|task| !task.evidence.is_empty()).collect();
+    let queries: Vec<Query> = asked.iter().map(|task| Query::new(task.question.as_str())).collect();
+    let found = runtime()?.block_on(retriever.search(&queries, depth))?;
+    for (task, hits) in asked.into_iter().zip(found) {
         rankings.insert(task.id.clone(), hits.into_iter().map(|hit| hit.id).collect());
         qrels.insert(task.id.clone(), task.evidence.iter().map(|id| (id.clone(), 1)).collect());
     }
@@ -303,16 +316,22 @@ fn write_episodes(path: &Path, episodes: &[Episode]) -> Result<()> {
 
 impl Retrieval {
     fn run(self) -> Result<()> {
-        let retriever = Bm25Retriever::open(&self.index)?;
+        let retriever = self.how.open(self.index.as_deref(), self.remote.as_deref())?;
         let queries = read_queries(&self.queries)?;
         let qrels = read_qrels(&self.qrels)?;
         let mut rankings = BTreeMap::new();
         let mut run =
             self.run.as_ref().map(File::create).transpose().context("cannot write the run")?.map(BufWriter::new);
-        for query in &queries {
-            let hits = retriever.search_one(&query.text, self.k)?;
+        let asked: Vec<Query> = queries.iter().map(|query| Query::new(query.text.as_str())).collect();
+        let runtime = runtime()?;
+        let tag = format!("forage-{}", self.how.mode);
+        let mut found = Vec::with_capacity(queries.len());
+        for chunk in asked.chunks(QUERIES_PER_CALL) {
+            found.extend(runtime.block_on(retriever.search(chunk, self.k))?);
+        }
+        for (query, hits) in queries.iter().zip(found) {
             if let Some(file) = &mut run {
-                write_run(file, &query.id, hits.iter().map(|hit| (hit.id.as_str(), hit.score)), "forage-bm25")?;
+                write_run(file, &query.id, hits.iter().map(|hit| (hit.id.as_str(), hit.score)), &tag)?;
             }
             rankings.insert(query.id.clone(), hits.into_iter().map(|hit| hit.id).collect());
         }

@@ -1,30 +1,36 @@
-//! `forage index build` and `forage index info`.
+//! `forage index`: building, growing, embedding, checking and describing index folders.
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use forage_retriever::{Bm25Params, BuildRequest, BuildStage, CorpusFormat, Existing, Index as RetrieverIndex};
+use forage_retriever::dense::{self, EmbedProgress, VectorIndexKind, VectorSource};
+use forage_retriever::{
+    AddRequest, Bm25Params, BuildProgress, BuildRequest, BuildStage, BuildSummary, CorpusFormat, Duplicates, Existing,
+    Index as RetrieverIndex,
+};
+use forage_trainer::device::DeviceSpec;
 
 use super::out;
-use crate::progress::Progress;
+use crate::progress::{Bar, Progress};
+use crate::retrieval::open_encoder;
 
-/// Builds an index of a corpus, or describes one.
+/// Builds an index of a corpus, changes, checks or describes one.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Index {
     Build(Build),
+    Add(Add),
+    Merge(Merge),
+    Embed(Embed),
+    Verify(Verify),
     Info(Info),
 }
 
 /// Builds an index folder; it appears only when it is complete.
 #[derive(Args, Debug)]
 pub(crate) struct Build {
-    /// Corpus file (JSON lines, .gz too) or BEIR folder.
-    #[arg(long)]
-    corpus: PathBuf,
-    /// beir, search-r1 or pages.
-    #[arg(long)]
-    format: CorpusFormat,
+    #[command(flatten)]
+    corpus: Corpus,
     /// Index folder to create.
     #[arg(long)]
     out: PathBuf,
@@ -42,6 +48,69 @@ pub(crate) struct Build {
     json: bool,
 }
 
+/// Adds a corpus to an index; searches rank as if both had been indexed at once.
+#[derive(Args, Debug)]
+pub(crate) struct Add {
+    /// Index folder.
+    index: PathBuf,
+    #[command(flatten)]
+    corpus: Corpus,
+    /// Print the summary as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What to index.
+#[derive(Args, Debug)]
+struct Corpus {
+    /// Corpus file (JSON lines, .gz too, or parquet) or folder.
+    #[arg(long = "corpus", value_name = "PATH")]
+    path: PathBuf,
+    /// beir, search-r1 or pages; read off the first record when absent.
+    #[arg(long)]
+    format: Option<CorpusFormat>,
+    /// Leave out passages whose title and text were there already.
+    #[arg(long)]
+    drop_duplicates: bool,
+    /// Threads; all of them by default.
+    #[arg(long)]
+    threads: Option<usize>,
+}
+
+/// Makes one segment of an index that was added to: faster searches, the same rankings.
+#[derive(Args, Debug)]
+pub(crate) struct Merge {
+    /// Index folder.
+    index: PathBuf,
+}
+
+/// Gives the passages vectors, for dense and hybrid search. Passages that have theirs keep them.
+#[derive(Args, Debug)]
+#[group(id = "source", required = true, multiple = false, args = ["encoder", "vectors"])]
+pub(crate) struct Embed {
+    /// Index folder.
+    index: PathBuf,
+    /// Folder of the BERT encoder (E5, BGE, MiniLM).
+    #[arg(long)]
+    encoder: Option<PathBuf>,
+    /// Vectors made elsewhere, one per passage in corpus order: .npy, or a FAISS flat file.
+    #[arg(long)]
+    vectors: Option<PathBuf>,
+    /// quantised, flat or graph.
+    #[arg(long, default_value = "quantised")]
+    kind: VectorIndexKind,
+    /// Device of the encoder: cpu, cuda:0, ...
+    #[arg(long, default_value = "cpu")]
+    device: DeviceSpec,
+}
+
+/// Reads every byte of an index and compares it with the digests in the manifest.
+#[derive(Args, Debug)]
+pub(crate) struct Verify {
+    /// Index folder.
+    index: PathBuf,
+}
+
 /// Describes an index folder.
 #[derive(Args, Debug)]
 pub(crate) struct Info {
@@ -53,6 +122,17 @@ impl Index {
     pub(crate) fn run(self) -> Result<()> {
         match self {
             Self::Build(build) => build.run(),
+            Self::Add(add) => add.run(),
+            Self::Merge(merge) => {
+                let mut bar = PassageBar::new();
+                print_summary(&RetrieverIndex::merge(&merge.index, &mut |step| bar.step(step))?, false)
+            }
+            Self::Embed(embed) => embed.run(),
+            Self::Verify(verify) => {
+                RetrieverIndex::verify(&verify.index)?;
+                out(&format!("{}: every file is as it was written", verify.index.display()));
+                Ok(())
+            }
             Self::Info(info) => {
                 out(&serde_json::to_string_pretty(RetrieverIndex::open(&info.index)?.manifest())?);
                 Ok(())
@@ -61,39 +141,115 @@ impl Index {
     }
 }
 
+impl Corpus {
+    fn format(&self) -> Result<CorpusFormat> {
+        Ok(self.format.map_or_else(|| CorpusFormat::detect(&self.path), Ok)?)
+    }
+
+    fn duplicates(&self) -> Duplicates {
+        if self.drop_duplicates { Duplicates::Drop } else { Duplicates::Keep }
+    }
+}
+
 impl Build {
     fn run(self) -> Result<()> {
         let existing = if self.replace { Existing::Replace } else { Existing::Keep };
         let bm25 = Bm25Params { k1: self.k1, b: self.b };
-        let request = BuildRequest { bm25, existing, ..BuildRequest::new(&self.corpus, self.format, &self.out) };
+        let corpus = &self.corpus;
+        let mut request = BuildRequest {
+            bm25,
+            existing,
+            duplicates: corpus.duplicates(),
+            ..BuildRequest::new(&corpus.path, corpus.format()?, &self.out)
+        };
+        request.threads = corpus.threads.unwrap_or(request.threads);
+        let mut bar = PassageBar::new();
+        print_summary(&RetrieverIndex::build(&request, &mut |step| bar.step(step))?, self.json)
+    }
+}
+
+impl Add {
+    fn run(self) -> Result<()> {
+        let corpus = &self.corpus;
+        let mut request = AddRequest {
+            duplicates: corpus.duplicates(),
+            ..AddRequest::new(&corpus.path, corpus.format()?, &self.index)
+        };
+        request.threads = corpus.threads.unwrap_or(request.threads);
+        let mut bar = PassageBar::new();
+        print_summary(&RetrieverIndex::add(&request, &mut |step| bar.step(step))?, self.json)
+    }
+}
+
+impl Embed {
+    fn run(self) -> Result<()> {
         let progress = Progress::new();
         let mut bar = None;
-        let summary = RetrieverIndex::build(&request, &mut |step| {
-            if step.stage == BuildStage::Indexing
-                && let Some(total) = step.total
-            {
-                bar.get_or_insert_with(|| progress.bar("passages", total)).set(step.done, "");
-            }
-        })?;
-        if self.json {
-            out(&serde_json::to_string(&serde_json::json!({
-                "index": summary.path,
-                "passages": summary.counts.passages,
-                "terms": summary.counts.terms,
-                "tokens": summary.counts.tokens,
-                "bytes": summary.bytes,
-                "corpus_digest": summary.corpus_digest,
-                "fingerprint": summary.fingerprint,
-            }))?);
-        } else {
-            out(&format!(
-                "{}: {} passages, {} terms, {:.1} MB",
-                summary.path.display(),
-                summary.counts.passages,
-                summary.counts.terms,
-                summary.bytes as f64 / 1e6
-            ));
-        }
+        let mut step = |step: EmbedProgress| {
+            bar.get_or_insert_with(|| progress.bar("passages", step.total)).set(step.done, "");
+        };
+        let encoder = self.encoder.as_deref().map(|folder| open_encoder(folder, self.device)).transpose()?;
+        let source = match (&encoder, &self.vectors) {
+            (Some(encoder), _) => VectorSource::Encoder(encoder.as_ref()),
+            (None, Some(file)) => VectorSource::File(file),
+            (None, None) => unreachable!("clap asks for one of the two"),
+        };
+        let summary = dense::embed(&self.index, source, self.kind, &mut step)?;
+        out(&format!(
+            "{}: {} passages embedded, vectors of {} numbers, {}",
+            self.index.display(),
+            summary.embedded,
+            summary.dense.dimension,
+            summary.dense.kind
+        ));
         Ok(())
     }
+}
+
+/// A progress bar over the passages of a build, once their number is known.
+struct PassageBar {
+    progress: Progress,
+    bar: Option<Bar>,
+}
+
+impl PassageBar {
+    fn new() -> Self {
+        Self { progress: Progress::new(), bar: None }
+    }
+
+    fn step(&mut self, step: BuildProgress) {
+        if step.stage == BuildStage::Indexing
+            && let Some(total) = step.total
+        {
+            self.bar.get_or_insert_with(|| self.progress.bar("passages", total)).set(step.done, "");
+        }
+    }
+}
+
+fn print_summary(summary: &BuildSummary, json: bool) -> Result<()> {
+    if json {
+        out(&serde_json::to_string(&serde_json::json!({
+            "index": summary.path,
+            "passages": summary.counts.passages,
+            "terms": summary.counts.terms,
+            "tokens": summary.counts.tokens,
+            "dropped_duplicates": summary.dropped_duplicates,
+            "bytes": summary.bytes,
+            "corpus_digest": summary.corpus_digest,
+            "fingerprint": summary.fingerprint,
+        }))?);
+        return Ok(());
+    }
+    let dropped = match summary.dropped_duplicates {
+        0 => String::new(),
+        count => format!(", {count} duplicates left out"),
+    };
+    out(&format!(
+        "{}: {} passages, {} terms, {:.1} MB{dropped}",
+        summary.path.display(),
+        summary.counts.passages,
+        summary.counts.terms,
+        summary.bytes as f64 / 1e6
+    ));
+    Ok(())
 }

@@ -8,6 +8,7 @@ mod play;
 mod quickstart;
 mod report;
 mod search;
+mod serve;
 mod train;
 mod world;
 
@@ -35,7 +36,9 @@ enum Command {
     Report(report::ReportArgs),
     #[command(subcommand)]
     Index(index::Index),
-    Search(search::Search),
+    Search(Box<search::Search>),
+    #[command(subcommand)]
+    Serve(serve::Serve),
     World(world::WorldArgs),
     Play(play::Play),
     Envs(envs::Envs),
@@ -51,6 +54,7 @@ impl Cli {
             Command::Report(command) => command.run(),
             Command::Index(command) => command.run(),
             Command::Search(command) => command.run(),
+            Command::Serve(command) => command.run(),
             Command::World(command) => command.run(),
             Command::Play(command) => command.run(),
             Command::Envs(command) => {
@@ -73,7 +77,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
         }
         before = text;
     }
-    print_error(&lines.join("\n"));
+    note(&lines.join("\n"));
     ExitCode::from(if error.downcast_ref::<BadConfig>().is_some() { 2 } else { 1 })
 }
 
@@ -90,7 +94,8 @@ pub(crate) fn out(text: &str) {
     }
 }
 
-#[expect(clippy::print_stderr, reason = "errors go to stderr")]
-fn print_error(text: &str) {
+/// Prints to stderr.
+#[expect(clippy::print_stderr, reason = "whatever is not the answer goes to stderr")]
+pub(crate) fn note(text: &str) {
     eprintln!("{text}");
 }

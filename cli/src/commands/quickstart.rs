@@ -57,12 +57,12 @@ impl Quickstart {
         let progress = Progress::new();
         let stop = stop_on_interrupt()?;
         progress.say(&format!("building the world and its index in {}", self.out.display()));
-        let data = setup::load_data(&config.data, &self.out)?;
+        let data = setup::load_data(&config.data, &config.retriever, &self.out)?;
         if data.test.is_empty() {
             bail!("there are no held-out questions: a verdict needs data.test_questions above 0");
         }
         let start = self.start(&config, &progress, &stop)?;
-        progress.say(&format!("{} passages, {} held-out questions", data.retriever.index().len(), data.test.len()));
+        progress.say(&format!("{} held-out questions", data.test.len()));
         let before = evaluate(&start, &config, &data, &data.test, config.threads())?;
         progress.say(&format!("start: exact match {:.3}", mean_em(&before.greedy)));
         let (trained, control) = self.train_both(&config, &start, &data, &progress, &stop)?;

@@ -1,23 +1,38 @@
 //! `forage search`: one query from the terminal.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
-use forage_retriever::Bm25Retriever;
+use forage_retriever::{Bm25Retriever, Filter, Hit, Index, Mode, Query, snippet};
 
-use super::out;
+use super::{note, out};
+use crate::pipeline::runtime;
+use crate::retrieval::RetrieverConfig;
 
-/// Searches an index.
+/// Searches an index, or a server.
 #[derive(Args, Debug)]
 pub(crate) struct Search {
-    /// Index folder.
-    index: PathBuf,
-    /// What to look for: words, no syntax.
-    query: String,
+    /// Index folder; with --remote, the query.
+    index: String,
+    /// What to look for: words, no syntax, unless --mode boolean.
+    query: Option<String>,
     /// Passages to show.
     #[arg(short, long, default_value_t = 5)]
     k: usize,
+    /// Only passages whose field has this value: page=p1; may be repeated.
+    #[arg(long = "filter", value_name = "FIELD=VALUE")]
+    filters: Vec<String>,
+    /// TOML file that names a remote retriever, instead of an index folder.
+    #[arg(long)]
+    remote: Option<PathBuf>,
+    #[command(flatten)]
+    retrieval: RetrieverConfig,
+    /// Characters of each passage to show, around the words found; 0 shows all.
+    #[arg(long, default_value_t = 0)]
+    snippet: usize,
     /// Print hits as JSON lines.
     #[arg(long)]
     json: bool,
@@ -25,17 +40,56 @@ pub(crate) struct Search {
 
 impl Search {
     pub(crate) fn run(self) -> Result<()> {
-        let hits = Bm25Retriever::open(&self.index)?.search_one(&self.query, self.k)?;
+        let (index, text) = match (&self.remote, &self.query) {
+            (None, Some(query)) => (Some(PathBuf::from(&self.index)), query.clone()),
+            (Some(_), None) => (None, self.index.clone()),
+            (None, None) => bail!("give an index folder and a query"),
+            (Some(_), Some(_)) => bail!("with --remote give the query alone"),
+        };
+        let query = Query::new(text).filtered(filter(&self.filters)?);
+        let hits = match index {
+            Some(folder) if self.retrieval.mode == Mode::Boolean => {
+                let index = Arc::new(Index::open(&folder)?);
+                let answer = Bm25Retriever::new(index).search_boolean(&query, self.k)?;
+                for issue in &answer.issues {
+                    note(&format!("note: {}", issue.message));
+                }
+                answer.hits
+            }
+            index => {
+                let retriever = self.retrieval.open(index.as_deref(), self.remote.as_deref())?;
+                let found = runtime()?.block_on(retriever.search(std::slice::from_ref(&query), self.k))?;
+                found.into_iter().flatten().collect()
+            }
+        };
+        self.print(&query, &hits)
+    }
+
+    fn print(&self, query: &Query, hits: &[Hit]) -> Result<()> {
         for (rank, hit) in hits.iter().enumerate() {
             if self.json {
                 out(&serde_json::to_string(hit)?);
-            } else {
-                out(&format!("{:>2}  {:8.4}  {}  {}\n    {}", rank + 1, hit.score, hit.id, hit.title, hit.text));
+                continue;
             }
+            let text =
+                if self.snippet == 0 { hit.text.clone() } else { snippet(&hit.text, &query.text, self.snippet).text };
+            out(&format!("{:>2}  {:8.4}  {}  {}\n    {text}", rank + 1, hit.score, hit.id, hit.title));
         }
         if hits.is_empty() && !self.json {
-            out("no passage has any of these words");
+            out("no passage matches");
         }
         Ok(())
     }
+}
+
+/// `page=p1`, repeated: values of one field are alternatives, fields must all hold.
+fn filter(items: &[String]) -> Result<Filter> {
+    let mut fields: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for item in items {
+        let Some((field, value)) = item.split_once('=') else {
+            bail!("--filter {item}: write field=value, for instance page=p1");
+        };
+        fields.entry(field.to_owned()).or_default().push(value.to_owned());
+    }
+    Ok(Filter(fields))
 }

@@ -59,7 +59,7 @@ impl Train {
         }
         let progress = Progress::new();
         let stop = stop_on_interrupt()?;
-        let data = setup::load_data(&config.data, &folder)?;
+        let data = setup::load_data(&config.data, &config.retriever, &folder)?;
         let start = setup::checkpoint(&config)?;
         let reward = config.reward.clone();
         let training =
