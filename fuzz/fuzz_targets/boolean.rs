@@ -1,0 +1,41 @@
+//! Any text is a boolean query: it parses, prints, parses to the same, is answered, and marks a snippet.
+
+#![no_main]
+
+use std::sync::LazyLock;
+
+use forage_retriever::{Bm25Retriever, Passage, Query, parse_boolean, snippet};
+use libfuzzer_sys::fuzz_target;
+
+static RETRIEVER: LazyLock<Bm25Retriever> = LazyLock::new(|| {
+    let texts = ["The moon raises tides", "the sun raises fewer tides", "a b c, a b", "é 東京 moon's e-mail", ""];
+    let passages = texts.iter().enumerate().map(|(number, text)| {
+        Passage::new(format!("d{number}"), ["Tides", "a"][number % 2], *text)
+            .with_field("page", format!("p{}", number % 3))
+    });
+    Bm25Retriever::in_memory(passages.collect()).expect("a small corpus")
+});
+
+fuzz_target!(|text: &str| {
+    let (query, issues) = parse_boolean(text);
+    for issue in &issues {
+        assert!(text.get(issue.at.clone()).is_some(), "{issue:?}");
+    }
+    let canonical = query.to_string();
+    assert_eq!(parse_boolean(&canonical).0, query, "{canonical}");
+
+    let answer = RETRIEVER.search_boolean(&Query::new(text), 3).expect("an answer");
+    let all = RETRIEVER.search_boolean(&Query::new(text), 10).expect("an answer");
+    assert_eq!(answer.hits, all.hits[..all.hits.len().min(3)]);
+    let printed = RETRIEVER.search_boolean(&Query::new(canonical), 10).expect("an answer");
+    if issues.is_empty() {
+        assert_eq!(printed.hits.len(), all.hits.len());
+    }
+
+    let shown = snippet(text, &text[..text.floor_char_boundary(20)], 40);
+    assert!(shown.text.chars().count() <= 40);
+    for highlight in &shown.highlights {
+        assert!(shown.text.get(highlight.clone()).is_some());
+    }
+    shown.to_html();
+});
