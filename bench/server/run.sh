@@ -24,11 +24,11 @@ if [ ! -d "$WORK/lucene" ]; then
 fi
 "$FORAGE" index build --corpus "$WORK/json/corpus.jsonl" --format search-r1 --out "$WORK/forage" --replace > /dev/null 2>&1
 # PAGES=0 leaves the large index out.
-PAGES="${PAGES:-1000000}"
+PAGES="${PAGES:-400000}"
 if [ "$PAGES" != 0 ]; then
     [ -d "$WORK/world" ] || "$FORAGE" world --pages "$PAGES" --questions 10 --out "$WORK/world" > /dev/null 2>&1
     # The index of another format version is built anew.
     "$FORAGE" index info "$WORK/large" > /dev/null 2>&1 \
-        || "$FORAGE" index build --corpus "$WORK/world" --format beir --out "$WORK/large" --replace > /dev/null 2>&1
+        || "$FORAGE" index build --corpus "$WORK/world/beir" --format beir --out "$WORK/large" --replace > /dev/null 2>&1
 fi
 "$PYTHON" bench/server/run.py "$WORK" "${DURATION:-8}"
