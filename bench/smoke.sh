@@ -9,6 +9,13 @@ forage="${CARGO_TARGET_DIR:-target}/release/forage"
 "$forage" world --pages 200 --seed 5 --out "$scratch/world"
 "$forage" index build --corpus "$scratch/world/beir" --format beir --out "$scratch/index"
 "$forage" search "$scratch/index" "birthplace" -k 2
+"$forage" search "$scratch/index" "birthplace AND NOT zebra" -k 2 --mode boolean --snippet 80
+"$forage" world --pages 50 --seed 6 --out "$scratch/more"
+"$forage" index build --corpus "$scratch/world/beir" --format beir --out "$scratch/grown"
+sed 's/"_id":"/"_id":"more-/' "$scratch/more/beir/corpus.jsonl" > "$scratch/more.jsonl"
+"$forage" index add "$scratch/grown" --corpus "$scratch/more.jsonl" --drop-duplicates
+"$forage" index merge "$scratch/grown"
+"$forage" index verify "$scratch/grown"
 "$forage" eval retrieval --index "$scratch/index" --queries "$scratch/world/beir/queries.jsonl" \
   --qrels "$scratch/world/beir/qrels/test.tsv" --json
 "$forage" eval --policy oracle --index "$scratch/index" --questions "$scratch/world/questions.jsonl" --limit 50 \

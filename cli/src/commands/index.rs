@@ -86,12 +86,11 @@ pub(crate) struct Merge {
 
 /// Gives the passages vectors, for dense and hybrid search. Passages that have theirs keep them.
 #[derive(Args, Debug)]
-#[group(id = "source", required = true, multiple = false, args = ["encoder", "vectors"])]
 pub(crate) struct Embed {
     /// Index folder.
     index: PathBuf,
     /// Folder of the BERT encoder (E5, BGE, MiniLM).
-    #[arg(long)]
+    #[arg(long, required_unless_present = "vectors", conflicts_with = "vectors")]
     encoder: Option<PathBuf>,
     /// Vectors made elsewhere, one per passage in corpus order: .npy, or a FAISS flat file.
     #[arg(long)]

@@ -99,3 +99,44 @@ pub(crate) fn out(text: &str) {
 pub(crate) fn note(text: &str) {
     eprintln!("{text}");
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::{CommandFactory, Parser};
+
+    use super::Cli;
+
+    /// A command of the documentation, as words: what follows three blanks is a remark, quotes hold words together.
+    fn words(line: &str) -> Vec<String> {
+        let command = line.split("   ").next().unwrap_or_default();
+        let parts = command.split('"').enumerate();
+        parts
+            .flat_map(|(place, part)| match place % 2 {
+                0 => part.split_whitespace().map(str::to_owned).collect(),
+                _ => vec![part.to_owned()],
+            })
+            .collect()
+    }
+
+    #[test]
+    fn commands_of_the_documentation_are_understood() {
+        Cli::command().debug_assert();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut seen = 0;
+        for name in ["README.md", "docs/retrieval.md", "docs/remote.md", "docs/results.md"] {
+            let text = std::fs::read_to_string(root.join(name)).unwrap();
+            for line in text.lines().filter(|line| line.starts_with("forage ") && !line.contains("COMMAND")) {
+                if line.starts_with("forage trains") {
+                    continue;
+                }
+                if let Err(error) = Cli::try_parse_from(words(line)) {
+                    panic!("{name}: `{line}`: {error}");
+                }
+                seen += 1;
+            }
+        }
+        assert!(seen > 20, "{seen} commands found");
+    }
+}
