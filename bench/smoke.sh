@@ -10,7 +10,7 @@ forage="${CARGO_TARGET_DIR:-target}/release/forage"
 "$forage" index build --corpus "$scratch/world/beir" --format beir --out "$scratch/index"
 "$forage" search "$scratch/index" "birthplace" -k 2
 "$forage" search "$scratch/index" "birthplace AND NOT zebra" -k 2 --mode boolean --snippet 80
-"$forage" world --pages 50 --seed 6 --out "$scratch/more"
+"$forage" world --pages 100 --seed 6 --out "$scratch/more"
 "$forage" index build --corpus "$scratch/world/beir" --format beir --out "$scratch/grown"
 sed 's/"_id":"/"_id":"more-/' "$scratch/more/beir/corpus.jsonl" > "$scratch/more.jsonl"
 "$forage" index add "$scratch/grown" --corpus "$scratch/more.jsonl" --drop-duplicates
