@@ -4,6 +4,7 @@ use std::fmt::{self, Display, Formatter, Write as _};
 
 use super::lexer::{is_plain, is_quote};
 use super::{BooleanQuery, Clause, Kind, Leaf, Node, Occur, Part};
+use crate::analyzer::has_word;
 
 impl Display for BooleanQuery {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
@@ -105,7 +106,8 @@ fn leaf(leaf: &Leaf, out: &mut Formatter<'_>) -> fmt::Result {
         }
         Leaf::Exact { field, value } => {
             write!(out, "{field}:")?;
-            plain_or_quoted(value, out)
+            // Without quotes a field such as `_` and a value without a letter would read as punctuation.
+            if has_word(value) { plain_or_quoted(value, out) } else { quoted(value, out) }
         }
     }
 }

@@ -213,6 +213,15 @@ fn check_invariants(text: &str) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// A field of one underscore and a value without a letter, found by fuzzing: printed bare they read as punctuation.
+#[test]
+fn values_without_a_word_are_printed_in_quotes() {
+    for text in ["_:,(h", "_:.", "n:!S:E"] {
+        let (query, _) = crate::parse_boolean(text);
+        assert_eq!(crate::parse_boolean(&query.to_string()).0, query, "{query}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
