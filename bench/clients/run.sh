@@ -12,7 +12,7 @@ if ! "$VENV/bin/python" -c 'import aiohttp, requests' 2>/dev/null; then
     "$VENV/bin/python" -m pip install --quiet aiohttp==3.13.2 requests==2.32.5
 fi
 cargo build --release --locked --quiet --bin forage
-FORAGE=target/release/forage
+FORAGE="${CARGO_TARGET_DIR:-target}/release/forage"
 WORK="$(mktemp -d)"
 SERVER=
 stop() {

@@ -9,7 +9,7 @@ DATA="${FORAGE_BENCH_DATA:-../shared/data}"
 WORK="$BENCH_HOME/lucene"
 export PYTHONPATH=bench/lucene
 cargo build --release --locked --quiet --bin forage
-FORAGE=target/release/forage
+FORAGE="${CARGO_TARGET_DIR:-target}/release/forage"
 K=1000
 
 # NAME CORPUS QUERIES QRELS, as BEIR writes them.

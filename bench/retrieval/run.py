@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+RELEASE = f"{os.environ.get('CARGO_TARGET_DIR', 'target')}/release"
+
 PEER = [os.environ["PYTHON"], "bench/retrieval/peer.py"]
 K = "10"
 
@@ -67,7 +69,7 @@ def machine():
 
 
 def builds(work, corpus):
-    forage, java = "target/release/forage", [os.environ["JAVA"], "-cp", os.environ["JAR"]]
+    forage, java = f"{RELEASE}/forage", [os.environ["JAVA"], "-cp", os.environ["JAR"]]
     collection = ["io.anserini.index.IndexCollection", "-collection", "JsonCollection", "-optimize", "-storeRaw"]
     collection += ["-generator", "DefaultLuceneDocumentGenerator"]
     split = work / "split"
@@ -97,7 +99,7 @@ def search(work, corpus, queries, rounds):
     peer = lambda name, index: [*PEER, name, index, corpus, queries, K]
     every = ["single", "batch", "parallel"]
     engines = [
-        Engine("forage", ["target/release/examples/bm25_bench", work / "forage-1", queries, K], every),
+        Engine("forage", [f"{RELEASE}/examples/bm25_bench", work / "forage-1", queries, K], every),
         Engine("lucene", peer("lucene", work / "lucene-1"), every),
         Engine("bm25s-numba", peer("bm25s-numba", work / "bm25s"), ["batch", "parallel"]),
         Engine("bm25s-numpy", peer("bm25s-numpy", work / "bm25s"), ["single"]),

@@ -12,6 +12,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+RELEASE = f"{os.environ.get('CARGO_TARGET_DIR', 'target')}/release"
+
 CONNECTIONS = (1, 32, 256)
 ROUNDS = 2
 QUEUE = 64
@@ -79,7 +81,7 @@ def free_port():
 
 
 def load(server, queries, connections, seconds):
-    program = "target/release/examples/load"
+    program = f"{RELEASE}/examples/load"
     cpu, first = server.cpu_s(), len(server.samples)
     output = subprocess.run(
         [program, server.address, queries, str(connections), str(seconds), "3"], stdout=subprocess.PIPE, check=True
@@ -136,10 +138,10 @@ def large(index):
     times = []
     for _ in range(3):
         begun = time.perf_counter()
-        subprocess.run(["target/release/forage", "index", "info", index], stdout=subprocess.DEVNULL, check=True)
+        subprocess.run([f"{RELEASE}/forage", "index", "info", index], stdout=subprocess.DEVNULL, check=True)
         times.append(time.perf_counter() - begun)
     port = free_port()
-    server = Server("large", ["target/release/forage", "serve", "retriever", index, "--addr", f"127.0.0.1:{port}"], port)
+    server = Server("large", [f"{RELEASE}/forage", "serve", "retriever", index, "--addr", f"127.0.0.1:{port}"], port)
     manifest = json.loads((index / "manifest.json").read_text())
     found = {
         "passages": manifest["counts"]["passages"],
@@ -163,7 +165,7 @@ def main():
     print(f"{os.cpu_count()} cores, {model}, load at the start {os.getloadavg()[0]:.1f}; client on the same cores")
     print(f"Python {platform.python_version()}, Anserini 1.7.1\n")
     ports = [free_port(), free_port(), free_port()]
-    serve = ["target/release/forage", "serve", "retriever", work / "forage", "--addr"]
+    serve = [f"{RELEASE}/forage", "serve", "retriever", work / "forage", "--addr"]
     python = Server("python", [os.environ["PYTHON"], "bench/server/python_server.py", work / "lucene", ports[0]], ports[0])
     forage = Server("forage", [*serve, f"127.0.0.1:{ports[1]}"], ports[1])
     agreement = same_answers([forage, python], queries)

@@ -12,7 +12,7 @@ mkdir -p "$WORK"
 export PYTHONPATH=bench/lucene
 cargo build --release --locked --quiet --bin forage
 cargo build --release --locked --quiet -p forage-retriever --example load
-FORAGE=target/release/forage
+FORAGE="${CARGO_TARGET_DIR:-target}/release/forage"
 [ -f "$BENCH_HOME/windows/queries.jsonl" ] \
     || "$PYTHON" bench/retrieval/corpus.py "${FORAGE_BENCH_DATA:-../shared/data}" "$BENCH_HOME/windows"
 mkdir -p "$WORK/json"
