@@ -161,8 +161,9 @@ fn ids_and_bits(retriever: &Bm25Retriever, query: &Query, k: usize) -> Vec<(Stri
     hits.into_iter().map(|hit| (hit.id, hit.score.to_bits())).collect()
 }
 
-/// Queries that tantivy's parser reads as this one does: no stop words, every mix of operators in parentheses,
-/// and `-` for `AND NOT`, with which tantivy 0.27 finds nothing (`moon AND NOT tidal` in a corpus of one passage, `moon`).
+/// Queries that tantivy's parser reads as this one does: no stop words, every mix of operators in parentheses, and no
+/// exclusions, which tantivy 0.27 answers wrongly where the excluded part matches nothing (`moon AND NOT tidal` in a corpus of
+/// one passage, `moon`); those are compared with a look at every passage below.
 fn shared_query() -> impl Strategy<Value = String> {
     let word = || prop::sample::select(vec!["tide", "tides", "moon", "sun", "tidal", "monthly"]);
     let leaf = prop_oneof![
@@ -174,9 +175,8 @@ fn shared_query() -> impl Strategy<Value = String> {
             prop::collection::vec(inner.clone(), 2..4).prop_map(|parts| format!("({})", parts.join(" AND "))),
             prop::collection::vec(inner.clone(), 2..4).prop_map(|parts| format!("({})", parts.join(" OR "))),
             prop::collection::vec(inner.clone(), 2..4).prop_map(|parts| format!("({})", parts.join(" "))),
-            (inner.clone(), inner.clone()).prop_map(|(yes, no)| format!("(+{yes} -{no})")),
             (inner.clone(), inner.clone(), inner.clone()).prop_map(|(a, b, c)| format!("({a} OR {b} AND {c})")),
-            (inner.clone(), inner.clone(), inner).prop_map(|(a, b, c)| format!("(+{a} {b} -{c})")),
+            (inner.clone(), inner.clone(), inner).prop_map(|(a, b, c)| format!("(+{a} {b} +{c})")),
         ]
     })
 }
