@@ -1,0 +1,249 @@
+//! Times turns of Python over a set of pages: `sandbox_bench PAGES CACHE`.
+//!
+//! Opens the engine, with its compiled interpreter kept in the folder CACHE, and prints one JSON line; then one for every line
+//! read: `session N` (fresh sessions), `first N` (the first turn of fresh sessions), `later N` (turns of one session), `live N`
+//! (memory of sessions alive together), `throughput SECONDS` (turns on two threads), `checkpoint N`, `restore N`, `fork N`. So
+//! a driver can interleave rounds with other systems. Times are microseconds.
+
+use std::collections::{BTreeSet, HashMap};
+use std::error::Error;
+use std::fs;
+use std::io::BufRead;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forage_sandbox::{EngineOptions, SandboxEngine, Session, Status, ToolError, ToolSpec, Tools};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+fn main() -> Outcome<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [pages, cache] = arguments.as_slice() else {
+        return Err("usage: sandbox_bench PAGES CACHE".into());
+    };
+    let document: Document = serde_json::from_str(&fs::read_to_string(pages)?)?;
+    let begun = Instant::now();
+    let engine = SandboxEngine::open(&EngineOptions { cache: cache.into(), ..EngineOptions::default() })?;
+    let open = begun.elapsed();
+    let bench =
+        Bench { engine, tools: Arc::new(Pages::new(document.pages)), setup: document.setup, turn: document.turn };
+    run(&mut bench.session()?, "ready = True")?;
+    print(&json!({"open_us": micros(open), "ready_us": micros(begun.elapsed())}));
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        let (command, amount) = line.split_once(' ').ok_or("expected a command and a number")?;
+        let amount: usize = amount.parse()?;
+        let report = match command {
+            "session" => bench.fresh_sessions(amount)?,
+            "first" => bench.first_turns(amount)?,
+            "later" => bench.later_turns(amount)?,
+            "live" => bench.live(amount)?,
+            "throughput" => bench.throughput(Duration::from_secs(amount as u64))?,
+            "checkpoint" => bench.checkpoints(amount)?,
+            "restore" => bench.restores(amount)?,
+            "fork" => bench.forks(amount)?,
+            other => return Err(format!("unknown command `{other}`").into()),
+        };
+        print(&report);
+    }
+    Ok(())
+}
+
+/// The file PAGES.
+#[derive(Deserialize)]
+struct Document {
+    pages: Vec<Page>,
+    setup: String,
+    turn: String,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    id: String,
+    title: String,
+    text: String,
+}
+
+/// The pages by the words of their titles and texts.
+struct Pages {
+    pages: Vec<Page>,
+    postings: HashMap<String, Vec<usize>>,
+}
+
+impl Pages {
+    fn new(pages: Vec<Page>) -> Self {
+        let mut postings: HashMap<String, Vec<usize>> = HashMap::new();
+        for (at, page) in pages.iter().enumerate() {
+            let text = format!("{} {}", page.title, page.text).to_lowercase();
+            for word in text.split_whitespace().collect::<BTreeSet<_>>() {
+                postings.entry(word.to_owned()).or_default().push(at);
+            }
+        }
+        Self { pages, postings }
+    }
+
+    fn search(&self, query: &str, count: usize) -> Value {
+        let mut counts = vec![0_usize; self.pages.len()];
+        for word in query.to_lowercase().split_whitespace() {
+            for &at in self.postings.get(word).map_or(&[][..], Vec::as_slice) {
+                counts[at] += 1;
+            }
+        }
+        let mut best: Vec<usize> = (0..counts.len()).filter(|&at| counts[at] > 0).collect();
+        best.sort_by_key(|&at| (std::cmp::Reverse(counts[at]), at));
+        let hits = best.into_iter().take(count).map(|at| &self.pages[at]);
+        hits.map(|page| json!({"id": page.id, "title": page.title, "snippet": &page.text[..page.text.len().min(120)]}))
+            .collect()
+    }
+}
+
+impl Tools for Pages {
+    fn specs(&self) -> Vec<ToolSpec> {
+        vec![ToolSpec::new("search_pages", &["query"], "Finds pages.").with_default("n", json!(10))]
+    }
+
+    fn call(&self, _: &str, arguments: &Map<String, Value>) -> Result<Value, ToolError> {
+        let (Some(query), Some(count)) = (arguments["query"].as_str(), arguments["n"].as_u64()) else {
+            return Err(ToolError::Raise { kind: "TypeError", message: "expected a str and an int".to_owned() });
+        };
+        Ok(self.search(query, count as usize))
+    }
+}
+
+struct Bench {
+    engine: SandboxEngine,
+    tools: Arc<Pages>,
+    setup: String,
+    turn: String,
+}
+
+impl Bench {
+    fn session(&self) -> Outcome<Session> {
+        Ok(self.engine.session(self.tools.clone(), 0)?)
+    }
+
+    /// A session in the middle of an episode.
+    fn used_session(&self) -> Outcome<Session> {
+        let mut session = self.session()?;
+        run(&mut session, &self.setup)?;
+        run(&mut session, &self.turn)?;
+        Ok(session)
+    }
+
+    fn fresh_sessions(&self, count: usize) -> Outcome<Value> {
+        times(count, || timed(|| self.session()))
+    }
+
+    fn first_turns(&self, count: usize) -> Outcome<Value> {
+        times(count, || {
+            let mut session = self.session()?;
+            timed(|| run(&mut session, &self.turn))
+        })
+    }
+
+    fn later_turns(&self, count: usize) -> Outcome<Value> {
+        let mut session = self.used_session()?;
+        let mut report = times(count, || timed(|| run(&mut session, &self.turn)))?;
+        report["stdout"] = run(&mut session, &self.turn)?.into();
+        Ok(report)
+    }
+
+    fn checkpoints(&self, count: usize) -> Outcome<Value> {
+        let mut session = self.used_session()?;
+        times(count, || {
+            // Every checkpoint follows a turn, as it would in an episode.
+            run(&mut session, &self.turn)?;
+            timed(|| Ok(session.checkpoint()?))
+        })
+    }
+
+    fn restores(&self, count: usize) -> Outcome<Value> {
+        let mut session = self.used_session()?;
+        let checkpoint = session.checkpoint()?;
+        times(count, || {
+            run(&mut session, "seen = None")?;
+            let restored = timed(|| Ok(session.restore(&checkpoint)?))?;
+            run(&mut session, "assert len(seen) > 0")?;
+            Ok(restored)
+        })
+    }
+
+    /// A second session that goes on where the first one is.
+    fn forks(&self, count: usize) -> Outcome<Value> {
+        let mut session = self.used_session()?;
+        times(count, || {
+            run(&mut session, &self.turn)?;
+            let (time, mut forked) = timed(|| {
+                let mut forked = self.session()?;
+                forked.restore(&session.checkpoint()?)?;
+                Ok(forked)
+            })?;
+            run(&mut forked, "assert len(seen) > 0")?;
+            Ok((time, forked))
+        })
+    }
+
+    fn live(&self, count: usize) -> Outcome<Value> {
+        let before = pss_kib()?;
+        let alive = (0..count).map(|_| self.used_session()).collect::<Outcome<Vec<_>>>()?;
+        let each = (pss_kib()? - before) / count as f64;
+        Ok(json!({"sessions": alive.len(), "kib_each": each}))
+    }
+
+    fn throughput(&self, time: Duration) -> Outcome<Value> {
+        let begun = Instant::now();
+        let work = || -> Result<usize, String> {
+            let mut session = self.used_session().map_err(|error| error.to_string())?;
+            let mut turns = 0;
+            while begun.elapsed() < time {
+                run(&mut session, &self.turn).map_err(|error| error.to_string())?;
+                turns += 1;
+            }
+            Ok(turns)
+        };
+        let turns = std::thread::scope(|scope| {
+            let threads = [scope.spawn(work), scope.spawn(work)];
+            threads.into_iter().map(|thread| thread.join().expect("no thread panics")).sum::<Result<usize, _>>()
+        })?;
+        Ok(json!({"turns_per_s": turns as f64 / begun.elapsed().as_secs_f64()}))
+    }
+}
+
+/// Runs code that must succeed; what it printed.
+fn run(session: &mut Session, code: &str) -> Outcome<String> {
+    let turn = session.run_blocking(code)?;
+    if turn.status != Status::Ok {
+        return Err(format!("a turn ended with {:?}: {:?}", turn.status, turn.error).into());
+    }
+    Ok(turn.stdout)
+}
+
+fn timed<T>(act: impl FnOnce() -> Outcome<T>) -> Outcome<(Duration, T)> {
+    let begun = Instant::now();
+    let made = act()?;
+    Ok((begun.elapsed(), made))
+}
+
+/// `count` times of an act; what it made lives until its time is taken.
+fn times<T>(count: usize, mut act: impl FnMut() -> Outcome<(Duration, T)>) -> Outcome<Value> {
+    let times = (0..count).map(|_| act().map(|(time, _)| micros(time))).collect::<Outcome<Vec<f64>>>()?;
+    Ok(json!({"us": times}))
+}
+
+/// This process's share of the memory it uses.
+fn pss_kib() -> Outcome<f64> {
+    let rollup = fs::read_to_string("/proc/self/smaps_rollup")?;
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:")).ok_or("no Pss")?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e3
+}
+
+#[expect(clippy::print_stdout, reason = "the report is this program's output")]
+fn print(report: &Value) {
+    println!("{report}");
+}

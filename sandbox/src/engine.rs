@@ -1,0 +1,212 @@
+//! What all sessions share: the compiled interpreter and the threads that run it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use wasmtime::{Config, Engine, InstancePre, Module, PoolingAllocationConfig};
+
+use crate::host::{self, Host, Outside};
+use crate::session::Live;
+use crate::{Checkpoint, Limits, SandboxError, Session, Tools, cache};
+
+/// How often running code is asked for the time it has used.
+const TICK: Duration = Duration::from_millis(5);
+/// Most sessions alive at once. Each reserves 4 GiB of addresses, none of memory.
+const SESSIONS: u32 = 1024;
+/// Stack of the interpreter; Python's own recursion limit is met long before it.
+const WASM_STACK: usize = 32 << 20;
+/// Stack of the threads it runs on.
+const THREAD_STACK: usize = 64 << 20;
+/// Functions of the interpreter, with room.
+const TABLE: usize = 32_000;
+
+/// The compiled interpreter, shared by all sessions. Cheap to clone.
+#[derive(Clone)]
+pub struct SandboxEngine {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    engine: Engine,
+    interpreter: InstancePre<Host>,
+    limits: Arc<Limits>,
+    /// Runs turns on threads with enough stack, one each, so that the system shares the processors fairly among them.
+    threads: Option<Runtime>,
+}
+
+/// How to open a [`SandboxEngine`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// What each turn may use.
+    pub limits: Limits,
+    /// Where the compiled interpreter is kept between processes.
+    pub cache: PathBuf,
+}
+
+impl Default for EngineOptions {
+    /// The default limits and `forage` in the user's cache folder.
+    fn default() -> Self {
+        let cache = dirs::cache_dir().unwrap_or_else(std::env::temp_dir).join("forage");
+        Self { limits: Limits::default(), cache }
+    }
+}
+
+/// What someone who waits for [`SandboxEngine::open_with`] may want to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// The interpreter is compiled, which takes a while: it is the first time here.
+    Compiling,
+    /// It could not be kept and will be compiled again the next time.
+    NotKept {
+        /// Where it was to be kept.
+        folder: PathBuf,
+        /// Why it was not.
+        reason: String,
+    },
+}
+
+impl SandboxEngine {
+    /// Opens the interpreter. The first time on a machine compiles it, which takes up to a minute.
+    ///
+    /// # Errors
+    /// When the machine has no room for it or cannot run it.
+    pub fn open(options: &EngineOptions) -> Result<Self, SandboxError> {
+        Self::open_with(options, &mut |_| {})
+    }
+
+    /// [`SandboxEngine::open`], saying what takes long.
+    ///
+    /// # Errors
+    /// As [`SandboxEngine::open`].
+    pub fn open_with(options: &EngineOptions, notice: &mut dyn FnMut(Notice)) -> Result<Self, SandboxError> {
+        let engine = engine(&options.limits)?;
+        let module = cache::load(&engine, &options.cache, notice)?;
+        Self::over(engine, &module, options.limits.clone())
+    }
+
+    /// An engine over an interpreter of one's own: a WebAssembly module that speaks as `guest/` does.
+    ///
+    /// # Errors
+    /// When the module cannot be compiled or asks for more than there is.
+    pub fn with_guest(wasm: &[u8], limits: Limits) -> Result<Self, SandboxError> {
+        let engine = engine(&limits)?;
+        let module = Module::new(&engine, wasm).map_err(|error| interpreter(&error))?;
+        Self::over(engine, &module, limits)
+    }
+
+    fn over(engine: Engine, module: &Module, limits: Limits) -> Result<Self, SandboxError> {
+        let linker = host::linker(module).map_err(|error| interpreter(&error))?;
+        let interpreter = linker.instantiate_pre(module).map_err(|error| self::interpreter(&error))?;
+        let threads = tokio::runtime::Builder::new_current_thread()
+            .thread_name("sandbox")
+            .thread_stack_size(THREAD_STACK)
+            .max_blocking_threads(SESSIONS as usize)
+            .build()
+            .map_err(|error| SandboxError::Interpreter(error.to_string()))?;
+        tick(&engine)?;
+        let shared = Shared { engine, interpreter, limits: Arc::new(limits), threads: Some(threads) };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// A fresh interpreter whose code finds `tools`; `seed` decides all its randomness.
+    ///
+    /// # Errors
+    /// When too many sessions are alive.
+    pub fn session(&self, tools: Arc<dyn Tools>, seed: u64) -> Result<Session, SandboxError> {
+        Session::begin(self.clone(), tools, seed)
+    }
+
+    /// A session that goes on from a checkpoint of another: a fork of its episode. The functions its code sees are those of
+    /// the session the checkpoint is of; `tools` answers them.
+    ///
+    /// # Errors
+    /// When too many sessions are alive.
+    pub fn fork(&self, checkpoint: &Checkpoint, tools: Arc<dyn Tools>) -> Result<Session, SandboxError> {
+        Session::resume(self.clone(), checkpoint, tools)
+    }
+
+    /// What each turn may use.
+    pub fn limits(&self) -> &Limits {
+        &self.shared.limits
+    }
+
+    /// An interpreter as the snapshot has it.
+    pub(crate) fn instantiate(&self, tools: Arc<dyn Tools>, outside: Outside) -> Result<Live, SandboxError> {
+        let shared = &self.shared;
+        let host = Host::new(tools, Arc::clone(&shared.limits), outside);
+        Live::new(&shared.engine, &shared.interpreter, host)
+            .map_err(|error| SandboxError::Full { limit: SESSIONS, reason: format!("{error:#}") })
+    }
+
+    /// Runs a job on a thread of its own; the receiver gets what it returns.
+    pub(crate) fn spawn<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
+        let (sender, receiver) = oneshot::channel();
+        if let Some(threads) = &self.shared.threads {
+            threads.spawn_blocking(move || {
+                // Nobody waits any more when the caller gave up.
+                let _ = sender.send(job());
+            });
+        }
+        receiver
+    }
+}
+
+impl std::fmt::Debug for SandboxEngine {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("SandboxEngine").field("limits", &self.shared.limits).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // The last owner may be a task of another runtime, which must not wait for threads.
+        if let Some(threads) = self.threads.take() {
+            threads.shutdown_background();
+        }
+    }
+}
+
+pub(crate) fn interpreter(error: &wasmtime::Error) -> SandboxError {
+    SandboxError::Interpreter(format!("{error:#}"))
+}
+
+fn engine(limits: &Limits) -> Result<Engine, SandboxError> {
+    let mut pool = PoolingAllocationConfig::default();
+    pool.total_core_instances(SESSIONS)
+        .total_memories(SESSIONS)
+        .total_tables(SESSIONS)
+        .max_memory_size(limits.memory_bytes.max(64 << 20))
+        .table_elements(TABLE);
+    let mut config = Config::new();
+    config
+        .epoch_interruption(true)
+        .memory_init_cow(true)
+        // The same bits for the same code on every machine.
+        .cranelift_nan_canonicalization(true)
+        // Nobody reads traces of the interpreter's own code, and what they need is a third of its size.
+        .wasm_backtrace_max_frames(None)
+        .generate_address_map(false)
+        // Nothing runs asynchronously, but the one size may not exceed the other.
+        .async_stack_size(WASM_STACK + (1 << 20))
+        .max_wasm_stack(WASM_STACK)
+        .allocation_strategy(pool);
+    Engine::new(&config).map_err(|error| interpreter(&error))
+}
+
+/// Starts the thread that makes running code look at its time, for as long as there is an engine.
+fn tick(engine: &Engine) -> Result<(), SandboxError> {
+    let engine = engine.weak();
+    let beat = move || {
+        while let Some(engine) = engine.upgrade() {
+            engine.increment_epoch();
+            drop(engine);
+            std::thread::sleep(TICK);
+        }
+    };
+    let started = std::thread::Builder::new().name("sandbox-clock".to_owned()).spawn(beat);
+    started.map(|_| ()).map_err(|error| SandboxError::Interpreter(error.to_string()))
+}

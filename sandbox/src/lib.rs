@@ -1,0 +1,24 @@
+//! Runs Python written by models inside a WebAssembly sandbox, under limits and reproducibly.
+//!
+//! A [`SandboxEngine`] is shared by everyone; a [`Session`] is one episode's interpreter, whose variables live from turn to
+//! turn. The code sees the functions of a [`Tools`] and nothing else of the outside: no files, sockets, environment, clock or
+//! entropy. What it did comes back as a [`TurnOutput`].
+//!
+//! The crate knows nothing of learning or retrieval.
+
+mod cache;
+mod engine;
+mod error;
+mod host;
+mod limits;
+mod pages;
+mod session;
+mod tools;
+mod turn;
+
+pub use engine::{EngineOptions, Notice, SandboxEngine};
+pub use error::SandboxError;
+pub use limits::Limits;
+pub use session::{Checkpoint, Session};
+pub use tools::{NoTools, Parameter, ToolError, ToolSpec, Tools};
+pub use turn::{CallRecord, PyError, Status, TurnOutput};

@@ -1,0 +1,30 @@
+//! What a turn may use.
+
+use std::time::Duration;
+
+/// What one turn of code may use. Each limit has its own [`crate::Status`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Processor time of the code, calls of tools excluded. Processor time, so that a busy machine changes nothing.
+    pub time: Duration,
+    /// Memory of the interpreter in bytes; the interpreter itself needs about 28 MiB of it.
+    pub memory_bytes: usize,
+    /// What the code may print, in bytes, each of its two streams.
+    pub output_bytes: usize,
+    /// Calls of tools.
+    pub calls: usize,
+    /// Length of the code in bytes.
+    pub code_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            time: Duration::from_secs(5),
+            memory_bytes: 256 << 20,
+            output_bytes: 1 << 20,
+            calls: 64,
+            code_bytes: 64 << 10,
+        }
+    }
+}
