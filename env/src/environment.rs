@@ -1,11 +1,16 @@
 //! The Gymnasium-shaped contract of a text environment.
 
+mod code;
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::Finish;
 use crate::seed::Seed;
 use crate::task::Task;
+
+pub use code::{CodeTurn, SEARCH_TOOL, ToolCall};
+pub use forage_sandbox::Status as CodeStatus;
 
 /// Text the environment shows the policy. Appended verbatim to the token log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,11 +44,33 @@ pub enum TurnKind {
         /// The answer as parsed.
         answer: String,
     },
+    /// A program that was run, or tools that were called.
+    Code(CodeTurn),
     /// Nothing the protocol knows.
     Invalid {
         /// Why.
         fault: String,
     },
+}
+
+impl TurnKind {
+    /// Removes from the record what the policy was not shown after all.
+    pub fn hide(&mut self) {
+        match self {
+            Self::Search { shown, .. } => shown.clear(),
+            Self::Code(turn) => turn.gold_read = false,
+            Self::Answer { .. } | Self::Invalid { .. } => {}
+        }
+    }
+
+    /// The queries of the turn, in order.
+    pub fn queries(&self) -> Vec<&str> {
+        match self {
+            Self::Search { query, .. } => vec![query],
+            Self::Code(turn) => turn.queries().collect(),
+            Self::Answer { .. } | Self::Invalid { .. } => Vec::new(),
+        }
+    }
 }
 
 /// The environment's reaction to one action.
@@ -87,6 +114,9 @@ pub enum EnvError {
     /// The retriever failed.
     #[error("search failed")]
     Retriever(#[from] forage_retriever::RetrieverError),
+    /// The sandbox failed.
+    #[error("the code cannot be run")]
+    Sandbox(#[from] forage_sandbox::SandboxError),
     /// `step` was called before `reset` or after the end.
     #[error("step called {0}; call reset first")]
     OutOfOrder(&'static str),

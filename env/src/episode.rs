@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::environment::TurnKind;
+use crate::environment::{CodeTurn, TurnKind};
 use crate::policy::Finish;
 use crate::task::Task;
 use crate::tokens::TokenLog;
@@ -31,6 +31,8 @@ pub enum Boundary {
     Policy,
     /// The retriever.
     Retriever,
+    /// The sandbox that runs the policy's code.
+    Sandbox,
     /// The environment itself.
     Environment,
     /// A reward or judge.
@@ -121,9 +123,22 @@ impl Episode {
         })
     }
 
-    /// Number of searches made.
+    /// Number of searches made, those of programs included.
     pub fn searches(&self) -> usize {
-        self.turns.iter().filter(|turn| matches!(turn.kind, TurnKind::Search { .. })).count()
+        self.queries().count()
+    }
+
+    /// The queries searched for, in order.
+    pub fn queries(&self) -> impl Iterator<Item = &str> {
+        self.turns.iter().flat_map(|turn| turn.kind.queries())
+    }
+
+    /// The turns that ran code.
+    pub fn code_turns(&self) -> impl Iterator<Item = &CodeTurn> + Clone {
+        self.turns.iter().filter_map(|turn| match &turn.kind {
+            TurnKind::Code(code) => Some(code),
+            _ => None,
+        })
     }
 
     /// The training reward; `None` for infrastructure faults.

@@ -33,6 +33,7 @@ pub mod tokens;
 pub mod protocol;
 
 pub mod check;
+pub mod code_search;
 pub mod registry;
 pub mod search_r1;
 pub mod wrappers;
@@ -44,6 +45,7 @@ pub mod rollout;
 pub mod scripted;
 
 pub mod dataset;
+pub mod wiki;
 pub mod world;
 
 mod nearest;

@@ -1,22 +1,58 @@
 //! Environments by name.
 
+use std::error::Error;
 use std::sync::Arc;
 
 use forage_retriever::Retriever;
-use serde_json::Value;
+use forage_sandbox::SandboxError;
+use serde_json::{Map, Value};
 
+use crate::code_search;
 use crate::environment::EnvFactory;
 use crate::nearest::nearest;
 use crate::search_r1::{self, SettingsError};
 use crate::tokenizer::Tokenizer;
+use crate::wiki::{Wiki, WikiError};
 
-/// What environments may stand on.
+/// Opens the pages of an environment that reads whole pages. Called by those environments alone.
+pub type OpenWiki = Arc<dyn Fn() -> Result<Arc<Wiki>, Box<dyn Error + Send + Sync>> + Send + Sync>;
+
+/// What environments may stand on. An environment opens only what it needs.
 #[derive(Clone)]
 pub struct Resources {
     /// Finds passages.
     pub retriever: Arc<dyn Retriever>,
     /// The policy's tokenizer, for limits in tokens.
     pub tokenizer: Arc<dyn Tokenizer>,
+    /// Where whole pages come from, if there are any.
+    pub wiki: Option<OpenWiki>,
+    /// Hears what takes long.
+    pub notice: fn(&str),
+}
+
+impl Resources {
+    /// Passages alone.
+    pub fn new(retriever: Arc<dyn Retriever>, tokenizer: Arc<dyn Tokenizer>) -> Self {
+        Self { retriever, tokenizer, wiki: None, notice: |_| {} }
+    }
+
+    /// Whole pages as well.
+    #[must_use]
+    pub fn with_wiki(self, open: OpenWiki) -> Self {
+        Self { wiki: Some(open), ..self }
+    }
+
+    /// Whole pages that are open already.
+    #[must_use]
+    pub fn with_open_wiki(self, wiki: Arc<Wiki>) -> Self {
+        self.with_wiki(Arc::new(move || Ok(Arc::clone(&wiki))))
+    }
+
+    /// Opens the pages.
+    pub(crate) fn open_wiki(&self) -> Result<Arc<Wiki>, RegistryError> {
+        let open = self.wiki.as_ref().ok_or(RegistryError::NoPages)?;
+        open().map_err(RegistryError::Pages)
+    }
 }
 
 /// One registered environment.
@@ -26,12 +62,16 @@ pub struct EnvEntry {
     pub id: &'static str,
     /// What it is, in a few words.
     pub about: &'static str,
+    /// A turn that is valid under the default settings and does not end the episode, for the checker.
+    pub probe: &'static str,
+    /// Settings for scripted policies, whose tokens are bytes, about four to one of a model's; for settings as written.
+    pub for_bytes: fn(Map<String, Value>) -> Map<String, Value>,
     /// Builds its factory from settings as written.
     pub make: fn(Value, Resources) -> Result<Arc<dyn EnvFactory>, RegistryError>,
 }
 
 /// Every environment there is. A new one is a file and a line here, and is then covered by the conformance tests.
-pub const ENVIRONMENTS: &[EnvEntry] = &[search_r1::ENTRY];
+pub const ENVIRONMENTS: &[EnvEntry] = &[search_r1::ENTRY, code_search::ENTRY];
 
 /// An environment could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +91,18 @@ pub enum RegistryError {
     /// The settings contradict themselves.
     #[error("environment settings")]
     Settings(#[from] SettingsError),
+    /// The environment reads whole pages and was given none.
+    #[error("this environment reads whole pages and there are none; name a corpus of pages or use a generated world")]
+    NoPages,
+    /// The pages cannot be opened.
+    #[error("open the pages")]
+    Pages(#[source] Box<dyn Error + Send + Sync>),
+    /// The titles cannot be indexed.
+    #[error("index the pages")]
+    Wiki(#[from] WikiError),
+    /// The sandbox cannot be opened.
+    #[error("open the sandbox")]
+    Sandbox(#[from] SandboxError),
 }
 
 /// Finds an environment by its id (`forage/search-r1-v0`) or its short name (`search-r1`, `search-r1-v0`).

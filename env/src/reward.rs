@@ -5,6 +5,7 @@ use async_trait::async_trait;
 use crate::episode::Episode;
 use crate::task::Task;
 
+pub mod give_up;
 pub mod grading;
 pub mod search_r1;
 

@@ -5,14 +5,17 @@
 
 mod engine;
 
+mod code;
 mod demonstrate;
 mod human;
 mod oracle;
+mod program;
 mod read;
 mod simple;
 
+pub use code::{BrokenCode, BrokenCodeScript, OneCall, OneCallScript};
 pub use demonstrate::demonstrate;
 pub use engine::{Script, Scripted, View, Written};
 pub use human::{Human, HumanScript};
-pub use oracle::{Haste, Oracle, OracleScript, OracleStyle};
+pub use oracle::{Haste, Means, Oracle, OracleScript, OracleStyle};
 pub use simple::{Constant, ConstantScript, RandomPolicy, RandomScript, SearchThenTitle, SearchThenTitleScript};

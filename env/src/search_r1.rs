@@ -25,6 +25,16 @@ pub use settings::{ClosingTurn, OnInvalid, PromptTemplate, SearchR1Settings, Set
 pub const ENTRY: EnvEntry = EnvEntry {
     id: "forage/search-r1-v0",
     about: "think, search, information and answer tags over any retriever",
+    probe: "<think>look</think><search>first query</search>",
+    // Scripts read the standard passage format, whatever was configured for a model.
+    for_bytes: |_| {
+        let limits = serde_json::json!({
+            "max_turn_tokens": 4_000,
+            "max_episode_tokens": 40_000,
+            "observation": {"limit_tokens": 4_000},
+        });
+        limits.as_object().cloned().unwrap_or_default()
+    },
     make: |settings, resources| {
         let settings: SearchR1Settings = serde_json::from_value(settings)?;
         Ok(SearchR1::factory(settings, resources.retriever, resources.tokenizer)?)

@@ -125,11 +125,8 @@ impl Environment for Statistics {
         let step = self.inner.step(action).await?;
         let episode = &mut self.episode;
         episode.steps += 1;
-        match step.kind {
-            TurnKind::Search { .. } => episode.searches += 1,
-            TurnKind::Invalid { .. } => episode.invalid += 1,
-            TurnKind::Answer { .. } => {}
-        }
+        episode.searches += step.kind.queries().len();
+        episode.invalid += usize::from(matches!(step.kind, TurnKind::Invalid { .. }));
         episode.policy_chars += action.text.chars().count();
         episode.observation_chars += step.observation.text.chars().count();
         episode.reward += step.reward;

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use common::{factory, jobs, library, lines, rollout, settings, task};
+use common::{factory, jobs, library, lines, pages, rollout, settings, task};
 use forage_env::check::{CheckFailure, CheckPlan, check_environment, check_search_environment};
-use forage_env::environment::{Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step};
+use forage_env::environment::{Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step, TurnKind};
 use forage_env::episode::{Ending, Limit};
 use forage_env::policy::{Finish, Policy};
 use forage_env::registry::{ENVIRONMENTS, Resources, make};
@@ -17,10 +17,12 @@ use forage_env::scripted::{Constant, Haste, Oracle, OracleStyle, SearchThenTitle
 use forage_env::seed::Seed;
 use forage_env::task::Task;
 use forage_env::tokenizer::ByteTokenizer;
+use forage_env::wiki::Wiki;
 use forage_env::wrappers::{Statistics, TimeLimit};
 
 fn resources() -> Resources {
-    Resources { retriever: library(), tokenizer: Arc::new(ByteTokenizer) }
+    let wiki = Arc::new(Wiki::in_memory(&pages()).expect("a wiki"));
+    Resources::new(library(), Arc::new(ByteTokenizer)).with_open_wiki(wiki)
 }
 
 #[tokio::test]
@@ -29,11 +31,14 @@ async fn every_environment_keeps_the_contract() {
     let rewards = RewardSet::new(&weights, Seed::root(0)).expect("registered");
     for entry in ENVIRONMENTS {
         let factory = make(entry.id, serde_json::Value::Null, resources()).expect(entry.id);
-        assert_eq!(check_search_environment(&factory, &[task()]).await, Ok(()), "{}", entry.id);
-        let all = check_environment(factory.as_ref(), &[task()], &rewards, &CheckPlan::default(), Seed::root(0)).await;
+        let plan = CheckPlan { probe: entry.probe.to_owned(), ..CheckPlan::default() };
+        let all = check_environment(factory.as_ref(), &[task()], &rewards, &plan, Seed::root(0)).await;
         assert_eq!(all, Ok(()), "{}", entry.id);
+        let probed = rollout(lines(&[entry.probe]), Arc::clone(&factory)).run(jobs(task(), 1)).await.remove(0);
+        assert!(!matches!(probed.turns[0].kind, TurnKind::Invalid { .. }), "{}: {:?}", entry.id, probed.ending);
         let limited = TimeLimit::factory(factory, 2);
-        assert_eq!(check_search_environment(&limited, &[task()]).await, Ok(()), "{} limited", entry.id);
+        let limited = check_environment(limited.as_ref(), &[task()], &rewards, &plan, Seed::root(0)).await;
+        assert_eq!(limited, Ok(()), "{} limited", entry.id);
     }
 }
 
@@ -41,6 +46,13 @@ async fn every_environment_keeps_the_contract() {
 fn wrong_settings_are_refused() {
     let error = make("search-r1", serde_json::json!({"max_turns": 4}), resources()).err().expect("unknown key");
     assert!(std::error::Error::source(&error).is_some_and(|cause| cause.to_string().contains("max_turns")));
+}
+
+#[test]
+fn an_environment_of_pages_says_when_there_are_none() {
+    let resources = Resources::new(library(), Arc::new(ByteTokenizer));
+    let error = make("code-search", serde_json::json!({}), resources).err().expect("no pages");
+    assert!(error.to_string().contains("name a corpus of pages"), "{error}");
 }
 
 /// Breaks every rule: ends both ways, never refuses a step.
@@ -54,7 +66,7 @@ impl Environment for Lawless {
     }
 
     async fn step(&mut self, _action: &Action) -> Result<Step, EnvError> {
-        let kind = forage_env::environment::TurnKind::Answer { answer: String::new() };
+        let kind = TurnKind::Answer { answer: String::new() };
         let observation = Observation::default();
         Ok(Step { observation, reward: 0.0, terminated: true, truncated: true, kind, forced_prefix: None })
     }

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forage_env::environment::TurnKind;
+use forage_env::environment::{CodeTurn, TurnKind};
 use forage_env::episode::{Ending, Episode};
+use forage_env::reward::give_up::is_give_up;
 use forage_env::tokens::Provenance;
 
 /// Metrics in the order tables show them; any other score part follows by name.
-const ORDER: [&str; 16] = [
+const ORDER: [&str; 19] = [
     "em",
     "sub_em",
     "f1",
@@ -21,6 +22,9 @@ const ORDER: [&str; 16] = [
     "repeated_queries",
     "turns",
     "invalid_actions",
+    "working_code_rate",
+    "unprinted_results",
+    "give_up_rate",
     "policy_tokens",
     "response_tokens",
     "episode_tokens",
@@ -51,7 +55,10 @@ impl QuestionKey {
 ///   observations included), `episode_tokens` (the prompt too);
 /// - `invalid_actions`: share of the turns the environment did not understand; absent without turns;
 /// - `repeated_queries`: share of the searches whose query (case and spacing aside) was already sent in this episode;
-///   absent without searches.
+///   absent without searches;
+/// - only where code was run: `working_code_rate`, the share of programs that ran to their ends; `unprinted_results`, the
+///   share that had something from a function and printed nothing; `give_up_rate`, 1 when the answer says that nothing was
+///   found (absent without an answer).
 pub fn episode_measures(episode: &Episode) -> BTreeMap<String, f64> {
     let Some(score) = episode.score.as_ref().filter(|_| !episode.ending.is_infra()) else {
         return BTreeMap::new();
@@ -72,7 +79,13 @@ pub fn episode_measures(episode: &Episode) -> BTreeMap<String, f64> {
         ("episode_tokens", tokens.len() as f64),
     ];
     measures.extend(plain.map(|(name, value)| (name.to_owned(), value)));
-    let shares = [("invalid_actions", invalid_share(episode)), ("repeated_queries", repeated_share(episode))];
+    let shares = [
+        ("invalid_actions", invalid_share(episode)),
+        ("repeated_queries", repeated_share(episode)),
+        ("working_code_rate", code_share(episode, |turn| turn.worked() == Some(true))),
+        ("unprinted_results", code_share(episode, CodeTurn::unprinted)),
+        ("give_up_rate", give_up(episode)),
+    ];
     for (name, share) in shares {
         if let Some(value) = share {
             measures.insert(name.to_owned(), value);
@@ -119,13 +132,23 @@ fn invalid_share(episode: &Episode) -> Option<f64> {
 fn repeated_share(episode: &Episode) -> Option<f64> {
     let mut seen = BTreeSet::new();
     let mut searches = 0;
-    for turn in &episode.turns {
-        if let TurnKind::Search { query, .. } = &turn.kind {
-            searches += 1;
-            seen.insert(query.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase());
-        }
+    for query in episode.queries() {
+        searches += 1;
+        seen.insert(query.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase());
     }
     share(searches - seen.len(), searches)
+}
+
+/// Share of the programs that were run for which `holds`.
+fn code_share(episode: &Episode, holds: impl Fn(&CodeTurn) -> bool) -> Option<f64> {
+    let run = episode.code_turns().filter(|turn| turn.status.is_some());
+    share(run.clone().filter(|turn| holds(turn)).count(), run.count())
+}
+
+/// Whether the answer of an episode that ran code gives up.
+fn give_up(episode: &Episode) -> Option<f64> {
+    episode.code_turns().next()?;
+    Some(f64::from(u8::from(is_give_up(episode.answer()?))))
 }
 
 fn share(part: usize, whole: usize) -> Option<f64> {

@@ -1,6 +1,7 @@
 //! Streaming readers of the corpora people have, all of them producing passages.
 
 mod format;
+mod list;
 mod markdown;
 mod pages;
 mod parquet;
@@ -61,7 +62,7 @@ pub(crate) fn content_hash(title: &str, text: &str) -> [u8; 16] {
 }
 
 /// Iterator over the passages of a corpus, in file order; memory holds one record at a time (of parquet, the pages of the
-/// columns under way).
+/// columns under way; of a JSON list, all of it).
 ///
 /// Yields an error for the first record that does not fit and ends after it: nothing is passed over. A corpus without any
 /// record yields [`ReadError::Empty`]. A record holds at most 64 MiB. Uniqueness of ids is for the consumer to check (the
@@ -84,7 +85,7 @@ pub struct CorpusReader {
 }
 
 impl CorpusReader {
-    /// Opens a corpus: a file of JSON lines (plain or gzip) or parquet, or a folder.
+    /// Opens a corpus: a file of JSON lines (plain or gzip), one JSON list or parquet, or a folder.
     ///
     /// A folder stands for its `corpus.jsonl`, `corpus.jsonl.gz` or `corpus.parquet`; without one, for all its `.jsonl`
     /// and `.jsonl.gz`, its `.parquet` or its `.md` files, read in the byte order of their names.

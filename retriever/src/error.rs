@@ -55,7 +55,7 @@ pub enum ReadError {
         /// What to do about it.
         mend: &'static str,
     },
-    /// A row of a parquet file is not what the format asks for, or cannot be read.
+    /// A row of a parquet file, or a record of a JSON list, is not what the format asks for, or cannot be read.
     #[error("`{}` row {row}: {what}; {mend}", path.display())]
     MalformedRow {
         /// File being read.
@@ -127,7 +127,7 @@ pub enum ReadError {
         what: &'static str,
     },
     /// A format name that does not exist.
-    #[error("unknown corpus format `{found}`; use one of: beir, search-r1, pages")]
+    #[error("unknown corpus format `{found}`; use one of: beir, search-r1, pages, whole-pages")]
     UnknownFormat {
         /// The name as written.
         found: String,

@@ -1,10 +1,16 @@
 //! Format: 1 when the whole response has the structure think, (search, information, think)*, answer.
+//!
+//! Of a turn that ran code, the program or call stands in the place of the search, its output in that of the information.
+
+use std::borrow::Cow;
 
 use async_trait::async_trait;
 
 use super::{Reward, RewardEntry, RewardError, indicator};
-use crate::episode::Episode;
-use crate::protocol::{Author, Segment, is_valid_sequence};
+use crate::code_search::{CALL_CLOSE, CALL_OPEN, PYTHON_CLOSE, PYTHON_OPEN};
+use crate::environment::TurnKind;
+use crate::episode::{Episode, Turn};
+use crate::protocol::{Author, Segment, Tag, is_valid_sequence};
 use crate::task::Task;
 
 /// The registry's entry.
@@ -26,16 +32,59 @@ impl Reward for Format {
     }
 
     async fn score(&self, _task: &Task, episode: &Episode) -> Result<f32, RewardError> {
-        Ok(indicator(is_valid_sequence(segments(episode))))
+        let texts: Vec<[Cow<'_, str>; 2]> = episode.turns.iter().map(texts).collect();
+        let segments = texts.iter().flat_map(|[policy, environment]| {
+            [
+                Segment { author: Author::Policy, text: policy },
+                Segment { author: Author::Environment, text: environment },
+            ]
+        });
+        Ok(indicator(is_valid_sequence(segments)))
     }
 }
 
-/// The response in order, each run of text with its author.
-fn segments(episode: &Episode) -> impl Iterator<Item = Segment<'_>> {
-    episode.turns.iter().flat_map(|turn| {
-        [
-            Segment { author: Author::Policy, text: &turn.policy },
-            Segment { author: Author::Environment, text: &turn.observation },
-        ]
-    })
+/// What the policy and the environment wrote in a turn, in the tags of searches.
+fn texts(turn: &Turn) -> [Cow<'_, str>; 2] {
+    if !matches!(turn.kind, TurnKind::Code(_)) {
+        return [Cow::Borrowed(&turn.policy), Cow::Borrowed(&turn.observation)];
+    }
+    let mut policy = turn.policy.clone();
+    for (open, close) in [(PYTHON_OPEN, PYTHON_CLOSE), (CALL_OPEN, CALL_CLOSE)] {
+        policy = policy.replace(open, Tag::Search.opening()).replace(close, Tag::Search.closing());
+    }
+    let information = [Tag::Information.opening(), Tag::Information.closing()].concat();
+    [Cow::Owned(policy), Cow::Owned(information)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::CodeTurn;
+    use crate::policy::Finish;
+
+    fn turn(policy: &str, kind: TurnKind, observation: &str) -> Turn {
+        Turn { policy: policy.to_owned(), finish: Finish::Stop, kind, observation: observation.to_owned() }
+    }
+
+    fn holds(turns: &[Turn]) -> bool {
+        let texts: Vec<_> = turns.iter().map(texts).collect();
+        is_valid_sequence(texts.iter().flat_map(|[policy, environment]| {
+            [
+                Segment { author: Author::Policy, text: policy },
+                Segment { author: Author::Environment, text: environment },
+            ]
+        }))
+    }
+
+    #[test]
+    fn code_stands_where_a_search_would() {
+        let code = || TurnKind::Code(CodeTurn::default());
+        let answer = || turn("<think>b</think><answer>c</answer>", TurnKind::Answer { answer: "c".to_owned() }, "");
+        let output = "\n<python_output>\n</answer>\n</python_output>\n\nThis is your last turn.\n";
+        assert!(holds(&[turn("<think>a</think><python>x < y</python>", code(), output), answer()]));
+        assert!(holds(&[turn("<think>a</think>\n<tool_call>{}</tool_call>", code(), output), answer()]));
+        assert!(!holds(&[turn("text<python>x</python>", code(), output), answer()]));
+        let invented = "<think>a</think><python>x</python><information>made up</information>";
+        assert!(!holds(&[turn(invented, code(), output), answer()]));
+    }
 }

@@ -1,4 +1,7 @@
 //! Retrieval: 1 when some gold stands in something a search showed, after normalisation.
+//!
+//! Of a turn that ran code, what the policy was shown must hold the gold, and so must something a tool returned: a gold the
+//! program printed out of nothing was not read.
 
 use async_trait::async_trait;
 
@@ -34,10 +37,11 @@ impl Reward for Retrieval {
 
 fn was_read(task: &Task, episode: &Episode) -> bool {
     let golds: Vec<String> = task.golds.iter().map(|gold| normalize(gold)).filter(|gold| !gold.is_empty()).collect();
-    episode.turns.iter().filter_map(shown).any(|text| {
+    let by_search = episode.turns.iter().filter_map(shown).any(|text| {
         let text = normalize(text);
         golds.iter().any(|gold| stands_in(gold, &text))
-    })
+    });
+    by_search || episode.code_turns().any(|turn| turn.gold_read)
 }
 
 /// What a search showed, without the wrapper.

@@ -40,6 +40,7 @@ impl fmt::Display for BudgetExceeded {
             let name = match boundary {
                 Boundary::Policy => "the policy",
                 Boundary::Retriever => "the retriever",
+                Boundary::Sandbox => "the sandbox",
                 Boundary::Environment => "the environment",
                 Boundary::Reward => "a reward",
             };

@@ -50,6 +50,7 @@ impl From<EnvError> for Fault {
     fn from(error: EnvError) -> Self {
         let boundary = match error {
             EnvError::Retriever(_) => Boundary::Retriever,
+            EnvError::Sandbox(_) => Boundary::Sandbox,
             EnvError::OutOfOrder(_) => Boundary::Environment,
         };
         Self::new(boundary, &error)
@@ -257,9 +258,7 @@ fn ending_of(step: &Step) -> Result<Option<Ending>, Fault> {
 /// Removes from the record of a last step what the policy never read.
 fn hide(step: &mut Step) {
     step.observation.text.clear();
-    if let TurnKind::Search { shown, .. } = &mut step.kind {
-        shown.clear();
-    }
+    step.kind.hide();
 }
 
 async fn score(rollout: &Rollout, episode: &Episode) -> Result<Score, Fault> {

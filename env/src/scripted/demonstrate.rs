@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::oracle::{Haste, Oracle, OracleStyle};
+use super::oracle::{Haste, Means, Oracle, OracleStyle};
 use crate::environment::EnvFactory;
 use crate::episode::Episode;
 use crate::policy::Sampling;
@@ -24,7 +24,8 @@ pub async fn demonstrate(
     rewards: Arc<RewardSet>,
     seed: Seed,
 ) -> Vec<Episode> {
-    let policy = Arc::new(Oracle::hasty(Arc::clone(&tokenizer), tasks.iter().cloned(), style, haste));
+    let means = Means::of(factory.spec());
+    let policy = Arc::new(Oracle::hasty(Arc::clone(&tokenizer), tasks.iter().cloned(), means, style, haste));
     let jobs = (0..).zip(tasks).map(|(group, task)| Job {
         task: Arc::clone(task),
         group,

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 
+use crate::code_search::{PYTHON_CLOSE, PYTHON_OPEN};
 use crate::policy::{Completion, Finish, GenerateRequest, Policy, PolicyError};
 use crate::protocol::Tag;
 use crate::seed::Seed;
@@ -32,6 +33,13 @@ pub enum Written {
         thought: String,
         /// The query.
         query: String,
+    },
+    /// A program, after a thought unless that is empty.
+    Program {
+        /// Written between think tags.
+        thought: String,
+        /// The program.
+        code: String,
     },
     /// An answer, after a thought unless that is empty.
     Answer {
@@ -120,16 +128,17 @@ impl<S: Script> Scripted<S> {
 
 /// The turn's text; after a forced `<answer>` only the rest of it.
 fn render(written: Written, must_answer: bool) -> String {
-    let (thought, tag, content) = match written {
+    let (thought, [opening, closing], content) = match written {
         Written::Raw(text) => return text,
-        Written::Search { thought, query } => (thought, Tag::Search, query),
-        Written::Answer { thought, answer } => (thought, Tag::Answer, answer),
+        Written::Search { thought, query } => (thought, [Tag::Search.opening(), Tag::Search.closing()], query),
+        Written::Program { thought, code } => (thought, [PYTHON_OPEN, PYTHON_CLOSE], code),
+        Written::Answer { thought, answer } => (thought, [Tag::Answer.opening(), Tag::Answer.closing()], answer),
     };
     if must_answer {
-        let content = if tag == Tag::Answer { content } else { String::new() };
+        let content = if closing == Tag::Answer.closing() { content } else { String::new() };
         return [&content, Tag::Answer.closing()].concat();
     }
-    let action = [tag.opening(), &content, tag.closing()].concat();
+    let action = [opening, &content, closing].concat();
     if thought.is_empty() {
         return action;
     }

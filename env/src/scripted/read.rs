@@ -18,6 +18,12 @@ pub(super) fn information(shown: &str) -> Option<&str> {
     after.rsplit_once(Tag::Information.closing()).map(|(content, _)| content)
 }
 
+/// What a program printed, if the text holds it.
+pub(super) fn output(shown: &str) -> Option<&str> {
+    let (_, after) = shown.split_once("<python_output>")?;
+    after.rsplit_once("</python_output>").map(|(content, _)| content.trim())
+}
+
 /// Titles of the passages, in order, in the default passage format.
 pub(super) fn titles(text: &str) -> impl Iterator<Item = &str> {
     text.split("(Title: \"").skip(1).filter_map(|after| after.split_once("\")").map(|(title, _)| title))
@@ -36,5 +42,7 @@ mod tests {
         let found = information(shown).expect("a block");
         assert_eq!(titles(found).collect::<Vec<_>>(), ["A", "B (b)"]);
         assert_eq!(information("none"), None);
+        assert_eq!(output("\n<python_output>\nA\n</python_output>\n"), Some("A"));
+        assert_eq!(output("none"), None);
     }
 }

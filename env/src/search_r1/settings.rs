@@ -143,6 +143,14 @@ pub enum SettingsError {
         /// The setting.
         key: &'static str,
     },
+    /// Two settings exclude each other.
+    #[error("{what}; {mend}")]
+    Excluded {
+        /// Which.
+        what: &'static str,
+        /// What to write instead.
+        mend: &'static str,
+    },
     /// The passage format shows no text.
     #[error("`observation.passage` does not contain {{text}}")]
     NoText,

@@ -120,6 +120,7 @@ fn ending_words(ending: &Ending) -> String {
             let place = match boundary {
                 Boundary::Policy => "policy",
                 Boundary::Retriever => "retriever",
+                Boundary::Sandbox => "sandbox",
                 Boundary::Environment => "environment",
                 Boundary::Reward => "reward",
             };

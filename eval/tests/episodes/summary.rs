@@ -1,3 +1,4 @@
+use forage_env::environment::{CodeStatus, CodeTurn, ToolCall, TurnKind};
 use forage_eval::EvalSummary;
 use forage_eval::measures::episode_measures;
 
@@ -19,6 +20,38 @@ fn an_episode_is_measured_by_authorship() {
     idle.turns.clear();
     let measures = episode_measures(&idle);
     assert!(!measures.contains_key("repeated_queries") && !measures.contains_key("invalid_actions"));
+}
+
+fn code(status: Option<CodeStatus>, printed: bool, queries: &[&str]) -> TurnKind {
+    let call = |query: &&str| ToolCall {
+        tool: "search_pages".into(),
+        argument: (*query).into(),
+        found: vec!["p1".into()],
+        size: 1,
+        error: None,
+    };
+    TurnKind::Code(CodeTurn { status, printed, calls: queries.iter().map(call).collect(), ..CodeTurn::default() })
+}
+
+#[test]
+fn programs_are_measured_where_there_are_any() {
+    let plain = episode_measures(&episode(0, true));
+    for name in ["working_code_rate", "unprinted_results", "give_up_rate"] {
+        assert!(!plain.contains_key(name), "{name}");
+    }
+    let mut coded = episode(0, true);
+    coded.turns[0].kind = code(Some(CodeStatus::Ok), true, &["a", "A ", "b"]);
+    coded.turns[1].kind = code(Some(CodeStatus::Ok), false, &["c"]);
+    coded.turns[2].kind = code(Some(CodeStatus::Timeout), false, &[]);
+    coded.turns.insert(3, coded.turns[2].clone());
+    coded.turns[3].kind = code(None, false, &[]);
+    let measures = episode_measures(&coded);
+    let of = |name: &str| measures.get(name).copied().unwrap_or(f64::NAN);
+    assert!((of("searches") - 4.0).abs() < 1e-9 && (of("repeated_queries") - 0.25).abs() < 1e-9);
+    assert!((of("working_code_rate") - 2.0 / 3.0).abs() < 1e-9, "what was not run is not counted");
+    assert!((of("unprinted_results") - 1.0 / 3.0).abs() < 1e-9 && of("give_up_rate").abs() < 1e-9);
+    coded.turns[4].kind = TurnKind::Answer { answer: "Unknown.".into() };
+    assert!((episode_measures(&coded)["give_up_rate"] - 1.0).abs() < 1e-9);
 }
 
 #[test]

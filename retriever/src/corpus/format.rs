@@ -12,7 +12,8 @@ use super::{Passage, pages};
 use crate::error::ReadError;
 use crate::record::{Fault, Record};
 
-/// How a corpus is written. In configs and on the command line: `beir`, `search-r1`, `pages`.
+/// How a corpus is written. In configs and on the command line: `beir`, `search-r1`, `pages`,
+/// `whole-pages`.
 ///
 /// A format is a set of columns. Each may be written as JSON lines, plain or gzip, or as parquet, in one file or in a
 /// folder of shards; which it is shows in the first bytes of the files.
@@ -29,11 +30,13 @@ pub enum CorpusFormat {
     /// Whole wiki pages in markdown: `id`, `title`, `content`, cut into passages named `page#n`; or a folder of `.md`
     /// files. Passages carry the fields `page`, the page's id, and `section`, the headings above them joined by ` > `.
     Pages,
+    /// The same pages, each kept whole under its own id: for reading pages rather than passages. Never read off columns.
+    WholePages,
 }
 
 impl CorpusFormat {
     /// Every format, in the order of the documentation.
-    pub const ALL: [Self; 3] = [Self::Beir, Self::SearchR1, Self::Pages];
+    pub const ALL: [Self; 4] = [Self::Beir, Self::SearchR1, Self::Pages, Self::WholePages];
 
     /// The name used in configs.
     pub fn name(self) -> &'static str {
@@ -41,6 +44,16 @@ impl CorpusFormat {
             Self::Beir => "beir",
             Self::SearchR1 => "search-r1",
             Self::Pages => "pages",
+            Self::WholePages => "whole-pages",
+        }
+    }
+
+    /// The format that gives one passage per record: pages are not cut.
+    #[must_use]
+    pub fn whole(self) -> Self {
+        match self {
+            Self::Pages => Self::WholePages,
+            other => other,
         }
     }
 
@@ -81,6 +94,7 @@ impl CorpusFormat {
             Self::Beir => out.extend([beir(record)?]),
             Self::SearchR1 => out.extend([search_r1(record)?]),
             Self::Pages => page(record, out)?,
+            Self::WholePages => out.extend([whole_page(record)?]),
         }
         Ok(())
     }
@@ -140,11 +154,19 @@ fn split_contents(given: &str, contents: Cow<'_, str>) -> (String, String) {
     }
 }
 
+const PAGE_MEND: &str = "page rows are {\"id\", \"title\", \"content\"}; mend the row or name another format";
+
+fn whole_page(mut record: Record<'_>) -> Result<Passage, Fault> {
+    let id = record.id("id", PAGE_MEND)?;
+    let title = record.optional_text("title", PAGE_MEND)?.into_owned();
+    let text = record.text("content", PAGE_MEND)?.into_owned();
+    Ok(Passage { id, title, text, fields: record.into_fields() })
+}
+
 fn page(mut record: Record<'_>, out: &mut impl Extend<Passage>) -> Result<(), Fault> {
-    let mend = "page rows are {\"id\", \"title\", \"content\"}; mend the row or name another format";
-    let page = record.id("id", mend)?;
-    let title = record.optional_text("title", mend)?;
-    let content = record.text("content", mend)?;
+    let page = record.id("id", PAGE_MEND)?;
+    let title = record.optional_text("title", PAGE_MEND)?;
+    let content = record.text("content", PAGE_MEND)?;
     let mut shared = record.into_fields();
     shared.insert("page".to_owned(), page.clone());
     shared.remove("section");

@@ -4,31 +4,38 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use super::list::JsonList;
 use super::markdown::MarkdownFile;
 use super::parquet::{self, ParquetRows};
 use crate::error::ReadError;
 use crate::lines::{LineReader, open_failure};
 use crate::record::{Fault, Record};
 
+/// Bytes in which a file shows what it is.
+const START_BYTES: u64 = 64;
+
 /// One file of records, read from front to back.
 pub(super) enum Source {
     Lines(LineReader),
+    List(JsonList),
     Parquet(Box<ParquetRows>),
     Markdown(MarkdownFile),
 }
 
 impl Source {
-    /// Opens a file; its first bytes tell parquet and gzip, its name markdown.
+    /// Opens a file; its first bytes tell parquet, gzip and a JSON list, its name markdown.
     pub(super) fn open(path: &Path) -> Result<Self, ReadError> {
         if Kind::of(path) == Some(Kind::Markdown) {
             return MarkdownFile::open(path).map(Self::Markdown);
         }
-        let mut magic = Vec::with_capacity(parquet::MAGIC.len());
+        let mut magic = Vec::with_capacity(START_BYTES as usize);
         let mut file = File::open(path).map_err(|source| open_failure(path, source))?;
-        let read = file.by_ref().take(parquet::MAGIC.len() as u64).read_to_end(&mut magic);
+        let read = file.by_ref().take(START_BYTES).read_to_end(&mut magic);
         read.map_err(|source| open_failure(path, source))?;
-        if magic == parquet::MAGIC {
+        if magic.starts_with(&parquet::MAGIC) {
             Ok(Self::Parquet(Box::new(ParquetRows::open(path, file)?)))
+        } else if JsonList::begins(&magic) {
+            JsonList::open(path).map(Self::List)
         } else {
             LineReader::open(path).map(Self::Lines)
         }
@@ -37,6 +44,7 @@ impl Source {
     pub(super) fn path(&self) -> &Path {
         match self {
             Self::Lines(lines) => lines.path(),
+            Self::List(list) => list.path(),
             Self::Parquet(rows) => rows.path(),
             Self::Markdown(file) => file.path(),
         }
@@ -46,6 +54,7 @@ impl Source {
     pub(super) fn advance(&mut self) -> Result<bool, ReadError> {
         match self {
             Self::Lines(lines) => lines.advance(),
+            Self::List(list) => list.advance(),
             Self::Parquet(rows) => rows.advance(),
             Self::Markdown(file) => Ok(file.advance()),
         }
@@ -55,6 +64,7 @@ impl Source {
     pub(super) fn record(&self) -> Result<Record<'_>, ReadError> {
         match self {
             Self::Lines(lines) => lines.record(),
+            Self::List(list) => list.record(),
             Self::Parquet(rows) => rows.record(),
             Self::Markdown(file) => Ok(file.record()),
         }
@@ -64,6 +74,7 @@ impl Source {
     pub(super) fn number(&self) -> u64 {
         match self {
             Self::Lines(lines) => lines.line(),
+            Self::List(list) => list.number(),
             Self::Parquet(rows) => rows.row(),
             Self::Markdown(_) => 1,
         }
@@ -81,6 +92,7 @@ impl Source {
     pub(super) fn fault(&self, fault: Fault) -> ReadError {
         match self {
             Self::Lines(lines) => lines.fault(fault),
+            Self::List(list) => list.fault(fault),
             Self::Parquet(rows) => rows.fault(fault),
             Self::Markdown(file) => file.fault(fault),
         }

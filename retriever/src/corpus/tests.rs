@@ -224,3 +224,39 @@ fn digest_separates_fields() {
     assert_ne!(digest("ab", "c"), digest("a", "bc"));
     assert_eq!(digest("ab", "c").len(), 64);
 }
+
+#[test]
+fn whole_pages_are_not_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let content = "# A\n\nx\n\n## B\n\ny";
+    let row = serde_json::json!({"id": "a", "title": "A", "content": content, "year": 1990});
+    let path = write(&folder, "pages.jsonl", format!("{row}\n").as_bytes());
+    let expected = Passage::new("a", "A", content).with_field("year", "1990");
+    assert_eq!(read(&path, CorpusFormat::WholePages).unwrap(), [expected]);
+    assert_eq!(CorpusFormat::detect(&path).unwrap(), CorpusFormat::Pages);
+    assert_eq!(CorpusFormat::Pages.whole(), CorpusFormat::WholePages);
+    assert_eq!(CorpusFormat::Beir.whole(), CorpusFormat::Beir);
+}
+
+#[test]
+fn a_json_list_is_a_corpus() {
+    let folder = tempfile::tempdir().unwrap();
+    let list = |name: &str, text: &str| read(&write(&folder, name, text.as_bytes()), CorpusFormat::WholePages);
+    let both =
+        "\u{feff} [\n{\"id\": \"a\", \"title\": \"A\", \"content\": \"x ], y\"},\n{\"id\": 2, \"content\": \"é\"} ]\n";
+    let expected = [Passage::new("a", "A", "x ], y"), Passage::new("2", "", "é")];
+    assert_eq!(list("corpus.json", both).unwrap(), expected);
+    for (text, message) in [
+        ("[]", "holds no passages"),
+        ("[{\"id\": \"a\", \"content\": \"x\"}", "row 2: no comma"),
+        ("[{\"id\": \"a\", \"content\": \"x\"} 5]", "row 2: no comma"),
+        ("[{\"id\": \"a\", \"content\": \"x\"},", "row 2: the list is not closed"),
+        ("[{\"id\": \"a\", \"content\": \"x\"}] 5", "something follows"),
+        ("[5]", "row 1: not a JSON object"),
+        ("[{\"id\": \"a\"}]", "row 1: field `content` is missing"),
+        ("[{\"id\": ", "row 1: not JSON"),
+    ] {
+        let error = list("bad.json", text).unwrap_err().to_string();
+        assert!(error.contains(message), "{text}: {error}");
+    }
+}

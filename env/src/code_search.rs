@@ -1,0 +1,362 @@
+//! `forage/code-search-v0`: think, write Python that searches and reads pages, read what it prints, answer.
+//!
+//! The policy writes `<python>code</python>` and reads what the program printed in a `<python_output>` block, or writes
+//! `<answer>text</answer>` and is done. Programs call `search_pages`, `view_sections` and `read_section` over a
+//! [`Wiki`](crate::wiki::Wiki). The same environment speaks Hermes tool calls, of `python` or of the three functions; every
+//! published variant is a [`Profile`] of [`CodeSearchSettings`].
+
+mod action;
+mod interpreter;
+mod observation;
+mod profile;
+mod prompt;
+mod repr;
+mod settings;
+mod tools;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use forage_sandbox::{SandboxError, Status, Tools, TurnOutput};
+use serde_json::Value;
+
+use crate::environment::{Action, CodeTurn, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step, TurnKind};
+use crate::registry::EnvEntry;
+use crate::reward::grading::{normalize, stands_in};
+use crate::search_r1::{OnInvalid, SettingsError};
+use crate::seed::Seed;
+use crate::task::Task;
+use crate::wiki::find::Finder;
+
+pub use action::{CALL_CLOSE, CALL_OPEN, Call, CodeAction, CodeFault, PYTHON_CLOSE, PYTHON_OPEN, PYTHON_TOOL, parse};
+pub use interpreter::{Interpreter, Interpreters, sandbox};
+pub use observation::NOTHING_PRINTED;
+pub use profile::Profile;
+pub use prompt::CodePrompt;
+pub use settings::{
+    AnswerForm, CodeObservation, CodeSearchSettings, ErrorForm, Flavour, Form, FunctionSettings, LimitSettings,
+    Opening, StateMode,
+};
+pub use tools::{PageTools, READ_TOOL, VIEW_TOOL};
+
+/// The registry's entry.
+pub const ENTRY: EnvEntry = EnvEntry {
+    id: "forage/code-search-v0",
+    about: "think, Python over pages, its output and answer tags, or the same by tool calls",
+    probe: "<think>look</think><python>\nfor page in search_pages(\"first query\"):\n    print(page[\"title\"])\n</python>",
+    for_bytes: CodeSearchSettings::for_bytes,
+    make: |settings, resources| {
+        let settings = CodeSearchSettings::from_value(settings)?;
+        settings.check()?;
+        let wiki = resources.open_wiki()?;
+        let finder = Finder::new(wiki, settings.functions.search, Arc::clone(&resources.retriever))?;
+        let sandbox = match settings.form {
+            Form::FunctionCalls => None,
+            Form::Tags | Form::PythonCalls => {
+                let mut notice = |notice| (resources.notice)(&interpreter::words(&notice));
+                let engine: Arc<dyn Interpreters> = Arc::new(sandbox(&settings.limits.limits(), &mut notice)?);
+                Some(engine)
+            }
+        };
+        Ok(CodeSearch::factory(settings, finder, sandbox)?)
+    },
+};
+
+/// What the policy reads before its last turn when answers stand in tags.
+pub const REMINDER: &str = "\nThis is your last turn. Answer now between <answer> and </answer>.\n";
+/// What the policy reads before its last turn when a message is the answer.
+pub const MESSAGE_REMINDER: &str = "\nThis is your last turn. Reply with the answer now.\n";
+
+/// What the policy reads after a turn that is no action, by form.
+fn notice(form: Form) -> &'static str {
+    match form {
+        Form::Tags => {
+            "\nThat was not a valid action. To run a program, put it between <python> and </python>. \
+             To answer, put the answer between <answer> and </answer>. Try again.\n"
+        }
+        Form::PythonCalls => {
+            "\nThat was not a valid action. To run a program, write <tool_call>\n{\"name\": \"python\", \"arguments\": \
+             {\"code\": \"...\"}}\n</tool_call>. To answer, put the answer between <answer> and </answer>. Try again.\n"
+        }
+        Form::FunctionCalls => {
+            "\nThat was not a valid action. To call a tool, write <tool_call>\n{\"name\": \"...\", \"arguments\": {...}}\n\
+             </tool_call>. To answer, put the answer between <answer> and </answer>. Try again.\n"
+        }
+    }
+}
+
+/// What all episodes share.
+struct Shared {
+    settings: CodeSearchSettings,
+    template: String,
+    spec: EnvSpec,
+    finder: Finder,
+    sandbox: Option<Arc<dyn Interpreters>>,
+}
+
+/// Where an episode stands.
+enum Phase {
+    Fresh,
+    Running(Episode),
+    Over,
+}
+
+/// What belongs to one episode.
+struct Episode {
+    turns: usize,
+    seed: Seed,
+    /// Normalised, none empty.
+    golds: Vec<String>,
+    tools: Arc<PageTools>,
+    /// Opened by the first program.
+    interpreter: Option<Box<dyn Interpreter>>,
+}
+
+/// The code-search environment.
+pub struct CodeSearch {
+    shared: Arc<Shared>,
+    phase: Phase,
+}
+
+struct Factory(Arc<Shared>);
+
+impl EnvFactory for Factory {
+    fn make(&self) -> Box<dyn Environment> {
+        Box::new(CodeSearch { shared: Arc::clone(&self.0), phase: Phase::Fresh })
+    }
+
+    fn spec(&self) -> &EnvSpec {
+        &self.0.spec
+    }
+}
+
+impl CodeSearch {
+    /// Checks the settings, reads the prompt template and returns a maker of environments.
+    ///
+    /// `sandbox` runs the programs; [`Form::FunctionCalls`] needs none, and without one the other forms are refused.
+    ///
+    /// # Errors
+    /// When the settings contradict themselves or the prompt template cannot be read.
+    pub fn factory(
+        settings: CodeSearchSettings,
+        finder: Finder,
+        sandbox: Option<Arc<dyn Interpreters>>,
+    ) -> Result<Arc<dyn EnvFactory>, SettingsError> {
+        settings.check()?;
+        if sandbox.is_none() && settings.form != Form::FunctionCalls {
+            return Err(SettingsError::Excluded {
+                what: "`form` runs programs and there is no sandbox",
+                mend: "give one, or write form = \"function_calls\"",
+            });
+        }
+        let template = settings.prompt.read(&settings)?;
+        let spec = EnvSpec {
+            id: ENTRY.id.to_owned(),
+            max_turns: settings.max_generations,
+            max_turn_tokens: settings.max_turn_tokens,
+            max_episode_tokens: settings.max_episode_tokens,
+            stop: action::stops(&settings),
+            append_eos_after_stop: settings.append_eos_after_stop,
+        };
+        Ok(Arc::new(Factory(Arc::new(Shared { settings, template, spec, finder, sandbox }))))
+    }
+}
+
+impl Shared {
+    /// The reaction to a turn of a running episode.
+    async fn react(&self, episode: &mut Episode, action: &Action) -> Result<Step, EnvError> {
+        let is_last = episode.turns >= self.spec.max_turns;
+        let (text, turn) = match parse(&action.text, &self.settings) {
+            CodeAction::Answer(answer) => return Ok(terminated(TurnKind::Answer { answer })),
+            CodeAction::Invalid(fault) => return Ok(self.invalid(&fault, episode.turns)),
+            CodeAction::Code(_) | CodeAction::Calls(_) if is_last => {
+                // Nobody would read the output.
+                return Ok(truncated(TurnKind::Code(CodeTurn::default())));
+            }
+            CodeAction::Code(code) => self.run(episode, &code).await?,
+            CodeAction::Calls(calls) => self.call(episode, calls).await?,
+        };
+        Ok(self.going_on(text, TurnKind::Code(turn), episode.turns))
+    }
+
+    /// Runs a program; gives the observation and the record.
+    async fn run(&self, episode: &mut Episode, code: &str) -> Result<(String, CodeTurn), EnvError> {
+        let output = if code.is_empty() { nothing() } else { self.execute(episode, code).await? };
+        let content = observation::of_program(&output, &self.settings);
+        let turn = CodeTurn {
+            status: Some(output.status),
+            error: output.error.filter(|_| output.status == Status::Exception).map(|error| error.kind),
+            printed: !output.stdout.trim().is_empty(),
+            calls: episode.tools.take_calls(),
+            redefined: output.redefined,
+            gold_read: episode.reads_gold(&content)?,
+        };
+        Ok((self.wrap(&content), turn))
+    }
+
+    async fn execute(&self, episode: &mut Episode, code: &str) -> Result<TurnOutput, EnvError> {
+        let Some(sandbox) = &self.sandbox else {
+            return Err(SandboxError::Interpreter("none was given".to_owned()).into());
+        };
+        let interpreter = match &mut episode.interpreter {
+            Some(interpreter) => {
+                if self.settings.state == StateMode::Fresh {
+                    interpreter.reset()?;
+                }
+                interpreter
+            }
+            none => {
+                let tools: Arc<dyn Tools> = episode.tools.clone();
+                none.insert(sandbox.open(tools, episode.seed.child("sandbox", &[]).0).await?)
+            }
+        };
+        let prelude = &self.settings.prelude;
+        let code = if prelude.is_empty() { Cow::Borrowed(code) } else { Cow::Owned(format!("{prelude}\n{code}")) };
+        interpreter.run(&code).await.map_err(|error| match episode.tools.take_fault() {
+            Some(fault) => EnvError::Retriever(fault),
+            None => EnvError::Sandbox(error),
+        })
+    }
+
+    /// Calls functions directly; gives the observation and the record.
+    async fn call(
+        &self,
+        episode: &mut Episode,
+        calls: Vec<Result<Call, CodeFault>>,
+    ) -> Result<(String, CodeTurn), EnvError> {
+        let (mut text, mut shown) = (String::new(), String::new());
+        let mut failed = None;
+        for call in calls {
+            let answered = match call {
+                Ok(call) => episode.tools.call_directly(&call).await?,
+                Err(fault) => Err(fault.to_string()),
+            };
+            let content = match answered {
+                Ok(value) => self.result(&value),
+                Err(message) => {
+                    failed = Some(Status::Exception);
+                    message
+                }
+            };
+            let content = observation::cut(&content, &self.settings.observation);
+            text.push_str(&self.wrap(&content));
+            shown.push_str(&content);
+            shown.push('\n');
+        }
+        let turn = CodeTurn {
+            status: Some(failed.unwrap_or(Status::Ok)),
+            printed: true,
+            calls: episode.tools.take_calls(),
+            gold_read: episode.reads_gold(&shown)?,
+            ..CodeTurn::default()
+        };
+        Ok((text, turn))
+    }
+
+    /// What a direct call shows of a value.
+    fn result(&self, value: &Value) -> String {
+        match (value, self.settings.functions.flavour) {
+            (Value::String(text), _) => text.clone(),
+            (_, Flavour::V0) => repr::repr(value),
+            (_, Flavour::V1) => value.to_string(),
+        }
+    }
+
+    fn wrap(&self, content: &str) -> String {
+        let (opening, closing) = self.settings.wrapper();
+        [opening, content, closing].concat()
+    }
+
+    fn invalid(&self, fault: &CodeFault, turns: usize) -> Step {
+        let kind = TurnKind::Invalid { fault: fault.to_string() };
+        let on_invalid = self.settings.on_invalid;
+        if on_invalid == OnInvalid::End {
+            return terminated(kind);
+        }
+        if turns >= self.spec.max_turns {
+            return truncated(kind);
+        }
+        let text = match on_invalid {
+            OnInvalid::Notice => notice(self.settings.form).to_owned(),
+            OnInvalid::Empty => self.wrap(""),
+            OnInvalid::Silent | OnInvalid::End => String::new(),
+        };
+        self.going_on(text, kind, turns)
+    }
+
+    /// A step after which the policy writes again, with what announces its last turn.
+    fn going_on(&self, mut text: String, kind: TurnKind, turns: usize) -> Step {
+        if self.settings.final_reminder && turns + 1 == self.spec.max_turns {
+            text.push_str(match self.settings.answer {
+                AnswerForm::Tag => REMINDER,
+                AnswerForm::Message => MESSAGE_REMINDER,
+            });
+        }
+        let observation = Observation { text };
+        Step { observation, reward: 0.0, terminated: false, truncated: false, kind, forced_prefix: None }
+    }
+}
+
+impl Episode {
+    /// Whether a gold stands in what is shown and in what a tool has returned.
+    fn reads_gold(&self, shown: &str) -> Result<bool, EnvError> {
+        let shown = normalize(shown);
+        let golds: Vec<&str> = self.golds.iter().map(String::as_str).filter(|gold| stands_in(gold, &shown)).collect();
+        Ok(!golds.is_empty() && self.tools.returned_any(&golds)?)
+    }
+}
+
+/// What an empty program does.
+fn nothing() -> TurnOutput {
+    TurnOutput {
+        stdout: String::new(),
+        stderr: String::new(),
+        error: None,
+        status: Status::Ok,
+        calls: Vec::new(),
+        wall_us: 0,
+        redefined: Vec::new(),
+    }
+}
+
+fn terminated(kind: TurnKind) -> Step {
+    let observation = Observation::default();
+    Step { observation, reward: 0.0, terminated: true, truncated: false, kind, forced_prefix: None }
+}
+
+fn truncated(kind: TurnKind) -> Step {
+    Step { terminated: false, truncated: true, ..terminated(kind) }
+}
+
+#[async_trait]
+impl Environment for CodeSearch {
+    async fn reset(&mut self, task: &Task, seed: Seed) -> Result<Observation, EnvError> {
+        let golds = task.golds.iter().map(|gold| normalize(gold)).filter(|gold| !gold.is_empty()).collect();
+        let tools = PageTools::new(self.shared.finder.clone(), self.shared.settings.functions.clone());
+        self.phase = Phase::Running(Episode { turns: 0, seed, golds, tools: Arc::new(tools), interpreter: None });
+        Ok(Observation { text: self.shared.template.replace(prompt::QUESTION, task.question.trim()) })
+    }
+
+    async fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
+        let episode = match &mut self.phase {
+            Phase::Fresh => return Err(EnvError::OutOfOrder("before reset")),
+            Phase::Over => return Err(EnvError::OutOfOrder("after the end")),
+            Phase::Running(episode) => episode,
+        };
+        episode.turns += 1;
+        let step = self.shared.react(episode, action).await?;
+        if step.terminated || step.truncated {
+            // Frees the interpreter too.
+            self.phase = Phase::Over;
+        }
+        Ok(step)
+    }
+
+    fn spec(&self) -> &EnvSpec {
+        &self.shared.spec
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! Opening prompts.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::settings::{AnswerForm, CodeSearchSettings, Form};
+use crate::search_r1::SettingsError;
+
+/// Stands for the question in a prompt template.
+pub(super) const QUESTION: &str = "{question}";
+/// What the instructions for an answer say.
+const BY_TAG: &str = "As soon as you know the answer, write only the answer, without explanation, between <answer> and \
+                      </answer>. Answer by your last turn, with your best guess if need be.";
+const BY_MESSAGE: &str = "As soon as you know the answer, reply with only the answer, without a call and without \
+                          explanation. Answer by your last turn, with your best guess if need be.";
+
+/// The opening prompt. `{question}` stands for the question, `{turns}` for the number of turns, `{prefix}` for what function
+/// names begin with, `{answering}` for the sentences that say how to answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CodePrompt {
+    /// Explains the form and the functions: `configs/prompts/code_search.txt`, `code_search_python_calls.txt` or
+    /// `code_search_function_calls.txt`.
+    #[default]
+    Full,
+    /// `configs/prompts/short.txt`: the question alone, for policies that were taught the protocol.
+    Short,
+    /// A template file.
+    Path(PathBuf),
+    /// The template itself.
+    Text(String),
+}
+
+impl CodePrompt {
+    /// The template's text for some settings, everything but the question filled in.
+    ///
+    /// # Errors
+    /// When the file cannot be read or `{question}` is missing.
+    pub fn read(&self, settings: &CodeSearchSettings) -> Result<String, SettingsError> {
+        let text = match (self, settings.form) {
+            (Self::Full, Form::Tags) => include_str!("../../../configs/prompts/code_search.txt").to_owned(),
+            (Self::Full, Form::PythonCalls) => {
+                include_str!("../../../configs/prompts/code_search_python_calls.txt").to_owned()
+            }
+            (Self::Full, Form::FunctionCalls) => {
+                include_str!("../../../configs/prompts/code_search_function_calls.txt").to_owned()
+            }
+            (Self::Short, _) => include_str!("../../../configs/prompts/short.txt").to_owned(),
+            (Self::Path(path), _) => {
+                std::fs::read_to_string(path).map_err(|source| SettingsError::Prompt { path: path.clone(), source })?
+            }
+            (Self::Text(text), _) => text.clone(),
+        };
+        if !text.contains(QUESTION) {
+            return Err(SettingsError::NoQuestion);
+        }
+        let answering = match settings.answer {
+            AnswerForm::Tag => BY_TAG,
+            AnswerForm::Message => BY_MESSAGE,
+        };
+        let prefix = settings.functions.flavour.prefix();
+        let turns = settings.max_generations.to_string();
+        Ok(text.replace("{turns}", &turns).replace("{prefix}", prefix).replace("{answering}", answering))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code_search::Profile;
+
+    #[test]
+    fn embedded_prompts_ask_the_question_and_name_the_functions() {
+        for form in [Form::Tags, Form::PythonCalls, Form::FunctionCalls] {
+            let settings = CodeSearchSettings { form, max_generations: 7, ..CodeSearchSettings::default() };
+            let text = CodePrompt::Full.read(&settings).expect("embedded");
+            for part in ["search_pages(", "view_sections(", "read_section(", "7 turns", "<answer>"] {
+                assert!(text.contains(part), "{form:?}: {part}");
+            }
+            assert!(!text.contains("{prefix}") && !text.contains("{answering}"), "{form:?}");
+            assert!(text.ends_with("Question: {question}\n"), "{form:?}");
+        }
+        let v1 = CodePrompt::Full.read(&Profile::WikiSearchV1.settings()).expect("embedded");
+        assert!(v1.contains("- wiki_search_pages(query)") && !v1.contains("<answer>"), "{v1}");
+    }
+}

@@ -1,0 +1,354 @@
+//! The three functions over a wiki, and a log of what was called.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use forage_retriever::RetrieverError;
+use forage_sandbox::{ToolError, ToolSpec, Tools};
+use futures::FutureExt;
+use serde_json::{Map, Value, json};
+use tokio::runtime::Handle;
+
+use super::action::Call;
+use super::settings::{Flavour, FunctionSettings};
+use crate::environment::{SEARCH_TOOL, ToolCall};
+use crate::reward::grading::{normalize, stands_in};
+use crate::wiki::find::Finder;
+use crate::wiki::{Page, section};
+
+/// Lists the sections of a page.
+pub const VIEW_TOOL: &str = "view_sections";
+/// Reads a section.
+pub const READ_TOOL: &str = "read_section";
+
+/// Most pages one search gives.
+const MAX_PAGES: u64 = 100;
+
+/// The functions of one episode.
+pub struct PageTools {
+    finder: Finder,
+    settings: FunctionSettings,
+    /// What remote retrievers wait on; `None` outside of a Tokio runtime, where only local ones work.
+    runtime: Option<Handle>,
+    log: Mutex<Log>,
+}
+
+#[derive(Default)]
+struct Log {
+    /// Calls since they were last taken.
+    calls: Vec<ToolCall>,
+    /// What tools have returned in this episode, each thing once.
+    returned: Vec<Returned>,
+    /// Why the retriever failed.
+    fault: Option<RetrieverError>,
+}
+
+/// Something a tool returned, as a name for its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Returned {
+    /// Titles of found pages.
+    Titles(Vec<String>),
+    /// The names of a page's sections.
+    Names(String),
+    /// A section, by page and key.
+    Section(String, String),
+}
+
+/// What a call comes to.
+struct Outcome {
+    value: Value,
+    found: Vec<String>,
+    size: usize,
+    returned: Option<Returned>,
+}
+
+/// Why a call has no value.
+enum Failure {
+    Raise(&'static str, String),
+    Retriever(RetrieverError),
+}
+
+impl From<RetrieverError> for Failure {
+    fn from(error: RetrieverError) -> Self {
+        Self::Retriever(error)
+    }
+}
+
+fn raise<T>(kind: &'static str, message: impl Into<String>) -> Result<T, Failure> {
+    Err(Failure::Raise(kind, message.into()))
+}
+
+impl PageTools {
+    /// The functions over what `finder` finds. Made inside a Tokio runtime, they can wait for a remote retriever.
+    pub fn new(finder: Finder, settings: FunctionSettings) -> Self {
+        Self { finder, settings, runtime: Handle::try_current().ok(), log: Mutex::default() }
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The calls since they were last taken.
+    pub fn take_calls(&self) -> Vec<ToolCall> {
+        std::mem::take(&mut self.log().calls)
+    }
+
+    /// Why the retriever failed, if it did.
+    pub fn take_fault(&self) -> Option<RetrieverError> {
+        self.log().fault.take()
+    }
+
+    /// Whether some of `golds`, which are normalised, stands in something a tool has returned.
+    ///
+    /// # Errors
+    /// When the index of pages is damaged.
+    pub fn returned_any(&self, golds: &[&str]) -> Result<bool, RetrieverError> {
+        let log = self.log();
+        for returned in &log.returned {
+            if self.holds_any(returned, golds)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn holds_any(&self, returned: &Returned, golds: &[&str]) -> Result<bool, RetrieverError> {
+        let holds = |text: &str| {
+            let text = normalize(text);
+            golds.iter().any(|gold| stands_in(gold, &text))
+        };
+        let mode = self.settings.section_mode;
+        let wiki = self.finder.wiki();
+        Ok(match returned {
+            Returned::Titles(titles) => titles.iter().any(|title| holds(title)),
+            Returned::Names(id) => {
+                wiki.page(id)?.is_some_and(|page| section::list(&page, mode).iter().any(|section| holds(&section.name)))
+            }
+            Returned::Section(id, key) => {
+                wiki.page(id)?.is_some_and(|page| section::read(&page, key, mode).is_some_and(holds))
+            }
+        })
+    }
+
+    /// Calls a function as a tool call names it, and gives what it returns or the text of its error.
+    ///
+    /// # Errors
+    /// Faults of the retriever.
+    pub async fn call_directly(&self, call: &Call) -> Result<Result<Value, String>, RetrieverError> {
+        let bound = bind(&self.specs(), call);
+        let failure = match bound {
+            Err(message) => Failure::Raise("TypeError", message),
+            Ok(arguments) => match self.answer(&call.name, &arguments).await {
+                Ok(value) => return Ok(Ok(value)),
+                Err(failure) => failure,
+            },
+        };
+        match failure {
+            Failure::Retriever(error) => Err(error),
+            Failure::Raise(kind, message) => Ok(Err(self.error_text(&call.name, kind, &message))),
+        }
+    }
+
+    /// An exception as a direct call shows it.
+    fn error_text(&self, name: &str, kind: &str, message: &str) -> String {
+        match self.settings.flavour {
+            Flavour::V0 => message.to_owned(),
+            // What `str()` makes of a KeyError.
+            Flavour::V1 if kind == "KeyError" => format!("Error executing tool {name}: '{message}'"),
+            Flavour::V1 => format!("Error executing tool {name}: {message}"),
+        }
+    }
+
+    async fn answer(&self, name: &str, arguments: &Map<String, Value>) -> Result<Value, Failure> {
+        let tool = name.strip_prefix(self.settings.flavour.prefix()).unwrap_or(name);
+        let outcome = match tool {
+            SEARCH_TOOL => self.search(arguments).await,
+            VIEW_TOOL => self.view(arguments),
+            READ_TOOL => self.read(arguments),
+            _ => raise("NameError", format!("name '{name}' is not defined")),
+        };
+        // A map is sorted by name: the number of pages would come before the query.
+        let main = ["query", "page_id", "section_id"].iter().find_map(|name| arguments.get(*name));
+        let argument = match main.or_else(|| arguments.values().next()) {
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+            None => String::new(),
+        };
+        let mut call = ToolCall { tool: tool.to_owned(), argument, found: Vec::new(), size: 0, error: None };
+        let mut log = self.log();
+        match outcome {
+            Ok(outcome) => {
+                call.found = outcome.found;
+                call.size = outcome.size;
+                log.calls.push(call);
+                if let Some(returned) = outcome.returned.filter(|returned| !log.returned.contains(returned)) {
+                    log.returned.push(returned);
+                }
+                Ok(outcome.value)
+            }
+            Err(failure) => {
+                if let Failure::Raise(kind, message) = &failure {
+                    call.error = Some(format!("{kind}: {message}"));
+                    log.calls.push(call);
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    async fn search(&self, arguments: &Map<String, Value>) -> Result<Outcome, Failure> {
+        let query = text(SEARCH_TOOL, arguments, "query")?;
+        let count = match arguments.get("n") {
+            None => self.settings.top_k as u64,
+            Some(n) => match n.as_u64() {
+                Some(0) => return raise("ValueError", "n must be at least 1"),
+                Some(count) => count.min(MAX_PAGES),
+                None if n.is_i64() => return raise("ValueError", "n must be at least 1"),
+                None => return Err(wrong_type(SEARCH_TOOL, "n", "int", n)),
+            },
+        };
+        let found = self.finder.find(query, count as usize).await?;
+        let mut value = Vec::with_capacity(found.len());
+        let (mut ids, mut titles) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
+        for page in found {
+            let mut hit = json!({"page_id": page.id, "title": page.title});
+            if self.settings.similarity {
+                hit["similarity"] = json!(similarity(page.score));
+            }
+            value.push(hit);
+            ids.push(page.id);
+            titles.push(page.title);
+        }
+        let returned = (!titles.is_empty()).then_some(Returned::Titles(titles));
+        Ok(Outcome { size: ids.len(), found: ids, value: Value::Array(value), returned })
+    }
+
+    fn view(&self, arguments: &Map<String, Value>) -> Result<Outcome, Failure> {
+        let id = text(VIEW_TOOL, arguments, "page_id")?;
+        let page = self.page(id)?;
+        let listed: Vec<Value> = section::list(&page, self.settings.section_mode)
+            .into_iter()
+            .map(|section| json!({"section_id": section.id, "section_name": section.name}))
+            .collect();
+        let returned = Some(Returned::Names(id.to_owned()));
+        Ok(Outcome { size: listed.len(), found: vec![id.to_owned()], value: Value::Array(listed), returned })
+    }
+
+    fn read(&self, arguments: &Map<String, Value>) -> Result<Outcome, Failure> {
+        let section_id = text(READ_TOOL, arguments, "section_id")?;
+        let Some((id, key)) = section_id.split_once(':') else {
+            return raise("ValueError", "Invalid section_id format. Expected: page_id:section_name");
+        };
+        let page = self.page(id)?;
+        let message = || format!("Section not found: {section_id}");
+        let Some(text) = section::read(&page, key, self.settings.section_mode) else {
+            return match self.settings.flavour {
+                Flavour::V0 => raise("ValueError", message()),
+                Flavour::V1 => {
+                    let size = message().chars().count();
+                    Ok(Outcome { value: Value::String(message()), found: Vec::new(), size, returned: None })
+                }
+            };
+        };
+        let returned = Some(Returned::Section(id.to_owned(), key.to_owned()));
+        let found = vec![section_id.to_owned()];
+        Ok(Outcome { size: text.chars().count(), found, value: Value::String(text.to_owned()), returned })
+    }
+
+    fn page(&self, id: &str) -> Result<Page<'_>, Failure> {
+        let page = self.finder.wiki().page(id)?;
+        page.ok_or_else(|| match self.settings.flavour {
+            Flavour::V0 => Failure::Raise("ValueError", format!("Page not found: {id}")),
+            Flavour::V1 => Failure::Raise("KeyError", id.to_owned()),
+        })
+    }
+}
+
+/// A score of any scale as a number in `[0, 1)`, with four decimals.
+fn similarity(score: f32) -> f64 {
+    let score = f64::from(score.max(0.0));
+    (score / (1.0 + score) * 10_000.0).round() / 10_000.0
+}
+
+fn text<'a>(tool: &str, arguments: &'a Map<String, Value>, name: &str) -> Result<&'a str, Failure> {
+    match arguments.get(name) {
+        Some(Value::String(text)) => Ok(text),
+        other => Err(wrong_type(tool, name, "str", other.unwrap_or(&Value::Null))),
+    }
+}
+
+fn wrong_type(tool: &str, name: &str, wanted: &str, found: &Value) -> Failure {
+    let found = match found {
+        Value::Null => "NoneType",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float",
+        Value::Number(_) => "int",
+        Value::String(_) => "str",
+        Value::Array(_) => "list",
+        Value::Object(_) => "dict",
+    };
+    Failure::Raise("TypeError", format!("{tool}() argument '{name}' must be {wanted}, not {found}"))
+}
+
+/// The arguments of a direct call by name, with defaults, as the sandbox binds those of a program.
+fn bind(specs: &[ToolSpec], call: &Call) -> Result<Map<String, Value>, String> {
+    let name = &call.name;
+    let Some(spec) = specs.iter().find(|spec| &spec.name == name) else {
+        let known: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
+        return Err(format!("there is no tool '{name}'; there are {}", known.join(", ")));
+    };
+    if let Some(unknown) = call.arguments.keys().find(|key| spec.parameters.iter().all(|known| known.name != **key)) {
+        return Err(format!("{name}() got an unexpected keyword argument '{unknown}'"));
+    }
+    let bound = spec.parameters.iter().map(|parameter| {
+        let given = call.arguments.get(&parameter.name).or(parameter.default.as_ref());
+        let missing = || format!("{name}() missing 1 required positional argument: '{}'", parameter.name);
+        Ok((parameter.name.clone(), given.cloned().ok_or_else(missing)?))
+    });
+    bound.collect()
+}
+
+impl Tools for PageTools {
+    fn specs(&self) -> Vec<ToolSpec> {
+        let prefix = self.settings.flavour.prefix();
+        let name = |tool: &str| format!("{prefix}{tool}");
+        let hits = if self.settings.similarity { ", \"similarity\": ..." } else { "" };
+        let search_doc = format!(
+            "Finds pages, best first. Returns a list of {{\"page_id\": ..., \"title\": ...{hits}}}, at most {MAX_PAGES}."
+        );
+        let mut search = ToolSpec::new(&name(SEARCH_TOOL), &["query"], &search_doc);
+        if self.settings.takes_n {
+            search = search.with_default("n", self.settings.top_k.into());
+        }
+        let view = "Lists the sections of a page. Returns a list of {\"section_id\": ..., \"section_name\": ...}.";
+        let read = "Returns the text of a section. \"PAGE_ID:full\" is the whole page.";
+        vec![
+            search,
+            ToolSpec::new(&name(VIEW_TOOL), &["page_id"], view),
+            ToolSpec::new(&name(READ_TOOL), &["section_id"], read),
+        ]
+    }
+
+    fn call(&self, name: &str, arguments: &Map<String, Value>) -> Result<Value, ToolError> {
+        let mut answer = std::pin::pin!(self.answer(name, arguments));
+        let guard = self.runtime.as_ref().map(Handle::enter);
+        // A local index answers at once; what does not is waited for on the runtime.
+        let answered = answer.as_mut().now_or_never();
+        drop(guard);
+        let answered = match (answered, &self.runtime) {
+            (Some(answered), _) => answered,
+            (None, Some(runtime)) => runtime.block_on(answer),
+            (None, None) => return Err(ToolError::Fault("a remote retriever needs an async runtime".to_owned())),
+        };
+        answered.map_err(|failure| match failure {
+            Failure::Raise(kind, message) => ToolError::Raise { kind, message },
+            Failure::Retriever(error) => {
+                let text = error.to_string();
+                self.log().fault = Some(error);
+                ToolError::Fault(text)
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
