@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use forage_env::environment::EnvFactory;
-use forage_env::episode::Ending;
+use forage_env::episode::{Ending, Episode};
 use forage_env::reward::RewardSet;
 use forage_env::rollout::InfraBudget;
 use forage_env::scripted::{Haste, OracleStyle, demonstrate};
 use forage_env::seed::Seed;
 use forage_env::task::Task;
-use forage_env::tokenizer::{HfTokenizer, Tokenizer};
+use forage_env::tokenizer::Tokenizer;
 use serde::{Deserialize, Serialize};
 
 use crate::learner::Learner;
@@ -28,6 +28,8 @@ pub enum Learned {
     Context,
     /// What the oracle wrote: supervised fine-tuning.
     Oracle,
+    /// Both.
+    All,
 }
 
 /// One stage of a warm start.
@@ -70,7 +72,7 @@ pub struct Demonstrator {
     /// Makes environments.
     pub factory: Arc<dyn EnvFactory>,
     /// The learner's tokenizer.
-    pub tokenizer: Arc<HfTokenizer>,
+    pub tokenizer: Arc<dyn Tokenizer>,
     /// What the oracle writes around its actions.
     pub style: OracleStyle,
     /// Seed of the demonstrations.
@@ -82,18 +84,17 @@ impl Demonstrator {
     ///
     /// # Errors
     /// [`RunError`] when too many were lost to faults of ours, or none reached the answer.
-    pub async fn sequences(&self, tasks: &[Arc<Task>], haste: Haste, step: u64) -> Result<Vec<Sequence>, RunError> {
+    pub async fn episodes(&self, tasks: &[Arc<Task>], haste: Haste, step: u64) -> Result<Vec<Episode>, RunError> {
         let rewards = Arc::new(RewardSet::exact_match());
-        let tokenizer: Arc<dyn Tokenizer> = Arc::clone(&self.tokenizer) as Arc<dyn Tokenizer>;
         let seed = self.seed.child("step", &[step]);
-        let episodes = demonstrate(tasks, self.style, haste, Arc::clone(&self.factory), tokenizer, rewards, seed).await;
+        let (factory, tokenizer) = (Arc::clone(&self.factory), Arc::clone(&self.tokenizer));
+        let mut episodes = demonstrate(tasks, self.style, haste, factory, tokenizer, rewards, seed).await;
         InfraBudget::default().check(&episodes).map_err(|source| RunError::Infra { step, source })?;
         let least = if haste == Haste::NONE { 1.0 } else { 0.0 };
-        let good = episodes.iter().filter(|episode| {
+        episodes.retain(|episode| {
             episode.ending == Ending::Answered && episode.reward().is_some_and(|reward| reward >= least)
         });
-        let sequences: Vec<Sequence> = good.map(|episode| Sequence::from_log(&episode.tokens)).collect();
-        if sequences.is_empty() { Err(RunError::NoDemonstrations { step, tried: tasks.len() }) } else { Ok(sequences) }
+        if episodes.is_empty() { Err(RunError::NoDemonstrations { step, tried: tasks.len() }) } else { Ok(episodes) }
     }
 }
 
@@ -118,7 +119,8 @@ pub async fn warm_start(
         let last = index + 1 == config.stages.len();
         for done in 1..=stage.steps {
             let batch: Vec<Arc<Task>> = tasks.by_ref().take(config.demonstrations_per_step).map(Arc::new).collect();
-            let mut sequences = demonstrator.sequences(&batch, stage.haste, step).await?;
+            let episodes = demonstrator.episodes(&batch, stage.haste, step).await?;
+            let mut sequences: Vec<_> = episodes.iter().map(|episode| Sequence::from_log(&episode.tokens)).collect();
             choose_targets(&mut sequences, stage.learned);
             let stats = learner.imitate(&sequences).map_err(|source| RunError::Learn { step, source })?;
             let mut row = Row::new(step);
@@ -143,11 +145,15 @@ pub async fn warm_start(
 
 /// Sequences come with the oracle's tokens as targets.
 fn choose_targets(sequences: &mut [Sequence], learned: Learned) {
-    if learned == Learned::Context {
-        for sequence in sequences {
-            let written = std::mem::take(&mut sequence.targets);
-            let context = |position: &usize| written.binary_search(position).is_err();
-            sequence.targets = (1..sequence.ids.len()).filter(context).collect();
+    for sequence in sequences {
+        let all = 1..sequence.ids.len();
+        match learned {
+            Learned::Oracle => {}
+            Learned::All => sequence.targets = all.collect(),
+            Learned::Context => {
+                let written = std::mem::take(&mut sequence.targets);
+                sequence.targets = all.filter(|position| written.binary_search(position).is_err()).collect();
+            }
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn world() -> World {
 
 pub(crate) fn checkpoint(seed: u64) -> Checkpoint {
     let lines: Vec<String> = text(&world(), 300).collect();
-    let (tokenizer, tokenizer_json) = bpe::train(lines.into_iter(), 400).unwrap();
+    let (tokenizer, tokenizer_json) = bpe::train(lines.into_iter(), 400, bpe::Purpose::Search).unwrap();
     let config = ModelConfig {
         architecture: Architecture::Qwen3,
         vocab_size: 400,
