@@ -79,6 +79,9 @@ pub(crate) struct FilesConfig {
     pub(crate) corpus: Option<PathBuf>,
     /// How it is written.
     pub(crate) format: Option<CorpusFormat>,
+    /// Whole pages (`id`, `title`, `content`) for environments that read them; the corpus's own by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) pages: Option<PathBuf>,
     /// A ready-made index of the corpus; built into the run's folder when absent.
     pub(crate) index: Option<PathBuf>,
     /// Questions to learn from (JSON lines).

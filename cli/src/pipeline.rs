@@ -8,13 +8,16 @@ use std::sync::{Arc, OnceLock};
 use anyhow::{Context, Result};
 use forage_env::episode::Episode;
 use forage_env::policy::{Policy, Sampling};
+use forage_env::registry::{self, Resources};
 use forage_env::reward::RewardSet;
 use forage_env::rollout::{EpisodeWriter, InfraBudget, Rollout};
+use forage_env::scripted::Means;
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
-use forage_env::tokenizer::Tokenizer;
+use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
+use forage_env::wiki::Wiki;
 use forage_env::world::{self, World};
-use forage_retriever::Bm25Retriever;
+use forage_retriever::{Bm25Retriever, Retriever};
 use forage_trainer::bpe;
 use forage_trainer::generate::Engine;
 use forage_trainer::learner::{Learner, UpdateConfig};
@@ -25,9 +28,12 @@ use forage_trainer::warm_start::{Demonstrator, warm_start};
 use forage_trainer::weights::Checkpoint;
 use forage_trainer::workers::Workers;
 
-use crate::config::{RunConfig, WarmStartSection};
+use crate::config::{EnvironmentConfig, RunConfig, WarmStartSection};
 use crate::progress::{Progress, line};
 use crate::setup::{self, Data, Tasks};
+
+/// Lines of a world's text for each episode in the text of a vocabulary.
+const LINES_PER_EPISODE: u64 = 5;
 
 /// The program's Tokio runtime. It lives as long as the process, so that connections to remote retrievers outlive the
 /// call that opened them; a run's own episodes need no thread beside the calling one, the engine has its own.
@@ -68,8 +74,7 @@ pub(crate) fn train(
     let problem = Problem {
         factory: setup::environment(
             &config.environment,
-            Arc::clone(&data.retriever),
-            tokenizer,
+            data.resources(tokenizer),
             Some(setup::window(config, &start.config)),
         )?,
         rewards: setup::rewards(&training.reward, config.seed)?,
@@ -132,8 +137,8 @@ pub(crate) fn evaluate(
 ) -> Result<Evaluated> {
     let tokenizer: Arc<dyn Tokenizer> = Arc::new(checkpoint.tokenizer.clone());
     let window = setup::window(config, &checkpoint.config);
-    let retriever = Arc::clone(&data.retriever);
-    let factory = setup::environment(&config.environment, retriever, Arc::clone(&tokenizer), Some(window))?;
+    let resources = data.resources(Arc::clone(&tokenizer));
+    let factory = setup::environment(&config.environment, resources, Some(window))?;
     let rewards = setup::rewards(&config.reward, config.seed)?;
     let policy = engine(checkpoint, config, threads);
     let rollout = Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::GREEDY };
@@ -163,6 +168,38 @@ pub(crate) fn play(rollout: &Rollout, tasks: &Tasks, seed: u64, samples: usize) 
     })
 }
 
+/// Text to train a vocabulary on: the world's, and what episodes with programs look like where there are any.
+fn vocabulary_text(
+    world: &World,
+    section: &WarmStartSection,
+    config: &RunConfig,
+    resources: Resources,
+) -> Result<(Vec<String>, bpe::Purpose)> {
+    let mut lines: Vec<String> = world::text(world, section.vocab_lines).collect();
+    let for_bytes = registry::find(&config.environment.id)?.for_bytes;
+    let settings = for_bytes(config.environment.settings.clone());
+    let bytes = EnvironmentConfig { id: config.environment.id.clone(), settings };
+    let factory = setup::environment(&bytes, resources, None)?;
+    if Means::of(factory.spec()) == Means::Search {
+        return Ok((lines, bpe::Purpose::Search));
+    }
+    let demonstrator = Demonstrator {
+        factory,
+        tokenizer: Arc::new(ByteTokenizer),
+        style: section.learning.style,
+        seed: Seed::root(section.seed).child("vocabulary", &[]),
+    };
+    let haste = section.learning.stages.last().map(|stage| stage.haste).unwrap_or_default();
+    let count = section.vocab_lines / LINES_PER_EPISODE;
+    let tasks: Vec<Arc<Task>> = (0..count).map(|index| Arc::new(world.question(Split::Train, index))).collect();
+    let episodes = runtime()?.block_on(demonstrator.episodes(&tasks, haste, 0))?;
+    for episode in episodes {
+        lines.push(episode.prompt);
+        lines.extend(episode.turns.into_iter().flat_map(|turn| [turn.policy, turn.observation]));
+    }
+    Ok((lines, bpe::Purpose::Code))
+}
+
 /// Makes a policy from nothing: vocabulary, random weights, imitation of the oracle. Blocks.
 pub(crate) fn from_scratch(
     section: &WarmStartSection,
@@ -171,16 +208,18 @@ pub(crate) fn from_scratch(
     stop: &AtomicBool,
 ) -> Result<Checkpoint> {
     let world = World::new(section.world.clone())?;
-    let lines: Vec<String> = world::text(&world, section.vocab_lines).collect();
-    let (tokenizer, tokenizer_json) = bpe::train(lines.into_iter(), section.vocab_size)?;
+    let retriever: Arc<dyn Retriever> = Arc::new(Bm25Retriever::in_memory(world.passages().collect())?);
+    let spec = section.world.clone();
+    let wiki = setup::lazily(move || Ok(Wiki::of_world(&World::new(spec.clone())?)?));
+    let resources = |tokenizer| setup::resources(&retriever, Some(&wiki), tokenizer);
+    let (lines, purpose) = vocabulary_text(&world, section, config, resources(Arc::new(ByteTokenizer)))?;
+    let (tokenizer, tokenizer_json) = bpe::train(lines.into_iter(), section.vocab_size, purpose)?;
     let shape = section.model.config(section.vocab_size);
     let decoder = init_random(&shape, Seed::root(section.seed), &config.device.open()?);
     let eos = bpe::EOS.to_owned();
     let start = Checkpoint { config: shape, decoder, tokenizer: tokenizer.clone(), tokenizer_json, eos };
-    let retriever = Arc::new(Bm25Retriever::in_memory(world.passages().collect())?);
-    let shared: Arc<dyn Tokenizer> = Arc::new(tokenizer.clone());
     let window = Some(setup::window(config, &start.config));
-    let factory = setup::environment(&config.environment, retriever, shared, window)?;
+    let factory = setup::environment(&config.environment, resources(Arc::new(tokenizer.clone())), window)?;
     let dev = world.questions(Split::Dev, section.dev_questions as u64)?.map(Arc::new).collect();
     let rewards = Arc::new(RewardSet::exact_match());
     let problem = Problem { factory: Arc::clone(&factory), rewards, train: Arc::from([]), dev };

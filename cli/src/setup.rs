@@ -1,16 +1,17 @@
 //! From a config to the things a run is made of.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use forage_env::dataset::read_tasks;
 use forage_env::environment::EnvFactory;
-use forage_env::registry::{Resources, make};
+use forage_env::registry::{OpenWiki, Resources, make};
 use forage_env::reward::RewardSet;
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
 use forage_env::tokenizer::Tokenizer;
+use forage_env::wiki::Wiki;
 use forage_env::world::export::{self, QuestionCounts};
 use forage_env::world::{World, WorldSpec};
 use forage_retriever::{BuildRequest, CorpusFormat, Index, Retriever, corpus_digest};
@@ -18,10 +19,9 @@ use forage_trainer::generate::EngineConfig;
 use forage_trainer::model::ModelConfig;
 use forage_trainer::weights::Checkpoint;
 
+use crate::commands::note;
 use crate::config::{BadConfig, DataConfig, EngineSection, EnvironmentConfig, FilesConfig, RunConfig};
 use crate::retrieval::RetrieverConfig;
-
-const BUILTIN: &str = "builtin:quickstart";
 
 /// Questions by split.
 pub(crate) type Tasks = Arc<[Arc<Task>]>;
@@ -29,9 +29,56 @@ pub(crate) type Tasks = Arc<[Arc<Task>]>;
 /// A corpus that can be searched and its questions.
 pub(crate) struct Data {
     pub(crate) retriever: Arc<dyn Retriever>,
+    /// Whole pages, for environments that read them.
+    pub(crate) wiki: Option<OpenWiki>,
     pub(crate) train: Tasks,
     pub(crate) dev: Tasks,
     pub(crate) test: Tasks,
+}
+
+impl Data {
+    /// What an environment may stand on.
+    pub(crate) fn resources(&self, tokenizer: Arc<dyn Tokenizer>) -> Resources {
+        resources(&self.retriever, self.wiki.as_ref(), tokenizer)
+    }
+}
+
+/// What an environment may stand on.
+pub(crate) fn resources(
+    retriever: &Arc<dyn Retriever>,
+    wiki: Option<&OpenWiki>,
+    tokenizer: Arc<dyn Tokenizer>,
+) -> Resources {
+    let resources = Resources::new(Arc::clone(retriever), tokenizer);
+    match wiki {
+        Some(wiki) => resources.with_wiki(Arc::clone(wiki)),
+        None => resources,
+    }
+}
+
+/// Pages that are opened, or indexed first, when an environment asks for them; once for all that ask.
+pub(crate) fn lazily(open: impl Fn() -> Result<Wiki> + Send + Sync + 'static) -> OpenWiki {
+    let opened: Mutex<Option<Arc<Wiki>>> = Mutex::default();
+    Arc::new(move || {
+        let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(wiki) = opened.as_ref() {
+            return Ok(Arc::clone(wiki));
+        }
+        let wiki = Arc::new(open()?);
+        Ok(Arc::clone(opened.insert(wiki)))
+    })
+}
+
+/// The pages of a corpus; a format of passages has a page in each, and `passages`, its index, serves for both.
+pub(crate) fn pages_of(corpus: &Path, format: CorpusFormat, passages: Option<Arc<Index>>, folder: &Path) -> OpenWiki {
+    let (corpus, place) = (corpus.to_owned(), folder.join("pages"));
+    lazily(move || {
+        let index = match &passages {
+            Some(index) if format.whole() == format => Arc::clone(index),
+            _ => open_or_build(&corpus, format.whole(), &place)?,
+        };
+        Ok(Wiki::of_index(index))
+    })
 }
 
 /// Makes or opens what `[data]` names; what is made goes into the run's folder.
@@ -61,6 +108,7 @@ fn load_world(spec: &WorldSpec, data: &DataConfig, retriever: &RetrieverConfig, 
         |split, count: usize| -> Result<Tasks> { Ok(world.questions(split, count as u64)?.map(Arc::new).collect()) };
     Ok(Data {
         retriever: retriever.over(&index)?,
+        wiki: Some(pages_of(&place.join("pages/pages.jsonl"), CorpusFormat::Pages, None, folder)),
         train: tasks(Split::Train, data.train_questions)?,
         dev: tasks(Split::Dev, data.dev_questions)?,
         test: tasks(Split::Test, data.test_questions)?,
@@ -82,12 +130,19 @@ fn check_world(place: &Path, world: &World, questions: QuestionCounts) -> Result
 }
 
 fn load_files(files: &FilesConfig, data: &DataConfig, retriever: &RetrieverConfig, folder: &Path) -> Result<Data> {
-    let retriever = match (retriever.connect()?, &files.corpus, files.format, &files.index) {
-        (Some(remote), None, None, None) => remote,
-        (None, Some(corpus), Some(format), Some(index)) => retriever.over(&open_checked(index, corpus, format)?)?,
-        (None, Some(corpus), Some(format), None) => {
-            retriever.over(&open_or_build(corpus, format, &folder.join("index"))?)?
-        }
+    let index = match (&files.corpus, files.format, &files.index) {
+        (Some(corpus), Some(format), Some(index)) => Some(open_checked(index, corpus, format)?),
+        (Some(corpus), Some(format), None) => Some(open_or_build(corpus, format, &folder.join("index"))?),
+        _ => None,
+    };
+    let wiki = match (&files.pages, &files.corpus, files.format) {
+        (Some(pages), _, _) => Some(pages_of(pages, CorpusFormat::WholePages, None, folder)),
+        (None, Some(corpus), Some(format)) => Some(pages_of(corpus, format, index.clone(), folder)),
+        _ => None,
+    };
+    let retriever = match (retriever.connect()?, index) {
+        (Some(remote), None) if files.corpus.is_none() && files.format.is_none() => remote,
+        (None, Some(index)) => retriever.over(&index)?,
         _ => bail!("data.files needs corpus and format, or else a remote retriever in [retriever.remote] and neither"),
     };
     let tasks = |path: Option<&Path>, split, count: usize| -> Result<Tasks> {
@@ -97,6 +152,7 @@ fn load_files(files: &FilesConfig, data: &DataConfig, retriever: &RetrieverConfi
     };
     Ok(Data {
         retriever,
+        wiki,
         train: tasks(Some(&files.train), Split::Train, data.train_questions)?,
         dev: tasks(files.dev.as_deref(), Split::Dev, data.dev_questions)?,
         test: tasks(files.test.as_deref(), Split::Test, data.test_questions)?,
@@ -122,12 +178,12 @@ pub(crate) fn open_or_build(corpus: &Path, format: CorpusFormat, place: &Path) -
 /// The environment factory a config names. `context` is the policy's window: an episode must fit.
 pub(crate) fn environment(
     environment: &EnvironmentConfig,
-    retriever: Arc<dyn Retriever>,
-    tokenizer: Arc<dyn Tokenizer>,
+    resources: Resources,
     context: Option<usize>,
 ) -> Result<Arc<dyn EnvFactory>> {
     let settings = serde_json::Value::Object(environment.settings.clone());
-    let factory = make(&environment.id, settings, Resources { retriever, tokenizer })
+    let resources = Resources { notice: note, ..resources };
+    let factory = make(&environment.id, settings, resources)
         .with_context(|| BadConfig(format!("environment {}", environment.id)))?;
     let episode = factory.spec().max_episode_tokens;
     if let Some(context) = context.filter(|&context| context < episode) {
@@ -156,11 +212,8 @@ pub(crate) fn checkpoint(config: &RunConfig) -> Result<Checkpoint> {
 
 /// A checkpoint folder, or the one inside the binary.
 pub(crate) fn load_policy(name: &str, config: &RunConfig) -> Result<Checkpoint> {
-    if name == BUILTIN {
-        return crate::builtin::load(&config.device);
-    }
-    if let Some(other) = name.strip_prefix("builtin:") {
-        bail!("there is no builtin policy `{other}`; the only one is `{BUILTIN}`");
+    if let Some(builtin) = name.strip_prefix("builtin:") {
+        return crate::builtin::load(builtin, &config.device);
     }
     Checkpoint::load(Path::new(name), &config.device.open()?).with_context(|| format!("policy {name} cannot be used"))
 }

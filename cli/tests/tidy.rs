@@ -7,7 +7,7 @@ fn root() -> PathBuf {
 }
 
 /// Crates in the order dependencies may point: to the left only.
-const ORDER: [&str; 5] = ["retriever", "env", "trainer", "eval", "cli"];
+const ORDER: [&str; 6] = ["sandbox", "retriever", "env", "trainer", "eval", "cli"];
 
 fn manifest(member: &str) -> toml::Table {
     std::fs::read_to_string(root().join(member).join("Cargo.toml")).unwrap().parse().unwrap()
@@ -28,6 +28,11 @@ fn dependencies_point_one_way() {
 }
 
 #[test]
+fn sandbox_and_retriever_know_nothing_of_each_other() {
+    assert!(!dependencies("retriever").contains(&"forage-sandbox".to_owned()));
+}
+
+#[test]
 fn each_engine_is_named_by_one_crate() {
     for (engine, owner) in [
         ("burn", "trainer"),
@@ -35,6 +40,7 @@ fn each_engine_is_named_by_one_crate() {
         ("tantivy", "retriever"),
         ("turbovec", "retriever"),
         ("hnsw_rs", "retriever"),
+        ("wasmtime", "sandbox"),
     ] {
         for member in ORDER {
             let named = dependencies(member).iter().any(|name| name == engine);

@@ -11,16 +11,21 @@ use clap::{Args, Subcommand};
 use forage_env::dataset::read_tasks;
 use forage_env::episode::Episode;
 use forage_env::policy::{Policy, Sampling};
+use forage_env::registry::{self, OpenWiki};
 use forage_env::rollout::{EpisodeWriter, Rollout};
-use forage_env::scripted::{Constant, Oracle, OracleStyle, RandomPolicy, SearchThenTitle};
+use forage_env::scripted::{
+    BrokenCode, Constant, Haste, Means, OneCall, Oracle, OracleStyle, RandomPolicy, SearchThenTitle,
+};
 use forage_env::seed::Seed;
 use forage_env::task::Split;
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
+use forage_env::wiki::Wiki;
 use forage_eval::retrieval::evaluate_retrieval;
 use forage_eval::stats::Bootstrap;
 use forage_eval::summary::EvalSummary;
 use forage_retriever::{CorpusFormat, Index, Query, Retriever, read_qrels, read_queries, write_run};
 use forage_trainer::device::DeviceSpec;
+use serde_json::{Map, Value};
 
 use super::out;
 use crate::config::{EnvironmentConfig, RunConfig};
@@ -38,7 +43,8 @@ pub(crate) struct Eval {
     what: Option<What>,
     /// Config whose environment, engine and held-out questions are used.
     config: Option<PathBuf>,
-    /// A Hugging Face folder, or a script: oracle, random, search-title, constant:ANSWER. The config's by default.
+    /// A Hugging Face folder, or a script: oracle, random, search-title, constant:ANSWER, and where programs are run
+    /// one-call and broken-code. The config's by default.
     #[arg(long)]
     policy: Option<String>,
     /// Environment, when there is no config.
@@ -52,7 +58,7 @@ pub(crate) struct Eval {
     /// Corpus to index in a temporary folder, when there is no --index.
     #[arg(long, requires = "format")]
     corpus: Option<PathBuf>,
-    /// Format of the corpus: beir, search-r1 or pages.
+    /// Format of the corpus: beir, search-r1, pages or whole-pages.
     #[arg(long)]
     format: Option<CorpusFormat>,
     /// Questions as JSON lines.
@@ -124,6 +130,7 @@ const QUERIES_PER_CALL: usize = 64;
 struct Material {
     tasks: Tasks,
     retriever: Arc<dyn Retriever>,
+    wiki: Option<OpenWiki>,
     policy: Arc<dyn Policy>,
     tokenizer: Arc<dyn Tokenizer>,
     environment: EnvironmentConfig,
@@ -147,8 +154,9 @@ impl Eval {
         if material.tasks.is_empty() {
             bail!("there are no questions to ask");
         }
-        let shared = (Arc::clone(&material.retriever), Arc::clone(&material.tokenizer));
-        let factory = setup::environment(&material.environment, shared.0, shared.1, material.window)?;
+        let tokenizer = Arc::clone(&material.tokenizer);
+        let resources = setup::resources(&material.retriever, material.wiki.as_ref(), tokenizer);
+        let factory = setup::environment(&material.environment, resources, material.window)?;
         let rewards = setup::rewards(&material.rewards, material.seed)?;
         let (policy, tokenizer) = (Arc::clone(&material.policy), Arc::clone(&material.tokenizer));
         let rollout = Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::GREEDY };
@@ -195,11 +203,12 @@ impl Eval {
         let name = self.policy.clone().unwrap_or_else(|| config.policy.checkpoint.clone());
         let Opened { policy, tokenizer, window } = open_policy(&name, &config, &tasks)?;
         if window.is_none() {
-            config.environment.settings = byte_limits();
+            config.environment.settings = byte_limits(&config.environment.id, config.environment.settings)?;
         }
         Ok(Material {
             tasks,
             retriever: data.retriever,
+            wiki: data.wiki,
             policy,
             tokenizer,
             environment: config.environment,
@@ -214,25 +223,31 @@ impl Eval {
         let questions = self.questions.as_ref().context("give a config, or --questions with --index or --corpus")?;
         let read = read_tasks(questions, None, Split::Test)?;
         let tasks: Tasks = read.into_iter().take(self.limit.unwrap_or(usize::MAX)).map(Arc::new).collect();
-        let retriever = match (&self.index, &self.corpus, self.format) {
-            (Some(index), None, _) => self.retrieval.over(&Arc::new(Index::open(index)?))?,
-            (None, Some(corpus), Some(format)) => {
-                self.retrieval.over(&setup::open_or_build(corpus, format, &scratch.join("index"))?)?
-            }
+        let index = match (&self.index, &self.corpus, self.format) {
+            (Some(index), None, _) => Arc::new(Index::open(index)?),
+            (None, Some(corpus), Some(format)) => setup::open_or_build(corpus, format, &scratch.join("index"))?,
             _ => bail!("give exactly one of --index and --corpus"),
         };
-        let name = self.policy.clone().context("give --policy: a folder, oracle, random, search-title, constant:X")?;
+        let retriever = self.retrieval.over(&index)?;
+        let wiki = match (&self.corpus, self.format) {
+            (Some(corpus), Some(format)) => setup::pages_of(corpus, format, Some(index), scratch),
+            // What the index holds are the pages.
+            _ => setup::lazily(move || Ok(Wiki::of_index(Arc::clone(&index)))),
+        };
+        let scripts = "give --policy: a folder, oracle, random, search-title, one-call, broken-code, constant:X";
+        let name = self.policy.clone().context(scripts)?;
         let mut defaults = RunConfig::for_evaluation(&self.env);
         defaults.device = self.device.unwrap_or(defaults.device);
         let Opened { policy, tokenizer, window } = open_policy(&name, &defaults, &tasks)?;
         let scripted = window.is_none();
         let settings = match window {
-            None => byte_limits(),
+            None => byte_limits(&self.env, Map::new())?,
             Some(window) => [("max_episode_tokens".to_owned(), window.min(4096).into())].into_iter().collect(),
         };
         Ok(Material {
             tasks,
             retriever,
+            wiki: Some(wiki),
             policy,
             tokenizer,
             environment: EnvironmentConfig { id: self.env.clone(), settings },
@@ -249,9 +264,14 @@ fn open_policy(name: &str, config: &RunConfig, tasks: &Tasks) -> Result<Opened> 
     let bytes: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer);
     let shared = Arc::clone(&bytes);
     let scripted: Arc<dyn Policy> = match name {
-        "oracle" => Arc::new(Oracle::new(shared, tasks.iter().cloned(), OracleStyle::Plain)),
+        "oracle" => {
+            let means = Means::of_environment(&config.environment.id);
+            Arc::new(Oracle::hasty(shared, tasks.iter().cloned(), means, OracleStyle::Plain, Haste::NONE))
+        }
         "random" => Arc::new(RandomPolicy::new(shared)),
         "search-title" => Arc::new(SearchThenTitle::new(shared)),
+        "one-call" => Arc::new(OneCall::new(shared)),
+        "broken-code" => Arc::new(BrokenCode::new(shared)),
         _ => {
             if let Some(answer) = name.strip_prefix("constant:") {
                 Arc::new(Constant::new(shared, answer))
@@ -273,15 +293,9 @@ struct Opened {
     window: Option<usize>,
 }
 
-/// Settings for scripts: they read the standard passage format, and their tokens are bytes, about four to one of a
-/// model's.
-fn byte_limits() -> serde_json::Map<String, serde_json::Value> {
-    let limits = serde_json::json!({
-        "max_turn_tokens": 4_000,
-        "max_episode_tokens": 40_000,
-        "observation": {"limit_tokens": 4_000},
-    });
-    limits.as_object().cloned().unwrap_or_default()
+/// Settings of an environment for scripts, whose tokens are bytes.
+fn byte_limits(id: &str, settings: Map<String, Value>) -> Result<Map<String, Value>> {
+    Ok((registry::find(id)?.for_bytes)(settings))
 }
 
 /// How well the questions, sent as they are, find their evidence; `None` when no task names its evidence.
@@ -341,9 +355,9 @@ impl Retrieval {
         let cutoffs: Vec<usize> = [1, 3, 5, 10, 100, 1000].into_iter().filter(|&cutoff| cutoff <= self.k).collect();
         let report = evaluate_retrieval(&rankings, &qrels, &cutoffs, Bootstrap::new(Seed::root(1).0))?;
         if self.json {
-            let means: serde_json::Map<String, serde_json::Value> =
+            let means: Map<String, Value> =
                 report.metrics.iter().map(|(name, metric)| (name.clone(), metric.mean.estimate.into())).collect();
-            out(&serde_json::Value::Object(means).to_string());
+            out(&Value::Object(means).to_string());
         } else {
             out(&report.to_text());
         }

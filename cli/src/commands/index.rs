@@ -66,7 +66,7 @@ struct Corpus {
     /// Corpus file (JSON lines, .gz too, or parquet) or folder.
     #[arg(long = "corpus", value_name = "PATH")]
     path: PathBuf,
-    /// beir, search-r1 or pages; read off the first record when absent.
+    /// beir, search-r1, pages or whole-pages; read off the first record when absent.
     #[arg(long)]
     format: Option<CorpusFormat>,
     /// Leave out passages whose title and text were there already.

@@ -5,6 +5,7 @@ mod envs;
 mod eval;
 mod index;
 mod play;
+mod python;
 mod quickstart;
 mod report;
 mod search;
@@ -41,6 +42,7 @@ enum Command {
     Serve(serve::Serve),
     World(world::WorldArgs),
     Play(play::Play),
+    Python(python::Python),
     Envs(envs::Envs),
 }
 
@@ -57,6 +59,7 @@ impl Cli {
             Command::Serve(command) => command.run(),
             Command::World(command) => command.run(),
             Command::Play(command) => command.run(),
+            Command::Python(command) => command.run(),
             Command::Envs(command) => {
                 command.run();
                 Ok(())
@@ -125,7 +128,7 @@ mod tests {
         Cli::command().debug_assert();
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut seen = 0;
-        for name in ["README.md", "docs/retrieval.md", "docs/remote.md", "docs/results.md"] {
+        for name in ["README.md", "docs/retrieval.md", "docs/remote.md", "docs/results.md", "docs/sandbox.md"] {
             let text = std::fs::read_to_string(root.join(name)).unwrap();
             // Odd pieces stand inside fences: a line of prose may well begin with "forage".
             let fenced = text.split("```").skip(1).step_by(2).flat_map(str::lines);

@@ -6,15 +6,18 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use forage_env::code_search::{CALL_CLOSE, PYTHON_CLOSE, PYTHON_OPEN};
 use forage_env::dataset::read_tasks;
 use forage_env::policy::Sampling;
+use forage_env::registry::{self, OpenWiki};
 use forage_env::rollout::{Job, Rollout};
 use forage_env::scripted::{Human, View};
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
+use forage_env::wiki::Wiki;
 use forage_env::world::{World, WorldSpec};
-use forage_retriever::Bm25Retriever;
+use forage_retriever::{Bm25Retriever, Retriever};
 
 use super::out;
 use crate::config::EnvironmentConfig;
@@ -42,10 +45,12 @@ pub(crate) struct Play {
 
 impl Play {
     pub(crate) fn run(self) -> Result<()> {
-        let (retriever, task) = self.material()?;
+        let (retriever, wiki, task) = self.material()?;
         let tokenizer: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer);
-        let environment = EnvironmentConfig { id: self.env.clone(), settings: serde_json::Map::new() };
-        let factory = setup::environment(&environment, Arc::new(retriever), Arc::clone(&tokenizer), None)?;
+        let settings = (registry::find(&self.env)?.for_bytes)(serde_json::Map::new());
+        let environment = EnvironmentConfig { id: self.env.clone(), settings };
+        let resources = setup::resources(&retriever, Some(&wiki), Arc::clone(&tokenizer));
+        let factory = setup::environment(&environment, resources, None)?;
         let rewards = setup::rewards(&[("em".to_owned(), 1.0)].into(), self.seed)?;
         let policy = Arc::new(Human::new(Arc::clone(&tokenizer), ask));
         let rollout = Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::GREEDY };
@@ -65,20 +70,28 @@ impl Play {
         Ok(())
     }
 
-    fn material(&self) -> Result<(Bm25Retriever, Task)> {
+    fn material(&self) -> Result<(Arc<dyn Retriever>, OpenWiki, Task)> {
         let (Some(index), Some(questions)) = (&self.index, &self.questions) else {
             let world = World::new(WorldSpec::new(1000, self.seed))?;
             let task = world.question(Split::Test, self.question as u64);
-            return Ok((Bm25Retriever::in_memory(world.passages().collect())?, task));
+            let retriever: Arc<dyn Retriever> = Arc::new(Bm25Retriever::in_memory(world.passages().collect())?);
+            return Ok((retriever, setup::lazily(move || Ok(Wiki::of_world(&world)?)), task));
         };
         let tasks = read_tasks(questions, None, Split::Test)?;
         let count = tasks.len();
         let task = tasks.into_iter().nth(self.question);
-        Ok((Bm25Retriever::open(index)?, task.with_context(|| format!("--question must be below {count}"))?))
+        let task = task.with_context(|| format!("--question must be below {count}"))?;
+        let found = Arc::new(Bm25Retriever::open(index)?);
+        let (pages, retriever): (_, Arc<dyn Retriever>) = (Arc::clone(found.index()), found);
+        // What the index holds are the pages.
+        Ok((retriever, setup::lazily(move || Ok(Wiki::of_index(Arc::clone(&pages)))), task))
     }
 }
 
-/// Shows what is new and reads a turn: lines up to an empty one, or to one that closes an action.
+/// What closes an action.
+const STOPS: [&str; 4] = ["</search>", "</answer>", PYTHON_CLOSE, CALL_CLOSE];
+
+/// Shows what is new and reads a turn: lines up to an empty one outside of a program, or to one that closes an action.
 fn ask(view: &View<'_>) -> Option<String> {
     out(view.shown.last().map_or(view.prompt, String::as_str));
     let mut turn = String::new();
@@ -87,14 +100,14 @@ fn ask(view: &View<'_>) -> Option<String> {
         let mut stdout = std::io::stdout();
         let _ = write!(stdout, "> ").and_then(|()| stdout.flush());
         let Some(Ok(line)) = lines.next() else { break };
-        if line.is_empty() {
+        if line.is_empty() && !turn.contains(PYTHON_OPEN) {
             break;
         }
         if !turn.is_empty() {
             turn.push('\n');
         }
         turn.push_str(&line);
-        if ["</search>", "</answer>"].iter().any(|stop| line.trim_end().ends_with(stop)) {
+        if STOPS.iter().any(|stop| line.trim_end().ends_with(stop)) {
             break;
         }
     }

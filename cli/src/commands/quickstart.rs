@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use forage_env::episode::Episode;
 use forage_env::tokenizer::Tokenizer;
+use forage_env::{code_search, registry, search_r1};
 use forage_eval::report::Report;
 use forage_eval::stats::Bootstrap;
 use forage_eval::summary::EvalSummary;
@@ -31,7 +32,10 @@ pub(crate) struct Quickstart {
     /// Seed of the rollouts and the statistics, and of the world of the built-in config.
     #[arg(long)]
     seed: Option<u32>,
-    /// Config to start from instead of the built-in configs/quickstart.toml.
+    /// Environment to learn in: search-r1 (configs/quickstart.toml) or code-search (configs/quickstart-code.toml).
+    #[arg(long, default_value = "search-r1", conflicts_with = "config")]
+    env: String,
+    /// Config to start from instead of a built-in one.
     #[arg(long)]
     config: Option<PathBuf>,
     /// Change a config value: key.path=value; may be repeated.
@@ -45,7 +49,20 @@ pub(crate) struct Quickstart {
     resume: bool,
 }
 
-const CONFIG: &str = include_str!("../../../configs/quickstart.toml");
+/// Built-in configs by environment.
+const CONFIGS: [(&str, &str); 2] = [
+    (search_r1::ENTRY.id, include_str!("../../../configs/quickstart.toml")),
+    (code_search::ENTRY.id, include_str!("../../../configs/quickstart-code.toml")),
+];
+
+/// The built-in config for an environment.
+fn builtin(environment: &str) -> Result<&'static str> {
+    let id = registry::find(environment)?.id;
+    let found = CONFIGS.iter().find(|(known, _)| *known == id).map(|(_, config)| *config);
+    found.with_context(|| {
+        format!("there is no built-in quickstart in `{environment}`; write a config and give --config")
+    })
+}
 
 impl Quickstart {
     pub(crate) fn run(self) -> Result<()> {
@@ -86,7 +103,7 @@ impl Quickstart {
         }
         match &self.config {
             Some(path) => RunConfig::read(path, &overrides),
-            None => RunConfig::parse(CONFIG, &overrides).context("the built-in quickstart config"),
+            None => RunConfig::parse(builtin(&self.env)?, &overrides).context("the built-in quickstart config"),
         }
     }
 
