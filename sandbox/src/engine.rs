@@ -174,6 +174,8 @@ pub(crate) fn interpreter(error: &wasmtime::Error) -> SandboxError {
     SandboxError::Interpreter(format!("{error:#}"))
 }
 
+/// The compiler and runtime. Where the addresses of a pool are not to be had (a limit on virtual memory), each session
+/// reserves its own.
 fn engine(limits: &Limits) -> Result<Engine, SandboxError> {
     let mut pool = PoolingAllocationConfig::default();
     pool.total_core_instances(SESSIONS)
@@ -181,6 +183,11 @@ fn engine(limits: &Limits) -> Result<Engine, SandboxError> {
         .total_tables(SESSIONS)
         .max_memory_size(limits.memory_bytes.max(64 << 20))
         .table_elements(TABLE);
+    let pooled = Engine::new(config().allocation_strategy(pool));
+    pooled.or_else(|_| Engine::new(&config())).map_err(|error| interpreter(&error))
+}
+
+fn config() -> Config {
     let mut config = Config::new();
     config
         .epoch_interruption(true)
@@ -192,9 +199,8 @@ fn engine(limits: &Limits) -> Result<Engine, SandboxError> {
         .generate_address_map(false)
         // Nothing runs asynchronously, but the one size may not exceed the other.
         .async_stack_size(WASM_STACK + (1 << 20))
-        .max_wasm_stack(WASM_STACK)
-        .allocation_strategy(pool);
-    Engine::new(&config).map_err(|error| interpreter(&error))
+        .max_wasm_stack(WASM_STACK);
+    config
 }
 
 /// Starts the thread that makes running code look at its time, for as long as there is an engine.
