@@ -60,9 +60,8 @@ fn a_pipe_is_a_program_and_pages_can_be_searched() {
 #[test]
 fn many_programs_are_answered_in_order() {
     let folder = tempfile::tempdir().unwrap();
-    let programs: String = (0..20)
-        .map(|number| format!("{}\n", json!({"id": number, "code": format!("print({number})\n[][{number}]")})))
-        .collect();
+    let program = |number| json!({"id": number, "code": format!("print({number})\n[][{number}]")}).to_string();
+    let programs = (0..20).map(program).collect::<Vec<_>>().join("\n");
     std::fs::write(folder.path().join("in.jsonl"), programs).unwrap();
     let output = forage(folder.path(), &["--jsonl", "in.jsonl", "--out", "out.jsonl", "--jobs", "3"]);
     assert!(output.status.success(), "{}", text(&output.stderr));

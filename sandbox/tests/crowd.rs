@@ -22,6 +22,7 @@ fn median(session: &mut Session) -> f64 {
 }
 
 #[test]
+#[expect(clippy::print_stderr, reason = "the figures that docs/results.md names")]
 fn a_crowd_that_misbehaves_takes_its_share_and_no_more() {
     let limits = Limits { time: Duration::from_millis(150), ..Limits::default() };
     let engine = SandboxEngine::open(&EngineOptions { limits, ..EngineOptions::default() }).unwrap();

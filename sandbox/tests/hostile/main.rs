@@ -110,6 +110,17 @@ fn session() -> Session {
     engine().session(Arc::new(Library), 7).unwrap()
 }
 
+/// How a program ends with ten times the time: where it ran out of time unexpectedly, the machine may be slow.
+fn with_patience(program: &Program) -> TurnOutput {
+    let limits = Limits { time: TIME * 10, memory_bytes: 256 << 20, calls: 64, ..Limits::default() };
+    let engine = SandboxEngine::open(&EngineOptions { limits, ..EngineOptions::default() }).unwrap();
+    let mut session = engine.session(Arc::new(Library), 7).unwrap();
+    for code in ["kept = ['kept', 1]"].into_iter().chain(program.before.as_deref()) {
+        session.run_blocking(code).unwrap();
+    }
+    session.run_blocking(&program.code).unwrap()
+}
+
 /// Processor time of this process.
 fn processor_time() -> Duration {
     let Ok(stat) = fs::read_to_string("/proc/self/stat") else { return Duration::ZERO };
@@ -181,6 +192,11 @@ fn check(program: &Program, outside: &Outside, witness: &mut Session) -> Vec<Str
     // In a session of its own, so that nothing comes between the state and the program.
     let (names, _) = turn(&mut prepared(program), NAMES);
     let (hostile, mut wrong) = turn(&mut session, &program.code);
+    let unexpected = !program.outcomes.iter().any(|outcome| outcome.fits(&hostile));
+    if unexpected && hostile.status == Status::Timeout {
+        expect("the program", &program.outcomes, &with_patience(program), &mut wrong);
+        return wrong;
+    }
     expect("the program", &program.outcomes, &hostile, &mut wrong);
     if matches!(hostile.status, Status::Timeout | Status::Memory | Status::Stack | Status::Crash) {
         let (left, _) = turn(&mut session, NAMES);

@@ -26,7 +26,7 @@ re.compile("a{4294967296}")
 import re
 re.match("((a{0,1000}){0,1000}){0,1000}b", "a" * 1000)
 
-#: deep_groups -> exception:RecursionError exception stack ok
+#: deep_groups -> exception:RecursionError exception stack ok timeout
 import re
 re.compile("(" * 5000 + "a" + ")" * 5000)
 
