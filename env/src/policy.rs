@@ -11,15 +11,34 @@ use crate::seed::Seed;
 pub struct Sampling {
     /// Softmax temperature; 0 is greedy.
     pub temperature: f32,
-    /// Nucleus mass kept, in (0, 1]; 1 keeps the full vocabulary, as training requires.
+    /// Nucleus mass kept, in (0, 1]; 1 keeps the full vocabulary, as training requires (Holtzman et al. 2020).
     pub top_p: f32,
+    /// Most likely tokens kept; 0 keeps all.
+    #[serde(default)]
+    pub top_k: usize,
+    /// Tokens less likely than this share of the most likely one are dropped, in [0, 1]; 0 keeps all (Nguyen et al. 2024).
+    #[serde(default)]
+    pub min_p: f32,
 }
 
 impl Sampling {
     /// The highest-probability token each time.
-    pub const GREEDY: Self = Self { temperature: 0.0, top_p: 1.0 };
+    pub const GREEDY: Self = Self { temperature: 0.0, ..Self::FULL };
     /// The policy's own distribution.
-    pub const FULL: Self = Self { temperature: 1.0, top_p: 1.0 };
+    pub const FULL: Self = Self { temperature: 1.0, top_p: 1.0, top_k: 0, min_p: 0.0 };
+
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// A sentence that names the key at fault.
+    pub fn check(&self) -> Result<(), String> {
+        let faults = [
+            (self.temperature >= 0.0 && self.temperature.is_finite(), "temperature must be 0 or more"),
+            (self.top_p > 0.0 && self.top_p <= 1.0, "top_p must be above 0 and at most 1"),
+            ((0.0..=1.0).contains(&self.min_p), "min_p must be between 0 and 1"),
+        ];
+        faults.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, fault)| Err((*fault).to_owned()))
+    }
 }
 
 /// One call to a policy: continue `tokens`.
@@ -33,6 +52,8 @@ pub struct GenerateRequest {
     pub max_tokens: usize,
     /// Generation ends when the decoded completion contains one of these; the token that completes it is kept.
     pub stop: Vec<String>,
+    /// Whether an end-of-sequence token is a token like any other.
+    pub ignore_eos: bool,
     /// How tokens are drawn.
     pub sampling: Sampling,
     /// Start of the random stream of this completion.
@@ -59,7 +80,7 @@ pub struct Completion {
     /// New tokens only, ending with the stop or end-of-sequence token when one was sampled.
     pub tokens: Vec<u32>,
     /// `logprobs[i]` = ln p(`tokens[i]`) in nats under the full-vocabulary softmax at the sampling temperature, before
-    /// any top-p cut. Greedy completions report temperature 1.
+    /// any cut by top-p, top-k or min-p. Greedy completions report temperature 1.
     pub logprobs: Vec<f32>,
     /// Why it ended.
     pub finish: Finish,
@@ -73,7 +94,7 @@ pub enum PolicyError {
     /// The engine stopped or is unreachable.
     #[error("the policy is gone: {0}")]
     Gone(String),
-    /// The request breaks the contract (empty prompt, unknown token id, prompt beyond the context window).
+    /// The request breaks the contract (empty prompt, unknown token id, prompt beyond the context window, bad sampling).
     #[error("bad generation request: {0}")]
     BadRequest(String),
     /// The model produced a non-finite number.

@@ -177,7 +177,7 @@ async fn train_step(
     let started = Instant::now();
     let tasks = step_tasks(&problem.train, config.prompts_per_step, seed, step);
     let jobs = group_jobs(&tasks, config.group_size, Seed::root(seed).child("rollout", &[step]));
-    let sampling = Sampling { temperature: config.update.temperature, top_p: 1.0 };
+    let sampling = Sampling { temperature: config.update.temperature, ..Sampling::FULL };
     let episodes = rollout(learner, problem, sampling).run(jobs).await;
     InfraBudget::default().check(&episodes).map_err(|source| RunError::Infra { step, source })?;
     let rolled_out = Instant::now();

@@ -53,6 +53,7 @@ async fn greedy_continuations_equal_transformers_alone_and_together() {
             episode: index as u64,
             tokens: tokens(&sequences[index]["tokens"]),
             max_tokens: 40,
+            ignore_eos: false,
             stop: Vec::new(),
             sampling: Sampling::GREEDY,
             seed: Seed::root(0),

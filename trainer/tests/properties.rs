@@ -185,6 +185,7 @@ async fn two_turns(engine: &Engine, episode: u64, prompt: &[u32]) -> (Completion
         episode,
         tokens,
         max_tokens: 24,
+        ignore_eos: false,
         stop: vec!["</search>".to_owned()],
         sampling: Sampling::FULL,
         seed: Seed::root(episode).child("turn", &[turn]),

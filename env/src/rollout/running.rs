@@ -167,6 +167,7 @@ impl<'a> Running<'a> {
             episode: self.episode,
             tokens: self.log.ids().to_vec(),
             max_tokens,
+            ignore_eos: false,
             stop: self.rollout.factory.spec().stop.clone(),
             sampling: self.rollout.sampling,
             seed: self.job.seed.child("turn", &[self.turns.len() as u64]),

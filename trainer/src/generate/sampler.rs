@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn frequencies_follow_the_softmax() {
         for temperature in [1.0, 0.5] {
-            let seen = counts(Sampling { temperature, top_p: 1.0 }, 20_000);
+            let seen = counts(Sampling { temperature, ..Sampling::FULL }, 20_000);
             for (seen, expected) in seen.iter().zip(softmax(f64::from(temperature))) {
                 assert!((seen - expected).abs() < 0.015, "{seen} {expected}");
             }
@@ -124,11 +124,11 @@ mod tests {
 
     #[test]
     fn logprob_is_of_the_full_vocabulary_even_under_top_p() {
-        let sampling = Sampling { temperature: 1.0, top_p: 0.5 };
+        let sampling = Sampling { top_p: 0.5, ..Sampling::FULL };
         let drawn = sample(&LOGITS, sampling, Seed::root(1), 0).unwrap();
         assert_eq!(drawn.token, 1, "only the best token stays at top_p 0.5");
         assert!((f64::from(drawn.logprob) - softmax(1.0)[1].ln()).abs() < 1e-6);
-        let seen = counts(Sampling { temperature: 1.0, top_p: 0.8 }, 5_000);
+        let seen = counts(Sampling { top_p: 0.8, ..Sampling::FULL }, 5_000);
         assert!(seen[0] == 0.0 && seen[3] == 0.0 && seen[2] > 0.2);
     }
 
