@@ -107,17 +107,19 @@ pub(crate) struct EnvironmentConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct EngineSection {
-    /// Episodes in the key-value cache at once.
-    pub(crate) slots: usize,
+    /// Episodes in one pass of the model; more wait their turn.
+    pub(crate) sequences: usize,
     /// Tokens per episode.
     pub(crate) context_tokens: usize,
-    /// Most padded tokens per prefill pass.
-    pub(crate) prefill_tokens: usize,
+    /// Memory of the key-value cache, MiB: what does not fit waits, or is run again later.
+    pub(crate) cache_mib: usize,
+    /// Tokens in one pass: longer prompts go through the model in chunks, beside episodes that decode.
+    pub(crate) step_tokens: usize,
 }
 
 impl Default for EngineSection {
     fn default() -> Self {
-        Self { slots: 128, context_tokens: 1024, prefill_tokens: 2048 }
+        Self { sequences: 128, context_tokens: 1024, cache_mib: 1024, step_tokens: 2048 }
     }
 }
 
@@ -266,8 +268,9 @@ impl RunConfig {
         if let Some(section) = &self.warm_start {
             section.check().context("[warm_start]")?;
         }
-        if self.engine.slots == 0 || self.engine.context_tokens < 2 || self.engine.prefill_tokens == 0 {
-            bail!("engine.slots, engine.context_tokens and engine.prefill_tokens must be positive");
+        let EngineSection { sequences, context_tokens, cache_mib, step_tokens } = self.engine;
+        if sequences == 0 || context_tokens < 2 || cache_mib == 0 || step_tokens == 0 {
+            bail!("engine.sequences, context_tokens, cache_mib and step_tokens must be positive");
         }
         let same =
             |warm: &WarmStartSection| self.data.world.as_ref().is_some_and(|world| world.seed == warm.world.seed);
@@ -306,7 +309,12 @@ impl RunConfig {
             retriever: RetrieverConfig::default(),
             environment: EnvironmentConfig { id: environment.to_owned(), settings: serde_json::Map::new() },
             reward: BTreeMap::new(),
-            engine: EngineSection { context_tokens: 8192, slots: 16, prefill_tokens: 4096 },
+            engine: EngineSection {
+                context_tokens: 8192,
+                sequences: 16,
+                step_tokens: 4096,
+                ..EngineSection::default()
+            },
             grpo: GrpoConfig::default(),
             evaluation: EvaluationConfig::default(),
             warm_start: None,

@@ -87,7 +87,7 @@ pub(crate) fn train(
         config_digest: setup::digest(&RunConfig { reward: training.reward.clone(), ..config.clone() }, data)?,
         resume: training.resume,
     };
-    let engine = setup::engine(config.engine);
+    let engine = setup::engine(config.engine, &start.config);
     let mut learner = Learner::new(start, config.grpo.update, engine, Workers::new(training.threads));
     let mut bar = progress.bar(training.name, config.grpo.steps);
     let rollouts = training.folder.join("rollouts");
@@ -147,10 +147,8 @@ pub(crate) fn evaluate(
 
 /// An engine on a checkpoint's weights.
 pub(crate) fn engine(checkpoint: &Checkpoint, config: &RunConfig, threads: usize) -> Arc<dyn Policy> {
-    let tokenizer = Arc::new(checkpoint.tokenizer.clone());
     let pool = Workers::new(threads).kernel_pool();
-    let sizes = setup::engine(config.engine);
-    Arc::new(Engine::start(checkpoint.decoder.clone(), checkpoint.config.clone(), tokenizer, sizes, pool))
+    Arc::new(Engine::start(checkpoint, setup::engine(config.engine, &checkpoint.config), pool))
 }
 
 /// Plays `tasks` once greedily and `samples` times sampled. Seeds depend on the task's place and sample alone, so two
@@ -231,7 +229,8 @@ pub(crate) fn from_scratch(
     };
     let seed = Seed::root(section.seed);
     let demonstrator = Demonstrator { factory, tokenizer: Arc::new(tokenizer), style: learning.style, seed };
-    let mut learner = Learner::new(start, update, setup::engine(config.engine), Workers::new(config.threads()));
+    let sizes = setup::engine(config.engine, &start.config);
+    let mut learner = Learner::new(start, update, sizes, Workers::new(config.threads()));
     let tasks = (0..).map(|index| -> Task { world.question(Split::Train, index) });
     let mut bar = progress.bar("warm-up", learning.stages.iter().map(|stage| stage.steps).sum());
     let (mut done, mut em) = (0, String::new());

@@ -16,7 +16,7 @@ use forage_env::world::export::{self, QuestionCounts};
 use forage_env::world::{World, WorldSpec};
 use forage_retriever::{BuildRequest, CorpusFormat, Index, Retriever, corpus_digest};
 use forage_trainer::generate::EngineConfig;
-use forage_trainer::model::ModelConfig;
+use forage_trainer::model::{KvCache, ModelConfig};
 use forage_trainer::weights::Checkpoint;
 
 use crate::commands::note;
@@ -218,9 +218,11 @@ pub(crate) fn load_policy(name: &str, config: &RunConfig) -> Result<Checkpoint> 
     Checkpoint::load(Path::new(name), &config.device.open()?).with_context(|| format!("policy {name} cannot be used"))
 }
 
-/// Sizes of the engine as the trainer wants them.
-pub(crate) fn engine(section: EngineSection) -> EngineConfig {
-    EngineConfig { slots: section.slots, context: section.context_tokens, prefill_tokens: section.prefill_tokens }
+/// Sizes of the engine for a model, as the trainer wants them.
+pub(crate) fn engine(section: EngineSection, model: &ModelConfig) -> EngineConfig {
+    let EngineSection { sequences, context_tokens, cache_mib, step_tokens } = section;
+    let cache_tokens = KvCache::positions_in(model, cache_mib * 1024 * 1024);
+    EngineConfig { context: context_tokens, cache_tokens, step_tokens, sequences }
 }
 
 /// Digest of what shapes a run: its settings, the ranking, the training questions. What may change between its sessions

@@ -110,12 +110,9 @@ impl Learner {
     pub fn new(checkpoint: Checkpoint, config: UpdateConfig, engine: EngineConfig, workers: Workers) -> Self {
         let device = checkpoint.decoder.device();
         let decoder = track(&checkpoint.decoder);
-        let positions = engine.context + engine.prefill_tokens;
-        let rope = RopeTables::new(&checkpoint.config, positions, &device);
+        let rope = RopeTables::new(&checkpoint.config, engine.context, &device);
         let reference = (config.loss.kl != KlPenalty::None).then(|| checkpoint.decoder.clone());
-        let tokenizer = Arc::new(checkpoint.tokenizer.clone());
-        let shape = checkpoint.config.clone();
-        let engine = Engine::start(checkpoint.decoder.clone(), shape, tokenizer, engine, workers.kernel_pool());
+        let engine = Engine::start(&checkpoint, engine, workers.kernel_pool());
         let optimizer = AdamW::new(config.optimizer);
         Self { checkpoint, decoder, reference, rope, optimizer, config, workers, engine: Arc::new(engine), version: 0 }
     }

@@ -24,7 +24,7 @@ pub fn token_logprobs(
     temperature: f32,
 ) -> Option<TokenLogprobs> {
     let rows: Vec<&[u32]> = sequences.iter().map(|sequence| sequence.ids.as_slice()).collect();
-    let batch = Batch::new(&rows, &vec![0; rows.len()]);
+    let batch = Batch::new(&rows);
     let mut sources: Vec<i32> = Vec::new();
     let mut targets: Vec<i32> = Vec::new();
     for (row, sequence) in sequences.iter().enumerate() {

@@ -8,8 +8,8 @@ use burn::tensor::Device;
 use common::{assert_close, floats, json, targets, tiny, tokens};
 use forage_env::policy::{GenerateRequest, Policy, Sampling};
 use forage_env::seed::Seed;
-use forage_env::tokenizer::ByteTokenizer;
-use forage_trainer::generate::{Engine, EngineConfig};
+use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
+use forage_trainer::generate::{Engine, EngineConfig, EngineModel};
 use forage_trainer::grads::NamedGrads;
 use forage_trainer::logprobs::token_logprobs;
 use forage_trainer::model::Batch;
@@ -26,7 +26,7 @@ fn logits_equal_transformers_in_a_padded_batch() {
         let sequences = reference["sequences"].as_array().unwrap();
         let ids: Vec<Vec<u32>> = sequences.iter().map(|sequence| tokens(&sequence["tokens"])).collect();
         let rows: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
-        let batch = Batch::new(&rows, &[0, 0, 0]);
+        let batch = Batch::new(&rows);
         let hidden = model.decoder.hidden(&model.config, &model.rope, &batch);
         let logits: Vec<f32> = model.decoder.logits(hidden).into_data().try_into_vec().unwrap();
         for (row, sequence) in sequences.iter().enumerate() {
@@ -46,9 +46,12 @@ async fn greedy_continuations_equal_transformers_alone_and_together() {
         let model = tiny(name, &Device::flex());
         let reference = json(&format!("reference_{name}.json"));
         let sequences = reference["sequences"].as_array().unwrap();
-        let config = EngineConfig { slots: 3, context: 64, prefill_tokens: 64 };
+        let config = EngineConfig { context: 64, cache_tokens: 192, step_tokens: 64, sequences: 3 };
         let pool = Workers::new(1).kernel_pool();
-        let engine = Arc::new(Engine::start(model.decoder, model.config, Arc::new(ByteTokenizer), config, pool));
+        let tokenizer = Arc::new(ByteTokenizer);
+        let eos = vec![tokenizer.eos()];
+        let model = EngineModel { decoder: model.decoder, config: model.config, tokenizer, eos };
+        let engine = Arc::new(Engine::start(model, config, pool));
         let request = |index: usize| GenerateRequest {
             episode: index as u64,
             tokens: tokens(&sequences[index]["tokens"]),

@@ -202,9 +202,8 @@ async fn two_turns(engine: &Engine, episode: u64, prompt: &[u32]) -> (Completion
 async fn an_episode_does_not_depend_on_its_neighbours() {
     let start = checkpoint(5);
     let make = |config: EngineConfig| {
-        let tokenizer = Arc::new(start.tokenizer.clone());
         let pool = Workers::new(2).kernel_pool();
-        Arc::new(Engine::start(start.decoder.clone(), start.config.clone(), tokenizer, config, pool))
+        Arc::new(Engine::start(&start, config, pool))
     };
     let prompts: Vec<Vec<u32>> = (0..9)
         .map(|index| start.tokenizer.encode(&"Who is the mentor of Talo Brenic?".repeat(1 + index % 4)))
@@ -217,7 +216,7 @@ async fn an_episode_does_not_depend_on_its_neighbours() {
     let together: Vec<_> = together.collect();
     for (index, handle) in together.into_iter().enumerate() {
         let (first, second) = handle.await.unwrap();
-        let alone = make(EngineConfig { slots: 1, ..ENGINE });
+        let alone = make(EngineConfig { sequences: 1, step_tokens: 7, ..ENGINE });
         let (lone_first, lone_second) = two_turns(&alone, index as u64, &prompts[index]).await;
         assert_eq!((&first.tokens, &second.tokens), (&lone_first.tokens, &lone_second.tokens), "episode {index}");
         let bits =

@@ -1,45 +1,107 @@
-//! The generation engine: one thread that owns the model and runs every request in flight as one batch.
+//! The handle of the engine: requests go to one thread that owns the model and runs everything in flight together.
 //!
-//! Requests join and leave at any step. An episode keeps its slot of the key-value cache between turns, so a turn costs
-//! only its new tokens. An episode's tokens depend on its own tokens, seed and weights alone, not on its neighbours.
+//! Requests join and leave at any pass. An episode's tokens depend on its own tokens, seed and weights alone, not on its
+//! neighbours: on the processor to the bit.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use async_trait::async_trait;
-use burn::tensor::{Int, Tensor};
 use forage_env::policy::{Completion, GenerateRequest, Policy, PolicyError};
 use forage_env::tokenizer::Tokenizer;
 use tokio::sync::{mpsc, oneshot};
 
-use super::sampler::sample;
-use super::session::{Reply, Session};
-use crate::model::{Batch, Decoder, KvCache, ModelConfig, RopeTables};
+use super::request::{Reply, StreamOptions, TokenStream};
+use super::worker::Worker;
+use crate::model::{Decoder, ModelConfig};
+use crate::weights::Checkpoint;
 
 /// Sizes of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
-    /// Episodes whose cache is kept at once; more wait their turn.
-    pub slots: usize,
-    /// Tokens per episode.
+    /// Most tokens of one sequence; the model and the cache may allow fewer.
     pub context: usize,
-    /// Most padded tokens in one prefill pass.
-    pub prefill_tokens: usize,
+    /// Tokens of the whole cache; what does not fit waits, or is run again later.
+    pub cache_tokens: usize,
+    /// Most tokens in one pass: prompts are cut into chunks beside the sequences that decode.
+    pub step_tokens: usize,
+    /// Most sequences in one pass.
+    pub sequences: usize,
 }
 
-enum Message {
+/// A model to generate with.
+pub struct EngineModel {
+    /// Weights.
+    pub decoder: Decoder,
+    /// Their shape.
+    pub config: ModelConfig,
+    /// For stop strings.
+    pub tokenizer: Arc<dyn Tokenizer>,
+    /// Tokens that end a completion.
+    pub eos: Vec<u32>,
+}
+
+impl fmt::Debug for EngineModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EngineModel").field("config", &self.config).field("eos", &self.eos).finish_non_exhaustive()
+    }
+}
+
+impl From<&Checkpoint> for EngineModel {
+    fn from(checkpoint: &Checkpoint) -> Self {
+        Self {
+            decoder: checkpoint.decoder.clone(),
+            config: checkpoint.config.clone(),
+            tokenizer: Arc::new(checkpoint.tokenizer.clone()),
+            eos: vec![checkpoint.tokenizer.eos()],
+        }
+    }
+}
+
+/// What the engine is doing, and what it did since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineStats {
+    /// Sequences that take part in passes.
+    pub running: u64,
+    /// Sequences that wait for room.
+    pub waiting: u64,
+    /// Positions of the cache that are held, by episodes between turns too.
+    pub cache_tokens_used: u64,
+    /// Positions of the cache.
+    pub cache_tokens: u64,
+    /// Prompt tokens asked for.
+    pub prompt_tokens: u64,
+    /// Those of them that another sequence, or an earlier turn, had left in the cache.
+    pub cached_prompt_tokens: u64,
+    /// Tokens drawn.
+    pub generated_tokens: u64,
+    /// Sequences that lost their blocks to an older one and ran again.
+    pub preemptions: u64,
+    /// Requests whose receiver went away.
+    pub cancelled: u64,
+}
+
+pub(super) enum Message {
     Generate(GenerateRequest, Reply),
+    Score(Vec<u32>, f32, oneshot::Sender<Result<Vec<f32>, PolicyError>>),
     Release(u64),
     Swap(Box<Decoder>, u64, oneshot::Sender<()>),
+}
+
+/// What the handle and the thread share.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pub(super) version: AtomicU64,
+    pub(super) stats: Mutex<EngineStats>,
 }
 
 /// A handle to the engine thread; dropping the last one stops it.
 #[derive(Debug)]
 pub struct Engine {
     sender: Option<mpsc::UnboundedSender<Message>>,
-    version: Arc<AtomicU64>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -48,42 +110,38 @@ impl Engine {
     ///
     /// # Panics
     /// When the operating system cannot start a thread.
-    pub fn start(
-        decoder: Decoder,
-        model: ModelConfig,
-        tokenizer: Arc<dyn Tokenizer>,
-        config: EngineConfig,
-        pool: Arc<rayon::ThreadPool>,
-    ) -> Self {
+    pub fn start(model: impl Into<EngineModel>, config: EngineConfig, pool: Arc<rayon::ThreadPool>) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
-        let version = Arc::new(AtomicU64::new(0));
-        let seen = Arc::clone(&version);
+        let shared = Arc::new(Shared::default());
+        let seen = Arc::clone(&shared);
+        let model = model.into();
         let run = move || {
-            let device = decoder.device();
-            let context = config.context.min(model.max_position_embeddings);
-            let rope = RopeTables::new(&model, context + config.prefill_tokens, &device);
-            let cache = KvCache::new(&model, config.slots, context, &device);
-            let free = (0..config.slots).rev().collect();
-            let sessions = BTreeMap::new();
-            let waiting = VecDeque::new();
-            let mut worker = Worker {
-                decoder,
-                model,
-                tokenizer,
-                config,
-                rope,
-                cache,
-                sessions,
-                free,
-                waiting,
-                tick: 0,
-                version: seen,
-                pool,
-            };
-            worker.run(receiver);
+            let inside = Arc::clone(&pool);
+            // The kernels split their work among the threads of the pool the call comes from.
+            inside.install(|| Worker::new(model, config, seen)).run(receiver, &pool);
         };
         let thread = std::thread::Builder::new().name("forage-engine".to_owned()).spawn(run);
-        Self { sender: Some(sender), version, thread: Some(thread.expect("a thread can be started")) }
+        Self { sender: Some(sender), shared, thread: Some(thread.expect("a thread can be started")) }
+    }
+
+    /// Draws a completion token by token.
+    ///
+    /// # Errors
+    /// [`PolicyError::Gone`] when the engine thread has stopped; other errors come through the stream.
+    pub fn stream(&self, request: GenerateRequest, options: StreamOptions) -> Result<TokenStream, PolicyError> {
+        let (sender, events) = mpsc::unbounded_channel();
+        self.send(Message::Generate(request, Reply::Stream(sender, options)))?;
+        Ok(TokenStream { events })
+    }
+
+    /// ln p of every token but the first, given what stands before it, nats, at a temperature: `n - 1` values.
+    ///
+    /// # Errors
+    /// [`PolicyError`] when the tokens do not fit the model or the engine thread has stopped.
+    pub async fn score(&self, tokens: Vec<u32>, temperature: f32) -> Result<Vec<f32>, PolicyError> {
+        let (reply, scores) = oneshot::channel();
+        self.send(Message::Score(tokens, temperature, reply))?;
+        scores.await.map_err(|_| gone())?
     }
 
     /// Replaces the weights between optimizer steps; every cached key and value is dropped.
@@ -94,6 +152,11 @@ impl Engine {
         let (done, swapped) = oneshot::channel();
         self.send(Message::Swap(Box::new(decoder), version, done))?;
         swapped.await.map_err(|_| gone())
+    }
+
+    /// Counters as of the last pass.
+    pub fn stats(&self) -> EngineStats {
+        *self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn send(&self, message: Message) -> Result<(), PolicyError> {
@@ -118,233 +181,17 @@ fn gone() -> PolicyError {
 #[async_trait]
 impl Policy for Engine {
     fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
+        self.shared.version.load(Ordering::Acquire)
     }
 
     async fn generate(&self, request: GenerateRequest) -> Result<Completion, PolicyError> {
         let (reply, completion) = oneshot::channel();
-        self.send(Message::Generate(request, reply))?;
+        self.send(Message::Generate(request, Reply::Whole(reply)))?;
         completion.await.map_err(|_| gone())?
     }
 
     fn release(&self, episode: u64) {
         // A stopped engine has nothing left to release.
         let _ = self.send(Message::Release(episode));
-    }
-}
-
-struct Worker {
-    decoder: Decoder,
-    model: ModelConfig,
-    tokenizer: Arc<dyn Tokenizer>,
-    config: EngineConfig,
-    rope: RopeTables,
-    cache: KvCache,
-    sessions: BTreeMap<u64, Session>,
-    free: Vec<usize>,
-    waiting: VecDeque<(GenerateRequest, Reply)>,
-    tick: u64,
-    version: Arc<AtomicU64>,
-    pool: Arc<rayon::ThreadPool>,
-}
-
-impl Worker {
-    fn run(&mut self, mut receiver: mpsc::UnboundedReceiver<Message>) {
-        loop {
-            let idle = self.waiting.is_empty() && self.sessions.values().all(|session| session.active.is_none());
-            if idle {
-                let Some(message) = receiver.blocking_recv() else { return };
-                self.handle(message);
-            }
-            loop {
-                match receiver.try_recv() {
-                    Ok(message) => self.handle(message),
-                    Err(mpsc::error::TryRecvError::Empty) => break,
-                    Err(mpsc::error::TryRecvError::Disconnected) => return,
-                }
-            }
-            self.tick += 1;
-            self.admit();
-            self.prefill();
-            self.decode();
-        }
-    }
-
-    fn handle(&mut self, message: Message) {
-        match message {
-            Message::Generate(request, reply) => match self.refuse(&request) {
-                Some(error) => drop(reply.send(Err(error))),
-                None => self.waiting.push_back((request, reply)),
-            },
-            Message::Release(episode) => {
-                if let Some(session) = self.sessions.remove(&episode) {
-                    self.free.push(session.slot);
-                    // The lowest slots are used first, so that rows of a batch stand together in the cache.
-                    self.free.sort_unstable_by(|a, b| b.cmp(a));
-                }
-            }
-            Message::Swap(decoder, version, done) => {
-                self.decoder = *decoder;
-                for session in self.sessions.values_mut() {
-                    session.forget();
-                }
-                self.version.store(version, Ordering::Release);
-                let _ = done.send(());
-            }
-        }
-    }
-
-    fn refuse(&self, request: &GenerateRequest) -> Option<PolicyError> {
-        let bad = |message: String| Some(PolicyError::BadRequest(message));
-        let context = self.cache.positions();
-        if request.tokens.is_empty() {
-            return bad("the prompt is empty".to_owned());
-        }
-        if request.tokens.len() >= context {
-            return bad(format!("{} tokens leave no room in a context of {context}", request.tokens.len()));
-        }
-        if let Some(id) = request.tokens.iter().find(|&&id| id as usize >= self.model.vocab_size) {
-            return bad(format!("token id {id} is outside the vocabulary of {}", self.model.vocab_size));
-        }
-        if request.max_tokens == 0 {
-            return bad("max_tokens must be at least 1".to_owned());
-        }
-        None
-    }
-
-    /// Gives waiting requests a slot, in order of arrival.
-    fn admit(&mut self) {
-        while let Some((request, reply)) = self.waiting.pop_front() {
-            let episode = request.episode;
-            if !self.sessions.contains_key(&episode) {
-                if self.free.is_empty() {
-                    self.evict();
-                }
-                let Some(slot) = self.free.pop() else {
-                    self.waiting.push_front((request, reply));
-                    return;
-                };
-                self.sessions.insert(episode, Session::new(slot));
-            }
-            if let Some(session) = self.sessions.get_mut(&episode) {
-                session.start(request, reply);
-                session.last_used = self.tick;
-            }
-        }
-    }
-
-    /// Frees the slot of the idle session that was used longest ago; its tokens are run again when it returns.
-    fn evict(&mut self) {
-        let idle = self.sessions.iter().filter(|(_, session)| session.active.is_none());
-        let oldest = idle.min_by_key(|(_, session)| session.last_used).map(|(&episode, _)| episode);
-        if let Some(session) = oldest.and_then(|episode| self.sessions.remove(&episode)) {
-            self.free.push(session.slot);
-        }
-    }
-
-    /// Runs every prompt and observation that waits, in passes of similar lengths.
-    fn prefill(&mut self) {
-        let mut rows: Vec<(usize, u64)> = self
-            .sessions
-            .iter()
-            .filter(|(_, session)| session.active.is_some() && session.pending.len() > 1)
-            .map(|(&episode, session)| (session.pending.len(), episode))
-            .collect();
-        rows.sort_unstable_by(|a, b| b.cmp(a));
-        let mut rest = rows.as_slice();
-        while let Some(&(width, _)) = rest.first() {
-            let fit = (self.config.prefill_tokens / width).clamp(1, rest.len());
-            let (pass, later) = rest.split_at(fit);
-            rest = later;
-            let episodes: Vec<u64> = pass.iter().map(|&(_, episode)| episode).collect();
-            self.forward(&episodes);
-        }
-    }
-
-    /// One more token for every request in flight.
-    fn decode(&mut self) {
-        let ready = self.sessions.iter().filter(|(_, session)| session.active.is_some() && session.pending.len() == 1);
-        let episodes: Vec<u64> = ready.map(|(&episode, _)| episode).collect();
-        if !episodes.is_empty() {
-            self.forward(&episodes);
-        }
-    }
-
-    fn forward(&mut self, episodes: &[u64]) {
-        let logits = match self.run_model(episodes) {
-            Ok(logits) => logits,
-            Err(error) => return self.fail(episodes, &error),
-        };
-        let vocab = self.model.vocab_size;
-        let version = self.version.load(Ordering::Acquire);
-        for (row, episode) in episodes.iter().enumerate() {
-            let Some(session) = self.sessions.get_mut(episode) else { continue };
-            session.commit();
-            session.last_used = self.tick;
-            let Some(request) = session.active.as_ref().map(|active| &active.request) else { continue };
-            let drawn =
-                sample(&logits[row * vocab..(row + 1) * vocab], request.sampling, request.seed, session.index());
-            let Some(drawn) = drawn else {
-                session.fail(PolicyError::NonFinite(format!("logits at position {}", session.cached.len())));
-                continue;
-            };
-            session.take(drawn, self.cache.positions(), self.tokenizer.as_ref(), version);
-        }
-    }
-
-    fn fail(&mut self, episodes: &[u64], error: &PolicyError) {
-        for episode in episodes {
-            if let Some(session) = self.sessions.get_mut(episode) {
-                session.fail(error.clone());
-            }
-        }
-    }
-
-    /// Logits `[episodes, vocab]` of each episode's last pending token, row-major.
-    fn run_model(&mut self, episodes: &[u64]) -> Result<Vec<f32>, PolicyError> {
-        let mut rows: Vec<(usize, &[u32], usize)> = episodes
-            .iter()
-            .map(|episode| &self.sessions[episode])
-            .map(|session| (session.slot, session.pending.as_slice(), session.cached.len()))
-            .collect();
-        let asked: Vec<usize> = rows.iter().map(|&(slot, ..)| slot).collect();
-        fill_gaps(&mut rows);
-        let slots: Vec<usize> = rows.iter().map(|&(slot, ..)| slot).collect();
-        let tokens: Vec<&[u32]> = rows.iter().map(|&(_, tokens, _)| tokens).collect();
-        let starts: Vec<usize> = rows.iter().map(|&(.., start)| start).collect();
-        let batch = Batch::new(&tokens, &starts);
-        let last = |slot: &usize| {
-            let row = slots.iter().position(|other| other == slot).unwrap_or(0);
-            (row * batch.width() + tokens[row].len() - 1) as i32
-        };
-        let mut last: Vec<i32> = asked.iter().map(last).collect();
-        // The head runs on at least two rows: a single one takes another path of the matrix product, with other bits.
-        last.extend(last.first().copied().filter(|_| asked.len() == 1));
-        let Self { decoder, model, rope, cache, .. } = self;
-        let logits = self.pool.install(|| {
-            let hidden = decoder.hidden_cached(model, rope, &batch, cache, &slots);
-            let index = Tensor::<1, Int>::from_ints(last.as_slice(), &hidden.device());
-            decoder.logits(hidden.select(0, index)).into_data_as::<f32>()
-        });
-        logits.try_into_vec().map_err(|error| PolicyError::Gone(format!("logits cannot be read back: {error:?}")))
-    }
-}
-
-/// Orders rows by slot; where only a few slots are missing in between, empty rows fill them, so that the cache is read
-/// in place instead of being gathered.
-fn fill_gaps(rows: &mut Vec<(usize, &[u32], usize)>) {
-    rows.sort_unstable_by_key(|&(slot, ..)| slot);
-    let (Some(&(first, ..)), Some(&(last, ..))) = (rows.first(), rows.last()) else { return };
-    let decoding = rows.iter().all(|(_, tokens, _)| tokens.len() == 1);
-    let span = last - first + 1;
-    if !decoding || span * 4 > rows.len() * 5 {
-        return;
-    }
-    let taken = std::mem::take(rows);
-    let mut next = first;
-    for row in taken {
-        rows.extend((next..row.0).map(|slot| (slot, [].as_slice(), 0)));
-        next = row.0 + 1;
-        rows.push(row);
     }
 }

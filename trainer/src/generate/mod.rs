@@ -1,8 +1,13 @@
-//! Generation: a sampler, and an engine thread that batches all requests in flight over one key-value cache.
+//! Generation: a scheduler that knows no model, a cache of blocks, the model step, the sampler, and the engine around them.
 
+mod blocks;
 mod engine;
+mod request;
+mod runner;
 mod sampler;
-mod session;
+mod scheduler;
+mod worker;
 
-pub use engine::{Engine, EngineConfig};
-pub use sampler::{Sampled, sample};
+pub use engine::{Engine, EngineConfig, EngineModel, EngineStats};
+pub use request::{Event, StreamOptions, TokenEvent, TokenStream};
+pub use sampler::{Distribution, Sampled};

@@ -1,8 +1,13 @@
 //! Draws one token from a row of logits.
 
+use std::cmp::Ordering;
+
 use forage_env::policy::Sampling;
 use forage_env::seed::Seed;
+use pulp::Arch;
 use rand::RngExt;
+
+use crate::model::host::exp;
 
 /// A drawn token with its log-probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,54 +18,137 @@ pub struct Sampled {
     pub logprob: f32,
 }
 
-/// Draws the `index`-th token of a completion. The draw depends on the logits, the settings, `seed` and `index` alone.
-/// `None` when a logit is not finite.
-///
-/// # Shapes
-/// `logits`: `[vocab]`.
-pub fn sample(logits: &[f32], sampling: Sampling, seed: Seed, index: usize) -> Option<Sampled> {
-    let temperature = if sampling.temperature > 0.0 { f64::from(sampling.temperature) } else { 1.0 };
-    let best = argmax(logits)?;
-    let highest = f64::from(logits[best]);
-    let mut weights: Vec<f32> = Vec::with_capacity(logits.len());
-    let mut total = 0.0_f64;
-    let inverse = (1.0 / temperature) as f32;
-    for &logit in logits {
-        let weight = ((logit - logits[best]) * inverse).exp();
-        total += f64::from(weight);
-        weights.push(weight);
+/// The full-vocabulary softmax of a row of logits.
+#[derive(Debug)]
+pub struct Distribution<'a> {
+    logits: &'a [f32],
+    /// `exp((logit - largest) / temperature)`.
+    weights: Vec<f32>,
+    total: f64,
+    best: usize,
+    temperature: f64,
+}
+
+const LANES: usize = 16;
+
+impl<'a> Distribution<'a> {
+    /// The softmax of `logits` (`[vocab]`) at a temperature; 0, which is greedy, counts as 1. `None` when a logit is not
+    /// finite or there is none.
+    pub fn new(logits: &'a [f32], temperature: f32) -> Option<Self> {
+        let temperature = if temperature > 0.0 { f64::from(temperature) } else { 1.0 };
+        let best = argmax(logits)?;
+        let mut weights = vec![0.0; logits.len()];
+        let scale = (1.0 / temperature) as f32;
+        let total = Arch::new().dispatch(|| fill(&mut weights, logits, logits[best], scale));
+        Some(Self { logits, weights, total, best, temperature })
     }
-    if !total.is_finite() {
-        return None;
+
+    /// ln p(token), nats.
+    pub fn logprob(&self, token: usize) -> f32 {
+        let distance = f64::from(self.logits[token]) - f64::from(self.logits[self.best]);
+        (distance / self.temperature - self.total.ln()) as f32
     }
-    let logprob = |token: usize| ((f64::from(logits[token]) - highest) / temperature - total.ln()) as f32;
-    if sampling.temperature <= 0.0 {
-        return Some(Sampled { token: best as u32, logprob: logprob(best) });
+
+    /// The `count` most likely tokens with their log-probabilities, best first, equal ones by id.
+    pub fn top(&self, count: usize) -> Vec<(u32, f32)> {
+        let ranked = self.ranked(count);
+        ranked.into_iter().map(|token| (token as u32, self.logprob(token))).collect()
     }
-    let uniform: f64 = seed.child("token", &[index as u64]).rng().random();
-    let token = if sampling.top_p < 1.0 {
-        draw_nucleus(&weights, total, f64::from(sampling.top_p), uniform)
-    } else {
-        draw(&weights, total, uniform)
-    };
-    Some(Sampled { token: token as u32, logprob: logprob(token) })
+
+    /// Draws the `index`-th token of a completion. The draw depends on the logits, the settings, `seed` and `index` alone.
+    pub fn draw(&self, sampling: Sampling, seed: Seed, index: usize) -> Sampled {
+        let token = if sampling.temperature <= 0.0 {
+            self.best
+        } else {
+            let uniform: f64 = seed.child("token", &[index as u64]).rng().random();
+            match self.kept(sampling) {
+                Some(kept) => {
+                    let weights: Vec<f32> = kept.iter().map(|&token| self.weights[token]).collect();
+                    let total = weights.iter().copied().map(f64::from).sum();
+                    kept[pick(&weights, total, uniform)]
+                }
+                None => pick(&self.weights, self.total, uniform),
+            }
+        };
+        Sampled { token: token as u32, logprob: self.logprob(token) }
+    }
+
+    /// The tokens that top-k, then top-p among those, then min-p leave, best first; `None` when nothing is cut.
+    fn kept(&self, sampling: Sampling) -> Option<Vec<usize>> {
+        let Sampling { top_p, top_k, min_p, .. } = sampling;
+        let vocab = self.weights.len();
+        let most = if top_k == 0 { vocab } else { top_k.min(vocab) };
+        if most == vocab && top_p >= 1.0 && min_p <= 0.0 {
+            return None;
+        }
+        // A nucleus is small as a rule: the vocabulary is ranked as far as it takes.
+        let mut size = if top_p < 1.0 { most.min(256) } else { most };
+        let mass = |tokens: &[usize]| tokens.iter().map(|&token| f64::from(self.weights[token])).sum::<f64>();
+        let mut ranked = self.ranked(size);
+        let whole = if most == vocab { self.total } else { mass(&self.ranked(most)) };
+        let wanted = f64::from(top_p) * whole;
+        while size < most && mass(&ranked) < wanted {
+            size = (size * 8).min(most);
+            ranked = self.ranked(size);
+        }
+        if top_p < 1.0 {
+            let mut sum = 0.0;
+            let full = ranked.iter().position(|&token| {
+                sum += f64::from(self.weights[token]);
+                sum >= wanted
+            });
+            ranked.truncate(full.map_or(ranked.len(), |last| last + 1));
+        }
+        ranked.retain(|&token| token == self.best || self.weights[token] >= min_p);
+        Some(ranked)
+    }
+
+    /// The `count` most likely tokens, best first, equal ones by id.
+    fn ranked(&self, count: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.logits.len()).collect();
+        let by = |a: &usize, b: &usize| -> Ordering { self.logits[*b].total_cmp(&self.logits[*a]).then(a.cmp(b)) };
+        let count = count.min(order.len());
+        if count < order.len() {
+            order.select_nth_unstable_by(count, by);
+            order.truncate(count);
+        }
+        order.sort_unstable_by(by);
+        order
+    }
+}
+
+/// Writes the weights and returns their sum.
+#[inline(always)]
+#[expect(clippy::inline_always, reason = "it is compiled for an instruction set only where it is inlined")]
+fn fill(weights: &mut [f32], logits: &[f32], largest: f32, scale: f32) -> f64 {
+    let mut sums = [0.0_f64; LANES];
+    let (chunks, rest) = weights.as_chunks_mut::<LANES>();
+    let (logit_chunks, logit_rest) = logits.as_chunks::<LANES>();
+    for (chunk, logits) in chunks.iter_mut().zip(logit_chunks) {
+        for ((sum, weight), logit) in sums.iter_mut().zip(chunk).zip(logits) {
+            *weight = exp((*logit - largest) * scale);
+            *sum += f64::from(*weight);
+        }
+    }
+    for ((sum, weight), logit) in sums.iter_mut().zip(rest).zip(logit_rest) {
+        *weight = exp((*logit - largest) * scale);
+        *sum += f64::from(*weight);
+    }
+    sums.iter().sum()
 }
 
 /// Index of the largest value, the first one of equals; `None` when a value is not finite.
 fn argmax(logits: &[f32]) -> Option<usize> {
-    let mut best = 0;
-    for (index, &logit) in logits.iter().enumerate() {
-        if !logit.is_finite() {
-            return None;
-        }
-        if logit > logits[best] {
-            best = index;
-        }
+    let finite = logits.iter().fold(true, |finite, logit| finite & logit.is_finite());
+    let largest =
+        logits.iter().fold(f32::NEG_INFINITY, |largest, &logit| if logit > largest { logit } else { largest });
+    if !finite {
+        return None;
     }
-    (!logits.is_empty()).then_some(best)
+    logits.iter().position(|&logit| logit >= largest)
 }
 
-fn draw(weights: &[f32], total: f64, uniform: f64) -> usize {
+fn pick(weights: &[f32], total: f64, uniform: f64) -> usize {
     let mut remaining = uniform * total;
     let mut last = 0;
     for (index, &weight) in weights.iter().enumerate() {
@@ -75,28 +163,15 @@ fn draw(weights: &[f32], total: f64, uniform: f64) -> usize {
     last
 }
 
-/// Draws among the smallest set of most likely tokens whose mass reaches `top_p` (Holtzman et al. 2020).
-fn draw_nucleus(weights: &[f32], total: f64, top_p: f64, uniform: f64) -> usize {
-    let mut order: Vec<usize> = (0..weights.len()).collect();
-    order.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]).then(a.cmp(&b)));
-    let mut kept = 0.0;
-    let mut size = 0;
-    for &index in &order {
-        kept += f64::from(weights[index]);
-        size += 1;
-        if kept >= top_p * total {
-            break;
-        }
-    }
-    let nucleus: Vec<f32> = order[..size].iter().map(|&index| weights[index]).collect();
-    order[draw(&nucleus, kept, uniform)]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const LOGITS: [f32; 4] = [0.0, 2.0, 1.0, -1.0];
+
+    fn sample(logits: &[f32], sampling: Sampling, seed: Seed, index: usize) -> Option<Sampled> {
+        Some(Distribution::new(logits, sampling.temperature)?.draw(sampling, seed, index))
+    }
 
     fn counts(sampling: Sampling, draws: usize) -> Vec<f64> {
         let mut counts = vec![0.0; LOGITS.len()];
@@ -130,6 +205,29 @@ mod tests {
         assert!((f64::from(drawn.logprob) - softmax(1.0)[1].ln()).abs() < 1e-6);
         let seen = counts(Sampling { top_p: 0.8, ..Sampling::FULL }, 5_000);
         assert!(seen[0] == 0.0 && seen[3] == 0.0 && seen[2] > 0.2);
+    }
+
+    #[test]
+    fn cuts_keep_what_they_say() {
+        let kept = |sampling: Sampling| -> Vec<usize> {
+            let seen = counts(sampling, 3_000);
+            (0..LOGITS.len()).filter(|&token| seen[token] > 0.0).collect()
+        };
+        assert_eq!(kept(Sampling { top_k: 1, ..Sampling::FULL }), [1]);
+        assert_eq!(kept(Sampling { top_k: 3, ..Sampling::FULL }), [0, 1, 2]);
+        // Shares of the best one: e^-2, 1, e^-1, e^-3.
+        assert_eq!(kept(Sampling { min_p: 0.2, ..Sampling::FULL }), [1, 2]);
+        // Among the best three, .665 .245 .090: the first two hold .91.
+        assert_eq!(kept(Sampling { top_k: 3, top_p: 0.9, ..Sampling::FULL }), [1, 2]);
+        assert_eq!(kept(Sampling { top_p: 0.999_999, ..Sampling::FULL }), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn the_best_tokens_come_with_their_logprobs() {
+        let distribution = Distribution::new(&LOGITS, 1.0).unwrap();
+        let top = distribution.top(2);
+        assert_eq!(top.iter().map(|&(token, _)| token).collect::<Vec<_>>(), [1, 2]);
+        assert!((f64::from(top[1].1) - softmax(1.0)[2].ln()).abs() < 1e-6);
     }
 
     #[test]

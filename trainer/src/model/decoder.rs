@@ -1,78 +1,14 @@
 //! The decoder: field names are those of Hugging Face, so that checkpoints map onto them without a table.
 
-use burn::module::Module;
-use burn::nn::{Embedding, EmbeddingConfig, Linear, LinearConfig, RmsNorm, RmsNormConfig};
-use burn::tensor::activation::{silu, softmax};
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::module::{Module, ModuleMapper, Param};
+use burn::nn::{Embedding, EmbeddingConfig, RmsNorm, RmsNormConfig};
+use burn::tensor::activation::silu;
+use burn::tensor::{Device, Int, Tensor};
 
-use super::cache::CacheRows;
-use super::rope::rotate;
-use super::{Architecture, KvCache, ModelConfig, RopeTables};
-
-/// Score of a masked position: finite, so that a fully masked row is uniform rather than NaN.
-const MASKED: f32 = -1e9;
-
-/// Token rows to run, padded on the right to a common length.
-#[derive(Clone, Debug)]
-pub struct Batch {
-    ids: Vec<i32>,
-    starts: Vec<usize>,
-    lengths: Vec<usize>,
-    width: usize,
-}
-
-impl Batch {
-    /// Rows of token ids; `starts[i]` is the position of row i's first token (0 without a cache).
-    ///
-    /// # Panics
-    /// When there are no rows or the slices differ in length.
-    pub fn new(rows: &[&[u32]], starts: &[usize]) -> Self {
-        assert!(!rows.is_empty() && rows.len() == starts.len(), "one start per row");
-        let width = rows.iter().map(|row| row.len()).max().unwrap_or(0).max(1);
-        let mut ids = Vec::with_capacity(rows.len() * width);
-        for row in rows {
-            ids.extend(row.iter().map(|&id| id as i32));
-            ids.resize(ids.len() + width - row.len(), 0);
-        }
-        let lengths = rows.iter().map(|row| row.len()).collect();
-        Self { ids, starts: starts.to_vec(), lengths, width }
-    }
-
-    /// Number of rows.
-    pub fn rows(&self) -> usize {
-        self.starts.len()
-    }
-
-    /// Common length of the padded rows.
-    pub fn width(&self) -> usize {
-        self.width
-    }
-
-    fn positions(&self) -> Vec<i32> {
-        let row = |&start: &usize| (start..start + self.width).map(|position| position as i32);
-        self.starts.iter().flat_map(row).collect()
-    }
-
-    /// Largest position any row reads, plus one.
-    fn end(&self) -> usize {
-        self.starts.iter().zip(&self.lengths).map(|(start, length)| start + length).max().unwrap_or(0)
-    }
-
-    /// Additive mask `[rows, 1, group * width, window]`: token t of a row sees columns up to its own position.
-    fn mask(&self, group: usize, window: usize, device: &Device) -> Tensor<4> {
-        let mut mask = Vec::with_capacity(self.rows() * group * self.width * window);
-        for &start in &self.starts {
-            for _ in 0..group {
-                for t in 0..self.width {
-                    let visible = (start + t + 1).min(window);
-                    mask.resize(mask.len() + visible, 0.0);
-                    mask.resize(mask.len() + window - visible, MASKED);
-                }
-            }
-        }
-        Tensor::from_data(TensorData::new(mask, [self.rows(), 1, group * self.width, window]), device)
-    }
-}
+use super::attend::{Attend, Dense, Heads};
+use super::host;
+use super::linear::{Linear, matmul};
+use super::{Architecture, Batch, KvCache, ModelConfig, Pass, RopeTables};
 
 #[derive(Module, Debug)]
 struct Attention {
@@ -114,16 +50,6 @@ pub struct Decoder {
     lm_head: Option<Linear>,
 }
 
-/// What one forward pass shares between layers.
-struct Pass<'a> {
-    config: &'a ModelConfig,
-    cos: Tensor<3>,
-    sin: Tensor<3>,
-    mask: Tensor<4>,
-    rows: usize,
-    width: usize,
-}
-
 impl Decoder {
     /// A decoder of the given shape with Burn's own initial values; see [`super::init_random`] for seeded ones.
     pub fn new(config: &ModelConfig, device: &Device) -> Self {
@@ -131,7 +57,7 @@ impl Decoder {
         let embed_tokens = EmbeddingConfig::new(config.vocab_size, hidden).init(device);
         let layers = (0..config.num_hidden_layers).map(|_| Layer::new(config, device)).collect();
         let norm = norm(hidden, config, device);
-        let head = || LinearConfig::new(hidden, config.vocab_size).with_bias(false).init(device);
+        let head = || Linear::new(hidden, config.vocab_size, false, device);
         let lm_head = (!config.tie_word_embeddings).then(head);
         Self { model: Backbone { embed_tokens, layers, norm }, lm_head }
     }
@@ -141,50 +67,33 @@ impl Decoder {
     /// # Shapes
     /// Returns `[rows * width, hidden]`, row-major; padding rows hold finite values that mean nothing.
     pub fn hidden(&self, config: &ModelConfig, rope: &RopeTables, batch: &Batch) -> Tensor<2> {
-        self.run(config, rope, batch, batch.width, &mut |_, keys, values| (keys.swap_dims(2, 3), values))
+        let mut dense = Dense::new(config, rope, batch, &self.device());
+        self.run(config, batch.ids(), &mut dense)
     }
 
-    /// Final hidden states of new tokens that continue the sequences in `cache`; row i uses slot `slots[i]`.
+    /// Final hidden states of new tokens that continue sequences in `cache`.
     ///
     /// # Shapes
-    /// As [`Self::hidden`].
+    /// Returns `[tokens of the pass, hidden]`, in the order of the pass.
     pub fn hidden_cached(
         &self,
         config: &ModelConfig,
         rope: &RopeTables,
-        batch: &Batch,
+        pass: &Pass<'_>,
         cache: &mut KvCache,
-        slots: &[usize],
     ) -> Tensor<2> {
-        // A window in steps of 32 bounds the number of distinct shapes; extra columns are masked.
-        let window = batch.end().next_multiple_of(32).min(cache.positions());
-        let rows = CacheRows { slots, starts: &batch.starts, lengths: &batch.lengths, window };
-        self.run(config, rope, batch, window, &mut |layer, keys, values| cache.update(layer, &keys, &values, &rows))
+        let mut pass = pass.clone();
+        cache.pad(&mut pass);
+        self.run(config, &pass.ids(), cache.over(rope, &pass).as_mut()).narrow(0, 0, pass.tokens())
     }
 
-    fn run(
-        &self,
-        config: &ModelConfig,
-        rope: &RopeTables,
-        batch: &Batch,
-        window: usize,
-        // Takes new keys and values, `[rows, kv_heads, t, head_dim]`; returns what to attend to, the keys transposed.
-        attend: &mut dyn FnMut(usize, Tensor<4>, Tensor<4>) -> (Tensor<4>, Tensor<4>),
-    ) -> Tensor<2> {
+    fn run(&self, config: &ModelConfig, ids: &[i32], attend: &mut dyn Attend) -> Tensor<2> {
         let weight = self.model.embed_tokens.weight.val();
-        let device = weight.device();
-        let plain = device.clone().without_autodiff();
-        let (rows, width) = (batch.rows(), batch.width);
-        let int = |values: &[i32]| Tensor::<1, Int>::from_ints(values, &device);
-        let (cos, sin) = rope.rows(Tensor::from_ints(batch.positions().as_slice(), &plain));
-        let group = config.num_attention_heads / config.num_key_value_heads;
-        let mask = batch.mask(group, window, &plain);
-        let same = |tensor: Tensor<3>| if device.is_autodiff() { tensor.autodiff() } else { tensor };
-        let mask = if device.is_autodiff() { mask.autodiff() } else { mask };
-        let pass = Pass { config, cos: same(cos), sin: same(sin), mask, rows, width };
-        let mut x = weight.select(0, int(&batch.ids));
+        let ids = Tensor::<1, Int>::from_ints(ids, &weight.device());
+        // Embeddings may be kept in half precision beside norms in single precision: those say what is computed in.
+        let mut x = weight.select(0, ids).cast(self.model.norm.gamma.val().dtype());
         for (index, layer) in self.model.layers.iter().enumerate() {
-            x = layer.forward(x, &pass, &mut |keys, values| attend(index, keys, values));
+            x = layer.forward(x, config, &mut |heads| attend.attend(index, heads));
         }
         self.model.norm.forward(x)
     }
@@ -193,7 +102,18 @@ impl Decoder {
     pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         match &self.lm_head {
             Some(head) => head.forward(hidden),
-            None => hidden.matmul(self.model.embed_tokens.weight.val().transpose()),
+            None => matmul(hidden, self.model.embed_tokens.weight.val().transpose()),
+        }
+    }
+
+    /// The same numbers, arranged for generation on the processor: matrices with many inputs row by output, where few
+    /// tokens are multiplied twice as fast. On other devices nothing changes.
+    #[must_use]
+    pub fn for_inference(self) -> Self {
+        if host::runs_on(&self.model.embed_tokens.weight.val()) {
+            self.map(&mut Arrange { embedding: false })
+        } else {
+            self
         }
     }
 
@@ -203,10 +123,37 @@ impl Decoder {
     }
 }
 
+/// See [`Decoder::for_inference`].
+struct Arrange {
+    /// Inside the embedding, whose rows are looked up and which is in the right order for a tied head.
+    embedding: bool,
+}
+
+/// Inputs from which on a matrix is arranged: below, the product over neighbouring outputs is the faster one.
+const ARRANGED_INPUTS: usize = 768;
+
+impl ModuleMapper for Arrange {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.embedding |= name == "embed_tokens";
+    }
+
+    fn exit_module(&mut self, name: &str, _container_type: &str) {
+        self.embedding &= name != "embed_tokens";
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let wide = D == 2 && param.val().dims()[0] >= ARRANGED_INPUTS;
+        if self.embedding || !wide {
+            return param;
+        }
+        param.map(host::by_output)
+    }
+}
+
 impl Layer {
     fn new(config: &ModelConfig, device: &Device) -> Self {
         let hidden = config.hidden_size;
-        let linear = |input, output, bias| LinearConfig::new(input, output).with_bias(bias).init(device);
+        let linear = |input, output, bias| Linear::new(input, output, bias, device);
         let (queries, keys) =
             (config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim);
         let bias = config.architecture == Architecture::Qwen2;
@@ -230,13 +177,8 @@ impl Layer {
         }
     }
 
-    fn forward(
-        &self,
-        x: Tensor<2>,
-        pass: &Pass<'_>,
-        attend: &mut dyn FnMut(Tensor<4>, Tensor<4>) -> (Tensor<4>, Tensor<4>),
-    ) -> Tensor<2> {
-        let x = x.clone() + self.self_attn.forward(self.input_layernorm.forward(x), pass, attend);
+    fn forward(&self, x: Tensor<2>, config: &ModelConfig, attend: &mut dyn FnMut(Heads) -> Tensor<2>) -> Tensor<2> {
+        let x = x.clone() + self.self_attn.forward(self.input_layernorm.forward(x), config, attend);
         x.clone() + self.mlp.forward(self.post_attention_layernorm.forward(x))
     }
 }
@@ -249,32 +191,17 @@ impl Mlp {
 }
 
 impl Attention {
-    /// Grouped-query attention; the heads of a group are folded into query rows, so keys and values are never copied.
-    fn forward(
-        &self,
-        x: Tensor<2>,
-        pass: &Pass<'_>,
-        attend: &mut dyn FnMut(Tensor<4>, Tensor<4>) -> (Tensor<4>, Tensor<4>),
-    ) -> Tensor<2> {
-        let Pass { config, rows, width, .. } = *pass;
+    fn forward(&self, x: Tensor<2>, config: &ModelConfig, attend: &mut dyn FnMut(Heads) -> Tensor<2>) -> Tensor<2> {
         let (heads, kv_heads, dim) = (config.num_attention_heads, config.num_key_value_heads, config.head_dim);
-        let group = heads / kv_heads;
-        let n = rows * width;
+        let [n, _] = x.dims();
         let split = |projected: Tensor<2>, heads: usize, norm: Option<&RmsNorm>| {
             let headed = projected.reshape([n, heads, dim]);
             norm.map_or_else(|| headed.clone(), |norm| norm.forward(headed.clone()))
         };
         let queries = split(self.q_proj.forward(x.clone()), heads, self.q_norm.as_ref());
         let keys = split(self.k_proj.forward(x.clone()), kv_heads, self.k_norm.as_ref());
-        let values = self.v_proj.forward(x).reshape([rows, width, kv_heads, dim]).swap_dims(1, 2);
-        let queries = rotate(queries, &pass.cos, &pass.sin).reshape([rows, width, heads, dim]).swap_dims(1, 2);
-        let keys = rotate(keys, &pass.cos, &pass.sin).reshape([rows, width, kv_heads, dim]).swap_dims(1, 2);
-        let (keys, values) = attend(keys, values);
-        let folded = queries.reshape([rows, kv_heads, group * width, dim]);
-        let scores = folded.matmul(keys) * (1.0 / (dim as f64).sqrt()) + pass.mask.clone();
-        let mixed = softmax(scores, 3).matmul(values);
-        let joined = mixed.reshape([rows, heads, width, dim]).swap_dims(1, 2).reshape([n, heads * dim]);
-        self.o_proj.forward(joined)
+        let values = split(self.v_proj.forward(x), kv_heads, None);
+        self.o_proj.forward(attend(Heads { queries, keys, values }))
     }
 }
 

@@ -1,13 +1,18 @@
 //! Qwen2, Qwen2.5 and Qwen3 dense decoders.
 
+mod attend;
 mod cache;
 mod config;
 mod decoder;
+pub(crate) mod host;
 mod init;
+mod linear;
 mod rope;
 
-pub use cache::KvCache;
+pub use attend::Batch;
+pub use cache::{BLOCK_POSITIONS, Chunk, KvCache, Pass};
 pub use config::{Architecture, ConfigError, ModelConfig};
-pub use decoder::{Batch, Decoder};
+pub use decoder::Decoder;
 pub use init::init_random;
+pub use linear::Linear;
 pub use rope::RopeTables;

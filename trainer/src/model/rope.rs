@@ -1,5 +1,7 @@
 //! Rotary position embeddings in the rotate-half form of Hugging Face Qwen (`RoFormer`, Su et al. 2021).
 
+use std::sync::Arc;
+
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use super::ModelConfig;
@@ -9,6 +11,9 @@ use super::ModelConfig;
 pub struct RopeTables {
     cos: Tensor<2>,
     sin: Tensor<2>,
+    /// The same numbers where kernels of the processor reach them.
+    host: Arc<(Vec<f32>, Vec<f32>)>,
+    half: usize,
 }
 
 impl RopeTables {
@@ -27,10 +32,8 @@ impl RopeTables {
                 sin.push(angle.sin());
             }
         }
-        Self {
-            cos: Tensor::from_data(TensorData::new(cos, [positions, half]), device),
-            sin: Tensor::from_data(TensorData::new(sin, [positions, half]), device),
-        }
+        let table = |values: &Vec<f32>| Tensor::from_data(TensorData::new(values.clone(), [positions, half]), device);
+        Self { cos: table(&cos), sin: table(&sin), host: Arc::new((cos, sin)), half }
     }
 
     /// Rows for the given positions, each `[n, 1, head_dim / 2]`, ready to broadcast over heads.
@@ -38,6 +41,18 @@ impl RopeTables {
         let cos = self.cos.clone().select(0, positions.clone());
         let sin = self.sin.clone().select(0, positions);
         (cos.unsqueeze_dim(1), sin.unsqueeze_dim(1))
+    }
+
+    /// Rotates the heads of one token in place, as [`rotate`] does.
+    pub(super) fn rotate_in_place(&self, heads: &mut [f32], position: usize) {
+        let row = position * self.half..(position + 1) * self.half;
+        let (cos, sin) = (&self.host.0[row.clone()], &self.host.1[row]);
+        for head in heads.chunks_exact_mut(2 * self.half) {
+            let (first, second) = head.split_at_mut(self.half);
+            for (((a, b), cos), sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
+                (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+            }
+        }
     }
 }
 

@@ -66,7 +66,8 @@ pub(crate) fn problem(checkpoint: &Checkpoint, rewards: &[(&str, f32)]) -> Probl
     }
 }
 
-pub(crate) const ENGINE: EngineConfig = EngineConfig { slots: 6, context: 220, prefill_tokens: 256 };
+pub(crate) const ENGINE: EngineConfig =
+    EngineConfig { context: 220, cache_tokens: 6 * 224, step_tokens: 256, sequences: 6 };
 
 pub(crate) fn learner(checkpoint: Checkpoint, update: UpdateConfig) -> Learner {
     Learner::new(checkpoint, update, ENGINE, Workers::new(2))

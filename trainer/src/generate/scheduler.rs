@@ -1,0 +1,401 @@
+//! Decides which tokens of which sequences go through the model next. It knows tokens and blocks, no model.
+//!
+//! Each pass holds one token of every sequence that decodes, and chunks of prompts up to a number of tokens, so that a
+//! long prompt holds nobody up. When memory is short, sequences kept between turns lose their blocks first, then the one
+//! that came last; its tokens are run again later.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::blocks::{BlockName, BlockPool, extend_names};
+use crate::model::BLOCK_POSITIONS;
+
+/// Sizes of a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// Most sequences in one pass.
+    pub(super) sequences: usize,
+    /// Most tokens in one pass.
+    pub(super) tokens: usize,
+}
+
+/// What a sequence wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing until its next turn.
+    Kept,
+    /// A place among those that run.
+    Waiting,
+    /// Its turn in every pass.
+    Running,
+}
+
+#[derive(Debug)]
+struct Sequence {
+    tokens: Vec<u32>,
+    /// Tokens whose keys and values are in the cache.
+    computed: usize,
+    blocks: Vec<u32>,
+    names: Vec<BlockName>,
+    state: State,
+    /// Whether blocks of others may be used: no for a sequence that needs the hidden state of every token.
+    share: bool,
+    /// Pass of the last use.
+    used: u64,
+    /// Order of arrival of its present turn.
+    arrived: u64,
+}
+
+/// Tokens of one sequence in a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Planned {
+    pub(super) id: u64,
+    pub(super) start: usize,
+    pub(super) count: usize,
+    /// Whether the next token is known after this pass.
+    pub(super) last: bool,
+}
+
+/// Counts since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) preemptions: u64,
+    /// Tokens that were wanted.
+    pub(super) prompt_tokens: u64,
+    /// Those of them that were in the cache already.
+    pub(super) cached_prompt_tokens: u64,
+}
+
+/// All sequences and the blocks they hold.
+#[derive(Debug)]
+pub(super) struct Scheduler {
+    limits: Limits,
+    pool: BlockPool,
+    sequences: BTreeMap<u64, Sequence>,
+    waiting: VecDeque<u64>,
+    running: Vec<u64>,
+    pass: u64,
+    arrivals: u64,
+    pub(super) counts: Counts,
+}
+
+impl Scheduler {
+    pub(super) fn new(limits: Limits, blocks: usize) -> Self {
+        Self {
+            limits,
+            pool: BlockPool::new(blocks),
+            sequences: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            pass: 0,
+            arrivals: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Most positions one sequence can have.
+    pub(super) fn capacity(&self) -> usize {
+        self.pool.total() * BLOCK_POSITIONS
+    }
+
+    /// Positions of blocks that are held.
+    pub(super) fn held_positions(&self) -> usize {
+        (self.pool.total() - self.pool.available()) * BLOCK_POSITIONS
+    }
+
+    pub(super) fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// A new turn of sequence `id`, which may be known from an earlier one. `tokens` must not be empty.
+    pub(super) fn submit(&mut self, id: u64, tokens: Vec<u32>, share: bool) {
+        self.arrivals += 1;
+        let mut kept = self.sequences.remove(&id).filter(|known| known.state == State::Kept);
+        if let Some(sequence) = kept.as_mut() {
+            let same = sequence.tokens.iter().zip(&tokens).take_while(|(a, b)| a == b).count();
+            // The last token always runs again: its successor is what is asked for.
+            let keep = sequence.computed.min(same).min(tokens.len() - 1);
+            self.cut(sequence, id, keep);
+            sequence.tokens = tokens.clone();
+        }
+        let mut sequence = kept.unwrap_or_else(|| Sequence {
+            tokens,
+            computed: 0,
+            blocks: Vec::new(),
+            names: Vec::new(),
+            state: State::Waiting,
+            share,
+            used: self.pass,
+            arrived: 0,
+        });
+        sequence.state = State::Waiting;
+        sequence.arrived = self.arrivals;
+        extend_names(&mut sequence.names, &sequence.tokens);
+        self.counts.prompt_tokens += sequence.tokens.len() as u64;
+        self.sequences.insert(id, sequence);
+        self.waiting.push_back(id);
+    }
+
+    /// Gives back all blocks after position `keep`.
+    fn cut(&mut self, sequence: &mut Sequence, id: u64, keep: usize) {
+        let blocks = keep.div_ceil(BLOCK_POSITIONS);
+        if keep % BLOCK_POSITIONS != 0 && sequence.computed > keep && sequence.names.len() >= blocks {
+            // The last block is full and has a name: others may rely on what stands after `keep`, so it is not written.
+            let whole = keep / BLOCK_POSITIONS;
+            self.pool.release(&sequence.blocks.split_off(whole), id);
+            sequence.computed = whole * BLOCK_POSITIONS;
+        } else {
+            self.pool.release(&sequence.blocks.split_off(blocks.min(sequence.blocks.len())), id);
+            sequence.computed = keep;
+        }
+        sequence.names.truncate(keep / BLOCK_POSITIONS);
+    }
+
+    /// Tokens of a sequence so far.
+    pub(super) fn length(&self, id: u64) -> usize {
+        self.sequences.get(&id).map_or(0, |sequence| sequence.tokens.len())
+    }
+
+    /// A token was drawn: it is the next to run.
+    pub(super) fn push(&mut self, id: u64, token: u32) {
+        if let Some(sequence) = self.sequences.get_mut(&id) {
+            sequence.tokens.push(token);
+            extend_names(&mut sequence.names, &sequence.tokens);
+        }
+    }
+
+    /// The turn is over; the blocks stay for the next one.
+    pub(super) fn keep(&mut self, id: u64) {
+        self.running.retain(|&other| other != id);
+        self.waiting.retain(|&other| other != id);
+        if let Some(sequence) = self.sequences.get_mut(&id) {
+            sequence.state = State::Kept;
+        }
+    }
+
+    /// The sequence is over.
+    pub(super) fn release(&mut self, id: u64) {
+        self.keep(id);
+        if let Some(sequence) = self.sequences.remove(&id) {
+            self.pool.release(&sequence.blocks, id);
+        }
+    }
+
+    /// The weights changed: nothing in the cache is valid any more. Sequences stay and run again.
+    pub(super) fn forget(&mut self) {
+        for (&id, sequence) in &mut self.sequences {
+            self.pool.release(&sequence.blocks, id);
+            sequence.blocks.clear();
+            sequence.computed = 0;
+            if sequence.state == State::Running {
+                sequence.state = State::Waiting;
+            }
+        }
+        self.pool.forget();
+        for id in self.running.drain(..).rev() {
+            self.waiting.push_front(id);
+        }
+    }
+
+    /// The tokens of a planned part and the blocks it reads and writes.
+    pub(super) fn part(&self, planned: &Planned) -> (&[u32], &[u32]) {
+        let sequence = &self.sequences[&planned.id];
+        (&sequence.tokens[planned.start..planned.start + planned.count], &sequence.blocks)
+    }
+
+    /// What goes through the model next: single tokens first. Empty when nobody wants anything.
+    pub(super) fn plan(&mut self) -> Vec<Planned> {
+        self.pass += 1;
+        self.admit();
+        let mut plan: Vec<Planned> = Vec::new();
+        let mut chunks: Vec<Planned> = Vec::new();
+        let mut budget = self.limits.tokens.max(self.running.len());
+        // In order of arrival, so that the one that has to give way is the one that came last.
+        for id in self.running.clone() {
+            let rest = self.skip_filled(id);
+            if rest == 1 && self.prepare(id, 1, &plan, &chunks) {
+                plan.push(self.planned(id, 1));
+                budget -= 1;
+            }
+        }
+        for id in self.running.clone() {
+            let rest = self.skip_filled(id);
+            let count = rest.min(budget);
+            if rest > 1 && count > 0 {
+                let count = self.fillable(id, count);
+                if count > 0 && self.prepare(id, count, &plan, &chunks) {
+                    chunks.push(self.planned(id, count));
+                    budget -= count;
+                }
+            }
+        }
+        // One token of a prompt runs like a token that was drawn.
+        let (singles, longer): (Vec<_>, Vec<_>) = chunks.into_iter().partition(|part| part.count == 1);
+        plan.extend(singles);
+        plan.extend(longer);
+        plan
+    }
+
+    fn planned(&mut self, id: u64, count: usize) -> Planned {
+        let sequence = self.sequences.get_mut(&id).expect("a running sequence is known");
+        sequence.used = self.pass;
+        let last = sequence.computed + count == sequence.tokens.len();
+        Planned { id, start: sequence.computed, count, last }
+    }
+
+    /// The planned tokens went through the model.
+    pub(super) fn commit(&mut self, plan: &[Planned]) {
+        for part in plan {
+            let Some(sequence) = self.sequences.get_mut(&part.id) else { continue };
+            sequence.computed = part.start + part.count;
+            let full = part.start / BLOCK_POSITIONS..sequence.computed / BLOCK_POSITIONS;
+            for block in full {
+                self.pool.fill(sequence.blocks[block]);
+                if sequence.share {
+                    self.pool.promise(sequence.blocks[block], sequence.names[block]);
+                }
+            }
+        }
+    }
+
+    /// Lets waiting sequences run, in order of arrival, while there is room for their prompts.
+    fn admit(&mut self) {
+        while self.running.len() < self.limits.sequences {
+            let Some(&id) = self.waiting.front() else { return };
+            let needed = self.missing_blocks(id);
+            while self.pool.available() < needed && self.evict_kept() {}
+            // Alone, a sequence may take everything: that it fits was checked when it came.
+            if self.pool.available() < needed && !self.running.is_empty() {
+                return;
+            }
+            self.waiting.pop_front();
+            self.running.push(id);
+            self.attach(id);
+        }
+    }
+
+    /// Blocks a sequence would take from the free ones.
+    fn missing_blocks(&self, id: u64) -> usize {
+        let sequence = &self.sequences[&id];
+        let total = sequence.tokens.len().div_ceil(BLOCK_POSITIONS);
+        let beyond = sequence.names.iter().skip(sequence.blocks.len());
+        let held_by_others = beyond.take_while(|name| sequence.share && self.pool.is_idle(name) == Some(false)).count();
+        total.saturating_sub(sequence.blocks.len() + held_by_others)
+    }
+
+    /// Takes the blocks of a sequence's prompt: shared ones as far as they are known, then fresh ones promised to others.
+    fn attach(&mut self, id: u64) {
+        let Self { sequences, pool, .. } = self;
+        let Some(sequence) = sequences.get_mut(&id) else { return };
+        sequence.state = State::Running;
+        let aligned = sequence.computed == sequence.blocks.len() * BLOCK_POSITIONS;
+        if !sequence.share || !aligned {
+            return;
+        }
+        for index in sequence.blocks.len()..sequence.names.len() {
+            let name = sequence.names[index];
+            let block = match pool.share(&name) {
+                Some(block) => block,
+                None => match pool.take(id) {
+                    Some(block) => {
+                        pool.promise(block, name);
+                        block
+                    }
+                    None => break,
+                },
+            };
+            sequence.blocks.push(block);
+        }
+    }
+
+    /// Moves over blocks that others have filled; returns the tokens still to run. The last token always runs.
+    fn skip_filled(&mut self, id: u64) -> usize {
+        let Self { sequences, pool, counts, .. } = self;
+        let Some(sequence) = sequences.get_mut(&id) else { return 0 };
+        while sequence.computed % BLOCK_POSITIONS == 0 {
+            let block = sequence.computed / BLOCK_POSITIONS;
+            let next = (sequence.computed + BLOCK_POSITIONS).min(sequence.tokens.len() - 1);
+            if next <= sequence.computed || !sequence.blocks.get(block).is_some_and(|&block| pool.is_filled(block)) {
+                break;
+            }
+            counts.cached_prompt_tokens += (next - sequence.computed) as u64;
+            sequence.computed = next;
+        }
+        sequence.tokens.len() - sequence.computed
+    }
+
+    /// How many of the next `count` tokens this sequence may run: it stops before a block that another one fills.
+    fn fillable(&mut self, id: u64, count: usize) -> usize {
+        let Self { sequences, pool, .. } = self;
+        let sequence = &sequences[&id];
+        let mut position = sequence.computed;
+        while position < sequence.computed + count {
+            let block = position / BLOCK_POSITIONS;
+            let mine = sequence.blocks.get(block).is_none_or(|&block| pool.is_filled(block) || pool.claim(block, id));
+            if !mine {
+                break;
+            }
+            position = (block + 1) * BLOCK_POSITIONS;
+        }
+        position.min(sequence.computed + count) - sequence.computed
+    }
+
+    /// Makes sure there are blocks for the next `count` tokens; others give way. False when this one gave way itself.
+    fn prepare(&mut self, id: u64, count: usize, singles: &[Planned], chunks: &[Planned]) -> bool {
+        if self.sequences[&id].state != State::Running {
+            return false;
+        }
+        let needed = (self.sequences[&id].computed + count).div_ceil(BLOCK_POSITIONS);
+        while self.sequences[&id].blocks.len() < needed {
+            if let Some(block) = self.pool.take(id) {
+                self.sequences.get_mut(&id).expect("it is running").blocks.push(block);
+                continue;
+            }
+            if self.evict_kept() {
+                continue;
+            }
+            // The newest gives way, never one that is in this pass already.
+            let planned = |other: &u64| singles.iter().chain(chunks).any(|part| part.id == *other);
+            let Some(newest) = self.running.iter().copied().filter(|other| !planned(other)).next_back() else {
+                return false;
+            };
+            self.preempt(newest);
+            if newest == id {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Takes the blocks of the kept sequence that was used longest ago; what is in them may still be found by name.
+    fn evict_kept(&mut self) -> bool {
+        let kept = self.sequences.iter().filter(|(_, kept)| kept.state == State::Kept && !kept.blocks.is_empty());
+        let Some(id) = kept.min_by_key(|(_, kept)| kept.used).map(|(&id, _)| id) else { return false };
+        self.drop_blocks(id);
+        true
+    }
+
+    fn preempt(&mut self, id: u64) {
+        self.counts.preemptions += 1;
+        self.drop_blocks(id);
+        self.running.retain(|&other| other != id);
+        if let Some(sequence) = self.sequences.get_mut(&id) {
+            sequence.state = State::Waiting;
+        }
+        // Those that were preempted go back in order of arrival, before everyone who never ran.
+        let arrived = |id: &u64| self.sequences[id].arrived;
+        let place = self.waiting.iter().position(|other| arrived(other) > arrived(&id)).unwrap_or(self.waiting.len());
+        self.waiting.insert(place, id);
+    }
+
+    fn drop_blocks(&mut self, id: u64) {
+        if let Some(sequence) = self.sequences.get_mut(&id) {
+            self.pool.release(&sequence.blocks, id);
+            sequence.blocks.clear();
+            sequence.computed = 0;
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The engine's thread: requests in, passes through the model, tokens out.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use forage_env::policy::{Finish, GenerateRequest, PolicyError};
+use forage_env::tokenizer::Tokenizer;
+use tokio::sync::mpsc::{self, error::TryRecvError};
+use tokio::sync::oneshot;
+
+use super::engine::{EngineConfig, EngineModel, EngineStats, Message, Shared};
+use super::request::Active;
+use super::runner::Runner;
+use super::sampler::{Distribution, Sampled};
+use super::scheduler::{Limits, Planned, Scheduler};
+use crate::model::{BLOCK_POSITIONS, Chunk, KvCache, Pass, RopeTables};
+
+/// Numbers of sequences that are scored; those of episodes are below.
+const SCORED: u64 = 1 << 63;
+
+/// A sequence whose tokens are given.
+struct Scoring {
+    tokens: Vec<u32>,
+    temperature: f32,
+    reply: oneshot::Sender<Result<Vec<f32>, PolicyError>>,
+    logprobs: Vec<f32>,
+}
+
+enum Job {
+    Generate(Active),
+    Score(Scoring),
+}
+
+impl Job {
+    fn is_abandoned(&self) -> bool {
+        match self {
+            Self::Generate(active) => active.reply.is_closed(),
+            Self::Score(scoring) => scoring.reply.is_closed(),
+        }
+    }
+
+    fn fail(self, error: PolicyError) {
+        match self {
+            Self::Generate(active) => active.reply.end(Err(error)),
+            Self::Score(scoring) => drop(scoring.reply.send(Err(error))),
+        }
+    }
+}
+
+/// What a row of logits gave.
+enum Outcome {
+    Drawn(Option<(Sampled, Vec<(u32, f32)>)>),
+    Scored(Option<f32>),
+}
+
+pub(super) struct Worker {
+    runner: Runner,
+    scheduler: Scheduler,
+    jobs: BTreeMap<u64, Job>,
+    context: usize,
+    tokenizer: Arc<dyn Tokenizer>,
+    eos: Vec<u32>,
+    shared: Arc<Shared>,
+    stats: EngineStats,
+    next_score: u64,
+}
+
+impl Worker {
+    pub(super) fn new(model: EngineModel, config: EngineConfig, shared: Arc<Shared>) -> Self {
+        let EngineModel { decoder, config: shape, tokenizer, eos } = model;
+        let device = decoder.device();
+        let limits = Limits { sequences: config.sequences.max(1), tokens: config.step_tokens.max(1) };
+        let scheduler = Scheduler::new(limits, config.cache_tokens.div_ceil(BLOCK_POSITIONS).max(1));
+        let context = config.context.min(shape.max_position_embeddings).min(scheduler.capacity());
+        let rope = RopeTables::new(&shape, context, &device);
+        let cache = KvCache::new(&shape, scheduler.capacity() / BLOCK_POSITIONS, &device);
+        let runner = Runner { decoder: decoder.for_inference(), config: shape, rope, cache };
+        let (jobs, stats) = (BTreeMap::new(), EngineStats::default());
+        Self { runner, scheduler, jobs, context, tokenizer, eos, shared, stats, next_score: SCORED }
+    }
+
+    pub(super) fn run(&mut self, mut receiver: mpsc::UnboundedReceiver<Message>, pool: &rayon::ThreadPool) {
+        loop {
+            if self.jobs.is_empty() {
+                self.publish();
+                let Some(message) = receiver.blocking_recv() else { return };
+                pool.install(|| self.handle(message));
+            }
+            loop {
+                match receiver.try_recv() {
+                    Ok(message) => pool.install(|| self.handle(message)),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+            self.drop_abandoned();
+            pool.install(|| self.pass());
+            self.publish();
+        }
+    }
+
+    fn handle(&mut self, message: Message) {
+        match message {
+            Message::Generate(request, reply) => match self.refuse(&request) {
+                Some(error) => reply.end(Err(error)),
+                None => {
+                    self.scheduler.submit(request.episode, request.tokens.clone(), true);
+                    self.jobs.insert(request.episode, Job::Generate(Active::new(request, reply)));
+                }
+            },
+            Message::Score(tokens, temperature, reply) => self.score(tokens, temperature, reply),
+            Message::Release(episode) => {
+                self.jobs.remove(&episode);
+                self.scheduler.release(episode);
+            }
+            Message::Swap(decoder, version, done) => {
+                self.runner.decoder = decoder.for_inference();
+                self.scheduler.forget();
+                self.shared.version.store(version, Ordering::Release);
+                let _ = done.send(());
+            }
+        }
+    }
+
+    fn score(&mut self, tokens: Vec<u32>, temperature: f32, reply: oneshot::Sender<Result<Vec<f32>, PolicyError>>) {
+        if let Some(fault) = self.bad_tokens(&tokens, self.context) {
+            let _ = reply.send(Err(PolicyError::BadRequest(fault)));
+            return;
+        }
+        if tokens.len() == 1 {
+            let _ = reply.send(Ok(Vec::new()));
+            return;
+        }
+        let id = self.next_score;
+        self.next_score += 1;
+        // The last token says nothing about one that is known.
+        self.scheduler.submit(id, tokens[..tokens.len() - 1].to_vec(), false);
+        self.jobs.insert(id, Job::Score(Scoring { tokens, temperature, reply, logprobs: Vec::new() }));
+    }
+
+    fn bad_tokens(&self, tokens: &[u32], most: usize) -> Option<String> {
+        let vocab = self.runner.config.vocab_size;
+        if tokens.is_empty() {
+            return Some("the prompt is empty".to_owned());
+        }
+        if tokens.len() > most {
+            let (count, context) = (tokens.len(), self.context);
+            return Some(format!("{count} tokens leave no room in a context of {context}"));
+        }
+        let outside = tokens.iter().find(|&&id| id as usize >= vocab)?;
+        Some(format!("token id {outside} is outside the vocabulary of {vocab}"))
+    }
+
+    fn refuse(&self, request: &GenerateRequest) -> Option<PolicyError> {
+        let fault = self.bad_tokens(&request.tokens, self.context - 1).or_else(|| {
+            if request.max_tokens == 0 {
+                return Some("max_tokens must be at least 1".to_owned());
+            }
+            if request.episode >= SCORED || self.jobs.contains_key(&request.episode) {
+                return Some(format!("episode {} is being continued already", request.episode));
+            }
+            request.sampling.check().err()
+        });
+        fault.map(PolicyError::BadRequest)
+    }
+
+    /// Requests nobody waits for any more give back what they hold.
+    fn drop_abandoned(&mut self) {
+        let abandoned: Vec<u64> = self.jobs.iter().filter(|(_, job)| job.is_abandoned()).map(|(&id, _)| id).collect();
+        for id in abandoned {
+            self.jobs.remove(&id);
+            self.scheduler.release(id);
+            self.stats.cancelled += 1;
+        }
+    }
+
+    fn pass(&mut self) {
+        let plan = self.scheduler.plan();
+        if plan.is_empty() {
+            return;
+        }
+        let (rows, owners) = self.wanted_rows(&plan);
+        match self.forward(&plan, &rows, &owners) {
+            Ok(outcomes) => {
+                self.scheduler.commit(&plan);
+                for ((id, _), outcome) in owners.into_iter().zip(outcomes) {
+                    self.take(id, outcome);
+                }
+            }
+            Err(error) => {
+                for part in plan {
+                    self.fail(part.id, error.clone());
+                }
+            }
+        }
+    }
+
+    /// The rows of a pass whose logits are needed, and for each the sequence and the token it says something about.
+    fn wanted_rows(&self, plan: &[Planned]) -> (Vec<usize>, Vec<(u64, usize)>) {
+        let (mut rows, mut owners) = (Vec::new(), Vec::new());
+        let mut first = 0;
+        for part in plan {
+            match self.jobs.get(&part.id) {
+                Some(Job::Score(_)) => {
+                    rows.extend(first..first + part.count);
+                    owners.extend((0..part.count).map(|offset| (part.id, part.start + offset + 1)));
+                }
+                _ if part.last => {
+                    rows.push(first + part.count - 1);
+                    owners.push((part.id, part.start + part.count));
+                }
+                _ => {}
+            }
+            first += part.count;
+        }
+        (rows, owners)
+    }
+
+    fn forward(
+        &mut self,
+        plan: &[Planned],
+        rows: &[usize],
+        owners: &[(u64, usize)],
+    ) -> Result<Vec<Outcome>, PolicyError> {
+        let Self { runner, scheduler, jobs, .. } = self;
+        let chunks = plan.iter().map(|part| {
+            let (ids, blocks) = scheduler.part(part);
+            Chunk { ids, start: part.start, blocks }
+        });
+        let pass = Pass::new(chunks.collect());
+        runner.run(&pass, rows, |row, logits| {
+            let (id, position) = owners[row];
+            match jobs.get(&id) {
+                Some(Job::Generate(active)) => Outcome::Drawn(active.draw(logits)),
+                Some(Job::Score(scoring)) => Outcome::Scored(
+                    Distribution::new(logits, scoring.temperature)
+                        .map(|distribution| distribution.logprob(scoring.tokens[position] as usize)),
+                ),
+                None => Outcome::Drawn(None),
+            }
+        })
+    }
+
+    fn take(&mut self, id: u64, outcome: Outcome) {
+        let version = self.shared.version.load(Ordering::Acquire);
+        match (self.jobs.get_mut(&id), outcome) {
+            (Some(Job::Generate(active)), Outcome::Drawn(Some(drawn))) => {
+                let token = drawn.0.token;
+                self.stats.generated_tokens += 1;
+                let length = self.scheduler.length(id) + 1;
+                let finish = active.push(drawn, length >= self.context, &self.eos, self.tokenizer.as_ref());
+                self.scheduler.push(id, token);
+                if let Some(finish) = finish {
+                    self.end(id, finish, version);
+                }
+            }
+            (Some(Job::Score(scoring)), Outcome::Scored(Some(logprob))) => {
+                scoring.logprobs.push(logprob);
+                if scoring.logprobs.len() + 1 == scoring.tokens.len() {
+                    self.scheduler.release(id);
+                    if let Some(Job::Score(done)) = self.jobs.remove(&id) {
+                        let _ = done.reply.send(Ok(done.logprobs));
+                    }
+                }
+            }
+            (Some(_), _) => {
+                let place = self.scheduler.length(id);
+                self.fail(id, PolicyError::NonFinite(format!("logits after {place} tokens")));
+            }
+            (None, _) => {}
+        }
+    }
+
+    fn end(&mut self, id: u64, finish: Finish, version: u64) {
+        self.scheduler.keep(id);
+        if let Some(Job::Generate(active)) = self.jobs.remove(&id) {
+            active.end(finish, version);
+        }
+    }
+
+    /// What a failed pass wrote is not trusted: the sequence gives its blocks back.
+    fn fail(&mut self, id: u64, error: PolicyError) {
+        self.scheduler.release(id);
+        if let Some(job) = self.jobs.remove(&id) {
+            job.fail(error);
+        }
+    }
+
+    fn publish(&mut self) {
+        let counts = self.scheduler.counts;
+        self.stats = EngineStats {
+            running: self.scheduler.running() as u64,
+            waiting: self.scheduler.waiting() as u64,
+            cache_tokens_used: self.scheduler.held_positions() as u64,
+            cache_tokens: self.scheduler.capacity() as u64,
+            prompt_tokens: counts.prompt_tokens,
+            cached_prompt_tokens: counts.cached_prompt_tokens,
+            preemptions: counts.preemptions,
+            ..self.stats
+        };
+        *self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner) = self.stats;
+    }
+}

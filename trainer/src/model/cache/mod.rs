@@ -1,0 +1,134 @@
+//! The paged key-value cache: blocks of positions that sequences refer to, so that memory follows what is used and equal
+//! prefixes are kept once.
+
+mod device;
+mod host;
+
+use burn::tensor::Device;
+
+use super::attend::{Attend, Heads};
+use super::host::BLOCK;
+use super::{ModelConfig, RopeTables};
+
+/// Positions per block.
+pub const BLOCK_POSITIONS: usize = BLOCK;
+
+/// New tokens of one sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct Chunk<'a> {
+    /// Token ids.
+    pub ids: &'a [u32],
+    /// Position of the first one; the cache holds everything before it.
+    pub start: usize,
+    /// The sequence's blocks, in order, up to the last new token at least.
+    pub blocks: &'a [u32],
+}
+
+/// The tokens that go through the model together.
+#[derive(Clone, Debug)]
+pub struct Pass<'a> {
+    chunks: Vec<Chunk<'a>>,
+    /// Rows with padding: shapes of a GPU repeat.
+    rows: usize,
+}
+
+impl<'a> Pass<'a> {
+    /// Chunks in the order their hidden states come back.
+    ///
+    /// # Panics
+    /// When there is nothing to run.
+    pub fn new(chunks: Vec<Chunk<'a>>) -> Self {
+        let rows = chunks.iter().map(|chunk| chunk.ids.len()).sum();
+        assert!(rows > 0, "a pass has tokens");
+        Self { chunks, rows }
+    }
+
+    /// Tokens without padding.
+    pub fn tokens(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.ids.len()).sum()
+    }
+
+    /// Row of the last token of each chunk.
+    pub fn last_rows(&self) -> impl Iterator<Item = usize> {
+        let ends = self.chunks.iter().scan(0, |end, chunk| {
+            *end += chunk.ids.len();
+            Some(*end - 1)
+        });
+        ends.collect::<Vec<_>>().into_iter()
+    }
+
+    pub(super) fn ids(&self) -> Vec<i32> {
+        let mut ids: Vec<i32> = self.chunks.iter().flat_map(|chunk| chunk.ids).map(|&id| id as i32).collect();
+        ids.resize(self.rows, 0);
+        ids
+    }
+
+    /// `(sequence, position)` of every token.
+    fn places(&self) -> impl Iterator<Item = (&Chunk<'a>, usize)> {
+        self.chunks.iter().flat_map(|chunk| (0..chunk.ids.len()).map(move |offset| (chunk, chunk.start + offset)))
+    }
+}
+
+/// The next of a few sizes: powers of two up to 64, then multiples of 64.
+fn bucket(size: usize) -> usize {
+    if size <= 64 { size.next_power_of_two() } else { size.next_multiple_of(64) }
+}
+
+/// Keys and values of every layer.
+#[derive(Debug)]
+pub struct KvCache {
+    blocks: usize,
+    store: Store,
+}
+
+#[derive(Debug)]
+enum Store {
+    /// In plain memory, for the kernels of the processor.
+    Host(host::HostCache),
+    /// In tensors, for every other device.
+    Device(device::DeviceCache),
+}
+
+impl KvCache {
+    /// Memory for `blocks` blocks of [`BLOCK_POSITIONS`] positions.
+    pub fn new(config: &ModelConfig, blocks: usize, device: &Device) -> Self {
+        let on_host = matches!(device.as_dispatch(), burn::backend::DispatchDevice::Flex(_));
+        let store = match on_host {
+            true => Store::Host(host::HostCache::new(config, blocks)),
+            false => Store::Device(device::DeviceCache::new(config, blocks, device)),
+        };
+        Self { blocks, store }
+    }
+
+    /// The same cache in tensors whatever the device: what a GPU runs, where a test can reach it.
+    #[doc(hidden)]
+    pub fn in_tensors(config: &ModelConfig, blocks: usize, device: &Device) -> Self {
+        Self { blocks, store: Store::Device(device::DeviceCache::new(config, blocks, device)) }
+    }
+
+    /// Number of blocks.
+    pub fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// Positions that fit into `bytes`, at least one block of them.
+    pub fn positions_in(config: &ModelConfig, bytes: usize) -> usize {
+        let numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim;
+        (bytes / (numbers * size_of::<f32>())).max(BLOCK_POSITIONS)
+    }
+
+    /// Pads a pass to shapes the device has seen before, where that matters.
+    pub(super) fn pad(&self, pass: &mut Pass<'_>) {
+        if matches!(self.store, Store::Device(_)) {
+            pass.rows = bucket(pass.rows);
+        }
+    }
+
+    /// Attention of one pass.
+    pub(super) fn over<'a>(&'a mut self, rope: &'a RopeTables, pass: &'a Pass<'a>) -> Box<dyn Attend + 'a> {
+        match &mut self.store {
+            Store::Host(cache) => Box::new(host::HostPass { cache, rope, pass }),
+            Store::Device(cache) => Box::new(device::DevicePass::new(cache, rope, pass)),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Matrix products with weights as checkpoints store them: one row of memory per output.
+//!
+//! Each output is one dot product whose terms are added in an order that depends on its length alone. So a token's
+//! numbers have the same bits whatever else is in the batch, and however a prompt was cut into chunks.
+
+use half::bf16;
+use pulp::{Arch, Simd, WithSimd};
+use rayon::prelude::*;
+
+/// Outputs of one task: enough work to be worth a task, few enough to share a small layer among cores.
+const TASK_ROWS: usize = 48;
+/// Multiply-adds below which one thread does everything.
+const TASK_WORK: usize = 1 << 18;
+
+/// Weights `[outputs, inputs]`, row-major.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Rows<'a> {
+    /// Single precision.
+    Full(&'a [f32]),
+    /// Half precision: widened, exactly, as it is used.
+    Half(&'a [bf16]),
+}
+
+/// `x W^T` for `x` of shape `[rows, inputs]` and `weights` of shape `[outputs, inputs]`: `[rows, outputs]`, row-major.
+pub(super) fn product(x: &[f32], weights: Rows<'_>, inputs: usize, outputs: usize) -> Vec<f32> {
+    let rows = x.len() / inputs;
+    // Transposed, so that tasks write to memory of their own.
+    let mut transposed = vec![0.0; rows * outputs];
+    let task = |first: usize, out: &mut [f32]| {
+        Arch::new().dispatch(Product { x, weights, inputs, rows, first, out });
+    };
+    if rows * inputs * outputs < TASK_WORK {
+        task(0, &mut transposed);
+    } else {
+        let chunks = transposed.par_chunks_mut(TASK_ROWS * rows).enumerate();
+        chunks.for_each(|(index, out)| task(index * TASK_ROWS, out));
+    }
+    if rows == 1 { transposed } else { transpose(&transposed, rows, outputs) }
+}
+
+/// `[outputs, rows]` to `[rows, outputs]`.
+fn transpose(from: &[f32], rows: usize, outputs: usize) -> Vec<f32> {
+    const BLOCK: usize = 16;
+    let mut to = vec![0.0; from.len()];
+    let fill = |(row, line): (usize, &mut [f32])| {
+        for (value, column) in line.iter_mut().zip(from[row..].iter().step_by(rows)) {
+            *value = *column;
+        }
+    };
+    if from.len() < TASK_WORK {
+        to.chunks_exact_mut(outputs).enumerate().for_each(fill);
+        return to;
+    }
+    // Columns in blocks, so that each line of memory that is fetched is used up.
+    to.par_chunks_mut(outputs * BLOCK).enumerate().for_each(|(block, lines)| {
+        let first = block * BLOCK;
+        let count = lines.len() / outputs;
+        for output in 0..outputs {
+            let column = &from[output * rows + first..output * rows + first + count];
+            for (line, value) in column.iter().enumerate() {
+                lines[line * outputs + output] = *value;
+            }
+        }
+    });
+    to
+}
+
+struct Product<'a> {
+    x: &'a [f32],
+    weights: Rows<'a>,
+    inputs: usize,
+    rows: usize,
+    /// First output.
+    first: usize,
+    /// `[outputs of this task, rows]`.
+    out: &'a mut [f32],
+}
+
+/// Outputs computed together; with four rows of `x` their sums fill the registers.
+const TILE: usize = 6;
+/// Inputs summed at a stretch: a tile of weights of this length stays in the first cache.
+const STRETCH: usize = 1024;
+
+impl WithSimd for Product<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { x, weights, inputs, rows, first, out } = self;
+        let mut widened = vec![0.0_f32; if matches!(weights, Rows::Half(_)) { TILE * STRETCH } else { 0 }];
+        for (tile, out) in out.chunks_mut(TILE * rows).enumerate() {
+            let first = first + tile * TILE;
+            let count = out.len() / rows;
+            for start in (0..inputs).step_by(STRETCH) {
+                let stretch = start..(start + STRETCH).min(inputs);
+                let length = stretch.len();
+                let at = |line: usize| (first + line) * inputs + start..(first + line) * inputs + start + length;
+                if let Rows::Half(weights) = weights {
+                    for (line, widened) in widened.chunks_exact_mut(STRETCH).take(count).enumerate() {
+                        for (to, from) in widened.iter_mut().zip(&weights[at(line)]) {
+                            *to = f32::from_bits(u32::from(from.to_bits()) << 16);
+                        }
+                    }
+                }
+                let line = |line: usize| match weights {
+                    Rows::Full(weights) => &weights[at(line)],
+                    Rows::Half(_) => &widened[line * STRETCH..][..length],
+                };
+                let columns = Columns { x, width: inputs, start };
+                if count == TILE {
+                    sweep::<S, TILE>(simd, &columns, std::array::from_fn(line), out);
+                } else {
+                    for (index, out) in out.chunks_exact_mut(rows).enumerate() {
+                        sweep(simd, &columns, [line(index)], out);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Some columns of `x`.
+struct Columns<'a> {
+    x: &'a [f32],
+    width: usize,
+    start: usize,
+}
+
+impl<'a> Columns<'a> {
+    #[inline(always)]
+    fn row(&self, row: usize, length: usize) -> &'a [f32] {
+        &self.x[row * self.width + self.start..][..length]
+    }
+}
+
+/// Adds the products of all rows of `x` with some lines of weights to `out`, `[N, rows]`.
+#[inline(always)]
+fn sweep<S: Simd, const N: usize>(simd: S, x: &Columns<'_>, lines: [&[f32]; N], out: &mut [f32]) {
+    let rows = out.len() / N;
+    let mut row = 0;
+    while row + 4 <= rows {
+        dots::<S, 4, N>(simd, x, row, lines, out);
+        row += 4;
+    }
+    while row < rows {
+        dots::<S, 1, N>(simd, x, row, lines, out);
+        row += 1;
+    }
+}
+
+/// `M` rows of `x` from `row` on against `N` lines.
+#[inline(always)]
+fn dots<S: Simd, const M: usize, const N: usize>(
+    simd: S,
+    x: &Columns<'_>,
+    row: usize,
+    lines: [&[f32]; N],
+    out: &mut [f32],
+) {
+    let rows = out.len() / N;
+    let length = lines[0].len();
+    let x: [_; M] = std::array::from_fn(|m| S::as_simd_f32s(x.row(row + m, length)));
+    let lines = lines.map(|line| S::as_simd_f32s(line));
+    let whole = lines[0].0.len();
+    let xs: [&[S::f32s]; M] = std::array::from_fn(|m| &x[m].0[..whole]);
+    let ws: [&[S::f32s]; N] = std::array::from_fn(|n| &lines[n].0[..whole]);
+    let mut sums = [[simd.splat_f32s(0.0); M]; N];
+    for i in 0..whole {
+        let values: [S::f32s; M] = std::array::from_fn(|m| xs[m][i]);
+        sums = std::array::from_fn(|n| {
+            let w = ws[n][i];
+            std::array::from_fn(|m| simd.mul_add_f32s(values[m], w, sums[n][m]))
+        });
+    }
+    if !lines[0].1.is_empty() {
+        let w: [S::f32s; N] = std::array::from_fn(|n| simd.partial_load_f32s(lines[n].1));
+        let values: [S::f32s; M] = std::array::from_fn(|m| simd.partial_load_f32s(x[m].1));
+        sums = std::array::from_fn(|n| std::array::from_fn(|m| simd.mul_add_f32s(values[m], w[n], sums[n][m])));
+    }
+    // A copy that may live in memory, so that the sums above need not.
+    let sums: [[S::f32s; M]; N] =
+        std::array::from_fn(|n| std::array::from_fn(|m| simd.add_f32s(sums[n][m], simd.splat_f32s(0.0))));
+    for m in 0..M {
+        for n in 0..N {
+            out[n * rows + row + m] += simd.reduce_sum_f32s(sums[n][m]);
+        }
+    }
+}
