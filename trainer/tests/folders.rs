@@ -9,6 +9,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Tensor, bf16, f16};
 use common::fixtures;
 use common::problem::checkpoint;
+use forage_env::seed::Seed;
 use forage_trainer::model::{Decoder, ModelConfig};
 use forage_trainer::weights::{Checkpoint, FileType, Precision, SaveOptions, load_decoder, load_decoder_as};
 use safetensors::tensor::TensorView;
@@ -341,4 +342,19 @@ fn file_range(path: &Path) -> (usize, usize) {
     let line = maps.lines().find(|line| line.ends_with(path.to_str().unwrap())).unwrap();
     let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
     (usize::from_str_radix(start, 16).unwrap(), usize::from_str_radix(end, 16).unwrap())
+}
+
+#[test]
+fn random_models_are_the_same_at_either_precision() {
+    let random = |precision| {
+        let config =
+            ModelConfig { num_hidden_layers: 1, vocab_size: 512, ..ModelConfig::published("Qwen3-0.6B").unwrap() };
+        matrices(&forage_trainer::model::init_quick(&config, Seed::root(3), precision, &Device::flex()))
+    };
+    let (full, half) = (random(Precision::Full), random(Precision::Half));
+    for (name, (values, _)) in &full {
+        assert!(values.iter().map(|value| bf16::from_f32(*value).to_f32()).eq(half[name].0.iter().copied()), "{name}");
+    }
+    let unknown = Checkpoint::random("Qwen9-1B", None, Seed::root(1), Precision::Half, &Device::flex()).unwrap_err();
+    assert!(unknown.to_string().contains("Qwen9-1B") && unknown.to_string().contains("Qwen3-0.6B"), "{unknown}");
 }

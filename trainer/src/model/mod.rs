@@ -9,5 +9,5 @@ mod rope;
 pub use cache::KvCache;
 pub use config::{Architecture, ConfigError, ModelConfig};
 pub use decoder::{Batch, Decoder};
-pub use init::{init_random, init_random_as};
+pub use init::{init_quick, init_random};
 pub use rope::RopeTables;

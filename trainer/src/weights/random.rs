@@ -9,7 +9,7 @@ use forage_env::tokenizer::{HfTokenizer, Tokenizer, TokenizerError};
 use super::texts::Companions;
 use super::{Checkpoint, ConfigError, GenerationDefaults, Precision, WeightsError, check_vocabulary, read};
 use crate::bpe::{self, Purpose};
-use crate::model::{ModelConfig, init_random_as};
+use crate::model::{ModelConfig, init_quick};
 
 /// A tokenizer of the 256 bytes, the search protocol's tags and an end-of-sequence token, with its `tokenizer.json`.
 ///
@@ -36,7 +36,7 @@ impl Checkpoint {
     ) -> Result<Self, WeightsError> {
         let config = ModelConfig::published(shape)
             .map_err(|message| ConfigError { file: format!("random weights of shape {shape}"), message })?;
-        let decoder = || init_random_as(&config, seed, precision, device);
+        let decoder = || init_quick(&config, seed, precision, device);
         let Some(folder) = tokenizer else {
             let (tokenizer, json) = byte_tokenizer()?;
             return Ok(Self::new(config.clone(), decoder(), tokenizer, json, bpe::EOS));
