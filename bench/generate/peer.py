@@ -13,8 +13,8 @@ logging.set_verbosity_error()
 torch.set_num_threads(os.cpu_count())
 
 
-def tokens(rows, start, end):
-    return torch.tensor([[(7919 * place + 31 * row) % 1000 for place in range(start, end)] for row in rows])
+def tokens(rows, number, start, end):
+    return torch.tensor([[(7919 * place + 31 * row + 7 * number) % 1000 for place in range(start, end)] for row in rows])
 
 
 def main():
@@ -34,12 +34,12 @@ def main():
         settings |= dict(temperature=1.0, top_k=0, top_p=1.0)
 
     def play(number, keep):
-        rows = [episode // members + 1000 * number for episode in range(prompts * members)]
-        log = tokens(rows, 0, prompt)
+        rows = [episode // members for episode in range(prompts * members)]
+        log = tokens(rows, number, 0, prompt)
         cache = DynamicCache() if keep else None
         for turn in range(turns):
             if turn > 0:
-                log = torch.cat([log, tokens(range(len(rows)), log.shape[1], log.shape[1] + observation)], 1)
+                log = torch.cat([log, tokens(range(len(rows)), number, log.shape[1], log.shape[1] + observation)], 1)
             extra = dict(past_key_values=cache) if keep else {}
             log = model.generate(log, attention_mask=torch.ones_like(log), **settings, **extra)
         assert log.shape[1] == prompt + turns * new + (turns - 1) * observation

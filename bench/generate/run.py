@@ -5,9 +5,9 @@ import json
 import os
 import pathlib
 import platform
-import resource
 import subprocess
 import sys
+from importlib.metadata import version
 
 HERE = pathlib.Path(__file__).parent
 SMALL = dict(hidden_size=192, intermediate_size=512, num_hidden_layers=6, num_attention_heads=6, num_key_value_heads=2,
@@ -33,39 +33,17 @@ JOBS = [
 HELD_JOB, HELD_RATIO = ("small", "full", "groups:8:8:100:40:150:3"), 2.0
 
 
-def make_model(folder, shape):
-    """A Qwen2 checkpoint of the shape with random weights, in f32, with the tokenizer of the built-in policy."""
-    if (folder / "done").exists():
-        return
-    import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    torch.manual_seed(0)
-    config = Qwen2Config(**SHAPES[shape], max_position_embeddings=32768, rope_theta=1e6, rms_norm_eps=1e-6,
-                         tie_word_embeddings=True, bos_token_id=None, eos_token_id=0)
-    Qwen2ForCausalLM(config).save_pretrained(folder)
-    built_in = HERE.parent.parent / "configs/quickstart"
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (folder / name).write_bytes((built_in / name).read_bytes())
-    (folder / "done").touch()
-
-
-def half_model(folder, full):
-    """The same weights in bf16."""
-    if (folder / "done").exists():
-        return
-    import torch
-    from transformers import Qwen2ForCausalLM
-
-    Qwen2ForCausalLM.from_pretrained(full, dtype=torch.bfloat16).save_pretrained(folder)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (folder / name).write_bytes((full / name).read_bytes())
-    (folder / "done").touch()
+def make_model(folder, precision, shape):
+    """In another process: this one stays small, for a child's peak memory counts its parent's before it starts."""
+    if not (folder / "done").exists():
+        built_in = HERE.parent.parent / "configs/quickstart"
+        command = [sys.executable, HERE / "model.py", folder, precision, json.dumps(SHAPES[shape]), built_in]
+        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
 
 
 def run(command):
     """The lines of JSON a program prints, and its peak memory in MiB."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     out = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     if status != 0:
@@ -87,12 +65,8 @@ def main():
     for shape, precision, job in JOBS:
         if shape not in shapes:
             continue
-        full = arguments.home / shape
-        make_model(full, shape)
-        folder = full
-        if precision == "half":
-            folder = arguments.home / f"{shape}-half"
-            half_model(folder, full)
+        folder = arguments.home / f"{shape}-{precision}"
+        make_model(folder, precision, shape)
         (ours,), our_memory = run([arguments.forage, folder, precision, job])
         (theirs,), their_memory = run([sys.executable, HERE / "peer.py", folder, precision, job])
         row = dict(model=shape, weights=precision, job=job, forage=ours["tokens_per_second"], **theirs,
@@ -103,10 +77,7 @@ def main():
         print(f"{shape:5} {precision:7} {job:26} {row['forage']:9.1f} {row['again']:9.1f} {row['kept']:9.1f}"
               f" {row['ratio_again']:6.2f} {row['ratio_kept']:6.2f} {our_memory:6.0f} {their_memory:6.0f}"
               f" {row['shared']:6.2f}", flush=True)
-    import torch
-    import transformers
-
-    print(f"torch {torch.__version__}, transformers {transformers.__version__}, Python {platform.python_version()},"
+    print(f"torch {version('torch')}, transformers {version('transformers')}, Python {platform.python_version()},"
           f" {os.cpu_count()} threads each, {platform.machine()}")
     print("again: each turn runs the whole history; kept: transformers keeps its cache between turns")
     held = [row["ratio_kept"] >= HELD_RATIO for row in rows if (row["model"], row["weights"], row["job"]) == HELD_JOB]

@@ -2,7 +2,8 @@
 //!
 //! Jobs: `single:BATCH:PROMPT:NEW`, one greedy turn of `BATCH` prompts at once; `groups:PROMPTS:MEMBERS:PROMPT:NEW:OBSERVATION:TURNS`,
 //! sampled turns of `MEMBERS` episodes per prompt with an observation after each. Prompts and observations are the tokens
-//! `(7919 * place + 31 * row) mod 1000`, so that another program can make the same ones.
+//! `(7919 * place + 31 * row + 7 * round) mod 1000`, so that another program can make the same ones and no round finds the
+//! prompts of the one before in the cache.
 
 use std::error::Error;
 use std::path::Path;
@@ -17,8 +18,8 @@ use forage_trainer::weights::{Checkpoint, Precision};
 use forage_trainer::workers::Workers;
 
 /// Tokens `places` of row `row`.
-fn tokens(row: usize, places: std::ops::Range<usize>) -> Vec<u32> {
-    places.map(|place| ((7919 * place + 31 * row) % 1000) as u32).collect()
+fn tokens(row: usize, round: u64, places: std::ops::Range<usize>) -> Vec<u32> {
+    places.map(|place| ((7919 * place + 31 * row + 7 * round as usize) % 1000) as u32).collect()
 }
 
 struct Job {
@@ -53,11 +54,10 @@ impl Job {
     }
 
     async fn episode(&self, engine: &Engine, episode: usize, round: u64) -> Result<(), Box<dyn Error + Send + Sync>> {
-        // Another prompt in each round: nothing is left over from the one before.
-        let mut log = tokens(episode / self.members + 1000 * round as usize, 0..self.prompt);
+        let mut log = tokens(episode / self.members, round, 0..self.prompt);
         for turn in 0..self.turns {
             if turn > 0 {
-                log.extend(tokens(episode, log.len()..log.len() + self.observation));
+                log.extend(tokens(episode, round, log.len()..log.len() + self.observation));
             }
             let request = GenerateRequest {
                 episode: round * 1_000_000 + episode as u64,
