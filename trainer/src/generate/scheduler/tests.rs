@@ -50,7 +50,13 @@ impl World {
             prop_assert_eq!(part.last, part.start + part.count == log.len());
             for position in 0..part.start {
                 let place = blocks[position / BLOCK_POSITIONS] as usize * BLOCK_POSITIONS + position % BLOCK_POSITIONS;
-                prop_assert_eq!(self.memory[place], Some(content(&log[..=position])), "sequence {} reads {}", part.id, position);
+                prop_assert_eq!(
+                    self.memory[place],
+                    Some(content(&log[..=position])),
+                    "sequence {} reads {}",
+                    part.id,
+                    position
+                );
             }
         }
         for part in &plan {
@@ -85,10 +91,32 @@ impl World {
 #[derive(Clone, Debug)]
 enum Act {
     /// A new turn: of `id`, with one of a few beginnings, `more` tokens of its own, and `new` to draw.
-    Submit { id: u64, beginning: usize, length: usize, more: usize, new: usize },
+    Submit {
+        id: u64,
+        beginning: usize,
+        length: usize,
+        more: usize,
+        new: usize,
+    },
     Release(u64),
     Forget,
     Passes(usize),
+}
+
+#[test]
+fn sequences_that_wait_with_blocks_hold_nobody_up() {
+    let mut world = World::new(Limits { sequences: 8, tokens: 64 }, 12);
+    for turn in 0..3 {
+        for id in 0..6 {
+            let mut log = world.logs.get(&id).cloned().unwrap_or_default();
+            log.extend((0..30 + turn).map(|place| (place + id as u32) % 7));
+            world.submit(id, log, 8);
+        }
+        for _ in 0..2_000 {
+            world.pass().unwrap();
+        }
+        assert!(world.wanted.is_empty(), "turn {turn}: {:?} wait", world.wanted);
+    }
 }
 
 fn act() -> impl Strategy<Value = Act> {
