@@ -40,6 +40,10 @@ pub struct SpecialTokens {
 }
 
 /// A chat template. Cheap to clone.
+///
+/// Rendered as transformers renders it: blocks trimmed, loop controls, `raise_exception`, `tojson` of Python, methods of
+/// Python's strings and dicts. Known differences: a loop over `none` is empty instead of an error, and integers beyond
+/// 64 bits are floats.
 #[derive(Clone)]
 pub struct ChatTemplate {
     environment: Arc<Environment<'static>>,
@@ -144,7 +148,7 @@ impl ChatTemplate {
             ("add_generation_prompt", Value::from(conversation.add_generation_prompt)),
         ];
         // Later entries win: options may replace special tokens, as in transformers, but not the conversation.
-        specials.chain(options).chain(given).collect()
+        Value::from_pairs(specials.chain(options).chain(given))
     }
 
     fn named(name: &str, source: &str, specials: SpecialTokens) -> Result<Self, ChatError> {
