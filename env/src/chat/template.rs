@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Serde, Value};
+use minijinja::value::{Kwargs, Serde, Value};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind};
 use regex::Regex;
 use serde_json::{Map, Value as Json};
@@ -44,6 +44,9 @@ pub struct SpecialTokens {
 /// Rendered as transformers renders it: blocks trimmed, loop controls, `raise_exception`, `tojson` of Python, methods of
 /// Python's strings and dicts. Known differences: a loop over `none` is empty instead of an error, and integers beyond
 /// 64 bits are floats.
+///
+/// Messages are not cleaned of the template's own tokens: where text from outside holds `<|im_end|>`, the rendered text
+/// does too, and a tokenizer reads it as the token. transformers does the same by default.
 #[derive(Clone)]
 pub struct ChatTemplate {
     environment: Arc<Environment<'static>>,
@@ -161,7 +164,7 @@ impl ChatTemplate {
             Some(value) => out.write_str(&json::float(value)).map_err(Error::from),
             None => minijinja::escape_formatter(out, state, value),
         });
-        environment.add_filter("tojson", json::tojson);
+        environment.add_filter("tojson", |value: &Value, options: Kwargs| json::tojson(value, &options));
         environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, "raise_exception").with_source(Raised(message)))
         });

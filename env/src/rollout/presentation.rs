@@ -14,7 +14,7 @@ pub enum Presentation {
     #[default]
     Raw,
     /// A conversation: the opening prompt is a user message, every observation a further message, and the chat template
-    /// writes what stands between the policy's turns.
+    /// writes what stands between the policy's turns. Passages are not cleaned of control tokens, see [`ChatTemplate`].
     Chat(Arc<Chat>),
 }
 
