@@ -3,6 +3,7 @@
 mod compare;
 mod envs;
 mod eval;
+mod export;
 mod index;
 mod play;
 mod python;
@@ -40,6 +41,7 @@ enum Command {
     Search(Box<search::Search>),
     #[command(subcommand)]
     Serve(serve::Serve),
+    Export(export::Export),
     World(world::WorldArgs),
     Play(play::Play),
     Python(python::Python),
@@ -57,6 +59,7 @@ impl Cli {
             Command::Index(command) => command.run(),
             Command::Search(command) => command.run(),
             Command::Serve(command) => command.run(),
+            Command::Export(command) => command.run(),
             Command::World(command) => command.run(),
             Command::Play(command) => command.run(),
             Command::Python(command) => command.run(),
