@@ -11,11 +11,11 @@ use forage_trainer::weights::{Checkpoint, FileType, Precision, SaveOptions};
 use super::{note, out};
 use crate::setup::hub;
 
-/// Writes a policy as a folder that transformers, PEFT, vLLM and SGLang load: the newest checkpoint of a run, one step of
-/// it, or any checkpoint by its folder or name on the hub.
+/// Writes a policy as a folder that transformers, PEFT and the usual servers load: the newest checkpoint of a run, one
+/// step of it, or any checkpoint by its folder or name on the hub.
 #[derive(Args, Debug)]
 pub(crate) struct Export {
-    /// A run's folder, a checkpoint's folder or a name like `Qwen/Qwen2.5-0.5B-Instruct`.
+    /// A run's folder, a checkpoint's folder, a name like `Qwen/Qwen2.5-0.5B-Instruct`, or `builtin:quickstart`.
     source: String,
     #[command(flatten)]
     target: Target,
@@ -51,8 +51,11 @@ impl Export {
             bail!("{} exists; give another folder, or remove it", target.display());
         }
         note(&format!("reading {source}"));
-        let checkpoint = Checkpoint::open(&source, &hub(), Precision::Stored, &DeviceSpec::Cpu.open()?)
-            .with_context(|| format!("{source} cannot be exported"))?;
+        let checkpoint = match source.strip_prefix("builtin:") {
+            Some(builtin) => crate::builtin::load(builtin, &DeviceSpec::Cpu)?,
+            None => Checkpoint::open(&source, &hub(), Precision::Stored, &DeviceSpec::Cpu.open()?)
+                .with_context(|| format!("{source} cannot be exported"))?,
+        };
         if let Some(parent) = target.parent() {
             std::fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
         }

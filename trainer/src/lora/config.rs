@@ -89,7 +89,7 @@ impl LoraConfig {
         })
     }
 
-    /// The content of an `adapter_config.json` that PEFT, vLLM and SGLang read.
+    /// The content of an `adapter_config.json` that PEFT and the usual servers read.
     pub fn to_json(&self) -> Value {
         let targets = match &self.targets {
             Targets::Names(names) => json!(names),

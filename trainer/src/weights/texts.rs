@@ -183,11 +183,11 @@ pub(super) struct Facts<'a> {
 
 /// Says the type of the weights in `config.json`, by the key it has (older versions of transformers: `torch_dtype`).
 fn typed(mut config: Map<String, Value>, dtype: &str) -> Map<String, Value> {
-    if !config.contains_key("dtype") {
-        config.insert("torch_dtype".to_owned(), dtype.into());
-    } else {
+    if config.contains_key("dtype") {
         config.remove("torch_dtype");
         config.insert("dtype".to_owned(), dtype.into());
+    } else {
+        config.insert("torch_dtype".to_owned(), dtype.into());
     }
     config
 }
