@@ -28,7 +28,7 @@ struct Cause {
 }
 
 /// Makes histograms with given upper ends.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 struct Buckets(&'static [f64]);
 
 impl MetricConstructor<Histogram> for Buckets {
@@ -38,6 +38,7 @@ impl MetricConstructor<Histogram> for Buckets {
 }
 
 /// Counters of requests by route, status and cause of failure.
+#[derive(Debug)]
 pub struct Traffic {
     requests: Family<Request, Counter>,
     latency: Family<Route, Histogram, Buckets>,
