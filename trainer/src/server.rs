@@ -3,6 +3,7 @@
 //! | route | for |
 //! |---|---|
 //! | `POST /v1/completions` | prompts as text or token ids, whole or streamed, with log-probabilities |
+//! | `POST /v1/chat/completions` | messages by the checkpoint's chat template, tool calls in Hermes form |
 //! | `GET /v1/models`, `/v1/models/{id}` | the name to ask for |
 //! | `GET /healthz`, `/readyz`, `/metrics` | whoever runs it |
 //!
@@ -18,6 +19,7 @@
 
 mod answer;
 mod app;
+mod chat;
 mod choice;
 mod completions;
 mod fault;
@@ -30,6 +32,7 @@ mod text;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forage_env::chat::ChatTemplate;
 use forage_env::policy::Sampling;
 use forage_env::tokenizer::HfTokenizer;
 use forage_retriever::server::shell;
@@ -47,6 +50,8 @@ pub struct Model {
     pub engine: Arc<Engine>,
     /// Of the same checkpoint.
     pub tokenizer: HfTokenizer,
+    /// Without one, chats are refused.
+    pub chat: Option<ChatTemplate>,
     /// Token ids that end a completion.
     pub ends: Vec<u32>,
     /// Tokens per sequence, prompt and completion together.

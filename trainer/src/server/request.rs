@@ -9,7 +9,7 @@ use super::fields::Fields;
 /// Completions of one prompt at most.
 const MAX_CHOICES: usize = 128;
 /// Log-probabilities of other tokens at each position at most.
-const MAX_TOP: usize = 20;
+pub(super) const MAX_TOP: usize = 20;
 /// Stop strings at most.
 const MAX_STOPS: usize = 16;
 /// Tokens of a completion whose length the request leaves open, as in OpenAI's protocol.
@@ -32,7 +32,7 @@ pub(super) struct Common {
 }
 
 impl Common {
-    fn take(fields: &mut Fields, defaults: Sampling) -> Result<Self, Fault> {
+    pub(super) fn take(fields: &mut Fields, defaults: Sampling) -> Result<Self, Fault> {
         let n = fields.count("n", 1..=MAX_CHOICES)?.unwrap_or(1);
         let temperature = fields.number("temperature", "a number of at least 0", |number| number >= 0.0)?;
         let top_p = fields.number("top_p", "a number above 0 and at most 1", |number| number > 0.0 && number <= 1.0)?;

@@ -13,6 +13,7 @@ use forage_retriever::server::shell::Guard;
 use serde_json::{Value, json};
 
 use super::app::App;
+use super::chat;
 use super::completions;
 use super::fault::{self, Fault};
 
@@ -21,6 +22,7 @@ type Shared = State<Arc<App>>;
 pub(super) fn router(app: &Arc<App>) -> Router {
     let guarded = Router::new()
         .route("/v1/completions", post(complete))
+        .route("/v1/chat/completions", post(converse))
         .route("/v1/models", get(models))
         .route("/v1/models/{*id}", get(model))
         .route("/metrics", get(metrics));
@@ -50,6 +52,14 @@ async fn complete(State(app): Shared, headers: HeaderMap, body: Body) -> Respons
         completions::answer(&app, place, job).await
     };
     app.observe("completions", work).await
+}
+
+async fn converse(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
+    let work = async {
+        let (place, job) = app.admitted(&headers, body, chat::prepare).await?;
+        chat::answer(&app, place, job).await
+    };
+    app.observe("chat", work).await
 }
 
 fn description(app: &App) -> Value {
