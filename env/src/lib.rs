@@ -12,6 +12,7 @@
 //! # Map, in reading order
 //! - [`task`], [`seed`]: what is asked; where randomness comes from.
 //! - [`environment`], [`policy`], [`tokenizer`]: the three contracts; [`tokens`], [`episode`]: what a rollout leaves behind.
+//! - [`chat`]: chat templates, conversations that only grow, tool calls.
 //! - [`protocol`]: tags in policy turns, and the structure a whole response must have.
 //! - [`search_r1`]: the search environment; [`registry`]: the list of environments; [`wrappers`], [`check`]: around any.
 //! - [`reward`]: grading, rewards by name, their weighted set.
@@ -30,6 +31,7 @@ pub mod tokenizer;
 pub mod episode;
 pub mod tokens;
 
+pub mod chat;
 pub mod protocol;
 
 pub mod check;

@@ -1,0 +1,16 @@
+//! Chat templates: messages to the text a model was trained on, and back to tool calls.
+//!
+//! [`ChatTemplate`] runs the Jinja template of a checkpoint as transformers does. [`Renderer`] writes an episode in
+//! pieces that are only ever appended, so that what the policy sampled is never written anew. [`hermes`] reads the tool
+//! calls of the Hermes and Qwen models.
+
+mod error;
+pub mod hermes;
+mod json;
+mod python;
+mod renderer;
+mod template;
+
+pub use error::ChatError;
+pub use renderer::{Delta, Renderer};
+pub use template::{ChatTemplate, Conversation, SpecialTokens};

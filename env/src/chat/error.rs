@@ -1,0 +1,94 @@
+//! What can go wrong between messages and text.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// A template could not be read or cannot render what it was given.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChatError {
+    /// A file of the checkpoint cannot be read.
+    #[error("read `{}`: {message}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// The template is no Jinja, or uses what this program does not know.
+    #[error("chat template {place}: {message}; mend the template or give another one")]
+    Syntax {
+        /// File and line.
+        place: Place,
+        /// What is wrong.
+        message: String,
+    },
+    /// The template itself refuses the conversation (`raise_exception`).
+    #[error("chat template {place} refuses the conversation: {message}")]
+    Refused {
+        /// File and line.
+        place: Place,
+        /// The template's words.
+        message: String,
+    },
+    /// The template fails on the conversation, for instance on a message without `content`.
+    #[error("chat template {place}: {message}; the messages lack what the template needs")]
+    Render {
+        /// File and line.
+        place: Place,
+        /// What failed.
+        message: String,
+    },
+    /// The template does not put messages one after another, so a conversation cannot grow by appending.
+    #[error("chat template {name}: {message}; it cannot serve episodes of several turns")]
+    NotAppending {
+        /// The template's file.
+        name: String,
+        /// What was seen.
+        message: String,
+    },
+}
+
+/// Where in a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The template's file, or `(given)`.
+    pub name: String,
+    /// Line from 1, where known.
+    pub line: Option<usize>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(formatter, "`{}` line {line}", self.name),
+            None => write!(formatter, "`{}`", self.name),
+        }
+    }
+}
+
+/// What `raise_exception` throws through the template engine.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Raised(pub(super) String);
+
+impl ChatError {
+    /// Sorts an error of the engine; `rendering` tells a failure on a conversation from one of the template's text.
+    pub(super) fn from_engine(error: &minijinja::Error, name: &str, rendering: bool) -> Self {
+        let mut place = Place { name: name.to_owned(), line: error.line() };
+        let mut message = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+        let mut cause = std::error::Error::source(error);
+        while let Some(inner) = cause {
+            if let Some(Raised(message)) = inner.downcast_ref::<Raised>() {
+                return Self::Refused { place, message: message.clone() };
+            }
+            if let Some(inner) = inner.downcast_ref::<minijinja::Error>() {
+                // The innermost line is where it happened; the outer ones are the macros that led there.
+                place.line = inner.line().or(place.line);
+            }
+            message = format!("{message}: {inner}");
+            cause = inner.source();
+        }
+        if rendering { Self::Render { place, message } } else { Self::Syntax { place, message } }
+    }
+}
