@@ -149,7 +149,10 @@ impl Choice {
 
 impl Drop for Choice {
     fn drop(&mut self) {
-        self.app.model.engine.release(self.episode);
+        // One that has not ended is cancelled by the end of its stream.
+        if self.ended {
+            self.app.model.engine.release(self.episode);
+        }
     }
 }
 

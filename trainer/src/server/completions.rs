@@ -88,7 +88,7 @@ async fn echoes(app: &Arc<App>, job: &Job) -> Result<Option<Vec<Echo>>, Fault> {
                 Some(top) => {
                     let (_, offsets) = offsets(&app.model.tokenizer, &tokens);
                     let options = StreamOptions { top_logprobs: top };
-                    let scored = app.model.engine.score_top(tokens, temperature, options).await?;
+                    let scored = app.model.engine.score_with(tokens, temperature, options).await?;
                     let told = scored.into_iter().zip(offsets.into_iter().skip(1));
                     Some(told.map(|(event, offset)| Told { event, offset }).collect())
                 }

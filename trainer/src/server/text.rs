@@ -148,7 +148,8 @@ mod tests {
             vocab.insert(format!("<0x{byte:02X}>"), vocab.len().into());
         }
         let json = serde_json::json!({
-            "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "pre_tokenizer": null,
+            "version": "1.0", "truncation": null, "padding": null, "pre_tokenizer": null,
+            "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
             "added_tokens": [{"id": 1, "content": "</s>", "single_word": false, "lstrip": false, "rstrip": false,
                 "normalized": false, "special": true}],
             "post_processor": null,

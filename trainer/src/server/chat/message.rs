@@ -36,8 +36,9 @@ pub(super) fn read(value: Value, place: &str) -> Result<Value, Fault> {
         }
         message.insert("content".to_owned(), content.into());
         let calls = calls.into_iter().enumerate();
-        let calls: Vec<Value> =
-            calls.map(|(number, value)| call(value, &format!("{place}.tool_calls[{number}]"))).collect::<Result<_, _>>()?;
+        let calls: Vec<Value> = calls
+            .map(|(number, value)| call(value, &format!("{place}.tool_calls[{number}]")))
+            .collect::<Result<_, _>>()?;
         if !calls.is_empty() {
             message.insert("tool_calls".to_owned(), calls.into());
         }
@@ -66,8 +67,10 @@ fn text(content: Value, place: &str) -> Result<String, Fault> {
     };
     let part = |(number, part): (usize, Value)| {
         let place = format!("{place}[{number}]");
-        let text = part.get("text").and_then(Value::as_str).filter(|_| part.get("type").is_some_and(|kind| kind == "text"));
-        let message = || format!("`{place}` must be {{\"type\": \"text\", \"text\": ...}}; this server reads text only");
+        let text =
+            part.get("text").and_then(Value::as_str).filter(|_| part.get("type").is_some_and(|kind| kind == "text"));
+        let message =
+            || format!("`{place}` must be {{\"type\": \"text\", \"text\": ...}}; this server reads text only");
         text.map(str::to_owned).ok_or_else(|| Fault::invalid(&place, message()))
     };
     let texts: Vec<String> = parts.into_iter().enumerate().map(part).collect::<Result<_, _>>()?;
