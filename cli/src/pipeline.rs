@@ -215,7 +215,7 @@ pub(crate) fn from_scratch(
     let shape = section.model.config(section.vocab_size);
     let decoder = init_random(&shape, Seed::root(section.seed), &config.device.open()?);
     let eos = bpe::EOS.to_owned();
-    let start = Checkpoint { config: shape, decoder, tokenizer: tokenizer.clone(), tokenizer_json, eos };
+    let start = Checkpoint::new(shape, decoder, tokenizer.clone(), tokenizer_json, eos);
     let window = Some(setup::window(config, &start.config));
     let factory = setup::environment(&config.environment, resources(Arc::new(tokenizer.clone())), window)?;
     let dev = world.questions(Split::Dev, section.dev_questions as u64)?.map(Arc::new).collect();

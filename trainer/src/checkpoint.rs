@@ -100,8 +100,9 @@ fn write(folder: &Path, model: &Checkpoint, optimizer: &AdamW, state: &RunState)
     let text = format!("{:#}\n", serde_json::json!(state));
     std::fs::write(&path, text).map_err(|error| file_error(&path, &error))?;
     // A power cut must not leave a renamed folder with empty files.
-    for name in ["model/model.safetensors", "optimizer.safetensors", "state.json"] {
-        let path = folder.join(name);
+    let entries = std::fs::read_dir(folder.join("model")).map_err(|error| file_error(folder, &error))?;
+    let model = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    for path in model.chain(["optimizer.safetensors", "state.json"].map(|name| folder.join(name))) {
         std::fs::File::open(&path).and_then(|file| file.sync_all()).map_err(|error| file_error(&path, &error))?;
     }
     Ok(())

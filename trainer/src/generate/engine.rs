@@ -63,7 +63,7 @@ impl From<&Checkpoint> for EngineModel {
             decoder: checkpoint.decoder.clone(),
             config: checkpoint.config.clone(),
             tokenizer: Arc::new(checkpoint.tokenizer.clone()),
-            eos: vec![checkpoint.tokenizer.eos()],
+            eos: checkpoint.ends.clone(),
         }
     }
 }

@@ -399,3 +399,6 @@ impl Scheduler {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

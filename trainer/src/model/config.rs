@@ -71,10 +71,11 @@ struct HfConfig {
     rms_norm_eps: f64,
     #[serde(default)]
     tie_word_embeddings: bool,
-    #[serde(default)]
-    use_sliding_window: bool,
+    use_sliding_window: Option<bool>,
+    layer_types: Option<Vec<String>>,
     hidden_act: Option<String>,
     attention_bias: Option<bool>,
+    quantization_config: Option<Value>,
 }
 
 impl ModelConfig {
@@ -89,7 +90,11 @@ impl ModelConfig {
         Self::from_json(&text).map_err(fail)
     }
 
-    fn from_json(text: &str) -> Result<Self, String> {
+    /// Reads the content of a `config.json`.
+    ///
+    /// # Errors
+    /// A sentence that names the key at fault.
+    pub(crate) fn from_json(text: &str) -> Result<Self, String> {
         let hf: HfConfig = serde_json::from_str(text).map_err(|error| format!("is no model config: {error}"))?;
         let architecture = match hf.model_type.as_str() {
             "qwen2" => Architecture::Qwen2,
@@ -176,8 +181,17 @@ impl ModelConfig {
 }
 
 fn refuse_unsupported(hf: &HfConfig, architecture: Architecture) -> Result<(), String> {
-    if hf.use_sliding_window {
+    if let Some(quantised) = hf.quantization_config.as_ref().filter(|value| !value.is_null()) {
+        let method = quantised.get("quant_method").and_then(Value::as_str).unwrap_or("unnamed method");
+        let mend = "use the model's f32, f16 or bf16 release";
+        return Err(format!("quantization_config ({method}) is not supported; {mend}"));
+    }
+    // `sliding_window` and `max_window_layers` mean nothing while this is off.
+    if hf.use_sliding_window == Some(true) {
         return Err("use_sliding_window = true is not supported; use a full-attention checkpoint".to_owned());
+    }
+    if let Some(other) = hf.layer_types.iter().flatten().find(|kind| *kind != "full_attention") {
+        return Err(format!("layer_types has `{other}`; only `full_attention` is supported"));
     }
     if hf.rope_scaling.as_ref().is_some_and(|scaling| !scaling.is_null()) {
         return Err("rope_scaling is not supported; remove it to use the checkpoint's native context".to_owned());
@@ -195,9 +209,87 @@ fn refuse_unsupported(hf: &HfConfig, architecture: Architecture) -> Result<(), S
     Ok(())
 }
 
+/// Layers, hidden width, query heads, key-value heads, head width, feed-forward width.
+type Shape = [usize; 6];
+
+/// Shapes of the dense models that search agents are trained from.
+const PUBLISHED: [(&str, Shape); 7] = [
+    ("Qwen2.5-0.5B", [24, 896, 14, 2, 64, 4864]),
+    ("Qwen2.5-1.5B", [28, 1536, 12, 2, 128, 8960]),
+    ("Qwen2.5-3B", [36, 2048, 16, 2, 128, 11008]),
+    ("Qwen2.5-7B", [28, 3584, 28, 4, 128, 18944]),
+    ("Qwen3-0.6B", [28, 1024, 16, 8, 128, 3072]),
+    ("Qwen3-1.7B", [28, 2048, 16, 8, 128, 6144]),
+    ("Qwen3-4B", [36, 2560, 32, 8, 128, 9728]),
+];
+
+impl ModelConfig {
+    /// The shape of a published model, by its name without the publisher's: `Qwen2.5-0.5B`, `-1.5B`, `-3B`, `-7B`,
+    /// `Qwen3-0.6B`, `-1.7B`, `-4B`. The context is the one they were trained with, 32,768 tokens.
+    ///
+    /// # Errors
+    /// A sentence that lists the names.
+    pub fn published(name: &str) -> Result<Self, String> {
+        let Some((_, shape)) = PUBLISHED.iter().find(|(known, _)| *known == name) else {
+            let known: Vec<&str> = PUBLISHED.iter().map(|(known, _)| *known).collect();
+            return Err(format!("there is no shape `{name}`; there are {}", known.join(", ")));
+        };
+        let [layers, hidden, heads, kv_heads, head_dim, feed_forward] = *shape;
+        let untied = name == "Qwen2.5-7B";
+        Ok(Self {
+            architecture: if name.starts_with("Qwen3") { Architecture::Qwen3 } else { Architecture::Qwen2 },
+            vocab_size: if untied { 152_064 } else { 151_936 },
+            hidden_size: hidden,
+            intermediate_size: feed_forward,
+            num_hidden_layers: layers,
+            num_attention_heads: heads,
+            num_key_value_heads: kv_heads,
+            head_dim,
+            max_position_embeddings: 32_768,
+            rope_theta: 1e6,
+            rms_norm_eps: 1e-6,
+            tie_word_embeddings: !untied,
+        })
+    }
+
+    /// Number of weights; a tied head counts once.
+    pub fn parameters(&self) -> usize {
+        let (hidden, dim) = (self.hidden_size, self.head_dim);
+        let (queries, keys) = (self.num_attention_heads * dim, self.num_key_value_heads * dim);
+        let extra = match self.architecture {
+            Architecture::Qwen2 => queries + 2 * keys,
+            Architecture::Qwen3 => 2 * dim,
+        };
+        let attention = 2 * hidden * queries + 2 * hidden * keys + extra;
+        let layer = attention + 3 * hidden * self.intermediate_size + 2 * hidden;
+        let embeddings = self.vocab_size * hidden * if self.tie_word_embeddings { 1 } else { 2 };
+        embeddings + self.num_hidden_layers * layer + hidden
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn published_shapes_have_the_published_sizes() {
+        // Parameters in billions as the model cards state them.
+        for (name, billions) in [
+            ("Qwen2.5-0.5B", 0.49),
+            ("Qwen2.5-1.5B", 1.54),
+            ("Qwen2.5-3B", 3.09),
+            ("Qwen2.5-7B", 7.61),
+            ("Qwen3-0.6B", 0.6),
+            ("Qwen3-1.7B", 1.7),
+            ("Qwen3-4B", 4.0),
+        ] {
+            let config = ModelConfig::published(name).unwrap();
+            config.validate().unwrap();
+            let found = config.parameters() as f64 / 1e9;
+            assert!((found - billions).abs() < 0.03, "{name}: {found}");
+        }
+        assert!(ModelConfig::published("Qwen3-5B").unwrap_err().contains("Qwen3-4B"));
+    }
 
     fn tiny() -> ModelConfig {
         ModelConfig {
@@ -237,6 +329,8 @@ mod tests {
             ("model_type", serde_json::json!("llama")),
             ("use_sliding_window", serde_json::json!(true)),
             ("rope_scaling", serde_json::json!({"type": "yarn"})),
+            ("layer_types", serde_json::json!(["full_attention", "sliding_attention"])),
+            ("quantization_config", serde_json::json!({"quant_method": "fp8"})),
             ("num_key_value_heads", serde_json::json!(3)),
         ] {
             let mut json = tiny().to_json(3);

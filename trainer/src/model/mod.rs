@@ -13,6 +13,6 @@ pub use attend::Batch;
 pub use cache::{BLOCK_POSITIONS, Chunk, KvCache, Pass};
 pub use config::{Architecture, ConfigError, ModelConfig};
 pub use decoder::Decoder;
-pub use init::init_random;
+pub use init::{init_quick, init_random};
 pub use linear::Linear;
 pub use rope::RopeTables;

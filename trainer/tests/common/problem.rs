@@ -40,7 +40,7 @@ pub(crate) fn checkpoint(seed: u64) -> Checkpoint {
         tie_word_embeddings: true,
     };
     let decoder = init_random(&config, Seed::root(seed), &Device::flex());
-    Checkpoint { config, decoder, tokenizer, tokenizer_json, eos: bpe::EOS.to_owned() }
+    Checkpoint::new(config, decoder, tokenizer, tokenizer_json, bpe::EOS)
 }
 
 /// A search problem; `rewards` weights parts. An untrained policy never answers, so `random` gives groups a direction.

@@ -3,6 +3,8 @@
 
 mod device;
 mod host;
+#[cfg(test)]
+mod tests;
 
 use burn::tensor::Device;
 
@@ -101,8 +103,8 @@ impl KvCache {
     }
 
     /// The same cache in tensors whatever the device: what a GPU runs, where a test can reach it.
-    #[doc(hidden)]
-    pub fn in_tensors(config: &ModelConfig, blocks: usize, device: &Device) -> Self {
+    #[cfg(test)]
+    fn in_tensors(config: &ModelConfig, blocks: usize, device: &Device) -> Self {
         Self { blocks, store: Store::Device(device::DeviceCache::new(config, blocks, device)) }
     }
 

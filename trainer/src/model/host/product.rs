@@ -186,3 +186,43 @@ fn dots<S: Simd, const M: usize, const N: usize>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use forage_env::seed::Seed;
+    use proptest::prelude::*;
+    use rand::RngExt;
+
+    use super::*;
+
+    fn numbers(count: usize, seed: u64) -> Vec<f32> {
+        let mut rng = Seed::root(seed).rng();
+        (0..count).map(|_| rng.random::<f32>() - 0.5).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn products_are_right_and_rows_do_not_know_each_other(
+            rows in 1_usize..20, inputs in 1_usize..2300, outputs in 1_usize..120, seed in 0_u64..1000,
+        ) {
+            let (x, full) = (numbers(rows * inputs, seed), numbers(outputs * inputs, seed + 1));
+            let half: Vec<bf16> = full.iter().map(|&weight| bf16::from_f32(weight)).collect();
+            let widened: Vec<f32> = half.iter().map(|weight| weight.to_f32()).collect();
+            for (weights, exact) in [(Rows::Full(&full), &full), (Rows::Half(&half), &widened)] {
+                let together = product(&x, weights, inputs, outputs);
+                for row in 0..rows {
+                    let line = &x[row * inputs..][..inputs];
+                    let alone = product(line, weights, inputs, outputs);
+                    for (output, alone) in alone.iter().enumerate() {
+                        prop_assert_eq!(alone.to_bits(), together[row * outputs + output].to_bits());
+                        let terms = line.iter().zip(&exact[output * inputs..]);
+                        let expected: f64 = terms.map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
+                        prop_assert!((f64::from(*alone) - expected).abs() < 1e-6 * inputs as f64);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Checkpoints by name: a folder, or a repository of the Hugging Face hub kept in the cache that its own tools use.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use hf_hub::api::sync::{Api, ApiBuilder, ApiError};
+use hf_hub::{Cache, Repo, RepoType};
+
+use super::files::{INDEX, SINGLE, shard_names};
+
+/// Where names are looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hub {
+    /// Folder of the cache, laid out as `huggingface_hub` does: `models--ORG--NAME/{blobs,refs,snapshots}`.
+    pub cache: PathBuf,
+    /// Address of the server, without a slash at the end.
+    pub endpoint: String,
+    /// Access token, for gated and private repositories.
+    pub token: Option<String>,
+    /// Whether only the cache may be used.
+    pub offline: bool,
+}
+
+/// A name cannot be resolved to a folder.
+#[derive(Debug, thiserror::Error)]
+pub enum HubError {
+    /// The name is neither a folder nor possible on the hub.
+    #[error(
+        "`{0}` is neither a folder nor a name on the hub (like Qwen/Qwen2.5-0.5B-Instruct or NAME@REVISION); check the \
+         path"
+    )]
+    Name(String),
+    /// The repository lacks what a checkpoint needs.
+    #[error("{name} has no {missing}; a checkpoint needs config.json, tokenizer.json and safetensors weights")]
+    Incomplete {
+        /// Name as given.
+        name: String,
+        /// File that is not there.
+        missing: String,
+    },
+    /// Not all in the cache, and the network may not be used.
+    #[error(
+        "{name} is not whole in the cache {cache}: {missing} is missing, and HF_HUB_OFFLINE forbids fetching it; unset \
+         it, or copy the checkpoint's folder here and name that"
+    )]
+    Offline {
+        /// Name as given.
+        name: String,
+        /// Folder of the cache.
+        cache: PathBuf,
+        /// File that is not there.
+        missing: String,
+    },
+    /// The server refused or could not be reached.
+    #[error("{name} cannot be fetched from {endpoint}: {message}")]
+    Fetch {
+        /// Name as given.
+        name: String,
+        /// Address of the server.
+        endpoint: String,
+        /// Its word and what to do.
+        message: String,
+    },
+}
+
+/// Files that are fetched where they exist, besides the weights.
+const TEXTS: [&str; 6] = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    ADAPTER_CONFIG,
+];
+/// Files without which a folder is no model.
+const NEEDED: [&str; 2] = ["config.json", "tokenizer.json"];
+const ADAPTER_CONFIG: &str = "adapter_config.json";
+const ADAPTER: &str = "adapter_model.safetensors";
+
+impl Hub {
+    /// The hub as the environment variables of `huggingface_hub` describe it: `HF_HOME`, `HF_HUB_CACHE`, `HF_ENDPOINT`,
+    /// `HF_TOKEN` (else the token file of a login), `HF_HUB_OFFLINE`. `variable` gives a variable's value.
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
+        let path = |name: &str| set(name).map(PathBuf::from);
+        let user = || path("HOME").or_else(|| path("USERPROFILE")).unwrap_or_default();
+        let caches = path("XDG_CACHE_HOME").unwrap_or_else(|| user().join(".cache"));
+        let home = path("HF_HOME").unwrap_or_else(|| caches.join("huggingface"));
+        let login = || {
+            let file = path("HF_TOKEN_PATH").unwrap_or_else(|| home.join("token"));
+            std::fs::read_to_string(file).ok()
+        };
+        let token = set("HF_TOKEN").or_else(login).map(|token| token.trim().to_owned());
+        let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
+        let truth = |value: String| ["1", "ON", "YES", "TRUE"].contains(&value.to_uppercase().as_str());
+        Self {
+            cache: path("HF_HUB_CACHE").unwrap_or_else(|| home.join("hub")),
+            endpoint: endpoint.trim_end_matches('/').to_owned(),
+            token: token.filter(|token| !token.is_empty()),
+            offline: set("HF_HUB_OFFLINE").is_some_and(truth),
+        }
+    }
+
+    /// The folder of a checkpoint: `name` itself if it is one, else the cached snapshot of `ORG/NAME` or
+    /// `ORG/NAME@REVISION` (branch, tag or commit). What the cache lacks is fetched first: only the files that are read
+    /// here, each whole or not at all. A hub that cannot be reached does no harm where the cache is whole.
+    ///
+    /// # Errors
+    /// [`HubError`].
+    pub fn fetch(&self, name: &str) -> Result<PathBuf, HubError> {
+        if Path::new(name).is_dir() {
+            return Ok(PathBuf::from(name));
+        }
+        let wanted = Wanted::parse(name).ok_or_else(|| HubError::Name(name.to_owned()))?;
+        let cached = self.cached(&wanted);
+        let missing =
+            cached.as_ref().map_or_else(|| NEEDED[0].to_owned(), |folder| missing(folder).unwrap_or_default());
+        match cached {
+            Some(folder) if missing.is_empty() && (self.offline || wanted.is_commit()) => Ok(folder),
+            _ if self.offline => Err(HubError::Offline { name: name.to_owned(), cache: self.cache.clone(), missing }),
+            cached => match self.download(&wanted) {
+                // Without an answer the newest that is known serves.
+                Err(HubError::Fetch { .. }) if missing.is_empty() && cached.is_some() => Ok(cached.unwrap_or_default()),
+                result => result,
+            },
+        }
+    }
+
+    /// The snapshot that the cache has of a revision, whole or not.
+    fn cached(&self, wanted: &Wanted) -> Option<PathBuf> {
+        let folder = self.cache.join(wanted.repo(&wanted.revision).folder_name());
+        let commit = std::fs::read_to_string(folder.join("refs").join(&wanted.revision)).ok();
+        let commit = commit.map_or_else(|| wanted.revision.clone(), |commit| commit.trim().to_owned());
+        Some(folder.join("snapshots").join(commit)).filter(|folder| folder.is_dir())
+    }
+
+    fn download(&self, wanted: &Wanted) -> Result<PathBuf, HubError> {
+        let fail = |error: &ApiError| self.failure(wanted, error);
+        let api = self.api().map_err(|error| fail(&error))?;
+        let info = api.repo(wanted.repo(&wanted.revision)).info().map_err(|error| fail(&error))?;
+        let there: BTreeSet<&str> = info.siblings.iter().map(|sibling| sibling.rfilename.as_str()).collect();
+        let lacks = |missing: &str| HubError::Incomplete { name: wanted.name.clone(), missing: missing.to_owned() };
+        let adapter = there.contains(ADAPTER_CONFIG) && !there.contains(NEEDED[0]);
+        if let Some(missing) = NEEDED.iter().find(|needed| !adapter && !there.contains(**needed)) {
+            return Err(lacks(missing));
+        }
+        // By commit, so that all files are of one state even if the branch moves meanwhile.
+        let repo = api.repo(wanted.repo(&info.sha));
+        let cache = Cache::new(self.cache.clone()).repo(wanted.repo(&wanted.revision));
+        let snapshot = cache.pointer_path(&info.sha);
+        let get = |file: &str| -> Result<(), HubError> {
+            let held = snapshot.join(file).exists();
+            if held { Ok(()) } else { repo.download(file).map(drop).map_err(|error| fail(&error)) }
+        };
+        for text in TEXTS.iter().filter(|text| there.contains(**text)) {
+            get(text)?;
+        }
+        let weights: BTreeSet<String> = if adapter {
+            [ADAPTER.to_owned()].into()
+        } else if there.contains(INDEX) {
+            get(INDEX)?;
+            shard_names(&snapshot.join(INDEX)).map_err(|error| HubError::Fetch {
+                name: wanted.name.clone(),
+                endpoint: self.endpoint.clone(),
+                message: error.to_string(),
+            })?
+        } else {
+            [SINGLE.to_owned()].into()
+        };
+        for file in &weights {
+            if !there.contains(file.as_str()) {
+                return Err(lacks(file));
+            }
+            get(file)?;
+        }
+        // Later sessions find the revision without the network.
+        cache.create_ref(&info.sha).map_err(|error| fail(&ApiError::IoError(error)))?;
+        Ok(snapshot)
+    }
+
+    fn api(&self) -> Result<Api, ApiError> {
+        ApiBuilder::from_cache(Cache::new(self.cache.clone()))
+            .with_endpoint(self.endpoint.clone())
+            .with_token(self.token.clone())
+            .with_user_agent("forage", env!("CARGO_PKG_VERSION"))
+            .with_retries(3)
+            // Bars belong to commands; a library writes nothing to the terminal.
+            .with_progress(false)
+            .build()
+    }
+
+    fn failure(&self, wanted: &Wanted, error: &ApiError) -> HubError {
+        let text = error.to_string();
+        let status = |code: &str| matches!(error, ApiError::RequestError(_)) && text.contains(code);
+        let message = if status("401") || status("403") {
+            format!("access is refused ({text}); accept the model's terms there and set HF_TOKEN to a token of yours")
+        } else if status("404") {
+            format!("there is no revision {} of it ({text}); check the name", wanted.revision)
+        } else {
+            format!("{text}; check the network, or set HF_HUB_OFFLINE=1 to use only the cache")
+        };
+        HubError::Fetch { name: wanted.name.clone(), endpoint: self.endpoint.clone(), message }
+    }
+}
+
+/// The first file that a snapshot lacks.
+fn missing(folder: &Path) -> Option<String> {
+    let absent = |file: &str| !folder.join(file).exists();
+    if !absent(ADAPTER_CONFIG) && absent(NEEDED[0]) {
+        return Some(ADAPTER.to_owned()).filter(|file| absent(file));
+    }
+    if let Some(file) = NEEDED.iter().find(|file| absent(file)) {
+        return Some((*file).to_owned());
+    }
+    if absent(INDEX) {
+        return Some(SINGLE.to_owned()).filter(|file| absent(file));
+    }
+    match shard_names(&folder.join(INDEX)) {
+        Ok(names) => names.into_iter().find(|name| absent(name)),
+        Err(_) => Some(INDEX.to_owned()),
+    }
+}
+
+/// A name of the hub in its parts.
+struct Wanted {
+    /// As given.
+    name: String,
+    id: String,
+    revision: String,
+}
+
+impl Wanted {
+    /// `ORG/NAME` or `ORG/NAME@REVISION`, in the characters that the hub allows.
+    fn parse(name: &str) -> Option<Self> {
+        let (id, revision) = name.split_once('@').unwrap_or((name, "main"));
+        let (organisation, model) = id.split_once('/')?;
+        let part = |text: &str| {
+            let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
+            text.len() <= 96
+                && text.chars().all(allowed)
+                && edge(text.chars().next())
+                && edge(text.chars().last())
+                && !text.contains("--")
+                && !text.contains("..")
+        };
+        // Branches may have slashes; a path out of the cache is none.
+        let branch = !revision.is_empty() && revision.split('/').all(|piece| part(piece));
+        let valid = part(organisation) && part(model) && branch;
+        valid.then(|| Self { name: name.to_owned(), id: id.to_owned(), revision: revision.to_owned() })
+    }
+
+    fn is_commit(&self) -> bool {
+        self.revision.len() == 40 && self.revision.chars().all(|c| c.is_ascii_hexdigit())
+    }
+
+    fn repo(&self, revision: &str) -> Repo {
+        Repo::with_revision(self.id.clone(), RepoType::Model, revision.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_read_as_huggingface_hub_reads_them() {
+        let hub = |pairs: &[(&str, &str)]| {
+            let pairs: Vec<(String, String)> = pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+            Hub::from_variables(move |name| pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone()))
+        };
+        let plain = hub(&[("HOME", "/h")]);
+        assert_eq!(plain.cache, Path::new("/h/.cache/huggingface/hub"));
+        assert_eq!((plain.endpoint.as_str(), plain.token, plain.offline), ("https://huggingface.co", None, false));
+        assert_eq!(hub(&[("HOME", "/h"), ("HF_HOME", "/a")]).cache, Path::new("/a/hub"));
+        let set = hub(&[
+            ("HF_HOME", "/a"),
+            ("HF_HUB_CACHE", "/b"),
+            ("HF_ENDPOINT", "http://mirror/"),
+            ("HF_TOKEN", " t\n"),
+            ("HF_HUB_OFFLINE", "yes"),
+        ]);
+        assert_eq!((set.cache.as_path(), set.endpoint.as_str()), (Path::new("/b"), "http://mirror"));
+        assert_eq!((set.token.as_deref(), set.offline), (Some("t"), true));
+    }
+
+    #[test]
+    fn only_names_of_the_hub_are_looked_up() {
+        for name in ["Qwen/Qwen2.5-0.5B-Instruct", "a/b@main", "a/b@refs/pr/3", "a_b/c.d"] {
+            assert!(Wanted::parse(name).is_some(), "{name}");
+        }
+        for name in
+            ["", "gpt2", "./a", "../a", "/tmp/a", "a/b/c", "a/b@", "a/b@../../x", "a/..", "~/a", "a b/c", "a/b--c"]
+        {
+            assert!(Wanted::parse(name).is_none(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Hugging Face folders in and out: `config.json`, `*.safetensors` (one file or shards), tokenizer and chat template.
+//!
+//! `files` maps weight files, `fill` reads them into a decoder (`layout` converts), `write` writes them, `texts` keeps
+//! the files beside them, `hub` fetches folders by name, `random` makes a model of a published shape.
+
+mod files;
+mod fill;
+mod hub;
+mod layout;
+mod random;
+mod texts;
+mod write;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use forage_env::tokenizer::{HfTokenizer, Tokenizer, TokenizerError};
+
+pub(crate) use files::{check_readable, safetensors_files};
+pub use fill::{Precision, load_decoder, load_decoder_as};
+pub use hub::{Hub, HubError};
+pub(crate) use layout::{Kept, turned};
+pub use random::byte_tokenizer;
+pub use texts::GenerationDefaults;
+use texts::{Companions, Facts};
+pub use write::{FileType, SaveOptions, save_decoder, save_decoder_as};
+
+use crate::model::{ConfigError, Decoder, ModelConfig};
+
+/// A checkpoint folder cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum WeightsError {
+    /// The configuration is missing or unsupported.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The tokenizer is missing or malformed.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// The name is no folder, and what it names cannot be had from the hub.
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    /// A file is missing, damaged or does not fit the configuration.
+    #[error("{path}: {message}")]
+    Tensors {
+        /// File or folder concerned.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        message: String,
+    },
+    /// Reading or writing failed.
+    #[error("{path}: {source}")]
+    Io {
+        /// File concerned.
+        path: PathBuf,
+        /// The operating system's word.
+        source: std::io::Error,
+    },
+}
+
+/// A model with everything needed to run it.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    /// Shape.
+    pub config: ModelConfig,
+    /// Weights.
+    pub decoder: Decoder,
+    /// Its tokenizer.
+    pub tokenizer: HfTokenizer,
+    /// The content of `tokenizer.json`, written back unchanged.
+    pub tokenizer_json: Vec<u8>,
+    /// Text of the end-of-sequence token.
+    pub eos: String,
+    /// Every id that ends a sequence: the tokenizer's own first, then those that `generation_config.json` (else
+    /// `config.json`) adds. Instruct models end turns and texts differently, base models may not end turns at all.
+    pub ends: Vec<u32>,
+    /// Sampling that the publisher recommends.
+    pub generation: GenerationDefaults,
+    /// Source of the chat template, if the folder has one.
+    pub chat_template: Option<String>,
+    /// The other files of the folder, for saving.
+    pub(crate) companions: Companions,
+}
+
+impl Checkpoint {
+    /// A model that was not read from a folder; `eos` is the text of a token of `tokenizer`.
+    pub fn new(
+        config: ModelConfig,
+        decoder: Decoder,
+        tokenizer: HfTokenizer,
+        tokenizer_json: Vec<u8>,
+        eos: impl Into<String>,
+    ) -> Self {
+        Self {
+            config,
+            decoder,
+            ends: vec![tokenizer.eos()],
+            tokenizer,
+            tokenizer_json,
+            eos: eos.into(),
+            generation: GenerationDefaults::default(),
+            chat_template: None,
+            companions: Companions::default(),
+        }
+    }
+
+    /// Reads a folder, or fetches what a name of the hub (`Qwen/Qwen2.5-0.5B-Instruct`, `NAME@REVISION`) names first.
+    ///
+    /// # Errors
+    /// As [`Hub::fetch`] and [`Self::load_as`].
+    pub fn open(name: &str, hub: &Hub, precision: Precision, device: &Device) -> Result<Self, WeightsError> {
+        Self::load_as(&hub.fetch(name)?, precision, device)
+    }
+
+    /// Reads a Hugging Face folder onto `device`, weights as f32.
+    ///
+    /// # Errors
+    /// As [`Self::load_as`].
+    pub fn load(folder: &Path, device: &Device) -> Result<Self, WeightsError> {
+        Self::load_as(folder, Precision::Full, device)
+    }
+
+    /// Reads a Hugging Face folder onto `device`.
+    ///
+    /// # Errors
+    /// [`WeightsError`] that names the file, and for tensors the missing, unexpected and misshapen ones.
+    pub fn load_as(folder: &Path, precision: Precision, device: &Device) -> Result<Self, WeightsError> {
+        let config = ModelConfig::from_file(&folder.join("config.json"))?;
+        let companions = Companions::read(folder)?;
+        let tokenizer_path = folder.join("tokenizer.json");
+        let tokenizer_json = read(&tokenizer_path)?;
+        let eos = companions.eos_token(folder, &tokenizer_json)?;
+        let tokenizer = HfTokenizer::from_file(&tokenizer_path, &eos)?;
+        check_vocabulary(&tokenizer_path, &tokenizer, &config)?;
+        let decoder = load_decoder_as(folder, &config, precision, device)?;
+        let ends = companions.ends(tokenizer.eos());
+        let (generation, chat_template) = (companions.generation_defaults(), companions.chat_template());
+        Ok(Self { config, decoder, tokenizer, tokenizer_json, eos, ends, generation, chat_template, companions })
+    }
+
+    /// Writes a folder that transformers and vLLM load, weights as f32. It appears when it is complete; one that was
+    /// there is replaced.
+    ///
+    /// # Errors
+    /// [`WeightsError`] that names the file.
+    pub fn save(&self, folder: &Path) -> Result<(), WeightsError> {
+        self.save_as(folder, SaveOptions::default())
+    }
+
+    /// As [`Self::save`], with weights of another type or in smaller files. The files beside the weights come back as
+    /// they were read: in `config.json` only the type of the weights and what differs in the shape is replaced.
+    ///
+    /// # Errors
+    /// [`WeightsError`] that names the file.
+    pub fn save_as(&self, folder: &Path, options: SaveOptions) -> Result<(), WeightsError> {
+        let name = folder.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let partial = folder.with_file_name(format!(".partial-{name}"));
+        let _ = std::fs::remove_dir_all(&partial);
+        let written = self.write(&partial, options).and_then(|()| {
+            let _ = std::fs::remove_dir_all(folder);
+            std::fs::rename(&partial, folder).map_err(|source| WeightsError::Io { path: folder.to_owned(), source })
+        });
+        if written.is_err() {
+            let _ = std::fs::remove_dir_all(&partial);
+        }
+        written
+    }
+
+    fn write(&self, folder: &Path, options: SaveOptions) -> Result<(), WeightsError> {
+        std::fs::create_dir_all(folder).map_err(|source| WeightsError::Io { path: folder.to_owned(), source })?;
+        let facts = Facts {
+            config: &self.config,
+            eos: &self.eos,
+            ends: &self.ends,
+            chat_template: self.chat_template.as_deref(),
+            dtype: options.file_type.name(),
+        };
+        self.companions.write(folder, &facts)?;
+        write(&folder.join("tokenizer.json"), &self.tokenizer_json)?;
+        save_decoder_as(folder, &self.decoder, options)
+    }
+}
+
+fn check_vocabulary(path: &Path, tokenizer: &HfTokenizer, config: &ModelConfig) -> Result<(), WeightsError> {
+    if tokenizer.vocab_size() <= config.vocab_size {
+        return Ok(());
+    }
+    let message = format!(
+        "has {} tokens but config.json says vocab_size {}; the files belong to different models",
+        tokenizer.vocab_size(),
+        config.vocab_size
+    );
+    Err(WeightsError::Tensors { path: path.to_owned(), message })
+}
+
+pub(crate) fn name_list(names: &BTreeSet<String>) -> String {
+    let shown: Vec<&str> = names.iter().take(5).map(String::as_str).collect();
+    match names.len() {
+        0 => "none".to_owned(),
+        count if count > shown.len() => format!("{} and {} more", shown.join(", "), count - shown.len()),
+        _ => shown.join(", "),
+    }
+}
+
+fn pretty(value: &serde_json::Value) -> String {
+    format!("{value:#}\n")
+}
+
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, WeightsError> {
+    std::fs::read(path).map_err(|source| WeightsError::Io { path: path.to_owned(), source })
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), WeightsError> {
+    std::fs::write(path, bytes).map_err(|source| WeightsError::Io { path: path.to_owned(), source })
+}

@@ -1,0 +1,65 @@
+//! Models of a published shape with random weights: for measuring, and for trying commands without a download.
+
+use std::path::Path;
+
+use burn::tensor::Device;
+use forage_env::seed::Seed;
+use forage_env::tokenizer::{HfTokenizer, Tokenizer, TokenizerError};
+
+use super::texts::Companions;
+use super::{Checkpoint, ConfigError, GenerationDefaults, Precision, WeightsError, check_vocabulary, read};
+use crate::bpe::{self, Purpose};
+use crate::model::{ModelConfig, init_quick};
+
+/// A tokenizer of the 256 bytes, the search protocol's tags and an end-of-sequence token, with its `tokenizer.json`.
+///
+/// # Errors
+/// [`TokenizerError`] when it cannot be built.
+pub fn byte_tokenizer() -> Result<(HfTokenizer, Vec<u8>), TokenizerError> {
+    let alone = 256 + Purpose::Search.tags().len() + 1;
+    bpe::train(std::iter::empty(), alone, Purpose::Search)
+}
+
+impl Checkpoint {
+    /// A model of the shape of a published one ([`ModelConfig::published`]) with random weights: the same for the same
+    /// seed. Its tokenizer, chat template and end tokens are those of the folder `tokenizer` (`tokenizer.json` and
+    /// beside it what there is), else [`byte_tokenizer`].
+    ///
+    /// # Errors
+    /// [`WeightsError`] that names the shapes there are, or the tokenizer's file at fault.
+    pub fn random(
+        shape: &str,
+        tokenizer: Option<&Path>,
+        seed: Seed,
+        precision: Precision,
+        device: &Device,
+    ) -> Result<Self, WeightsError> {
+        let config = ModelConfig::published(shape)
+            .map_err(|message| ConfigError { file: format!("random weights of shape {shape}"), message })?;
+        let decoder = || init_quick(&config, seed, precision, device);
+        let Some(folder) = tokenizer else {
+            let (tokenizer, json) = byte_tokenizer()?;
+            return Ok(Self::new(config.clone(), decoder(), tokenizer, json, bpe::EOS));
+        };
+        let mut companions = Companions::read(folder)?;
+        let path = folder.join("tokenizer.json");
+        let tokenizer_json = read(&path)?;
+        let eos = companions.eos_token(folder, &tokenizer_json)?;
+        let tokenizer = HfTokenizer::from_file(&path, &eos)?;
+        check_vocabulary(&path, &tokenizer, &config)?;
+        let ends = companions.ends(tokenizer.eos());
+        // The shape is not that of the folder, if it has one.
+        companions.forget_config();
+        Ok(Self {
+            decoder: decoder(),
+            config,
+            tokenizer,
+            tokenizer_json,
+            eos,
+            ends,
+            generation: GenerationDefaults::default(),
+            chat_template: companions.chat_template(),
+            companions,
+        })
+    }
+}
