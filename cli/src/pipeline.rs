@@ -10,7 +10,7 @@ use forage_env::episode::Episode;
 use forage_env::policy::{Policy, Sampling};
 use forage_env::registry::{self, Resources};
 use forage_env::reward::RewardSet;
-use forage_env::rollout::{EpisodeWriter, InfraBudget, Rollout};
+use forage_env::rollout::{EpisodeWriter, InfraBudget, Presentation, Rollout};
 use forage_env::scripted::Means;
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
@@ -141,7 +141,8 @@ pub(crate) fn evaluate(
     let factory = setup::environment(&config.environment, resources, Some(window))?;
     let rewards = setup::rewards(&config.reward, config.seed)?;
     let policy = engine(checkpoint, config, threads);
-    let rollout = Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::GREEDY };
+    let rollout =
+        Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::GREEDY, presentation: Presentation::Raw };
     play(&rollout, tasks, config.seed, config.evaluation.samples)
 }
 

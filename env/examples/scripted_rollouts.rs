@@ -11,7 +11,7 @@ use std::time::Instant;
 use forage_env::episode::Episode;
 use forage_env::policy::Sampling;
 use forage_env::reward::RewardSet;
-use forage_env::rollout::{Job, Rollout};
+use forage_env::rollout::{Job, Presentation, Rollout};
 use forage_env::scripted::{Oracle, OracleStyle};
 use forage_env::search_r1::{ObservationSettings, PromptTemplate, SearchR1, SearchR1Settings};
 use forage_env::seed::Seed;
@@ -38,6 +38,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         tokenizer,
         rewards: Arc::new(RewardSet::exact_match()),
         sampling: Sampling::FULL,
+        presentation: Presentation::Raw,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads as usize).build()?;
 

@@ -102,7 +102,7 @@ pub struct Episode {
     pub group: u64,
     /// Index within the group.
     pub member: u64,
-    /// The opening prompt.
+    /// The opening prompt as the environment wrote it; a chat template's text around it is in the tokens only.
     pub prompt: String,
     /// Turns in order.
     pub turns: Vec<Turn>,

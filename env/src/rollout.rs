@@ -2,10 +2,12 @@
 
 pub mod budget;
 pub mod driver;
+pub mod presentation;
 mod running;
 
 pub mod record;
 
 pub use budget::{BudgetExceeded, InfraBudget};
 pub use driver::{Job, Rollout};
+pub use presentation::{ChatSettings, ObservationRole, Presentation};
 pub use record::{EpisodeRecord, EpisodeWriter, RecordError, read_episodes};

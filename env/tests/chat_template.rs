@@ -173,6 +173,33 @@ fn thoughts_of_earlier_turns_stay() {
     assert_eq!(text, expected);
 }
 
+/// The shapes of other families: headers around each message (Llama 3), brackets around the user's (Mistral), a role
+/// of another name and turns that must alternate (Gemma).
+#[test]
+fn other_families_append_too() {
+    let llama = "{{ bos_token }}{% for m in messages %}{{ '<|h|>' + m.role + '<|/h|>\n\n' + m.content | trim + '<|eot|>' }}\
+                 {% endfor %}{% if add_generation_prompt %}{{ '<|h|>assistant<|/h|>\n\n' }}{% endif %}";
+    let mistral = "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ '[INST]' + m.content + '[/INST]' }}\
+                   {% else %}{{ m.content + '</s>' }}{% endif %}{% endfor %}";
+    let gemma = "{{ bos_token }}{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}\
+                 {{ raise_exception('alternate') }}{% endif %}{% set role = 'model' if m.role == 'assistant' else m.role %}\
+                 {{ '<t>' + role + '\n' + m.content | trim + '</t>\n' }}{% endfor %}\
+                 {% if add_generation_prompt %}{{ '<t>model\n' }}{% endif %}";
+    for (source, end) in [(llama, "<|eot|>"), (mistral, "</s>"), (gemma, "</t>")] {
+        let specials = SpecialTokens { bos: Some("<s>".to_owned()), ..SpecialTokens::default() };
+        let template = ChatTemplate::from_source(source, specials).expect("a template");
+        let renderer = Renderer::new(template.clone(), Vec::new(), Map::new()).expect("appends");
+        assert_eq!(renderer.end(), end);
+        let turns = [("one".to_owned(), vec![user("b")]), (format!("two{end}"), vec![user("c")])];
+        let assistant = |content: &str| json!({"role": "assistant", "content": content});
+        let messages = vec![user("a"), assistant("one"), user("b"), assistant("two"), user("c")];
+        let whole = Conversation { messages, add_generation_prompt: true, ..Conversation::default() };
+        let text = played(&renderer, &[user("a")], &turns);
+        assert_eq!(text, template.render(&whole).expect("renders"));
+        assert_eq!(text.matches("<s>").count(), 1);
+    }
+}
+
 #[test]
 fn templates_that_do_not_append_are_refused() {
     let refused = |source: &str| {
@@ -196,7 +223,7 @@ fn calls_that_templates_write_are_read() {
         for name in NAMES {
             let Some(text) = case[name].as_str().filter(|_| case["tools"] == false) else { continue };
             let written: Vec<&Value> =
-                messages.iter().flat_map(|message| message["tool_calls"].as_array()).flatten().collect();
+                messages.iter().filter_map(|message| message["tool_calls"].as_array()).flatten().collect();
             let read = hermes::parse(text).calls;
             assert_eq!(read.len(), written.len(), "{text}");
             for (read, written) in read.iter().zip(written) {

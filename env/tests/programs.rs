@@ -8,7 +8,7 @@ use forage_env::policy::{Policy, Sampling};
 use forage_env::registry::{Resources, make};
 use forage_env::reward::RewardSet;
 use forage_env::reward::give_up::is_give_up;
-use forage_env::rollout::{Job, Rollout};
+use forage_env::rollout::{Job, Presentation, Rollout};
 use forage_env::scripted::{BrokenCode, Haste, Means, OneCall, Oracle, OracleStyle, demonstrate};
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
@@ -39,7 +39,14 @@ fn factory(world: &World) -> Arc<dyn EnvFactory> {
 
 async fn play(policy: Arc<dyn Policy>, tasks: &Tasks, factory: Arc<dyn EnvFactory>) -> Vec<Episode> {
     let rewards = Arc::new(RewardSet::exact_match());
-    let rollout = Rollout { policy, tokenizer: Arc::new(ByteTokenizer), factory, rewards, sampling: Sampling::FULL };
+    let rollout = Rollout {
+        policy,
+        tokenizer: Arc::new(ByteTokenizer),
+        factory,
+        rewards,
+        sampling: Sampling::FULL,
+        presentation: Presentation::Raw,
+    };
     let job = |(group, task): (u64, &Arc<Task>)| Job {
         task: Arc::clone(task),
         group,

@@ -8,7 +8,7 @@ use forage_env::environment::{EnvFactory, TurnKind};
 use forage_env::episode::{Ending, Episode};
 use forage_env::policy::Sampling;
 use forage_env::reward::RewardSet;
-use forage_env::rollout::{BudgetExceeded, InfraBudget, Job, Rollout};
+use forage_env::rollout::{BudgetExceeded, InfraBudget, Job, Presentation, Rollout};
 use forage_env::seed::Seed;
 use forage_env::task::Task;
 use forage_env::tokens::Provenance;
@@ -222,6 +222,7 @@ pub fn rollout(learner: &Learner, problem: &Problem, sampling: Sampling) -> Roll
         factory: Arc::clone(&problem.factory),
         rewards: Arc::clone(&problem.rewards),
         sampling,
+        presentation: Presentation::Raw,
     }
 }
 

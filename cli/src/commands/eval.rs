@@ -12,7 +12,7 @@ use forage_env::dataset::read_tasks;
 use forage_env::episode::Episode;
 use forage_env::policy::{Policy, Sampling};
 use forage_env::registry::{self, OpenWiki};
-use forage_env::rollout::{EpisodeWriter, Rollout};
+use forage_env::rollout::{EpisodeWriter, Presentation, Rollout};
 use forage_env::scripted::{
     BrokenCode, Constant, Haste, Means, OneCall, Oracle, OracleStyle, RandomPolicy, SearchThenTitle,
 };
@@ -159,7 +159,14 @@ impl Eval {
         let factory = setup::environment(&material.environment, resources, material.window)?;
         let rewards = setup::rewards(&material.rewards, material.seed)?;
         let (policy, tokenizer) = (Arc::clone(&material.policy), Arc::clone(&material.tokenizer));
-        let rollout = Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::GREEDY };
+        let rollout = Rollout {
+            policy,
+            tokenizer,
+            factory,
+            rewards,
+            sampling: Sampling::GREEDY,
+            presentation: Presentation::Raw,
+        };
         let evaluated = play(&rollout, &material.tasks, material.seed, material.samples)?;
         if let Some(path) = &self.out {
             write_episodes(path, &evaluated.greedy)?;

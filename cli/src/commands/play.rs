@@ -10,7 +10,7 @@ use forage_env::code_search::{CALL_CLOSE, PYTHON_CLOSE, PYTHON_OPEN};
 use forage_env::dataset::read_tasks;
 use forage_env::policy::Sampling;
 use forage_env::registry::{self, OpenWiki};
-use forage_env::rollout::{Job, Rollout};
+use forage_env::rollout::{Job, Presentation, Rollout};
 use forage_env::scripted::{Human, View};
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
@@ -53,7 +53,14 @@ impl Play {
         let factory = setup::environment(&environment, resources, None)?;
         let rewards = setup::rewards(&[("em".to_owned(), 1.0)].into(), self.seed)?;
         let policy = Arc::new(Human::new(Arc::clone(&tokenizer), ask));
-        let rollout = Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::GREEDY };
+        let rollout = Rollout {
+            policy,
+            tokenizer,
+            factory,
+            rewards,
+            sampling: Sampling::GREEDY,
+            presentation: Presentation::Raw,
+        };
         let job = Job { task: Arc::new(task.clone()), group: 0, member: 0, seed: Seed::root(self.seed) };
         let episodes = runtime()?.block_on(rollout.run(vec![job]));
         let episode = episodes.first().context("no episode")?;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::ser::{CharEscape, Formatter, Serializer};
 
 /// The filter `tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false)`.
-pub(super) fn tojson(value: &Value, options: Kwargs) -> Result<String, Error> {
+pub(super) fn tojson(value: &Value, options: &Kwargs) -> Result<String, Error> {
     let mut layout =
         Layout { ascii: options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false), ..Layout::default() };
     let indent: Option<Value> = options.get("indent")?;

@@ -55,7 +55,7 @@ impl Renderer {
         let mut renderer = Self { template, tools, options, closing: String::new(), turns: 0 };
         let alone = renderer.render(&probe(&[]), false)?;
         renderer.turns = alone.matches(TURN).count();
-        renderer.closing = renderer.tail(&alone)?.to_owned();
+        renderer.closing = renderer.tail(&alone)?.into();
         renderer.delta(&[json!({"role": "user", "content": "probe"})])?;
         Ok(renderer)
     }

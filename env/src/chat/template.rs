@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Serde, Value};
+use minijinja::value::{Kwargs, Serde, Value};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind};
 use regex::Regex;
 use serde_json::{Map, Value as Json};
@@ -40,6 +40,13 @@ pub struct SpecialTokens {
 }
 
 /// A chat template. Cheap to clone.
+///
+/// Rendered as transformers renders it: blocks trimmed, loop controls, `raise_exception`, `tojson` of Python, methods of
+/// Python's strings and dicts. Known differences: a loop over `none` is empty instead of an error, and integers beyond
+/// 64 bits are floats.
+///
+/// Messages are not cleaned of the template's own tokens: where text from outside holds `<|im_end|>`, the rendered text
+/// does too, and a tokenizer reads it as the token. transformers does the same by default.
 #[derive(Clone)]
 pub struct ChatTemplate {
     environment: Arc<Environment<'static>>,
@@ -144,7 +151,7 @@ impl ChatTemplate {
             ("add_generation_prompt", Value::from(conversation.add_generation_prompt)),
         ];
         // Later entries win: options may replace special tokens, as in transformers, but not the conversation.
-        specials.chain(options).chain(given).collect()
+        Value::from_pairs(specials.chain(options).chain(given))
     }
 
     fn named(name: &str, source: &str, specials: SpecialTokens) -> Result<Self, ChatError> {
@@ -157,7 +164,7 @@ impl ChatTemplate {
             Some(value) => out.write_str(&json::float(value)).map_err(Error::from),
             None => minijinja::escape_formatter(out, state, value),
         });
-        environment.add_filter("tojson", json::tojson);
+        environment.add_filter("tojson", |value: &Value, options: Kwargs| json::tojson(value, &options));
         environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, "raise_exception").with_source(Raised(message)))
         });

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::presentation::Presentation;
 use super::running::Running;
 use crate::environment::EnvFactory;
 use crate::episode::{Boundary, Ending, Episode};
@@ -29,6 +30,8 @@ pub struct Rollout {
     pub rewards: Arc<RewardSet>,
     /// How the policy draws tokens.
     pub sampling: Sampling,
+    /// How the environment's text reaches the policy.
+    pub presentation: Presentation,
 }
 
 /// One episode to play.

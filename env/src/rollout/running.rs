@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures::FutureExt;
 
 use super::driver::{Job, Rollout};
+use crate::chat::ChatError;
 use crate::environment::{Action, EnvError, Environment, Step, TurnKind};
 use crate::episode::{Boundary, Ending, Episode, Limit, Score, Turn};
 use crate::policy::{Completion, Finish, GenerateRequest, Policy, PolicyError};
@@ -54,6 +55,12 @@ impl From<EnvError> for Fault {
             EnvError::OutOfOrder(_) => Boundary::Environment,
         };
         Self::new(boundary, &error)
+    }
+}
+
+impl From<ChatError> for Fault {
+    fn from(error: ChatError) -> Self {
+        Self::new(Boundary::Environment, &error)
     }
 }
 
@@ -145,7 +152,8 @@ impl<'a> Running<'a> {
         let mut env = guarded(Boundary::Environment, async { Ok::<_, EnvError>(factory.make()) }).await?;
         let reset = env.reset(&self.job.task, self.job.seed.child("environment", &[]));
         self.prompt = guarded(Boundary::Environment, reset).await?.text;
-        self.log = TokenLog::with_prompt(&self.rollout.tokenizer.encode(&self.prompt));
+        let opening = self.rollout.presentation.opening(&self.prompt)?;
+        self.log = TokenLog::with_prompt(&self.rollout.tokenizer.encode(&opening));
         loop {
             let spec = factory.spec();
             if self.turns.len() >= spec.max_turns {
@@ -194,7 +202,7 @@ impl<'a> Running<'a> {
         if ending.is_none() && completion.finish == Finish::Context {
             ending = Some(Ending::Truncated { limit: Limit::Context });
         }
-        if ending.is_none() && !self.log_observation(&step) {
+        if ending.is_none() && !self.log_observation(&step)? {
             ending = Some(Ending::Truncated { limit: Limit::Tokens });
         }
         if ending.is_some() {
@@ -205,7 +213,7 @@ impl<'a> Running<'a> {
         Ok(ending)
     }
 
-    /// Returns the turn's text: the forced prefix and what was sampled, without the end-of-sequence token.
+    /// Returns the turn's text: the forced prefix and what was sampled, without the token that ends a turn.
     fn log_completion(&mut self, completion: &Completion) -> String {
         let tokenizer = &self.rollout.tokenizer;
         self.log.push_policy(&completion.tokens, &completion.logprobs, completion.version);
@@ -214,8 +222,9 @@ impl<'a> Running<'a> {
         if spec.append_eos_after_stop && completion.finish == Finish::Stop && room {
             self.log.push_forced(&[tokenizer.eos()]);
         }
+        let end = tokenizer.encode(self.rollout.presentation.end());
         let written = match completion.tokens.split_last() {
-            Some((&last, before)) if last == tokenizer.eos() => before,
+            Some((&last, before)) if last == tokenizer.eos() || end == [last] => before,
             _ => &completion.tokens,
         };
         let mut text = std::mem::take(&mut self.forced_prefix);
@@ -224,19 +233,26 @@ impl<'a> Running<'a> {
     }
 
     /// Logs what the policy reads next; `false`, and nothing logged, when that is beyond the token budget.
-    fn log_observation(&mut self, step: &Step) -> bool {
+    fn log_observation(&mut self, step: &Step) -> Result<bool, Fault> {
         let tokenizer = &self.rollout.tokenizer;
-        let observation = tokenizer.encode(&step.observation.text);
+        let delta = self.rollout.presentation.following(&step.observation.text)?;
+        let mut end = tokenizer.encode(&delta.end);
+        if self.log.ids().ends_with(&end) {
+            // Sampled, or forced after a stop string.
+            end.clear();
+        }
+        let observation = tokenizer.encode(&delta.rest);
         let prefix = step.forced_prefix.as_deref().unwrap_or_default();
         let forced = tokenizer.encode(prefix);
-        let total = self.log.len() + observation.len() + forced.len();
+        let total = self.log.len() + end.len() + observation.len() + forced.len();
         if total > self.rollout.factory.spec().max_episode_tokens {
-            return false;
+            return Ok(false);
         }
+        self.log.push_forced(&end);
         self.log.push_environment(&observation);
         self.log.push_forced(&forced);
         prefix.clone_into(&mut self.forced_prefix);
-        true
+        Ok(true)
     }
 }
 

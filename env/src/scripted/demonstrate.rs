@@ -7,7 +7,7 @@ use crate::environment::EnvFactory;
 use crate::episode::Episode;
 use crate::policy::Sampling;
 use crate::reward::RewardSet;
-use crate::rollout::{Job, Rollout};
+use crate::rollout::{Job, Presentation, Rollout};
 use crate::seed::Seed;
 use crate::task::Task;
 use crate::tokenizer::Tokenizer;
@@ -32,6 +32,7 @@ pub async fn demonstrate(
         member: 0,
         seed: seed.child("demonstration", &[group]),
     });
-    let rollout = Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::FULL };
+    let rollout =
+        Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::FULL, presentation: Presentation::Raw };
     rollout.run(jobs.collect()).await
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use forage_env::environment::EnvFactory;
 use forage_env::policy::{Completion, GenerateRequest, Policy, PolicyError, Sampling};
 use forage_env::reward::RewardSet;
-use forage_env::rollout::{Job, Rollout};
+use forage_env::rollout::{Job, Presentation, Rollout};
 use forage_env::scripted::Human;
 use forage_env::search_r1::{ObservationSettings, SearchR1, SearchR1Settings};
 use forage_env::seed::Seed;
@@ -117,7 +117,14 @@ pub(crate) fn lines(lines: &[&str]) -> Arc<dyn Policy> {
 
 pub(crate) fn rollout(policy: Arc<dyn Policy>, factory: Arc<dyn EnvFactory>) -> Rollout {
     let rewards = Arc::new(RewardSet::exact_match());
-    Rollout { policy, tokenizer: Arc::new(ByteTokenizer), factory, rewards, sampling: Sampling::FULL }
+    Rollout {
+        policy,
+        tokenizer: Arc::new(ByteTokenizer),
+        factory,
+        rewards,
+        sampling: Sampling::FULL,
+        presentation: Presentation::Raw,
+    }
 }
 
 pub(crate) fn jobs(task: Task, count: u64) -> Vec<Job> {
