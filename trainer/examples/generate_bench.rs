@@ -87,8 +87,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     for text in jobs {
         let job = Arc::new(Job::parse(text)?);
         let episodes = job.prompts * job.members;
-        let config =
-            EngineConfig { context: 4096, cache_tokens: (job.length() + 32) * episodes, step_tokens: 1024, sequences: 256 };
+        let config = EngineConfig {
+            context: 4096,
+            cache_tokens: (job.length() + 32) * episodes,
+            step_tokens: 1024,
+            sequences: 256,
+        };
         let engine = Arc::new(Engine::start(&checkpoint, config, Workers::new(threads).kernel_pool()));
         let mut seconds = Vec::new();
         for round in 0..4 {

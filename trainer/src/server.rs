@@ -38,7 +38,8 @@ use forage_env::tokenizer::HfTokenizer;
 use forage_retriever::server::shell;
 use tokio::net::TcpListener;
 
-use crate::generate::Engine;
+use crate::generate::{Engine, EngineConfig};
+use crate::weights::Checkpoint;
 use app::App;
 
 /// What is served.
@@ -60,6 +61,38 @@ pub struct Model {
     pub vocab_size: usize,
     /// How tokens are drawn where a request does not say.
     pub sampling: Sampling,
+}
+
+impl Model {
+    /// Starts an engine on a checkpoint's weights; how tokens are drawn where a request does not say is what the
+    /// publisher recommends, else the policy's own distribution.
+    ///
+    /// # Panics
+    /// When the operating system cannot start a thread.
+    pub fn start(
+        name: impl Into<String>,
+        checkpoint: &Checkpoint,
+        chat: Option<ChatTemplate>,
+        engine: EngineConfig,
+        pool: Arc<rayon::ThreadPool>,
+    ) -> Self {
+        let (own, full) = (checkpoint.generation, Sampling::FULL);
+        Self {
+            name: name.into(),
+            engine: Arc::new(Engine::start(checkpoint, engine, pool)),
+            tokenizer: checkpoint.tokenizer.clone(),
+            chat,
+            ends: checkpoint.ends.clone(),
+            context: engine.window(&checkpoint.config),
+            vocab_size: checkpoint.config.vocab_size,
+            sampling: Sampling {
+                temperature: own.temperature.unwrap_or(full.temperature),
+                top_p: own.top_p.unwrap_or(full.top_p),
+                top_k: own.top_k.unwrap_or(full.top_k),
+                min_p: own.min_p.unwrap_or(full.min_p),
+            },
+        }
+    }
 }
 
 /// Limits and habits of a server.

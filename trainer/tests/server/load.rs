@@ -12,7 +12,7 @@ const PATH: &str = "/v1/completions";
 
 /// Hundreds of tokens in several sequences: it takes a good part of a second at least.
 fn long(stream: bool) -> Value {
-    json!({"prompt": "The", "max_tokens": 500, "n": 16, "ignore_eos": true, "stream": stream})
+    json!({"prompt": "The", "max_tokens": 500, "n": 8, "ignore_eos": true, "stream": stream})
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -25,13 +25,13 @@ async fn clients_that_leave_take_their_completions_along() {
     let waited = tokio::time::timeout(Duration::from_millis(100), whole).await;
     assert!(waited.is_err(), "the answer came before the client left");
     let before = server.model.engine.stats();
-    assert!(before.running + before.waiting >= 16, "{before:?}");
+    assert!(before.running + before.waiting >= 8, "{before:?}");
     drop(streamed);
     assert!(server.idle().await, "{:?}", server.model.engine.stats());
     let stats = server.model.engine.stats();
-    assert_eq!(stats.cancelled, 32, "{stats:?}");
+    assert_eq!(stats.cancelled, 16, "{stats:?}");
     assert_eq!(stats.cache_tokens_used, 0, "{stats:?}");
-    assert!(stats.generated_tokens < 2 * 16 * 400, "{stats:?}");
+    assert!(stats.generated_tokens < 2 * 8 * 400, "{stats:?}");
     let metrics = server.metrics().await;
     for line in ["forage_policy_cancelled_total 2", "forage_policy_running 0", "forage_policy_in_flight 0"] {
         assert!(metrics.lines().any(|found| found == line), "{line}\nis not in\n{metrics}");
@@ -70,6 +70,7 @@ async fn many_clients_get_their_own_answers() {
     for (number, answer) in answers.iter().enumerate() {
         assert_eq!(answer["choices"][0]["text"], expected[number % 4], "request {number}");
     }
+    assert!(server.idle().await);
     let metrics = server.metrics().await;
     for line in [
         "forage_policy_requests_total{route=\"completions\",status=\"200\"} 52",

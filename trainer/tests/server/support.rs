@@ -1,14 +1,12 @@
 //! A running server over a real checkpoint, and a client.
 
 use std::path::Path;
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::{Once, OnceLock};
 use std::time::Duration;
 
 use burn::tensor::Device;
 use forage_env::chat::ChatTemplate;
-use forage_env::policy::Sampling;
-use forage_env::tokenizer::Tokenizer;
-use forage_trainer::generate::{Engine, EngineConfig};
+use forage_trainer::generate::EngineConfig;
 use forage_trainer::server::{Model, ServeError, ServerConfig, Summary, serve};
 use forage_trainer::weights::Checkpoint;
 use forage_trainer::workers::Workers;
@@ -46,18 +44,8 @@ pub(crate) fn chat() -> Model {
 fn model(folder: &Path, name: &str) -> Model {
     let checkpoint = Checkpoint::load(folder, &Device::flex()).unwrap();
     let config = EngineConfig { context: 1024, cache_tokens: 8192, step_tokens: 512, sequences: 16 };
-    let window = config.window(&checkpoint.config);
-    let engine = Arc::new(Engine::start(&checkpoint, config, Workers::new(2).kernel_pool()));
-    Model {
-        name: name.to_owned(),
-        engine,
-        ends: vec![checkpoint.tokenizer.eos()],
-        tokenizer: checkpoint.tokenizer,
-        chat: ChatTemplate::load(folder).unwrap(),
-        context: window,
-        vocab_size: checkpoint.config.vocab_size,
-        sampling: Sampling::FULL,
-    }
+    let chat = ChatTemplate::load(folder).unwrap();
+    Model::start(name, &checkpoint, chat, config, Workers::new(2).kernel_pool())
 }
 
 impl Running {

@@ -50,7 +50,13 @@ impl World {
             prop_assert_eq!(part.last, part.start + part.count == log.len());
             for position in 0..part.start {
                 let place = blocks[position / BLOCK_POSITIONS] as usize * BLOCK_POSITIONS + position % BLOCK_POSITIONS;
-                prop_assert_eq!(self.memory[place], Some(content(&log[..=position])), "sequence {} reads {}", part.id, position);
+                prop_assert_eq!(
+                    self.memory[place],
+                    Some(content(&log[..=position])),
+                    "sequence {} reads {}",
+                    part.id,
+                    position
+                );
             }
         }
         for part in &plan {
@@ -85,7 +91,13 @@ impl World {
 #[derive(Clone, Debug)]
 enum Act {
     /// A new turn: of `id`, with one of a few beginnings, `more` tokens of its own, and `new` to draw.
-    Submit { id: u64, beginning: usize, length: usize, more: usize, new: usize },
+    Submit {
+        id: u64,
+        beginning: usize,
+        length: usize,
+        more: usize,
+        new: usize,
+    },
     Release(u64),
     Forget,
     Passes(usize),

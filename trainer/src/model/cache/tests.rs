@@ -45,7 +45,8 @@ fn in_chunks(
         // Single tokens stand first.
         let mut rows: Vec<usize> = (0..sequences.len()).filter(|&row| !part(row).is_empty()).collect();
         rows.sort_by_key(|&row| part(row).len() > 1);
-        let chunk = |&row: &usize| Chunk { ids: &sequences[row][part(row)], start: part(row).start, blocks: &tables[row] };
+        let chunk =
+            |&row: &usize| Chunk { ids: &sequences[row][part(row)], start: part(row).start, blocks: &tables[row] };
         if rows.is_empty() {
             break;
         }
