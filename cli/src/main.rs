@@ -5,7 +5,9 @@
 mod builtin;
 mod commands;
 mod config;
+mod jsonl;
 mod pipeline;
+mod policy;
 mod progress;
 mod retrieval;
 mod setup;

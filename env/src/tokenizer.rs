@@ -55,6 +55,8 @@ pub struct TokenizerError {
 pub struct HfTokenizer {
     inner: tokenizers::Tokenizer,
     eos: u32,
+    /// Whether tokens are written in the alphabet of bytes.
+    byte_level: bool,
 }
 
 impl HfTokenizer {
@@ -83,12 +85,43 @@ impl HfTokenizer {
         inner.with_truncation(None).map_err(|error| error.to_string())?;
         inner.with_padding(None);
         let eos = inner.token_to_id(eos).ok_or_else(|| format!("has no token `{eos}`"))?;
-        Ok(Self { inner, eos })
+        let decoder = serde_json::to_string(&inner.get_decoder()).unwrap_or_default();
+        let byte_level = decoder.contains("\"ByteLevel\"");
+        Ok(Self { inner, eos, byte_level })
     }
 
     /// The id of a token, by its text.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
+    }
+
+    /// The bytes a token stands for inside a text; they need not be whole characters. Empty for an id without a token.
+    pub fn token_bytes(&self, id: u32) -> Vec<u8> {
+        let Some(token) = self.inner.id_to_token(id) else { return Vec::new() };
+        if self.inner.get_added_vocabulary().simple_id_to_token(id).is_some() {
+            return token.into_bytes();
+        }
+        if self.byte_level {
+            // Characters that stand for no byte do not occur in such a vocabulary.
+            return token.chars().filter_map(byte_of).collect();
+        }
+        let byte = token.strip_prefix("<0x").and_then(|rest| u8::from_str_radix(rest.strip_suffix('>')?, 16).ok());
+        match byte {
+            Some(byte) => vec![byte],
+            // SentencePiece writes a blank as this mark.
+            None => token.replace('\u{2581}', " ").into_bytes(),
+        }
+    }
+}
+
+/// The byte that a character of a byte-level vocabulary stands for: printable ones stand for themselves, the others are
+/// numbered from U+0100 on (GPT-2's `bytes_to_unicode`).
+fn byte_of(char: char) -> Option<u8> {
+    let code = u32::from(char);
+    let own = |byte: &u8| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
+    match u8::try_from(code) {
+        Ok(byte) => own(&byte).then_some(byte),
+        Err(_) => (0..=u8::MAX).filter(|byte| !own(byte)).nth(code as usize - 0x100),
     }
 }
 
@@ -108,5 +141,22 @@ impl Tokenizer for HfTokenizer {
 
     fn vocab_size(&self) -> usize {
         self.inner.get_vocab_size(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_tokens_are_those_of_the_text() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/quickstart/tokenizer.json");
+        let tokenizer = HfTokenizer::from_file(&path, "<|endoftext|>").unwrap();
+        let text = "<search> naïve 😀\t\0\u{AD}\n</search><|endoftext|>";
+        let bytes: Vec<u8> = tokenizer.encode(text).iter().flat_map(|&id| tokenizer.token_bytes(id)).collect();
+        assert_eq!(String::from_utf8(bytes).unwrap(), text);
+        let mut single: Vec<u8> = (9..265).flat_map(|id| tokenizer.token_bytes(id)).collect();
+        single.sort_unstable();
+        assert!(single.into_iter().eq(0..=u8::MAX), "each byte has its token");
     }
 }

@@ -20,33 +20,25 @@
 
 mod answer;
 mod app;
-mod body;
 mod fault;
 mod jobs;
 mod metrics;
 mod plan;
 pub mod request;
 mod routes;
+pub mod shell;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use crate::cache::CachedRetriever;
 use crate::query::Mode;
 use crate::rerank::Reranker;
 use crate::retriever::{Bm25Retriever, Retriever};
 use app::App;
-
-/// How long idle connections and half-written answers may take to close at the end.
-const CLOSING: Duration = Duration::from_secs(2);
 
 /// What is served.
 pub struct Services {
@@ -175,43 +167,12 @@ pub async fn serve(
 ) -> Result<Summary, ServeError> {
     check(&config, &services)?;
     let app = Arc::new(App::new(config, services)?);
-    // Answers are written whole; waiting to fill a packet only adds latency.
-    let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-    let (stop, stopped) = oneshot::channel::<()>();
-    let server = axum::serve(listener, routes::router(&app)).with_graceful_shutdown(async move {
-        let _ = stopped.await;
-    });
-    // In a set, so that dropping this future ends the server too.
-    let mut accepting = JoinSet::new();
-    accepting.spawn(server.into_future());
-    tokio::select! {
-        () = shutdown => {}
-        Some(ended) = accepting.join_next() => {
-            if let Ok(Err(source)) = ended {
-                return Err(ServeError::Accept(source));
-            }
-        }
-    }
-    app.draining.store(true, Ordering::SeqCst);
-    let dropped = drain(&app).await;
-    // Whatever still waits now gets its 503 instead of a closed connection.
-    app.pool.stop();
-    let _ = stop.send(());
-    let _ = tokio::time::timeout(CLOSING, accepting.join_next()).await;
-    let (served, refused) = (app.metrics.served(), app.metrics.refused());
+    let (router, drain) = (routes::router(&app), app.config.drain);
+    let give_up = || app.pool.stop();
+    let dropped =
+        shell::run(listener, router, &app.flights, drain, shutdown, give_up).await.map_err(ServeError::Accept)?;
+    let (served, refused) = (app.metrics.traffic.served(), app.metrics.traffic.refused());
     Ok(Summary { served: served.saturating_sub(dropped), refused, dropped })
-}
-
-/// Waits for the requests in flight; gives how many are left when time is up.
-async fn drain(app: &App) -> u64 {
-    let until = Instant::now() + app.config.drain;
-    loop {
-        let finished = app.finished.notified();
-        let left = app.in_flight.load(Ordering::SeqCst);
-        if left == 0 || tokio::time::timeout_at(until, finished).await.is_err() {
-            return left;
-        }
-    }
 }
 
 fn check(config: &ServerConfig, services: &Services) -> Result<(), ServeError> {

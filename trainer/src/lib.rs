@@ -11,7 +11,7 @@
 //! - [`device`]: which backends are compiled in.
 //! - [`model`], [`weights`]: the decoder; Hugging Face folders in and out. [`bpe`]: training a small tokenizer.
 //! - [`lora`]: low-rank adapters.
-//! - [`generate`]: sampler and engine.
+//! - [`generate`]: sampler and engine. [`server`]: OpenAI's protocol over it.
 //! - [`sequence`], [`logprobs`], [`workers`], [`grads`], [`optim`]: a gradient step, piece by piece.
 //! - [`sft`], [`grpo`]: what is minimised.
 //! - [`bert`]: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
@@ -28,6 +28,8 @@ pub mod lora;
 pub mod weights;
 
 pub mod generate;
+
+pub mod server;
 
 pub mod logprobs;
 pub mod sequence;

@@ -6,6 +6,7 @@ mod eval;
 mod export;
 mod index;
 mod play;
+mod policy;
 mod python;
 mod quickstart;
 mod report;
@@ -42,6 +43,8 @@ enum Command {
     #[command(subcommand)]
     Serve(serve::Serve),
     Export(export::Export),
+    #[command(subcommand)]
+    Policy(policy::Policy),
     World(world::WorldArgs),
     Play(play::Play),
     Python(python::Python),
@@ -60,6 +63,7 @@ impl Cli {
             Command::Search(command) => command.run(),
             Command::Serve(command) => command.run(),
             Command::Export(command) => command.run(),
+            Command::Policy(command) => command.run(),
             Command::World(command) => command.run(),
             Command::Play(command) => command.run(),
             Command::Python(command) => command.run(),
@@ -131,7 +135,14 @@ mod tests {
         Cli::command().debug_assert();
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut seen = 0;
-        for name in ["README.md", "docs/retrieval.md", "docs/remote.md", "docs/results.md", "docs/sandbox.md"] {
+        for name in [
+            "README.md",
+            "docs/retrieval.md",
+            "docs/remote.md",
+            "docs/results.md",
+            "docs/sandbox.md",
+            "docs/serving.md",
+        ] {
             let text = std::fs::read_to_string(root.join(name)).unwrap();
             // Odd pieces stand inside fences: a line of prose may well begin with "forage".
             let fenced = text.split("```").skip(1).step_by(2).flat_map(str::lines);

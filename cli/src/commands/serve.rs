@@ -1,114 +1,98 @@
 //! `forage serve`: answers over HTTP.
 
+mod policy;
+mod retriever;
+
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::pin::Pin;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use forage_retriever::Index;
-use forage_retriever::server::{self, ServerConfig, Services};
 
 use super::note;
-use crate::retrieval::RetrieverConfig;
 
-/// Serves over HTTP what other programs search through.
+/// Serves over HTTP what other programs search through or generate with.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Serve {
-    Retriever(Box<Retriever>),
-}
-
-/// Serves an index: the protocol of Search-R1's retrieval server (slime, verl and SkyRL speak it too), a search page for
-/// people at /, /healthz, /readyz, /info and /metrics.
-#[derive(Args, Debug)]
-pub(crate) struct Retriever {
-    /// Index folder.
-    index: Option<PathBuf>,
-    /// TOML file that names a remote retriever to serve instead: a front of shards, for instance.
-    #[arg(long, conflicts_with = "index")]
-    remote: Option<PathBuf>,
-    /// Address and port to listen on; port 0 takes a free one.
-    #[arg(long, default_value = "127.0.0.1:8000")]
-    addr: SocketAddr,
-    /// Passages per query when a request names no number.
-    #[arg(long, default_value_t = ServerConfig::default().topk)]
-    topk: usize,
-    #[command(flatten)]
-    retrieval: RetrieverConfig,
-    /// Requests admitted at a time, running and waiting together; those beyond are refused with 503.
-    #[arg(long, default_value_t = ServerConfig::default().queue)]
-    queue: usize,
-    /// File with a token that requests must carry as `Authorization: Bearer TOKEN`.
-    #[arg(long)]
-    token_file: Option<PathBuf>,
-    /// Largest request body, MiB.
-    #[arg(long, default_value_t = 8)]
-    max_body_mib: usize,
-    /// Threads that search; by default one per core.
-    #[arg(long)]
-    threads: Option<usize>,
-    /// Seconds that requests in flight may take to finish after SIGTERM or ctrl-c.
-    #[arg(long, default_value_t = ServerConfig::default().drain.as_secs())]
-    drain_seconds: u64,
+    Retriever(Box<retriever::Retriever>),
+    Policy(Box<policy::Policy>),
 }
 
 impl Serve {
     pub(crate) fn run(self) -> Result<()> {
         match self {
             Self::Retriever(command) => command.run(),
+            Self::Policy(command) => command.run(),
         }
     }
 }
 
-impl Retriever {
-    fn run(self) -> Result<()> {
-        let begin = Instant::now();
-        let config = self.config()?;
-        let services = self.services()?;
+/// Where a server listens and whom it answers.
+#[derive(Args, Debug)]
+struct Front {
+    /// Address and port to listen on; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:8000")]
+    addr: SocketAddr,
+    /// File with a token that requests must carry as `Authorization: Bearer TOKEN`.
+    #[arg(long)]
+    token_file: Option<PathBuf>,
+    /// Largest request body, MiB.
+    #[arg(long, default_value_t = 8)]
+    max_body_mib: usize,
+}
+
+/// Completes when the server is to stop.
+type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Front {
+    fn max_body_bytes(&self) -> usize {
+        self.max_body_mib.saturating_mul(1024 * 1024)
+    }
+
+    fn token(&self) -> Result<Option<String>> {
+        self.token_file.as_deref().map(read_token).transpose()
+    }
+
+    /// Takes the address; warns where anyone may `act`.
+    fn bind(&self, act: &str) -> Result<Bound> {
         let listener = bind(self.addr)?;
         let addr = listener.local_addr()?;
-        if !addr.ip().is_loopback() && config.token.is_none() {
-            note(&format!("warning: anyone who reaches {addr} may search; set --token-file to ask for a token"));
+        if !addr.ip().is_loopback() && self.token_file.is_none() {
+            note(&format!("warning: anyone who reaches {addr} may {act}; set --token-file to ask for a token"));
         }
-        let described = describe(&services);
-        // Searches have threads of their own; this runtime only moves bytes.
+        Ok(Bound { listener, addr })
+    }
+}
+
+/// An address that is taken.
+struct Bound {
+    listener: TcpListener,
+    addr: SocketAddr,
+}
+
+impl Bound {
+    /// Serves until SIGTERM or ctrl-c, on a runtime that only moves bytes.
+    fn run<T>(
+        self,
+        described: &str,
+        begin: Instant,
+        serve: impl AsyncFnOnce(tokio::net::TcpListener, Stop) -> Result<T>,
+    ) -> Result<T> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(front_threads())
             .enable_all()
             .build()
             .context("start the server's threads")?;
-        let summary = runtime.block_on(async {
-            let listener = tokio::net::TcpListener::from_std(listener).context("listen")?;
-            let stop = stop_signal()?;
-            note(&format!("listening on http://{addr}, {described}, ready in {} ms", begin.elapsed().as_millis()));
-            Ok::<_, anyhow::Error>(server::serve(listener, config, services, stop).await?)
-        })?;
-        let server::Summary { served, refused, dropped, .. } = summary;
-        note(&format!("stopped: {served} requests served, {refused} refused, {dropped} dropped"));
-        Ok(())
-    }
-
-    fn config(&self) -> Result<ServerConfig> {
-        let defaults = ServerConfig::default();
-        Ok(ServerConfig {
-            topk: self.topk,
-            queue: self.queue,
-            max_body_bytes: self.max_body_mib.saturating_mul(1024 * 1024),
-            workers: self.threads.unwrap_or(defaults.workers),
-            token: self.token_file.as_deref().map(read_token).transpose()?,
-            drain: Duration::from_secs(self.drain_seconds),
-            ..defaults
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(self.listener).context("listen")?;
+            let stop = Box::pin(stop_signal()?);
+            let ready = begin.elapsed().as_millis();
+            note(&format!("listening on http://{}, {described}, ready in {ready} ms", self.addr));
+            serve(listener, stop).await
         })
-    }
-
-    fn services(&self) -> Result<Services> {
-        match (&self.index, &self.remote) {
-            (Some(folder), None) => self.retrieval.services(&Arc::new(Index::open(folder)?)),
-            (None, Some(file)) => self.retrieval.front(self.retrieval.open(None, Some(file))?),
-            _ => bail!("give an index folder or --remote FILE"),
-        }
     }
 }
 
@@ -143,12 +127,6 @@ fn read_token(path: &Path) -> Result<String> {
         bail!("the token file `{}` is empty; write the token into it", path.display());
     }
     Ok(token.to_owned())
-}
-
-fn describe(services: &Services) -> String {
-    let Some(bm25) = &services.bm25 else { return "no index".to_owned() };
-    let manifest = bm25.index().manifest();
-    format!("{} passages, fingerprint {}", manifest.counts.passages, manifest.fingerprint)
 }
 
 /// Completes at SIGTERM or ctrl-c. The handlers are in place when this returns.

@@ -1,16 +1,16 @@
 //! What all requests share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
-use tokio::sync::Notify;
 
 use super::fault::Fault;
 use super::jobs::Pool;
 use super::metrics::Metrics;
 use super::request::Limits;
+use super::shell::Flights;
 use super::{ServeError, ServerConfig, Services};
 
 pub(super) struct App {
@@ -21,17 +21,14 @@ pub(super) struct App {
     pub(super) metrics: Metrics,
     /// What `/info` says.
     pub(super) info: Vec<u8>,
-    /// Whether new work is refused because the server stops.
-    pub(super) draining: AtomicBool,
-    pub(super) in_flight: AtomicU64,
-    /// Told when the last request in flight is done.
-    pub(super) finished: Notify,
+    pub(super) flights: Arc<Flights>,
 }
 
 impl App {
     pub(super) fn new(config: ServerConfig, services: Services) -> Result<Self, ServeError> {
         let passages = services.bm25.as_ref().map(|bm25| bm25.index().len() as u64);
         let metrics = Metrics::new(passages, services.caches.clone());
+        let flights = Arc::new(Flights::new(metrics.traffic.in_flight(), metrics.traffic.cancelled()));
         let (waiting, running) = (metrics.waiting.clone(), metrics.running.clone());
         Ok(Self {
             limits: Limits {
@@ -43,16 +40,10 @@ impl App {
             pool: Pool::new(config.workers, config.queue, waiting, running).map_err(ServeError::Threads)?,
             metrics,
             info: info(&config, &services).to_string().into_bytes(),
-            draining: AtomicBool::new(false),
-            in_flight: AtomicU64::new(0),
-            finished: Notify::new(),
+            flights,
             config,
             services,
         })
-    }
-
-    pub(super) fn draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
     }
 
     /// Answers a request for work, counted and measured, also when its client goes away before the end.
@@ -61,42 +52,16 @@ impl App {
         route: &'static str,
         work: impl Future<Output = Result<Response, Fault>>,
     ) -> Response {
-        let mut flight = Flight::new(self);
+        let flight = self.flights.enter();
         let begin = Instant::now();
-        let outcome = if self.draining() { Err(Fault::Stopped) } else { work.await };
+        let outcome = if self.flights.draining() { Err(Fault::Stopped) } else { work.await };
         let response = outcome.unwrap_or_else(|fault| {
-            self.metrics.failed(fault.cause());
+            self.metrics.traffic.failed(fault.cause());
             fault.into_response()
         });
-        self.metrics.answered(route, response.status().as_u16(), begin.elapsed());
-        flight.landed = true;
+        self.metrics.traffic.answered(route, response.status().as_u16(), begin.elapsed());
+        flight.land();
         response
-    }
-}
-
-/// A request between its head and its answer.
-struct Flight<'a> {
-    app: &'a App,
-    landed: bool,
-}
-
-impl<'a> Flight<'a> {
-    fn new(app: &'a App) -> Self {
-        app.in_flight.fetch_add(1, Ordering::SeqCst);
-        app.metrics.in_flight.inc();
-        Self { app, landed: false }
-    }
-}
-
-impl Drop for Flight<'_> {
-    fn drop(&mut self) {
-        if !self.landed {
-            self.app.metrics.cancelled();
-        }
-        self.app.metrics.in_flight.dec();
-        if self.app.in_flight.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.app.finished.notify_one();
-        }
     }
 }
 

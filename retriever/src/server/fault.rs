@@ -5,6 +5,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::request::Problem;
+use super::shell::{BodyError, refusal_headers};
 use crate::error::RetrieverError;
 
 /// Why a request got no answer.
@@ -14,21 +15,14 @@ pub(super) enum Fault {
     Invalid(Vec<Problem>),
     /// 400: `FlashRAG`'s answer to a blank query.
     BlankQuery,
-    /// 400: the body broke off.
-    BrokenBody,
+    /// 400, 408 or 413: the body was not received.
+    Body(BodyError),
     /// 401.
     Unauthorized,
     /// 404, with what was not found.
     NotFound(String),
     /// 405.
     MethodNotAllowed,
-    /// 408: the body did not arrive in time.
-    SlowBody,
-    /// 413.
-    TooLarge {
-        /// Bytes taken at most.
-        limit: usize,
-    },
     /// 500: a retriever panicked.
     Panicked,
     /// 502 or 503: a retriever failed.
@@ -51,12 +45,12 @@ impl Fault {
         match self {
             Self::Invalid(_) => "invalid",
             Self::BlankQuery => "blank_query",
-            Self::BrokenBody => "broken_body",
+            Self::Body(BodyError::Broken) => "broken_body",
+            Self::Body(BodyError::Slow) => "slow_body",
+            Self::Body(BodyError::TooLarge { .. }) => "too_large",
             Self::Unauthorized => "unauthorized",
             Self::NotFound(_) => "not_found",
             Self::MethodNotAllowed => "method",
-            Self::SlowBody => "slow_body",
-            Self::TooLarge { .. } => "too_large",
             Self::Panicked => "panic",
             Self::Overloaded => "overloaded",
             Self::Stopped | Self::Retriever(RetrieverError::Stopped) => "stopped",
@@ -80,12 +74,12 @@ impl Fault {
             | Self::Retriever(RetrieverError::Unsupported { .. } | RetrieverError::Statistics { .. }) => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
-            Self::BlankQuery | Self::BrokenBody => StatusCode::BAD_REQUEST,
+            Self::BlankQuery | Self::Body(BodyError::Broken) => StatusCode::BAD_REQUEST,
+            Self::Body(BodyError::Slow) => StatusCode::REQUEST_TIMEOUT,
+            Self::Body(BodyError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Self::SlowBody => StatusCode::REQUEST_TIMEOUT,
-            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Retriever(RetrieverError::Remote { .. }) => StatusCode::BAD_GATEWAY,
             Self::Retriever(_) | Self::Overloaded | Self::Stopped | Self::Late => StatusCode::SERVICE_UNAVAILABLE,
@@ -96,12 +90,10 @@ impl Fault {
         match self {
             Self::Invalid(_) => String::new(),
             Self::BlankQuery => "Query content cannot be empty".to_owned(),
-            Self::BrokenBody => "the request body broke off".to_owned(),
+            Self::Body(error) => error.to_string(),
             Self::Unauthorized => "send the server's token as `Authorization: Bearer TOKEN`".to_owned(),
             Self::NotFound(what) => what.clone(),
             Self::MethodNotAllowed => "Method Not Allowed".to_owned(),
-            Self::SlowBody => "the request body did not arrive in time".to_owned(),
-            Self::TooLarge { limit } => format!("request body over {limit} bytes; split the batch"),
             Self::Panicked => "the search failed in an unforeseen way; the server's stderr says where".to_owned(),
             Self::Overloaded => "as many requests as the server takes are being answered; try again".to_owned(),
             Self::Stopped => "the server is stopping; try again elsewhere or later".to_owned(),
@@ -145,18 +137,14 @@ impl IntoResponse for Fault {
         };
         let mut response = json(body.unwrap_or_default());
         *response.status_mut() = status;
-        let headers = response.headers_mut();
-        match status {
-            // One second lets a queue of ordinary searches drain; clients back off further by themselves.
-            StatusCode::SERVICE_UNAVAILABLE => headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1")),
-            StatusCode::UNAUTHORIZED => headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
-            // The rest of the body is not read, so the connection is of no further use.
-            StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT => {
-                headers.insert(header::CONNECTION, HeaderValue::from_static("close"))
-            }
-            _ => None,
-        };
+        refusal_headers(status, response.headers_mut());
         response
+    }
+}
+
+impl From<BodyError> for Fault {
+    fn from(error: BodyError) -> Self {
+        Self::Body(error)
     }
 }
 

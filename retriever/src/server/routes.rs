@@ -12,11 +12,11 @@ use axum::routing::{get, post};
 
 use super::answer;
 use super::app::App;
-use super::body::receive;
 use super::fault::{Fault, json};
 use super::jobs::Ticket;
 use super::plan;
 use super::request::{Limits, Problem, RerankRequest, RetrieveRequest, parse_statistics};
+use super::shell::{Guard, receive};
 
 /// Bodies over this are parsed by the workers: health checks must not wait for megabytes of JSON.
 const PARSE_HERE: usize = 64 * 1024;
@@ -40,8 +40,8 @@ pub(super) fn router(app: &Arc<App>) -> Router {
         .route("/metrics", get(metrics));
     let guarded = match &app.config.token {
         Some(token) => {
-            let expected = blake3::hash(token.as_bytes());
-            guarded.layer(middleware::from_fn(move |request: Request, next: Next| authorize(expected, request, next)))
+            let guard = Guard::new(token);
+            guarded.layer(middleware::from_fn(move |request: Request, next: Next| authorize(guard, request, next)))
         }
         None => guarded,
     };
@@ -55,14 +55,8 @@ pub(super) fn router(app: &Arc<App>) -> Router {
         .with_state(app.clone())
 }
 
-/// `Authorization: Bearer TOKEN`, or `x-api-key: TOKEN` as other search servers take it. Digests are compared, so that the
-/// time taken says nothing about the token.
-async fn authorize(expected: blake3::Hash, request: Request, next: Next) -> Response {
-    let bearer =
-        request.headers().get(header::AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
-    let given = bearer.or_else(|| request.headers().get("x-api-key").map(HeaderValue::as_bytes));
-    let known = given.is_some_and(|token| blake3::hash(token) == expected);
-    if known { next.run(request).await } else { Fault::Unauthorized.into_response() }
+async fn authorize(guard: Guard, request: Request, next: Next) -> Response {
+    if guard.admits(request.headers()) { next.run(request).await } else { Fault::Unauthorized.into_response() }
 }
 
 async fn retrieve(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
@@ -177,8 +171,7 @@ async fn info(State(app): Shared) -> Response {
 }
 
 async fn metrics(State(app): Shared) -> Response {
-    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-    ([(header::CONTENT_TYPE, kind)], app.metrics.text()).into_response()
+    app.metrics.exposition()
 }
 
 async fn alive() -> Response {
@@ -186,7 +179,7 @@ async fn alive() -> Response {
 }
 
 async fn ready(State(app): Shared) -> Response {
-    if app.draining() {
+    if app.flights.draining() {
         return Fault::Stopped.into_response();
     }
     (StatusCode::OK, json(br#"{"status":"ready"}"#.to_vec())).into_response()

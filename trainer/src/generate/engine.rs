@@ -13,9 +13,9 @@ use forage_env::policy::{Completion, GenerateRequest, Policy, PolicyError};
 use forage_env::tokenizer::Tokenizer;
 use tokio::sync::{mpsc, oneshot};
 
-use super::request::{Reply, StreamOptions, TokenStream};
+use super::request::{Reply, ScoreReply, StreamOptions, TokenEvent, TokenStream};
 use super::worker::Worker;
-use crate::model::{Decoder, ModelConfig};
+use crate::model::{BLOCK_POSITIONS, Decoder, ModelConfig};
 use crate::weights::Checkpoint;
 
 /// Sizes of the engine.
@@ -29,6 +29,14 @@ pub struct EngineConfig {
     pub step_tokens: usize,
     /// Most sequences in one pass.
     pub sequences: usize,
+}
+
+impl EngineConfig {
+    /// Tokens one sequence of `model` can have, prompt and completion together.
+    pub fn window(&self, model: &ModelConfig) -> usize {
+        let cache = self.cache_tokens.div_ceil(BLOCK_POSITIONS).max(1) * BLOCK_POSITIONS;
+        self.context.min(model.max_position_embeddings).min(cache)
+    }
 }
 
 /// A model to generate with.
@@ -85,7 +93,7 @@ pub struct EngineStats {
 
 pub(super) enum Message {
     Generate(GenerateRequest, Reply),
-    Score(Vec<u32>, f32, oneshot::Sender<Result<Vec<f32>, PolicyError>>),
+    Score(Vec<u32>, f32, ScoreReply),
     Release(u64),
     Swap(Box<Decoder>, u64, oneshot::Sender<()>),
 }
@@ -139,8 +147,22 @@ impl Engine {
     /// # Errors
     /// [`PolicyError`] when the tokens do not fit the model or the engine thread has stopped.
     pub async fn score(&self, tokens: Vec<u32>, temperature: f32) -> Result<Vec<f32>, PolicyError> {
-        let (reply, scores) = oneshot::channel();
-        self.send(Message::Score(tokens, temperature, reply))?;
+        let scored = self.score_with(tokens, temperature, StreamOptions::default()).await?;
+        Ok(scored.iter().map(|event| event.logprob).collect())
+    }
+
+    /// As [`Self::score`], and what else `options` asks for at each place.
+    ///
+    /// # Errors
+    /// As [`Self::score`].
+    pub async fn score_with(
+        &self,
+        tokens: Vec<u32>,
+        temperature: f32,
+        options: StreamOptions,
+    ) -> Result<Vec<TokenEvent>, PolicyError> {
+        let (sender, scores) = oneshot::channel();
+        self.send(Message::Score(tokens, temperature, ScoreReply { sender, options }))?;
         scores.await.map_err(|_| gone())?
     }
 

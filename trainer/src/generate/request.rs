@@ -71,6 +71,13 @@ impl Reply {
     }
 }
 
+/// Who waits for the log-probabilities of given tokens.
+#[derive(Debug)]
+pub(super) struct ScoreReply {
+    pub(super) sender: oneshot::Sender<Result<Vec<TokenEvent>, PolicyError>>,
+    pub(super) options: StreamOptions,
+}
+
 /// A completion being drawn.
 #[derive(Debug)]
 pub(super) struct Active {

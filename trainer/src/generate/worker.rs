@@ -7,10 +7,9 @@ use std::sync::{Arc, PoisonError};
 use forage_env::policy::{Finish, GenerateRequest, PolicyError};
 use forage_env::tokenizer::Tokenizer;
 use tokio::sync::mpsc::{self, error::TryRecvError};
-use tokio::sync::oneshot;
 
 use super::engine::{EngineConfig, EngineModel, EngineStats, Message, Shared};
-use super::request::Active;
+use super::request::{Active, ScoreReply, TokenEvent};
 use super::runner::Runner;
 use super::sampler::{Distribution, Sampled};
 use super::scheduler::{Limits, Planned, Scheduler};
@@ -23,8 +22,21 @@ const SCORED: u64 = 1 << 63;
 struct Scoring {
     tokens: Vec<u32>,
     temperature: f32,
-    reply: oneshot::Sender<Result<Vec<f32>, PolicyError>>,
-    logprobs: Vec<f32>,
+    reply: ScoreReply,
+    scored: Vec<TokenEvent>,
+}
+
+impl Scoring {
+    /// What the logits before it say about the token at `position`; `None` when one is not finite.
+    fn score(&self, logits: &[f32], position: usize) -> Option<TokenEvent> {
+        let distribution = Distribution::new(logits, self.temperature)?;
+        let token = self.tokens[position];
+        let top = match self.reply.options.top_logprobs {
+            0 => Vec::new(),
+            count => distribution.top(count),
+        };
+        Some(TokenEvent { token, logprob: distribution.logprob(token as usize), top })
+    }
 }
 
 enum Job {
@@ -36,14 +48,14 @@ impl Job {
     fn is_abandoned(&self) -> bool {
         match self {
             Self::Generate(active) => active.reply.is_closed(),
-            Self::Score(scoring) => scoring.reply.is_closed(),
+            Self::Score(scoring) => scoring.reply.sender.is_closed(),
         }
     }
 
     fn fail(self, error: PolicyError) {
         match self {
             Self::Generate(active) => active.reply.end(Err(error)),
-            Self::Score(scoring) => drop(scoring.reply.send(Err(error))),
+            Self::Score(scoring) => drop(scoring.reply.sender.send(Err(error))),
         }
     }
 }
@@ -51,7 +63,7 @@ impl Job {
 /// What a row of logits gave.
 enum Outcome {
     Drawn(Option<(Sampled, Vec<(u32, f32)>)>),
-    Scored(Option<f32>),
+    Scored(Option<TokenEvent>),
 }
 
 pub(super) struct Worker {
@@ -72,7 +84,7 @@ impl Worker {
         let device = decoder.device();
         let limits = Limits { sequences: config.sequences.max(1), tokens: config.step_tokens.max(1) };
         let scheduler = Scheduler::new(limits, config.cache_tokens.div_ceil(BLOCK_POSITIONS).max(1));
-        let context = config.context.min(shape.max_position_embeddings).min(scheduler.capacity());
+        let context = config.window(&shape);
         let rope = RopeTables::new(&shape, context, &device);
         let cache = KvCache::new(&shape, scheduler.capacity() / BLOCK_POSITIONS, &device);
         let runner = Runner { decoder: decoder.for_inference(), config: shape, rope, cache };
@@ -123,20 +135,20 @@ impl Worker {
         }
     }
 
-    fn score(&mut self, tokens: Vec<u32>, temperature: f32, reply: oneshot::Sender<Result<Vec<f32>, PolicyError>>) {
+    fn score(&mut self, tokens: Vec<u32>, temperature: f32, reply: ScoreReply) {
         if let Some(fault) = self.bad_tokens(&tokens, self.context) {
-            let _ = reply.send(Err(PolicyError::BadRequest(fault)));
+            let _ = reply.sender.send(Err(PolicyError::BadRequest(fault)));
             return;
         }
         if tokens.len() == 1 {
-            let _ = reply.send(Ok(Vec::new()));
+            let _ = reply.sender.send(Ok(Vec::new()));
             return;
         }
         let id = self.next_score;
         self.next_score += 1;
         // The last token says nothing about one that is known.
         self.scheduler.submit(id, tokens[..tokens.len() - 1].to_vec(), false);
-        self.jobs.insert(id, Job::Score(Scoring { tokens, temperature, reply, logprobs: Vec::new() }));
+        self.jobs.insert(id, Job::Score(Scoring { tokens, temperature, reply, scored: Vec::new() }));
     }
 
     fn bad_tokens(&self, tokens: &[u32], most: usize) -> Option<String> {
@@ -188,8 +200,8 @@ impl Worker {
         match self.forward(&plan, &rows, &owners) {
             Ok(outcomes) => {
                 self.scheduler.commit(&plan);
-                for ((id, _), outcome) in owners.into_iter().zip(outcomes) {
-                    self.take(id, outcome);
+                for ((id, position), outcome) in owners.into_iter().zip(outcomes) {
+                    self.take(id, position, outcome);
                 }
             }
             Err(error) => {
@@ -237,16 +249,13 @@ impl Worker {
             let (id, position) = owners[row];
             match jobs.get(&id) {
                 Some(Job::Generate(active)) => Outcome::Drawn(active.draw(logits)),
-                Some(Job::Score(scoring)) => Outcome::Scored(
-                    Distribution::new(logits, scoring.temperature)
-                        .map(|distribution| distribution.logprob(scoring.tokens[position] as usize)),
-                ),
+                Some(Job::Score(scoring)) => Outcome::Scored(scoring.score(logits, position)),
                 None => Outcome::Drawn(None),
             }
         })
     }
 
-    fn take(&mut self, id: u64, outcome: Outcome) {
+    fn take(&mut self, id: u64, position: usize, outcome: Outcome) {
         let version = self.shared.version.load(Ordering::Acquire);
         match (self.jobs.get_mut(&id), outcome) {
             (Some(Job::Generate(active)), Outcome::Drawn(Some(drawn))) => {
@@ -259,12 +268,15 @@ impl Worker {
                     self.end(id, finish, version);
                 }
             }
-            (Some(Job::Score(scoring)), Outcome::Scored(Some(logprob))) => {
-                scoring.logprobs.push(logprob);
-                if scoring.logprobs.len() + 1 == scoring.tokens.len() {
+            (Some(Job::Score(scoring)), Outcome::Scored(Some(event))) => {
+                // A sequence that gave way runs again from its beginning.
+                if position == scoring.scored.len() + 1 {
+                    scoring.scored.push(event);
+                }
+                if scoring.scored.len() + 1 == scoring.tokens.len() {
                     self.scheduler.release(id);
                     if let Some(Job::Score(done)) = self.jobs.remove(&id) {
-                        let _ = done.reply.send(Ok(done.logprobs));
+                        let _ = done.reply.sender.send(Ok(done.scored));
                     }
                 }
             }

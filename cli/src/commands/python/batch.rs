@@ -1,16 +1,16 @@
 //! Many programs, each in an interpreter of its own.
 
-use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use forage_sandbox::{CallRecord, PyError, SandboxEngine, SandboxError, Status, TurnOutput};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::MakeTools;
+use crate::jsonl::{self, Line};
 use crate::progress::Progress;
 
 /// How the programs of a file are run.
@@ -40,27 +40,18 @@ struct Row<'a> {
 impl Batch {
     /// Runs the programs of `input` and writes a row for each to `out`, all or nothing.
     pub(super) fn run(&self, input: &Path, out: &Path) -> Result<()> {
-        let programs = read(input)?;
+        let lines: Vec<Line<Program>> = jsonl::read(input, "{\"id\", \"code\"}")?;
+        let programs: Vec<Program> = lines.into_iter().map(|line| line.value).collect();
         let outputs = self.outputs(&programs)?;
-        let folder = out.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let cannot_write = || format!("cannot write {}", out.display());
-        let file = tempfile::NamedTempFile::new_in(folder).with_context(cannot_write)?;
-        let mut writer = BufWriter::new(file);
-        for (program, output) in programs.iter().zip(&outputs) {
-            let row = Row {
-                id: &program.id,
-                stdout: &output.stdout,
-                error: &output.error,
-                status: output.status,
-                wall_us: output.wall_us,
-                calls: &output.calls,
-            };
-            serde_json::to_writer(&mut writer, &row)?;
-            writer.write_all(b"\n").with_context(cannot_write)?;
-        }
-        let file = writer.into_inner().map_err(|error| anyhow!("{}: {}", cannot_write(), error.error()))?;
-        file.persist(out).with_context(cannot_write)?;
-        Ok(())
+        let rows = programs.iter().zip(&outputs).map(|(program, output)| Row {
+            id: &program.id,
+            stdout: &output.stdout,
+            error: &output.error,
+            status: output.status,
+            wall_us: output.wall_us,
+            calls: &output.calls,
+        });
+        jsonl::write(out, rows)
     }
 
     fn outputs(&self, programs: &[Program]) -> Result<Vec<TurnOutput>> {
@@ -92,20 +83,4 @@ impl Batch {
     fn output(&self, code: &str) -> Result<TurnOutput, SandboxError> {
         self.engine.session((self.tools)(), self.seed)?.run_blocking(code)
     }
-}
-
-fn read(input: &Path) -> Result<Vec<Program>> {
-    let file = std::fs::File::open(input).with_context(|| format!("cannot read {}", input.display()))?;
-    let lines = BufReader::new(file).lines().enumerate();
-    let programs = lines.filter_map(|(number, line)| {
-        let place = || format!("{}, line {}", input.display(), number + 1);
-        match line {
-            Ok(line) if line.trim().is_empty() => None,
-            Ok(line) => {
-                Some(serde_json::from_str(&line).with_context(|| format!("{}: not {{\"id\", \"code\"}}", place())))
-            }
-            Err(error) => Some(Err(error).with_context(place)),
-        }
-    });
-    programs.collect()
 }

@@ -1,0 +1,105 @@
+//! Opens a policy to generate with: weights, tokenizer, chat template, engine.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use forage_env::chat::ChatTemplate;
+use forage_env::seed::Seed;
+use forage_trainer::device::DeviceSpec;
+use forage_trainer::generate::EngineConfig;
+use forage_trainer::model::KvCache;
+use forage_trainer::server::Model;
+use forage_trainer::weights::{Checkpoint, Hub, Precision};
+use forage_trainer::workers::Workers;
+
+use crate::config::EngineSection;
+
+/// Seed of random weights.
+const WEIGHTS_SEED: u64 = 0;
+
+/// How a policy is run.
+#[derive(Args, Debug)]
+pub(crate) struct PolicyArgs {
+    /// Random weights of a published shape, `Qwen2.5-0.5B` for instance, to measure with; of the model only the tokenizer
+    /// is read, where one is given.
+    #[arg(long, value_name = "SHAPE")]
+    random_init: Option<String>,
+    /// Keeps matrices in bf16, mapped from the file where it holds bf16.
+    #[arg(long)]
+    half: bool,
+    /// Where the model runs: cpu, cuda:0, ...
+    #[arg(long, default_value = "cpu")]
+    device: DeviceSpec,
+    /// Threads of the model; one per core by default.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Most tokens of a prompt and its completion; by default what the model was made for.
+    #[arg(long)]
+    context: Option<usize>,
+    /// Memory of the key-value cache, MiB: what does not fit waits, or is run again later.
+    #[arg(long, default_value_t = EngineSection::default().cache_mib)]
+    cache_mib: usize,
+    /// Completions that run at a time; more wait.
+    #[arg(long, default_value_t = EngineSection::default().sequences)]
+    sequences: usize,
+}
+
+impl PolicyArgs {
+    /// Opens `model` (a folder, a name on the hub, or `builtin:NAME`) and starts its engine.
+    pub(crate) fn start(&self, model: Option<&str>) -> Result<Model> {
+        if self.context.is_some_and(|context| context < 2) || self.cache_mib == 0 || self.sequences == 0 {
+            bail!("--context must be at least 2, --cache-mib and --sequences at least 1");
+        }
+        let (name, checkpoint, chat) = self.open(model)?;
+        let shape = &checkpoint.config;
+        let engine = EngineConfig {
+            context: self.context.unwrap_or(shape.max_position_embeddings),
+            cache_tokens: KvCache::positions_in(shape, self.cache_mib.saturating_mul(1024 * 1024)),
+            step_tokens: EngineSection::default().step_tokens,
+            sequences: self.sequences,
+        };
+        let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let pool = Workers::new(self.threads.unwrap_or_else(cores)).kernel_pool();
+        Ok(Model::start(name, &checkpoint, chat, engine, pool))
+    }
+
+    /// Completions that run at a time.
+    pub(crate) fn sequences(&self) -> usize {
+        self.sequences
+    }
+
+    fn open(&self, model: Option<&str>) -> Result<(String, Checkpoint, Option<ChatTemplate>)> {
+        let hub = Hub::from_variables(|name| std::env::var(name).ok());
+        let device = self.device.open()?;
+        let precision = if self.half { Precision::Half } else { Precision::Full };
+        match (model, &self.random_init) {
+            (None, None) => bail!("name a model: a folder, ORG/NAME on the hub, or builtin:quickstart"),
+            (Some(name), None) if name.starts_with("builtin:") => {
+                let name = name.trim_start_matches("builtin:");
+                Ok((name.to_owned(), crate::builtin::load(name, &self.device)?, None))
+            }
+            (Some(name), None) => {
+                let fail = || format!("policy {name} cannot be used");
+                let folder = hub.fetch(name).with_context(fail)?;
+                let checkpoint = Checkpoint::load_as(&folder, precision, &device).with_context(fail)?;
+                let chat = ChatTemplate::load(&folder).with_context(fail)?;
+                Ok((served_name(name), checkpoint, chat))
+            }
+            (tokenizer, Some(shape)) => {
+                let folder = tokenizer.map(|name| hub.fetch(name)).transpose()?;
+                let seed = Seed::root(WEIGHTS_SEED);
+                let checkpoint = Checkpoint::random(shape, folder.as_deref(), seed, precision, &device)?;
+                let chat = folder.as_deref().map(ChatTemplate::load).transpose()?.flatten();
+                Ok((shape.clone(), checkpoint, chat))
+            }
+        }
+    }
+}
+
+/// A folder's own name; a name on the hub as it is.
+fn served_name(name: &str) -> String {
+    let path = Path::new(name);
+    let own = || path.canonicalize().ok()?.file_name().map(|name| name.to_string_lossy().into_owned());
+    path.is_dir().then(own).flatten().unwrap_or_else(|| name.to_owned())
+}

@@ -1,0 +1,85 @@
+//! `POST /v1/chat/completions`.
+
+mod message;
+mod request;
+mod write;
+
+use std::sync::Arc;
+
+use forage_env::chat::{ChatTemplate, Conversation};
+use forage_env::tokenizer::Tokenizer;
+
+use super::answer::{Head, streamed};
+use super::app::{Answer, App, Place, now};
+use super::choice::{self, Order};
+use super::fault::Fault;
+use super::request::Common;
+use request::ChatRequest;
+use write::Pieces;
+
+/// A request ready to run.
+#[derive(Debug)]
+pub(super) struct Job {
+    common: Common,
+    order: Order,
+    /// Whether the text is read for tool calls.
+    tools: bool,
+    logprobs: bool,
+}
+
+pub(super) fn prepare(app: &App, body: &[u8]) -> Result<Job, Fault> {
+    let request = ChatRequest::parse(body, app.model.sampling)?;
+    app.check(&request.common, 1)?;
+    let Some(template) = &app.model.chat else {
+        let message = "the model has no chat template; use /v1/completions, or serve a folder with chat_template.jinja";
+        return Err(Fault::Invalid { message: message.to_owned(), param: None, code: Some("no_chat_template") });
+    };
+    let text = render(template, &request)?;
+    let tokens = app.model.tokenizer.encode(&text);
+    app.check_prompt(&tokens, "messages", false)?;
+    let room = app.model.context - tokens.len();
+    let max_tokens = request.max_tokens.unwrap_or(room);
+    let order = Order { tokens, max_tokens, top: request.logprobs.unwrap_or(0) };
+    let logprobs = request.logprobs.is_some();
+    Ok(Job { common: request.common, order, tools: !request.conversation.tools.is_empty(), logprobs })
+}
+
+pub(super) async fn answer(app: &Arc<App>, place: Place, job: Job) -> Result<Answer, Fault> {
+    let object = if job.common.stream { "chat.completion.chunk" } else { "chat.completion" };
+    let head = Head { id: app.name("chatcmpl-"), object, created: now(), model: app.model.name.clone() };
+    let choices = choice::start(app, std::slice::from_ref(&job.order), &job.common)?;
+    let stream = job.common.stream;
+    let mut writer = Pieces::new(Arc::clone(app), head, job);
+    if stream {
+        return streamed(place, choice::merge(choices), writer).await;
+    }
+    let wholes = choice::collect(choices).await?;
+    Ok(Answer::Whole(writer.whole(wholes)))
+}
+
+fn render(template: &ChatTemplate, request: &ChatRequest) -> Result<String, Fault> {
+    let refused = |error: forage_env::chat::ChatError| Fault::invalid("messages", error.to_string());
+    // Templates that tell the date are given today's.
+    let text = if template.source().contains("strftime_now") {
+        template.clone().with_time(now().cast_signed()).render(&request.conversation)
+    } else {
+        template.render(&request.conversation)
+    };
+    let text = text.map_err(refused)?;
+    if request.continue_final { continued(text, &request.conversation) } else { Ok(text) }
+}
+
+/// The text up to the end of the last message's content, as transformers cuts it for `continue_final_message`.
+fn continued(mut text: String, conversation: &Conversation) -> Result<String, Fault> {
+    let last = conversation.messages.last().and_then(|message| message.get("content")?.as_str()).unwrap_or_default();
+    let trimmed = last.trim();
+    let Some(place) = text.rfind(trimmed).filter(|_| !trimmed.is_empty()) else {
+        let message = "`continue_final_message` needs a last message whose content the chat template repeats";
+        return Err(Fault::invalid("continue_final_message", message));
+    };
+    // Blanks at the end of the message stay where the template kept them.
+    let open = last.trim_start();
+    let end = if text[place..].starts_with(open) { place + open.len() } else { place + trimmed.len() };
+    text.truncate(end);
+    Ok(text)
+}
