@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use forage_env::chat::{ChatError, ChatTemplate};
 use forage_env::seed::Seed;
 use forage_env::tokenizer::{HfTokenizer, Tokenizer, TokenizerError};
 
@@ -43,6 +44,9 @@ pub enum WeightsError {
     /// The name is no folder, and what it names cannot be had from the hub.
     #[error(transparent)]
     Hub(#[from] HubError),
+    /// The chat template is malformed.
+    #[error(transparent)]
+    Chat(#[from] ChatError),
     /// An adapter is malformed, unsupported or of another model.
     #[error(transparent)]
     Lora(#[from] LoraError),
@@ -82,7 +86,9 @@ pub struct Checkpoint {
     pub ends: Vec<u32>,
     /// Sampling that the publisher recommends.
     pub generation: GenerationDefaults,
-    /// Source of the chat template, if the folder has one.
+    /// The chat template, if the folder has one.
+    pub chat: Option<ChatTemplate>,
+    /// Its source, which is what is saved.
     pub chat_template: Option<String>,
     /// Settings of the adapter, if the decoder has one.
     pub lora: Option<LoraConfig>,
@@ -107,6 +113,7 @@ impl Checkpoint {
             tokenizer_json,
             eos: eos.into(),
             generation: GenerationDefaults::default(),
+            chat: None,
             chat_template: None,
             lora: None,
             companions: Companions::default(),
@@ -198,6 +205,7 @@ impl Checkpoint {
             eos,
             ends,
             generation,
+            chat: ChatTemplate::load(folder)?,
             chat_template,
             lora: None,
             companions,
