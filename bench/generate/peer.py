@@ -1,4 +1,4 @@
-"""The jobs of `generate_bench` in transformers: peer.py MODEL full|half JOB, one line of JSON."""
+"""The jobs of `generate_bench` in transformers: peer.py MODEL full|half cpu|cuda JOB, one line of JSON."""
 
 import json
 import os
@@ -18,9 +18,10 @@ def tokens(rows, number, start, end):
 
 
 def main():
-    folder, precision, job = sys.argv[1:]
+    folder, precision, device, job = sys.argv[1:]
+    torch.set_default_device(device)
     dtype = torch.bfloat16 if precision == "half" else torch.float32
-    model = Qwen2ForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+    model = Qwen2ForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
     kind, *numbers = job.split(":")
     numbers = list(map(int, numbers))
     if kind == "single":
@@ -50,6 +51,8 @@ def main():
             for number in range(4):
                 begin = time.perf_counter()
                 play(number, keep)
+                if device == "cuda":
+                    torch.cuda.synchronize()
                 seconds.append(time.perf_counter() - begin)
         return prompts * members * turns * new / min(seconds[1:])
 

@@ -67,8 +67,8 @@ def main():
             continue
         folder = arguments.home / f"{shape}-{precision}"
         make_model(folder, precision, shape)
-        (ours,), our_memory = run([arguments.forage, folder, precision, job])
-        (theirs,), their_memory = run([sys.executable, HERE / "peer.py", folder, precision, job])
+        (ours,), our_memory = run([arguments.forage, folder, precision, "cpu", job])
+        (theirs,), their_memory = run([sys.executable, HERE / "peer.py", folder, precision, "cpu", job])
         row = dict(model=shape, weights=precision, job=job, forage=ours["tokens_per_second"], **theirs,
                    ratio_again=ours["tokens_per_second"] / theirs["again"],
                    ratio_kept=ours["tokens_per_second"] / theirs["kept"],

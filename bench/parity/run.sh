@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checkpoints made by transformers, written again by `forage export`: equal logits, chats, token ids, ends and config keys.
-# And adapters against PEFT: adapted logits, and merged weights against merge_and_unload.
+# Adapters against PEFT: adapted logits, and merged weights against merge_and_unload. And random shapes: log-probabilities and
+# greedy continuations, with padding on either side, in f32 and bf16.
 #
 # Usage: bench/parity/run.sh
 # Needs the data folder (../shared/data from the tree, or FORAGE_BENCH_DATA) and a Python with torch, transformers and PEFT
@@ -25,3 +26,4 @@ for name in names pattern all_linear; do
 done
 HF_HUB_OFFLINE=1 "$PEER_PYTHON" bench/parity/checkpoints.py "$TARGET/release/forage" \
     "${FORAGE_BENCH_DATA:-../shared/data}/qwen" "$work"
+"$PEER_PYTHON" bench/parity/shapes.py "$TARGET/release/forage" "$work"

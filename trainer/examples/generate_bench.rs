@@ -1,4 +1,5 @@
-//! Measures the generation engine on a checkpoint: `generate_bench MODEL full|half JOB...`, one line of JSON per job.
+//! Measures the generation engine: `generate_bench MODEL full|half DEVICE JOB...`, one line of JSON per job. MODEL is a
+//! checkpoint folder or `random:SHAPE`, DEVICE `cpu` or `cuda:0`.
 //!
 //! Jobs: `single:BATCH:PROMPT:NEW`, one greedy turn of `BATCH` prompts at once; `groups:PROMPTS:MEMBERS:PROMPT:NEW:OBSERVATION:TURNS`,
 //! sampled turns of `MEMBERS` episodes per prompt with an observation after each. Prompts and observations are the tokens
@@ -10,9 +11,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use burn::tensor::Device;
 use forage_env::policy::{GenerateRequest, Policy, Sampling};
 use forage_env::seed::Seed;
+use forage_trainer::device::DeviceSpec;
 use forage_trainer::generate::{Engine, EngineConfig};
 use forage_trainer::weights::{Checkpoint, Precision};
 use forage_trainer::workers::Workers;
@@ -77,11 +78,15 @@ impl Job {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [model, precision, jobs @ ..] = arguments.as_slice() else {
-        return Err("usage: generate_bench MODEL full|half JOB...".into());
+    let [model, precision, device, jobs @ ..] = arguments.as_slice() else {
+        return Err("usage: generate_bench MODEL full|half DEVICE JOB...".into());
     };
+    let device = device.parse::<DeviceSpec>()?.open()?;
     let precision = if precision == "half" { Precision::Half } else { Precision::Full };
-    let checkpoint = Checkpoint::load_as(Path::new(model), precision, &Device::flex())?;
+    let checkpoint = match model.strip_prefix("random:") {
+        Some(shape) => Checkpoint::random(shape, None, Seed::root(1), precision, &device)?,
+        None => Checkpoint::load_as(Path::new(model), precision, &device)?,
+    };
     let threads = std::thread::available_parallelism()?.get();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     for text in jobs {
@@ -113,14 +118,21 @@ fn main() -> Result<(), Box<dyn Error>> {
         // The first round touches memory for the first time.
         let best = seconds[1..].iter().copied().fold(f64::INFINITY, f64::min);
         let generated = episodes * job.turns * job.new;
-        println_json(text, generated as f64 / best, &engine);
+        println_json(text, generated as f64 / best, seconds[0] - best, &engine);
     }
     Ok(())
 }
 
 #[expect(clippy::print_stdout, reason = "its output is what the program is for")]
-fn println_json(job: &str, tokens_per_second: f64, engine: &Engine) {
+fn println_json(job: &str, tokens_per_second: f64, first_extra_s: f64, engine: &Engine) {
     let stats = engine.stats();
     let shared = stats.cached_prompt_tokens as f64 / stats.prompt_tokens as f64;
-    println!("{}", serde_json::json!({"job": job, "tokens_per_second": tokens_per_second, "cached_prompt": shared}));
+    let row = serde_json::json!({
+        "job": job,
+        "tokens_per_second": tokens_per_second,
+        "cached_prompt": shared,
+        // On a GPU: what compiling and tuning kernels cost.
+        "first_round_extra_s": first_extra_s,
+    });
+    println!("{row}");
 }

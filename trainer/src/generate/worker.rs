@@ -86,8 +86,9 @@ impl Worker {
         let scheduler = Scheduler::new(limits, config.cache_tokens.div_ceil(BLOCK_POSITIONS).max(1));
         let context = config.window(&shape);
         let rope = RopeTables::new(&shape, context, &device);
-        let cache = KvCache::new(&shape, scheduler.capacity() / BLOCK_POSITIONS, &device);
-        let runner = Runner { decoder: decoder.for_inference(), config: shape, rope, cache };
+        let decoder = decoder.for_inference();
+        let cache = KvCache::new(&shape, scheduler.capacity() / BLOCK_POSITIONS, &decoder);
+        let runner = Runner { decoder, config: shape, rope, cache };
         let (jobs, stats) = (BTreeMap::new(), EngineStats::default());
         Self { runner, scheduler, jobs, context, tokenizer, eos, shared, stats, next_score: SCORED }
     }

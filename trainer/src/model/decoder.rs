@@ -3,7 +3,7 @@
 use burn::module::{Module, ModuleMapper, Param};
 use burn::nn::{Embedding, EmbeddingConfig, RmsNorm, RmsNormConfig};
 use burn::tensor::activation::silu;
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{DType, Device, Int, Tensor};
 
 use super::attend::{Attend, Dense, Heads};
 use super::host;
@@ -91,11 +91,11 @@ impl Decoder {
         let weight = self.model.embed_tokens.weight.val();
         let ids = Tensor::<1, Int>::from_ints(ids, &weight.device());
         // Embeddings may be kept in half precision beside norms in single precision: those say what is computed in.
-        let mut x = weight.select(0, ids).cast(self.model.norm.gamma.val().dtype());
+        let mut x = weight.select(0, ids).cast(self.dtype());
         for (index, layer) in self.model.layers.iter().enumerate() {
             x = layer.forward(x, config, &mut |heads| attend.attend(index, heads));
         }
-        self.model.norm.forward(x)
+        normalise(&self.model.norm, x)
     }
 
     /// Logits `[n, vocab]` of hidden states `[n, hidden]`.
@@ -106,15 +106,23 @@ impl Decoder {
         }
     }
 
-    /// The same numbers, arranged for generation on the processor: matrices with many inputs row by output, where few
-    /// tokens are multiplied twice as fast. On other devices nothing changes.
+    /// The same model, arranged for generation. On the processor, matrices with many inputs go row by output, where few tokens
+    /// are multiplied twice as fast. Elsewhere, a decoder whose matrices are kept in half precision computes in it.
     #[must_use]
     pub fn for_inference(self) -> Self {
-        if host::runs_on(&self.model.embed_tokens.weight.val()) {
-            self.map(&mut Arrange { embedding: false })
-        } else {
-            self
+        let embedding = self.model.embed_tokens.weight.val();
+        if host::runs_on(&embedding) {
+            return self.map(&mut Arrange { embedding: false });
         }
+        match embedding.dtype() {
+            dtype @ (DType::BF16 | DType::F16) => self.map(&mut Cast(dtype)),
+            _ => self,
+        }
+    }
+
+    /// What the decoder computes in.
+    pub(crate) fn dtype(&self) -> DType {
+        self.model.norm.gamma.val().dtype()
     }
 
     /// Whether any linear map has a low-rank change.
@@ -181,6 +189,15 @@ impl ModuleMapper for Arrange {
     }
 }
 
+/// See [`Decoder::for_inference`].
+struct Cast(DType);
+
+impl ModuleMapper for Cast {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        param.map(|weight| weight.cast(self.0))
+    }
+}
+
 impl Layer {
     fn new(config: &ModelConfig, device: &Device) -> Self {
         let hidden = config.hidden_size;
@@ -209,15 +226,16 @@ impl Layer {
     }
 
     fn forward(&self, x: Tensor<2>, config: &ModelConfig, attend: &mut dyn FnMut(Heads) -> Tensor<2>) -> Tensor<2> {
-        let x = x.clone() + self.self_attn.forward(self.input_layernorm.forward(x), config, attend);
-        x.clone() + self.mlp.forward(self.post_attention_layernorm.forward(x))
+        let x = x.clone() + self.self_attn.forward(normalise(&self.input_layernorm, x), config, attend);
+        x.clone() + self.mlp.forward(normalise(&self.post_attention_layernorm, x))
     }
 }
 
 impl Mlp {
     fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        let gate = silu(self.gate_proj.forward(x.clone()));
-        self.down_proj.forward(gate * self.up_proj.forward(x))
+        let (gate, up) = (self.gate_proj.forward(x.clone()), self.up_proj.forward(x));
+        let gated = if host::runs_on(&gate) { host::swiglu(gate, up) } else { silu(gate) * up };
+        self.down_proj.forward(gated)
     }
 }
 
@@ -227,13 +245,17 @@ impl Attention {
         let [n, _] = x.dims();
         let split = |projected: Tensor<2>, heads: usize, norm: Option<&RmsNorm>| {
             let headed = projected.reshape([n, heads, dim]);
-            norm.map_or_else(|| headed.clone(), |norm| norm.forward(headed.clone()))
+            norm.map_or_else(|| headed.clone(), |norm| normalise(norm, headed.clone()))
         };
         let queries = split(self.q_proj.forward(x.clone()), heads, self.q_norm.as_ref());
         let keys = split(self.k_proj.forward(x.clone()), kv_heads, self.k_norm.as_ref());
         let values = split(self.v_proj.forward(x), kv_heads, None);
         self.o_proj.forward(attend(Heads { queries, keys, values }))
     }
+}
+
+fn normalise<const D: usize>(norm: &RmsNorm, x: Tensor<D>) -> Tensor<D> {
+    if host::runs_on(&x) { host::rms_norm(x, &norm.gamma.val(), norm.epsilon) } else { norm.forward(x) }
 }
 
 fn norm(width: usize, config: &ModelConfig, device: &Device) -> RmsNorm {

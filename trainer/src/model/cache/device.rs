@@ -18,10 +18,10 @@ pub(super) struct DeviceCache {
 }
 
 impl DeviceCache {
-    pub(super) fn new(config: &ModelConfig, blocks: usize, device: &Device) -> Self {
+    pub(super) fn new(config: &ModelConfig, blocks: usize, dtype: DType, device: &Device) -> Self {
         let width = config.num_key_value_heads * config.head_dim;
         // Zeros, not garbage: masked positions are multiplied by a zero weight, and zero times NaN is NaN.
-        let empty = || Tensor::zeros([(blocks + 1) * BLOCK, width], device);
+        let empty = || Tensor::<2>::zeros([(blocks + 1) * BLOCK, width], device).cast(dtype);
         let layers = (0..config.num_hidden_layers).map(|_| (empty(), empty())).collect();
         Self { layers, blocks, kv_heads: config.num_key_value_heads }
     }

@@ -6,11 +6,12 @@ mod host;
 #[cfg(test)]
 mod tests;
 
-use burn::tensor::Device;
+#[cfg(test)]
+use burn::tensor::{DType, Device};
 
 use super::attend::{Attend, Heads};
 use super::host::BLOCK;
-use super::{ModelConfig, RopeTables};
+use super::{Decoder, ModelConfig, RopeTables};
 
 /// Positions per block.
 pub const BLOCK_POSITIONS: usize = BLOCK;
@@ -92,12 +93,13 @@ enum Store {
 }
 
 impl KvCache {
-    /// Memory for `blocks` blocks of [`BLOCK_POSITIONS`] positions.
-    pub fn new(config: &ModelConfig, blocks: usize, device: &Device) -> Self {
+    /// Memory for `blocks` blocks of [`BLOCK_POSITIONS`] positions of what `decoder` computes.
+    pub fn new(config: &ModelConfig, blocks: usize, decoder: &Decoder) -> Self {
+        let device = &decoder.device();
         let on_host = matches!(device.as_dispatch(), burn::backend::DispatchDevice::Flex(_));
         let store = match on_host {
             true => Store::Host(host::HostCache::new(config, blocks)),
-            false => Store::Device(device::DeviceCache::new(config, blocks, device)),
+            false => Store::Device(device::DeviceCache::new(config, blocks, decoder.dtype(), device)),
         };
         Self { blocks, store }
     }
@@ -105,7 +107,7 @@ impl KvCache {
     /// The same cache in tensors whatever the device: what a GPU runs, where a test can reach it.
     #[cfg(test)]
     fn in_tensors(config: &ModelConfig, blocks: usize, device: &Device) -> Self {
-        Self { blocks, store: Store::Device(device::DeviceCache::new(config, blocks, device)) }
+        Self { blocks, store: Store::Device(device::DeviceCache::new(config, blocks, DType::F32, device)) }
     }
 
     /// Number of blocks.

@@ -87,11 +87,11 @@ proptest! {
         cuts.sort_unstable();
         cuts.dedup();
         let blocks = sequences.len() * 128 / BLOCK_POSITIONS;
-        let mut host = KvCache::new(&config, blocks, &Device::flex());
+        let mut host = KvCache::new(&config, blocks, &decoder);
         let mut tensors = KvCache::in_tensors(&config, blocks, &Device::flex());
         let by_host = in_chunks(&decoder, &config, &mut host, &sequences, &cuts);
         let by_tensors = in_chunks(&decoder, &config, &mut tensors, &sequences, &cuts);
-        let mut again = KvCache::new(&config, blocks, &Device::flex());
+        let mut again = KvCache::new(&config, blocks, &decoder);
         let at_once = in_chunks(&decoder, &config, &mut again, &sequences, &[100]);
         for (row, tokens) in sequences.iter().enumerate() {
             let expected = whole(&decoder, &config, tokens);

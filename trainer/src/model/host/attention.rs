@@ -184,8 +184,7 @@ fn mix<S: Simd, const G: usize, const V: usize>(
         let weights: [&[f32]; G] = std::array::from_fn(|g| &weights[g * run.padded + first..][..count]);
         for place in 0..count {
             let line = &values[place * run.dim + run.first..];
-            let line: [S::f32s; V] =
-                std::array::from_fn(|v| simd.partial_load_f32s(prefix(&line[v * per..], run, v, per)));
+            let line: [S::f32s; V] = std::array::from_fn(|v| vector(simd, prefix(&line[v * per..], run, v, per)));
             sums = std::array::from_fn(|g| {
                 let weight = simd.splat_f32s(weights[g][place]);
                 std::array::from_fn(|v| simd.mul_add_f32s(weight, line[v], sums[g][v]))
@@ -200,6 +199,13 @@ fn mix<S: Simd, const G: usize, const V: usize>(
             simd.partial_store_f32s(&mut out[start..end], sum);
         }
     }
+}
+
+/// Loads a vector; fewer numbers than it holds are followed by zeros.
+#[inline(always)]
+fn vector<S: Simd>(simd: S, line: &[f32]) -> S::f32s {
+    let (whole, part) = S::as_simd_f32s(line);
+    whole.first().copied().unwrap_or_else(|| simd.partial_load_f32s(part))
 }
 
 /// The part of a vector that belongs to the head: all of it unless the head is narrower than a vector.

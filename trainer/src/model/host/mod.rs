@@ -7,14 +7,17 @@
 #![allow(clippy::inline_always, reason = "a kernel is compiled for an instruction set only where it is inlined")]
 
 mod attention;
+mod elementwise;
 mod lanes;
 mod product;
 
 use burn::backend::Flex;
 use burn::tensor::{DType, Tensor, TensorData};
 use half::bf16;
+use rayon::prelude::*;
 
 pub(super) use attention::{BLOCK, Layer, Query, attend};
+pub(super) use elementwise::{rms_norm, swiglu};
 pub(crate) use lanes::{exp, largest};
 use product::Rows;
 
@@ -42,6 +45,25 @@ pub(super) fn product(x: &Tensor<2>, weight: &Tensor<2>) -> Option<Tensor<2>> {
     };
     let y = read(x.clone(), |x| product::product(x, stored, inputs, outputs));
     Some(Tensor::from_data(TensorData::new(y, [rows, outputs]), &device))
+}
+
+/// Burn's product of at least two rows, on all threads where it would use one: its own threshold is above the layers of
+/// small models. Rows do not know each other, so parts of them have the bits of the whole.
+pub(super) fn product_by_rows(x: Tensor<2>, weight: Tensor<2>) -> Tensor<2> {
+    /// Multiply-adds worth a second thread, and those from which on Burn takes all threads itself.
+    const WORK: std::ops::Range<usize> = 1 << 18..192 * 192 * 192;
+    /// Rows of a part, so that none has a single one.
+    const ROWS: usize = 4;
+    let ([rows, inputs], [_, outputs]) = (x.dims(), weight.dims());
+    let parts = (rows / ROWS).min(rayon::current_num_threads());
+    if parts < 2 || !WORK.contains(&(rows * inputs * outputs)) {
+        return x.matmul(weight);
+    }
+    let part = |part: usize| {
+        let (start, end) = (part * rows / parts, (part + 1) * rows / parts);
+        x.clone().narrow(0, start, end - start).matmul(weight.clone())
+    };
+    Tensor::cat((0..parts).into_par_iter().map(part).collect(), 0)
 }
 
 /// The same matrix, `[inputs, outputs]`, stored row by output.
