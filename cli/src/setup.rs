@@ -17,7 +17,7 @@ use forage_env::world::{World, WorldSpec};
 use forage_retriever::{BuildRequest, CorpusFormat, Index, Retriever, corpus_digest};
 use forage_trainer::generate::EngineConfig;
 use forage_trainer::model::{KvCache, ModelConfig};
-use forage_trainer::weights::Checkpoint;
+use forage_trainer::weights::{Checkpoint, Hub, Precision};
 
 use crate::commands::note;
 use crate::config::{BadConfig, DataConfig, EngineSection, EnvironmentConfig, FilesConfig, RunConfig};
@@ -210,12 +210,19 @@ pub(crate) fn checkpoint(config: &RunConfig) -> Result<Checkpoint> {
     load_policy(&config.policy.checkpoint, config)
 }
 
-/// A checkpoint folder, or the one inside the binary.
+/// A checkpoint by its folder or name on the hub, or one inside the binary.
 pub(crate) fn load_policy(name: &str, config: &RunConfig) -> Result<Checkpoint> {
     if let Some(builtin) = name.strip_prefix("builtin:") {
         return crate::builtin::load(builtin, &config.device);
     }
-    Checkpoint::load(Path::new(name), &config.device.open()?).with_context(|| format!("policy {name} cannot be used"))
+    Checkpoint::open(name, &hub(), Precision::Full, &config.device.open()?)
+        .with_context(|| format!("policy {name} cannot be used"))
+}
+
+/// The hub as the environment of this process describes it.
+pub(crate) fn hub() -> Hub {
+    #[expect(clippy::disallowed_methods, reason = "the command line is what reads the environment")]
+    Hub::from_variables(|name| std::env::var(name).ok())
 }
 
 /// Sizes of the engine for a model, as the trainer wants them.

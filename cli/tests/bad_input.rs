@@ -169,6 +169,33 @@ fn interrupted_training_saves_and_resumes() {
     assert!(run.join("policy/model.safetensors").exists());
     let (_, error) = fails(&["train", &config, "--out", text(&run)]);
     assert!(error.contains("--resume"), "{error}");
+    // What the run exports is its newest checkpoint.
+    let exported = folder.path().join("exported");
+    succeeds(&["export", text(&run), "--merged", text(&exported)]);
+    let weights = |folder: PathBuf| std::fs::read(folder.join("model.safetensors")).unwrap();
+    let newest = std::fs::read_dir(run.join("checkpoints")).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
+    assert!(weights(exported) == weights(newest.join("model")));
+}
+
+#[test]
+fn exports_are_whole_and_what_cannot_be_exported_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (full, half) = (folder.path().join("full"), folder.path().join("half"));
+    succeeds(&["export", "builtin:quickstart", "--merged", text(&full)]);
+    succeeds(&["export", text(&full), "--merged", text(&half), "--type", "bf16"]);
+    let size = |folder: &Path| std::fs::metadata(folder.join("model.safetensors")).unwrap().len();
+    assert!(size(&half) * 2 < size(&full) + 10_000);
+    let out = folder.path().join("out");
+    for (arguments, expected) in [
+        (["export", text(&full), "--merged", text(&half)], "exists"),
+        (["export", text(&full), "--adapter", text(&out)], "no adapter"),
+        (["export", "./nowhere", "--merged", text(&out)], "neither a folder nor a name"),
+        (["export", "builtin:other", "--merged", text(&out)], "no builtin policy"),
+    ] {
+        let (code, error) = fails(&arguments);
+        assert!(code == 1 && error.contains(expected), "{error}");
+        assert!(!out.exists());
+    }
 }
 
 /// A small file system of its own; `None` where mounting is not allowed.

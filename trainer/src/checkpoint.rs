@@ -1,14 +1,14 @@
 //! Checkpoints of a run: a folder per step, complete or absent.
 //!
-//! `checkpoints/step-000050/` holds `model/` (a Hugging Face folder), `optimizer.safetensors` and `state.json`. It is
+//! `checkpoints/step-000050/` holds `model/` (a Hugging Face folder, or a PEFT folder where an adapter is trained: the
+//! base does not change), `optimizer.safetensors` and `state.json`. It is
 //! written under another name and renamed at the end, so a run killed or out of disk leaves no half checkpoint.
 
 use std::path::{Path, PathBuf};
 
-use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 
-use crate::model::Decoder;
+use crate::model::{Decoder, ModelConfig};
 use crate::optim::{AdamW, AdamWConfig, OptimError};
 use crate::weights::{Checkpoint, WeightsError, load_decoder};
 
@@ -94,7 +94,10 @@ pub fn save(
 fn write(folder: &Path, model: &Checkpoint, optimizer: &AdamW, state: &RunState) -> Result<(), CheckpointError> {
     let _ = std::fs::remove_dir_all(folder);
     std::fs::create_dir_all(folder).map_err(|error| file_error(folder, &error))?;
-    model.save(&folder.join("model"))?;
+    match model.lora {
+        Some(_) => model.save_adapter(&folder.join("model"))?,
+        None => model.save(&folder.join("model"))?,
+    }
     optimizer.save(&folder.join("optimizer.safetensors"))?;
     let path = folder.join("state.json");
     let text = format!("{:#}\n", serde_json::json!(state));
@@ -124,7 +127,7 @@ pub fn list(run: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     Ok(found)
 }
 
-/// Reads a checkpoint folder of a run with settings of digest `config_digest`.
+/// Reads a checkpoint folder of a run that started from `start`, with settings of digest `config_digest`.
 ///
 /// # Errors
 /// [`CheckpointError`] that names what is missing, damaged or different.
@@ -132,7 +135,7 @@ pub fn load(
     folder: &Path,
     config_digest: &str,
     optimizer: AdamWConfig,
-    device: &Device,
+    start: &Checkpoint,
 ) -> Result<Restored, CheckpointError> {
     let path = folder.join("state.json");
     let text = std::fs::read_to_string(&path).map_err(|error| file_error(&path, &error))?;
@@ -146,9 +149,16 @@ pub fn load(
         return Err(fail(format!("was written under other settings; {mend}")));
     }
     let model = folder.join("model");
-    let config = crate::model::ModelConfig::from_file(&model.join("config.json")).map_err(WeightsError::from)?;
-    let decoder = load_decoder(&model, &config, device)?;
-    let optimizer = AdamW::load(optimizer, state.updates, &folder.join("optimizer.safetensors"), device)?;
+    let device = start.decoder.device();
+    let decoder = if start.lora.is_some() {
+        let mut decoder = start.decoder.clone().without_adapter();
+        crate::lora::load(&mut decoder, &model)?;
+        decoder
+    } else {
+        let config = ModelConfig::from_file(&model.join("config.json")).map_err(WeightsError::from)?;
+        load_decoder(&model, &config, &device)?
+    };
+    let optimizer = AdamW::load(optimizer, state.updates, &folder.join("optimizer.safetensors"), &device)?;
     Ok(Restored { decoder, optimizer, state })
 }
 

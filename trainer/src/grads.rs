@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Tensor};
 
-use crate::model::Decoder;
+use crate::model::{Decoder, LOW_RANK};
 
 /// One flat gradient per parameter, keyed by its path.
 #[derive(Clone, Debug, Default)]
@@ -71,19 +71,35 @@ impl NamedGrads {
     }
 }
 
-struct Track;
+struct Track {
+    /// Whether the decoder has an adapter, beside which the base is frozen.
+    adapted: bool,
+    /// Inside a low-rank change.
+    low_rank: bool,
+}
 
 impl ModuleMapper for Track {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.low_rank |= name == LOW_RANK;
+    }
+
+    fn exit_module(&mut self, name: &str, _container_type: &str) {
+        self.low_rank &= name != LOW_RANK;
+    }
+
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let (id, value, mapper) = param.consume();
-        Param::from_mapped_value(id, value.inner().autodiff().require_grad(), mapper)
+        let value = value.inner().autodiff();
+        let learns = self.low_rank || !self.adapted;
+        Param::from_mapped_value(id, if learns { value.require_grad() } else { value }, mapper)
     }
 }
 
-/// The same weights as fresh leaves of the autodiff graph. The numbers are shared, not copied.
+/// The same weights as fresh leaves of the autodiff graph; of an adapted decoder only those of the adapter, so that the
+/// frozen base gets neither gradients nor moments. The numbers are shared, not copied.
 ///
 /// Every thread that runs a backward pass needs leaves of its own: Burn joins graphs that share a leaf, and joining a
 /// graph while another thread walks it deadlocks.
 pub fn track(decoder: &Decoder) -> Decoder {
-    decoder.clone().map(&mut Track)
+    decoder.clone().map(&mut Track { adapted: decoder.is_adapted(), low_rank: false })
 }

@@ -10,6 +10,7 @@
 //! # Map, in reading order
 //! - [`device`]: which backends are compiled in.
 //! - [`model`], [`weights`]: the decoder; Hugging Face folders in and out. [`bpe`]: training a small tokenizer.
+//! - [`lora`]: low-rank adapters.
 //! - [`generate`]: sampler and engine. [`server`]: OpenAI's protocol over it.
 //! - [`sequence`], [`logprobs`], [`workers`], [`grads`], [`optim`]: a gradient step, piece by piece.
 //! - [`sft`], [`grpo`]: what is minimised.
@@ -23,6 +24,7 @@ pub mod bert;
 pub mod model;
 
 pub mod bpe;
+pub mod lora;
 pub mod weights;
 
 pub mod generate;

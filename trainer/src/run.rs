@@ -328,8 +328,7 @@ fn save(learner: &Learner, config: &GrpoConfig, place: &RunPlace, step: u64) -> 
 
 async fn restore(learner: &mut Learner, config: &GrpoConfig, place: &RunPlace) -> Result<u64, RunError> {
     let Some(newest) = checkpoint::list(&place.folder)?.pop() else { return Ok(0) };
-    let device = learner.checkpoint().decoder.device();
-    let restored = checkpoint::load(&newest, &place.config_digest, config.update.optimizer, &device)?;
+    let restored = checkpoint::load(&newest, &place.config_digest, config.update.optimizer, &learner.checkpoint())?;
     let updates = restored.state.updates;
     learner
         .restore(restored.decoder, restored.optimizer, updates)

@@ -13,6 +13,8 @@ use axum::http::{HeaderMap, Response, StatusCode, header};
 use axum::routing::get;
 use burn::tensor::Device;
 use common::problem::checkpoint;
+use forage_env::seed::Seed;
+use forage_trainer::lora::{LoraConfig, Targets};
 use forage_trainer::weights::{Checkpoint, FileType, Hub, Precision, SaveOptions};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -198,4 +200,30 @@ async fn a_cache_that_other_tools_filled_serves_offline() {
     let hub = Hub { cache: folder.path().into(), endpoint: "http://127.0.0.1:9".into(), token: None, offline: true };
     let found = open(hub, "org/tiny").await.unwrap();
     assert_eq!(found.tokenizer_json, checkpoint(3).tokenizer_json);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_adapter_s_folder_opens_with_its_base() {
+    let folder = tempfile::tempdir().unwrap();
+    let (base, adapter, merged) =
+        (folder.path().join("base"), folder.path().join("adapter"), folder.path().join("out"));
+    saved(&base, 1_000_000);
+    let hub = Hub { cache: folder.path().into(), endpoint: "http://127.0.0.1:9".into(), token: None, offline: true };
+    let open = |path: &Path| Checkpoint::open(path.to_str().unwrap(), &hub, Precision::Stored, &Device::flex());
+    let mut start = open(&base).unwrap();
+    let targets = Targets::Names(vec!["q_proj".into(), "up_proj".into()]);
+    let name = base.to_str().unwrap().to_owned();
+    let config = LoraConfig { rank: 2, alpha: 4.0, rank_stabilised: true, targets, base: name };
+    assert!(start.save_adapter(&adapter).unwrap_err().to_string().contains("no adapter"));
+    start.adapt(config.clone(), Seed::root(1)).unwrap();
+    start.save_adapter(&adapter).unwrap();
+    let found = open(&adapter).unwrap();
+    assert_eq!(found.lora, Some(config));
+    // Saving an adapted model writes what it computes: a fresh adapter changes nothing.
+    found.save(&merged).unwrap();
+    let bytes = |path: &Path| std::fs::read(path.join("model.safetensors")).unwrap();
+    assert!(bytes(&merged) == bytes(&base));
+    std::fs::remove_dir_all(&base).unwrap();
+    let error = open(&adapter).unwrap_err().to_string();
+    assert!(error.contains(base.to_str().unwrap()) && error.contains("neither a folder"), "{error}");
 }

@@ -5,11 +5,14 @@ mod common;
 use std::path::Path;
 
 use common::problem::{checkpoint, learner, problem, weights};
+use forage_env::seed::Seed;
 use forage_trainer::checkpoint;
 use forage_trainer::learner::UpdateConfig;
+use forage_trainer::lora::{ALL_PROJECTIONS, LoraConfig, Targets};
 use forage_trainer::metrics;
 use forage_trainer::optim::AdamWConfig;
 use forage_trainer::run::{Control, GrpoConfig, RunError, RunPlace, run_grpo};
+use forage_trainer::weights::Checkpoint;
 
 fn config() -> GrpoConfig {
     let optimizer = AdamWConfig { learning_rate: 1e-3, warmup_steps: 3, ..AdamWConfig::default() };
@@ -31,7 +34,10 @@ fn place(folder: &Path, resume: bool) -> RunPlace {
 
 /// Runs until done or until `stop_after` steps of this session.
 async fn run(folder: &Path, resume: bool, stop_after: u64) -> (Result<(), RunError>, Vec<u8>) {
-    let start = checkpoint(1);
+    run_from(checkpoint(1), folder, resume, stop_after).await
+}
+
+async fn run_from(start: Checkpoint, folder: &Path, resume: bool, stop_after: u64) -> (Result<(), RunError>, Vec<u8>) {
     let problem = problem(&start, &[("random", 1.0)]);
     let mut learner = learner(start, config().update);
     let mut seen = 0;
@@ -73,6 +79,36 @@ async fn resumed_equals_uninterrupted() {
 }
 
 #[tokio::test]
+async fn an_adapter_s_run_keeps_the_adapter_alone_and_resumes() {
+    let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let start = || {
+        let mut start = checkpoint(1);
+        let targets = Targets::Names(ALL_PROJECTIONS.map(str::to_owned).to_vec());
+        let config = LoraConfig { rank: 4, alpha: 8.0, rank_stabilised: false, targets, base: "base".to_owned() };
+        start.adapt(config, Seed::root(2)).unwrap();
+        start
+    };
+    let (result, base) = run_from(start(), whole.path(), false, u64::MAX).await;
+    result.unwrap();
+    // The base is as it was; what was learned is in the adapter.
+    assert!(base == weights(&learner(checkpoint(1), config().update)));
+    let adapter = |folder: &Path| {
+        let newest = checkpoint::list(folder).unwrap().pop().unwrap().join("model");
+        assert!(!newest.join("model.safetensors").exists());
+        std::fs::read(newest.join("adapter_model.safetensors")).unwrap()
+    };
+    let learned = adapter(whole.path());
+    let fresh = tempfile::tempdir().unwrap();
+    start().save_adapter(fresh.path()).unwrap();
+    assert!(learned != std::fs::read(fresh.path().join("adapter_model.safetensors")).unwrap());
+    let (first, _) = run_from(start(), broken.path(), false, 3).await;
+    assert!(matches!(first, Err(RunError::Interrupted { step: 3, .. })), "{first:?}");
+    run_from(start(), broken.path(), true, u64::MAX).await.0.unwrap();
+    assert!(learned == adapter(broken.path()), "adapters differ");
+    assert_eq!(rows(whole.path()), rows(broken.path()));
+}
+
+#[tokio::test]
 async fn a_kill_between_checkpoints_loses_only_unfinished_work() {
     let (whole, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (_, expected) = run(whole.path(), false, u64::MAX).await;
@@ -91,9 +127,9 @@ async fn a_checkpoint_of_other_settings_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let _ = run(folder.path(), false, 2).await;
     let newest = checkpoint::list(folder.path()).unwrap().pop().unwrap();
-    let device = burn::tensor::Device::flex();
-    let error = checkpoint::load(&newest, "two", config().update.optimizer, &device).unwrap_err().to_string();
+    let start = checkpoint(1);
+    let error = checkpoint::load(&newest, "two", config().update.optimizer, &start).unwrap_err().to_string();
     assert!(error.contains("other settings"), "{error}");
     std::fs::write(newest.join("optimizer.safetensors"), b"short").unwrap();
-    assert!(checkpoint::load(&newest, "one", config().update.optimizer, &device).is_err());
+    assert!(checkpoint::load(&newest, "one", config().update.optimizer, &start).is_err());
 }

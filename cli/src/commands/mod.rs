@@ -3,6 +3,7 @@
 mod compare;
 mod envs;
 mod eval;
+mod export;
 mod index;
 mod play;
 mod policy;
@@ -43,6 +44,7 @@ enum Command {
     Serve(serve::Serve),
     #[command(subcommand)]
     Policy(policy::Policy),
+    Export(export::Export),
     World(world::WorldArgs),
     Play(play::Play),
     Python(python::Python),
@@ -61,6 +63,7 @@ impl Cli {
             Command::Search(command) => command.run(),
             Command::Serve(command) => command.run(),
             Command::Policy(command) => command.run(),
+            Command::Export(command) => command.run(),
             Command::World(command) => command.run(),
             Command::Play(command) => command.run(),
             Command::Python(command) => command.run(),

@@ -265,8 +265,8 @@ impl Scheduler {
     fn admit(&mut self) {
         while self.running.len() < self.limits.sequences {
             let Some(&id) = self.waiting.front() else { return };
+            while self.pool.available() < self.missing_blocks(id) && self.evict_idle() {}
             let needed = self.missing_blocks(id);
-            while self.pool.available() < needed && self.evict_kept() {}
             // Alone, a sequence may take everything: that it fits was checked when it came.
             if self.pool.available() < needed && !self.running.is_empty() {
                 return;
@@ -354,7 +354,7 @@ impl Scheduler {
                 self.sequences.get_mut(&id).expect("it is running").blocks.push(block);
                 continue;
             }
-            if self.evict_kept() {
+            if self.evict_idle() {
                 continue;
             }
             // The newest gives way, never one that is in this pass already.
@@ -370,10 +370,15 @@ impl Scheduler {
         true
     }
 
-    /// Takes the blocks of the kept sequence that was used longest ago; what is in them may still be found by name.
-    fn evict_kept(&mut self) -> bool {
-        let kept = self.sequences.iter().filter(|(_, kept)| kept.state == State::Kept && !kept.blocks.is_empty());
-        let Some(id) = kept.min_by_key(|(_, kept)| kept.used).map(|(&id, _)| id) else { return false };
+    /// Takes the blocks of a sequence that does not run: a kept one that was used longest ago, else the last of those that
+    /// wait. What is in the blocks may still be found by name.
+    fn evict_idle(&mut self) -> bool {
+        let idle = self.sequences.iter().filter(|(_, idle)| idle.state != State::Running && !idle.blocks.is_empty());
+        let first = idle.min_by_key(|(_, idle)| match idle.state {
+            State::Waiting => (true, u64::MAX - idle.arrived),
+            _ => (false, idle.used),
+        });
+        let Some(id) = first.map(|(&id, _)| id) else { return false };
         self.drop_blocks(id);
         true
     }

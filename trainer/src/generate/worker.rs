@@ -190,6 +190,10 @@ impl Worker {
     fn pass(&mut self) {
         let plan = self.scheduler.plan();
         if plan.is_empty() {
+            // Cannot happen while the scheduler keeps its promises; if it does, an error is better than silence.
+            for id in self.jobs.keys().copied().collect::<Vec<_>>() {
+                self.fail(id, PolicyError::Gone("the scheduler found nothing to run".to_owned()));
+            }
             return;
         }
         let (rows, owners) = self.wanted_rows(&plan);

@@ -324,6 +324,26 @@ mod tests {
     }
 
     #[test]
+    fn the_keys_of_published_configs_are_understood() {
+        let instruct = r#"{"architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
+            "eos_token_id": [151645, 151643], "hidden_act": "silu", "hidden_size": 896, "initializer_range": 0.02,
+            "intermediate_size": 4864, "max_position_embeddings": 32768, "max_window_layers": 21,
+            "model_type": "qwen2", "num_attention_heads": 14, "num_hidden_layers": 24, "num_key_value_heads": 2,
+            "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 32768, "tie_word_embeddings": true,
+            "torch_dtype": "bfloat16", "transformers_version": "4.43.1", "use_cache": true,
+            "use_sliding_window": false, "vocab_size": 151936}"#;
+        assert_eq!(ModelConfig::from_json(instruct).unwrap(), ModelConfig::published("Qwen2.5-0.5B").unwrap());
+        let qwen3 = r#"{"architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+            "bos_token_id": 151643, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu",
+            "hidden_size": 1024, "initializer_range": 0.02, "intermediate_size": 3072,
+            "layer_types": ["full_attention"], "max_position_embeddings": 32768, "max_window_layers": 28,
+            "model_type": "qwen3", "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8,
+            "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null,
+            "tie_word_embeddings": true, "use_sliding_window": null, "vocab_size": 151936}"#;
+        assert_eq!(ModelConfig::from_json(qwen3).unwrap(), ModelConfig::published("Qwen3-0.6B").unwrap());
+    }
+
+    #[test]
     fn what_is_not_implemented_is_refused_by_name() {
         for (key, value) in [
             ("model_type", serde_json::json!("llama")),

@@ -117,6 +117,37 @@ impl Decoder {
         }
     }
 
+    /// Whether any linear map has a low-rank change.
+    pub fn is_adapted(&self) -> bool {
+        self.clone().linears().iter().any(|(_, linear)| linear.low_rank.is_some())
+    }
+
+    /// The base without its adapter: the reference policy of a run that trains one, without a second copy.
+    #[must_use]
+    pub fn without_adapter(mut self) -> Self {
+        for (_, linear) in self.linears() {
+            linear.low_rank = None;
+        }
+        self
+    }
+
+    /// Every linear map by its name in checkpoints; the head has one where it is not tied.
+    pub(crate) fn linears(&mut self) -> Vec<(String, &mut Linear)> {
+        let mut all = Vec::new();
+        for (index, layer) in self.model.layers.iter_mut().enumerate() {
+            let Attention { q_proj, k_proj, v_proj, o_proj, .. } = &mut layer.self_attn;
+            for (name, linear) in [("q_proj", q_proj), ("k_proj", k_proj), ("v_proj", v_proj), ("o_proj", o_proj)] {
+                all.push((format!("model.layers.{index}.self_attn.{name}"), linear));
+            }
+            let Mlp { gate_proj, up_proj, down_proj } = &mut layer.mlp;
+            for (name, linear) in [("gate_proj", gate_proj), ("up_proj", up_proj), ("down_proj", down_proj)] {
+                all.push((format!("model.layers.{index}.mlp.{name}"), linear));
+            }
+        }
+        all.extend(self.lm_head.iter_mut().map(|head| ("lm_head".to_owned(), head)));
+        all
+    }
+
     /// The device the weights are on.
     pub fn device(&self) -> Device {
         self.model.embed_tokens.weight.val().device()

@@ -14,5 +14,6 @@ pub use cache::{BLOCK_POSITIONS, Chunk, KvCache, Pass};
 pub use config::{Architecture, ConfigError, ModelConfig};
 pub use decoder::Decoder;
 pub use init::{init_quick, init_random};
-pub use linear::Linear;
+pub(crate) use linear::LOW_RANK;
+pub use linear::{Linear, LowRank};
 pub use rope::RopeTables;

@@ -160,11 +160,7 @@ impl Fill<'_> {
 
 /// A tensor as f32 in the order of the decoder.
 fn full<const D: usize>(stored: &Stored, shape: &Shape, projection: bool, device: &Device) -> Option<Tensor<D>> {
-    let values: Vec<f32> = if projection {
-        layout::transposed(stored.dtype, &stored.bytes, stored.shape[0])?
-    } else {
-        layout::converted(stored.dtype, &stored.bytes)?
-    };
+    let values = layout::floats(stored, projection)?;
     Some(Tensor::from_data(TensorData::new(values, shape.clone()), (device, DType::F32)))
 }
 

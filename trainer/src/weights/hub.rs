@@ -245,7 +245,7 @@ impl Wanted {
                 && !text.contains("..")
         };
         // Branches may have slashes; a path out of the cache is none.
-        let branch = !revision.is_empty() && revision.split('/').all(|piece| part(piece));
+        let branch = !revision.is_empty() && revision.split('/').all(&part);
         let valid = part(organisation) && part(model) && branch;
         valid.then(|| Self { name: name.to_owned(), id: id.to_owned(), revision: revision.to_owned() })
     }

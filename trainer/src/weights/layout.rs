@@ -39,6 +39,14 @@ fn from_bf16_bytes(bytes: [u8; 2]) -> f32 {
     f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)
 }
 
+/// A stored matrix as f32, transposed or in the order of the file; `None` for a type that is not read.
+pub(crate) fn floats(stored: &super::Stored, transpose: bool) -> Option<Vec<f32>> {
+    if transpose {
+        return transposed(stored.dtype, &stored.bytes, stored.shape[0]);
+    }
+    converted(stored.dtype, &stored.bytes)
+}
+
 /// Values in the order of the file; `None` for a type that is not read.
 pub(super) fn converted<T: Kept>(dtype: Dtype, bytes: &[u8]) -> Option<Vec<T>> {
     Some(match dtype {

@@ -15,17 +15,21 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use forage_env::chat::{ChatError, ChatTemplate};
+use forage_env::seed::Seed;
 use forage_env::tokenizer::{HfTokenizer, Tokenizer, TokenizerError};
 
-pub(crate) use files::{check_readable, safetensors_files};
+pub(crate) use files::{Stored, check_readable, open_file, safetensors_files};
 pub use fill::{Precision, load_decoder, load_decoder_as};
 pub use hub::{Hub, HubError};
-pub(crate) use layout::{Kept, turned};
+pub(crate) use layout::{Kept, floats, turned};
 pub use random::byte_tokenizer;
 pub use texts::GenerationDefaults;
 use texts::{Companions, Facts};
 pub use write::{FileType, SaveOptions, save_decoder, save_decoder_as};
+pub(crate) use write::{Written, save_file};
 
+use crate::lora::{self, LoraConfig, LoraError};
 use crate::model::{ConfigError, Decoder, ModelConfig};
 
 /// A checkpoint folder cannot be read or written.
@@ -40,6 +44,9 @@ pub enum WeightsError {
     /// The name is no folder, and what it names cannot be had from the hub.
     #[error(transparent)]
     Hub(#[from] HubError),
+    /// An adapter is malformed, unsupported or of another model.
+    #[error(transparent)]
+    Lora(#[from] LoraError),
     /// A file is missing, damaged or does not fit the configuration.
     #[error("{path}: {message}")]
     Tensors {
@@ -78,6 +85,8 @@ pub struct Checkpoint {
     pub generation: GenerationDefaults,
     /// Source of the chat template, if the folder has one.
     pub chat_template: Option<String>,
+    /// Settings of the adapter, if the decoder has one.
+    pub lora: Option<LoraConfig>,
     /// The other files of the folder, for saving.
     pub(crate) companions: Companions,
 }
@@ -100,16 +109,63 @@ impl Checkpoint {
             eos: eos.into(),
             generation: GenerationDefaults::default(),
             chat_template: None,
+            lora: None,
             companions: Companions::default(),
         }
     }
 
     /// Reads a folder, or fetches what a name of the hub (`Qwen/Qwen2.5-0.5B-Instruct`, `NAME@REVISION`) names first.
     ///
+    /// A folder of PEFT is opened as its base model, by the name it gives, with the adapter attached.
+    ///
     /// # Errors
-    /// As [`Hub::fetch`] and [`Self::load_as`].
+    /// As [`Hub::fetch`], [`Self::load_as`] and [`Self::load_adapter`].
     pub fn open(name: &str, hub: &Hub, precision: Precision, device: &Device) -> Result<Self, WeightsError> {
-        Self::load_as(&hub.fetch(name)?, precision, device)
+        let folder = hub.fetch(name)?;
+        let adapter = folder.join(lora::CONFIG);
+        if !adapter.exists() || folder.join("config.json").exists() {
+            return Self::load_as(&folder, precision, device);
+        }
+        let base = LoraConfig::from_file(&adapter)?.base;
+        let mut checkpoint = Self::load_as(&hub.fetch(&base)?, precision, device)?;
+        checkpoint.load_adapter(&folder)?;
+        Ok(checkpoint)
+    }
+
+    /// Attaches a fresh adapter (see [`lora::attach`]).
+    ///
+    /// # Errors
+    /// [`WeightsError`] when a target names nothing.
+    pub fn adapt(&mut self, config: LoraConfig, seed: Seed) -> Result<(), WeightsError> {
+        lora::attach(&mut self.decoder, &config, seed)?;
+        self.lora = Some(config);
+        Ok(())
+    }
+
+    /// Attaches the adapter of a PEFT folder.
+    ///
+    /// # Errors
+    /// As [`lora::load`].
+    pub fn load_adapter(&mut self, folder: &Path) -> Result<(), WeightsError> {
+        self.lora = Some(lora::load(&mut self.decoder, folder)?);
+        Ok(())
+    }
+
+    /// Writes the adapter as a PEFT folder.
+    ///
+    /// # Errors
+    /// [`WeightsError`] when there is none, or that names the file.
+    pub fn save_adapter(&self, folder: &Path) -> Result<(), WeightsError> {
+        let none = || LoraError { path: folder.to_owned(), message: "there is no adapter to write".to_owned() };
+        lora::save(&self.decoder, self.lora.as_ref().ok_or_else(none)?, folder)
+    }
+
+    /// The same model without an adapter: its changes are added to the weights.
+    #[must_use]
+    pub fn merge(mut self) -> Self {
+        lora::merge(&mut self.decoder);
+        self.lora = None;
+        self
     }
 
     /// Reads a Hugging Face folder onto `device`, weights as f32.
@@ -135,7 +191,29 @@ impl Checkpoint {
         let decoder = load_decoder_as(folder, &config, precision, device)?;
         let ends = companions.ends(tokenizer.eos());
         let (generation, chat_template) = (companions.generation_defaults(), companions.chat_template());
-        Ok(Self { config, decoder, tokenizer, tokenizer_json, eos, ends, generation, chat_template, companions })
+        Ok(Self {
+            config,
+            decoder,
+            tokenizer,
+            tokenizer_json,
+            eos,
+            ends,
+            generation,
+            chat_template,
+            lora: None,
+            companions,
+        })
+    }
+
+    /// The chat template, ready to render; `None` where there is none.
+    ///
+    /// # Errors
+    /// [`ChatError`] when it is no Jinja, or uses what this program does not know.
+    pub fn chat(&self) -> Result<Option<ChatTemplate>, ChatError> {
+        let Some(source) = &self.chat_template else { return Ok(None) };
+        let mut specials = self.companions.special_tokens();
+        specials.eos.get_or_insert_with(|| self.eos.clone());
+        ChatTemplate::from_source(source, specials).map(Some)
     }
 
     /// Writes a folder that transformers and vLLM load, weights as f32. It appears when it is complete; one that was
@@ -147,7 +225,8 @@ impl Checkpoint {
         self.save_as(folder, SaveOptions::default())
     }
 
-    /// As [`Self::save`], with weights of another type or in smaller files. The files beside the weights come back as
+    /// As [`Self::save`], with weights of another type or in smaller files. An adapter is merged into what is written;
+    /// [`Self::save_adapter`] writes it alone. The files beside the weights come back as
     /// they were read: in `config.json` only the type of the weights and what differs in the shape is replaced.
     ///
     /// # Errors
@@ -177,6 +256,9 @@ impl Checkpoint {
         };
         self.companions.write(folder, &facts)?;
         write(&folder.join("tokenizer.json"), &self.tokenizer_json)?;
+        if self.decoder.is_adapted() {
+            return save_decoder_as(folder, &self.clone().merge().decoder, options);
+        }
         save_decoder_as(folder, &self.decoder, options)
     }
 }

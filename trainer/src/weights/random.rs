@@ -59,6 +59,7 @@ impl Checkpoint {
             ends,
             generation: GenerationDefaults::default(),
             chat_template: companions.chat_template(),
+            lora: None,
             companions,
         })
     }

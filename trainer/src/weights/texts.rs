@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use forage_env::chat::SpecialTokens;
 use serde_json::{Map, Value};
 
 use super::{WeightsError, pretty, read, write};
@@ -64,6 +65,13 @@ impl Companions {
             default.get("template")?.as_str().map(str::to_owned)
         };
         value.as_str().map(str::to_owned).or_else(|| named(value.as_array()?))
+    }
+
+    /// The special tokens that a template may name.
+    pub(super) fn special_tokens(&self) -> SpecialTokens {
+        self.tokenizer
+            .as_ref()
+            .map_or_else(SpecialTokens::default, |config| SpecialTokens::of_config(&Value::Object(config.clone())))
     }
 
     pub(super) fn generation_defaults(&self) -> GenerationDefaults {
@@ -183,11 +191,11 @@ pub(super) struct Facts<'a> {
 
 /// Says the type of the weights in `config.json`, by the key it has (older versions of transformers: `torch_dtype`).
 fn typed(mut config: Map<String, Value>, dtype: &str) -> Map<String, Value> {
-    if !config.contains_key("dtype") {
-        config.insert("torch_dtype".to_owned(), dtype.into());
-    } else {
+    if config.contains_key("dtype") {
         config.remove("torch_dtype");
         config.insert("dtype".to_owned(), dtype.into());
+    } else {
+        config.insert("torch_dtype".to_owned(), dtype.into());
     }
     config
 }

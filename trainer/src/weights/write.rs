@@ -13,7 +13,7 @@ use safetensors::tensor::View;
 use super::files::{INDEX, SINGLE};
 use super::fill::{hf_name, is_projection};
 use super::{WeightsError, pretty, write};
-use crate::model::Decoder;
+use crate::model::{Decoder, LOW_RANK};
 
 /// Type of the numbers in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +57,8 @@ impl Default for SaveOptions {
     }
 }
 
-/// Writes the weights as one f32 safetensors file with Hugging Face names. A tied head is not written twice.
+/// Writes the weights as one f32 safetensors file with Hugging Face names. A tied head is not written twice; an
+/// adapter is left out.
 ///
 /// # Errors
 /// [`WeightsError::Tensors`] that names the file.
@@ -65,7 +66,8 @@ pub fn save_decoder(path: &Path, decoder: &Decoder) -> Result<(), WeightsError> 
     save_file(path, parameters(decoder, FileType::F32))
 }
 
-/// Writes `model.safetensors`, or shards and their index, into `folder`. One tensor at a time is copied.
+/// Writes `model.safetensors`, or shards and their index, into `folder`. One tensor at a time is copied; an
+/// adapter is left out.
 ///
 /// # Errors
 /// [`WeightsError::Tensors`] that names the file.
@@ -133,6 +135,9 @@ impl ModuleVisitor for Collect {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if self.path.iter().any(|part| part == LOW_RANK) {
+            return;
+        }
         let tensor = param.val();
         let tensor = if is_projection(&self.path, D) { tensor.swap_dims(0, 1) } else { tensor };
         self.found.push((hf_name(&self.path), Written::new(&tensor, self.file_type)));

@@ -103,6 +103,22 @@ enum Act {
     Passes(usize),
 }
 
+#[test]
+fn sequences_that_wait_with_blocks_hold_nobody_up() {
+    let mut world = World::new(Limits { sequences: 8, tokens: 64 }, 12);
+    for turn in 0..3 {
+        for id in 0..6 {
+            let mut log = world.logs.get(&id).cloned().unwrap_or_default();
+            log.extend((0..30 + turn).map(|place| (place + id as u32) % 7));
+            world.submit(id, log, 8);
+        }
+        for _ in 0..2_000 {
+            world.pass().unwrap();
+        }
+        assert!(world.wanted.is_empty(), "turn {turn}: {:?} wait", world.wanted);
+    }
+}
+
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         6 => (0_u64..10, 0_usize..2, 0_usize..60, 1_usize..20, 1_usize..20)

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Checkpoints made by transformers, written again by `forage export`: equal logits, chats, token ids, ends and config keys.
+# And adapters against PEFT: adapted logits, and merged weights against merge_and_unload.
+#
+# Usage: bench/parity/run.sh
+# Needs the data folder (../shared/data from the tree, or FORAGE_BENCH_DATA) and a Python with torch, transformers and PEFT
+# (PEER_PYTHON; by default a new one is made under FORAGE_BENCH_HOME).
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+BENCH_HOME="${FORAGE_BENCH_HOME:-$HOME/.cache/forage-bench}"
+TARGET="${CARGO_TARGET_DIR:-target}"
+if [[ -z "${PEER_PYTHON:-}" ]]; then
+    PEER_PYTHON="$BENCH_HOME/parity/venv/bin/python"
+    if [[ ! -x "$PEER_PYTHON" ]]; then
+        python3 -m venv "$BENCH_HOME/parity/venv"
+        "$PEER_PYTHON" -m pip install --quiet torch==2.15.0 transformers==5.23.0 peft==0.21.2 jinja2
+    fi
+fi
+cargo build --release --locked --quiet --bin forage
+cargo test --release --locked --quiet -p forage-trainer --test lora folders_for_peft_are_written
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+for name in names pattern all_linear; do
+    "$PEER_PYTHON" trainer/tests/fixtures/make_lora_fixtures.py --check "$TARGET/tmp/lora/$name" "$TARGET/tmp/lora/$name-merged"
+done
+HF_HUB_OFFLINE=1 "$PEER_PYTHON" bench/parity/checkpoints.py "$TARGET/release/forage" \
+    "${FORAGE_BENCH_DATA:-../shared/data}/qwen" "$work"

@@ -1,0 +1,83 @@
+//! `forage export`: a trained policy as a folder that other tools load.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use forage_trainer::checkpoint;
+use forage_trainer::device::DeviceSpec;
+use forage_trainer::weights::{Checkpoint, FileType, Precision, SaveOptions};
+
+use super::{note, out};
+use crate::setup::hub;
+
+/// Writes a policy as a folder that transformers, PEFT and the usual servers load: the newest checkpoint of a run, one
+/// step of it, or any checkpoint by its folder or name on the hub.
+#[derive(Args, Debug)]
+pub(crate) struct Export {
+    /// A run's folder, a checkpoint's folder, a name like `Qwen/Qwen2.5-0.5B-Instruct`, or `builtin:quickstart`.
+    source: String,
+    #[command(flatten)]
+    target: Target,
+    /// Type of the weights of a merged folder.
+    #[arg(long, value_enum, default_value_t = Type::F32)]
+    r#type: Type,
+}
+
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+struct Target {
+    /// Folder for the whole model; an adapter is added to its base.
+    #[arg(long)]
+    merged: Option<PathBuf>,
+    /// Folder for the adapter alone, in PEFT's format.
+    #[arg(long)]
+    adapter: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Type {
+    /// 4 bytes per weight.
+    F32,
+    /// 2 bytes per weight, rounded.
+    Bf16,
+}
+
+impl Export {
+    pub(crate) fn run(self) -> Result<()> {
+        let source = newest(&self.source)?;
+        let target = self.target.merged.as_ref().or(self.target.adapter.as_ref()).context("clap asks for one")?;
+        if target.exists() {
+            bail!("{} exists; give another folder, or remove it", target.display());
+        }
+        note(&format!("reading {source}"));
+        let checkpoint = match source.strip_prefix("builtin:") {
+            Some(builtin) => crate::builtin::load(builtin, &DeviceSpec::Cpu)?,
+            None => Checkpoint::open(&source, &hub(), Precision::Stored, &DeviceSpec::Cpu.open()?)
+                .with_context(|| format!("{source} cannot be exported"))?,
+        };
+        if let Some(parent) = target.parent() {
+            std::fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+        }
+        if self.target.adapter.is_some() {
+            checkpoint.save_adapter(target)?;
+        } else {
+            let file_type = if self.r#type == Type::F32 { FileType::F32 } else { FileType::Bf16 };
+            checkpoint.save_as(target, SaveOptions { file_type, ..SaveOptions::default() })?;
+        }
+        out(&target.display().to_string());
+        Ok(())
+    }
+}
+
+/// The model's folder of a run or of one of its checkpoints; other names stay as they are.
+fn newest(source: &str) -> Result<String> {
+    let folder = Path::new(source);
+    let step = checkpoint::list(folder)?.pop();
+    if step.is_none() && folder.join("checkpoints").exists() {
+        bail!("{source} holds no complete checkpoint yet; let it train to its next one");
+    }
+    let step = step.unwrap_or_else(|| folder.to_owned());
+    let model = step.join("model");
+    Ok(if model.is_dir() { model.to_string_lossy().into_owned() } else { source.to_owned() })
+}

@@ -1,0 +1,223 @@
+//! `adapter_config.json` of PEFT.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::LoraError;
+
+/// Which linear maps are adapted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Targets {
+    /// Those whose name is one of these or ends in `.` and one of these.
+    Names(Vec<String>),
+    /// All but the head.
+    AllLinear,
+    /// Those of the adapter's file; the regular expression is kept as it was read.
+    Pattern(String),
+}
+
+/// Settings of an adapter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoraConfig {
+    /// Inner width.
+    pub rank: usize,
+    /// The change is scaled by `alpha / rank`, or by `alpha / sqrt(rank)` with [`Self::rank_stabilised`].
+    pub alpha: f64,
+    /// `use_rslora` (Kalajdzievski 2023).
+    pub rank_stabilised: bool,
+    /// What is adapted.
+    pub targets: Targets,
+    /// Folder or name of the model that is adapted.
+    pub base: String,
+}
+
+/// The maps of every layer that published adapters change.
+pub const ALL_PROJECTIONS: [&str; 7] = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
+
+impl LoraConfig {
+    /// Scale of the change.
+    pub fn scale(&self) -> f64 {
+        let rank = self.rank as f64;
+        self.alpha / if self.rank_stabilised { rank.sqrt() } else { rank }
+    }
+
+    /// Whether the map of this name is adapted; `None` where only the file can tell.
+    pub(super) fn adapts(&self, module: &str) -> Option<bool> {
+        let ends = |name: &String| {
+            module == name || module.strip_suffix(name.as_str()).is_some_and(|rest| rest.ends_with('.'))
+        };
+        match &self.targets {
+            Targets::Names(names) => Some(names.iter().any(ends)),
+            Targets::AllLinear => Some(module != "lm_head"),
+            Targets::Pattern(_) => None,
+        }
+    }
+
+    /// Reads `adapter_config.json`.
+    ///
+    /// # Errors
+    /// [`LoraError`] that names the key that is missing, malformed or not supported: never silently ignored.
+    pub fn from_file(path: &Path) -> Result<Self, LoraError> {
+        let fail = |message: String| LoraError { path: path.to_owned(), message };
+        let text = std::fs::read_to_string(path).map_err(|error| fail(format!("cannot be read: {error}")))?;
+        let map: Map<String, Value> =
+            serde_json::from_str(&text).map_err(|error| fail(format!("is no adapter config: {error}")))?;
+        Self::from_map(&map).map_err(fail)
+    }
+
+    fn from_map(map: &Map<String, Value>) -> Result<Self, String> {
+        refuse_unsupported(map)?;
+        let rank = map.get("r").and_then(Value::as_u64).filter(|&rank| rank > 0);
+        let rank = rank.ok_or("has no rank: `r` must be a whole number above 0")? as usize;
+        let alpha = map.get("lora_alpha").and_then(Value::as_f64).filter(|alpha| alpha.is_finite());
+        let targets = match map.get("target_modules") {
+            Some(Value::String(text)) if text == "all-linear" => Targets::AllLinear,
+            Some(Value::String(pattern)) => Targets::Pattern(pattern.clone()),
+            Some(Value::Array(names)) if !names.is_empty() => {
+                Targets::Names(names.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+            }
+            _ => return Err("has no target_modules: a list of names, a regular expression or `all-linear`".to_owned()),
+        };
+        let base = map.get("base_model_name_or_path").and_then(Value::as_str).unwrap_or_default();
+        Ok(Self {
+            rank,
+            alpha: alpha.ok_or("has no `lora_alpha`")?,
+            rank_stabilised: map.get("use_rslora").and_then(Value::as_bool).unwrap_or(false),
+            targets,
+            base: base.to_owned(),
+        })
+    }
+
+    /// The content of an `adapter_config.json` that PEFT and the usual servers read.
+    pub fn to_json(&self) -> Value {
+        let targets = match &self.targets {
+            Targets::Names(names) => json!(names),
+            Targets::AllLinear => json!("all-linear"),
+            Targets::Pattern(pattern) => json!(pattern),
+        };
+        // A whole number stays one: vLLM wants an integer.
+        let whole = self.alpha.fract() == 0.0;
+        json!({
+            "peft_type": "LORA",
+            "task_type": "CAUSAL_LM",
+            "base_model_name_or_path": self.base,
+            "r": self.rank,
+            "lora_alpha": if whole { json!(self.alpha as i64) } else { json!(self.alpha) },
+            "lora_dropout": 0.0,
+            "target_modules": targets,
+            "use_rslora": self.rank_stabilised,
+            "bias": "none",
+            "fan_in_fan_out": false,
+            "modules_to_save": null,
+            "init_lora_weights": true,
+            "inference_mode": true,
+        })
+    }
+}
+
+/// Keys that change what an adapter computes and are not implemented. `lora_dropout` is not among them: it acts only in
+/// training, where none is applied here.
+fn refuse_unsupported(map: &Map<String, Value>) -> Result<(), String> {
+    if let Some(other) = map.get("peft_type").and_then(Value::as_str).filter(|kind| *kind != "LORA") {
+        return Err(format!("peft_type `{other}` is not supported; only LORA is"));
+    }
+    if let Some(other) = map.get("bias").and_then(Value::as_str).filter(|bias| *bias != "none") {
+        return Err(format!("bias `{other}` is not supported; only `none` is"));
+    }
+    let set = |key: &str| match map.get(key) {
+        None | Some(Value::Null | Value::Bool(false)) => false,
+        Some(Value::Array(list)) => !list.is_empty(),
+        Some(Value::Object(entries)) => !entries.is_empty(),
+        Some(_) => true,
+    };
+    let keys = [
+        "modules_to_save",
+        "use_dora",
+        "lora_bias",
+        "fan_in_fan_out",
+        "rank_pattern",
+        "alpha_pattern",
+        "layers_to_transform",
+        "exclude_modules",
+        "target_parameters",
+        "trainable_token_indices",
+        "layer_replication",
+        "alora_invocation_tokens",
+        "arrow_config",
+        "kasa_config",
+        "monteclora_config",
+        "use_bdlora",
+        "use_qalora",
+        "velora_config",
+    ];
+    // These start from a base whose weights they change.
+    let start = map.get("init_lora_weights").and_then(Value::as_str).unwrap_or_default();
+    if ["pissa", "olora", "corda", "lora_ga", "loftq"].iter().any(|kind| start.starts_with(kind)) {
+        return Err(format!(
+            "init_lora_weights `{start}` is not supported; convert the adapter to plain LoRA with PEFT"
+        ));
+    }
+    let named = keys.iter().find(|key| set(key));
+    named.map_or(Ok(()), |key| Err(format!("{key} is not supported; train or convert the adapter without it")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain() -> LoraConfig {
+        LoraConfig {
+            rank: 8,
+            alpha: 16.0,
+            rank_stabilised: false,
+            targets: Targets::Names(vec!["q_proj".into(), "self_attn.v_proj".into()]),
+            base: "Qwen/Qwen3-0.6B".into(),
+        }
+    }
+
+    #[test]
+    fn configs_round_trip() {
+        for targets in [plain().targets, Targets::AllLinear, Targets::Pattern(r".*\.(q|k)_proj".into())] {
+            for rank_stabilised in [false, true] {
+                let config = LoraConfig { targets: targets.clone(), rank_stabilised, ..plain() };
+                assert_eq!(LoraConfig::from_map(config.to_json().as_object().unwrap()).unwrap(), config);
+            }
+        }
+    }
+
+    #[test]
+    fn targets_match_whole_names_at_the_end() {
+        let config = plain();
+        for (module, expected) in [
+            ("model.layers.0.self_attn.q_proj", true),
+            ("model.layers.0.self_attn.v_proj", true),
+            ("model.layers.0.self_attn.xq_proj", false),
+            ("model.layers.0.mlp.v_proj", false),
+            ("q_proj", true),
+        ] {
+            assert_eq!(config.adapts(module), Some(expected), "{module}");
+        }
+        let all = LoraConfig { targets: Targets::AllLinear, ..plain() };
+        assert_eq!((all.adapts("lm_head"), all.adapts("a.up_proj")), (Some(false), Some(true)));
+    }
+
+    #[test]
+    fn what_is_not_implemented_is_refused_by_name() {
+        for (key, value) in [
+            ("bias", json!("all")),
+            ("modules_to_save", json!(["embed_tokens"])),
+            ("use_dora", json!(true)),
+            ("rank_pattern", json!({"q_proj": 4})),
+            ("peft_type", json!("IA3")),
+            ("layers_to_transform", json!([0])),
+            ("target_modules", json!([])),
+            ("r", json!(0)),
+        ] {
+            let mut map = plain().to_json();
+            map[key] = value;
+            let error = LoraConfig::from_map(map.as_object().unwrap()).unwrap_err();
+            assert!(error.contains(key), "{key}: {error}");
+        }
+    }
+}
