@@ -61,7 +61,7 @@ impl PolicyArgs {
         };
         let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let pool = Workers::new(self.threads.unwrap_or_else(cores)).kernel_pool();
-        Ok(Model::start(name, &checkpoint, engine, pool)?)
+        Ok(Model::start(name, &checkpoint, engine, pool))
     }
 
     /// Completions that run at a time.

@@ -32,7 +32,7 @@ mod text;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forage_env::chat::{ChatError, ChatTemplate};
+use forage_env::chat::ChatTemplate;
 use forage_env::policy::Sampling;
 use forage_env::tokenizer::HfTokenizer;
 use forage_retriever::server::shell;
@@ -67,9 +67,6 @@ impl Model {
     /// Starts an engine on a checkpoint's weights; how tokens are drawn where a request does not say is what the
     /// publisher recommends, else the policy's own distribution.
     ///
-    /// # Errors
-    /// [`ChatError`] when the checkpoint's chat template cannot be used.
-    ///
     /// # Panics
     /// When the operating system cannot start a thread.
     pub fn start(
@@ -77,13 +74,13 @@ impl Model {
         checkpoint: &Checkpoint,
         engine: EngineConfig,
         pool: Arc<rayon::ThreadPool>,
-    ) -> Result<Self, ChatError> {
+    ) -> Self {
         let (own, full) = (checkpoint.generation, Sampling::FULL);
-        Ok(Self {
+        Self {
             name: name.into(),
             engine: Arc::new(Engine::start(checkpoint, engine, pool)),
             tokenizer: checkpoint.tokenizer.clone(),
-            chat: checkpoint.chat()?,
+            chat: checkpoint.chat.clone(),
             ends: checkpoint.ends.clone(),
             context: engine.window(&checkpoint.config),
             vocab_size: checkpoint.config.vocab_size,
@@ -93,7 +90,7 @@ impl Model {
                 top_k: own.top_k.unwrap_or(full.top_k),
                 min_p: own.min_p.unwrap_or(full.min_p),
             },
-        })
+        }
     }
 }
 

@@ -230,6 +230,7 @@ fn files_beside_the_weights_come_back_as_they_were() {
         (Some(0.6), Some(20), None)
     );
     assert_eq!(loaded.chat_template.as_deref(), Some("{{ messages }}"));
+    assert_eq!(loaded.chat.as_ref().map(forage_env::chat::ChatTemplate::source), Some("{{ messages }}"));
     loaded.save(&second).unwrap();
     for name in ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"] {
         assert!(std::fs::read(first.join(name)).unwrap() == std::fs::read(second.join(name)).unwrap(), "{name}");

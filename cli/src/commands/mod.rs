@@ -42,9 +42,9 @@ enum Command {
     Search(Box<search::Search>),
     #[command(subcommand)]
     Serve(serve::Serve),
+    Export(export::Export),
     #[command(subcommand)]
     Policy(policy::Policy),
-    Export(export::Export),
     World(world::WorldArgs),
     Play(play::Play),
     Python(python::Python),
@@ -62,8 +62,8 @@ impl Cli {
             Command::Index(command) => command.run(),
             Command::Search(command) => command.run(),
             Command::Serve(command) => command.run(),
-            Command::Policy(command) => command.run(),
             Command::Export(command) => command.run(),
+            Command::Policy(command) => command.run(),
             Command::World(command) => command.run(),
             Command::Play(command) => command.run(),
             Command::Python(command) => command.run(),

@@ -205,7 +205,7 @@ fn float(value: &Value) -> Option<f64> {
 
 impl SpecialTokens {
     /// Special tokens of a `tokenizer_config.json`: strings, or objects with their text under `content`.
-    pub fn of_config(config: &Json) -> Self {
+    fn of_config(config: &Json) -> Self {
         let token = |name: &str| {
             let entry = &config[name];
             entry.as_str().or_else(|| entry["content"].as_str()).map(str::to_owned)

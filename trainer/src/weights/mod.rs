@@ -44,6 +44,9 @@ pub enum WeightsError {
     /// The name is no folder, and what it names cannot be had from the hub.
     #[error(transparent)]
     Hub(#[from] HubError),
+    /// The chat template is malformed.
+    #[error(transparent)]
+    Chat(#[from] ChatError),
     /// An adapter is malformed, unsupported or of another model.
     #[error(transparent)]
     Lora(#[from] LoraError),
@@ -83,7 +86,9 @@ pub struct Checkpoint {
     pub ends: Vec<u32>,
     /// Sampling that the publisher recommends.
     pub generation: GenerationDefaults,
-    /// Source of the chat template, if the folder has one.
+    /// The chat template, if the folder has one.
+    pub chat: Option<ChatTemplate>,
+    /// Its source, which is what is saved.
     pub chat_template: Option<String>,
     /// Settings of the adapter, if the decoder has one.
     pub lora: Option<LoraConfig>,
@@ -108,6 +113,7 @@ impl Checkpoint {
             tokenizer_json,
             eos: eos.into(),
             generation: GenerationDefaults::default(),
+            chat: None,
             chat_template: None,
             lora: None,
             companions: Companions::default(),
@@ -199,21 +205,11 @@ impl Checkpoint {
             eos,
             ends,
             generation,
+            chat: ChatTemplate::load(folder)?,
             chat_template,
             lora: None,
             companions,
         })
-    }
-
-    /// The chat template, ready to render; `None` where there is none.
-    ///
-    /// # Errors
-    /// [`ChatError`] when it is no Jinja, or uses what this program does not know.
-    pub fn chat(&self) -> Result<Option<ChatTemplate>, ChatError> {
-        let Some(source) = &self.chat_template else { return Ok(None) };
-        let mut specials = self.companions.special_tokens();
-        specials.eos.get_or_insert_with(|| self.eos.clone());
-        ChatTemplate::from_source(source, specials).map(Some)
     }
 
     /// Writes a folder that transformers and vLLM load, weights as f32. It appears when it is complete; one that was

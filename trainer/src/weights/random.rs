@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use burn::tensor::Device;
+use forage_env::chat::ChatTemplate;
 use forage_env::seed::Seed;
 use forage_env::tokenizer::{HfTokenizer, Tokenizer, TokenizerError};
 
@@ -58,6 +59,7 @@ impl Checkpoint {
             eos,
             ends,
             generation: GenerationDefaults::default(),
+            chat: ChatTemplate::load(folder)?,
             chat_template: companions.chat_template(),
             lora: None,
             companions,

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use forage_env::chat::SpecialTokens;
 use serde_json::{Map, Value};
 
 use super::{WeightsError, pretty, read, write};
@@ -65,13 +64,6 @@ impl Companions {
             default.get("template")?.as_str().map(str::to_owned)
         };
         value.as_str().map(str::to_owned).or_else(|| named(value.as_array()?))
-    }
-
-    /// The special tokens that a template may name.
-    pub(super) fn special_tokens(&self) -> SpecialTokens {
-        self.tokenizer
-            .as_ref()
-            .map_or_else(SpecialTokens::default, |config| SpecialTokens::of_config(&Value::Object(config.clone())))
     }
 
     pub(super) fn generation_defaults(&self) -> GenerationDefaults {
