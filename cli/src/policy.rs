@@ -4,16 +4,16 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use forage_env::chat::ChatTemplate;
 use forage_env::seed::Seed;
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::generate::EngineConfig;
 use forage_trainer::model::KvCache;
 use forage_trainer::server::Model;
-use forage_trainer::weights::{Checkpoint, Hub, Precision};
+use forage_trainer::weights::{Checkpoint, Precision};
 use forage_trainer::workers::Workers;
 
 use crate::config::EngineSection;
+use crate::setup::hub;
 
 /// Seed of random weights.
 const WEIGHTS_SEED: u64 = 0;
@@ -51,7 +51,7 @@ impl PolicyArgs {
         if self.context.is_some_and(|context| context < 2) || self.cache_mib == 0 || self.sequences == 0 {
             bail!("--context must be at least 2, --cache-mib and --sequences at least 1");
         }
-        let (name, checkpoint, chat) = self.open(model)?;
+        let (name, checkpoint) = self.open(model)?;
         let shape = &checkpoint.config;
         let engine = EngineConfig {
             context: self.context.unwrap_or(shape.max_position_embeddings),
@@ -61,7 +61,7 @@ impl PolicyArgs {
         };
         let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let pool = Workers::new(self.threads.unwrap_or_else(cores)).kernel_pool();
-        Ok(Model::start(name, &checkpoint, chat, engine, pool))
+        Ok(Model::start(name, &checkpoint, engine, pool))
     }
 
     /// Completions that run at a time.
@@ -69,36 +69,31 @@ impl PolicyArgs {
         self.sequences
     }
 
-    fn open(&self, model: Option<&str>) -> Result<(String, Checkpoint, Option<ChatTemplate>)> {
-        let hub = Hub::from_variables(|name| std::env::var(name).ok());
+    fn open(&self, model: Option<&str>) -> Result<(String, Checkpoint)> {
         let device = self.device.open()?;
         let precision = if self.half { Precision::Half } else { Precision::Full };
         match (model, &self.random_init) {
             (None, None) => bail!("name a model: a folder, ORG/NAME on the hub, or builtin:quickstart"),
-            (Some(name), None) if name.starts_with("builtin:") => {
-                let name = name.trim_start_matches("builtin:");
-                Ok((name.to_owned(), crate::builtin::load(name, &self.device)?, None))
-            }
             (Some(name), None) => {
-                let fail = || format!("policy {name} cannot be used");
-                let folder = hub.fetch(name).with_context(fail)?;
-                let checkpoint = Checkpoint::load_as(&folder, precision, &device).with_context(fail)?;
-                let chat = ChatTemplate::load(&folder).with_context(fail)?;
-                Ok((served_name(name), checkpoint, chat))
+                let checkpoint = match name.strip_prefix("builtin:") {
+                    Some(builtin) => crate::builtin::load(builtin, &self.device)?,
+                    None => Checkpoint::open(name, &hub(), precision, &device)
+                        .with_context(|| format!("policy {name} cannot be used"))?,
+                };
+                Ok((served_name(name), checkpoint))
             }
             (tokenizer, Some(shape)) => {
-                let folder = tokenizer.map(|name| hub.fetch(name)).transpose()?;
+                let folder = tokenizer.map(|name| hub().fetch(name)).transpose()?;
                 let seed = Seed::root(WEIGHTS_SEED);
-                let checkpoint = Checkpoint::random(shape, folder.as_deref(), seed, precision, &device)?;
-                let chat = folder.as_deref().map(ChatTemplate::load).transpose()?.flatten();
-                Ok((shape.clone(), checkpoint, chat))
+                Ok((shape.clone(), Checkpoint::random(shape, folder.as_deref(), seed, precision, &device)?))
             }
         }
     }
 }
 
-/// A folder's own name; a name on the hub as it is.
+/// A folder's own name, a builtin's without its prefix, a name on the hub as it is.
 fn served_name(name: &str) -> String {
+    let name = name.trim_start_matches("builtin:");
     let path = Path::new(name);
     let own = || path.canonicalize().ok()?.file_name().map(|name| name.to_string_lossy().into_owned());
     path.is_dir().then(own).flatten().unwrap_or_else(|| name.to_owned())

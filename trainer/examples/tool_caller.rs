@@ -1,7 +1,6 @@
 //! Trains a tiny chat model that calls a tool, for checks of the policy server: `tool_caller OUT_FOLDER`.
 
 #[path = "../tests/common/tool_caller.rs"]
-#[expect(dead_code, reason = "the tests ask what it learned")]
 mod tool_caller;
 
 fn main() {

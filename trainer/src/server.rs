@@ -72,7 +72,6 @@ impl Model {
     pub fn start(
         name: impl Into<String>,
         checkpoint: &Checkpoint,
-        chat: Option<ChatTemplate>,
         engine: EngineConfig,
         pool: Arc<rayon::ThreadPool>,
     ) -> Self {
@@ -81,7 +80,7 @@ impl Model {
             name: name.into(),
             engine: Arc::new(Engine::start(checkpoint, engine, pool)),
             tokenizer: checkpoint.tokenizer.clone(),
-            chat,
+            chat: checkpoint.chat.clone(),
             ends: checkpoint.ends.clone(),
             context: engine.window(&checkpoint.config),
             vocab_size: checkpoint.config.vocab_size,

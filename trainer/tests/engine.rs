@@ -141,6 +141,24 @@ async fn scores_are_the_logprobs_of_what_was_drawn() {
 }
 
 #[tokio::test]
+async fn a_score_that_gave_way_begins_anew() {
+    let log = prompt(100);
+    let expected = engine(false, ROOMY).score(log.clone(), 1.0).await.unwrap();
+    // The score is let in while those before it are short, and has to leave when they grow.
+    let engine = engine(false, EngineConfig { cache_tokens: 12 * 16, step_tokens: 12, ..ROOMY });
+    let options = StreamOptions { top_logprobs: 1 };
+    let older = |episode: u64| engine.stream(request(episode, vec![episode as u32; 12], 40), options).unwrap();
+    let _older: Vec<_> = (1..5).map(older).collect();
+    let scored = engine.score_with(log[..120].to_vec(), 1.0, options).await.unwrap();
+    assert!(engine.stats().preemptions > 0, "{:?}", engine.stats());
+    let found: Vec<u32> = scored.iter().map(|event| event.logprob.to_bits()).collect();
+    let expected: Vec<u32> = expected[..119].iter().map(|logprob| logprob.to_bits()).collect();
+    assert_eq!(found, expected);
+    assert!(scored.iter().zip(&log[1..]).all(|(event, &token)| event.token == token));
+    assert!(scored.iter().all(|event| event.top[0].1 >= event.logprob));
+}
+
+#[tokio::test]
 async fn new_weights_take_over_between_turns_and_stale_memory_is_not_used() {
     let engine = engine(false, ROOMY);
     let before = engine.generate(request(1, prompt(1), 8)).await.unwrap();

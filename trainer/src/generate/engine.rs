@@ -87,7 +87,7 @@ pub struct EngineStats {
     pub generated_tokens: u64,
     /// Sequences that lost their blocks to an older one and ran again.
     pub preemptions: u64,
-    /// Requests whose receiver went away.
+    /// Requests whose receiver went away, or whose episode was released before their end.
     pub cancelled: u64,
 }
 

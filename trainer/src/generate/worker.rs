@@ -124,7 +124,7 @@ impl Worker {
             },
             Message::Score(tokens, temperature, reply) => self.score(tokens, temperature, reply),
             Message::Release(episode) => {
-                self.jobs.remove(&episode);
+                self.stats.cancelled += u64::from(self.jobs.remove(&episode).is_some());
                 self.scheduler.release(episode);
             }
             Message::Swap(decoder, version, done) => {

@@ -13,6 +13,7 @@ use super::fault::Fault;
 
 /// Tokens counted.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the protocol's names")]
 pub(super) struct Usage {
     pub(super) prompt_tokens: usize,
     pub(super) completion_tokens: usize,
@@ -25,8 +26,18 @@ impl Usage {
     }
 }
 
+/// What a body says of usage.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(untagged)]
+pub(super) enum Count {
+    /// Null: a later piece says it.
+    Later,
+    Known(Usage),
+}
+
 /// Log-probabilities in the form of `/v1/completions`: lists side by side.
 #[derive(Debug, Default, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the protocol's names")]
 pub(super) struct Logprobs {
     tokens: Vec<String>,
     /// None for a first token, which nothing stands before.
@@ -131,9 +142,8 @@ pub(super) struct Body<'a, C> {
     #[serde(flatten)]
     pub(super) head: &'a Head,
     pub(super) choices: Vec<C>,
-    /// `Some(None)` is written as null: usage comes with a later piece.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) usage: Option<Option<Usage>>,
+    pub(super) usage: Option<Count>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) prompt_token_ids: Option<&'a [u32]>,
 }

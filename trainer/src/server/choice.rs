@@ -149,10 +149,7 @@ impl Choice {
 
 impl Drop for Choice {
     fn drop(&mut self) {
-        // One that has not ended is cancelled by the end of its stream.
-        if self.ended {
-            self.app.model.engine.release(self.episode);
-        }
+        self.app.model.engine.release(self.episode);
     }
 }
 

@@ -6,7 +6,7 @@ use forage_env::tokenizer::Tokenizer;
 use futures::future::try_join_all;
 use futures::stream::{self, StreamExt};
 
-use super::answer::{Body, CompletionChoice, Head, Logprobs, Usage, Writer, ids, offsets, streamed};
+use super::answer::{Body, CompletionChoice, Count, Head, Logprobs, Usage, Writer, ids, offsets, streamed};
 use super::app::{Answer, App, Place, event, now};
 use super::choice::{self, Delta, Ended, Order, Told};
 use super::fault::Fault;
@@ -125,7 +125,7 @@ impl Pieces {
     fn whole(&mut self, wholes: Vec<Delta>) -> Vec<u8> {
         let wholes = if wholes.is_empty() { self.empty() } else { wholes };
         let choices: Vec<_> = wholes.into_iter().enumerate().map(|(index, whole)| self.choice(index, whole)).collect();
-        Body { head: &self.head, choices, usage: Some(Some(self.usage())), prompt_token_ids: None }.json()
+        Body { head: &self.head, choices, usage: Some(Count::Known(self.usage())), prompt_token_ids: None }.json()
     }
 
     /// A choice or a piece of one.
@@ -159,7 +159,7 @@ impl Pieces {
         }
     }
 
-    fn event(&self, choices: Vec<CompletionChoice>, usage: Option<Usage>) -> Vec<u8> {
+    fn event(&self, choices: Vec<CompletionChoice>, usage: Count) -> Vec<u8> {
         let usage = self.job.common.include_usage.then_some(usage);
         event(&Body { head: &self.head, choices, usage, prompt_token_ids: None }.json()).into()
     }
@@ -173,13 +173,13 @@ impl Writer for Pieces {
             return Vec::new();
         }
         let choice = self.choice(index, delta);
-        self.event(vec![choice], None)
+        self.event(vec![choice], Count::Later)
     }
 
     fn end(&mut self) -> Vec<u8> {
-        match self.job.common.include_usage {
-            true => self.event(Vec::new(), Some(self.usage())),
-            false => Vec::new(),
+        if !self.job.common.include_usage {
+            return Vec::new();
         }
+        self.event(Vec::new(), Count::Known(self.usage()))
     }
 }

@@ -17,6 +17,7 @@ const COMPLETION_TOKENS: usize = 16;
 
 /// What completions and chats have in common.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "the protocol's own switches")]
 pub(super) struct Common {
     pub(super) model: Option<String>,
     /// Choices per prompt.

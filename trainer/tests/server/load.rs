@@ -39,6 +39,22 @@ async fn clients_that_leave_take_their_completions_along() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nothing_stays_of_clients_that_leave_about_when_all_is_generated() {
+    let server = Running::quickstart().await;
+    let body = json!({"prompt": "The", "max_tokens": 6, "n": 4, "ignore_eos": true, "stream": true});
+    for pause in 0..40 {
+        let mut streamed = server.send(PATH, &body).await;
+        streamed.chunk().await.unwrap().unwrap();
+        tokio::time::sleep(Duration::from_micros(100 * pause)).await;
+        drop(streamed);
+    }
+    server.answer(PATH, &json!({"prompt": "The", "max_tokens": 100, "ignore_eos": true})).await;
+    assert!(server.idle().await);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(server.model.engine.stats().cache_tokens_used, 0, "{:?}", server.model.engine.stats());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn overload_is_refused_at_once() {
     let server = Running::start(ServerConfig { queue: 2, ..ServerConfig::default() }, quickstart()).await;
     // Streams answer with their first tokens, so both are in flight now; neither is read on.

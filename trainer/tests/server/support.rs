@@ -5,7 +5,6 @@ use std::sync::{Once, OnceLock};
 use std::time::Duration;
 
 use burn::tensor::Device;
-use forage_env::chat::ChatTemplate;
 use forage_trainer::generate::EngineConfig;
 use forage_trainer::server::{Model, ServeError, ServerConfig, Summary, serve};
 use forage_trainer::weights::Checkpoint;
@@ -44,8 +43,7 @@ pub(crate) fn chat() -> Model {
 fn model(folder: &Path, name: &str) -> Model {
     let checkpoint = Checkpoint::load(folder, &Device::flex()).unwrap();
     let config = EngineConfig { context: 1024, cache_tokens: 8192, step_tokens: 512, sequences: 16 };
-    let chat = ChatTemplate::load(folder).unwrap();
-    Model::start(name, &checkpoint, chat, config, Workers::new(2).kernel_pool())
+    Model::start(name, &checkpoint, config, Workers::new(2).kernel_pool())
 }
 
 impl Running {

@@ -22,7 +22,7 @@ pub(crate) struct Policy {
     #[command(flatten)]
     front: Front,
     #[command(flatten)]
-    policy: PolicyArgs,
+    engine: PolicyArgs,
     /// Requests admitted at a time, running and waiting together; those beyond are refused with 429.
     #[arg(long, default_value_t = ServerConfig::default().queue)]
     queue: usize,
@@ -41,7 +41,7 @@ impl Policy {
             drain: Duration::from_secs(self.drain_seconds),
             ..ServerConfig::default()
         };
-        let mut model = self.policy.start(self.model.as_deref())?;
+        let mut model = self.engine.start(self.model.as_deref())?;
         if let Some(name) = self.name {
             model.name = name;
         }

@@ -7,7 +7,7 @@ use forage_env::tokenizer::HfTokenizer;
 use serde::Serialize;
 
 use super::Job;
-use crate::server::answer::{Body, Head, Usage, Writer, ids};
+use crate::server::answer::{Body, Count, Head, Usage, Writer, ids};
 use crate::server::app::{App, event};
 use crate::server::choice::{Delta, Ended, Told};
 
@@ -199,10 +199,10 @@ impl Pieces {
             });
         }
         let prompt_token_ids = self.job.common.token_ids.then_some(self.job.order.tokens.as_slice());
-        Body { head: &self.head, choices, usage: Some(Some(self.usage())), prompt_token_ids }.json()
+        Body { head: &self.head, choices, usage: Some(Count::Known(self.usage())), prompt_token_ids }.json()
     }
 
-    fn event(&self, choices: Vec<ChoicePiece>, usage: Option<Usage>, prompt: bool) -> Vec<u8> {
+    fn event(&self, choices: Vec<ChoicePiece>, usage: Count, prompt: bool) -> Vec<u8> {
         let usage = self.job.common.include_usage.then_some(usage);
         let prompt_token_ids = (prompt && self.job.common.token_ids).then_some(self.job.order.tokens.as_slice());
         event(&Body { head: &self.head, choices, usage, prompt_token_ids }.json()).into()
@@ -216,7 +216,7 @@ impl Writer for Pieces {
         if !std::mem::replace(&mut self.states[index].begun, true) {
             let role = MessagePiece { role: Some("assistant"), content: Some(String::new()), tool_calls: Vec::new() };
             let piece = ChoicePiece { index, delta: role, logprobs: None, finish_reason: None, token_ids: None };
-            events.append(&mut self.event(vec![piece], None, true));
+            events.append(&mut self.event(vec![piece], Count::Later, true));
         }
         let (text, calls) = self.read(index, &delta);
         let tool_calls = self.calls(index, calls, true);
@@ -231,14 +231,14 @@ impl Writer for Pieces {
             finish_reason: self.reason(index, delta.ended),
             token_ids: self.token_ids(&delta.tokens),
         };
-        events.append(&mut self.event(vec![piece], None, false));
+        events.append(&mut self.event(vec![piece], Count::Later, false));
         events
     }
 
     fn end(&mut self) -> Vec<u8> {
-        match self.job.common.include_usage {
-            true => self.event(Vec::new(), Some(self.usage()), false),
-            false => Vec::new(),
+        if !self.job.common.include_usage {
+            return Vec::new();
         }
+        self.event(Vec::new(), Count::Known(self.usage()), false)
     }
 }
