@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use forage_env::registry;
 use forage_env::reward::RewardSet;
+use forage_env::rollout::ChatSettings;
 use forage_env::seed::Seed;
 use forage_env::world::WorldSpec;
 use forage_retriever::CorpusFormat;
@@ -51,8 +52,12 @@ pub(crate) struct RunConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PolicyConfig {
-    /// A Hugging Face folder, or `builtin:quickstart` for the warm-started policy inside the binary.
+    /// A checkpoint folder, a name on the hub, or `builtin:quickstart` for the warm-started policy inside the binary.
     pub(crate) checkpoint: String,
+    /// Plays episodes as chats, by the checkpoint's template: the opening prompt is the user's message, an observation the
+    /// next one. Without it an environment's text stands as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) chat: Option<ChatSettings>,
 }
 
 /// Exactly one of `world` and `files`.
@@ -304,7 +309,7 @@ impl RunConfig {
             seed: 1,
             device: DeviceSpec::default(),
             threads: 0,
-            policy: PolicyConfig { checkpoint: String::new() },
+            policy: PolicyConfig { checkpoint: String::new(), chat: None },
             data: DataConfig { train_questions: 0, dev_questions: 0, test_questions: 0, world: None, files: None },
             retriever: RetrieverConfig::default(),
             environment: EnvironmentConfig { id: environment.to_owned(), settings: serde_json::Map::new() },

@@ -80,6 +80,7 @@ pub(crate) fn train(
         rewards: setup::rewards(&training.reward, config.seed)?,
         train: Arc::clone(&data.train),
         dev: Arc::clone(&data.dev),
+        presentation: setup::presentation(&config.policy, &start)?,
     };
     let place = RunPlace {
         folder: training.folder.clone(),
@@ -141,8 +142,8 @@ pub(crate) fn evaluate(
     let factory = setup::environment(&config.environment, resources, Some(window))?;
     let rewards = setup::rewards(&config.reward, config.seed)?;
     let policy = engine(checkpoint, config, threads);
-    let rollout =
-        Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::GREEDY, presentation: Presentation::Raw };
+    let presentation = setup::presentation(&config.policy, checkpoint)?;
+    let rollout = Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::GREEDY, presentation };
     play(&rollout, tasks, config.seed, config.evaluation.samples)
 }
 
@@ -221,7 +222,8 @@ pub(crate) fn from_scratch(
     let factory = setup::environment(&config.environment, resources(Arc::new(tokenizer.clone())), window)?;
     let dev = world.questions(Split::Dev, section.dev_questions as u64)?.map(Arc::new).collect();
     let rewards = Arc::new(RewardSet::exact_match());
-    let problem = Problem { factory: Arc::clone(&factory), rewards, train: Arc::from([]), dev };
+    let presentation = Presentation::Raw;
+    let problem = Problem { factory: Arc::clone(&factory), rewards, train: Arc::from([]), dev, presentation };
     let learning = &section.learning;
     let update = UpdateConfig {
         optimizer: learning.optimizer,

@@ -8,6 +8,7 @@ use forage_env::dataset::read_tasks;
 use forage_env::environment::EnvFactory;
 use forage_env::registry::{OpenWiki, Resources, make};
 use forage_env::reward::RewardSet;
+use forage_env::rollout::Presentation;
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
 use forage_env::tokenizer::Tokenizer;
@@ -20,7 +21,7 @@ use forage_trainer::model::{KvCache, ModelConfig};
 use forage_trainer::weights::{Checkpoint, Hub, Precision};
 
 use crate::commands::note;
-use crate::config::{BadConfig, DataConfig, EngineSection, EnvironmentConfig, FilesConfig, RunConfig};
+use crate::config::{BadConfig, DataConfig, EngineSection, EnvironmentConfig, FilesConfig, PolicyConfig, RunConfig};
 use crate::retrieval::RetrieverConfig;
 
 /// Questions by split.
@@ -223,6 +224,16 @@ pub(crate) fn load_policy(name: &str, config: &RunConfig) -> Result<Checkpoint> 
 pub(crate) fn hub() -> Hub {
     #[expect(clippy::disallowed_methods, reason = "the command line is what reads the environment")]
     Hub::from_variables(|name| std::env::var(name).ok())
+}
+
+/// How a policy reads an environment's text.
+pub(crate) fn presentation(policy: &PolicyConfig, checkpoint: &Checkpoint) -> Result<Presentation> {
+    let Some(settings) = &policy.chat else { return Ok(Presentation::Raw) };
+    let Some(template) = &checkpoint.chat else {
+        let message = "policy.chat is set, but the checkpoint has no chat template".to_owned();
+        return Err(anyhow::anyhow!("remove the table, or use an Instruct checkpoint").context(BadConfig(message)));
+    };
+    Presentation::chat(template.clone(), settings.clone()).with_context(|| BadConfig("policy.chat cannot be used".to_owned()))
 }
 
 /// Sizes of the engine for a model, as the trainer wants them.

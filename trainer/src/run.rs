@@ -63,6 +63,8 @@ pub struct Problem {
     pub train: Arc<[Arc<Task>]>,
     /// Questions for the evaluations during the run.
     pub dev: Arc<[Arc<Task>]>,
+    /// How the policy reads an environment's text.
+    pub presentation: Presentation,
 }
 
 /// Where a run writes and where its randomness starts.
@@ -222,7 +224,7 @@ pub fn rollout(learner: &Learner, problem: &Problem, sampling: Sampling) -> Roll
         factory: Arc::clone(&problem.factory),
         rewards: Arc::clone(&problem.rewards),
         sampling,
-        presentation: Presentation::Raw,
+        presentation: problem.presentation.clone(),
     }
 }
 

@@ -136,6 +136,7 @@ struct Material {
     environment: EnvironmentConfig,
     /// The policy's window in tokens; `None` for scripts.
     window: Option<usize>,
+    presentation: Presentation,
     rewards: BTreeMap<String, f32>,
     samples: usize,
     seed: u64,
@@ -165,7 +166,7 @@ impl Eval {
             factory,
             rewards,
             sampling: Sampling::GREEDY,
-            presentation: Presentation::Raw,
+            presentation: material.presentation.clone(),
         };
         let evaluated = play(&rollout, &material.tasks, material.seed, material.samples)?;
         if let Some(path) = &self.out {
@@ -208,7 +209,7 @@ impl Eval {
         let data = setup::load_data(&config.data, &config.retriever, scratch)?;
         let tasks: Tasks = data.test.iter().take(self.limit.unwrap_or(usize::MAX)).cloned().collect();
         let name = self.policy.clone().unwrap_or_else(|| config.policy.checkpoint.clone());
-        let Opened { policy, tokenizer, window } = open_policy(&name, &config, &tasks)?;
+        let Opened { policy, tokenizer, window, presentation } = open_policy(&name, &config, &tasks)?;
         if window.is_none() {
             config.environment.settings = byte_limits(&config.environment.id, config.environment.settings)?;
         }
@@ -220,6 +221,7 @@ impl Eval {
             tokenizer,
             environment: config.environment,
             window,
+            presentation,
             rewards: config.reward,
             samples: self.samples.unwrap_or(if window.is_some() { config.evaluation.samples } else { 0 }),
             seed: config.seed,
@@ -245,7 +247,7 @@ impl Eval {
         let name = self.policy.clone().context(scripts)?;
         let mut defaults = RunConfig::for_evaluation(&self.env);
         defaults.device = self.device.unwrap_or(defaults.device);
-        let Opened { policy, tokenizer, window } = open_policy(&name, &defaults, &tasks)?;
+        let Opened { policy, tokenizer, window, presentation } = open_policy(&name, &defaults, &tasks)?;
         let scripted = window.is_none();
         let settings = match window {
             None => byte_limits(&self.env, Map::new())?,
@@ -259,6 +261,7 @@ impl Eval {
             tokenizer,
             environment: EnvironmentConfig { id: self.env.clone(), settings },
             window,
+            presentation,
             rewards: BTreeMap::from([("em".to_owned(), 1.0)]),
             // A script does not know temperatures: its samples would repeat the greedy episodes.
             samples: self.samples.unwrap_or(usize::from(!scripted)),
@@ -286,11 +289,13 @@ fn open_policy(name: &str, config: &RunConfig, tasks: &Tasks) -> Result<Opened> 
                 let checkpoint = setup::load_policy(name, config)?;
                 let tokenizer: Arc<dyn Tokenizer> = Arc::new(checkpoint.tokenizer.clone());
                 let window = Some(setup::window(config, &checkpoint.config));
-                return Ok(Opened { policy: engine(&checkpoint, config, config.threads()), tokenizer, window });
+                let presentation = setup::presentation(&config.policy, &checkpoint)?;
+                let policy = engine(&checkpoint, config, config.threads());
+                return Ok(Opened { policy, tokenizer, window, presentation });
             }
         }
     };
-    Ok(Opened { policy: scripted, tokenizer: bytes, window: None })
+    Ok(Opened { policy: scripted, tokenizer: bytes, window: None, presentation: Presentation::Raw })
 }
 
 /// A policy with its tokenizer and, for models, its window.
@@ -298,6 +303,7 @@ struct Opened {
     policy: Arc<dyn Policy>,
     tokenizer: Arc<dyn Tokenizer>,
     window: Option<usize>,
+    presentation: Presentation,
 }
 
 /// Settings of an environment for scripts, whose tokens are bytes.

@@ -9,6 +9,7 @@ use forage_env::search_r1::{OnInvalid, PromptTemplate, SearchR1, SearchR1Setting
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
 use forage_env::world::{World, WorldSpec, text};
+use forage_env::rollout::Presentation;
 use forage_retriever::Bm25Retriever;
 use forage_trainer::bpe;
 use forage_trainer::generate::EngineConfig;
@@ -59,6 +60,7 @@ pub(crate) fn problem(checkpoint: &Checkpoint, rewards: &[(&str, f32)]) -> Probl
     let weights: BTreeMap<String, f32> = rewards.iter().map(|(name, weight)| ((*name).to_owned(), *weight)).collect();
     let tasks = |split, count| -> Arc<[Arc<Task>]> { world().questions(split, count).unwrap().map(Arc::new).collect() };
     Problem {
+        presentation: Presentation::Raw,
         factory,
         rewards: Arc::new(RewardSet::new(&weights, Seed::root(9)).unwrap()),
         train: tasks(Split::Train, 40),
