@@ -3,9 +3,10 @@
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tempfile::NamedTempFile;
 
 /// A line that is not blank, with its number from 1.
 pub(crate) struct Line<T> {
@@ -32,17 +33,39 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, form: &str) -> Result<Vec<L
     values.collect()
 }
 
-/// Writes a file of `rows`, all or nothing.
-pub(crate) fn write<T: Serialize>(path: &Path, rows: impl IntoIterator<Item = T>) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let cannot_write = || format!("cannot write {}", path.display());
-    let file = tempfile::NamedTempFile::new_in(folder).with_context(cannot_write)?;
-    let mut writer = BufWriter::new(file);
-    for row in rows {
-        serde_json::to_writer(&mut writer, &row).with_context(cannot_write)?;
-        writer.write_all(b"\n").with_context(cannot_write)?;
+/// A file that appears when it is complete. That it can be written is known before there is anything to write.
+pub(crate) struct Output<'a> {
+    path: &'a Path,
+    file: NamedTempFile,
+}
+
+impl<'a> Output<'a> {
+    pub(crate) fn create(path: &'a Path) -> Result<Self> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if path.is_dir() {
+            bail!("cannot write {}: it is a folder; name a file", path.display());
+        }
+        let mut builder = tempfile::Builder::new();
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            // As other new files have: what the umask leaves of this.
+            builder.permissions(std::fs::Permissions::from_mode(0o666));
+        }
+        let file = builder.tempfile_in(folder).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self { path, file })
     }
-    let file = writer.into_inner().map_err(|error| anyhow!("{}: {}", cannot_write(), error.error()))?;
-    file.persist(path).with_context(cannot_write)?;
-    Ok(())
+
+    /// Writes all rows and puts the file in its place.
+    pub(crate) fn write<T: Serialize>(self, rows: impl IntoIterator<Item = T>) -> Result<()> {
+        let cannot_write = || format!("cannot write {}", self.path.display());
+        let mut writer = BufWriter::new(self.file);
+        for row in rows {
+            serde_json::to_writer(&mut writer, &row).with_context(cannot_write)?;
+            writer.write_all(b"\n").with_context(cannot_write)?;
+        }
+        let file = writer.into_inner().map_err(|error| anyhow!("{}: {}", cannot_write(), error.error()))?;
+        file.persist(self.path).with_context(cannot_write)?;
+        Ok(())
+    }
 }

@@ -52,6 +52,12 @@ impl PolicyArgs {
             bail!("--context must be at least 2, --cache-mib and --sequences at least 1");
         }
         let (name, checkpoint) = self.open(model)?;
+        if let Some(penalty) = checkpoint.generation.repetition_penalty {
+            crate::commands::note(&format!(
+                "note: generation_config.json asks for a repetition_penalty of {penalty}; it is not applied, so that \
+                 log-probabilities are those of the policy"
+            ));
+        }
         let shape = &checkpoint.config;
         let engine = EngineConfig {
             context: self.context.unwrap_or(shape.max_position_embeddings),
@@ -74,6 +80,9 @@ impl PolicyArgs {
         let precision = if self.half { Precision::Half } else { Precision::Full };
         match (model, &self.random_init) {
             (None, None) => bail!("name a model: a folder, ORG/NAME on the hub, or builtin:quickstart"),
+            (Some(name), None) if self.half && name.starts_with("builtin:") => {
+                bail!("{name} is kept whole: leave --half out, or name a folder")
+            }
             (Some(name), None) => {
                 let checkpoint = match name.strip_prefix("builtin:") {
                     Some(builtin) => crate::builtin::load(builtin, &self.device)?,

@@ -233,7 +233,8 @@ pub(crate) fn presentation(policy: &PolicyConfig, checkpoint: &Checkpoint) -> Re
         let message = "policy.chat is set, but the checkpoint has no chat template".to_owned();
         return Err(anyhow::anyhow!("remove the table, or use an Instruct checkpoint").context(BadConfig(message)));
     };
-    Presentation::chat(template.clone(), settings.clone()).with_context(|| BadConfig("policy.chat cannot be used".to_owned()))
+    Presentation::chat(template.clone(), settings.clone())
+        .with_context(|| BadConfig("policy.chat cannot be used".to_owned()))
 }
 
 /// Sizes of the engine for a model, as the trainer wants them.

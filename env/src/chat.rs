@@ -13,4 +13,4 @@ mod template;
 
 pub use error::ChatError;
 pub use renderer::{Delta, Renderer};
-pub use template::{ChatTemplate, Conversation, SpecialTokens};
+pub use template::{ChatTemplate, Conversation, RESERVED, SpecialTokens};

@@ -9,7 +9,7 @@ use crate::seed::Seed;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sampling {
-    /// Softmax temperature; 0 is greedy.
+    /// Softmax temperature; 0 is greedy, and so is anything below 1e-5.
     pub temperature: f32,
     /// Nucleus mass kept, in (0, 1]; 1 keeps the full vocabulary, as training requires (Holtzman et al. 2020).
     pub top_p: f32,

@@ -1,6 +1,7 @@
 //! Text to token ids and back.
 
 use std::path::Path;
+use std::sync::Arc;
 
 /// Encodes and decodes text. Implementations are deterministic and thread-safe.
 pub trait Tokenizer: Send + Sync {
@@ -53,7 +54,8 @@ pub struct TokenizerError {
 /// A Hugging Face `tokenizer.json`.
 #[derive(Clone, Debug)]
 pub struct HfTokenizer {
-    inner: tokenizers::Tokenizer,
+    /// Shared: a vocabulary of 150,000 takes tens of megabytes.
+    inner: Arc<tokenizers::Tokenizer>,
     eos: u32,
     /// Whether tokens are written in the alphabet of bytes.
     byte_level: bool,
@@ -87,7 +89,7 @@ impl HfTokenizer {
         let eos = inner.token_to_id(eos).ok_or_else(|| format!("has no token `{eos}`"))?;
         let decoder = serde_json::to_string(&inner.get_decoder()).unwrap_or_default();
         let byte_level = decoder.contains("\"ByteLevel\"");
-        Ok(Self { inner, eos, byte_level })
+        Ok(Self { inner: Arc::new(inner), eos, byte_level })
     }
 
     /// The id of a token, by its text.

@@ -120,7 +120,8 @@ async fn a_group_shares_its_prompt_and_a_turn_costs_its_new_tokens() {
     let stats = engine.stats();
     // Per group of eight, the full blocks of the prompt once; per second turn, all but the observation and a token.
     let shared: u64 = (0..8).map(|group| 7 * ((20 + 9 * group) / 16 * 16)).sum();
-    assert!(stats.cached_prompt_tokens >= shared, "{stats:?}, at least {shared}");
+    let kept: u64 = (0..64).map(|number| prompt(number).len() as u64 + 11).sum();
+    assert!(stats.cached_prompt_tokens >= shared + kept, "{stats:?}, at least {shared} and {kept}");
     let wanted: u64 = (0..64).map(|number| 2 * prompt(number).len() as u64 + 42).sum();
     assert_eq!(stats.prompt_tokens, wanted);
 }
@@ -165,7 +166,7 @@ async fn new_weights_take_over_between_turns_and_stale_memory_is_not_used() {
     engine.swap(decoder(false, 4), 1).await.unwrap();
     let after = engine.generate(request(1, prompt(1), 8)).await.unwrap();
     assert_eq!((before.version, after.version), (0, 1));
-    assert_ne!(bits(&[before.clone()]), bits(&[after]));
+    assert_ne!(bits(std::slice::from_ref(&before)), bits(&[after]));
     engine.swap(decoder(false, 3), 2).await.unwrap();
     let again = engine.generate(request(2, prompt(1), 8)).await.unwrap();
     let seeded = engine.generate(GenerateRequest { episode: 3, ..request(1, prompt(1), 8) }).await.unwrap();
@@ -204,7 +205,7 @@ async fn a_stream_says_what_a_completion_says() {
                 tokens.push(token.token);
                 logprobs.push(token.logprob);
             }
-            Event::Done(done) => assert_eq!(bits(&[done]), bits(&[whole.clone()])),
+            Event::Done(done) => assert_eq!(bits(&[done]), bits(std::slice::from_ref(&whole))),
         }
     }
     assert_eq!((tokens, logprobs), (whole.tokens, whole.logprobs));

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use super::note;
-use crate::jsonl::{self, Line};
+use crate::jsonl::{self, Line, Output};
 use crate::policy::PolicyArgs;
 use crate::progress::Progress;
 
@@ -199,6 +199,7 @@ impl Files {
         F: Future<Output = Result<T, PolicyError>> + Send + 'static,
     {
         let lines: Vec<Line<Prompt>> = jsonl::read(&self.input, "{\"id\", \"text\"} or {\"id\", \"tokens\"}")?;
+        let output = Output::create(&self.output)?;
         let model = self.policy.start(self.model.as_deref())?;
         let prompts = lines.into_iter().map(|line| self.prompt(line, &model)).collect::<Result<Vec<_>>>()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
@@ -206,7 +207,7 @@ impl Files {
         let (ids, tokens): (Vec<Value>, Vec<Vec<u32>>) = prompts.into_iter().unzip();
         let outcomes = runtime.block_on(self.outcomes(&model, tokens, job))?;
         let failed = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Failed { .. })).count();
-        jsonl::write(&self.output, ids.into_iter().zip(outcomes).map(|(id, outcome)| Row { id, outcome }))?;
+        output.write(ids.into_iter().zip(outcomes).map(|(id, outcome)| Row { id, outcome }))?;
         if failed > 0 {
             bail!("{failed} of {count} prompts were not answered; their rows in {} say why", self.output.display());
         }

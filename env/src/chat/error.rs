@@ -39,6 +39,9 @@ pub enum ChatError {
         /// What failed.
         message: String,
     },
+    /// An option has the name of a part of the conversation.
+    #[error("option `{0}` of the chat template is a part of the conversation; remove it or mend its name")]
+    Option(String),
     /// The template does not put messages one after another, so a conversation cannot grow by appending.
     #[error("chat template {name}: {message}; it cannot serve episodes of several turns")]
     NotAppending {

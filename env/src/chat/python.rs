@@ -75,7 +75,11 @@ pub(super) fn strftime(format: &str, seconds: i64) -> Result<String, Error> {
             Error::new(ErrorKind::InvalidOperation, format!("strftime_now: format {format:?} is not supported"))
         })?;
         let trimmed = field.trim_start_matches('0');
-        out.push_str(if bare && !trimmed.is_empty() { trimmed } else { &field });
+        out.push_str(match (bare, trimmed) {
+            (false, _) => &field,
+            (true, "") => "0",
+            (true, _) => trimmed,
+        });
     }
     Ok(out)
 }

@@ -8,7 +8,7 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::error::ChatError;
-use super::template::{ChatTemplate, Conversation};
+use super::template::{ChatTemplate, Conversation, RESERVED};
 
 /// Stands for an assistant turn when a template is probed. Without white space, which templates may trim.
 const TURN: &str = "ASSISTANT-TURN-4f1d7c";
@@ -50,8 +50,12 @@ impl Renderer {
     /// Probes `template` with a short conversation. `tools` and `options` hold for the whole episode.
     ///
     /// # Errors
-    /// When the template fails, or does not keep what it wrote when messages are appended.
+    /// When the template fails, or does not keep what it wrote when messages are appended; when an option is one of
+    /// [`RESERVED`].
     pub fn new(template: ChatTemplate, tools: Vec<Json>, options: Map<String, Json>) -> Result<Self, ChatError> {
+        if let Some(name) = options.keys().find(|name| RESERVED.contains(&name.as_str())) {
+            return Err(ChatError::Option(name.clone()));
+        }
         let mut renderer = Self { template, tools, options, closing: String::new(), turns: 0 };
         let alone = renderer.render(&probe(&[]), false)?;
         renderer.turns = alone.matches(TURN).count();

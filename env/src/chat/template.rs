@@ -175,6 +175,9 @@ impl ChatTemplate {
     }
 }
 
+/// Variables of templates that are fields of a [`Conversation`]: no option may have their name.
+pub const RESERVED: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
+
 /// The only template of an environment.
 const TEMPLATE: &str = "chat";
 

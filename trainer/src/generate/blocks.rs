@@ -128,14 +128,25 @@ impl BlockPool {
             if entry.holders > 0 {
                 continue;
             }
-            if !entry.filled {
-                if let Some(name) = entry.name.take() {
-                    self.named.remove(&name);
-                }
+            if !entry.filled
+                && let Some(name) = entry.name.take()
+            {
+                self.named.remove(&name);
             }
             self.clock += 1;
             entry.freed = self.clock;
             self.free.insert(self.clock, block);
+        }
+    }
+
+    /// Nobody may rely on what is in `blocks`: it is not found by name any more, and who shares it fills it again.
+    pub(super) fn distrust(&mut self, blocks: &[u32]) {
+        for &block in blocks {
+            let entry = &mut self.blocks[block as usize];
+            entry.filled = false;
+            if let Some(name) = entry.name.take() {
+                self.named.remove(&name);
+            }
         }
     }
 

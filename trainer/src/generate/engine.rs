@@ -176,6 +176,11 @@ impl Engine {
         swapped.await.map_err(|_| gone())
     }
 
+    /// Whether the engine's thread still answers.
+    pub fn is_alive(&self) -> bool {
+        self.sender.as_ref().is_some_and(|sender| !sender.is_closed())
+    }
+
     /// Counters as of the last pass.
     pub fn stats(&self) -> EngineStats {
         *self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner)

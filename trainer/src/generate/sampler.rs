@@ -30,12 +30,14 @@ pub struct Distribution<'a> {
 }
 
 const LANES: usize = 16;
+/// Temperatures below are greedy (as in vLLM): their inverse is no number to calculate with.
+const COLDEST: f32 = 1e-5;
 
 impl<'a> Distribution<'a> {
     /// The softmax of `logits` (`[vocab]`) at a temperature; 0, which is greedy, counts as 1. `None` when a logit is not
     /// finite or there is none.
     pub fn new(logits: &'a [f32], temperature: f32) -> Option<Self> {
-        let temperature = if temperature > 0.0 { f64::from(temperature) } else { 1.0 };
+        let temperature = if temperature >= COLDEST { f64::from(temperature) } else { 1.0 };
         let best = argmax(logits)?;
         let mut weights = vec![0.0; logits.len()];
         let scale = (1.0 / temperature) as f32;
@@ -57,7 +59,7 @@ impl<'a> Distribution<'a> {
 
     /// Draws the `index`-th token of a completion. The draw depends on the logits, the settings, `seed` and `index` alone.
     pub fn draw(&self, sampling: Sampling, seed: Seed, index: usize) -> Sampled {
-        let token = if sampling.temperature <= 0.0 {
+        let token = if sampling.temperature < COLDEST {
             self.best
         } else {
             let uniform: f64 = seed.child("token", &[index as u64]).rng().random();
@@ -233,6 +235,8 @@ mod tests {
     #[test]
     fn greedy_takes_the_best_and_non_finite_is_reported() {
         assert_eq!(sample(&LOGITS, Sampling::GREEDY, Seed::root(1), 9).unwrap().token, 1);
+        let cold = Sampling { temperature: 1e-39, ..Sampling::FULL };
+        assert_eq!(sample(&LOGITS, cold, Seed::root(1), 9), sample(&LOGITS, Sampling::GREEDY, Seed::root(1), 9));
         assert_eq!(sample(&[0.0, f32::NAN], Sampling::FULL, Seed::root(1), 0), None);
     }
 }

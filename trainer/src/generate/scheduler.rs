@@ -43,6 +43,8 @@ struct Sequence {
     used: u64,
     /// Order of arrival of its present turn.
     arrived: u64,
+    /// Tokens of the present turn's prompt that were counted as found in the cache, or could not be any more.
+    counted: usize,
 }
 
 /// Tokens of one sequence in a pass.
@@ -119,7 +121,7 @@ impl Scheduler {
             // The last token always runs again: its successor is what is asked for.
             let keep = sequence.computed.min(same).min(tokens.len() - 1);
             self.cut(sequence, id, keep);
-            sequence.tokens = tokens.clone();
+            sequence.tokens.clone_from(&tokens);
         }
         let mut sequence = kept.unwrap_or_else(|| Sequence {
             tokens,
@@ -130,11 +132,14 @@ impl Scheduler {
             share,
             used: self.pass,
             arrived: 0,
+            counted: 0,
         });
         sequence.state = State::Waiting;
         sequence.arrived = self.arrivals;
         extend_names(&mut sequence.names, &sequence.tokens);
         self.counts.prompt_tokens += sequence.tokens.len() as u64;
+        self.counts.cached_prompt_tokens += sequence.computed as u64;
+        sequence.counted = sequence.computed;
         self.sequences.insert(id, sequence);
         self.waiting.push_back(id);
     }
@@ -142,7 +147,7 @@ impl Scheduler {
     /// Gives back all blocks after position `keep`.
     fn cut(&mut self, sequence: &mut Sequence, id: u64, keep: usize) {
         let blocks = keep.div_ceil(BLOCK_POSITIONS);
-        if keep % BLOCK_POSITIONS != 0 && sequence.computed > keep && sequence.names.len() >= blocks {
+        if !keep.is_multiple_of(BLOCK_POSITIONS) && sequence.computed > keep && sequence.names.len() >= blocks {
             // The last block is full and has a name: others may rely on what stands after `keep`, so it is not written.
             let whole = keep / BLOCK_POSITIONS;
             self.pool.release(&sequence.blocks.split_off(whole), id);
@@ -182,6 +187,14 @@ impl Scheduler {
         if let Some(sequence) = self.sequences.remove(&id) {
             self.pool.release(&sequence.blocks, id);
         }
+    }
+
+    /// The sequence is over, and what it wrote may be wrong.
+    pub(super) fn discard(&mut self, id: u64) {
+        if let Some(sequence) = self.sequences.get(&id) {
+            self.pool.distrust(&sequence.blocks);
+        }
+        self.release(id);
     }
 
     /// The weights changed: nothing in the cache is valid any more. Sequences stay and run again.
@@ -251,6 +264,7 @@ impl Scheduler {
         for part in plan {
             let Some(sequence) = self.sequences.get_mut(&part.id) else { continue };
             sequence.computed = part.start + part.count;
+            sequence.counted = sequence.counted.max(sequence.computed);
             let full = part.start / BLOCK_POSITIONS..sequence.computed / BLOCK_POSITIONS;
             for block in full {
                 self.pool.fill(sequence.blocks[block]);
@@ -321,7 +335,9 @@ impl Scheduler {
             if next <= sequence.computed || !sequence.blocks.get(block).is_some_and(|&block| pool.is_filled(block)) {
                 break;
             }
-            counts.cached_prompt_tokens += (next - sequence.computed) as u64;
+            // Not what a sequence that gave way finds of its own when it runs again.
+            counts.cached_prompt_tokens += next.saturating_sub(sequence.counted.max(sequence.computed)) as u64;
+            sequence.counted = sequence.counted.max(next);
             sequence.computed = next;
         }
         sequence.tokens.len() - sequence.computed
@@ -359,7 +375,7 @@ impl Scheduler {
             }
             // The newest gives way, never one that is in this pass already.
             let planned = |other: &u64| singles.iter().chain(chunks).any(|part| part.id == *other);
-            let Some(newest) = self.running.iter().copied().filter(|other| !planned(other)).next_back() else {
+            let Some(newest) = self.running.iter().copied().rfind(|other| !planned(other)) else {
                 return false;
             };
             self.preempt(newest);

@@ -115,13 +115,14 @@ impl Worker {
 
     fn handle(&mut self, message: Message) {
         match message {
-            Message::Generate(request, reply) => match self.refuse(&request) {
-                Some(error) => reply.end(Err(error)),
-                None => {
-                    self.scheduler.submit(request.episode, request.tokens.clone(), true);
-                    self.jobs.insert(request.episode, Job::Generate(Active::new(request, reply)));
+            Message::Generate(request, reply) => {
+                if let Some(error) = self.refuse(&request) {
+                    reply.end(Err(error));
+                    return;
                 }
-            },
+                self.scheduler.submit(request.episode, request.tokens.clone(), true);
+                self.jobs.insert(request.episode, Job::Generate(Active::new(request, reply)));
+            }
             Message::Score(tokens, temperature, reply) => self.score(tokens, temperature, reply),
             Message::Release(episode) => {
                 self.stats.cancelled += u64::from(self.jobs.remove(&episode).is_some());
@@ -130,6 +131,12 @@ impl Worker {
             Message::Swap(decoder, version, done) => {
                 self.runner.decoder = decoder.for_inference();
                 self.scheduler.forget();
+                for job in self.jobs.values_mut() {
+                    // Numbers of one answer are of one version.
+                    if let Job::Score(scoring) = job {
+                        scoring.scored.clear();
+                    }
+                }
                 self.shared.version.store(version, Ordering::Release);
                 let _ = done.send(());
             }
@@ -298,7 +305,7 @@ impl Worker {
 
     /// What a failed pass wrote is not trusted: the sequence gives its blocks back.
     fn fail(&mut self, id: u64, error: PolicyError) {
-        self.scheduler.release(id);
+        self.scheduler.discard(id);
         if let Some(job) = self.jobs.remove(&id) {
             job.fail(error);
         }

@@ -46,6 +46,9 @@ pub fn attach(decoder: &mut Decoder, config: &LoraConfig, seed: Seed) -> Result<
     }
     let device = decoder.device().without_autodiff();
     let mut adapted = BTreeSet::new();
+    if matches!(&config.targets, Targets::Names(names) if names.is_empty()) {
+        return Err(fail(format!("names no module; there are {}", ALL_PROJECTIONS.join(", "))));
+    }
     for (name, linear) in decoder.linears() {
         if config.adapts(&name) != Some(true) {
             continue;
@@ -59,7 +62,8 @@ pub fn attach(decoder: &mut Decoder, config: &LoraConfig, seed: Seed) -> Result<
         adapted.insert(name);
     }
     if let Targets::Names(names) = &config.targets {
-        let used = |target: &&String| adapted.iter().any(|name| name.ends_with(target.as_str()));
+        let names_it = |name: &String, target: &str| name == target || name.ends_with(&format!(".{target}"));
+        let used = |target: &&String| adapted.iter().any(|name| names_it(name, target));
         if let Some(unused) = names.iter().find(|target| !used(target)) {
             return Err(fail(format!(
                 "`{unused}` names no linear map of the model; there are {}",

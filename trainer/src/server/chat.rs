@@ -60,26 +60,43 @@ pub(super) async fn answer(app: &Arc<App>, place: Place, job: Job) -> Result<Ans
 fn render(template: &ChatTemplate, request: &ChatRequest) -> Result<String, Fault> {
     let refused = |error: forage_env::chat::ChatError| Fault::invalid("messages", error.to_string());
     // Templates that tell the date are given today's.
+    let sentinel = request.continue_final.then(|| marked(&request.conversation)).transpose()?;
+    let conversation = sentinel.as_ref().unwrap_or(&request.conversation);
     let text = if template.source().contains("strftime_now") {
-        template.clone().with_time(now().cast_signed()).render(&request.conversation)
+        template.clone().with_time(now().cast_signed()).render(conversation)
     } else {
-        template.render(&request.conversation)
+        template.render(conversation)
     };
     let text = text.map_err(refused)?;
-    if request.continue_final { continued(text, &request.conversation) } else { Ok(text) }
+    if request.continue_final { continued(text) } else { Ok(text) }
 }
 
-/// The text up to the end of the last message's content, as transformers cuts it for `continue_final_message`.
-fn continued(mut text: String, conversation: &Conversation) -> Result<String, Fault> {
-    let last = conversation.messages.last().and_then(|message| message.get("content")?.as_str()).unwrap_or_default();
-    let trimmed = last.trim();
-    let Some(place) = text.rfind(trimmed).filter(|_| !trimmed.is_empty()) else {
-        let message = "`continue_final_message` needs a last message whose content the chat template repeats";
-        return Err(Fault::invalid("continue_final_message", message));
+/// Marks the end of a last message to continue; the blank behind it tells whether a template trims the message.
+const END: &str = "\u{1}continued here\u{1} ";
+
+/// The conversation with [`END`] behind its last message.
+fn marked(conversation: &Conversation) -> Result<Conversation, Fault> {
+    let mut marked = conversation.clone();
+    let last = marked.messages.last_mut().and_then(|message| message.get_mut("content"));
+    let Some(serde_json::Value::String(content)) = last else {
+        return Err(Fault::invalid("continue_final_message", NOT_CONTINUED));
     };
-    // Blanks at the end of the message stay where the template kept them.
-    let open = last.trim_start();
-    let end = if text[place..].starts_with(open) { place + open.len() } else { place + trimmed.len() };
-    text.truncate(end);
+    content.push_str(END);
+    Ok(marked)
+}
+
+const NOT_CONTINUED: &str = "`continue_final_message` needs a last message whose content the chat template repeats";
+
+/// The text up to [`END`], as transformers cuts it for `continue_final_message`: where the template trims messages, the
+/// blanks at the end of this one go too.
+fn continued(mut text: String) -> Result<String, Fault> {
+    let Some(place) = text.rfind(END.trim_end()) else {
+        return Err(Fault::invalid("continue_final_message", NOT_CONTINUED));
+    };
+    let trims = !text[place..].starts_with(END);
+    text.truncate(place);
+    if trims {
+        text.truncate(text.trim_end().len());
+    }
     Ok(text)
 }

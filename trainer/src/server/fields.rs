@@ -10,6 +10,9 @@ use super::fault::Fault;
 const HARMLESS: [&str; 7] =
     ["user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"];
 
+/// Most bytes of a stop string: as much text is looked through again with every token.
+const LONGEST_TEXT: usize = 1024;
+
 /// Known elsewhere but not here: taken only where they ask for nothing.
 const UNSUPPORTED: [&str; 28] = [
     "add_special_tokens",
@@ -136,16 +139,16 @@ impl Fields {
         }
     }
 
-    /// A string or a list of at most `most`; none may be empty.
+    /// A string or a list of at most `most`; none may be empty, nor longer than [`LONGEST_TEXT`].
     pub(super) fn texts(&mut self, key: &str, most: usize) -> Result<Vec<String>, Fault> {
         let values = match self.take(key) {
             None => return Ok(Vec::new()),
             Some(Value::Array(values)) => values,
             Some(value) => vec![value],
         };
-        let must = format!("a string or a list of at most {most} strings, none of them empty");
+        let must = format!("a string or a list of at most {most} strings of 1 to {LONGEST_TEXT} bytes");
         let text = |value| match value {
-            Value::String(text) if !text.is_empty() => Some(text),
+            Value::String(text) if (1..=LONGEST_TEXT).contains(&text.len()) => Some(text),
             _ => None,
         };
         let count = values.len();

@@ -92,7 +92,7 @@ async fn alive() -> Response {
 }
 
 async fn ready(State(app): Shared) -> Response {
-    if app.flights.draining() {
+    if app.flights.draining() || !app.model.engine.is_alive() {
         return Fault::Stopped.into_response();
     }
     fault::json(r#"{"status":"ready"}"#)

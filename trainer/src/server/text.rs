@@ -24,11 +24,16 @@ impl Detokenizer {
     pub(super) fn push(&mut self, tokenizer: &dyn Tokenizer, token: u32) -> String {
         self.window.push(token);
         let Some(fresh) = self.fresh(tokenizer) else { return String::new() };
+        if fresh.is_empty() {
+            // A token without text, an id the tokenizer does not know for instance, is in nobody's way.
+            self.window.pop();
+            return String::new();
+        }
         let unfinished = fresh.chars().rev().take(UNFINISHED).take_while(|&char| char == REPLACEMENT).count();
         let stable = fresh.len() - unfinished * REPLACEMENT.len_utf8();
         let text = fresh.get(self.sent..stable).unwrap_or_default().to_owned();
         self.sent = self.sent.max(stable);
-        if unfinished == 0 && !fresh.is_empty() {
+        if unfinished == 0 {
             self.window.drain(..self.context);
             self.context = self.window.len();
             self.sent = 0;

@@ -18,6 +18,8 @@ pub struct GenerationDefaults {
     pub top_k: Option<usize>,
     /// Least probability kept, relative to the best token's.
     pub min_p: Option<f32>,
+    /// Factor against tokens that occurred, where it does anything. Kept to be told: no sampling here applies it.
+    pub repetition_penalty: Option<f32>,
 }
 
 /// Files of a folder as they were read, so that saving changes nothing but what changed.
@@ -68,11 +70,13 @@ impl Companions {
 
     pub(super) fn generation_defaults(&self) -> GenerationDefaults {
         let number = |key: &str| self.generation.as_ref()?.get(key)?.as_f64().map(|value| value as f32);
+        let greedy = self.generation.as_ref().and_then(|map| map.get("do_sample")) == Some(&Value::Bool(false));
         GenerationDefaults {
-            temperature: number("temperature"),
+            temperature: if greedy { Some(0.0) } else { number("temperature") },
             top_p: number("top_p"),
             top_k: number("top_k").map(|count| count as usize),
             min_p: number("min_p"),
+            repetition_penalty: number("repetition_penalty").filter(|&penalty| (penalty - 1.0).abs() > f32::EPSILON),
         }
     }
 
@@ -86,8 +90,8 @@ impl Companions {
         self.config = None;
     }
 
-    /// Ids that end a sequence besides the tokenizer's: those of `generation_config.json`, else of `config.json`, as transformers has it; each
-    /// is one number or a list.
+    /// Ids that end a sequence besides the tokenizer's: those of `generation_config.json`, else of `config.json`, as
+    /// transformers has it; each is one number or a list.
     fn end_ids(&self) -> Vec<u32> {
         let ids = |map: &Option<Map<String, Value>>| -> Vec<u32> {
             let value = map.as_ref().and_then(|map| map.get("eos_token_id"));

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use forage_env::reward::RewardSet;
+use forage_env::rollout::Presentation;
 use forage_env::search_r1::{OnInvalid, PromptTemplate, SearchR1, SearchR1Settings};
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
 use forage_env::world::{World, WorldSpec, text};
-use forage_env::rollout::Presentation;
 use forage_retriever::Bm25Retriever;
 use forage_trainer::bpe;
 use forage_trainer::generate::EngineConfig;

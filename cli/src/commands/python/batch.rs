@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::MakeTools;
-use crate::jsonl::{self, Line};
+use crate::jsonl::{self, Line, Output};
 use crate::progress::Progress;
 
 /// How the programs of a file are run.
@@ -42,6 +42,7 @@ impl Batch {
     pub(super) fn run(&self, input: &Path, out: &Path) -> Result<()> {
         let lines: Vec<Line<Program>> = jsonl::read(input, "{\"id\", \"code\"}")?;
         let programs: Vec<Program> = lines.into_iter().map(|line| line.value).collect();
+        let file = Output::create(out)?;
         let outputs = self.outputs(&programs)?;
         let rows = programs.iter().zip(&outputs).map(|(program, output)| Row {
             id: &program.id,
@@ -51,7 +52,7 @@ impl Batch {
             wall_us: output.wall_us,
             calls: &output.calls,
         });
-        jsonl::write(out, rows)
+        file.write(rows)
     }
 
     fn outputs(&self, programs: &[Program]) -> Result<Vec<TurnOutput>> {

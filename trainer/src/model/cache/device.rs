@@ -61,7 +61,7 @@ impl Part {
                 *entry = block as i32;
             }
             for offset in 0..width {
-                mask[(row * width + offset) * positions..][..chunk.start + offset + 1].fill(0.0);
+                mask[(row * width + offset) * positions..][..=chunk.start + offset].fill(0.0);
             }
         }
         Self {

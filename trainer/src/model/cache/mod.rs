@@ -97,9 +97,10 @@ impl KvCache {
     pub fn new(config: &ModelConfig, blocks: usize, decoder: &Decoder) -> Self {
         let device = &decoder.device();
         let on_host = matches!(device.as_dispatch(), burn::backend::DispatchDevice::Flex(_));
-        let store = match on_host {
-            true => Store::Host(host::HostCache::new(config, blocks)),
-            false => Store::Device(device::DeviceCache::new(config, blocks, decoder.dtype(), device)),
+        let store = if on_host {
+            Store::Host(host::HostCache::new(config, blocks))
+        } else {
+            Store::Device(device::DeviceCache::new(config, blocks, decoder.dtype(), device))
         };
         Self { blocks, store }
     }

@@ -44,7 +44,7 @@ pub(in crate::model) fn attend(rotated: &[f32], heads: usize, queries: &[Query<'
     let task = |(index, out): (usize, &mut [f32])| {
         let (query, kv_head) = (&queries[index / layer.kv_heads], index % layer.kv_heads);
         let rotated = &rotated[index * width..][..width];
-        Arch::new().dispatch(Head { rotated, query, kv_head, layer, out });
+        Arch::new().dispatch(Head { rotated, query, shared: kv_head, layer, out });
     };
     if work < TASK_WORK {
         mixed.chunks_exact_mut(width).enumerate().for_each(task);
@@ -58,7 +58,7 @@ pub(in crate::model) fn attend(rotated: &[f32], heads: usize, queries: &[Query<'
 struct Head<'a> {
     rotated: &'a [f32],
     query: &'a Query<'a>,
-    kv_head: usize,
+    shared: usize,
     layer: &'a Layer<'a>,
     out: &'a mut [f32],
 }
@@ -68,7 +68,7 @@ impl WithSimd for Head<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { rotated, query, kv_head, layer, out } = self;
+        let Self { rotated, query, shared, layer, out } = self;
         let dim = layer.head_dim;
         let group = rotated.len() / dim;
         let padded = query.length.next_multiple_of(BLOCK);
@@ -77,9 +77,9 @@ impl WithSimd for Head<'_> {
         while head < group {
             let (rotated, weights) = (&rotated[head * dim..], &mut weights[head * padded..]);
             head += match group - head {
-                4.. => part::<S, 4>(simd, rotated, query, kv_head, layer, weights, &mut out[head * dim..]),
-                2.. => part::<S, 2>(simd, rotated, query, kv_head, layer, weights, &mut out[head * dim..]),
-                _ => part::<S, 1>(simd, rotated, query, kv_head, layer, weights, &mut out[head * dim..]),
+                4.. => part::<S, 4>(simd, rotated, query, shared, layer, weights, &mut out[head * dim..]),
+                2.. => part::<S, 2>(simd, rotated, query, shared, layer, weights, &mut out[head * dim..]),
+                _ => part::<S, 1>(simd, rotated, query, shared, layer, weights, &mut out[head * dim..]),
             };
         }
     }

@@ -67,11 +67,13 @@ fn text(content: Value, place: &str) -> Result<String, Fault> {
     };
     let part = |(number, part): (usize, Value)| {
         let place = format!("{place}[{number}]");
-        let text =
-            part.get("text").and_then(Value::as_str).filter(|_| part.get("type").is_some_and(|kind| kind == "text"));
+        let mut fields = Fields::of(part, &place)?;
+        let kind = fields.take("type");
+        let text = if kind.is_some_and(|kind| kind == "text") { fields.text("text")? } else { None };
         let message =
             || format!("`{place}` must be {{\"type\": \"text\", \"text\": ...}}; this server reads text only");
-        text.map(str::to_owned).ok_or_else(|| Fault::invalid(&place, message()))
+        let text = text.ok_or_else(|| Fault::invalid(&place, message()))?;
+        fields.finish().map(|()| text)
     };
     let texts: Vec<String> = parts.into_iter().enumerate().map(part).collect::<Result<_, _>>()?;
     Ok(texts.join("\n"))

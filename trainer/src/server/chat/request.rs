@@ -1,6 +1,6 @@
 //! The body of a chat request.
 
-use forage_env::chat::Conversation;
+use forage_env::chat::{Conversation, RESERVED};
 use forage_env::policy::Sampling;
 use serde_json::{Map, Value};
 
@@ -8,9 +8,6 @@ use super::message;
 use crate::server::fault::Fault;
 use crate::server::fields::Fields;
 use crate::server::request::{Common, MAX_TOP};
-
-/// What a template is given beside `chat_template_kwargs`.
-const RESERVED: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
 
 #[derive(Debug, Clone)]
 pub(super) struct ChatRequest {
@@ -88,6 +85,12 @@ fn tools(fields: &mut Fields) -> Result<Vec<Value>, Fault> {
         if tool.get("type").and_then(Value::as_str) != Some("function") || name.is_none_or(str::is_empty) {
             let place = format!("tools[{place}]");
             let message = format!("`{place}` must be {{\"type\": \"function\", \"function\": {{\"name\": ...}}}}");
+            return Err(Fault::invalid(&place, message));
+        }
+        if tool["function"].get("strict").is_some_and(|strict| strict == true) {
+            let place = format!("tools[{place}].function.strict");
+            let message =
+                format!("`{place}` cannot be kept: what the model writes is not bound to a schema here; leave it out");
             return Err(Fault::invalid(&place, message));
         }
     }
