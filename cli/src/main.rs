@@ -16,6 +16,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// Models allocate and free large buffers with every layer; the system's allocator hands them back to the kernel each time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     match commands::Cli::parse().run() {
         Ok(()) => ExitCode::SUCCESS,

@@ -18,6 +18,10 @@ use forage_trainer::generate::{Engine, EngineConfig};
 use forage_trainer::weights::{Checkpoint, Precision};
 use forage_trainer::workers::Workers;
 
+/// As in the program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Tokens `places` of row `row`.
 fn tokens(row: usize, round: u64, places: std::ops::Range<usize>) -> Vec<u32> {
     places.map(|place| ((7919 * place + 31 * row + 7 * round as usize) % 1000) as u32).collect()

@@ -49,20 +49,13 @@ impl Linear {
     }
 }
 
-/// `x W` for a weight of logical shape `[inputs, outputs]`.
-///
-/// On the processor, outside training, a row of the result has the same bits whatever other rows there are: weights in
-/// the order of checkpoint files go through the kernel of [`host`]; for the others Burn's product is used, on at least
-/// two rows, because a single one takes another path with other bits.
+/// `x W` for a weight of logical shape `[inputs, outputs]`. On the processor, outside training, the kernels of [`host`]
+/// compute it, which read weights in either order.
 pub(super) fn matmul(x: Tensor<2>, weight: Tensor<2>) -> Tensor<2> {
-    if !host::runs_on(&x) {
-        // A frozen base may be kept in half precision; Burn multiplies equal types only.
-        let weight = if weight.dtype() == x.dtype() { weight } else { weight.cast(x.dtype()) };
-        return x.matmul(weight);
+    if host::runs_on(&x) {
+        return host::product(x, &weight);
     }
-    match host::product(&x, &weight) {
-        Some(y) => y,
-        None if x.dims()[0] == 1 => Tensor::cat(vec![x.clone(), x], 0).matmul(weight).narrow(0, 0, 1),
-        None => host::product_by_rows(x, weight),
-    }
+    // A frozen base may be kept in half precision; Burn multiplies equal types only.
+    let weight = if weight.dtype() == x.dtype() { weight } else { weight.cast(x.dtype()) };
+    x.matmul(weight)
 }

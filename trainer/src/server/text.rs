@@ -25,8 +25,11 @@ impl Detokenizer {
         self.window.push(token);
         let Some(fresh) = self.fresh(tokenizer) else { return String::new() };
         if fresh.is_empty() {
-            // A token without text, an id the tokenizer does not know for instance, is in nobody's way.
-            self.window.pop();
+            // A token without text, an id the tokenizer does not know for instance, is in nobody's way; but the blank at
+            // the very beginning, which some decoders strip, has to be known to the next one.
+            if self.context > 0 {
+                self.window.pop();
+            }
             return String::new();
         }
         let unfinished = fresh.chars().rev().take(UNFINISHED).take_while(|&char| char == REPLACEMENT).count();

@@ -40,7 +40,7 @@ async fn completions_that_do_not_fit() {
         (json!({"prompt": "a", "top_k": -2}), Some("top_k"), "at least -1"),
         (json!({"prompt": "a", "min_p": 2}), Some("min_p"), "between 0 and 1"),
         (json!({"prompt": "a", "logprobs": 21}), Some("logprobs"), "between 0 and 20"),
-        (json!({"prompt": "a", "stop": ["a", ""]}), Some("stop"), "none of them empty"),
+        (json!({"prompt": "a", "stop": ["a", ""]}), Some("stop"), "1 to 1024 bytes"),
         (json!({"prompt": "a", "stop": vec!["x"; 17]}), Some("stop"), "at most 16"),
         (json!({"prompt": "a", "seed": 0.5}), Some("seed"), "whole number"),
         (json!({"prompt": "a", "stream": 1}), Some("stream"), "true or false"),

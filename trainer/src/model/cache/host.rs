@@ -2,8 +2,8 @@
 
 use burn::tensor::{Tensor, TensorData};
 
-use super::{Attend, Heads, ModelConfig, Pass, RopeTables};
-use crate::model::host::{self, BLOCK, Layer, Query};
+use super::{Attend, Chunk, Heads, ModelConfig, Pass, RopeTables};
+use crate::model::host::{self, BLOCK, Layer, Run};
 
 /// See [`Layer`] for the order of the numbers.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(super) struct HostPass<'a> {
     pub(super) pass: &'a Pass<'a>,
 }
 
-impl Attend for HostPass<'_> {
+impl<'a> Attend for HostPass<'a> {
     fn attend(&mut self, layer: usize, heads: Heads) -> Tensor<2> {
         let [n, query_heads, dim] = heads.queries.dims();
         let device = heads.queries.device();
@@ -61,11 +61,11 @@ impl Attend for HostPass<'_> {
         for ((_, position), query) in self.pass.places().zip(queries.chunks_exact_mut(query_heads * dim)) {
             self.rope.rotate_in_place(query, position);
         }
-        let reads: Vec<Query<'_>> =
-            self.pass.places().map(|(chunk, position)| Query { blocks: chunk.blocks, length: position + 1 }).collect();
+        let run = |chunk: &Chunk<'a>| Run { blocks: chunk.blocks, start: chunk.start, count: chunk.ids.len() };
+        let runs: Vec<Run<'_>> = self.pass.chunks.iter().map(run).collect();
         let (keys, values) = &self.cache.layers[layer];
         let stored = Layer { keys, values, kv_heads: self.cache.kv_heads, head_dim: dim };
-        let mixed = host::attend(&queries, query_heads, &reads, &stored);
+        let mixed = host::attend(&queries, query_heads, &runs, &stored);
         Tensor::from_data(TensorData::new(mixed, [n, query_heads * dim]), &device)
     }
 }

@@ -1,8 +1,9 @@
 //! Attention over a paged cache.
 //!
 //! Keys of a block are stored with the positions in the innermost place, values with the head's width there, so that both
-//! products run over neighbouring numbers. A score, and the order in which values are added, depend on a query's own
-//! sequence alone: never on the batch, nor on how the sequence was cut into passes or blocks shared with others.
+//! products run over neighbouring numbers. Queries that read the same head of keys, of one token or of several that follow
+//! each other, go through it together. A score, and the order in which values are added, depend on a query's own sequence
+//! alone: never on the batch, nor on how the sequence was cut into passes or blocks shared with others.
 
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
@@ -12,13 +13,15 @@ use super::lanes::{exp, largest};
 /// Positions of one block of the cache.
 pub(in crate::model) const BLOCK: usize = 16;
 
-/// One new token: which sequence's blocks it reads and how many positions of them, its own included.
+/// New tokens of one sequence, one after another.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::model) struct Query<'a> {
+pub(in crate::model) struct Run<'a> {
     /// Blocks of the sequence, in order.
     pub(in crate::model) blocks: &'a [u32],
-    /// Positions to attend to.
-    pub(in crate::model) length: usize,
+    /// Position of the first token; each attends to all positions up to its own.
+    pub(in crate::model) start: usize,
+    /// Number of tokens.
+    pub(in crate::model) count: usize,
 }
 
 /// What attention reads: one layer of the cache and its shape.
@@ -34,205 +37,265 @@ pub(in crate::model) struct Layer<'a> {
 
 /// Work below which one thread does everything, in multiply-adds.
 const TASK_WORK: usize = 1 << 17;
+/// Most tokens of a task.
+const TASK_TOKENS: usize = 16;
 
-/// Softmax-weighted values for every query: `[n, heads, head_dim]` to the same shape. `heads` is a multiple of the
-/// layer's `kv_heads`; `queries` are rotated already and scaled here.
-pub(in crate::model) fn attend(rotated: &[f32], heads: usize, queries: &[Query<'_>], layer: &Layer<'_>) -> Vec<f32> {
-    let width = heads / layer.kv_heads * layer.head_dim;
-    let mut mixed = vec![0.0; rotated.len()];
-    let work = queries.iter().map(|query| query.length).sum::<usize>() * heads * layer.head_dim * 2;
-    let task = |(index, out): (usize, &mut [f32])| {
-        let (query, kv_head) = (&queries[index / layer.kv_heads], index % layer.kv_heads);
-        let rotated = &rotated[index * width..][..width];
-        Arch::new().dispatch(Head { rotated, query, shared: kv_head, layer, out });
-    };
+/// Softmax-weighted values for every query: `[n, heads, head_dim]` to the same shape, the tokens of all runs one after
+/// another. `heads` is a multiple of the layer's `kv_heads`; `queries` are rotated already and scaled here.
+pub(in crate::model) fn attend(queries: &[f32], heads: usize, runs: &[Run<'_>], layer: &Layer<'_>) -> Vec<f32> {
+    let row = heads * layer.head_dim;
+    let mut mixed = vec![0.0; queries.len()];
+    let mut outs = mixed.chunks_exact_mut(row / layer.kv_heads);
+    let mut tasks = Vec::new();
+    let (mut token, mut work) = (0, 0);
+    for run in runs {
+        for first in (0..run.count).step_by(TASK_TOKENS) {
+            let count = TASK_TOKENS.min(run.count - first);
+            let run = Run { start: run.start + first, count, ..*run };
+            work += count * (run.start + count) * row * 2;
+            let queries = &queries[token * row..][..count * row];
+            let mut of_head: Vec<Vec<&mut [f32]>> = (0..layer.kv_heads).map(|_| Vec::with_capacity(count)).collect();
+            for _ in 0..count {
+                of_head.iter_mut().zip(&mut outs).for_each(|(outs, out)| outs.push(out));
+            }
+            let heads = of_head.into_iter().enumerate();
+            tasks.extend(heads.map(|(kv_head, outs)| Task { queries, row, run, kv_head, layer, outs }));
+            token += count;
+        }
+    }
+    let work_off = |task| Arch::new().dispatch(task);
     if work < TASK_WORK {
-        mixed.chunks_exact_mut(width).enumerate().for_each(task);
+        tasks.into_iter().for_each(work_off);
     } else {
-        mixed.par_chunks_exact_mut(width).enumerate().for_each(task);
+        tasks.into_par_iter().for_each(work_off);
     }
     mixed
 }
 
-/// The query heads that share one head of keys and values, of one token.
-struct Head<'a> {
-    rotated: &'a [f32],
-    query: &'a Query<'a>,
-    shared: usize,
+/// The query heads of some tokens that share one head of keys and values.
+struct Task<'a, 'out> {
+    /// `[tokens, heads, head_dim]`, of all heads; `row` numbers per token.
+    queries: &'a [f32],
+    row: usize,
+    run: Run<'a>,
+    kv_head: usize,
     layer: &'a Layer<'a>,
-    out: &'a mut [f32],
+    /// Of each token, `[group, head_dim]`.
+    outs: Vec<&'out mut [f32]>,
 }
 
-impl WithSimd for Head<'_> {
+impl WithSimd for Task<'_, '_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        let Self { rotated, query, shared, layer, out } = self;
-        let dim = layer.head_dim;
-        let group = rotated.len() / dim;
-        let padded = query.length.next_multiple_of(BLOCK);
-        let mut weights = vec![0.0_f32; group * padded];
-        let mut head = 0;
-        while head < group {
-            let (rotated, weights) = (&rotated[head * dim..], &mut weights[head * padded..]);
-            head += match group - head {
-                4.. => part::<S, 4>(simd, rotated, query, shared, layer, weights, &mut out[head * dim..]),
-                2.. => part::<S, 2>(simd, rotated, query, shared, layer, weights, &mut out[head * dim..]),
-                _ => part::<S, 1>(simd, rotated, query, shared, layer, weights, &mut out[head * dim..]),
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        let rows = self.run.count * self.group();
+        let padded = (self.run.start + self.run.count).next_multiple_of(BLOCK);
+        // Half of the registers hold sums.
+        let widest = S::REGISTER_COUNT.min(32) / 4;
+        let mut weights = vec![0.0; widest.min(rows) * padded];
+        let mut first = 0;
+        while first < rows {
+            let (task, weights) = (&mut self, weights.as_mut_slice());
+            first += match (rows - first).min(widest) {
+                1 => simd.vectorize(Tile::<S, 1> { simd, task, first, weights }),
+                2 => simd.vectorize(Tile::<S, 2> { simd, task, first, weights }),
+                3 => simd.vectorize(Tile::<S, 3> { simd, task, first, weights }),
+                4 => simd.vectorize(Tile::<S, 4> { simd, task, first, weights }),
+                5 => simd.vectorize(Tile::<S, 5> { simd, task, first, weights }),
+                6 => simd.vectorize(Tile::<S, 6> { simd, task, first, weights }),
+                7 => simd.vectorize(Tile::<S, 7> { simd, task, first, weights }),
+                _ => simd.vectorize(Tile::<S, 8> { simd, task, first, weights }),
             };
         }
     }
 }
 
-/// `G` of the group's heads; returns `G`.
-#[inline(always)]
-fn part<S: Simd, const G: usize>(
-    simd: S,
-    rotated: &[f32],
-    query: &Query<'_>,
-    kv_head: usize,
-    layer: &Layer<'_>,
-    weights: &mut [f32],
-    out: &mut [f32],
-) -> usize {
-    let dim = layer.head_dim;
-    let padded = query.length.next_multiple_of(BLOCK);
-    let size = dim * BLOCK;
-    let place = |block: u32| (block as usize * layer.kv_heads + kv_head) * size;
-    let blocks = &query.blocks[..padded / BLOCK];
-    for (index, &block) in blocks.iter().enumerate() {
-        scores::<S, G>(simd, rotated, dim, &layer.keys[place(block)..][..size], &mut weights[index * BLOCK..], padded);
+impl Task<'_, '_> {
+    /// Query heads per head of keys.
+    fn group(&self) -> usize {
+        self.row / self.layer.head_dim / self.layer.kv_heads
     }
-    let scale = 1.0 / (dim as f32).sqrt();
-    for line in weights.chunks_exact_mut(padded).take(G) {
-        softmax(&mut line[..query.length], scale);
+
+    /// Numbers of this head in block `index` of the sequence.
+    #[inline(always)]
+    fn place(&self, index: usize) -> std::ops::Range<usize> {
+        let size = self.layer.head_dim * BLOCK;
+        let start = (self.run.blocks[index] as usize * self.layer.kv_heads + self.kv_head) * size;
+        start..start + size
     }
-    let per = size_of::<S::f32s>() / size_of::<f32>();
-    let mut first = 0;
-    while first < dim {
-        // Two vectors at a time where they fit: with four heads that is enough sums to keep the multipliers busy.
-        let step = if dim - first >= 2 * per { 2 } else { 1 };
-        let run = Columns { first, dim, length: query.length, padded, size, kv_heads: layer.kv_heads, kv_head };
-        match step {
-            2 => mix::<S, G, 2>(simd, &run, blocks, layer.values, weights, out),
-            _ => mix::<S, G, 1>(simd, &run, blocks, layer.values, weights, out),
-        }
-        first += step * per;
-    }
-    G
 }
 
-/// Products of `G` queries with the sixteen keys of a block.
-#[inline(always)]
-fn scores<S: Simd, const G: usize>(
+/// `R` rows of a task, a row being one head of one token, from `first` on.
+struct Tile<'t, 'a, 'out, S, const R: usize> {
     simd: S,
-    rotated: &[f32],
-    dim: usize,
-    keys: &[f32],
-    weights: &mut [f32],
-    padded: usize,
-) {
+    task: &'t mut Task<'a, 'out>,
+    first: usize,
+    weights: &'t mut [f32],
+}
+
+impl<S: Simd, const R: usize> pulp::NullaryFnOnce for Tile<'_, '_, '_, S, R> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn call(self) -> usize {
+        let Self { simd, task, first, weights } = self;
+        let (group, dim) = (task.group(), task.layer.head_dim);
+        let lengths: [usize; R] = std::array::from_fn(|r| task.run.start + (first + r) / group + 1);
+        let padded = lengths[R - 1].next_multiple_of(BLOCK);
+        let queries: [&[f32]; R] = std::array::from_fn(|r| {
+            let (token, head) = ((first + r) / group, (first + r) % group);
+            &task.queries[token * task.row + (task.kv_head * group + head) * dim..][..dim]
+        });
+        for index in 0..padded / BLOCK {
+            let keys = &task.layer.keys[task.place(index)];
+            scores::<S, R>(simd, &queries, keys, &mut weights[index * BLOCK..], padded);
+        }
+        let scale = 1.0 / (dim as f32).sqrt();
+        for (line, length) in weights.chunks_exact_mut(padded).zip(lengths) {
+            simd.vectorize(Softmax { row: &mut line[..length], scale });
+            // What later tokens of the tile see weighs nothing here.
+            line[length..].fill(0.0);
+        }
+        let mut mix = Mix { simd, task, first, weights, padded, length: lengths[R - 1] };
+        let per = size_of::<S::f32s>() / size_of::<f32>();
+        let vectors = S::REGISTER_COUNT.min(32) / 2 / R;
+        let mut column = 0;
+        while column < dim {
+            column += per
+                * match ((dim - column) / per).min(vectors) {
+                    0 if column + per > dim => mix.partial::<R>(column),
+                    0 | 1 => mix.whole::<R, 1>(column),
+                    2 | 3 => mix.whole::<R, 2>(column),
+                    _ => mix.whole::<R, 4>(column),
+                };
+        }
+        R
+    }
+}
+
+/// Products of `R` queries with the sixteen keys of a block.
+#[inline(always)]
+fn scores<S: Simd, const R: usize>(simd: S, queries: &[&[f32]; R], keys: &[f32], weights: &mut [f32], padded: usize) {
     let per = size_of::<S::f32s>() / size_of::<f32>();
-    let queries: [&[f32]; G] = std::array::from_fn(|head| &rotated[head * dim..][..dim]);
+    let pairs = keys.as_chunks::<{ 2 * BLOCK }>().0;
+    let queries: [&[[f32; 2]]; R] = std::array::from_fn(|r| &queries[r].as_chunks::<2>().0[..pairs.len()]);
     for part in 0..BLOCK / per {
         // Even and odd places of the head apart: twice as many sums in flight.
-        let mut sums = [[simd.splat_f32s(0.0); G]; 2];
-        for (place, pair) in keys.chunks_exact(2 * BLOCK).enumerate() {
+        let mut sums = [[simd.splat_f32s(0.0); R]; 2];
+        for (place, pair) in pairs.iter().enumerate() {
             let even = S::as_simd_f32s(&pair[part * per..][..per]).0[0];
             let odd = S::as_simd_f32s(&pair[BLOCK + part * per..][..per]).0[0];
-            sums = [
-                std::array::from_fn(|g| simd.mul_add_f32s(simd.splat_f32s(queries[g][2 * place]), even, sums[0][g])),
-                std::array::from_fn(|g| simd.mul_add_f32s(simd.splat_f32s(queries[g][2 * place + 1]), odd, sums[1][g])),
-            ];
+            for r in 0..R {
+                let [left, right] = queries[r][place];
+                sums[0][r] = simd.mul_add_f32s(simd.splat_f32s(left), even, sums[0][r]);
+                sums[1][r] = simd.mul_add_f32s(simd.splat_f32s(right), odd, sums[1][r]);
+            }
         }
-        let total: [S::f32s; G] = std::array::from_fn(|g| simd.add_f32s(sums[0][g], sums[1][g]));
-        for (g, total) in total.into_iter().enumerate() {
-            let out = S::as_mut_simd_f32s(&mut weights[g * padded + part * per..][..per]).0;
-            out[0] = total;
+        for r in 0..R {
+            let out = S::as_mut_simd_f32s(&mut weights[r * padded + part * per..][..per]).0;
+            out[0] = simd.add_f32s(sums[0][r], sums[1][r]);
         }
     }
 }
 
-/// Where [`mix`] works.
-struct Columns {
-    first: usize,
-    dim: usize,
-    length: usize,
-    padded: usize,
-    size: usize,
-    kv_heads: usize,
-    kv_head: usize,
-}
-
-/// Adds up `V` vectors of the values, weighted, for `G` heads.
-#[inline(always)]
-fn mix<S: Simd, const G: usize, const V: usize>(
+/// Adds up weighted values, some columns at a time; each returns how many vectors it did.
+struct Mix<'t, 'a, 'out, S> {
     simd: S,
-    run: &Columns,
-    blocks: &[u32],
-    values: &[f32],
-    weights: &[f32],
-    out: &mut [f32],
-) {
-    let per = size_of::<S::f32s>() / size_of::<f32>();
-    let mut sums = [[simd.splat_f32s(0.0); V]; G];
-    for (index, &block) in blocks.iter().enumerate() {
-        let values = &values[(block as usize * run.kv_heads + run.kv_head) * run.size..][..run.size];
-        let first = index * BLOCK;
-        let count = (run.length - first).min(BLOCK);
-        let weights: [&[f32]; G] = std::array::from_fn(|g| &weights[g * run.padded + first..][..count]);
-        for place in 0..count {
-            let line = &values[place * run.dim + run.first..];
-            let line: [S::f32s; V] = std::array::from_fn(|v| vector(simd, prefix(&line[v * per..], run, v, per)));
-            sums = std::array::from_fn(|g| {
-                let weight = simd.splat_f32s(weights[g][place]);
-                std::array::from_fn(|v| simd.mul_add_f32s(weight, line[v], sums[g][v]))
-            });
-        }
-    }
-    let sums: [[S::f32s; V]; G] = sums.map(|line| line.map(|sum| simd.add_f32s(sum, simd.splat_f32s(0.0))));
-    for (g, line) in sums.into_iter().enumerate() {
-        for (v, sum) in line.into_iter().enumerate() {
-            let start = g * run.dim + run.first + v * per;
-            let end = (start + per).min((g + 1) * run.dim);
-            simd.partial_store_f32s(&mut out[start..end], sum);
-        }
-    }
+    task: &'t mut Task<'a, 'out>,
+    first: usize,
+    /// `[R, padded]`.
+    weights: &'t [f32],
+    padded: usize,
+    /// Positions to add up.
+    length: usize,
 }
 
-/// Loads a vector; fewer numbers than it holds are followed by zeros.
-#[inline(always)]
-fn vector<S: Simd>(simd: S, line: &[f32]) -> S::f32s {
-    let (whole, part) = S::as_simd_f32s(line);
-    whole.first().copied().unwrap_or_else(|| simd.partial_load_f32s(part))
-}
+impl<S: Simd> Mix<'_, '_, '_, S> {
+    /// `V` whole vectors.
+    #[inline(always)]
+    fn whole<const R: usize, const V: usize>(&mut self, column: usize) -> usize {
+        let (simd, dim) = (self.simd, self.task.layer.head_dim);
+        let width = V * size_of::<S::f32s>() / size_of::<f32>();
+        let mut sums = [[simd.splat_f32s(0.0); V]; R];
+        for first in (0..self.length).step_by(BLOCK) {
+            let values = &self.task.layer.values[self.task.place(first / BLOCK)];
+            let count = BLOCK.min(self.length - first);
+            let weights: [&[f32]; R] = std::array::from_fn(|r| &self.weights[r * self.padded + first..][..count]);
+            for place in 0..count {
+                let line = S::as_simd_f32s(&values[place * dim + column..][..width]).0;
+                for r in 0..R {
+                    let weight = simd.splat_f32s(weights[r][place]);
+                    for v in 0..V {
+                        sums[r][v] = simd.mul_add_f32s(weight, line[v], sums[r][v]);
+                    }
+                }
+            }
+        }
+        for r in 0..R {
+            let out = S::as_mut_simd_f32s(&mut self.out(r)[column..][..width]).0;
+            for v in 0..V {
+                out[v] = sums[r][v];
+            }
+        }
+        V
+    }
 
-/// The part of a vector that belongs to the head: all of it unless the head is narrower than a vector.
-#[inline(always)]
-fn prefix<'a>(line: &'a [f32], run: &Columns, vector: usize, per: usize) -> &'a [f32] {
-    &line[..per.min(run.dim - run.first - vector * per)]
+    /// The last columns of a head that does not end with a vector.
+    #[inline(always)]
+    fn partial<const R: usize>(&mut self, column: usize) -> usize {
+        let (simd, dim) = (self.simd, self.task.layer.head_dim);
+        let mut sums = [simd.splat_f32s(0.0); R];
+        for position in 0..self.length {
+            let values = &self.task.layer.values[self.task.place(position / BLOCK)];
+            let line = simd.partial_load_f32s(&values[position % BLOCK * dim..][column..dim]);
+            for (r, sum) in sums.iter_mut().enumerate() {
+                *sum = simd.mul_add_f32s(simd.splat_f32s(self.weights[r * self.padded + position]), line, *sum);
+            }
+        }
+        for (r, sum) in sums.into_iter().enumerate() {
+            simd.partial_store_f32s(&mut self.out(r)[column..], sum);
+        }
+        1
+    }
+
+    /// Where row `r` of the tile goes, `[head_dim]`.
+    #[inline(always)]
+    fn out(&mut self, r: usize) -> &mut [f32] {
+        let (group, dim) = (self.task.group(), self.task.layer.head_dim);
+        &mut self.task.outs[(self.first + r) / group][(self.first + r) % group * dim..][..dim]
+    }
 }
 
 /// `softmax(scale * x)` in place.
-#[inline(always)]
-fn softmax(row: &mut [f32], scale: f32) {
-    const LANES: usize = 16;
-    let largest = largest(row);
-    let mut sums = [0.0_f32; LANES];
-    let (chunks, rest) = row.as_chunks_mut::<LANES>();
-    for chunk in chunks {
-        for (sum, x) in sums.iter_mut().zip(chunk) {
+struct Softmax<'a> {
+    row: &'a mut [f32],
+    scale: f32,
+}
+
+impl pulp::NullaryFnOnce for Softmax<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        const LANES: usize = 16;
+        let Self { row, scale } = self;
+        let largest = largest(row);
+        let mut sums = [0.0_f32; LANES];
+        let (chunks, rest) = row.as_chunks_mut::<LANES>();
+        for chunk in chunks {
+            for (sum, x) in sums.iter_mut().zip(chunk) {
+                *x = exp((*x - largest) * scale);
+                *sum += *x;
+            }
+        }
+        for (sum, x) in sums.iter_mut().zip(rest) {
             *x = exp((*x - largest) * scale);
             *sum += *x;
         }
-    }
-    for (sum, x) in sums.iter_mut().zip(rest) {
-        *x = exp((*x - largest) * scale);
-        *sum += *x;
-    }
-    let inverse = 1.0 / sums.iter().sum::<f32>();
-    for x in row {
-        *x *= inverse;
+        let inverse = 1.0 / sums.iter().sum::<f32>();
+        for x in row {
+            *x *= inverse;
+        }
     }
 }

@@ -5,18 +5,23 @@
 //! Burn's operations, which tests hold equal to them.
 
 #![allow(clippy::inline_always, reason = "a kernel is compiled for an instruction set only where it is inlined")]
+#![allow(
+    clippy::needless_range_loop,
+    clippy::manual_memcpy,
+    reason = "sums stay in registers only where every index is a constant once loops are unrolled"
+)]
 
 mod attention;
 mod elementwise;
 mod lanes;
+mod outer;
 mod product;
 
 use burn::backend::Flex;
 use burn::tensor::{DType, Tensor, TensorData};
 use half::bf16;
-use rayon::prelude::*;
 
-pub(super) use attention::{BLOCK, Layer, Query, attend};
+pub(super) use attention::{BLOCK, Layer, Run, attend};
 pub(super) use elementwise::{rms_norm, swiglu};
 pub(crate) use lanes::{exp, largest};
 use product::Rows;
@@ -26,44 +31,30 @@ pub(crate) fn runs_on<const D: usize>(x: &Tensor<D>) -> bool {
     x.clone().try_into_primitive::<Flex>().is_ok()
 }
 
-/// `x W` for a weight of logical shape `[inputs, outputs]` that is stored row by output, as in checkpoint files, in
-/// single or half precision; `None` for any other order.
-pub(super) fn product(x: &Tensor<2>, weight: &Tensor<2>) -> Option<Tensor<2>> {
-    let [rows, inputs] = x.dims();
-    let [_, outputs] = weight.dims();
-    let device = x.device();
-    let weight = weight.clone().try_into_primitive::<Flex>().ok()?;
-    let layout = weight.layout();
-    if layout.strides() != [1, inputs as isize] || inputs == 1 || outputs == 1 {
-        return None;
-    }
-    let range = layout.start_offset()..layout.start_offset() + inputs * outputs;
-    let stored = match weight.dtype() {
-        DType::F32 => Rows::Full(&weight.storage::<f32>()[range]),
-        DType::BF16 => Rows::Half(&weight.storage::<bf16>()[range]),
-        _ => return None,
+/// `x W` for a weight of logical shape `[inputs, outputs]`, in single or half precision. A row of the result has the same
+/// bits whatever other rows there are; Burn's own product has no such property.
+pub(super) fn product(x: Tensor<2>, weight: &Tensor<2>) -> Tensor<2> {
+    let ([rows, _], [inputs, outputs], device) = (x.dims(), weight.dims(), x.device());
+    let stored = |weight: &Tensor<2>| {
+        let weight =
+            weight.clone().try_into_primitive::<Flex>().expect("the caller checked that x is on the processor");
+        let layout = weight.layout();
+        let (first, strides) = (layout.start_offset(), (layout.strides()[0], layout.strides()[1]));
+        (weight, first..first + inputs * outputs, strides)
     };
-    let y = read(x.clone(), |x| product::product(x, stored, inputs, outputs));
-    Some(Tensor::from_data(TensorData::new(y, [rows, outputs]), &device))
-}
-
-/// Burn's product of at least two rows, on all threads where it would use one: its own threshold is above the layers of
-/// small models. Rows do not know each other, so parts of them have the bits of the whole.
-pub(super) fn product_by_rows(x: Tensor<2>, weight: Tensor<2>) -> Tensor<2> {
-    /// Multiply-adds worth a second thread, and those from which on Burn takes all threads itself.
-    const WORK: std::ops::Range<usize> = 1 << 18..192 * 192 * 192;
-    /// Rows of a part, so that none has a single one.
-    const ROWS: usize = 4;
-    let ([rows, inputs], [_, outputs]) = (x.dims(), weight.dims());
-    let parts = (rows / ROWS).min(rayon::current_num_threads());
-    if parts < 2 || !WORK.contains(&(rows * inputs * outputs)) {
-        return x.matmul(weight);
+    let (mut numbers, mut range, mut strides) = stored(weight);
+    let by_output = |strides: (isize, isize)| strides.0 == 1 && strides.1 == inputs as isize;
+    let by_input = |strides: (isize, isize)| strides.1 == 1 && strides.0 == outputs as isize;
+    let half = numbers.dtype() == DType::BF16;
+    if !by_output(strides) && (half || !by_input(strides)) {
+        (numbers, range, strides) = stored(&self::by_output(weight.clone()));
     }
-    let part = |part: usize| {
-        let (start, end) = (part * rows / parts, (part + 1) * rows / parts);
-        x.clone().narrow(0, start, end - start).matmul(weight.clone())
-    };
-    Tensor::cat((0..parts).into_par_iter().map(part).collect(), 0)
+    let y = read(x, |x| match (half, by_output(strides)) {
+        (true, _) => product::product(x, Rows::Half(&numbers.storage::<bf16>()[range]), inputs, outputs),
+        (false, true) => product::product(x, Rows::Full(&numbers.storage::<f32>()[range]), inputs, outputs),
+        (false, false) => outer::product(x, &numbers.storage::<f32>()[range], inputs, outputs),
+    });
+    Tensor::from_data(TensorData::new(y, [rows, outputs]), &device)
 }
 
 /// The same matrix, `[inputs, outputs]`, stored row by output.

@@ -3,6 +3,8 @@
 //! Each output is one dot product whose terms are added in an order that depends on its length alone. So a token's
 //! numbers have the same bits whatever else is in the batch, and however a prompt was cut into chunks.
 
+use std::ops::Range;
+
 use half::bf16;
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
@@ -80,6 +82,8 @@ struct Product<'a> {
 const TILE: usize = 6;
 /// Inputs summed at a stretch: a tile of weights of this length stays in the first cache.
 const STRETCH: usize = 1024;
+/// Rows of `x` that all tiles of a task go through before the next ones: a stretch of them stays in the second cache.
+const BLOCK_ROWS: usize = 128;
 
 impl WithSimd for Product<'_> {
     type Output = ();
@@ -88,35 +92,41 @@ impl WithSimd for Product<'_> {
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { x, weights, inputs, rows, first, out } = self;
         let mut widened = vec![0.0_f32; if matches!(weights, Rows::Half(_)) { TILE * STRETCH } else { 0 }];
-        for (tile, out) in out.chunks_mut(TILE * rows).enumerate() {
-            let first = first + tile * TILE;
-            let count = out.len() / rows;
-            for start in (0..inputs).step_by(STRETCH) {
-                let stretch = start..(start + STRETCH).min(inputs);
-                let length = stretch.len();
-                let at = |line: usize| (first + line) * inputs + start..(first + line) * inputs + start + length;
+        for (start, block) in stretches(inputs).flat_map(|start| blocks(rows).map(move |block| (start, block))) {
+            let length = STRETCH.min(inputs - start);
+            let columns = Columns { x, width: inputs, start };
+            for (tile, out) in out.chunks_mut(TILE * rows).enumerate() {
+                let count = out.len() / rows;
+                let at = |line: usize| (first + tile * TILE + line) * inputs + start..;
                 if let Rows::Half(weights) = weights {
                     for (line, widened) in widened.chunks_exact_mut(STRETCH).take(count).enumerate() {
-                        for (to, from) in widened.iter_mut().zip(&weights[at(line)]) {
+                        for (to, from) in widened.iter_mut().zip(&weights[at(line)][..length]) {
                             *to = f32::from_bits(u32::from(from.to_bits()) << 16);
                         }
                     }
                 }
                 let line = |line: usize| match weights {
-                    Rows::Full(weights) => &weights[at(line)],
+                    Rows::Full(weights) => &weights[at(line)][..length],
                     Rows::Half(_) => &widened[line * STRETCH..][..length],
                 };
-                let columns = Columns { x, width: inputs, start };
                 if count == TILE {
-                    sweep::<S, TILE>(simd, &columns, std::array::from_fn(line), out);
+                    sweep::<S, TILE>(simd, &columns, block.clone(), std::array::from_fn(line), out);
                 } else {
                     for (index, out) in out.chunks_exact_mut(rows).enumerate() {
-                        sweep(simd, &columns, [line(index)], out);
+                        sweep(simd, &columns, block.clone(), [line(index)], out);
                     }
                 }
             }
         }
     }
+}
+
+fn stretches(inputs: usize) -> impl Iterator<Item = usize> {
+    (0..inputs).step_by(STRETCH)
+}
+
+fn blocks(rows: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..rows).step_by(BLOCK_ROWS).map(move |first| first..(first + BLOCK_ROWS).min(rows))
 }
 
 /// Some columns of `x`.
@@ -133,16 +143,15 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Adds the products of all rows of `x` with some lines of weights to `out`, `[N, rows]`.
+/// Adds the products of some rows of `x` with some lines of weights to `out`, `[N, all rows]`.
 #[inline(always)]
-fn sweep<S: Simd, const N: usize>(simd: S, x: &Columns<'_>, lines: [&[f32]; N], out: &mut [f32]) {
-    let rows = out.len() / N;
-    let mut row = 0;
-    while row + 4 <= rows {
+fn sweep<S: Simd, const N: usize>(simd: S, x: &Columns<'_>, rows: Range<usize>, lines: [&[f32]; N], out: &mut [f32]) {
+    let mut row = rows.start;
+    while row + 4 <= rows.end {
         dots::<S, 4, N>(simd, x, row, lines, out);
         row += 4;
     }
-    while row < rows {
+    while row < rows.end {
         dots::<S, 1, N>(simd, x, row, lines, out);
         row += 1;
     }
@@ -188,14 +197,14 @@ fn dots<S: Simd, const M: usize, const N: usize>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use forage_env::seed::Seed;
     use proptest::prelude::*;
     use rand::RngExt;
 
     use super::*;
 
-    fn numbers(count: usize, seed: u64) -> Vec<f32> {
+    pub(in crate::model::host) fn numbers(count: usize, seed: u64) -> Vec<f32> {
         let mut rng = Seed::root(seed).rng();
         (0..count).map(|_| rng.random::<f32>() - 0.5).collect()
     }
