@@ -50,4 +50,4 @@ pub mod dataset;
 pub mod wiki;
 pub mod world;
 
-mod nearest;
+pub mod nearest;

@@ -1,7 +1,7 @@
 //! The nearest known name to one that is not known, for error messages.
 
 /// The candidate with the smallest edit distance to `name`; the first of equals, `""` without candidates.
-pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> &'a str {
+pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> &'a str {
     candidates.into_iter().min_by_key(|candidate| distance(name, candidate)).unwrap_or("")
 }
 

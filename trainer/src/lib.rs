@@ -13,7 +13,7 @@
 //! - [`lora`]: low-rank adapters.
 //! - [`generate`]: sampler and engine. [`server`]: OpenAI's protocol over it.
 //! - [`sequence`], [`logprobs`], [`workers`], [`grads`], [`optim`]: a gradient step, piece by piece.
-//! - [`sft`], [`grpo`]: what is minimised.
+//! - [`sft`], [`grpo`]: what is minimised. [`objective`]: the GRPO family as functions over slices.
 //! - [`bert`]: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
 //! - [`learner`], [`run`], [`warm_start`], [`checkpoint`], [`metrics`]: a training run.
 
@@ -39,6 +39,7 @@ pub mod optim;
 pub mod workers;
 
 pub mod grpo;
+pub mod objective;
 pub mod sft;
 
 pub mod learner;

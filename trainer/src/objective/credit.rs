@@ -1,0 +1,216 @@
+//! From the reward or advantage of an episode, or rewards per turn or token, to one number per policy token.
+
+use serde::{Deserialize, Serialize};
+
+/// What verl and slime add to the variance when they whiten.
+const WHITEN_EPSILON: f64 = 1e-8;
+
+/// How the advantage `A` of an episode reaches its tokens. `turns` holds the policy tokens of each generation, in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Credit {
+    /// A at every policy token.
+    #[default]
+    Constant,
+    /// A `gamma`^(T - 1 - t) at the tokens of turn t of T: the code-search project, gamma 0.99.
+    DiscountedTurns {
+        /// Discount per turn, 0 to 1.
+        gamma: f64,
+    },
+}
+
+impl Credit {
+    /// `[sum(turns)]`: the advantage of each policy token.
+    pub fn tokens(self, advantage: f32, turns: &[usize]) -> Vec<f32> {
+        match self {
+            Self::Constant => vec![advantage; turns.iter().sum()],
+            Self::DiscountedTurns { gamma } => {
+                let last = turns.len().saturating_sub(1);
+                let per_turn: Vec<f32> = (0..turns.len())
+                    .map(|turn| (f64::from(advantage) * gamma.powi((last - turn) as i32)) as f32)
+                    .collect();
+                spread_turns(&per_turn, turns)
+            }
+        }
+    }
+}
+
+/// `[sum(turns)]`: the value of each turn at each of its policy tokens. `per_turn` and `turns`: `[T]`.
+///
+/// # Panics
+/// When `per_turn` and `turns` differ in number.
+pub fn spread_turns(per_turn: &[f32], turns: &[usize]) -> Vec<f32> {
+    assert_eq!(per_turn.len(), turns.len(), "values and turns");
+    per_turn.iter().zip(turns).flat_map(|(&value, &tokens)| std::iter::repeat_n(value, tokens)).collect()
+}
+
+/// `[T]`: return-to-go of each turn, R_t = r_t + `gamma` R_{t+1}. `rewards`: `[T]`, what each turn earned.
+pub fn turn_returns(rewards: &[f32], gamma: f64) -> Vec<f32> {
+    narrow(&returns(&rewards.iter().map(|&reward| f64::from(reward)).collect::<Vec<_>>(), gamma))
+}
+
+/// Reward-to-go of each policy token, R = r + `gamma` R of the next **policy** token.
+///
+/// `rewards` and `mask` are `[n]` over a whole response, observations included; the result has one value per `true` of
+/// `mask`. Observation tokens are skipped: the return is carried across them, neither discounted nor reset (verl resets to
+/// 0 there before its fix and then teaches the last turn only). A reward at an observation token belongs to the policy
+/// token before it; rewards before the first policy token have none to credit.
+///
+/// # Panics
+/// When `rewards` and `mask` differ in number.
+pub fn reward_to_go(rewards: &[f32], mask: &[bool], gamma: f64) -> Vec<f32> {
+    narrow(&returns(&policy_rewards(rewards, mask), gamma))
+}
+
+/// Generalised advantage estimation: advantages and value targets of the policy tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gae {
+    /// One per policy token.
+    pub advantages: Vec<f32>,
+    /// Advantage + value, one per policy token.
+    pub returns: Vec<f32>,
+}
+
+/// A_t = d_t + `gamma` `lambda` A_{t+1} with d_t = r_t + `gamma` V_{t+1} - V_t over policy tokens (Schulman et al. 2016);
+/// t + 1 is the next policy token, after the last one V and A are 0.
+///
+/// `rewards`, `values`, `mask`: `[n]` over a whole response; observation tokens are skipped as in [`reward_to_go`] and
+/// their values not read (verl; Search-R1 does not skip).
+///
+/// # Panics
+/// When the slices differ in number.
+pub fn gae(rewards: &[f32], values: &[f32], mask: &[bool], gamma: f64, lambda: f64) -> Gae {
+    assert_eq!(values.len(), mask.len(), "values and mask");
+    let rewards = policy_rewards(rewards, mask);
+    let values = values.iter().zip(mask).filter(|(_, policy)| **policy).map(|(&value, _)| f64::from(value));
+    let values: Vec<f64> = values.collect();
+    let mut advantages = vec![0.0; rewards.len()];
+    let (mut next_value, mut next_advantage) = (0.0, 0.0);
+    for token in (0..rewards.len()).rev() {
+        let delta = rewards[token] + gamma * next_value - values[token];
+        next_advantage = delta + gamma * lambda * next_advantage;
+        next_value = values[token];
+        advantages[token] = next_advantage;
+    }
+    let returns: Vec<f64> = advantages.iter().zip(&values).map(|(advantage, value)| advantage + value).collect();
+    Gae { advantages: narrow(&advantages), returns: narrow(&returns) }
+}
+
+/// (value - mean) / sqrt(unbiased variance + 1e-8) over all tokens of a batch of sequences; `None` where they do not vary.
+///
+/// REINFORCE++ (arXiv 2501.03262) as in verl and slime.
+pub fn whiten(sequences: &[Vec<f32>]) -> Option<Vec<Vec<f32>>> {
+    let moments = Moments::weighted(sequences.iter().flatten().map(|&value| (f64::from(value), 1)));
+    let scale = moments.whitening_scale()?;
+    let whitened = |&value: &f32| ((f64::from(value) - moments.mean) * scale) as f32;
+    Some(sequences.iter().map(|values| values.iter().map(whitened).collect()).collect())
+}
+
+/// Rewards of the policy tokens, with those of the observations after each.
+fn policy_rewards(rewards: &[f32], mask: &[bool]) -> Vec<f64> {
+    assert_eq!(rewards.len(), mask.len(), "rewards and mask");
+    let mut found = Vec::new();
+    for (&reward, &policy) in rewards.iter().zip(mask) {
+        if policy {
+            found.push(f64::from(reward));
+        } else if let Some(last) = found.last_mut() {
+            *last += f64::from(reward);
+        }
+    }
+    found
+}
+
+fn returns(rewards: &[f64], gamma: f64) -> Vec<f64> {
+    let mut found = rewards.to_vec();
+    for token in (1..found.len()).rev() {
+        found[token - 1] += gamma * found[token];
+    }
+    found
+}
+
+fn narrow(values: &[f64]) -> Vec<f32> {
+    values.iter().map(|&value| value as f32).collect()
+}
+
+/// Mean and spread of weighed values.
+pub(super) struct Moments {
+    count: f64,
+    squares: f64,
+    pub(super) mean: f64,
+}
+
+impl Moments {
+    pub(super) fn of(values: &[f64]) -> Self {
+        Self::weighted(values.iter().map(|&value| (value, 1)))
+    }
+
+    /// Of values that occur a number of times each; without any the mean is 0.
+    pub(super) fn weighted(values: impl Iterator<Item = (f64, usize)>) -> Self {
+        let values: Vec<(f64, f64)> = values.map(|(value, times)| (value, times as f64)).collect();
+        let count: f64 = values.iter().map(|(_, times)| times).sum();
+        let mean = values.iter().map(|(value, times)| value * times).sum::<f64>() / count.max(1.0);
+        let squares = values.iter().map(|(value, times)| (value - mean).powi(2) * times).sum();
+        Self { count, squares, mean }
+    }
+
+    pub(super) fn population_std(&self) -> f64 {
+        (self.squares / self.count.max(1.0)).sqrt()
+    }
+
+    pub(super) fn unbiased_std(&self) -> f64 {
+        (self.squares / (self.count - 1.0).max(1.0)).sqrt()
+    }
+
+    /// What whitening multiplies with; `None` without variance. Rounding of equal values leaves some 1e-16 of them.
+    pub(super) fn whitening_scale(&self) -> Option<f64> {
+        let std = self.unbiased_std();
+        (std > 1e-12 * self.mean.abs().max(1.0)).then(|| 1.0 / (std * std + WHITEN_EPSILON).sqrt())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_are_discounted_from_the_last() {
+        let found = Credit::DiscountedTurns { gamma: 0.99 }.tokens(1.0, &[1, 2, 1]);
+        assert_eq!(found, [0.9801, 0.99, 0.99, 1.0]);
+        assert_eq!(Credit::Constant.tokens(-0.5, &[1, 2]), [-0.5; 3]);
+        assert!(Credit::DiscountedTurns { gamma: 0.99 }.tokens(1.0, &[]).is_empty());
+    }
+
+    #[test]
+    fn rewards_of_turns_reach_the_turns_before() {
+        assert_eq!(turn_returns(&[0.1, 0.0, 1.0], 0.5), [0.35, 0.5, 1.0]);
+        assert_eq!(spread_turns(&[0.35, 1.0], &[2, 1]), [0.35, 0.35, 1.0]);
+    }
+
+    #[test]
+    fn the_outcome_is_carried_across_observations() {
+        let mask = [true, true, false, false, true, true];
+        assert_eq!(reward_to_go(&[0.0, 0.0, 0.0, 0.0, 0.0, 1.0], &mask, 1.0), [1.0; 4]);
+        assert_eq!(reward_to_go(&[0.0, 0.0, 0.0, 0.0, 0.0, 1.0], &mask, 0.5), [0.125, 0.25, 0.5, 1.0]);
+    }
+
+    #[test]
+    fn rewards_at_observations_go_to_the_action_before() {
+        let mask = [false, true, false, true];
+        assert_eq!(reward_to_go(&[9.0, 0.0, 0.5, 1.0], &mask, 1.0), [1.5, 1.0]);
+    }
+
+    #[test]
+    fn gae_with_both_factors_one_is_return_minus_value() {
+        let mask = [true, false, true];
+        let found = gae(&[0.0, 0.0, 1.0], &[0.25, 7.0, 0.5], &mask, 1.0, 1.0);
+        assert_eq!(found, Gae { advantages: vec![0.75, 0.5], returns: vec![1.0, 1.0] });
+    }
+
+    #[test]
+    fn equal_tokens_cannot_be_whitened() {
+        assert_eq!(whiten(&[vec![0.1, 0.1], vec![0.1]]), None);
+        assert_eq!(whiten(&[]), None);
+        let found = whiten(&[vec![0.0], vec![1.0]]).unwrap();
+        assert!((found[1][0] - 0.5_f32.sqrt()).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,60 @@
+//! Which groups are learned from.
+
+use serde::{Deserialize, Serialize};
+
+use super::credit::Moments;
+
+/// Unbiased standard deviation up to which slime and DAPO's dynamic sampling call a group flat.
+const FLAT: f64 = 1e-6;
+
+/// A rule that keeps or drops whole groups before advantages.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum GroupFilter {
+    /// Keeps groups whose rewards vary: unbiased standard deviation above 1e-6 (dynamic sampling, DAPO; slime).
+    ZeroVariance,
+    /// Keeps groups whose mean accuracy lies in [`lowest`, `highest`]: neither too hard nor too easy (online difficulty
+    /// filtering, PRIME, arXiv 2502.01456, 0.2 and 0.8).
+    AccuracyBand {
+        /// Least mean that is kept.
+        lowest: f64,
+        /// Greatest mean that is kept.
+        highest: f64,
+    },
+}
+
+impl GroupFilter {
+    /// Whether the group stays. `scores`: `[G]`, rewards for [`Self::ZeroVariance`], accuracies in [0, 1] for
+    /// [`Self::AccuracyBand`]. Groups without members do not stay.
+    pub fn keeps(self, scores: &[f32]) -> bool {
+        let scores: Vec<f64> = scores.iter().map(|&score| f64::from(score)).collect();
+        let moments = Moments::of(&scores);
+        match self {
+            Self::ZeroVariance => scores.len() > 1 && moments.unbiased_std() > FLAT,
+            Self::AccuracyBand { lowest, highest } => {
+                !scores.is_empty() && (lowest..=highest).contains(&moments.mean)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flat_groups_are_dropped() {
+        assert!(GroupFilter::ZeroVariance.keeps(&[0.0, 1.0]));
+        assert!(!GroupFilter::ZeroVariance.keeps(&[0.1, 0.1, 0.1]));
+        assert!(!GroupFilter::ZeroVariance.keeps(&[1.0]));
+    }
+
+    #[test]
+    fn groups_outside_the_band_are_dropped() {
+        let band = GroupFilter::AccuracyBand { lowest: 0.25, highest: 0.75 };
+        assert!(band.keeps(&[1.0, 0.0, 0.0, 0.0]));
+        assert!(!band.keeps(&[1.0, 0.0, 0.0, 0.0, 0.0]));
+        assert!(!band.keeps(&[1.0, 1.0]));
+        assert!(!band.keeps(&[]));
+    }
+}

@@ -1,0 +1,37 @@
+//! What is minimised: the GRPO family as pure functions over plain slices.
+//!
+//! # What it is
+//! Rewards become advantages ([`Advantage`]), advantages become token credit ([`Credit`]), and a [`PolicyLoss`] with a
+//! [`KlPenalty`] and a [`Correction`] gives each policy token a loss and its derivative by the token's log-probability.
+//! An [`Aggregation`] weighs the tokens of a whole optimizer step. A [`Recipe`] holds one of each; an [`Algorithm`] is a
+//! published recipe by name.
+//!
+//! # What it is not
+//! Nothing here knows tensors. The gradient of a step by the weights is that of `(logprobs * gradients).sum()`, with the
+//! gradients as constants: [`Recipe::sequence`] returns them per token, already weighed.
+//!
+//! # Conventions
+//! Log-probabilities are in nats. Slices over tokens hold policy tokens only, in order, unless a mask stands beside them:
+//! observation tokens have no loss and no gradient because they are not there. Inputs and outputs are `f32`, arithmetic is
+//! `f64`. Losses are minimised.
+
+mod advantage;
+mod aggregate;
+mod algorithm;
+mod correction;
+mod credit;
+mod filter;
+mod kl;
+mod loss;
+mod sequence_loss;
+mod step;
+
+pub use advantage::{Advantage, Group, GroupOutcome, SignWeights};
+pub use aggregate::Aggregation;
+pub use algorithm::{Algorithm, Recipe, UnknownAlgorithm};
+pub use correction::{Bound, Correction, CorrectionCounts, CorrectionWeights, RatioLevel};
+pub use credit::{Credit, Gae, gae, reward_to_go, spread_turns, turn_returns, whiten};
+pub use filter::GroupFilter;
+pub use kl::{KlEstimator, KlPenalty};
+pub use loss::{PolicyLoss, TokenInputs, TokenTerms};
+pub use step::{ObjectiveStats, SequenceObjective};

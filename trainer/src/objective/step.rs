@@ -1,0 +1,86 @@
+//! The parts of a recipe put together for one sequence of an optimizer step.
+
+use std::ops::AddAssign;
+
+use super::algorithm::Recipe;
+use super::correction::CorrectionCounts;
+use super::loss::TokenInputs;
+
+/// What was seen on the way; sums over sequences, so those of micro-batches add up to those of the step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ObjectiveStats {
+    /// Policy tokens.
+    pub tokens: usize,
+    /// Weighed policy loss, correction included, penalty excluded: sums to the step's policy loss.
+    pub policy_loss: f64,
+    /// Tokens at which a bound of the policy loss acts.
+    pub bounded: usize,
+    /// Sum over tokens of the KL estimate, nats; divide by `tokens`.
+    pub kl: f64,
+    /// What the correction did.
+    pub correction: CorrectionCounts,
+}
+
+impl AddAssign for ObjectiveStats {
+    fn add_assign(&mut self, other: Self) {
+        self.tokens += other.tokens;
+        self.policy_loss += other.policy_loss;
+        self.bounded += other.bounded;
+        self.kl += other.kl;
+        self.correction += other.correction;
+    }
+}
+
+/// One sequence's share of the step's loss.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SequenceObjective {
+    /// Its share of the loss, penalty included: the step's loss is the sum over sequences.
+    pub loss: f64,
+    /// `[n]`: derivative of the step's loss by each token's log-probability.
+    pub gradients: Vec<f32>,
+    /// What was seen.
+    pub stats: ObjectiveStats,
+}
+
+impl Recipe {
+    /// Loss and gradient of one sequence: weight (correction x policy loss + coefficient x KL) at each token.
+    ///
+    /// `reference`: `[n]`, nats, log-probabilities under the reference policy, read only if the recipe has a penalty.
+    /// `weight`: of each of its tokens, from [`super::Aggregation::weights`].
+    ///
+    /// # Panics
+    /// When slices differ in number, or a recipe with a penalty is given no reference.
+    pub fn sequence(&self, inputs: &TokenInputs, reference: Option<&[f32]>, weight: f32) -> SequenceObjective {
+        let weight = f64::from(weight);
+        let policy = self.loss.tokens(inputs);
+        let tokens = policy.values.len();
+        let mut stats = ObjectiveStats { tokens, bounded: policy.bounded, ..ObjectiveStats::default() };
+        let mut factors = vec![weight; tokens];
+        if let Some(correction) = self.correction {
+            let found = correction.weights(inputs.proximal, inputs.sampler);
+            stats.correction = found.counts;
+            for (factor, ratio) in factors.iter_mut().zip(found.weights) {
+                *factor *= f64::from(ratio);
+            }
+        }
+        stats.policy_loss = dot(&factors, &policy.values);
+        let mut loss = stats.policy_loss;
+        let mut gradients: Vec<f64> =
+            factors.iter().zip(&policy.gradients).map(|(factor, &gradient)| factor * f64::from(gradient)).collect();
+        if let Some(penalty) = self.kl {
+            let reference = reference.expect("a KL penalty needs reference log-probabilities");
+            let kl = penalty.tokens(inputs.logprobs, inputs.proximal, reference);
+            stats.kl = kl.values.iter().map(|&value| f64::from(value)).sum();
+            loss += weight * penalty.coefficient * stats.kl;
+            for (gradient, &slope) in gradients.iter_mut().zip(&kl.gradients) {
+                *gradient += weight * penalty.coefficient * f64::from(slope);
+            }
+        }
+        SequenceObjective { loss, gradients: gradients.into_iter().map(|gradient| gradient as f32).collect(), stats }
+    }
+}
+
+/// Tokens without weight leave no trace, even where their loss is not finite.
+fn dot(factors: &[f64], values: &[f32]) -> f64 {
+    factors.iter().zip(values).map(|(factor, &value)| factor * f64::from(value)).sum()
+}
