@@ -188,7 +188,8 @@ struct Batch {
 
 impl Batch {
     fn of(groups: &[Group]) -> Self {
-        let rewards: Vec<f64> = groups.iter().flat_map(|group| group.rewards).map(|&reward| f64::from(reward)).collect();
+        let rewards: Vec<f64> =
+            groups.iter().flat_map(|group| group.rewards).map(|&reward| f64::from(reward)).collect();
         Self {
             members: rewards.len(),
             nonzero: rewards.iter().filter(|reward| reward.abs() > 0.0).count(),

@@ -78,7 +78,12 @@ mod tests {
             let found = loss(aggregation, &[0, 1, 2]);
             assert!((found - expected).abs() < 1e-6, "{aggregation:?}: {found}");
         }
-        let found: f32 = Aggregation::DrGrpo { length: 10 }.weights(&[2, 6], &[0, 1]).iter().zip([4.0, 3.0]).map(|(w, l)| w * l).sum();
+        let found: f32 = Aggregation::DrGrpo { length: 10 }
+            .weights(&[2, 6], &[0, 1])
+            .iter()
+            .zip([4.0, 3.0])
+            .map(|(w, l)| w * l)
+            .sum();
         assert!((found - 0.35).abs() < 1e-6, "{found}");
     }
 

@@ -164,9 +164,7 @@ impl Algorithm {
             Self::Cispo => plain(GRPO, PolicyLoss::Cispo { low: 0.0, high: 5.0 }, TokenMean),
             Self::Sapo => plain(GRPO, PolicyLoss::Sapo { positive: 1.0, negative: 1.05 }, SeqMeanTokenMean),
             Self::Vespo => plain(GRPO, PolicyLoss::Vespo, TokenMean),
-            Self::Dppo => {
-                plain(Advantage::DrGrpo, PolicyLoss::DppoTv { low: 0.2, high: 0.2, kl_tau: 1e-3 }, TokenMean)
-            }
+            Self::Dppo => plain(Advantage::DrGrpo, PolicyLoss::DppoTv { low: 0.2, high: 0.2, kl_tau: 1e-3 }, TokenMean),
             Self::Gpg => plain(Advantage::Gpg, PolicyLoss::Reinforce, TokenMean),
             Self::MaxRl => plain(Advantage::MaxRl, SYMMETRIC, TokenMean),
             Self::IsReinforce => plain(Advantage::DrGrpo, PolicyLoss::IsReinforce, Sum),

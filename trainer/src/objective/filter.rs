@@ -31,9 +31,7 @@ impl GroupFilter {
         let moments = Moments::of(&scores);
         match self {
             Self::ZeroVariance => scores.len() > 1 && moments.unbiased_std() > FLAT,
-            Self::AccuracyBand { lowest, highest } => {
-                !scores.is_empty() && (lowest..=highest).contains(&moments.mean)
-            }
+            Self::AccuracyBand { lowest, highest } => !scores.is_empty() && (lowest..=highest).contains(&moments.mean),
         }
     }
 }

@@ -52,11 +52,7 @@ impl KlEstimator {
                 let held = d.clamp(-DIFFERENCE_LIMIT, DIFFERENCE_LIMIT);
                 let value = (-held).exp() + held - 1.0;
                 let bounded = d.abs() > DIFFERENCE_LIMIT || value > VALUE_LIMIT;
-                Term {
-                    value: value.min(VALUE_LIMIT),
-                    slope: if bounded { 0.0 } else { 1.0 - (-d).exp() },
-                    bounded,
-                }
+                Term { value: value.min(VALUE_LIMIT), slope: if bounded { 0.0 } else { 1.0 - (-d).exp() }, bounded }
             }
             Self::K1Plus => straight(Self::K1.term(d)),
             Self::K3Plus => straight(Self::K3.term(d)),

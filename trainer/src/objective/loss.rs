@@ -161,7 +161,10 @@ impl TokenInputs<'_> {
     pub(super) fn tokens(&self) -> Vec<Token> {
         let count = self.logprobs.len();
         let lengths = [self.proximal.len(), self.sampler.len(), self.advantages.len()];
-        assert!(lengths.iter().all(|&length| length == count), "{count} log-probabilities, but {lengths:?} beside them");
+        assert!(
+            lengths.iter().all(|&length| length == count),
+            "{count} log-probabilities, but {lengths:?} beside them"
+        );
         let token = |at: usize| Token {
             lp: f64::from(self.logprobs[at]),
             lo: f64::from(self.proximal[at]),
@@ -201,7 +204,9 @@ impl PolicyLoss {
                 each(&|token| ppo_clip(Ratio::of(token.lp - token.lo), token.advantage, low, high, dual))
             }
             Self::Gspo { low, high } => gspo(&tokens, low, high).collect(),
-            Self::Luspo { low, high } => gspo(&tokens, low, high).map(|term| term.scaled(tokens.len() as f64)).collect(),
+            Self::Luspo { low, high } => {
+                gspo(&tokens, low, high).map(|term| term.scaled(tokens.len() as f64)).collect()
+            }
             Self::Gmpo { low, high } => gmpo(&tokens, low, high).collect(),
             Self::Vespo => vespo(&tokens).collect(),
             Self::Cispo { low, high } => each(&|token| cispo(token, low, high)),

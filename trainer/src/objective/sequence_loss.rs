@@ -96,7 +96,8 @@ mod tests {
     #[test]
     fn a_sequence_without_tokens_has_no_loss() {
         let inputs = TokenInputs { logprobs: &[], proximal: &[], sampler: &[], advantages: &[] };
-        for loss in [PolicyLoss::Gspo { low: 0.2, high: 0.2 }, PolicyLoss::Gmpo { low: 0.4, high: 0.4 }, PolicyLoss::Vespo]
+        for loss in
+            [PolicyLoss::Gspo { low: 0.2, high: 0.2 }, PolicyLoss::Gmpo { low: 0.4, high: 0.4 }, PolicyLoss::Vespo]
         {
             assert!(loss.tokens(&inputs).values.is_empty());
         }

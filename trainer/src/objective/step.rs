@@ -63,10 +63,9 @@ impl Recipe {
                 *factor *= f64::from(ratio);
             }
         }
-        stats.policy_loss = dot(&factors, &policy.values);
+        stats.policy_loss = weighed(&factors, &policy.values).sum();
         let mut loss = stats.policy_loss;
-        let mut gradients: Vec<f64> =
-            factors.iter().zip(&policy.gradients).map(|(factor, &gradient)| factor * f64::from(gradient)).collect();
+        let mut gradients: Vec<f64> = weighed(&factors, &policy.gradients).collect();
         if let Some(penalty) = self.kl {
             let reference = reference.expect("a KL penalty needs reference log-probabilities");
             let kl = penalty.tokens(inputs.logprobs, inputs.proximal, reference);
@@ -80,7 +79,8 @@ impl Recipe {
     }
 }
 
-/// Tokens without weight leave no trace, even where their loss is not finite.
-fn dot(factors: &[f64], values: &[f32]) -> f64 {
-    factors.iter().zip(values).map(|(factor, &value)| factor * f64::from(value)).sum()
+/// Tokens without weight leave no trace, even where their value is not finite.
+fn weighed(factors: &[f64], values: &[f32]) -> impl Iterator<Item = f64> {
+    let product = |(&factor, &value): (&f64, &f32)| if factor.abs() > 0.0 { factor * f64::from(value) } else { 0.0 };
+    factors.iter().zip(values).map(product)
 }
