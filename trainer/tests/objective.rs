@@ -218,8 +218,8 @@ fn losses_and_gradients_equal_torch_at_every_position() {
         let cases = fixture["cases"].as_array().unwrap();
         assert_eq!(cases.len(), 49);
         for case in cases {
-            let what = format!("{} {} {}", case["loss"], case["aggregation"], case.get("kl").unwrap_or(&Value::Null));
-            let what = format!("{what} {}", case.get("correction").unwrap_or(&Value::Null));
+            let named = ["loss", "aggregation", "kl", "unbiased", "correction"].map(|part| case.get(part));
+            let what = format!("{:?}", named.into_iter().flatten().collect::<Vec<_>>());
             let (value, gradients, _) = step(&case_recipe(case, max_tokens), &rows, rows.len());
             assert_close(value, case["value"].as_f64().unwrap(), TOLERANCE, &what);
             for (row, mask) in masks.iter().enumerate() {
@@ -269,12 +269,8 @@ fn weights_of_the_detached_losses_are_their_slope() {
             for name in ["cispo", "cispo_verl", "vespo", "rollout_is", "reinforce"] {
                 let found = loss(name).tokens(&row.inputs());
                 for (at, &logprob) in row.logprobs.iter().enumerate() {
-                    assert_close(
-                        f64::from(found.gradients[at] * logprob),
-                        f64::from(found.values[at]),
-                        TOLERANCE,
-                        name,
-                    );
+                    let value = f64::from(found.gradients[at] * logprob);
+                    assert_close(value, f64::from(found.values[at]), TOLERANCE, name);
                 }
             }
         }

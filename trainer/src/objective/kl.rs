@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::loss::{Ratio, Term, TokenTerms};
+use super::loss::{Term, TokenTerms};
 
 /// Nats at which [`KlEstimator::LowVar`] holds the difference (verl, SkyRL).
 const DIFFERENCE_LIMIT: f64 = 20.0;
@@ -70,7 +70,8 @@ pub struct KlPenalty {
     /// Its weight in the loss.
     pub coefficient: f64,
     /// Multiplies the estimate with exp(lp - lo), gradient included, which makes it an unbiased estimate when the tokens
-    /// were not sampled from the current policy (DeepSeek-V3.2; slime, TRL's `use_bias_correction_kl`).
+    /// were not sampled from the current policy (DeepSeek-V3.2; slime, TRL's `use_bias_correction_kl`). The ratio is not
+    /// held within bounds.
     #[serde(default)]
     pub unbiased: bool,
 }
@@ -85,10 +86,10 @@ impl KlPenalty {
             return self.estimator.tokens(logprobs, reference);
         }
         let terms = differences(logprobs, reference).map(|difference| self.estimator.term(difference));
-        let ratios = differences(logprobs, proximal).map(Ratio::of);
-        let weighed = |(term, ratio): (Term, Ratio)| Term {
-            value: ratio.value * term.value,
-            slope: ratio.slope * term.value + ratio.value * term.slope,
+        let ratios = differences(logprobs, proximal).map(f64::exp);
+        let weighed = |(term, ratio): (Term, f64)| Term {
+            value: ratio * term.value,
+            slope: ratio * (term.value + term.slope),
             ..term
         };
         terms.zip(ratios).map(weighed).collect()
