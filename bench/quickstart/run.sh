@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 scratch=${1:?usage: bench/quickstart/run.sh SCRATCH_FOLDER}
 shift
+mkdir -p "$scratch"
 cargo build --release --locked -p forage
 forage="${CARGO_TARGET_DIR:-target}/release/forage"
 for seed in 1 2 3; do
