@@ -258,7 +258,7 @@ impl RunConfig {
         if self.grpo.prompts_per_step == 0 {
             bail!("grpo.prompts_per_step must be at least 1");
         }
-        self.check_update()?;
+        self.grpo.update.check().map_err(anyhow::Error::msg).context("[grpo.update]")?;
         if self.grpo.evaluate_every > 0 && self.data.dev_questions == 0 {
             bail!("grpo.evaluate_every is set but data.dev_questions is 0");
         }
@@ -283,24 +283,6 @@ impl RunConfig {
             bail!("warm_start.world.seed equals data.world.seed: demonstrations would come from the world learned in");
         }
         Ok(())
-    }
-
-    fn check_update(&self) -> Result<()> {
-        let update = &self.grpo.update;
-        if !(update.temperature > 0.0 && update.temperature.is_finite()) {
-            bail!("grpo.update.temperature is {}: training samples at a temperature above 0", update.temperature);
-        }
-        if update.micro_batch_tokens == 0 {
-            bail!("grpo.update.micro_batch_tokens must be at least 1");
-        }
-        let clip = update.loss.clip;
-        if !((0.0..=1.0).contains(&clip.low) && clip.high >= 0.0 && clip.dual >= 0.0) {
-            bail!("grpo.update.loss.clip needs low in [0, 1], high and dual of 0 or more");
-        }
-        if !update.loss.kl_coefficient.is_finite() {
-            bail!("grpo.update.loss.kl_coefficient must be a number");
-        }
-        update.optimizer.check().map_err(anyhow::Error::msg).context("grpo.update.optimizer")
     }
 
     /// Defaults for evaluating a policy without a config.

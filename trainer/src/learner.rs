@@ -3,49 +3,97 @@
 use std::sync::Arc;
 
 use burn::module::Module;
-use burn::tensor::Tensor;
-use forage_env::episode::Episode;
 use forage_env::policy::PolicyError;
 use serde::{Deserialize, Serialize};
 
+use crate::backward;
 use crate::generate::{Engine, EngineConfig};
 use crate::grads::{NamedGrads, track};
-use crate::grpo::{
-    Advantage, GroupOutcome, KlPenalty, LossConfig, LossParts, LossStats, group_advantages, policy_loss,
-};
-use crate::logprobs::token_logprobs;
+use crate::logprobs::{Scores, token_logprobs};
 use crate::model::{Decoder, RopeTables};
+use crate::objective::{ObjectiveConfig, Recipe};
 use crate::optim::{AdamW, AdamWConfig};
+use crate::sample::Sample;
 use crate::sequence::{Sequence, cut};
 use crate::sft::{SftStats, sft_step};
+use crate::update::{GroupCounts, Scored, TokenSums, loss, minibatches, score};
 use crate::weights::Checkpoint;
 use crate::workers::Workers;
+
+/// What the ratio of an objective compares with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OldLogprobs {
+    /// What the sampler reported: exact where this program samples, since one path computes both.
+    #[default]
+    Sampler,
+    /// What the trainer computes at the start of the batch: one more forward pass. Needed where another engine samples, and by
+    /// whatever weighs the mismatch between the two.
+    Trainer,
+}
 
 /// What an update minimises and how.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UpdateConfig {
-    /// How rewards become advantages.
-    pub advantage: Advantage,
-    /// The token loss.
-    pub loss: LossConfig,
-    /// The optimizer.
-    pub optimizer: AdamWConfig,
     /// Softmax temperature of sampling and of the loss.
     pub temperature: f32,
-    /// Most padded tokens per forward and backward pass: memory, not meaning.
+    /// Optimizer steps that a batch of rollouts is cut into, whole groups each.
+    pub minibatches: usize,
+    /// Passes over a batch.
+    pub epochs: usize,
+    /// What the ratio compares with.
+    pub old_logprobs: OldLogprobs,
+    /// Most tokens per forward and backward pass (a longer sequence stands alone): memory, not meaning.
     pub micro_batch_tokens: usize,
+    /// What is minimised.
+    pub objective: ObjectiveConfig,
+    /// The optimizer.
+    pub optimizer: AdamWConfig,
 }
 
 impl Default for UpdateConfig {
     fn default() -> Self {
         Self {
-            advantage: Advantage::default(),
-            loss: LossConfig::default(),
-            optimizer: AdamWConfig::default(),
             temperature: 1.0,
+            minibatches: 1,
+            epochs: 1,
+            old_logprobs: OldLogprobs::default(),
             micro_batch_tokens: 2048,
+            objective: ObjectiveConfig::default(),
+            optimizer: AdamWConfig::default(),
         }
+    }
+}
+
+impl UpdateConfig {
+    /// Checks the ranges and what cannot go together.
+    ///
+    /// # Errors
+    /// A sentence that names the key at fault and the mend.
+    pub fn check(&self) -> Result<(), String> {
+        if !(self.temperature > 0.0 && self.temperature.is_finite()) {
+            return Err(format!("temperature is {}: training samples at a temperature above 0", self.temperature));
+        }
+        for (key, value) in
+            [("minibatches", self.minibatches), ("epochs", self.epochs), ("micro_batch_tokens", self.micro_batch_tokens)]
+        {
+            if value == 0 {
+                return Err(format!("{key} must be at least 1"));
+            }
+        }
+        self.objective.check().map_err(|fault| format!("objective: {fault}"))?;
+        let recipe = self.objective.recipe(1);
+        if self.old_logprobs == OldLogprobs::Sampler {
+            let needs = [
+                (recipe.correction.is_some(), "objective.correction compares the trainer's log-probabilities with the sampler's"),
+                (recipe.entropy.top_share < 1.0, "objective.entropy.top_share needs entropies before the step"),
+            ];
+            if let Some((_, why)) = needs.iter().find(|(needed, _)| *needed) {
+                return Err(format!("{why}; set old_logprobs = \"trainer\""));
+            }
+        }
+        self.optimizer.check().map_err(|fault| format!("optimizer: {fault}"))
     }
 }
 
@@ -62,32 +110,67 @@ pub enum LearnError {
     Policy(#[from] PolicyError),
 }
 
-/// What one update did; sums are already divided by the step's policy tokens.
+/// What the updates on one batch did; means are over the policy tokens that were run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UpdateStats {
-    /// Groups seen.
-    pub groups: usize,
-    /// Groups whose members all earned the same: dropped.
-    pub zero_variance_groups: usize,
-    /// Policy tokens that carried loss.
+    /// What became of the groups.
+    pub groups: GroupCounts,
+    /// Optimizer steps done: 0 when no group had a direction.
+    pub updates: usize,
+    /// Policy tokens that were run, over all passes.
     pub tokens: usize,
-    /// Token means; `ratio_deviation_max` is a maximum.
-    pub loss: LossStats,
+    /// Mean over the steps of the loss with penalty and bonus.
+    pub loss: f64,
+    /// Mean over the steps of the policy loss alone.
+    pub policy_loss: f64,
+    /// Share of tokens at which a bound of the loss acted.
+    pub clip_frac: f64,
+    /// Mean of old - current log-probability, nats: the k1 estimate of the KL from the policy of the batch's start.
+    pub approx_kl_old: f64,
+    /// Mean of the penalty's estimate, nats.
+    pub kl_reference: f64,
     /// Mean entropy of the policy at its own tokens, nats.
     pub entropy: f64,
-    /// Global gradient norm before clipping.
+    /// Mean |current - sampler| at the first step, nats: the mismatch of trainer and sampler.
+    pub mismatch: f64,
+    /// Largest |ratio to the sampler - 1| at the first step.
+    pub ratio_deviation_max: f64,
+    /// Share of tokens whose weight the correction cut.
+    pub correction_truncated_frac: f64,
+    /// Share of tokens that the correction dropped.
+    pub correction_masked_frac: f64,
+    /// Largest global gradient norm before clipping.
     pub grad_norm: f64,
-    /// Learning rate used.
+    /// Learning rate of the last step.
     pub learning_rate: f64,
-    /// Whether weights changed: false when no group had a direction.
-    pub updated: bool,
 }
 
-/// A trained sequence with its advantage and what the sampler said.
-struct Scored {
-    sequence: Sequence,
-    old_logprobs: Vec<f32>,
-    advantage: f32,
+impl UpdateStats {
+    fn add(&mut self, sums: &TokenSums, grad_norm: f64, learning_rate: f64) {
+        let first = self.updates == 0;
+        self.updates += 1;
+        let tokens = sums.objective.tokens.max(1) as f64;
+        let before = self.tokens as f64;
+        self.tokens += sums.objective.tokens;
+        let mean = |old: f64, sum: f64| (old * before + sum) / (before + tokens);
+        let steps = self.updates as f64;
+        self.loss += (sums.loss - self.loss) / steps;
+        self.policy_loss += (sums.objective.policy_loss - self.policy_loss) / steps;
+        self.clip_frac = mean(self.clip_frac, sums.objective.bounded as f64);
+        self.approx_kl_old = mean(self.approx_kl_old, sums.approx_kl_old);
+        self.kl_reference = mean(self.kl_reference, sums.objective.kl);
+        self.entropy = mean(self.entropy, sums.entropy);
+        let correction = sums.objective.correction;
+        self.correction_truncated_frac = mean(self.correction_truncated_frac, correction.truncated as f64);
+        self.correction_masked_frac =
+            mean(self.correction_masked_frac, (correction.masked + correction.vetoed) as f64);
+        if first {
+            self.mismatch = sums.mismatch / tokens;
+            self.ratio_deviation_max = sums.ratio_deviation_max;
+        }
+        self.grad_norm = self.grad_norm.max(grad_norm);
+        self.learning_rate = learning_rate;
+    }
 }
 
 /// Weights that learn, with the engine that samples from them.
@@ -95,14 +178,14 @@ pub struct Learner {
     checkpoint: Checkpoint,
     /// On the autodiff device.
     decoder: Decoder,
-    /// The frozen start, kept only when a penalty refers to it.
+    /// The frozen start, kept only when a penalty refers to it; of an adapted start its base, which is shared.
     reference: Option<Decoder>,
     rope: RopeTables,
     optimizer: AdamW,
     config: UpdateConfig,
+    recipe: Recipe,
     workers: Workers,
     engine: Arc<Engine>,
-    version: u64,
 }
 
 impl Learner {
@@ -111,10 +194,11 @@ impl Learner {
         let device = checkpoint.decoder.device();
         let decoder = track(&checkpoint.decoder);
         let rope = RopeTables::new(&checkpoint.config, engine.context, &device);
-        let reference = (config.loss.kl != KlPenalty::None).then(|| checkpoint.decoder.clone());
+        let recipe = config.objective.recipe(engine.context);
+        let reference = recipe.kl.is_some().then(|| checkpoint.decoder.clone().without_adapter());
         let engine = Engine::start(&checkpoint, engine, workers.kernel_pool());
         let optimizer = AdamW::new(config.optimizer);
-        Self { checkpoint, decoder, reference, rope, optimizer, config, workers, engine: Arc::new(engine), version: 0 }
+        Self { checkpoint, decoder, reference, rope, optimizer, config, recipe, workers, engine: Arc::new(engine) }
     }
 
     /// The policy to roll out: always the current weights.
@@ -139,7 +223,6 @@ impl Learner {
     pub async fn restore(&mut self, decoder: Decoder, optimizer: AdamW, version: u64) -> Result<(), PolicyError> {
         self.decoder = track(&decoder);
         self.optimizer = optimizer;
-        self.version = version;
         self.engine.swap(decoder, version).await
     }
 
@@ -161,97 +244,99 @@ impl Learner {
         Ok(stats)
     }
 
-    /// Hands the current weights to the engine as the next version.
+    /// Hands the current weights to the engine; their version is the number of optimizer steps done.
     ///
     /// # Errors
     /// [`PolicyError`] when the engine is gone.
     pub async fn publish(&mut self) -> Result<(), PolicyError> {
-        self.version += 1;
-        self.engine.swap(self.decoder.valid(), self.version).await
+        self.engine.swap(self.decoder.valid(), self.optimizer.steps()).await
     }
 
-    /// One GRPO step on groups of scored episodes. Infrastructure faults are outside every statistic; groups without a
-    /// direction are dropped and counted; when none is left nothing changes.
+    /// Improves the policy on groups of rollouts: one optimizer step per mini-batch and epoch. Groups that teach nothing are
+    /// counted; when none is left nothing changes.
     ///
     /// # Errors
-    /// [`LearnError::NonFinite`] before anything was updated.
-    pub async fn improve(&mut self, groups: &[&[Episode]]) -> Result<UpdateStats, LearnError> {
-        let mut stats = UpdateStats { groups: groups.len(), ..UpdateStats::default() };
-        stats.learning_rate = self.config.optimizer.rate(self.optimizer.steps());
-        let scored = self.score(groups, &mut stats);
-        stats.tokens = scored.iter().map(|scored| scored.sequence.targets.len()).sum();
-        if stats.tokens == 0 {
-            return Ok(stats);
+    /// [`LearnError::NonFinite`]; earlier steps on the same batch stay, the engine keeps its weights.
+    pub async fn improve(&mut self, groups: Vec<Vec<Sample>>) -> Result<UpdateStats, LearnError> {
+        let mut stats = UpdateStats::default();
+        let (mut scored, counts) = score(groups, &self.recipe);
+        stats.groups = counts;
+        if self.config.old_logprobs == OldLogprobs::Trainer {
+            self.recompute(&mut scored);
         }
-        let (gradients, parts) = self.gradients(&scored, stats.tokens);
-        let norm = gradients.global_norm();
-        if !norm.is_finite() {
-            return Err(LearnError::NonFinite(norm));
+        let steps = minibatches(scored, self.config.minibatches, &self.recipe);
+        for step in (0..self.config.epochs).flat_map(|_| &steps) {
+            let (gradients, sums) = self.gradients(step);
+            let norm = gradients.global_norm();
+            if !norm.is_finite() {
+                return Err(LearnError::NonFinite(norm));
+            }
+            let rate = self.config.optimizer.rate(self.optimizer.steps());
+            self.decoder = self.optimizer.update(self.decoder.clone(), gradients, norm);
+            stats.add(&sums, norm, rate);
         }
-        (stats.loss, stats.entropy) = token_means(&parts, stats.tokens);
-        self.decoder = self.optimizer.update(self.decoder.clone(), gradients, norm);
-        stats.grad_norm = norm;
-        stats.updated = true;
-        self.publish().await?;
+        if stats.updates > 0 {
+            self.publish().await?;
+        }
         Ok(stats)
     }
 
-    fn score(&self, groups: &[&[Episode]], stats: &mut UpdateStats) -> Vec<Scored> {
-        let mut scored = Vec::new();
-        for group in groups {
-            let members: Vec<(&Episode, f32)> =
-                group.iter().filter_map(|episode| Some((episode, episode.reward()?))).collect();
-            let rewards: Vec<f32> = members.iter().map(|&(_, reward)| reward).collect();
-            match group_advantages(&rewards, self.config.advantage) {
-                GroupOutcome::Learn(advantages) => {
-                    for ((episode, _), advantage) in members.iter().zip(advantages) {
-                        let sequence = Sequence::from_log(&episode.tokens);
-                        let sampled = episode.tokens.logprobs();
-                        let old_logprobs = sequence.targets.iter().map(|&position| sampled[position]).collect();
-                        scored.push(Scored { sequence, old_logprobs, advantage });
-                    }
-                }
-                GroupOutcome::ZeroVariance => stats.zero_variance_groups += 1,
-                GroupOutcome::TooSmall => {}
-            }
-        }
-        scored
+    /// Log-probabilities and entropies under the current weights, of the rows of each micro-batch.
+    fn forward(&self, decoder: &Decoder, scored: &[Scored]) -> Vec<(Vec<usize>, Scores)> {
+        let batches = micro_batches(scored, self.config.micro_batch_tokens);
+        let scores = self.workers.map(batches.len(), |index| {
+            let sequences: Vec<&Sequence> = batches[index].iter().map(|&row| &scored[row].sequence).collect();
+            self.scores(decoder, &sequences)
+        });
+        batches.into_iter().zip(scores).collect()
     }
 
-    fn gradients(&self, scored: &[Scored], step_tokens: usize) -> (NamedGrads, Vec<(LossStats, f64)>) {
-        let lengths: Vec<usize> = scored.iter().map(|scored| scored.sequence.ids.len()).collect();
-        let batches = cut(&lengths, self.config.micro_batch_tokens);
+    fn scores(&self, decoder: &Decoder, sequences: &[&Sequence]) -> Scores {
+        let shape = &self.checkpoint.config;
+        let found = token_logprobs(decoder, shape, &self.rope, sequences, self.config.temperature);
+        found.map(|found| found.scores()).unwrap_or_default()
+    }
+
+    /// Puts the trainer's own log-probabilities in place of the sampler's, and drops the policy loss of tokens that the
+    /// entropy mask leaves out.
+    fn recompute(&self, scored: &mut [Scored]) {
+        let found = self.forward(&self.decoder.valid(), scored);
+        let threshold = self.recipe.entropy.threshold(found.iter().flat_map(|(_, scores)| scores.entropies.iter().copied()));
+        for (rows, scores) in found {
+            let mut start = 0;
+            for row in rows {
+                let row = &mut scored[row];
+                let range = start..start + row.sampler.len();
+                start = range.end;
+                row.proximal.copy_from_slice(&scores.logprobs[range.clone()]);
+                let certain = scores.entropies[range].iter().map(|&entropy| threshold.is_some_and(|least| entropy < least));
+                for (advantage, _) in row.advantages.iter_mut().zip(certain).filter(|(_, certain)| *certain) {
+                    *advantage = 0.0;
+                }
+            }
+        }
+    }
+
+    fn gradients(&self, scored: &[Scored]) -> (NamedGrads, TokenSums) {
+        let batches = micro_batches(scored, self.config.micro_batch_tokens);
         let (shape, temperature) = (&self.checkpoint.config, self.config.temperature);
-        let plain = self.decoder.device().without_autodiff();
-        let flat = |values: Vec<f32>| Tensor::<1>::from_floats(values.as_slice(), &plain);
-        self.workers.gradients(&self.decoder, batches.len(), |decoder, index| {
+        let (gradients, parts) = self.workers.gradients(&self.decoder, batches.len(), |decoder, index| {
             let rows: Vec<&Scored> = batches[index].iter().map(|&row| &scored[row]).collect();
             let sequences: Vec<&Sequence> = rows.iter().map(|row| &row.sequence).collect();
-            let reference = self.reference.as_ref().and_then(|reference| {
-                Some(token_logprobs(reference, shape, &self.rope, &sequences, temperature)?.logprobs)
-            });
-            let current = token_logprobs(decoder, shape, &self.rope, &sequences, temperature)?;
-            let parts = LossParts {
-                old_logprobs: flat(rows.iter().flat_map(|row| row.old_logprobs.iter().copied()).collect()),
-                advantages: flat(rows.iter().flat_map(|row| vec![row.advantage; row.old_logprobs.len()]).collect()),
-                reference_logprobs: reference,
-            };
-            let entropy = f64::from(current.entropy.sum().into_scalar::<f32>());
-            let (loss, stats) = policy_loss(&current.logprobs, &parts, &self.config.loss, step_tokens);
-            Some((loss, (stats, entropy)))
-        })
+            let reference = self.reference.as_ref().map(|reference| self.scores(reference, &sequences).logprobs);
+            backward::gradients(decoder, shape, &self.rope, &sequences, temperature, |scores| {
+                loss(&rows, &self.recipe, scores, reference.as_deref())
+            })
+        });
+        let mut sums = TokenSums::default();
+        for part in parts {
+            sums += part;
+        }
+        (gradients, sums)
     }
 }
 
-fn token_means(parts: &[(LossStats, f64)], tokens: usize) -> (LossStats, f64) {
-    let mean = |pick: fn(&LossStats) -> f64| parts.iter().map(|(stats, _)| pick(stats)).sum::<f64>() / tokens as f64;
-    let stats = LossStats {
-        policy_loss: mean(|stats| stats.policy_loss),
-        clipped: mean(|stats| stats.clipped),
-        approx_kl_old: mean(|stats| stats.approx_kl_old),
-        kl_reference: mean(|stats| stats.kl_reference),
-        logprob_abs_diff: mean(|stats| stats.logprob_abs_diff),
-        ratio_deviation_max: parts.iter().map(|(stats, _)| stats.ratio_deviation_max).fold(0.0, f64::max),
-    };
-    (stats, parts.iter().map(|(_, entropy)| entropy).sum::<f64>() / tokens as f64)
+fn micro_batches(scored: &[Scored], budget: usize) -> Vec<Vec<usize>> {
+    let lengths: Vec<usize> = scored.iter().map(|scored| scored.sequence.ids.len()).collect();
+    cut(&lengths, budget)
 }

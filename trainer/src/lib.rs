@@ -12,8 +12,8 @@
 //! - [`model`], [`weights`]: the decoder; Hugging Face folders in and out. [`bpe`]: training a small tokenizer.
 //! - [`lora`]: low-rank adapters.
 //! - [`generate`]: sampler and engine. [`server`]: OpenAI's protocol over it.
-//! - [`sequence`], [`logprobs`], [`workers`], [`grads`], [`optim`]: a gradient step, piece by piece.
-//! - [`sft`], [`grpo`]: what is minimised. [`objective`]: the GRPO family as functions over slices.
+//! - [`sample`], [`sequence`], [`logprobs`], [`backward`], [`workers`], [`grads`], [`optim`]: a gradient step, piece by piece.
+//! - [`objective`]: the GRPO family as functions over slices; [`update`], [`sft`]: what is minimised.
 //! - [`bert`]: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
 //! - [`learner`], [`run`], [`warm_start`], [`checkpoint`], [`metrics`]: a training run.
 
@@ -31,16 +31,18 @@ pub mod generate;
 
 pub mod server;
 
+pub mod backward;
 pub mod logprobs;
+pub mod sample;
 pub mod sequence;
 
 pub mod grads;
 pub mod optim;
 pub mod workers;
 
-pub mod grpo;
 pub mod objective;
 pub mod sft;
+pub mod update;
 
 pub mod learner;
 pub mod run;

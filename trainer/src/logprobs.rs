@@ -1,7 +1,9 @@
 //! Teacher-forced log-probabilities: the one place where training, reference and recomputed values come from.
 
+use std::ops::Range;
+
 use burn::tensor::activation::log_softmax;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData};
 
 use crate::model::{Batch, Decoder, ModelConfig, RopeTables};
 use crate::sequence::Sequence;
@@ -11,8 +13,40 @@ use crate::sequence::Sequence;
 pub struct TokenLogprobs {
     /// `[n]`, nats; carries the graph when the decoder does.
     pub logprobs: Tensor<1>,
-    /// `[n]`, nats: entropy of the next-token distribution at each target; never carries a graph.
+    /// `[n]`, nats: entropy of the next-token distribution at each target; carries the graph when the decoder does.
     pub entropy: Tensor<1>,
+}
+
+/// [`TokenLogprobs`] as plain numbers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scores {
+    /// `[n]`, nats.
+    pub logprobs: Vec<f32>,
+    /// `[n]`, nats.
+    pub entropies: Vec<f32>,
+}
+
+/// Derivatives of a loss by [`Scores`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Slopes {
+    /// `[n]`: by each log-probability.
+    pub logprobs: Vec<f32>,
+    /// `[n]`: by each entropy; empty where the loss has none.
+    pub entropies: Vec<f32>,
+}
+
+impl TokenLogprobs {
+    /// The numbers.
+    ///
+    /// # Panics
+    /// When the device is lost.
+    pub fn scores(&self) -> Scores {
+        let numbers = |tensor: &Tensor<1>| {
+            let data = tensor.clone().into_data().convert::<f32>();
+            data.try_into_vec().expect("converted just before")
+        };
+        Scores { logprobs: numbers(&self.logprobs), entropies: numbers(&self.entropy) }
+    }
 }
 
 /// Runs `sequences` as one batch. `None` when no sequence has a target.
@@ -24,28 +58,92 @@ pub fn token_logprobs(
     temperature: f32,
 ) -> Option<TokenLogprobs> {
     let rows: Vec<&[u32]> = sequences.iter().map(|sequence| sequence.ids.as_slice()).collect();
+    let targets = Targets::of(sequences)?;
     let batch = Batch::new(&rows);
-    let mut sources: Vec<i32> = Vec::new();
-    let mut targets: Vec<i32> = Vec::new();
-    for (row, sequence) in sequences.iter().enumerate() {
-        for &position in &sequence.targets {
-            sources.push((row * batch.width() + position - 1) as i32);
-            targets.push(sequence.ids[position] as i32);
+    // Only rows that predict a target reach the head.
+    let hidden = decoder.hidden(config, rope, &batch).select(0, targets.rows(&decoder.device()));
+    Some(targets.logprobs(decoder, &hidden, temperature))
+}
+
+/// The targets of a batch, in order.
+#[derive(Clone, Debug)]
+pub(crate) struct Targets {
+    /// Rows of the hidden states that predict them.
+    rows: Vec<i32>,
+    ids: Vec<i32>,
+}
+
+/// Numbers in the logits of a chunk: they are the largest tensor of a step, and never whole in memory.
+const CHUNK: usize = 1 << 24;
+
+impl Targets {
+    /// `None` when there are none.
+    pub(crate) fn of(sequences: &[&Sequence]) -> Option<Self> {
+        let (mut rows, mut ids) = (Vec::new(), Vec::new());
+        let mut start = 0;
+        for sequence in sequences {
+            for &position in &sequence.targets {
+                rows.push((start + position - 1) as i32);
+                ids.push(sequence.ids[position] as i32);
+            }
+            start += sequence.ids.len();
         }
+        (!ids.is_empty()).then_some(Self { rows, ids })
     }
-    if targets.is_empty() {
-        return None;
+
+    /// Rows of the hidden states that predict the targets.
+    pub(crate) fn rows(&self, device: &Device) -> Tensor<1, Int> {
+        Tensor::from_ints(self.rows.as_slice(), device)
     }
-    let device = decoder.device();
-    let count = targets.len();
-    // Only rows that predict a target reach the head: the logits are the largest tensor of the step.
-    let index = Tensor::<1, Int>::from_ints(sources.as_slice(), &device);
-    let hidden = decoder.hidden(config, rope, &batch).select(0, index);
-    let logits = decoder.logits(hidden) * (1.0 / f64::from(temperature));
-    let distribution = log_softmax(logits, 1);
-    let ids = Tensor::<2, Int>::from_data(TensorData::new(targets, [count, 1]), &device);
-    let plain = distribution.clone().without_autodiff();
-    let entropy = (plain.clone().exp() * plain).sum_dim(1).reshape([count]).neg();
-    let logprobs = distribution.gather(1, ids).reshape([count]);
-    Some(TokenLogprobs { logprobs, entropy })
+
+    /// Targets whose logits are made together.
+    pub(crate) fn chunks(&self, vocab_size: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (count, size) = (self.ids.len(), (CHUNK / vocab_size).max(1));
+        (0..count).step_by(size).map(move |start| start..(start + size).min(count))
+    }
+
+    /// Log-probabilities under the head on their hidden states, `[n, hidden]`.
+    pub(crate) fn logprobs(&self, decoder: &Decoder, hidden: &Tensor<2>, temperature: f32) -> TokenLogprobs {
+        let (mut logprobs, mut entropies) = (Vec::new(), Vec::new());
+        for chunk in self.chunks(decoder.vocab_size()) {
+            let count = chunk.len();
+            let logits = decoder.logits(hidden.clone().narrow(0, chunk.start, count));
+            let distribution = log_softmax(logits * (1.0 / f64::from(temperature)), 1);
+            entropies.push(entropy(&distribution).reshape([count]));
+            let ids = self.ids(&chunk, &distribution.device());
+            logprobs.push(distribution.gather(1, ids).reshape([count]));
+        }
+        TokenLogprobs { logprobs: Tensor::cat(logprobs, 0), entropy: Tensor::cat(entropies, 0) }
+    }
+
+    /// Derivative of the loss by the logits z of some targets, `[count, vocab]`, given those by log-probabilities g and
+    /// entropies h: (g (1\[target\] - p) - h p (ln p + H)) / T.
+    pub(crate) fn slope(&self, chunk: &Range<usize>, logits: Tensor<2>, slopes: &Slopes, temperature: f32) -> Tensor<2> {
+        let device = logits.device();
+        let inverse = 1.0 / f64::from(temperature);
+        let column = |values: &[f32]| {
+            let values: Vec<f32> = values[chunk.clone()].iter().map(|&value| (f64::from(value) * inverse) as f32).collect();
+            Tensor::<2>::from_data(TensorData::new(values, [chunk.len(), 1]), &device)
+        };
+        let distribution = log_softmax(logits * inverse, 1);
+        let mut factor = column(&slopes.logprobs);
+        let at_target = factor.clone();
+        if !slopes.entropies.is_empty() {
+            let level = distribution.clone() + entropy(&distribution);
+            let [rows, vocab] = level.dims();
+            factor = level * column(&slopes.entropies) + factor.expand([rows, vocab]);
+        }
+        let slope = distribution.exp() * factor.neg();
+        slope.scatter(1, self.ids(chunk, &device), at_target, IndexingUpdateOp::Add)
+    }
+
+    /// Token ids of some targets, `[count, 1]`.
+    fn ids(&self, chunk: &Range<usize>, device: &Device) -> Tensor<2, Int> {
+        Tensor::from_data(TensorData::new(self.ids[chunk.clone()].to_vec(), [chunk.len(), 1]), device)
+    }
+}
+
+/// Entropy of each row of log-probabilities, `[rows, 1]`, nats.
+fn entropy(distribution: &Tensor<2>) -> Tensor<2> {
+    (distribution.clone().exp() * distribution.clone()).sum_dim(1).neg()
 }

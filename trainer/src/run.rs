@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::checkpoint::{self, CheckpointError, FORMAT, RunState};
 use crate::learner::{LearnError, Learner, UpdateConfig, UpdateStats};
 use crate::metrics::{MetricsError, MetricsWriter, Row};
+use crate::sample::Sample;
 
 /// Shape of a GRPO run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -183,8 +184,8 @@ async fn train_step(
     let episodes = rollout(learner, problem, sampling).run(jobs).await;
     InfraBudget::default().check(&episodes).map_err(|source| RunError::Infra { step, source })?;
     let rolled_out = Instant::now();
-    let groups: Vec<&[Episode]> = episodes.chunks(config.group_size).collect();
-    let stats = learner.improve(&groups).await.map_err(|source| RunError::Learn { step, source })?;
+    let groups = episodes.chunks(config.group_size).map(|group| group.iter().filter_map(Sample::of).collect());
+    let stats = learner.improve(groups.collect()).await.map_err(|source| RunError::Learn { step, source })?;
     let mut row = Row::new(step);
     describe_episodes(&mut row, &episodes);
     describe_update(&mut row, &stats);
@@ -293,20 +294,26 @@ fn describe_episodes(row: &mut Row, episodes: &[Episode]) {
 }
 
 fn describe_update(row: &mut Row, stats: &UpdateStats) {
-    row.set("group/zero_std_frac", stats.zero_variance_groups as f64 / stats.groups.max(1) as f64);
-    row.set("policy/updated", f64::from(u8::from(stats.updated)));
-    if stats.updated {
-        row.set("policy/loss", stats.loss.policy_loss);
-        row.set("policy/clip_frac", stats.loss.clipped);
-        row.set("policy/approx_kl_old", stats.loss.approx_kl_old);
-        row.set("policy/kl_ref", stats.loss.kl_reference);
-        row.set("policy/entropy", stats.entropy);
-        row.set("mismatch/logprob_abs_diff", stats.loss.logprob_abs_diff);
-        row.set("mismatch/ratio_deviation_max", stats.loss.ratio_deviation_max);
-        row.set("optim/grad_norm", stats.grad_norm);
-        row.set("optim/lr", stats.learning_rate);
-        row.set("optim/tokens", stats.tokens as f64);
+    let groups = stats.groups.groups.max(1) as f64;
+    row.set("group/zero_std_frac", stats.groups.zero_variance as f64 / groups);
+    row.set("group/filtered_frac", stats.groups.filtered as f64 / groups);
+    row.set("policy/updates", stats.updates as f64);
+    if stats.updates == 0 {
+        return;
     }
+    row.set("policy/loss", stats.policy_loss);
+    row.set("policy/loss_with_penalties", stats.loss);
+    row.set("policy/clip_frac", stats.clip_frac);
+    row.set("policy/approx_kl_old", stats.approx_kl_old);
+    row.set("policy/kl_ref", stats.kl_reference);
+    row.set("policy/entropy", stats.entropy);
+    row.set("mismatch/logprob_abs_diff", stats.mismatch);
+    row.set("mismatch/ratio_deviation_max", stats.ratio_deviation_max);
+    row.set("mismatch/truncated_frac", stats.correction_truncated_frac);
+    row.set("mismatch/masked_frac", stats.correction_masked_frac);
+    row.set("optim/grad_norm", stats.grad_norm);
+    row.set("optim/lr", stats.learning_rate);
+    row.set("optim/tokens", stats.tokens as f64);
 }
 
 /// Mean of a reward part over episodes without infrastructure faults; `None` when there are none.

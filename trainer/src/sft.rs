@@ -1,7 +1,8 @@
 //! Supervised fine-tuning on demonstrations: cross-entropy on the tokens the demonstrator wrote, nothing else.
 
+use crate::backward::gradients;
 use crate::learner::LearnError;
-use crate::logprobs::token_logprobs;
+use crate::logprobs::Slopes;
 use crate::model::{Decoder, ModelConfig, RopeTables};
 use crate::optim::AdamW;
 use crate::sequence::{Sequence, cut};
@@ -36,10 +37,11 @@ pub fn sft_step(
     let batches = cut(&lengths, micro_batch_tokens);
     let (gradients, losses) = workers.gradients(&decoder, batches.len(), |decoder, index| {
         let rows: Vec<&Sequence> = batches[index].iter().map(|&row| &sequences[row]).collect();
-        let scored = token_logprobs(decoder, config, rope, &rows, 1.0)?;
-        let loss = scored.logprobs.sum().neg() * (1.0 / tokens as f64);
-        let value = f64::from(loss.clone().without_autodiff().into_scalar::<f32>());
-        Some((loss, value))
+        gradients(decoder, config, rope, &rows, 1.0, |scores| {
+            let weight = -1.0 / tokens as f64;
+            let loss = scores.logprobs.iter().map(|&logprob| f64::from(logprob) * weight).sum::<f64>();
+            (Slopes { logprobs: vec![weight as f32; scores.logprobs.len()], entropies: Vec::new() }, loss)
+        })
     });
     let loss = losses.iter().sum();
     let grad_norm = gradients.global_norm();

@@ -6,8 +6,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use burn::tensor::Tensor;
-
 use crate::grads::{NamedGrads, track};
 use crate::model::Decoder;
 
@@ -65,20 +63,15 @@ impl Workers {
         results.into_iter().map(|(_, result)| result).collect()
     }
 
-    /// Gradient of the sum of the losses that `loss` gives for micro-batches 0..`jobs`, and what else it returned.
-    /// A micro-batch without a loss contributes nothing.
+    /// Sum of the gradients that `job` gives for micro-batches 0..`jobs`, and what else it returned. Every job gets leaves
+    /// of its own; one that returns nothing contributes nothing.
     pub fn gradients<T: Send>(
         &self,
         decoder: &Decoder,
         jobs: usize,
-        loss: impl Fn(&Decoder, usize) -> Option<(Tensor<1>, T)> + Sync,
+        job: impl Fn(&Decoder, usize) -> Option<(NamedGrads, T)> + Sync,
     ) -> (NamedGrads, Vec<T>) {
-        let parts = self.map(jobs, |index| {
-            let decoder = track(decoder);
-            let (loss, rest) = loss(&decoder, index)?;
-            let gradients = loss.backward();
-            Some((NamedGrads::collect(&decoder, &gradients), rest))
-        });
+        let parts = self.map(jobs, |index| job(&track(decoder), index));
         let mut total = NamedGrads::default();
         let mut rests = Vec::new();
         for (gradients, rest) in parts.into_iter().flatten() {

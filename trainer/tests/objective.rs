@@ -299,7 +299,7 @@ fn every_algorithm_raises_the_good_and_lowers_the_bad() {
     for algorithm in Algorithm::ALL {
         let recipe = algorithm.recipe(8);
         let group = Group { rewards: &rewards, tokens: &[3, 2, 2, 1] };
-        assert!(recipe.filter.is_none_or(|filter| filter.keeps(&rewards)));
+        assert!(recipe.filter.is_none_or(|filter| filter.keeps(&rewards, &rewards)));
         let GroupOutcome::Learn(advantages) = recipe.advantage.of_group(&group) else { panic!("{algorithm:?}") };
         let rows: Vec<Row> = advantages
             .iter()

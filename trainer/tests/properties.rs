@@ -12,13 +12,17 @@ use forage_env::policy::{Completion, GenerateRequest, Policy, Sampling};
 use forage_env::seed::Seed;
 use forage_env::tokenizer::Tokenizer;
 use forage_trainer::generate::{Engine, EngineConfig};
-use forage_trainer::grads::NamedGrads;
-use forage_trainer::grpo::{ClipRange, LossConfig, LossParts, policy_loss};
+use forage_trainer::backward;
+use forage_trainer::grads::{NamedGrads, track};
 use forage_trainer::learner::{Learner, UpdateConfig};
 use forage_trainer::logprobs::token_logprobs;
+use forage_trainer::model::Decoder;
+use forage_trainer::objective::{Algorithm, EntropyTerms, Recipe};
 use forage_trainer::optim::AdamWConfig;
 use forage_trainer::run::{Problem, group_jobs, rollout};
+use forage_trainer::sample::Sample;
 use forage_trainer::sequence::Sequence;
+use forage_trainer::update::{Scored, loss};
 use forage_trainer::workers::Workers;
 
 fn update(learning_rate: f64) -> UpdateConfig {
@@ -31,6 +35,11 @@ async fn episodes(learner: &Learner, problem: &Problem, seed: u64) -> Vec<Episod
     rollout(learner, problem, Sampling::FULL).run(jobs).await
 }
 
+/// Four episodes each.
+fn groups(episodes: &[Episode]) -> Vec<Vec<Sample>> {
+    episodes.chunks(4).map(|group| group.iter().filter_map(Sample::of).collect()).collect()
+}
+
 #[tokio::test]
 async fn the_ratio_of_the_first_update_is_one() {
     let start = checkpoint(1);
@@ -38,12 +47,11 @@ async fn the_ratio_of_the_first_update_is_one() {
     let mut learner = learner(start, update(1e-3));
     let episodes = episodes(&learner, &problem, 1).await;
     assert!(episodes.iter().any(|episode| episode.turns.len() > 1), "several turns, so that cached values are used");
-    let groups: Vec<&[Episode]> = episodes.chunks(4).collect();
-    let stats = learner.improve(&groups).await.unwrap();
-    assert!(stats.updated && stats.tokens > 100, "{stats:?}");
-    assert!(stats.loss.ratio_deviation_max < 1e-5, "{stats:?}");
-    let again = learner.improve(&groups).await.unwrap();
-    assert!(again.loss.ratio_deviation_max > 1e-4, "the second update sees changed weights: {again:?}");
+    let stats = learner.improve(groups(&episodes)).await.unwrap();
+    assert!(stats.updates == 1 && stats.tokens > 100, "{stats:?}");
+    assert!(stats.ratio_deviation_max < 1e-5, "{stats:?}");
+    let again = learner.improve(groups(&episodes)).await.unwrap();
+    assert!(again.ratio_deviation_max > 1e-4, "the second update sees changed weights: {again:?}");
 }
 
 #[tokio::test]
@@ -54,8 +62,7 @@ async fn learning_rate_zero_changes_nothing() {
     let before = weights(&learner);
     for step in 0..3 {
         let episodes = episodes(&learner, &problem, step).await;
-        let groups: Vec<&[Episode]> = episodes.chunks(4).collect();
-        assert!(learner.improve(&groups).await.unwrap().updated);
+        assert_eq!(learner.improve(groups(&episodes)).await.unwrap().updates, 1);
     }
     assert_eq!(weights(&learner), before);
 }
@@ -67,9 +74,8 @@ async fn groups_without_variance_are_counted_and_change_nothing() {
     let mut learner = learner(start, update(1e-3));
     let before = weights(&learner);
     let episodes = episodes(&learner, &problem, 0).await;
-    let groups: Vec<&[Episode]> = episodes.chunks(4).collect();
-    let stats = learner.improve(&groups).await.unwrap();
-    assert_eq!((stats.groups, stats.zero_variance_groups, stats.updated), (3, 3, false));
+    let stats = learner.improve(groups(&episodes)).await.unwrap();
+    assert_eq!((stats.groups.groups, stats.groups.zero_variance, stats.updates), (3, 3, 0));
     assert_eq!(weights(&learner), before);
 }
 
@@ -93,7 +99,8 @@ async fn an_update_raises_what_was_rewarded_and_lowers_what_was_not() {
     let jobs = group_jobs(&problem.train[..1], 8, Seed::root(4));
     let episodes = rollout(&learner, &problem, Sampling::FULL).run(jobs).await;
     let before = rewarded(&episodes, &learner);
-    assert!(learner.improve(&[&episodes]).await.unwrap().updated);
+    let group = episodes.iter().filter_map(Sample::of).collect();
+    assert_eq!(learner.improve(vec![group]).await.unwrap().updates, 1);
     let after = rewarded(&episodes, &learner);
     assert!(after > before, "{before} -> {after}");
 }
@@ -101,26 +108,28 @@ async fn an_update_raises_what_was_rewarded_and_lowers_what_was_not() {
 /// Central differences along the gradient itself: d loss / d step = |gradient|.
 #[test]
 fn the_gradient_is_that_of_the_loss() {
-    static OLD: std::sync::OnceLock<Vec<f32>> = std::sync::OnceLock::new();
     let model = tiny("tiny_qwen3", &Device::flex().autodiff());
     let sequence = Sequence { ids: vec![5, 9, 200, 31, 77, 8, 120], targets: vec![2, 3, 6] };
-    let config = LossConfig { clip: ClipRange { dual: 3.0, ..ClipRange::default() }, ..LossConfig::default() };
-    let loss = |decoder: &forage_trainer::model::Decoder| {
-        let scored = token_logprobs(decoder, &model.config, &model.rope, &[&sequence], 1.0).unwrap();
-        let flat = |values: &[f32]| Tensor::<1>::from_floats(values, &Device::flex());
-        let parts = LossParts {
-            old_logprobs: scored.logprobs.clone().inner(),
-            advantages: flat(&[1.5, -0.5, 1.5]),
-            reference_logprobs: None,
-        };
-        // The old policy is the unmoved one, also for the moved weights.
-        let old = OLD.get_or_init(|| parts.old_logprobs.to_data().try_to_vec::<f32>().unwrap());
-        let parts = LossParts { old_logprobs: flat(old), ..parts };
-        policy_loss(&scored.logprobs, &parts, &config, 3).0
+    let of = |decoder: &Decoder| {
+        token_logprobs(decoder, &model.config, &model.rope, &[&sequence], 1.0).unwrap().scores()
     };
-    let gradients = NamedGrads::collect(&model.decoder, &loss(&model.decoder).backward());
+    let old = of(&model.decoder).logprobs;
+    let row = Scored {
+        group: 0,
+        sampler: old.clone(),
+        proximal: old,
+        advantages: vec![1.5, -0.5, 1.5],
+        weight: 1.0 / 3.0,
+        sequence: sequence.clone(),
+    };
+    let recipe = Recipe { entropy: EntropyTerms { bonus: 0.05, top_share: 1.0 }, ..Algorithm::Dapo.recipe(1) };
+    let decoder = track(&model.decoder);
+    let (gradients, _) = backward::gradients(&decoder, &model.config, &model.rope, &[&sequence], 1.0, |scores| {
+        loss(&[&row], &recipe, scores, None)
+    })
+    .unwrap();
     let norm = gradients.global_norm();
-    let moved = |step: f64| f64::from(loss(&shift(&model.decoder, &gradients, step / norm)).into_scalar::<f32>());
+    let moved = |step: f64| loss(&[&row], &recipe, &of(&shift(&model.decoder, &gradients, step / norm)), None).1.loss;
     let step = 2e-3;
     let slope = (moved(step) - moved(-step)) / (2.0 * step);
     assert!((slope - norm).abs() < 0.01 * norm, "slope {slope}, norm {norm}");
@@ -128,10 +137,10 @@ fn the_gradient_is_that_of_the_loss() {
 
 /// The decoder moved by `scale` times the gradient.
 fn shift(
-    decoder: &forage_trainer::model::Decoder,
+    decoder: &Decoder,
     gradients: &NamedGrads,
     scale: f64,
-) -> forage_trainer::model::Decoder {
+) -> Decoder {
     use burn::module::{Module, ModuleMapper, Param};
     struct Shift<'a>(&'a NamedGrads, f64, Vec<String>);
     impl ModuleMapper for Shift<'_> {

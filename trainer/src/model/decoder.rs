@@ -5,7 +5,8 @@ use burn::nn::{Embedding, EmbeddingConfig, RmsNorm, RmsNormConfig};
 use burn::tensor::activation::silu;
 use burn::tensor::{DType, Device, Int, Tensor};
 
-use super::attend::{Attend, Dense, Heads};
+use super::attend::{Attend, Heads};
+use super::dense::Dense;
 use super::host;
 use super::linear::{Linear, matmul};
 use super::{Architecture, Batch, KvCache, ModelConfig, Pass, RopeTables};
@@ -65,7 +66,7 @@ impl Decoder {
     /// Final hidden states of whole sequences, each attending to itself causally.
     ///
     /// # Shapes
-    /// Returns `[rows * width, hidden]`, row-major; padding rows hold finite values that mean nothing.
+    /// Returns `[tokens, hidden]`, in the order of the batch.
     pub fn hidden(&self, config: &ModelConfig, rope: &RopeTables, batch: &Batch) -> Tensor<2> {
         let mut dense = Dense::new(config, rope, batch, &self.device());
         self.run(config, batch.ids(), &mut dense)
@@ -88,13 +89,48 @@ impl Decoder {
     }
 
     fn run(&self, config: &ModelConfig, ids: &[i32], attend: &mut dyn Attend) -> Tensor<2> {
+        let mut x = self.embed(ids);
+        for index in 0..self.depth() {
+            let heads = self.project(index, x.clone(), config);
+            x = self.merge(index, x, attend.attend(index, heads));
+        }
+        self.finish(x)
+    }
+
+    /// Token ids are below this.
+    pub(crate) fn vocab_size(&self) -> usize {
+        self.model.embed_tokens.weight.lazy_shape()[0]
+    }
+
+    /// Number of layers.
+    pub(crate) fn depth(&self) -> usize {
+        self.model.layers.len()
+    }
+
+    /// What enters the first layer, `[n, hidden]`.
+    pub(crate) fn embed(&self, ids: &[i32]) -> Tensor<2> {
         let weight = self.model.embed_tokens.weight.val();
         let ids = Tensor::<1, Int>::from_ints(ids, &weight.device());
         // Embeddings may be kept in half precision beside norms in single precision: those say what is computed in.
-        let mut x = weight.select(0, ids).cast(self.dtype());
-        for (index, layer) in self.model.layers.iter().enumerate() {
-            x = layer.forward(x, config, &mut |heads| attend.attend(index, heads));
-        }
+        weight.select(0, ids).cast(self.dtype())
+    }
+
+    /// The first half of layer `index`: queries, keys and values of `x`, `[n, hidden]`.
+    pub(crate) fn project(&self, index: usize, x: Tensor<2>, config: &ModelConfig) -> Heads {
+        let layer = &self.model.layers[index];
+        layer.self_attn.project(normalise(&layer.input_layernorm, x), config)
+    }
+
+    /// The second half: what layer `index` gives, from its input `x`, `[n, hidden]`, and its attention's mixed values,
+    /// `[n, heads * head_dim]`.
+    pub(crate) fn merge(&self, index: usize, x: Tensor<2>, mixed: Tensor<2>) -> Tensor<2> {
+        let layer = &self.model.layers[index];
+        let x = x + layer.self_attn.o_proj.forward(mixed);
+        x.clone() + layer.mlp.forward(normalise(&layer.post_attention_layernorm, x))
+    }
+
+    /// Hidden states of what the last layer gave.
+    pub(crate) fn finish(&self, x: Tensor<2>) -> Tensor<2> {
         normalise(&self.model.norm, x)
     }
 
@@ -224,11 +260,6 @@ impl Layer {
             },
         }
     }
-
-    fn forward(&self, x: Tensor<2>, config: &ModelConfig, attend: &mut dyn FnMut(Heads) -> Tensor<2>) -> Tensor<2> {
-        let x = x.clone() + self.self_attn.forward(normalise(&self.input_layernorm, x), config, attend);
-        x.clone() + self.mlp.forward(normalise(&self.post_attention_layernorm, x))
-    }
 }
 
 impl Mlp {
@@ -240,7 +271,7 @@ impl Mlp {
 }
 
 impl Attention {
-    fn forward(&self, x: Tensor<2>, config: &ModelConfig, attend: &mut dyn FnMut(Heads) -> Tensor<2>) -> Tensor<2> {
+    fn project(&self, x: Tensor<2>, config: &ModelConfig) -> Heads {
         let (heads, kv_heads, dim) = (config.num_attention_heads, config.num_key_value_heads, config.head_dim);
         let [n, _] = x.dims();
         let split = |projected: Tensor<2>, heads: usize, norm: Option<&RmsNorm>| {
@@ -250,7 +281,7 @@ impl Attention {
         let queries = split(self.q_proj.forward(x.clone()), heads, self.q_norm.as_ref());
         let keys = split(self.k_proj.forward(x.clone()), kv_heads, self.k_norm.as_ref());
         let values = split(self.v_proj.forward(x), kv_heads, None);
-        self.o_proj.forward(attend(Heads { queries, keys, values }))
+        Heads { queries, keys, values }
     }
 }
 

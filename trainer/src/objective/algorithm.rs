@@ -10,6 +10,7 @@ use super::advantage::{Advantage, SignWeights};
 use super::aggregate::Aggregation;
 use super::correction::Correction;
 use super::credit::Credit;
+use super::entropy::EntropyTerms;
 use super::filter::GroupFilter;
 use super::kl::{KlEstimator, KlPenalty};
 use super::loss::PolicyLoss;
@@ -34,6 +35,9 @@ pub struct Recipe {
     pub correction: Option<Correction>,
     /// The penalty for leaving the reference; none without it.
     pub kl: Option<KlPenalty>,
+    /// Entropy bonus and mask.
+    #[serde(default)]
+    pub entropy: EntropyTerms,
     /// Token losses to the step's loss.
     pub aggregation: Aggregation,
 }
@@ -188,6 +192,7 @@ fn plain(advantage: Advantage, loss: PolicyLoss, aggregation: Aggregation) -> Re
         loss,
         correction: None,
         kl: None,
+        entropy: EntropyTerms::default(),
         aggregation,
     }
 }

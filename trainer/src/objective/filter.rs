@@ -24,14 +24,14 @@ pub enum GroupFilter {
 }
 
 impl GroupFilter {
-    /// Whether the group stays. `scores`: `[G]`, rewards for [`Self::ZeroVariance`], accuracies in [0, 1] for
-    /// [`Self::AccuracyBand`]. Groups without members do not stay.
-    pub fn keeps(self, scores: &[f32]) -> bool {
-        let scores: Vec<f64> = scores.iter().map(|&score| f64::from(score)).collect();
-        let moments = Moments::of(&scores);
+    /// Whether the group stays; a group without members does not. `rewards` and `accuracies` (in \[0, 1\]): `[G]`.
+    pub fn keeps(self, rewards: &[f32], accuracies: &[f32]) -> bool {
+        let moments = |values: &[f32]| Moments::of(&values.iter().map(|&value| f64::from(value)).collect::<Vec<_>>());
         match self {
-            Self::ZeroVariance => scores.len() > 1 && moments.unbiased_std() > FLAT,
-            Self::AccuracyBand { lowest, highest } => !scores.is_empty() && (lowest..=highest).contains(&moments.mean),
+            Self::ZeroVariance => rewards.len() > 1 && moments(rewards).unbiased_std() > FLAT,
+            Self::AccuracyBand { lowest, highest } => {
+                !accuracies.is_empty() && (lowest..=highest).contains(&moments(accuracies).mean)
+            }
         }
     }
 }
@@ -42,17 +42,19 @@ mod tests {
 
     #[test]
     fn flat_groups_are_dropped() {
-        assert!(GroupFilter::ZeroVariance.keeps(&[0.0, 1.0]));
-        assert!(!GroupFilter::ZeroVariance.keeps(&[0.1, 0.1, 0.1]));
-        assert!(!GroupFilter::ZeroVariance.keeps(&[1.0]));
+        let keeps = |rewards: &[f32]| GroupFilter::ZeroVariance.keeps(rewards, &[]);
+        assert!(keeps(&[0.0, 1.0]));
+        assert!(!keeps(&[0.1, 0.1, 0.1]));
+        assert!(!keeps(&[1.0]));
     }
 
     #[test]
     fn groups_outside_the_band_are_dropped() {
-        let band = GroupFilter::AccuracyBand { lowest: 0.25, highest: 0.75 };
-        assert!(band.keeps(&[1.0, 0.0, 0.0, 0.0]));
-        assert!(!band.keeps(&[1.0, 0.0, 0.0, 0.0, 0.0]));
-        assert!(!band.keeps(&[1.0, 1.0]));
-        assert!(!band.keeps(&[]));
+        let keeps =
+            |accuracies: &[f32]| GroupFilter::AccuracyBand { lowest: 0.25, highest: 0.75 }.keeps(&[9.0], accuracies);
+        assert!(keeps(&[1.0, 0.0, 0.0, 0.0]));
+        assert!(!keeps(&[1.0, 0.0, 0.0, 0.0, 0.0]));
+        assert!(!keeps(&[1.0, 1.0]));
+        assert!(!keeps(&[]));
     }
 }

@@ -190,6 +190,11 @@ impl Ratio {
 }
 
 impl PolicyLoss {
+    /// Whether tokens without advantage have a loss.
+    pub fn has_penalty(&self) -> bool {
+        matches!(self, Self::DppoTv { kl_tau, .. } if kl_tau.abs() > 0.0)
+    }
+
     /// The loss of each token of one sequence and its derivative.
     ///
     /// The derivatives are those of the sum over the sequence's tokens, under one weight for all of them.

@@ -1,0 +1,149 @@
+//! Gradients layer by layer, so that memory holds one layer's graph whatever the depth.
+//!
+//! A forward pass without a graph keeps what enters each layer and what its attention gives. Log-probabilities come from it
+//! in chunks of tokens, and the derivative of the loss by them goes back through the softmax by hand. Then, from the last
+//! layer down, the halves of one layer at a time are run again with a graph and the gradient pushed through them
+//! (activation checkpointing, Chen et al. 2016, with every layer a segment); attention, between them, has a derivative of
+//! its own that keeps no matrix of weights.
+
+use burn::module::Module;
+use burn::tensor::{Gradients, IndexingUpdateOp, Tensor};
+
+use crate::grads::NamedGrads;
+use crate::logprobs::{Scores, Slopes, Targets};
+use crate::model::{Batch, Decoder, Dense, Heads, ModelConfig, RopeTables};
+use crate::sequence::Sequence;
+
+/// Gradient of a loss of the log-probabilities of `sequences`, and what else `loss` returned; `None` when no sequence has
+/// a target.
+///
+/// `decoder` has leaves of this thread (see [`crate::grads::track`]). `loss` is given log-probabilities and entropies of
+/// all targets, in order, and returns the derivative of the loss by each.
+pub fn gradients<T>(
+    decoder: &Decoder,
+    config: &ModelConfig,
+    rope: &RopeTables,
+    sequences: &[&Sequence],
+    temperature: f32,
+    loss: impl FnOnce(&Scores) -> (Slopes, T),
+) -> Option<(NamedGrads, T)> {
+    let rows: Vec<&[u32]> = sequences.iter().map(|sequence| sequence.ids.as_slice()).collect();
+    let targets = Targets::of(sequences)?;
+    let batch = Batch::new(&rows);
+    let plain = decoder.valid();
+    let dense = Dense::new(config, rope, &batch, &plain.device());
+    let mut kept = forward(&plain, config, &batch, &dense);
+    let last = kept.pop().expect("a decoder has layers").input;
+    let picked = plain.finish(last.clone()).select(0, targets.rows(&plain.device()));
+    let (slopes, rest) = loss(&targets.logprobs(&plain, &picked, temperature).scores());
+
+    let mut backward = Backward { decoder, total: NamedGrads::default() };
+    let slope = backward.head(&targets, &picked, &slopes, temperature);
+    // Rows that predict nothing have no gradient.
+    let rows = targets.rows(&plain.device());
+    let slope = last.zeros_like().select_assign(0, rows, slope, IndexingUpdateOp::Add);
+    let mut slope = backward.finish(last, slope);
+    for (index, layer) in kept.into_iter().enumerate().rev() {
+        slope = backward.layer(index, layer, config, &dense, slope);
+    }
+    backward.embed(&batch, slope);
+    Some((backward.total, rest))
+}
+
+/// What the forward pass keeps of a layer.
+struct Kept {
+    /// `[n, hidden]`: what enters it.
+    input: Tensor<2>,
+    /// `[n, heads * head_dim]`: what its attention gives.
+    mixed: Tensor<2>,
+}
+
+/// One for each layer, and what the last one gives, as the input of none.
+fn forward(decoder: &Decoder, config: &ModelConfig, batch: &Batch, dense: &Dense) -> Vec<Kept> {
+    let mut input = decoder.embed(batch.ids());
+    let mut kept = Vec::new();
+    for index in 0..decoder.depth() {
+        let mixed = dense.mix(&dense.rotate(decoder.project(index, input.clone(), config)));
+        let output = decoder.merge(index, input.clone(), mixed.clone());
+        kept.push(Kept { input, mixed });
+        input = output;
+    }
+    kept.push(Kept { mixed: input.clone(), input });
+    kept
+}
+
+struct Backward<'a> {
+    decoder: &'a Decoder,
+    total: NamedGrads,
+}
+
+impl Backward<'_> {
+    /// Pushes `slopes` back through softmax and head: the gradient by the hidden states `picked`, `[targets, hidden]`.
+    fn head(&mut self, targets: &Targets, picked: &Tensor<2>, slopes: &Slopes, temperature: f32) -> Tensor<2> {
+        let mut parts = Vec::new();
+        for chunk in targets.chunks(self.decoder.vocab_size()) {
+            let hidden = leaf(picked.clone().narrow(0, chunk.start, chunk.len()));
+            let logits = self.decoder.logits(hidden.clone());
+            let slope = targets.slope(&chunk, logits.clone().without_autodiff(), slopes, temperature);
+            let gradients = self.push(vec![(logits, slope)]);
+            parts.push(hidden.grad(&gradients).expect("logits depend on the hidden states"));
+        }
+        Tensor::cat(parts, 0)
+    }
+
+    /// Through the last norm.
+    fn finish(&mut self, input: Tensor<2>, slope: Tensor<2>) -> Tensor<2> {
+        let input = leaf(input);
+        let gradients = self.push(vec![(self.decoder.finish(input.clone()), slope)]);
+        input.grad(&gradients).expect("the result depends on the input")
+    }
+
+    /// Through layer `index`, whose result has gradient `slope`: the gradient by its input.
+    fn layer(
+        &mut self,
+        index: usize,
+        kept: Kept,
+        config: &ModelConfig,
+        dense: &Dense,
+        slope: Tensor<2>,
+    ) -> Tensor<2> {
+        let (input, mixed) = (leaf(kept.input.clone()), leaf(kept.mixed.clone()));
+        let gradients = self.push(vec![(self.decoder.merge(index, input.clone(), mixed.clone()), slope)]);
+        let mixed = mixed.grad(&gradients).expect("a layer depends on its attention");
+        let below = input.grad(&gradients).expect("a layer depends on its input");
+        drop(gradients);
+
+        let input = leaf(kept.input);
+        let heads = dense.rotate(self.decoder.project(index, input.clone(), config));
+        let plain = |x: &Tensor<3>| x.clone().without_autodiff();
+        let rotated = Heads { queries: plain(&heads.queries), keys: plain(&heads.keys), values: plain(&heads.values) };
+        let slopes = dense.mix_backward(&rotated, &kept.mixed, &mixed);
+        let flat = |x: Tensor<3>| x.flatten::<2>(1, 2);
+        let gradients = self.push(vec![
+            (flat(heads.queries), flat(slopes.queries)),
+            (flat(heads.keys), flat(slopes.keys)),
+            (flat(heads.values), flat(slopes.values)),
+        ]);
+        below + input.grad(&gradients).expect("projections depend on the input")
+    }
+
+    /// Into the rows of the embedding, unless it is frozen.
+    fn embed(&mut self, batch: &Batch, slope: Tensor<2>) {
+        if !self.decoder.is_adapted() {
+            self.push(vec![(self.decoder.embed(batch.ids()), slope)]);
+        }
+    }
+
+    /// Runs back from results and the gradients by them, and adds up those of the weights.
+    fn push(&mut self, results: Vec<(Tensor<2>, Tensor<2>)>) -> Gradients {
+        let weighed = results.into_iter().map(|(result, slope)| (result * slope.autodiff()).sum());
+        let sum = weighed.reduce(|sum, next| sum + next).expect("there are results");
+        let gradients = sum.backward();
+        self.total.add(NamedGrads::collect(self.decoder, &gradients));
+        gradients
+    }
+}
+
+fn leaf(tensor: Tensor<2>) -> Tensor<2> {
+    tensor.autodiff().require_grad()
+}

@@ -1,0 +1,64 @@
+//! Terms of a loss that know the entropy of the policy at each token.
+
+use serde::{Deserialize, Serialize};
+
+/// What entropy has to do with the loss; by default nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EntropyTerms {
+    /// The loss of a token is lowered by this times its entropy (PPO, Schulman et al. 2017); 0 for no bonus. Search-R1 has
+    /// 0.001 in v0.1 and none since.
+    pub bonus: f64,
+    /// Share of the batch's policy tokens that have a policy loss: those of highest entropy (Wang et al. 2025, arXiv
+    /// 2506.01939, 0.2). The others still count in the aggregation and in the penalty. 1 for all.
+    pub top_share: f64,
+}
+
+impl Default for EntropyTerms {
+    fn default() -> Self {
+        Self { bonus: 0.0, top_share: 1.0 }
+    }
+}
+
+impl EntropyTerms {
+    /// Least entropy at which a token has a policy loss, given those of all policy tokens of a batch; tokens that tie with
+    /// the last one kept are kept. `None` where every token has one.
+    pub fn threshold(&self, entropies: impl Iterator<Item = f32>) -> Option<f32> {
+        if self.top_share >= 1.0 {
+            return None;
+        }
+        let mut entropies: Vec<f32> = entropies.collect();
+        let kept = (self.top_share * entropies.len() as f64).ceil().max(1.0) as usize;
+        let place = entropies.len().checked_sub(kept)?;
+        Some(*entropies.select_nth_unstable_by(place, f32::total_cmp).1)
+    }
+
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// A sentence that names the key at fault.
+    pub fn check(&self) -> Result<(), String> {
+        if !self.bonus.is_finite() {
+            return Err("entropy.bonus must be a number; 0 for no bonus".to_owned());
+        }
+        if !(self.top_share > 0.0 && self.top_share <= 1.0) {
+            return Err(format!("entropy.top_share is {}: it must be above 0 and at most 1", self.top_share));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_uncertain_tokens_are_kept() {
+        let entropies = [0.1, 0.9, 0.5, 0.3, 0.7_f32];
+        let threshold = |top_share| EntropyTerms { bonus: 0.0, top_share }.threshold(entropies.into_iter());
+        assert_eq!(threshold(0.4), Some(0.7));
+        assert_eq!(threshold(0.01), Some(0.9));
+        assert_eq!(threshold(1.0), None);
+        assert_eq!(EntropyTerms { bonus: 0.0, top_share: 0.2 }.threshold([].into_iter()), None);
+    }
+}

@@ -1,0 +1,187 @@
+//! From groups of rollouts to the sequences of each optimizer step: plain numbers, no tensors.
+
+use crate::logprobs::{Scores, Slopes};
+use crate::objective::{Group, GroupOutcome, ObjectiveStats, Recipe, TokenInputs};
+use crate::sample::Sample;
+use crate::sequence::Sequence;
+
+/// What became of the groups of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupCounts {
+    /// Groups seen.
+    pub groups: usize,
+    /// Groups with a direction.
+    pub directed: usize,
+    /// Groups, of whichever kind, that the objective's filter dropped.
+    pub filtered: usize,
+    /// Groups whose members all earned the same.
+    pub zero_variance: usize,
+    /// Groups with fewer than two members.
+    pub too_small: usize,
+    /// Groups whose rewards differ but give this advantage no direction.
+    pub no_direction: usize,
+}
+
+/// A sequence with all that its loss needs besides its current log-probabilities.
+#[derive(Clone, Debug)]
+pub struct Scored {
+    /// Tokens and targets.
+    pub sequence: Sequence,
+    /// Which group it is of.
+    pub group: u64,
+    /// `[n]`, nats: what the sampler reported.
+    pub sampler: Vec<f32>,
+    /// `[n]`, nats: what the ratio compares with.
+    pub proximal: Vec<f32>,
+    /// `[n]`.
+    pub advantages: Vec<f32>,
+    /// Of each of its tokens in the step's loss.
+    pub weight: f32,
+}
+
+impl Scored {
+    /// Whether its loss is constant, so that running it is a waste; it has counted in the step's weights by then.
+    fn is_inert(&self, recipe: &Recipe) -> bool {
+        let moves = recipe.kl.is_some() || recipe.entropy.bonus.abs() > 0.0 || recipe.loss.has_penalty();
+        self.sequence.targets.is_empty() || (!moves && self.advantages.iter().all(|advantage| advantage.abs() == 0.0))
+    }
+}
+
+/// Advantages of a batch of groups, given to tokens. Groups that teach nothing are left out and counted.
+pub fn score(groups: Vec<Vec<Sample>>, recipe: &Recipe) -> (Vec<Scored>, GroupCounts) {
+    let mut counts = GroupCounts { groups: groups.len(), ..GroupCounts::default() };
+    let rewards: Vec<Vec<f32>> = groups.iter().map(|group| group.iter().map(|sample| sample.reward).collect()).collect();
+    let tokens: Vec<Vec<usize>> =
+        groups.iter().map(|group| group.iter().map(|sample| sample.sequence.targets.len()).collect()).collect();
+    let views: Vec<Group> =
+        rewards.iter().zip(&tokens).map(|(rewards, tokens)| Group { rewards, tokens }).collect();
+    let outcomes = recipe.advantage.of_batch(&views);
+    let mut scored = Vec::new();
+    for (index, (group, outcome)) in groups.into_iter().zip(outcomes).enumerate() {
+        let accuracies: Vec<f32> = group.iter().map(|sample| sample.accuracy).collect();
+        let flat = match outcome {
+            GroupOutcome::ZeroVariance => &mut counts.zero_variance,
+            GroupOutcome::NoDirection => &mut counts.no_direction,
+            GroupOutcome::TooSmall => &mut counts.too_small,
+            GroupOutcome::Learn(_) => &mut counts.directed,
+        };
+        *flat += 1;
+        let advantages = match outcome {
+            GroupOutcome::TooSmall => continue,
+            GroupOutcome::Learn(advantages) => advantages,
+            // It still counts in means over the step, and in the penalty.
+            GroupOutcome::ZeroVariance | GroupOutcome::NoDirection => vec![0.0; group.len()],
+        };
+        if recipe.filter.is_some_and(|filter| !filter.keeps(&rewards[index], &accuracies)) {
+            counts.filtered += 1;
+            continue;
+        }
+        scored.extend(of_group(index as u64, group, advantages, recipe));
+    }
+    (scored, counts)
+}
+
+fn of_group(index: u64, group: Vec<Sample>, mut advantages: Vec<f32>, recipe: &Recipe) -> impl Iterator<Item = Scored> {
+    recipe.signs.apply(&mut advantages);
+    group.into_iter().zip(advantages).map(move |(sample, advantage)| Scored {
+        group: index,
+        advantages: recipe.credit.tokens(advantage, &sample.turns),
+        proximal: sample.logprobs.clone(),
+        sampler: sample.logprobs,
+        sequence: sample.sequence,
+        weight: 0.0,
+    })
+}
+
+/// Cuts a batch into `count` optimizer steps of whole groups, as equal in groups as can be, and weighs each one's tokens.
+pub fn minibatches(scored: Vec<Scored>, count: usize, recipe: &Recipe) -> Vec<Vec<Scored>> {
+    let mut groups: Vec<Vec<Scored>> = Vec::new();
+    for sequence in scored {
+        match groups.last_mut() {
+            Some(group) if group[0].group == sequence.group => group.push(sequence),
+            _ => groups.push(vec![sequence]),
+        }
+    }
+    let (total, count) = (groups.len(), count.clamp(1, groups.len().max(1)));
+    let mut groups = groups.into_iter();
+    let step = |index: usize| {
+        let size = (index + 1) * total / count - index * total / count;
+        let mut step: Vec<Scored> = groups.by_ref().take(size).flatten().collect();
+        weigh(&mut step, recipe);
+        step.retain(|scored| !scored.is_inert(recipe));
+        step
+    };
+    (0..count).map(step).filter(|step| !step.is_empty()).collect()
+}
+
+/// Weights come from the whole step, so how it is cut into micro-batches cannot matter.
+fn weigh(step: &mut [Scored], recipe: &Recipe) {
+    let tokens: Vec<usize> = step.iter().map(|scored| scored.sequence.targets.len()).collect();
+    let prompts: Vec<u64> = step.iter().map(|scored| scored.group).collect();
+    for (scored, weight) in step.iter_mut().zip(recipe.aggregation.weights(&tokens, &prompts)) {
+        scored.weight = weight;
+    }
+}
+
+/// Sums over the tokens of some sequences.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TokenSums {
+    /// Of the objective.
+    pub objective: ObjectiveStats,
+    /// The step's share of the loss, with penalty and bonus.
+    pub loss: f64,
+    /// Entropies, nats.
+    pub entropy: f64,
+    /// Proximal - current log-probability: the k1 estimate of the KL from the policy of the batch's start.
+    pub approx_kl_old: f64,
+    /// |current - sampler|: at the first step of a batch, the mismatch of sampler and trainer.
+    pub mismatch: f64,
+    /// Largest |exp(current - sampler) - 1|.
+    pub ratio_deviation_max: f64,
+}
+
+impl std::ops::AddAssign for TokenSums {
+    fn add_assign(&mut self, other: Self) {
+        self.objective += other.objective;
+        self.loss += other.loss;
+        self.entropy += other.entropy;
+        self.approx_kl_old += other.approx_kl_old;
+        self.mismatch += other.mismatch;
+        self.ratio_deviation_max = self.ratio_deviation_max.max(other.ratio_deviation_max);
+    }
+}
+
+/// Loss and derivative of some sequences of a step: `scores` are those of all their targets, in order, under the weights
+/// being trained, `reference` those under the reference, `[n]`, read only if the recipe has a penalty.
+///
+/// # Panics
+/// When numbers differ, or a recipe with a penalty is given no reference.
+pub fn loss(rows: &[&Scored], recipe: &Recipe, scores: &Scores, reference: Option<&[f32]>) -> (Slopes, TokenSums) {
+    let mut sums = TokenSums::default();
+    let mut slopes = Slopes::default();
+    let mut start = 0;
+    for row in rows {
+        let range = start..start + row.sampler.len();
+        start = range.end;
+        let logprobs = &scores.logprobs[range.clone()];
+        let inputs =
+            TokenInputs { logprobs, proximal: &row.proximal, sampler: &row.sampler, advantages: &row.advantages };
+        let found = recipe.sequence(&inputs, reference.map(|reference| &reference[range.clone()]), row.weight);
+        let entropy: f64 = scores.entropies[range].iter().map(|&entropy| f64::from(entropy)).sum();
+        let bonus = f64::from(row.weight) * recipe.entropy.bonus;
+        let gaps = || logprobs.iter().zip(&row.sampler).map(|(now, then)| f64::from(now - then));
+        sums += TokenSums {
+            loss: found.loss - bonus * entropy,
+            entropy,
+            approx_kl_old: row.proximal.iter().zip(logprobs).map(|(old, now)| f64::from(old - now)).sum(),
+            mismatch: gaps().map(f64::abs).sum(),
+            ratio_deviation_max: gaps().map(|gap| gap.exp_m1().abs()).fold(0.0, f64::max),
+            objective: found.stats,
+        };
+        if recipe.entropy.bonus.abs() > 0.0 {
+            slopes.entropies.extend(std::iter::repeat_n(-bonus as f32, logprobs.len()));
+        }
+        slopes.logprobs.extend(found.gradients);
+    }
+    (slopes, sums)
+}
