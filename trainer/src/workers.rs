@@ -1,33 +1,44 @@
 //! Data-parallel gradients: micro-batches on threads, summed in a fixed order.
 //!
-//! Small models gain little from parallel kernels, so each worker runs its micro-batch on one core. The result does not
-//! depend on the number of workers: the cut is fixed before, and gradients are added in the order of the cut.
+//! The result does not depend on the number of workers: the cut is fixed before, and gradients are added in the order of
+//! the cut.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::grads::{NamedGrads, track};
-use crate::model::Decoder;
+use crate::model::{Decoder, ModelConfig};
 
-/// Threads for gradient work, each with a pool of one.
+/// Hidden size from which on a model's products are split over threads rather than its micro-batches.
+const WIDE: usize = 512;
+
+/// Threads for gradient work.
 #[derive(Clone, Debug)]
 pub struct Workers {
     pools: Vec<Arc<rayon::ThreadPool>>,
 }
 
 impl Workers {
-    /// `count` workers.
+    /// `count` workers of one thread each.
     ///
     /// # Panics
     /// When the operating system cannot start a thread.
     pub fn new(count: usize) -> Self {
-        let pool = || rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread can be started");
-        Self { pools: (0..count.max(1)).map(|_| Arc::new(pool())).collect() }
+        Self { pools: (0..count.max(1)).map(|_| pool(1)).collect() }
     }
 
-    /// Number of workers.
-    pub fn count(&self) -> usize {
-        self.pools.len()
+    /// As suits a model: a small one has a micro-batch per thread, a large one has one micro-batch at a time, whose memory is
+    /// then held once, and splits its products.
+    ///
+    /// # Panics
+    /// When the operating system cannot start a thread.
+    pub fn for_model(threads: usize, model: &ModelConfig) -> Self {
+        if model.hidden_size < WIDE { Self::new(threads) } else { Self { pools: vec![pool(threads)] } }
+    }
+
+    /// Threads of all workers together.
+    pub fn threads(&self) -> usize {
+        self.pools.iter().map(|pool| pool.current_num_threads()).sum()
     }
 
     /// A pool of as many threads for work whose kernels split by themselves: generation.
@@ -35,7 +46,7 @@ impl Workers {
     /// # Panics
     /// When the operating system cannot start a thread.
     pub fn kernel_pool(&self) -> Arc<rayon::ThreadPool> {
-        Arc::new(rayon::ThreadPoolBuilder::new().num_threads(self.count()).build().expect("a thread can be started"))
+        pool(self.threads())
     }
 
     /// Runs `job` for 0..`jobs`, in any order, on all workers; results come back in order.
@@ -80,4 +91,9 @@ impl Workers {
         }
         (total, rests)
     }
+}
+
+fn pool(threads: usize) -> Arc<rayon::ThreadPool> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.max(1)).build();
+    Arc::new(pool.expect("a thread can be started"))
 }

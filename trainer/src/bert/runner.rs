@@ -68,7 +68,7 @@ impl Runner {
         if !self.on_cpu {
             return Packing::Padded { tokens: GPU_TOKENS };
         }
-        let share = lengths.iter().sum::<usize>().div_ceil(self.workers.count());
+        let share = lengths.iter().sum::<usize>().div_ceil(self.workers.threads());
         Packing::Exact { tokens: share.clamp(CPU_MIN_TOKENS, CPU_TOKENS) }
     }
 }

@@ -175,20 +175,21 @@ fn dots<S: Simd, const M: usize, const N: usize>(
     let ws: [&[S::f32s]; N] = std::array::from_fn(|n| &lines[n].0[..whole]);
     let mut sums = [[simd.splat_f32s(0.0); M]; N];
     for i in 0..whole {
-        let values: [S::f32s; M] = std::array::from_fn(|m| xs[m][i]);
-        sums = std::array::from_fn(|n| {
+        for n in 0..N {
             let w = ws[n][i];
-            std::array::from_fn(|m| simd.mul_add_f32s(values[m], w, sums[n][m]))
-        });
+            for m in 0..M {
+                sums[n][m] = simd.mul_add_f32s(xs[m][i], w, sums[n][m]);
+            }
+        }
     }
     if !lines[0].1.is_empty() {
-        let w: [S::f32s; N] = std::array::from_fn(|n| simd.partial_load_f32s(lines[n].1));
-        let values: [S::f32s; M] = std::array::from_fn(|m| simd.partial_load_f32s(x[m].1));
-        sums = std::array::from_fn(|n| std::array::from_fn(|m| simd.mul_add_f32s(values[m], w[n], sums[n][m])));
+        for n in 0..N {
+            let w = simd.partial_load_f32s(lines[n].1);
+            for m in 0..M {
+                sums[n][m] = simd.mul_add_f32s(simd.partial_load_f32s(x[m].1), w, sums[n][m]);
+            }
+        }
     }
-    // A copy that may live in memory, so that the sums above need not.
-    let sums: [[S::f32s; M]; N] =
-        std::array::from_fn(|n| std::array::from_fn(|m| simd.add_f32s(sums[n][m], simd.splat_f32s(0.0))));
     for m in 0..M {
         for n in 0..N {
             out[n * rows + row + m] += simd.reduce_sum_f32s(sums[n][m]);

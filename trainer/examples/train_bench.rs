@@ -1,0 +1,136 @@
+//! Measures optimizer steps on recorded rollouts: `train_bench MODEL ROLLOUTS RANK full|half layers|graph THREADS
+//! MICRO_BATCH_TOKENS STEPS [FOLDER]`, one line of JSON per step. RANK 0 trains all weights, else a fresh adapter of that rank
+//! on every projection; MODEL is a checkpoint folder (of PEFT: the adapter in it is trained, RANK is ignored). `graph` is one
+//! autodiff graph through the whole decoder, `layers` what the program does. FOLDER receives the weights after the last step.
+//!
+//! The objective is GRPO: advantages of the groups, clip 0.2 and 0.28, token mean, `AdamW` at 1e-3 without warm-up.
+
+use std::error::Error;
+use std::path::Path;
+use std::time::Instant;
+
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+use forage_env::seed::Seed;
+use forage_trainer::backward;
+use forage_trainer::grads::{NamedGrads, track};
+use forage_trainer::logprobs::token_logprobs;
+use forage_trainer::lora::{LoraConfig, Targets};
+use forage_trainer::model::{Decoder, ModelConfig, RopeTables};
+use forage_trainer::objective::{Algorithm, Recipe};
+use forage_trainer::optim::{AdamW, AdamWConfig};
+use forage_trainer::sample::read_groups;
+use forage_trainer::sequence::{Sequence, cut};
+use forage_trainer::update::{Scored, TokenSums, loss, minibatches, score};
+use forage_trainer::weights::{Checkpoint, Hub, Precision};
+use forage_trainer::workers::Workers;
+
+/// As in the program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [model, rollouts, rank, precision, way, threads, micro_batch, steps, rest @ ..] = arguments.as_slice() else {
+        return Err("see the head of this file for the arguments".into());
+    };
+    let precision = if precision == "half" { Precision::Half } else { Precision::Full };
+    let mut checkpoint = Checkpoint::open(model, &Hub::from_variables(|_| None), precision, &Device::flex())?;
+    let rank: usize = rank.parse()?;
+    if rank > 0 && checkpoint.lora.is_none() {
+        let config = LoraConfig {
+            rank,
+            alpha: 2.0 * rank as f64,
+            rank_stabilised: false,
+            targets: Targets::AllLinear,
+            base: model.clone(),
+        };
+        checkpoint.adapt(config, Seed::root(1))?;
+    }
+    let recipe = Algorithm::Dapo.recipe(1);
+    let context = checkpoint.config.max_position_embeddings;
+    let (scored, _) = score(read_groups(Path::new(rollouts), checkpoint.config.vocab_size, context)?, &recipe);
+    let step = minibatches(scored, 1, &recipe).pop().ok_or("no group has a direction")?;
+    let job = Job {
+        rope: RopeTables::new(&checkpoint.config, context.min(4096), &Device::flex()),
+        config: checkpoint.config.clone(),
+        workers: Workers::for_model(threads.parse()?, &checkpoint.config),
+        micro_batch: micro_batch.parse()?,
+        graph: way == "graph",
+        recipe,
+    };
+    let config = AdamWConfig { learning_rate: 1e-3, warmup_steps: 0, ..AdamWConfig::default() };
+    let mut optimizer = AdamW::new(config);
+    let mut decoder = track(&checkpoint.decoder);
+    for _ in 0..steps.parse::<usize>()? {
+        let start = Instant::now();
+        let (gradients, sums) = job.run(&decoder, &step);
+        let norm = gradients.global_norm();
+        decoder = optimizer.update(decoder, gradients, norm);
+        let line = serde_json::json!({
+            "seconds": start.elapsed().as_secs_f64(),
+            "tokens": step.iter().map(|row| row.sequence.ids.len()).sum::<usize>(),
+            "loss": sums.loss,
+            "grad_norm": norm,
+            "peak_mib": peak_mib(),
+        });
+        #[expect(clippy::print_stdout, reason = "a program that prints figures")]
+        {
+            println!("{line}");
+        }
+    }
+    if let [folder] = rest {
+        checkpoint.decoder = decoder.valid();
+        match checkpoint.lora {
+            Some(_) => checkpoint.save_adapter(Path::new(folder))?,
+            None => checkpoint.save(Path::new(folder))?,
+        }
+    }
+    Ok(())
+}
+
+struct Job {
+    config: ModelConfig,
+    rope: RopeTables,
+    workers: Workers,
+    micro_batch: usize,
+    graph: bool,
+    recipe: Recipe,
+}
+
+impl Job {
+    fn run(&self, decoder: &Decoder, step: &[Scored]) -> (NamedGrads, TokenSums) {
+        let lengths: Vec<usize> = step.iter().map(|row| row.sequence.ids.len()).collect();
+        let batches = cut(&lengths, self.micro_batch);
+        let (gradients, parts) = self.workers.gradients(decoder, batches.len(), |decoder, index| {
+            let rows: Vec<&Scored> = batches[index].iter().map(|&row| &step[row]).collect();
+            let sequences: Vec<&Sequence> = rows.iter().map(|row| &row.sequence).collect();
+            if self.graph {
+                return self.whole_graph(decoder, &rows, &sequences);
+            }
+            backward::gradients(decoder, &self.config, &self.rope, &sequences, 1.0, |scores| {
+                loss(&rows, &self.recipe, scores, None)
+            })
+        });
+        let mut sums = TokenSums::default();
+        for part in parts {
+            sums += part;
+        }
+        (gradients, sums)
+    }
+
+    fn whole_graph(&self, decoder: &Decoder, rows: &[&Scored], sequences: &[&Sequence]) -> Option<(NamedGrads, TokenSums)> {
+        let found = token_logprobs(decoder, &self.config, &self.rope, sequences, 1.0)?;
+        let (slopes, sums) = loss(rows, &self.recipe, &found.scores(), None);
+        let slopes = Tensor::<1>::from_floats(slopes.logprobs.as_slice(), &Device::flex()).autodiff();
+        let gradients = (found.logprobs * slopes).sum().backward();
+        Some((NamedGrads::collect(decoder, &gradients), sums))
+    }
+}
+
+/// Most memory this process has held, MiB.
+fn peak_mib() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? / 1024)
+}
