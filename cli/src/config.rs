@@ -11,6 +11,7 @@ use forage_env::seed::Seed;
 use forage_env::world::WorldSpec;
 use forage_retriever::CorpusFormat;
 use forage_trainer::device::DeviceSpec;
+use forage_trainer::lora::{LoraConfig, Targets};
 use forage_trainer::model::{Architecture, ModelConfig};
 use forage_trainer::run::GrpoConfig;
 use forage_trainer::warm_start::WarmStartConfig;
@@ -58,6 +59,49 @@ pub(crate) struct PolicyConfig {
     /// next one. Without it an environment's text stands as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) chat: Option<ChatSettings>,
+    /// Trains a fresh low-rank adapter in place of the weights. A checkpoint that is an adapter already is continued without
+    /// this table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lora: Option<LoraSection>,
+    /// Keeps the weights beside an adapter as bf16: half the memory, and half-precision files stay mapped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) half_base: bool,
+}
+
+/// A fresh low-rank adapter.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LoraSection {
+    /// Inner width.
+    pub(crate) rank: usize,
+    /// The change is scaled by `alpha / rank`, or by `alpha / sqrt(rank)` where it is rank-stabilised.
+    pub(crate) alpha: f64,
+    /// Divides by the root of the rank (`use_rslora`).
+    #[serde(default)]
+    pub(crate) rank_stabilised: bool,
+    /// Names of the maps that are adapted, `q_proj` or longer; all of every layer by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) targets: Option<Vec<String>>,
+}
+
+impl LoraSection {
+    fn check(&self) -> Result<()> {
+        if self.rank == 0 || !(self.alpha > 0.0 && self.alpha.is_finite()) {
+            bail!("rank must be at least 1 and alpha above 0, not {} and {}", self.rank, self.alpha);
+        }
+        Ok(())
+    }
+
+    /// The adapter of `base`, a folder or name.
+    pub(crate) fn adapter(&self, base: &str) -> LoraConfig {
+        LoraConfig {
+            rank: self.rank,
+            alpha: self.alpha,
+            rank_stabilised: self.rank_stabilised,
+            targets: self.targets.clone().map_or(Targets::AllLinear, Targets::Names),
+            base: base.to_owned(),
+        }
+    }
 }
 
 /// Exactly one of `world` and `files`.
@@ -251,6 +295,9 @@ impl RunConfig {
             (None, Some(_)) => {}
             _ => bail!("data needs exactly one of [data.world] and [data.files]"),
         }
+        if let Some(lora) = &self.policy.lora {
+            lora.check().context("[policy.lora]")?;
+        }
         self.retriever.check().context("[retriever]")?;
         if self.grpo.group_size < 2 {
             bail!("grpo.group_size is {}: a group needs at least 2 episodes to compare", self.grpo.group_size);
@@ -291,7 +338,7 @@ impl RunConfig {
             seed: 1,
             device: DeviceSpec::default(),
             threads: 0,
-            policy: PolicyConfig { checkpoint: String::new(), chat: None },
+            policy: PolicyConfig { checkpoint: String::new(), chat: None, lora: None, half_base: false },
             data: DataConfig { train_questions: 0, dev_questions: 0, test_questions: 0, world: None, files: None },
             retriever: RetrieverConfig::default(),
             environment: EnvironmentConfig { id: environment.to_owned(), settings: serde_json::Map::new() },
@@ -316,9 +363,12 @@ impl RunConfig {
         }
     }
 
-    /// The resolved config as TOML.
+    /// The resolved config as TOML: what an algorithm's name stands for is spelled out.
     pub(crate) fn to_toml(&self) -> Result<String> {
-        Ok(toml::to_string_pretty(self)?)
+        let mut resolved = self.clone();
+        let update = &mut resolved.grpo.update;
+        update.objective = update.objective.spelled_out(self.engine.context_tokens);
+        Ok(toml::to_string_pretty(&resolved)?)
     }
 }
 
@@ -363,7 +413,7 @@ mod tests {
 
     #[test]
     fn unknown_keys_are_refused_by_name() {
-        for key in ["grpo.stepz=1", "speed=2", "grpo.update.loss.clip.lower=1", "data.world.size=3", "policy.path=1"] {
+        for key in ["grpo.stepz=1", "speed=2", "grpo.update.objective.los=1", "data.world.size=3", "policy.path=1"] {
             let error = format!("{:#}", RunConfig::parse(QUICKSTART, &[key.to_owned()]).unwrap_err());
             let name = key.split('=').next().unwrap().rsplit('.').next().unwrap();
             assert!(error.contains(name), "{key}: {error}");

@@ -23,12 +23,13 @@ use forage_trainer::generate::Engine;
 use forage_trainer::learner::{Learner, UpdateConfig};
 use forage_trainer::metrics::Row;
 use forage_trainer::model::init_random;
-use forage_trainer::run::{Control, Problem, RunPlace, group_jobs, run_grpo};
+use forage_trainer::run::{Control, Problem, RunPlace, Source, group_jobs, run_grpo};
+use forage_trainer::sample::read_groups;
 use forage_trainer::warm_start::{Demonstrator, warm_start};
 use forage_trainer::weights::Checkpoint;
 use forage_trainer::workers::Workers;
 
-use crate::config::{EnvironmentConfig, RunConfig, WarmStartSection};
+use crate::config::{BadConfig, EnvironmentConfig, RunConfig, WarmStartSection};
 use crate::progress::{Progress, line};
 use crate::setup::{self, Data, Tasks};
 
@@ -61,40 +62,51 @@ pub(crate) struct Training<'a> {
     pub(crate) resume: bool,
 }
 
+/// What a run learns from.
+#[derive(Clone, Copy)]
+pub(crate) enum Experience<'a> {
+    /// Questions that the policy plays.
+    Data(&'a Data),
+    /// A file of recorded rollouts.
+    Recorded(&'a Path),
+}
+
 /// Trains `start` and returns the trained checkpoint. Blocks.
 pub(crate) fn train(
     training: &Training<'_>,
     config: &RunConfig,
     start: Checkpoint,
-    data: &Data,
+    experience: Experience<'_>,
     progress: &Progress,
     stop: &AtomicBool,
 ) -> Result<Checkpoint> {
-    let tokenizer: Arc<dyn Tokenizer> = Arc::new(start.tokenizer.clone());
-    let problem = Problem {
-        factory: setup::environment(
-            &config.environment,
-            data.resources(tokenizer),
-            Some(setup::window(config, &start.config)),
-        )?,
-        rewards: setup::rewards(&training.reward, config.seed)?,
-        train: Arc::clone(&data.train),
-        dev: Arc::clone(&data.dev),
-        presentation: setup::presentation(&config.policy, &start)?,
+    let (problem, groups);
+    let source = match experience {
+        Experience::Data(data) => {
+            problem = problem_of(training, config, &start, data)?;
+            Source::Play(&problem)
+        }
+        Experience::Recorded(file) => {
+            let window = setup::window(config, &start.config);
+            groups = read_groups(file, start.config.vocab_size, window)
+                .with_context(|| BadConfig(format!("--rollouts {}", file.display())))?;
+            Source::Recorded(&groups)
+        }
     };
     let place = RunPlace {
         folder: training.folder.clone(),
         seed: config.seed,
-        config_digest: setup::digest(&RunConfig { reward: training.reward.clone(), ..config.clone() }, data)?,
+        config_digest: setup::digest(&RunConfig { reward: training.reward.clone(), ..config.clone() }, experience)?,
         resume: training.resume,
     };
     let engine = setup::engine(config.engine, &start.config);
-    let mut learner = Learner::new(start, config.grpo.update, engine, Workers::new(training.threads));
+    let workers = Workers::for_model(training.threads, &start.config);
+    let mut learner = Learner::new(start, config.grpo.update, engine, workers);
     let mut bar = progress.bar(training.name, config.grpo.steps);
     let rollouts = training.folder.join("rollouts");
     std::fs::create_dir_all(&rollouts).with_context(|| format!("cannot make {}", rollouts.display()))?;
     let mut failed = None;
-    let ran = runtime()?.block_on(run_grpo(&mut learner, &problem, &config.grpo, &place, |row, episodes| {
+    let ran = runtime()?.block_on(run_grpo(&mut learner, source, &config.grpo, &place, |row, episodes| {
         bar.set(row.step() + 1, &line(row));
         failed = keep_rollouts(&rollouts, row, episodes).err();
         if failed.is_some() || stop.load(Ordering::SeqCst) { Control::Stop } else { Control::Continue }
@@ -106,10 +118,22 @@ pub(crate) fn train(
     Ok(learner.checkpoint())
 }
 
+fn problem_of(training: &Training<'_>, config: &RunConfig, start: &Checkpoint, data: &Data) -> Result<Problem> {
+    let tokenizer: Arc<dyn Tokenizer> = Arc::new(start.tokenizer.clone());
+    let window = Some(setup::window(config, &start.config));
+    Ok(Problem {
+        factory: setup::environment(&config.environment, data.resources(tokenizer), window)?,
+        rewards: setup::rewards(&training.reward, config.seed)?,
+        train: Arc::clone(&data.train),
+        dev: Arc::clone(&data.dev),
+        presentation: setup::presentation(&config.policy, start)?,
+    })
+}
+
 /// Keeps the best and the worst episode of the first group of every tenth step, one file per step, so that a resumed run
 /// replaces what it plays again.
 fn keep_rollouts(folder: &Path, row: &Row, episodes: &[Episode]) -> Result<()> {
-    if !row.step().is_multiple_of(10) {
+    if !row.step().is_multiple_of(10) || episodes.is_empty() {
         return Ok(());
     }
     let group = episodes.iter().take_while(|episode| episode.group == 0);

@@ -22,6 +22,7 @@ use forage_trainer::weights::{Checkpoint, Hub, Precision};
 
 use crate::commands::note;
 use crate::config::{BadConfig, DataConfig, EngineSection, EnvironmentConfig, FilesConfig, PolicyConfig, RunConfig};
+use crate::pipeline::Experience;
 use crate::retrieval::RetrieverConfig;
 
 /// Questions by split.
@@ -206,17 +207,39 @@ pub(crate) fn rewards(weights: &std::collections::BTreeMap<String, f32>, seed: u
     Ok(Arc::new(RewardSet::new(weights, Seed::root(seed).child("reward", &[]))?))
 }
 
-/// The checkpoint a config names.
+/// The checkpoint a config names, with its adapter where one is to be trained.
 pub(crate) fn checkpoint(config: &RunConfig) -> Result<Checkpoint> {
-    load_policy(&config.policy.checkpoint, config)
+    let name = &config.policy.checkpoint;
+    let mut checkpoint =
+        load_policy_as(name, config, if config.policy.half_base { Precision::Half } else { Precision::Full })?;
+    match (&config.policy.lora, &checkpoint.lora) {
+        (Some(_), Some(_)) => {
+            let message = format!("policy.checkpoint {name} is an adapter already");
+            return Err(anyhow::anyhow!("remove [policy.lora] to continue it").context(BadConfig(message)));
+        }
+        (Some(lora), None) => {
+            let seed = Seed::root(config.seed).child("adapter", &[]);
+            checkpoint.adapt(lora.adapter(name), seed).with_context(|| BadConfig("[policy.lora]".to_owned()))?;
+        }
+        (None, None) if config.policy.half_base => {
+            let message = "policy.half_base: weights in half precision can only stand beside an adapter".to_owned();
+            return Err(anyhow::anyhow!("add [policy.lora], or remove the key").context(BadConfig(message)));
+        }
+        (None, _) => {}
+    }
+    Ok(checkpoint)
 }
 
 /// A checkpoint by its folder or name on the hub, or one inside the binary.
 pub(crate) fn load_policy(name: &str, config: &RunConfig) -> Result<Checkpoint> {
+    load_policy_as(name, config, Precision::Full)
+}
+
+fn load_policy_as(name: &str, config: &RunConfig, precision: Precision) -> Result<Checkpoint> {
     if let Some(builtin) = name.strip_prefix("builtin:") {
         return crate::builtin::load(builtin, &config.device);
     }
-    Checkpoint::open(name, &hub(), Precision::Full, &config.device.open()?)
+    Checkpoint::open(name, &hub(), precision, &config.device.open()?)
         .with_context(|| format!("policy {name} cannot be used"))
 }
 
@@ -244,9 +267,9 @@ pub(crate) fn engine(section: EngineSection, model: &ModelConfig) -> EngineConfi
     EngineConfig { context: context_tokens, cache_tokens, step_tokens, sequences }
 }
 
-/// Digest of what shapes a run: its settings, the ranking, the training questions. What may change between its sessions
-/// (length, threads, evaluation, how often it saves) is left out.
-pub(crate) fn digest(config: &RunConfig, data: &Data) -> Result<String> {
+/// Digest of what shapes a run: its settings, and the ranking and training questions or the recorded rollouts. What may
+/// change between its sessions (length, threads, evaluation, how often it saves) is left out.
+pub(crate) fn digest(config: &RunConfig, experience: Experience<'_>) -> Result<String> {
     let mut shape = config.clone();
     shape.threads = 0;
     shape.grpo.steps = 0;
@@ -257,9 +280,17 @@ pub(crate) fn digest(config: &RunConfig, data: &Data) -> Result<String> {
     let text = shape.to_toml()?;
     let mut hasher = blake3::Hasher::new();
     hasher.update(text.as_bytes());
-    hasher.update(data.retriever.fingerprint().0.as_bytes());
-    for task in data.train.iter() {
-        hasher.update(serde_json::to_string(task.as_ref())?.as_bytes());
+    match experience {
+        Experience::Data(data) => {
+            hasher.update(data.retriever.fingerprint().0.as_bytes());
+            for task in data.train.iter() {
+                hasher.update(serde_json::to_string(task.as_ref())?.as_bytes());
+            }
+        }
+        Experience::Recorded(file) => {
+            let file = std::fs::File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+            hasher.update_reader(file)?;
+        }
     }
     Ok(hasher.finalize().to_hex().to_string())
 }

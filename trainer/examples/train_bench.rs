@@ -119,7 +119,12 @@ impl Job {
         (gradients, sums)
     }
 
-    fn whole_graph(&self, decoder: &Decoder, rows: &[&Scored], sequences: &[&Sequence]) -> Option<(NamedGrads, TokenSums)> {
+    fn whole_graph(
+        &self,
+        decoder: &Decoder,
+        rows: &[&Scored],
+        sequences: &[&Sequence],
+    ) -> Option<(NamedGrads, TokenSums)> {
         let found = token_logprobs(decoder, &self.config, &self.rope, sequences, 1.0)?;
         let (slopes, sums) = loss(rows, &self.recipe, &found.scores(), None);
         let slopes = Tensor::<1>::from_floats(slopes.logprobs.as_slice(), &Device::flex()).autodiff();

@@ -99,14 +99,7 @@ impl Backward<'_> {
     }
 
     /// Through layer `index`, whose result has gradient `slope`: the gradient by its input.
-    fn layer(
-        &mut self,
-        index: usize,
-        kept: Kept,
-        config: &ModelConfig,
-        dense: &Dense,
-        slope: Tensor<2>,
-    ) -> Tensor<2> {
+    fn layer(&mut self, index: usize, kept: Kept, config: &ModelConfig, dense: &Dense, slope: Tensor<2>) -> Tensor<2> {
         let (input, mixed) = (leaf(kept.input.clone()), leaf(kept.mixed.clone()));
         let gradients = self.push(vec![(self.decoder.merge(index, input.clone(), mixed.clone()), slope)]);
         let mixed = mixed.grad(&gradients).expect("a layer depends on its attention");

@@ -99,9 +99,7 @@ fn write(folder: &Path, model: &Checkpoint, optimizer: &AdamW, state: &RunState)
         None => model.save(&folder.join("model"))?,
     }
     optimizer.save(&folder.join("optimizer.safetensors"))?;
-    let path = folder.join("state.json");
-    let text = format!("{:#}\n", serde_json::json!(state));
-    std::fs::write(&path, text).map_err(|error| file_error(&path, &error))?;
+    write_state(folder, state)?;
     // A power cut must not leave a renamed folder with empty files.
     let entries = std::fs::read_dir(folder.join("model")).map_err(|error| file_error(folder, &error))?;
     let model = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -127,6 +125,61 @@ pub fn list(run: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     Ok(found)
 }
 
+/// Copies the newest checkpoint of `other`, and the metrics up to it, into the new folder `run`, as one of settings with digest
+/// `config_digest`. Returns its step.
+///
+/// # Errors
+/// [`CheckpointError`] that names the file; a half copy is not taken for a checkpoint.
+pub fn fork(other: &Path, run: &Path, config_digest: &str) -> Result<u64, CheckpointError> {
+    let newest = list(other)?.pop().ok_or_else(|| CheckpointError::File {
+        path: other.join("checkpoints"),
+        message: "holds no checkpoint; name the folder of a run that has saved one".to_owned(),
+    })?;
+    let mut state = read_state(&newest)?;
+    config_digest.clone_into(&mut state.config_digest);
+    let folder = run.join("checkpoints");
+    let partial = folder.join(".partial-fork");
+    let _ = std::fs::remove_dir_all(&partial);
+    copy(&newest, &partial)?;
+    write_state(&partial, &state)?;
+    let target = folder.join(format!("step-{:06}", state.step));
+    std::fs::rename(&partial, &target).map_err(|error| file_error(&target, &error))?;
+    let metrics = other.join("metrics.jsonl");
+    std::fs::copy(&metrics, run.join("metrics.jsonl")).map_err(|error| file_error(&metrics, &error))?;
+    Ok(state.step)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), CheckpointError> {
+    std::fs::create_dir_all(to).map_err(|error| file_error(to, &error))?;
+    for entry in std::fs::read_dir(from).map_err(|error| file_error(from, &error))? {
+        let path = entry.map_err(|error| file_error(from, &error))?.path();
+        let place = to.join(path.file_name().unwrap_or_default());
+        if path.is_dir() {
+            copy(&path, &place)?;
+        } else {
+            std::fs::copy(&path, &place).map_err(|error| file_error(&path, &error))?;
+        }
+    }
+    Ok(())
+}
+
+fn write_state(folder: &Path, state: &RunState) -> Result<(), CheckpointError> {
+    let path = folder.join("state.json");
+    let text = format!("{:#}\n", serde_json::json!(state));
+    std::fs::write(&path, text).map_err(|error| file_error(&path, &error))
+}
+
+fn read_state(folder: &Path) -> Result<RunState, CheckpointError> {
+    let path = folder.join("state.json");
+    let text = std::fs::read_to_string(&path).map_err(|error| file_error(&path, &error))?;
+    let fail = |message: String| CheckpointError::File { path: path.clone(), message };
+    let state: RunState = serde_json::from_str(&text).map_err(|error| fail(format!("is damaged: {error}")))?;
+    if state.format != FORMAT {
+        return Err(fail(format!("has format {}, this version reads {FORMAT}; start the run anew", state.format)));
+    }
+    Ok(state)
+}
+
 /// Reads a checkpoint folder of a run that started from `start`, with settings of digest `config_digest`.
 ///
 /// # Errors
@@ -137,16 +190,11 @@ pub fn load(
     optimizer: AdamWConfig,
     start: &Checkpoint,
 ) -> Result<Restored, CheckpointError> {
-    let path = folder.join("state.json");
-    let text = std::fs::read_to_string(&path).map_err(|error| file_error(&path, &error))?;
-    let fail = |message: String| CheckpointError::File { path: path.clone(), message };
-    let state: RunState = serde_json::from_str(&text).map_err(|error| fail(format!("is damaged: {error}")))?;
-    if state.format != FORMAT {
-        return Err(fail(format!("has format {}, this version reads {FORMAT}; start the run anew", state.format)));
-    }
+    let state = read_state(folder)?;
     if state.config_digest != config_digest {
         let mend = "use the config the run was started with, or start a new run with another --out";
-        return Err(fail(format!("was written under other settings; {mend}")));
+        let path = folder.join("state.json");
+        return Err(CheckpointError::File { path, message: format!("was written under other settings; {mend}") });
     }
     let model = folder.join("model");
     let device = start.decoder.device();

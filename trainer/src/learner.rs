@@ -75,9 +75,11 @@ impl UpdateConfig {
         if !(self.temperature > 0.0 && self.temperature.is_finite()) {
             return Err(format!("temperature is {}: training samples at a temperature above 0", self.temperature));
         }
-        for (key, value) in
-            [("minibatches", self.minibatches), ("epochs", self.epochs), ("micro_batch_tokens", self.micro_batch_tokens)]
-        {
+        for (key, value) in [
+            ("minibatches", self.minibatches),
+            ("epochs", self.epochs),
+            ("micro_batch_tokens", self.micro_batch_tokens),
+        ] {
             if value == 0 {
                 return Err(format!("{key} must be at least 1"));
             }
@@ -86,7 +88,10 @@ impl UpdateConfig {
         let recipe = self.objective.recipe(1);
         if self.old_logprobs == OldLogprobs::Sampler {
             let needs = [
-                (recipe.correction.is_some(), "objective.correction compares the trainer's log-probabilities with the sampler's"),
+                (
+                    recipe.correction.is_some(),
+                    "objective.correction compares the trainer's log-probabilities with the sampler's",
+                ),
                 (recipe.entropy.top_share < 1.0, "objective.entropy.top_share needs entropies before the step"),
             ];
             if let Some((_, why)) = needs.iter().find(|(needed, _)| *needed) {
@@ -162,8 +167,7 @@ impl UpdateStats {
         self.entropy = mean(self.entropy, sums.entropy);
         let correction = sums.objective.correction;
         self.correction_truncated_frac = mean(self.correction_truncated_frac, correction.truncated as f64);
-        self.correction_masked_frac =
-            mean(self.correction_masked_frac, (correction.masked + correction.vetoed) as f64);
+        self.correction_masked_frac = mean(self.correction_masked_frac, (correction.masked + correction.vetoed) as f64);
         if first {
             self.mismatch = sums.mismatch / tokens;
             self.ratio_deviation_max = sums.ratio_deviation_max;
@@ -301,7 +305,8 @@ impl Learner {
     /// entropy mask leaves out.
     fn recompute(&self, scored: &mut [Scored]) {
         let found = self.forward(&self.decoder.valid(), scored);
-        let threshold = self.recipe.entropy.threshold(found.iter().flat_map(|(_, scores)| scores.entropies.iter().copied()));
+        let threshold =
+            self.recipe.entropy.threshold(found.iter().flat_map(|(_, scores)| scores.entropies.iter().copied()));
         for (rows, scores) in found {
             let mut start = 0;
             for row in rows {
@@ -309,7 +314,8 @@ impl Learner {
                 let range = start..start + row.sampler.len();
                 start = range.end;
                 row.proximal.copy_from_slice(&scores.logprobs[range.clone()]);
-                let certain = scores.entropies[range].iter().map(|&entropy| threshold.is_some_and(|least| entropy < least));
+                let certain =
+                    scores.entropies[range].iter().map(|&entropy| threshold.is_some_and(|least| entropy < least));
                 for (advantage, _) in row.advantages.iter_mut().zip(certain).filter(|(_, certain)| *certain) {
                     *advantage = 0.0;
                 }

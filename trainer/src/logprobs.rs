@@ -118,11 +118,18 @@ impl Targets {
 
     /// Derivative of the loss by the logits z of some targets, `[count, vocab]`, given those by log-probabilities g and
     /// entropies h: (g (1\[target\] - p) - h p (ln p + H)) / T.
-    pub(crate) fn slope(&self, chunk: &Range<usize>, logits: Tensor<2>, slopes: &Slopes, temperature: f32) -> Tensor<2> {
+    pub(crate) fn slope(
+        &self,
+        chunk: &Range<usize>,
+        logits: Tensor<2>,
+        slopes: &Slopes,
+        temperature: f32,
+    ) -> Tensor<2> {
         let device = logits.device();
         let inverse = 1.0 / f64::from(temperature);
         let column = |values: &[f32]| {
-            let values: Vec<f32> = values[chunk.clone()].iter().map(|&value| (f64::from(value) * inverse) as f32).collect();
+            let values: Vec<f32> =
+                values[chunk.clone()].iter().map(|&value| (f64::from(value) * inverse) as f32).collect();
             Tensor::<2>::from_data(TensorData::new(values, [chunk.len(), 1]), &device)
         };
         let distribution = log_softmax(logits * inverse, 1);

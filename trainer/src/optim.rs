@@ -14,14 +14,36 @@ use serde::{Deserialize, Serialize};
 use crate::grads::NamedGrads;
 use crate::model::Decoder;
 
+/// How a learning rate falls.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Decay {
+    /// Along which curve.
+    pub curve: Curve,
+    /// Optimizer step, warm-up included, at which the rate is 0.
+    pub steps: u64,
+}
+
+/// The curve of a [`Decay`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Curve {
+    /// A straight line.
+    Linear,
+    /// Half a cosine (Loshchilov and Hutter 2017).
+    Cosine,
+}
+
 /// Settings of `AdamW`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdamWConfig {
     /// Learning rate after warm-up.
     pub learning_rate: f64,
-    /// Steps of linear warm-up from zero; constant afterwards.
+    /// Steps of linear warm-up from zero.
     pub warmup_steps: u64,
+    /// What becomes of the rate after warm-up; it stays without it.
+    pub decay: Option<Decay>,
     /// Decay of the first moment.
     pub beta1: f64,
     /// Decay of the second moment.
@@ -39,6 +61,7 @@ impl Default for AdamWConfig {
         Self {
             learning_rate: 1e-6,
             warmup_steps: 10,
+            decay: None,
             beta1: 0.9,
             beta2: 0.999,
             epsilon: 1e-8,
@@ -61,14 +84,24 @@ impl AdamWConfig {
             (self.epsilon > 0.0, "epsilon must be above 0"),
             (self.weight_decay >= 0.0, "weight_decay must be 0 or more"),
             (self.clip_norm > 0.0, "clip_norm must be above 0"),
+            (self.decay.is_none_or(|decay| decay.steps > self.warmup_steps), "decay.steps must be above warmup_steps"),
         ];
         faults.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, fault)| Err((*fault).to_owned()))
     }
 
     /// Learning rate of the step that is number `step`, counted from 0.
     pub fn rate(&self, step: u64) -> f64 {
-        let warmup = self.warmup_steps.max(1) as f64;
-        self.learning_rate * ((step + 1) as f64 / warmup).min(1.0)
+        let warmup = self.warmup_steps.max(1);
+        if step < warmup {
+            return self.learning_rate * (step + 1) as f64 / warmup as f64;
+        }
+        let Some(Decay { curve, steps }) = self.decay else { return self.learning_rate };
+        let done = ((step - warmup) as f64 / (steps.saturating_sub(warmup)).max(1) as f64).min(1.0);
+        self.learning_rate
+            * match curve {
+                Curve::Linear => 1.0 - done,
+                Curve::Cosine => (1.0 + (std::f64::consts::PI * done).cos()) / 2.0,
+            }
     }
 }
 

@@ -68,6 +68,15 @@ pub struct Problem {
     pub presentation: Presentation,
 }
 
+/// Where rollouts come from.
+#[derive(Clone, Copy)]
+pub enum Source<'a> {
+    /// The policy plays.
+    Play(&'a Problem),
+    /// They were recorded: each step takes the next groups, around and around.
+    Recorded(&'a [Vec<Sample>]),
+}
+
 /// Where a run writes and where its randomness starts.
 #[derive(Clone, Debug)]
 pub struct RunPlace {
@@ -136,18 +145,22 @@ pub enum Control {
     Stop,
 }
 
-/// Runs GRPO to its last step. `watch` sees each step's metrics row and episodes.
+/// Runs GRPO to its last step. `watch` sees each step's metrics row and episodes; recorded rollouts have none.
 ///
 /// # Errors
 /// [`RunError`]; what was checkpointed can be resumed.
 pub async fn run_grpo(
     learner: &mut Learner,
-    problem: &Problem,
+    source: Source<'_>,
     config: &GrpoConfig,
     place: &RunPlace,
     mut watch: impl FnMut(&Row, &[Episode]) -> Control,
 ) -> Result<(), RunError> {
-    if problem.train.is_empty() {
+    let empty = match source {
+        Source::Play(problem) => problem.train.is_empty(),
+        Source::Recorded(groups) => groups.is_empty(),
+    };
+    if empty {
         return Err(RunError::NoTasks);
     }
     std::fs::create_dir_all(&place.folder)
@@ -155,7 +168,10 @@ pub async fn run_grpo(
     let first = if place.resume { restore(learner, config, place).await? } else { 0 };
     let mut metrics = MetricsWriter::open(&place.folder.join("metrics.jsonl"), first)?;
     for step in first..config.steps {
-        let (row, episodes) = train_step(learner, problem, config, place.seed, step).await?;
+        let (row, episodes) = match source {
+            Source::Play(problem) => train_step(learner, problem, config, place.seed, step).await?,
+            Source::Recorded(groups) => (recorded_step(learner, groups, config, step).await?, Vec::new()),
+        };
         metrics.write(&row)?;
         let control = watch(&row, &episodes);
         let done = step + 1;
@@ -198,6 +214,23 @@ async fn train_step(
         row.set("val/em", em);
     }
     Ok((row, episodes))
+}
+
+async fn recorded_step(
+    learner: &mut Learner,
+    groups: &[Vec<Sample>],
+    config: &GrpoConfig,
+    step: u64,
+) -> Result<Row, RunError> {
+    let started = Instant::now();
+    let count = config.prompts_per_step.min(groups.len());
+    let first = step as usize * count;
+    let batch = (first..first + count).map(|index| groups[index % groups.len()].clone()).collect();
+    let stats = learner.improve(batch).await.map_err(|source| RunError::Learn { step, source })?;
+    let mut row = Row::new(step);
+    describe_update(&mut row, &stats);
+    row.set("time/update_s", started.elapsed().as_secs_f64());
+    Ok(row)
 }
 
 /// Exact match on the development questions, one episode each; `None` without questions.

@@ -66,13 +66,17 @@ impl Recorded {
         let count = self.ids.len();
         if self.mask.len() != count || self.logprobs.len() != count {
             let (mask, logprobs) = (self.mask.len(), self.logprobs.len());
-            return Err(format!("has {count} ids, {mask} mask values and {logprobs} logprobs; give one of each per token"));
+            return Err(format!(
+                "has {count} ids, {mask} mask values and {logprobs} logprobs; give one of each per token"
+            ));
         }
         if self.mask.iter().any(|&mask| mask > 1) {
             return Err("has a mask value that is neither 0 nor 1".to_owned());
         }
         if self.mask.first() == Some(&1) {
-            return Err("begins with a token of the policy, which nothing stands before; put the prompt first".to_owned());
+            return Err(
+                "begins with a token of the policy, which nothing stands before; put the prompt first".to_owned()
+            );
         }
         if !(self.reward.is_finite() && self.accuracy.is_none_or(f32::is_finite)) {
             return Err("has a reward that is no finite number".to_owned());
@@ -114,7 +118,9 @@ pub fn read_groups(path: &Path, vocab_size: usize, context: usize) -> Result<Vec
         let Some((group, sample)) = parse(line).map_err(at)? else { continue };
         if sample.sequence.ids.len() > context {
             let length = sample.sequence.ids.len();
-            return Err(at(format!("has {length} tokens, more than the context of {context}; raise engine.context_tokens")));
+            return Err(at(format!(
+                "has {length} tokens, more than the context of {context}; raise engine.context_tokens"
+            )));
         }
         if let Some(id) = sample.sequence.ids.iter().find(|&&id| id as usize >= vocab_size) {
             return Err(at(format!("has the token {id}, and the model's vocabulary ends at {vocab_size}")));
@@ -163,7 +169,10 @@ mod tests {
         let groups = read(&[line(7, mask, "1.0"), line(3, mask, "0.5"), line(7, mask, "0.0")]).unwrap();
         assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
         let sample = &groups[0][0];
-        assert_eq!((sample.sequence.targets.as_slice(), sample.turns.as_slice()), ([2, 4].as_slice(), [1, 1].as_slice()));
+        assert_eq!(
+            (sample.sequence.targets.as_slice(), sample.turns.as_slice()),
+            ([2, 4].as_slice(), [1, 1].as_slice())
+        );
         assert_eq!((sample.logprobs.as_slice(), sample.accuracy), ([-0.5, -1.5].as_slice(), 1.0));
     }
 

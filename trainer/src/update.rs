@@ -50,11 +50,11 @@ impl Scored {
 /// Advantages of a batch of groups, given to tokens. Groups that teach nothing are left out and counted.
 pub fn score(groups: Vec<Vec<Sample>>, recipe: &Recipe) -> (Vec<Scored>, GroupCounts) {
     let mut counts = GroupCounts { groups: groups.len(), ..GroupCounts::default() };
-    let rewards: Vec<Vec<f32>> = groups.iter().map(|group| group.iter().map(|sample| sample.reward).collect()).collect();
+    let rewards: Vec<Vec<f32>> =
+        groups.iter().map(|group| group.iter().map(|sample| sample.reward).collect()).collect();
     let tokens: Vec<Vec<usize>> =
         groups.iter().map(|group| group.iter().map(|sample| sample.sequence.targets.len()).collect()).collect();
-    let views: Vec<Group> =
-        rewards.iter().zip(&tokens).map(|(rewards, tokens)| Group { rewards, tokens }).collect();
+    let views: Vec<Group> = rewards.iter().zip(&tokens).map(|(rewards, tokens)| Group { rewards, tokens }).collect();
     let outcomes = recipe.advantage.of_batch(&views);
     let mut scored = Vec::new();
     for (index, (group, outcome)) in groups.into_iter().zip(outcomes).enumerate() {

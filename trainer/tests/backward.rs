@@ -109,8 +109,7 @@ fn gradients_of_an_adapter_equal_the_whole_graph() {
 fn sequences_without_a_target_have_no_gradient() {
     let model = tiny("tiny_qwen2", &Device::flex().autodiff());
     let sequence = Sequence { ids: vec![1, 2, 3], targets: Vec::new() };
-    let found = gradients(&track(&model.decoder), &model.config, &model.rope, &[&sequence], 1.0, |_| {
-        (Slopes::default(), ())
-    });
+    let found =
+        gradients(&track(&model.decoder), &model.config, &model.rope, &[&sequence], 1.0, |_| (Slopes::default(), ()));
     assert!(found.is_none());
 }

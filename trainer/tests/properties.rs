@@ -11,8 +11,8 @@ use forage_env::episode::Episode;
 use forage_env::policy::{Completion, GenerateRequest, Policy, Sampling};
 use forage_env::seed::Seed;
 use forage_env::tokenizer::Tokenizer;
-use forage_trainer::generate::{Engine, EngineConfig};
 use forage_trainer::backward;
+use forage_trainer::generate::{Engine, EngineConfig};
 use forage_trainer::grads::{NamedGrads, track};
 use forage_trainer::learner::{Learner, UpdateConfig};
 use forage_trainer::logprobs::token_logprobs;
@@ -110,9 +110,8 @@ async fn an_update_raises_what_was_rewarded_and_lowers_what_was_not() {
 fn the_gradient_is_that_of_the_loss() {
     let model = tiny("tiny_qwen3", &Device::flex().autodiff());
     let sequence = Sequence { ids: vec![5, 9, 200, 31, 77, 8, 120], targets: vec![2, 3, 6] };
-    let of = |decoder: &Decoder| {
-        token_logprobs(decoder, &model.config, &model.rope, &[&sequence], 1.0).unwrap().scores()
-    };
+    let of =
+        |decoder: &Decoder| token_logprobs(decoder, &model.config, &model.rope, &[&sequence], 1.0).unwrap().scores();
     let old = of(&model.decoder).logprobs;
     let row = Scored {
         group: 0,
@@ -136,11 +135,7 @@ fn the_gradient_is_that_of_the_loss() {
 }
 
 /// The decoder moved by `scale` times the gradient.
-fn shift(
-    decoder: &Decoder,
-    gradients: &NamedGrads,
-    scale: f64,
-) -> Decoder {
+fn shift(decoder: &Decoder, gradients: &NamedGrads, scale: f64) -> Decoder {
     use burn::module::{Module, ModuleMapper, Param};
     struct Shift<'a>(&'a NamedGrads, f64, Vec<String>);
     impl ModuleMapper for Shift<'_> {

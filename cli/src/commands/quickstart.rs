@@ -17,7 +17,7 @@ use forage_trainer::weights::Checkpoint;
 
 use super::out;
 use crate::config::RunConfig;
-use crate::pipeline::{Evaluated, Training, evaluate, from_scratch, train};
+use crate::pipeline::{Evaluated, Experience, Training, evaluate, from_scratch, train};
 use crate::progress::{Progress, stop_on_interrupt};
 use crate::setup::{self, Data};
 
@@ -134,7 +134,7 @@ impl Quickstart {
         let random = [("random".to_owned(), 1.0)].into();
         let run = |name: &'static str, reward| {
             let training = Training { name, folder: self.out.join(name), reward, threads, resume: self.resume };
-            let result = train(&training, config, start.clone(), data, progress, stop);
+            let result = train(&training, config, start.clone(), Experience::Data(data), progress, stop);
             if result.is_err() {
                 // The other run stops too, with a checkpoint of its own.
                 stop.store(true, Ordering::SeqCst);

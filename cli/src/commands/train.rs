@@ -4,16 +4,17 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use forage_trainer::checkpoint::fork;
 use forage_trainer::device::DeviceSpec;
 
 use super::out;
 use crate::config::RunConfig;
-use crate::pipeline::{Training, train};
+use crate::pipeline::{Experience, Training, train};
 use crate::progress::{Progress, stop_on_interrupt};
 use crate::setup;
 
 /// Trains a policy with GRPO. The run folder holds the resolved config, metrics, rollouts, checkpoints and, at the end,
-/// the policy as a Hugging Face folder.
+/// the policy as a Hugging Face folder, or as a PEFT folder where an adapter was trained.
 #[derive(Args, Debug)]
 pub(crate) struct Train {
     /// Config file; see configs/.
@@ -27,6 +28,12 @@ pub(crate) struct Train {
     /// Continue from the newest checkpoint in the run folder.
     #[arg(long)]
     resume: bool,
+    /// Learn from recorded rollouts instead of playing: a file of JSON lines (see docs/training.md).
+    #[arg(long, value_name = "FILE")]
+    rollouts: Option<PathBuf>,
+    /// Begin where another run's newest checkpoint stands, weights, moments and place in the data, under this config.
+    #[arg(long, value_name = "RUN", conflicts_with = "resume")]
+    from: Option<PathBuf>,
     /// Print the resolved config and the arithmetic of a step, and stop.
     #[arg(long)]
     dry_run: bool,
@@ -59,13 +66,26 @@ impl Train {
         }
         let progress = Progress::new();
         let stop = stop_on_interrupt()?;
-        let data = setup::load_data(&config.data, &config.retriever, &folder)?;
+        let data;
+        let experience = if let Some(file) = &self.rollouts {
+            Experience::Recorded(file)
+        } else {
+            data = setup::load_data(&config.data, &config.retriever, &folder)?;
+            Experience::Data(&data)
+        };
         let start = setup::checkpoint(&config)?;
         let reward = config.reward.clone();
-        let training =
-            Training { name: "train", folder: folder.clone(), reward, threads: config.threads(), resume: self.resume };
-        let trained = train(&training, &config, start, &data, &progress, &stop)?;
-        trained.save(&folder.join("policy"))?;
+        if let Some(other) = &self.from {
+            let forked = fork(other, &folder, &setup::digest(&config, experience)?)?;
+            out(&format!("forked {} after step {}", other.display(), forked));
+        }
+        let resume = self.resume || self.from.is_some();
+        let training = Training { name: "train", folder: folder.clone(), reward, threads: config.threads(), resume };
+        let trained = train(&training, &config, start, experience, &progress, &stop)?;
+        match trained.lora {
+            Some(_) => trained.save_adapter(&folder.join("policy"))?,
+            None => trained.save(&folder.join("policy"))?,
+        }
         out(&format!("trained policy in {}", folder.join("policy").display()));
         Ok(())
     }

@@ -122,7 +122,13 @@ impl Dense {
     }
 
     /// [`Self::mix_backward`] of one sequence: with weights P, dV = P'dO, dP = dO V', dS = P (dP - rowsum(dO O)).
-    fn sequence_backward(&self, sequence: &Sequence, span: &Range<usize>, mixed: &Tensor<3>, slope: &Tensor<3>) -> Heads {
+    fn sequence_backward(
+        &self,
+        sequence: &Sequence,
+        span: &Range<usize>,
+        mixed: &Tensor<3>,
+        slope: &Tensor<3>,
+    ) -> Heads {
         let [kv_heads, group, _, dim] = sequence.queries.dims();
         let mut parts = Vec::new();
         let (mut keys, mut values) = (sequence.keys.zeros_like(), sequence.values.zeros_like());

@@ -11,10 +11,10 @@ mod linear;
 mod rope;
 
 pub use attend::Batch;
+pub(crate) use attend::Heads;
 pub use cache::{BLOCK_POSITIONS, Chunk, KvCache, Pass};
 pub use config::{Architecture, ConfigError, ModelConfig};
 pub use decoder::Decoder;
-pub(crate) use attend::Heads;
 pub(crate) use dense::Dense;
 pub use init::{init_quick, init_random};
 pub(crate) use linear::LOW_RANK;

@@ -175,7 +175,10 @@ mod tests {
         let text = "algorithm = \"search_r1\"\ncredit.discounted_turns.gamma = 0.9\n[kl]\nestimator = \"k3\"\ncoefficient = 0.0\n";
         let config: ObjectiveConfig = toml::from_str(text).unwrap();
         let recipe = config.recipe(100);
-        assert_eq!(recipe, Recipe { kl: None, credit: Credit::DiscountedTurns { gamma: 0.9 }, ..Algorithm::SearchR1.recipe(100) });
+        assert_eq!(
+            recipe,
+            Recipe { kl: None, credit: Credit::DiscountedTurns { gamma: 0.9 }, ..Algorithm::SearchR1.recipe(100) }
+        );
         assert_eq!(config.spelled_out(100).recipe(7), recipe);
         assert_eq!(toml::from_str::<ObjectiveConfig>("").unwrap(), ObjectiveConfig::default());
     }
