@@ -84,4 +84,5 @@ def main():
     print(json.dumps({"bench": "generate", "held": all(held), "figures": rows}))
 
 
-main()
+if __name__ == "__main__":
+    main()

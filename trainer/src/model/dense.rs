@@ -46,12 +46,7 @@ impl Dense {
         let longest = batch.spans().iter().map(Range::len).max().unwrap_or(0);
         let block = (BLOCK_SCORES / (config.num_attention_heads * longest.max(1))).clamp(16, longest.max(16));
         let block = block.min(longest.max(1));
-        let row = |i: usize| {
-            let seen = longest + i + 1;
-            std::iter::repeat_n(0.0, seen).chain(std::iter::repeat_n(MASKED, block - i - 1))
-        };
-        let mask: Vec<f32> = (0..block).flat_map(row).collect();
-        let mask = Tensor::from_data(TensorData::new(mask, [block, longest + block]), &plain);
+        let mask = mask(block, longest, &plain);
         Self { cos, sin, spans: batch.spans().to_vec(), mask, longest, block }
     }
 
@@ -174,6 +169,79 @@ fn sequence(heads: &Heads, span: &Range<usize>) -> Sequence {
     }
 }
 
+/// See [`Dense::mask`].
+fn mask(block: usize, longest: usize, device: &Device) -> Tensor<2> {
+    let row = |i: usize| {
+        std::iter::repeat_n(0.0, longest + i + 1).chain(std::iter::repeat_n(MASKED, block - i - 1))
+    };
+    let mask: Vec<f32> = (0..block).flat_map(row).collect();
+    Tensor::from_data(TensorData::new(mask, [block, longest + block]), device)
+}
+
 fn scale(dim: usize) -> f64 {
     1.0 / (dim as f64).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use forage_env::seed::Seed;
+    use rand::RngExt;
+
+    use super::*;
+    use crate::model::Architecture;
+
+    fn numbers<const D: usize>(shape: [usize; D], seed: u64) -> Tensor<D> {
+        let mut rng = Seed::root(seed).rng();
+        let values: Vec<f32> = (0..shape.iter().product()).map(|_| rng.random::<f32>() - 0.5).collect();
+        Tensor::from_data(TensorData::new(values, shape), &Device::flex())
+    }
+
+    fn assert_close<const D: usize>(found: &Tensor<D>, expected: &Tensor<D>, what: &str) {
+        let gap = (found.clone() - expected.clone()).abs().max().into_scalar::<f32>();
+        assert!(gap < 1e-6, "{what}: {gap}");
+    }
+
+    /// Values and derivatives in blocks of queries equal those of autodiff over whole sequences.
+    #[test]
+    fn blocks_of_queries_make_no_difference() {
+        let config = ModelConfig {
+            architecture: Architecture::Qwen3,
+            vocab_size: 10,
+            hidden_size: 16,
+            intermediate_size: 16,
+            num_hidden_layers: 1,
+            num_attention_heads: 4,
+            num_key_value_heads: 2,
+            head_dim: 6,
+            max_position_embeddings: 32,
+            rope_theta: 100.0,
+            rms_norm_eps: 1e-6,
+            tie_word_embeddings: true,
+        };
+        let ids: Vec<u32> = vec![1; 23];
+        let batch = Batch::new(&[&ids[..11], &ids[..1], &ids]);
+        let device = Device::flex();
+        let rope = RopeTables::new(&config, 32, &device);
+        let whole = Dense::new(&config, &rope, &batch, &device);
+        let heads = Heads { queries: numbers([35, 4, 6], 1), keys: numbers([35, 2, 6], 2), values: numbers([35, 2, 6], 3) };
+        let slope = numbers([35, 24], 4);
+        let leaf = |x: &Tensor<3>| x.clone().autodiff().require_grad();
+        let leaves = Heads { queries: leaf(&heads.queries), keys: leaf(&heads.keys), values: leaf(&heads.values) };
+        let expected = whole.mix(&leaves);
+        let gradients = (expected.clone() * slope.clone().autodiff()).sum().backward();
+        for block in [1, 4, 5, 16] {
+            let longest = whole.longest;
+            let blocks = Dense { block, mask: mask(block, longest, &device), ..Dense::new(&config, &rope, &batch, &device) };
+            let mixed = blocks.mix(&heads);
+            assert_close(&mixed, &expected.clone().inner(), "values");
+            let found = blocks.mix_backward(&heads, &mixed, &slope);
+            for (found, leaf, what) in [
+                (found.queries, &leaves.queries, "queries"),
+                (found.keys, &leaves.keys, "keys"),
+                (found.values, &leaves.values, "values"),
+            ] {
+                assert_close(&found, &leaf.grad(&gradients).unwrap(), what);
+            }
+        }
+    }
 }

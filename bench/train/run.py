@@ -1,0 +1,149 @@
+"""Runs every job in forage and in PyTorch by turns, and prints seconds, ratios, memory and how far the weights are apart."""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+from importlib.metadata import version
+
+HERE = pathlib.Path(__file__).parent
+ROOT = HERE.parent.parent
+sys.path.insert(0, str(HERE.parent / "generate"))
+from run import HALF_BILLION, SMALL  # noqa: E402
+
+SHAPES = {"small": SMALL, "0.5b": HALF_BILLION}
+# (shape, LoRA rank or 0, rollouts: groups, members, length, share of policy tokens; micro-batch, steps)
+JOBS = [
+    ("small", 0, (8, 8, "240~", 0.4), 4096, 4),
+    ("small", 8, (8, 8, "240~", 0.4), 4096, 4),
+    ("0.5b", 16, (1, 2, "1024", 0.4), 1024, 2),
+]
+
+
+def make_model(folder, shape):
+    if not (folder / "done").exists():
+        command = [sys.executable, HERE.parent / "generate/model.py", folder, "full", json.dumps(SHAPES[shape]), ROOT / "configs/quickstart"]
+        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+
+
+def run(command):
+    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out, error = process.communicate()
+    if process.returncode != 0:
+        sys.exit(f"error: {' '.join(map(str, command))} failed\n{error[-2000:]}")
+    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+
+
+def gap(ours, theirs):
+    """Largest relative distance of a tensor from PyTorch's, in the Euclidean norm."""
+    from safetensors.torch import load_file
+
+    def read(folder):
+        tensors = {}
+        for file in folder.glob("*.safetensors"):
+            tensors |= {name.replace("base_model.model.", ""): tensor.float() for name, tensor in load_file(file).items()}
+        return tensors
+
+    ours, theirs = read(ours), read(theirs)
+    assert set(ours) == set(theirs), set(ours) ^ set(theirs)
+    return max(((ours[name] - theirs[name]).norm() / theirs[name].norm()).item() for name in theirs if theirs[name].norm() > 0)
+
+
+def step_job(home, bench, shape, rank, rollouts, micro_batch, steps):
+    model = home / shape
+    make_model(model, shape)
+    file = home / f"{shape}-rollouts.jsonl"
+    if not file.exists():
+        subprocess.run([sys.executable, HERE / "rollouts.py", model, file, *map(str, rollouts)], check=True, stderr=subprocess.DEVNULL)
+    start = model
+    if rank:
+        start = home / f"{shape}-adapter"
+        run([bench, model, file, rank, "full", "layers", 2, micro_batch, 0, start])
+        # An adapter whose second matrix is 0 has a first step of signs alone; a trained one is compared.
+        run([bench, start, file, rank, "full", "layers", 2, micro_batch, 3, start])
+    ways = [("layers", "checkpoint"), ("graph", "plain")]
+    for ours_way, theirs_way in ways:
+        ours = run([bench, start, file, rank, "full", ours_way, 2, micro_batch, steps])
+        theirs = run([sys.executable, HERE / "step.py", start, file, rank, theirs_way, 2, micro_batch, steps])
+        one = [home / "one-ours", home / "one-theirs"]
+        run([bench, start, file, rank, "full", ours_way, 2, micro_batch, 1, one[0]])
+        run([sys.executable, HERE / "step.py", start, file, rank, theirs_way, 2, micro_batch, 1, one[1]])
+        best = lambda lines: min(line["seconds"] for line in lines)
+        row = {
+            "shape": shape,
+            "lora": rank,
+            "ours": ours_way,
+            "theirs": theirs_way,
+            "tokens": ours[0]["tokens"],
+            "s_per_step": round(best(ours), 3),
+            "torch_s_per_step": round(best(theirs), 3),
+            "ratio": round(best(theirs) / best(ours), 2),
+            "peak_mib": ours[-1]["peak_mib"],
+            "torch_peak_mib": theirs[-1]["peak_mib"],
+            "loss_gap": abs(ours[0]["loss"] - theirs[0]["loss"]),
+            "weights_gap_after_one_step": gap(*one),
+        }
+        print(json.dumps(row), flush=True)
+
+
+def trl_job(home, forage):
+    """Whole GRPO steps: 16 prompts x 8 completions of 64 tokens, one optimizer step."""
+    model = home / "small"
+    make_model(model, "small")
+    folder = home / "grpo"
+    subprocess.run(["rm", "-rf", folder], check=True)
+    settings = {
+        "policy.checkpoint": f'"{model}"',
+        "environment.settings.max_generations": 1,
+        "environment.settings.max_turn_tokens": 64,
+        "environment.settings.max_episode_tokens": 320,
+        "reward": "{random = 1.0}",
+        "grpo.steps": 11,
+        "grpo.prompts_per_step": 16,
+        "grpo.group_size": 8,
+        "grpo.evaluate_every": 0,
+        "grpo.checkpoint_every": 0,
+    }
+    command = [forage, "train", ROOT / "configs/smoke.toml", "--out", folder]
+    for key, value in settings.items():
+        command += ["--set", f"{key}={value}"]
+    subprocess.run([str(part) for part in command], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").open()][1:]
+    ours = min(row["time/rollout_s"] + row["time/update_s"] for row in rows)
+    tokens = sum(row["response/tokens_mean"] for row in rows) / len(rows)
+    prompts = [json.loads(line)["prompt"] for line in (folder / "rollouts/step-000000.jsonl").open()]
+    theirs = run([sys.executable, HERE / "trl_step.py", model, json.dumps(prompts[0])])
+    seconds = min(line["seconds"] for line in theirs)
+    row = {
+        "job": "grpo step, 16 x 8 x 64 tokens",
+        "s_per_step": round(ours, 3),
+        "trl_s_per_step": round(seconds, 3),
+        "ratio": round(seconds / ours, 2),
+        "completion_tokens_mean": round(tokens, 1),
+        "trl_completion_tokens_mean": theirs[-1]["completion_tokens_mean"],
+    }
+    print(json.dumps(row), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--home", type=pathlib.Path, required=True)
+    parser.add_argument("--forage", required=True)
+    parser.add_argument("--bench", required=True)
+    parser.add_argument("--parts", nargs="+", required=True)
+    arguments = parser.parse_args()
+    parts = " ".join(arguments.parts).split()
+    arguments.home.mkdir(parents=True, exist_ok=True)
+    packages = {name: version(name) for name in ("torch", "transformers", "peft", "trl")}
+    print(json.dumps({"machine": platform.processor() or platform.machine(), "cores": os.cpu_count(), **packages}), flush=True)
+    for shape, *rest in JOBS:
+        if shape in parts:
+            step_job(arguments.home, arguments.bench, shape, *rest)
+    if "trl" in parts:
+        trl_job(arguments.home, arguments.forage)
+
+
+main()
