@@ -106,20 +106,46 @@ impl Caller {
     }
 
     /// A step of a push: tried again, but not after a time-out, because the server may still be at it.
-    pub(super) async fn step(
-        &self,
-        path: &str,
-        body: &serde_json::Value,
-        limit: Duration,
-        take: impl Fn(&[u8]) -> Result<(), RemoteFault>,
-    ) -> Result<(), RemoteError> {
-        let ask = Ask::Post(body.to_string().into_bytes());
-        let (ask, take) = (&ask, &take);
-        let patient = |fault: &RemoteFault| Ok(!matches!(fault, RemoteFault::Timeout { .. }));
+    pub(super) async fn step(&self, step: &Step<'_>) -> Result<(), RemoteError> {
+        let ask = Ask::Post(step.body.to_string().into_bytes());
+        let ask = &ask;
+        let patient = |fault: &RemoteFault| Ok(step.again && !matches!(fault, RemoteFault::Timeout { .. }));
         let attempt = || async move {
-            let bytes = self.http.exchange(path, ask, limit).await?;
-            take(&bytes).map_err(Failure::from)
+            let bytes = self.http.exchange(step.path, ask, step.limit).await?;
+            (step.take)(&bytes).map_err(Failure::from)
         };
-        self.retry(path, Seed::root(0), patient, attempt).await
+        self.retry(step.path, Seed::root(0), patient, attempt).await
+    }
+}
+
+/// A step of a push.
+pub(super) struct Step<'a> {
+    pub(super) path: &'a str,
+    pub(super) body: &'a serde_json::Value,
+    /// Longest time it may take.
+    pub(super) limit: Duration,
+    /// Whether it is worth further tries.
+    pub(super) again: bool,
+    /// Finds the failure in an answer.
+    pub(super) take: fn(&[u8]) -> Result<(), RemoteFault>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remote::config::RemoteKind;
+
+    #[test]
+    fn waits_double_up_to_a_limit_and_differ_by_request_alone() {
+        let config = RemoteConfig { backoff_ms: 100, ..RemoteConfig::new(RemoteKind::Sglang, "http://localhost", 16) };
+        let caller = Caller::new(&config).unwrap();
+        for tries in 1..40 {
+            let whole = Duration::from_millis(100 * (1 << (tries - 1).min(16))).min(LONGEST_WAIT);
+            let waits: Vec<Duration> = (0..50).map(|seed| caller.wait(Seed::root(seed), tries)).collect();
+            assert!(waits.iter().all(|&wait| wait >= whole / 2 && wait <= whole), "{tries}: {waits:?}");
+            assert_eq!(caller.wait(Seed::root(49), tries), waits[49]);
+            let spread = *waits.iter().max().unwrap() - *waits.iter().min().unwrap();
+            assert!(spread > whole / 4, "{tries}: {spread:?}");
+        }
     }
 }

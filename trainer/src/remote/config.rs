@@ -30,10 +30,7 @@ pub struct RemoteConfig {
     pub model: Option<String>,
     /// Most tokens of one sequence, prompt and completion together.
     pub context: usize,
-    /// Variable of the environment that holds the access token, sent as `Authorization: Bearer`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub token_env: Option<String>,
-    /// File that holds the access token; blanks and line ends around it are dropped.
+    /// File that holds the access token, sent as `Authorization: Bearer`; blanks and line ends around it are dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
     /// Longest time one try of a completion may take, s.
@@ -80,7 +77,6 @@ impl RemoteConfig {
             url: url.into(),
             model: None,
             context,
-            token_env: None,
             token_file: None,
             request_timeout_s: ten_minutes(),
             push_timeout_s: ten_minutes(),
@@ -106,7 +102,6 @@ impl RemoteConfig {
             (self.give_up_after >= 1, "give_up_after", "must be at least 1"),
             (model || self.kind != RemoteKind::Vllm, "model", "is missing; write the name that the server lists"),
             (!model || self.kind != RemoteKind::Sglang, "model", "is only for vllm; leave it out"),
-            (self.token_env.is_none() || self.token_file.is_none(), "token_env", "and token_file exclude each other"),
         ];
         match faults.into_iter().find(|(holds, ..)| !holds) {
             None => Ok(()),
@@ -124,21 +119,16 @@ impl RemoteConfig {
 
     /// The access token, if there is one.
     pub(super) fn token(&self) -> Result<Option<String>, RemoteError> {
-        let (key, token) = if let Some(name) = &self.token_env {
-            let missing =
-                |cause| RemoteError::setting("token_env", format!("names `{name}`, which is unusable: {cause}"));
-            ("token_env", std::env::var(name).map_err(missing)?)
-        } else if let Some(path) = &self.token_file {
-            let unread = |cause| {
-                RemoteError::setting("token_file", format!("names `{}`, which cannot be read: {cause}", path.display()))
-            };
-            ("token_file", std::fs::read_to_string(path).map_err(unread)?)
-        } else {
-            return Ok(None);
-        };
-        let token = token.trim();
+        let Some(path) = &self.token_file else { return Ok(None) };
+        let wrong =
+            |what: &str| RemoteError::setting("token_file", format!("names `{}`, which {what}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|cause| wrong(&format!("cannot be read: {cause}")))?;
+        let token = text.trim();
         if token.is_empty() {
-            return Err(RemoteError::setting(key, "leads to an empty token; write the server's token there"));
+            return Err(wrong("is empty; write the server's token into it"));
+        }
+        if !token.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+            return Err(wrong("holds characters that no HTTP header can carry"));
         }
         Ok(Some(token.to_owned()))
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use reqwest::{Client, Response, Url};
 
 use super::config::RemoteConfig;
@@ -57,12 +57,6 @@ impl Http {
     pub(super) fn new(config: &RemoteConfig) -> Result<Self, RemoteError> {
         let base = parse(&config.url)?;
         let token = config.token()?;
-        if token.as_ref().is_some_and(|token| HeaderValue::from_str(token).is_err()) {
-            return Err(RemoteError::setting(
-                "token_env",
-                "or token_file holds characters that no HTTP header can carry",
-            ));
-        }
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             // An error means that another thread was first, which serves as well.
             let _ = rustls::crypto::ring::default_provider().install_default();

@@ -21,8 +21,8 @@
 //! `--logprobs-mode processed_logprobs`, which agrees where nothing is cut. Learners recompute them in any case.
 //!
 //! # What servers need
-//! vLLM: for adapters `--enable-lora --max-lora-rank R` and `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True`; for whole weights
-//! `VLLM_SERVER_DEV_MODE=1`. SGLang of at least 0.5.4: for adapters `--enable-lora --max-lora-rank R
+//! vLLM: for adapters `--enable-lora --max-lora-rank R --max-loras 2` (with one, requests of a new adapter wait for those
+//! of the old one) and `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True`; for whole weights `VLLM_SERVER_DEV_MODE=1`. SGLang of at least 0.5.4: for adapters `--enable-lora --max-lora-rank R
 //! --lora-target-modules ...`; seeds count only with `--enable-deterministic-inference`. Speculative decoding must be off
 //! where there are stop strings: a server may report tokens that it drew beyond one.
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::adapter::{absolute, name};
+use super::call::Step;
 use super::config::RemoteKind;
 use super::error::{RemoteError, RemoteFault};
 use super::policy::RemotePolicy;
@@ -20,7 +21,7 @@ impl RemotePolicy {
     /// server may stay paused.
     ///
     /// # Errors
-    /// [`RemoteError`]. The version stays as it was. When whole weights may have been replaced in part, every further
+    /// [`RemoteError`]. The version stays as it was, unless vLLM has the weights and only does not resume. When whole weights may have been replaced in part, every further
     /// request fails with [`RemoteError::Weights`] until a push succeeds.
     pub async fn push(&self, folder: &Path, version: u64, kind: PushKind) -> Result<(), RemoteError> {
         let _turn = self.pushing.lock().await;
@@ -64,7 +65,8 @@ impl RemotePolicy {
             RemoteKind::Vllm => vllm::UNLOAD_ADAPTER,
             RemoteKind::Sglang => sglang::UNLOAD_ADAPTER,
         };
-        self.step(path, &json!({"lora_name": name})).await.is_ok()
+        // A server that evicted it answers 500 each time.
+        self.send_step(path, &json!({"lora_name": name}), false).await.is_ok()
     }
 
     async fn push_full(&self, folder: &str, version: u64) -> Result<(), RemoteError> {
@@ -93,11 +95,16 @@ impl RemotePolicy {
     }
 
     async fn step(&self, path: &str, body: &Value) -> Result<(), RemoteError> {
+        self.send_step(path, body, true).await
+    }
+
+    async fn send_step(&self, path: &str, body: &Value, again: bool) -> Result<(), RemoteError> {
         let take = match self.kind {
             RemoteKind::Vllm => vllm::done,
             RemoteKind::Sglang => sglang::done,
         };
-        self.caller.step(path, body, self.push_timeout, take).await.map_err(|error| self.advised(error))
+        let step = Step { path, body, limit: self.push_timeout, again, take };
+        self.caller.step(&step).await.map_err(|error| self.advised(error))
     }
 
     /// The error with what a server lacks that does not know a step.

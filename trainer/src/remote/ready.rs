@@ -70,7 +70,7 @@ fn mend(fault: &RemoteFault, kind: RemoteKind) -> String {
     };
     match fault {
         RemoteFault::Status { status: 401 | 403, .. } => {
-            format!("{fault}; set token_env or token_file to the server's access token")
+            format!("{fault}; let token_file name a file with the server's access token")
         }
         RemoteFault::Status { status: 404 | 405, .. } | RemoteFault::Malformed(_) => {
             format!("{fault}; is it of the other kind? then write kind = \"{other}\"")

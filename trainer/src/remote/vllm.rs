@@ -20,6 +20,7 @@ pub(super) const RESUME: &str = "/resume";
 
 /// Everything that a model's `generation_config.json` would set is set: vLLM takes what is left out from there.
 #[derive(Debug, Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "the protocol's own switches")]
 struct Body<'a> {
     model: &'a str,
     prompt: &'a [u32],

@@ -54,7 +54,7 @@ pub(crate) struct Fake {
     /// Folder and version of the weights.
     pub(crate) weights: Mutex<(String, String)>,
     /// The token it wants, if any.
-    pub(crate) token: Option<&'static str>,
+    pub(crate) token: Option<String>,
     /// A vLLM without `return_token_ids`, `stop_reason` and `load_inplace`.
     pub(crate) old: bool,
     /// Longest sequence, tokens.
@@ -135,7 +135,7 @@ impl Listener for Door {
 }
 
 async fn answer(State(fake): State<Arc<Fake>>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
-    let wanted = fake.token.map(|token| format!("Bearer {token}"));
+    let wanted = fake.token.as_ref().map(|token| format!("Bearer {token}"));
     let sent = headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
     if wanted.is_some() && wanted != sent {
         return (StatusCode::UNAUTHORIZED, Json(json!({"error": format!("Unauthorized: {sent:?}")}))).into_response();
@@ -287,7 +287,7 @@ async fn push(fake: &Fake, path: &str, body: &Value) -> Response {
         }
         "/collective_rpc" if *fake.paused.borrow() => {
             assert_eq!(body["method"], "reload_weights");
-            fake.weights.lock().unwrap().0 = body["kwargs"]["weights_path"].as_str().unwrap().to_owned();
+            body["kwargs"]["weights_path"].as_str().unwrap().clone_into(&mut fake.weights.lock().unwrap().0);
             Json(json!({"results": [null]})).into_response()
         }
         "/reset_prefix_cache" => StatusCode::OK.into_response(),

@@ -230,7 +230,7 @@ async fn a_success_in_between_keeps_the_server() {
 
 #[tokio::test]
 async fn errors_name_the_address_and_not_the_token() {
-    let (fake, url) = Fake { token: Some("s3cret"), ..Fake::new(Model::Hash) }.serve().await;
+    let (fake, url) = Fake { token: Some("s3cret".into()), ..Fake::new(Model::Hash) }.serve().await;
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), " s3cret\n").unwrap();
     let config = forage_trainer::remote::RemoteConfig {

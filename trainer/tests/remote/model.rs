@@ -68,7 +68,7 @@ pub(crate) fn by_hash(order: &Order) -> Completion {
     let (mut tokens, mut logprobs) = (Vec::new(), Vec::new());
     loop {
         let drawn = stream.child("token", &[tokens.len() as u64]).0;
-        let eos = drawn % 24 == 0 && !order.ignore_eos;
+        let eos = drawn.is_multiple_of(24) && !order.ignore_eos;
         tokens.push(if eos { ByteTokenizer.eos() } else { 97 + (drawn >> 8) as u32 % 26 });
         logprobs.push(-((drawn >> 40) as f32) / 4e6);
         let text = ByteTokenizer.decode(&tokens);

@@ -49,7 +49,7 @@ async fn a_server_that_is_starting_is_waited_for() {
 
 #[tokio::test]
 async fn waiting_ends_at_once_where_it_cannot_help() {
-    let (fake, url) = Fake { token: Some("right"), ..Fake::new(Model::Hash) }.serve().await;
+    let (fake, url) = Fake { token: Some("right".into()), ..Fake::new(Model::Hash) }.serve().await;
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "right").unwrap();
     let with_token = |kind| RemoteConfig { token_file: Some(file.path().to_owned()), ..config(kind, &url) };
@@ -75,14 +75,6 @@ async fn waiting_ends_at_once_where_it_cannot_help() {
 }
 
 #[tokio::test]
-async fn the_token_comes_from_the_environment_too() {
-    let (_fake, url) = Fake { token: Some("forage-trainer"), ..Fake::new(Model::Hash) }.serve().await;
-    // Cargo sets it for tests.
-    let token_env = Some("CARGO_PKG_NAME".to_owned());
-    RemotePolicy::connect(&RemoteConfig { token_env, ..config(RemoteKind::Sglang, &url) }).await.unwrap();
-}
-
-#[tokio::test]
 async fn settings_that_cannot_be_right_are_named() {
     let fine = config(RemoteKind::Vllm, "http://localhost:1");
     let read: RemoteConfig =
@@ -92,6 +84,8 @@ async fn settings_that_cannot_be_right_are_named() {
         serde_json::from_value::<RemoteConfig>(json!({"kind": "vllm", "url": "http://h", "context": 9, "retry": 1}));
     assert!(misspelt.unwrap_err().to_string().contains("retry"));
     let empty = tempfile::NamedTempFile::new().unwrap();
+    let control = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(control.path(), "two\nlines").unwrap();
     let cases = [
         ("url", RemoteConfig { url: "localhost:8000".into(), ..fine.clone() }),
         ("url", RemoteConfig { url: "http://h/v1".into(), ..fine.clone() }),
@@ -102,9 +96,9 @@ async fn settings_that_cannot_be_right_are_named() {
         ("request_timeout_s", RemoteConfig { request_timeout_s: 0.0, ..fine.clone() }),
         ("push_timeout_s", RemoteConfig { push_timeout_s: f64::NAN, ..fine.clone() }),
         ("give_up_after", RemoteConfig { give_up_after: 0, ..fine.clone() }),
-        ("token_env", RemoteConfig { token_env: Some("FORAGE_NO_SUCH_VARIABLE".into()), ..fine.clone() }),
         ("token_file", RemoteConfig { token_file: Some("/no/such/file".into()), ..fine.clone() }),
         ("token_file", RemoteConfig { token_file: Some(empty.path().to_owned()), ..fine.clone() }),
+        ("token_file", RemoteConfig { token_file: Some(control.path().to_owned()), ..fine.clone() }),
     ];
     for (key, config) in cases {
         let error = RemotePolicy::connect(&config).await.unwrap_err();

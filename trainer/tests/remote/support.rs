@@ -59,6 +59,7 @@ pub(crate) fn expected(request: &GenerateRequest, weights: &str) -> Completion {
 /// Every field must be there and none besides: what is left out, a server takes from the model's own defaults.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "the protocol's own switches")]
 struct VllmBody {
     model: String,
     prompt: Vec<u32>,
@@ -84,12 +85,12 @@ struct VllmBody {
 
 type Refused = (u16, String);
 
-fn broken(cause: serde_json::Error) -> Refused {
+fn broken(cause: &serde_json::Error) -> Refused {
     (422, cause.to_string())
 }
 
 pub(crate) fn vllm_order(body: &Value, fake: &Fake) -> Result<Order, Refused> {
-    let body: VllmBody = serde_json::from_value(body.clone()).map_err(broken)?;
+    let body: VllmBody = serde_json::from_value(body.clone()).map_err(|cause| broken(&cause))?;
     let neutral = (body.repetition_penalty - 1.0, body.presence_penalty, body.frequency_penalty) == (0.0, 0.0, 0.0);
     let drawn = (body.temperature, body.top_p, body.top_k, body.min_p);
     assert!(drawn == (0.7, 0.9, 20, 0.05) || drawn == (1.0, 1.0, 0, 0.0) || drawn == (0.0, 1.0, 0, 0.0), "{drawn:?}");
@@ -135,7 +136,7 @@ struct SglangParams {
 }
 
 pub(crate) fn sglang_order(body: &Value, fake: &Fake) -> Result<Order, Refused> {
-    let body: SglangBody = serde_json::from_value(body.clone()).map_err(broken)?;
+    let body: SglangBody = serde_json::from_value(body.clone()).map_err(|cause| broken(&cause))?;
     let params = body.sampling_params;
     let neutral =
         (params.repetition_penalty - 1.0, params.presence_penalty, params.frequency_penalty) == (0.0, 0.0, 0.0);
