@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -14,7 +13,7 @@ use forage_env::policy::{Completion, Finish};
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{RwLock, watch};
+use tokio::sync::{RwLock, Semaphore, watch};
 
 use crate::model::{Model, Order};
 use crate::support::{sglang_order, vllm_order};
@@ -31,8 +30,8 @@ pub(crate) enum Fault {
     BreakOff,
     /// No answer ever.
     Stall,
-    /// The right answer after a while.
-    Slow(Duration),
+    /// The right answer when the test opens the gate.
+    Held,
     /// This body with status 200.
     Body(&'static str),
     /// The right answer, changed.
@@ -59,6 +58,9 @@ pub(crate) struct Fake {
     pub(crate) old: bool,
     /// Longest sequence, tokens.
     pub(crate) context: usize,
+    /// Completions that were held so far, and the permits that let them go on.
+    pub(crate) held: watch::Sender<u64>,
+    pub(crate) gate: Semaphore,
     pub(crate) paused: watch::Sender<bool>,
     /// Held by completions; SGLang replaces weights when nobody holds it, vLLM pauses then.
     pub(crate) flights: RwLock<()>,
@@ -77,6 +79,8 @@ impl Fake {
             token: None,
             old: false,
             context: 512,
+            held: watch::Sender::new(0),
+            gate: Semaphore::new(0),
             paused: watch::Sender::new(false),
             flights: RwLock::new(()),
         }
@@ -178,7 +182,10 @@ async fn generate(fake: &Fake, path: &str, body: &Value) -> Response {
             return (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", seconds.to_string())]).into_response();
         }
         Some(Fault::Stall) => std::future::pending::<()>().await,
-        Some(Fault::Slow(time)) => tokio::time::sleep(*time).await,
+        Some(Fault::Held) => {
+            fake.held.send_modify(|held| *held += 1);
+            fake.gate.acquire().await.unwrap().forget();
+        }
         Some(Fault::Body(text)) => return (*text).into_response(),
         _ => {}
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::fake::{Fake, Fault};
 use crate::model::Model;
-use crate::support::{KINDS, config, connected, expected, request};
+use crate::support::{KINDS, config, connected, expected, hurried, request};
 
 /// Place of the log-probabilities in an answer of either kind.
 fn logprobs(answer: &mut Value) -> &mut Vec<Value> {
@@ -44,6 +44,11 @@ fn end(answer: &mut Value, kind: &str) {
 fn faults(stats: &RemoteStats) -> [u64; 8] {
     let RemoteStats { unreachable, timeouts, statuses, malformed, counts, logprobs, aborted, refused, .. } = *stats;
     [unreachable, timeouts, statuses, malformed, counts, logprobs, aborted, refused]
+}
+
+/// Where nothing stalls, a busy machine must not look as if.
+fn patience(name: &str) -> f64 {
+    if name == "stall" { 0.4 } else { 20.0 }
 }
 
 type Case = (&'static str, fn() -> Fault, usize, fn(&PolicyError) -> bool);
@@ -104,7 +109,7 @@ const PASSING: [Case; 22] = {
 async fn a_passing_fault_is_mended_by_the_next_try() {
     for kind in KINDS {
         for (name, fault, counter, _) in PASSING {
-            let (fake, policy) = connected(kind).await;
+            let (fake, policy) = hurried(kind, patience(name)).await;
             fake.inject([fault(), fault()]);
             let request = request(2);
             let completion = policy.generate(request.clone()).await;
@@ -122,7 +127,7 @@ async fn a_passing_fault_is_mended_by_the_next_try() {
 async fn a_fault_that_stays_ends_typed_after_the_tries() {
     for kind in KINDS {
         for (name, fault, counter, becomes) in PASSING {
-            let (fake, policy) = connected(kind).await;
+            let (fake, policy) = hurried(kind, patience(name)).await;
             fake.inject((0..4).map(|_| fault()));
             let error = policy.generate(request(2)).await.unwrap_err();
             assert!(becomes(&error), "{kind:?} {name}: {error:?}");
@@ -189,7 +194,7 @@ async fn a_stalled_engine_ends_the_run_and_does_not_hang_it() {
     for kind in KINDS {
         let (fake, url) = Fake::new(Model::Hash).serve().await;
         let mut config = config(kind, &url);
-        (config.request_timeout_s, config.retries) = (0.1, 1);
+        (config.request_timeout_s, config.retries) = (0.3, 1);
         let policy = RemotePolicy::connect(&config).await.unwrap();
         policy.generate(request(0)).await.unwrap();
         *fake.stalled.lock().unwrap() = true;
@@ -198,8 +203,8 @@ async fn a_stalled_engine_ends_the_run_and_does_not_hang_it() {
         for number in 0..40 {
             errors.push(policy.generate(request(number)).await.unwrap_err());
         }
-        // Four requests of two tries of 0.1 s; the other 36 are not sent.
-        assert!(started.elapsed() < Duration::from_secs(3), "{kind:?} {:?}", started.elapsed());
+        // Four requests of two tries of 0.3 s; the other 36 are not sent.
+        assert!(started.elapsed() < Duration::from_secs(20), "{kind:?} {:?}", started.elapsed());
         let asked =
             fake.take_calls().iter().filter(|(path, _)| path.ends_with("completions") || path == "/generate").count();
         assert_eq!(asked, 1 + 4 * 2, "{kind:?}");

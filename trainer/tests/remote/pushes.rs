@@ -35,14 +35,25 @@ fn adapters(fake: &Fake) -> Vec<(String, String)> {
     fake.adapters.lock().unwrap().clone().into_iter().collect()
 }
 
-/// Asks for a completion that takes a while.
+/// Asks for a completion that the server holds until it is let go.
 async fn under_way(fake: &Fake, policy: &Arc<RemotePolicy>) -> JoinHandle<Result<Completion, PolicyError>> {
-    fake.inject([Fault::Slow(Duration::from_millis(200))]);
+    let mut held = fake.held.subscribe();
+    let before = *held.borrow_and_update();
+    fake.inject([Fault::Held]);
     let policy = Arc::clone(policy);
     let task = tokio::spawn(async move { policy.generate(request(5)).await });
-    tokio::time::sleep(Duration::from_millis(60)).await;
+    held.wait_for(|&held| held > before).await.unwrap();
     task
 }
+
+/// Waits until the server was asked for something.
+async fn asked(fake: &Fake, path: &str) {
+    while !fake.calls.lock().unwrap().iter().any(|(called, _)| called == path) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+const PAUSE: &str = "/pause?mode=wait&wait_for_inflight_requests=true";
 
 fn versioned(completion: Completion, version: u64) -> Completion {
     Completion { version, ..completion }
@@ -57,13 +68,15 @@ async fn an_adapter_serves_the_requests_after_it_and_the_one_before_those_under_
         for (version, folder) in (1..).zip(&folders) {
             let task = under_way(&fake, &policy).await;
             policy.push(folder.path(), version, PushKind::Adapter).await.unwrap();
-            assert!(!task.is_finished(), "{kind:?}: the push does not wait");
             assert_eq!(policy.version(), version, "{kind:?}");
             let loaded = adapters(&fake);
             let (name, _) = loaded.iter().find(|(_, path)| *path == text(folder)).unwrap();
             assert!(name.starts_with(&format!("forage-{version}-")), "{name}");
             let after = policy.generate(request(6)).await.unwrap();
             assert_eq!(after, versioned(expected(&request(6), name), version), "{kind:?}");
+            // Neither the push nor what came after it waited.
+            assert!(!task.is_finished(), "{kind:?}");
+            fake.gate.add_permits(1);
             let old = task.await.unwrap().unwrap();
             assert_eq!(old, versioned(expected(&request(5), &before), version - 1), "{kind:?}");
             // The present one and the one before; nobody can be under way under older ones.
@@ -104,9 +117,17 @@ async fn vllm_replaces_whole_weights_in_a_pause() {
         let (policy, path) = (Arc::clone(&policy), folder.path().to_owned());
         async move { policy.push(&path, 4, PushKind::Full).await }
     });
-    tokio::time::sleep(Duration::from_millis(40)).await;
+    asked(&fake, PAUSE).await;
     // Comes in the pause and is sampled after it; what is known of it when it is sent is the old version.
-    let between = policy.generate(request(6)).await.unwrap();
+    let between = tokio::spawn({
+        let policy = Arc::clone(&policy);
+        async move { policy.generate(request(6)).await }
+    });
+    while policy.stats().requests < 2 {
+        tokio::task::yield_now().await;
+    }
+    fake.gate.add_permits(1);
+    let between = between.await.unwrap().unwrap();
     assert_eq!(between, versioned(expected(&request(6), &text(&folder)), 0));
     pushing.await.unwrap().unwrap();
     assert_eq!(task.await.unwrap().unwrap(), expected(&request(5), "base"));
@@ -114,8 +135,7 @@ async fn vllm_replaces_whole_weights_in_a_pause() {
     assert_eq!(after, versioned(expected(&request(7), &text(&folder)), 4));
     let mut steps: Vec<String> = fake.take_calls().into_iter().map(|(path, _)| path).collect();
     steps.retain(|path| path != "/v1/completions");
-    let pause = "/pause?mode=wait&wait_for_inflight_requests=true";
-    assert_eq!(steps, [pause, "/collective_rpc", "/reset_prefix_cache", "/resume"]);
+    assert_eq!(steps, [PAUSE, "/collective_rpc", "/reset_prefix_cache", "/resume"]);
 }
 
 #[tokio::test]
@@ -128,9 +148,9 @@ async fn sglang_says_under_which_weights_it_sampled() {
         let (policy, path) = (Arc::clone(&policy), folder.path().to_owned());
         async move { policy.push(&path, 4, PushKind::Full).await }
     });
-    tokio::time::sleep(Duration::from_millis(40)).await;
-    let between = policy.generate(request(6));
-    let (between, pushed) = tokio::join!(between, pushing);
+    asked(&fake, "/update_weights_from_disk").await;
+    fake.gate.add_permits(1);
+    let (between, pushed) = tokio::join!(policy.generate(request(6)), pushing);
     pushed.unwrap().unwrap();
     // It was sent under 0, but the server was at it already.
     let sampled = between.unwrap();
@@ -176,6 +196,7 @@ async fn whole_weights_replaced_in_part_are_not_sampled_from() {
         let (fake, policy) = connected(kind).await;
         fake.broken.lock().unwrap().insert(path.into(), (status, json!({"success": false, "message": "no space"})));
         let task = under_way(&fake, &policy).await;
+        fake.gate.add_permits(1);
         let error = policy.push(whole().path(), 2, PushKind::Full).await.unwrap_err();
         assert!(error.to_string().contains("no space"), "{error}");
         let Err(PolicyError::Gone(message)) = policy.generate(request(1)).await else { panic!("{kind:?}: refused") };

@@ -25,7 +25,7 @@ async fn a_server_that_never_comes_is_waited_for_and_named() {
         let started = Instant::now();
         let error = refused(&config).await;
         // It accepts and says nothing: a stall, not a refusal.
-        assert!(started.elapsed() >= Duration::from_millis(300) && started.elapsed() < Duration::from_secs(2));
+        assert!(started.elapsed() >= Duration::from_millis(300) && started.elapsed() < Duration::from_secs(20));
         assert!(error.contains(&url) && error.contains("ready_timeout_s"), "{error}");
     }
     drop(listener);
@@ -71,7 +71,7 @@ async fn waiting_ends_at_once_where_it_cannot_help() {
     fake.broken.lock().unwrap().insert("/get_model_info".into(), (200, embeds));
     let error = refused(&with_token(RemoteKind::Sglang)).await;
     assert!(error.contains("`e5` does not generate"), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(1));
+    assert!(started.elapsed() < Duration::from_secs(10), "not the 20 s it would wait");
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ struct Stage {
 }
 
 /// Questions of a generated world, two episodes each, and an oracle behind a socket.
-async fn stage(kind: RemoteKind) -> Stage {
+async fn stage(kind: RemoteKind, timeout: f64) -> Stage {
     let world = World::new(WorldSpec::new(100, 3)).unwrap();
     let tasks: Vec<Arc<Task>> = world.questions(Split::Train, 8).unwrap().map(Arc::new).collect();
     let tokenizer = Arc::new(ByteTokenizer);
@@ -44,7 +44,7 @@ async fn stage(kind: RemoteKind) -> Stage {
     let oracle = Oracle::new(tokenizer.clone(), tasks.clone(), OracleStyle::Terse);
     let model = Model::oracle(oracle);
     let (fake, url) = Fake { context: 32_768, ..Fake::new(model) }.serve().await;
-    let config = RemoteConfig { context: 32_768, retries: 1, request_timeout_s: 0.25, ..config(kind, &url) };
+    let config = RemoteConfig { context: 32_768, retries: 1, request_timeout_s: timeout, ..config(kind, &url) };
     let policy = Arc::new(RemotePolicy::connect(&config).await.unwrap());
     let job = |(group, task): (usize, &Arc<Task>)| {
         [0, 1].map(|member| Job {
@@ -73,7 +73,7 @@ fn split(episodes: &[Episode]) -> (Vec<&Episode>, Vec<&Episode>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn episodes_of_an_oracle_behind_a_socket_are_right() {
     for kind in KINDS {
-        let stage = stage(kind).await;
+        let stage = stage(kind, 20.0).await;
         // Passing faults among them change nothing.
         stage.fake.inject([Fault::Status(500), Fault::Reset, Fault::Body("<html>")]);
         let episodes = stage.rollout.run(stage.jobs).await;
@@ -107,7 +107,8 @@ async fn faults_end_episodes_without_a_score() {
     ];
     for kind in KINDS {
         for fault in fault {
-            let mut stage = stage(kind).await;
+            let timeout = if matches!(fault(), Fault::Stall) { 1.0 } else { 20.0 };
+            let mut stage = stage(kind, timeout).await;
             // One after the other, so that both tries of a request meet a fault.
             stage.jobs.truncate(4);
             stage.fake.inject([fault(), fault()]);
@@ -129,11 +130,14 @@ async fn faults_end_episodes_without_a_score() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_stalls_stops_the_run() {
     for kind in KINDS {
-        let stage = stage(kind).await;
+        let stage = stage(kind, 0.25).await;
         *stage.fake.stalled.lock().unwrap() = true;
         let started = Instant::now();
         let episodes = stage.rollout.run_bounded(stage.jobs, 4).await;
-        assert!(started.elapsed() < Duration::from_secs(5), "{kind:?}: {:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(20), "{kind:?}: {:?}", started.elapsed());
+        // Four requests of two tries; three more were on their way when the fourth of them failed.
+        let timeouts = stage.policy.stats().timeouts;
+        assert!((8..=11).contains(&timeouts), "{kind:?}: {timeouts} tries timed out");
         assert!(episodes.iter().all(|episode| episode.ending.is_infra() && episode.score.is_none()));
         let gone = |episode: &&Episode| matches!(&episode.ending, Ending::Infra { message, .. } if message.contains("the policy is gone"));
         assert!(episodes.iter().filter(gone).count() >= 8, "{kind:?}");

@@ -16,9 +16,9 @@ pub(crate) const KINDS: [RemoteKind; 2] = [RemoteKind::Vllm, RemoteKind::Sglang]
 pub(crate) fn config(kind: RemoteKind, url: &str) -> RemoteConfig {
     RemoteConfig {
         model: (kind == RemoteKind::Vllm).then(|| "tiny".to_owned()),
-        request_timeout_s: 0.3,
-        push_timeout_s: 2.0,
-        ready_timeout_s: 2.0,
+        request_timeout_s: 20.0,
+        push_timeout_s: 20.0,
+        ready_timeout_s: 20.0,
         backoff_ms: 5,
         give_up_after: 4,
         ..RemoteConfig::new(kind, url, 512)
@@ -26,8 +26,14 @@ pub(crate) fn config(kind: RemoteKind, url: &str) -> RemoteConfig {
 }
 
 pub(crate) async fn connected(kind: RemoteKind) -> (Arc<Fake>, Arc<RemotePolicy>) {
+    hurried(kind, 20.0).await
+}
+
+/// A policy that waits no longer than `timeout` seconds for an answer.
+pub(crate) async fn hurried(kind: RemoteKind, timeout: f64) -> (Arc<Fake>, Arc<RemotePolicy>) {
     let (fake, url) = Fake::new(Model::Hash).serve().await;
-    let policy = RemotePolicy::connect(&config(kind, &url)).await.unwrap();
+    let config = RemoteConfig { request_timeout_s: timeout, ..config(kind, &url) };
+    let policy = RemotePolicy::connect(&config).await.unwrap();
     fake.take_calls();
     (fake, Arc::new(policy))
 }
