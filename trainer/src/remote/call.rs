@@ -58,8 +58,8 @@ impl Caller {
         Err(RemoteError::GivenUp { url, failures: health.failures, last: health.last.clone() })
     }
 
-    /// Takes the outcome of a completion into account. Once gone, a late success does not bring the server back: some of
-    /// the run's requests have been refused by then.
+    /// Takes the outcome of a completion into account. Once gone, a late success does not bring the server back: some
+    /// of the run's requests have been refused by then.
     pub(super) fn note<T>(&self, outcome: &Result<T, RemoteError>) {
         let mut health = self.health();
         match outcome {
@@ -98,7 +98,8 @@ impl Caller {
         }
     }
 
-    /// Between half and all of `backoff * 2^(tries - 1)`: where many requests fail at once, they do not come back at once.
+    /// Between half and all of `backoff * 2^(tries - 1)`: where many requests fail at once, they do not come back at
+    /// once.
     fn wait(&self, seed: Seed, tries: u32) -> Duration {
         let whole = self.backoff.saturating_mul(1 << (tries - 1).min(16)).min(LONGEST_WAIT);
         let jitter = seed.child("remote wait", &[u64::from(tries)]).0 >> 40;

@@ -15,14 +15,15 @@ use super::{sglang, vllm};
 impl RemotePolicy {
     /// Hands over the weights in `folder` as `version`; afterwards new requests are sampled under them.
     ///
-    /// The server must see the folder at the same place. Adapters: requests under way go on under the adapter they began
-    /// with; the folder of an adapter must stay until two more have been pushed. Whole weights: vLLM is paused, lets
-    /// requests under way end, reloads and forgets what it cached; SGLang does so by itself. Do not drop the future: the
-    /// server may stay paused.
+    /// The server must see the folder at the same place. Adapters: requests under way go on under the adapter they
+    /// began with; the folder of an adapter must stay until two more have been pushed. Whole weights: vLLM is paused,
+    /// lets requests under way end, reloads and forgets what it cached; SGLang does so by itself. Do not drop the
+    /// future: the server may stay paused.
     ///
     /// # Errors
-    /// [`RemoteError`]. The version stays as it was, unless vLLM has the weights and only does not resume. When whole weights may have been replaced in part, every further
-    /// request fails with [`RemoteError::Weights`] until a push succeeds.
+    /// [`RemoteError`]. The version stays as it was, unless vLLM has the weights and only does not resume. When whole
+    /// weights may have been replaced in part, every further request fails with [`RemoteError::Weights`] until a push
+    /// succeeds.
     pub async fn push(&self, folder: &Path, version: u64, kind: PushKind) -> Result<(), RemoteError> {
         let _turn = self.pushing.lock().await;
         let (path, text) = absolute(folder)?;
@@ -113,8 +114,8 @@ impl RemotePolicy {
             RemoteError::Call { url, tries, fault: RemoteFault::Status { status: status @ (404 | 405), body } } => {
                 let advice = match self.kind {
                     RemoteKind::Vllm => {
-                        "vLLM takes adapters with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, whole weights \
-                         with VLLM_SERVER_DEV_MODE=1"
+                        "vLLM takes adapters with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, whole \
+                         weights with VLLM_SERVER_DEV_MODE=1"
                     }
                     RemoteKind::Sglang => "SGLang takes adapters with --enable-lora",
                 };

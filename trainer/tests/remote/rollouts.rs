@@ -139,7 +139,10 @@ async fn a_server_that_stalls_stops_the_run() {
         let timeouts = stage.policy.stats().timeouts;
         assert!((8..=11).contains(&timeouts), "{kind:?}: {timeouts} tries timed out");
         assert!(episodes.iter().all(|episode| episode.ending.is_infra() && episode.score.is_none()));
-        let gone = |episode: &&Episode| matches!(&episode.ending, Ending::Infra { message, .. } if message.contains("the policy is gone"));
+        let gone = |episode: &&Episode| match &episode.ending {
+            Ending::Infra { message, .. } => message.contains("the policy is gone"),
+            _ => false,
+        };
         assert!(episodes.iter().filter(gone).count() >= 8, "{kind:?}");
         let exceeded = InfraBudget::default().check(&episodes).unwrap_err();
         assert_eq!(exceeded.faults.get(&Boundary::Policy), Some(&16), "{kind:?}: the run is stopped");
