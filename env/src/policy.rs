@@ -100,6 +100,12 @@ pub enum PolicyError {
     /// The model produced a non-finite number.
     #[error("the model produced a non-finite value: {0}")]
     NonFinite(String),
+    /// A remote engine did not answer this request, tries and waits included; the next one may fare better.
+    #[error("the policy did not answer: {0}")]
+    Unavailable(String),
+    /// A remote engine's answer cannot be used.
+    #[error("the policy's answer cannot be used: {0}")]
+    Malformed(String),
 }
 
 /// Continues token sequences.

@@ -12,6 +12,7 @@
 //! - [`model`], [`weights`]: the decoder; Hugging Face folders in and out. [`bpe`]: training a small tokenizer.
 //! - [`lora`]: low-rank adapters.
 //! - [`generate`]: sampler and engine. [`server`]: OpenAI's protocol over it.
+//! - [`remote`]: rollouts from vLLM and SGLang servers through the same trait.
 //! - [`sample`], [`sequence`], [`logprobs`], [`backward`], [`workers`], [`grads`], [`optim`]: a gradient step, piece by piece.
 //! - [`objective`]: the GRPO family as functions over slices; [`update`], [`sft`]: what is minimised.
 //! - [`bert`]: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
@@ -30,6 +31,8 @@ pub mod weights;
 pub mod generate;
 
 pub mod server;
+
+pub mod remote;
 
 pub mod backward;
 pub mod logprobs;

@@ -275,5 +275,7 @@ fn kind(error: &PolicyError) -> &'static str {
         PolicyError::Gone(_) => "gone",
         PolicyError::BadRequest(_) => "bad_request",
         PolicyError::NonFinite(_) => "non_finite",
+        PolicyError::Unavailable(_) => "unavailable",
+        PolicyError::Malformed(_) => "malformed",
     }
 }

@@ -35,7 +35,7 @@ pub(super) enum Fault {
     Panicked,
     /// 503: the server is stopping.
     Stopped,
-    /// 400, 500 or 503: the engine refused or failed.
+    /// 400, 500, 502 or 503: the engine refused or failed.
     Policy(PolicyError),
 }
 
@@ -60,6 +60,8 @@ impl Fault {
             Self::Stopped => "stopped",
             Self::Policy(PolicyError::Gone(_)) => "engine_gone",
             Self::Policy(PolicyError::NonFinite(_)) => "non_finite",
+            Self::Policy(PolicyError::Unavailable(_)) => "engine_unavailable",
+            Self::Policy(PolicyError::Malformed(_)) => "engine_malformed",
         }
     }
 
@@ -75,7 +77,10 @@ impl Fault {
             Self::Body(BodyError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Overloaded => StatusCode::TOO_MANY_REQUESTS,
             Self::Panicked | Self::Policy(PolicyError::NonFinite(_)) => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Stopped | Self::Policy(PolicyError::Gone(_)) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Stopped | Self::Policy(PolicyError::Gone(_) | PolicyError::Unavailable(_)) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            Self::Policy(PolicyError::Malformed(_)) => StatusCode::BAD_GATEWAY,
         }
     }
 
@@ -112,7 +117,9 @@ impl Fault {
             Self::Unauthorized => Some("invalid_api_key"),
             Self::UnknownModel { .. } => Some("model_not_found"),
             Self::Overloaded => Some("rate_limit_exceeded"),
-            Self::Stopped | Self::Policy(PolicyError::Gone(_)) => Some("service_unavailable"),
+            Self::Stopped | Self::Policy(PolicyError::Gone(_) | PolicyError::Unavailable(_)) => {
+                Some("service_unavailable")
+            }
             _ => None,
         }
     }

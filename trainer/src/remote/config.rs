@@ -1,0 +1,135 @@
+//! Which server to ask, and how patiently.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::RemoteError;
+
+/// What a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RemoteKind {
+    /// vLLM, or a server with its form of `POST /v1/completions`.
+    Vllm,
+    /// SGLang's own `POST /generate`.
+    Sglang,
+}
+
+/// A server of completions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemoteConfig {
+    /// What it speaks.
+    pub kind: RemoteKind,
+    /// Its address, `http://HOST:PORT`, without `/v1`.
+    pub url: String,
+    /// vLLM: the model's name there, as `/v1/models` lists it. SGLang serves one model, and takes none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Most tokens of one sequence, prompt and completion together.
+    pub context: usize,
+    /// File that holds the access token, sent as `Authorization: Bearer`; blanks and line ends around it are dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<PathBuf>,
+    /// Longest time one try of a completion may take, s.
+    #[serde(default = "ten_minutes")]
+    pub request_timeout_s: f64,
+    /// Longest time each step of a push may take, s.
+    #[serde(default = "ten_minutes")]
+    pub push_timeout_s: f64,
+    /// Longest time to wait for a server that is starting, s.
+    #[serde(default = "ten_minutes")]
+    pub ready_timeout_s: f64,
+    /// Most further tries after a failed one.
+    #[serde(default = "retries")]
+    pub retries: u32,
+    /// Wait after the first failed try, ms; it doubles with each further one, up to 30 s.
+    #[serde(default = "backoff_ms")]
+    pub backoff_ms: u64,
+    /// Requests in a row that fail, tries included, before the server counts as gone.
+    #[serde(default = "give_up_after")]
+    pub give_up_after: u32,
+}
+
+fn ten_minutes() -> f64 {
+    600.0
+}
+
+fn retries() -> u32 {
+    3
+}
+
+fn backoff_ms() -> u64 {
+    250
+}
+
+fn give_up_after() -> u32 {
+    16
+}
+
+impl RemoteConfig {
+    /// The defaults for a server.
+    pub fn new(kind: RemoteKind, url: impl Into<String>, context: usize) -> Self {
+        Self {
+            kind,
+            url: url.into(),
+            model: None,
+            context,
+            token_file: None,
+            request_timeout_s: ten_minutes(),
+            push_timeout_s: ten_minutes(),
+            ready_timeout_s: ten_minutes(),
+            retries: retries(),
+            backoff_ms: backoff_ms(),
+            give_up_after: give_up_after(),
+        }
+    }
+
+    /// Checks the values that can be judged without the server.
+    ///
+    /// # Errors
+    /// [`RemoteError::Setting`] with the key at fault.
+    pub fn check(&self) -> Result<(), RemoteError> {
+        let timed = |seconds: f64| seconds > 0.0 && seconds <= 1e6;
+        let model = self.model.as_ref().is_some_and(|model| !model.is_empty());
+        let faults = [
+            (self.context >= 2, "context", "must leave room for a prompt and a token: at least 2"),
+            (timed(self.request_timeout_s), "request_timeout_s", "must be above 0 s and at most 1e6 s"),
+            (timed(self.push_timeout_s), "push_timeout_s", "must be above 0 s and at most 1e6 s"),
+            (timed(self.ready_timeout_s), "ready_timeout_s", "must be above 0 s and at most 1e6 s"),
+            (self.give_up_after >= 1, "give_up_after", "must be at least 1"),
+            (model || self.kind != RemoteKind::Vllm, "model", "is missing; write the name that the server lists"),
+            (!model || self.kind != RemoteKind::Sglang, "model", "is only for vllm; leave it out"),
+        ];
+        match faults.into_iter().find(|(holds, ..)| !holds) {
+            None => Ok(()),
+            Some((_, key, what)) => Err(RemoteError::setting(key, what)),
+        }
+    }
+
+    pub(super) fn request_timeout(&self) -> Duration {
+        Duration::from_secs_f64(self.request_timeout_s)
+    }
+
+    pub(super) fn push_timeout(&self) -> Duration {
+        Duration::from_secs_f64(self.push_timeout_s)
+    }
+
+    /// The access token, if there is one.
+    pub(super) fn token(&self) -> Result<Option<String>, RemoteError> {
+        let Some(path) = &self.token_file else { return Ok(None) };
+        let wrong =
+            |what: &str| RemoteError::setting("token_file", format!("names `{}`, which {what}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|cause| wrong(&format!("cannot be read: {cause}")))?;
+        let token = text.trim();
+        if token.is_empty() {
+            return Err(wrong("is empty; write the server's token into it"));
+        }
+        if !token.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+            return Err(wrong("holds characters that no HTTP header can carry"));
+        }
+        Ok(Some(token.to_owned()))
+    }
+}

@@ -1,0 +1,48 @@
+//! Rollouts from vLLM and SGLang servers: tokens in, tokens out, through the trait that the engine here implements too.
+//!
+//! [`RemotePolicy::connect`] waits for a server; [`RemotePolicy::push`] hands it new weights by way of a folder that
+//! both sides see: an adapter as PEFT writes it, or a whole checkpoint.
+//!
+//! # What is checked
+//! An answer is used only if it is whole: one finite log-probability of at most 0 per token, at least one token and no
+//! more than were asked for, the prompt that was sent, SGLang's two lists of token ids the same. Everything else is a
+//! [`RemoteError`], never an empty turn. What may pass (no connection, a connection that breaks off, time-outs, 429,
+//! 5xx, a body that cannot be used) is tried again; what the server refuses is not. After
+//! [`RemoteConfig::give_up_after`] requests in a row without an answer the policy is gone for good.
+//!
+//! # Versions
+//! An adapter is loaded under a name of its own for each version, so that a request is sampled under one adapter from
+//! its first token to its last, and nothing that a server cached under another one is used. Whole weights are replaced
+//! in place: a request that saw a replacement carries the older version, unless SGLang says which it was.
+//!
+//! # Log-probabilities
+//! SGLang reports them at the sampling temperature before any cut, as [`forage_env::policy::Completion`] wants. vLLM's
+//! default, `--logprobs-mode raw_logprobs`, is temperature 1 whatever the sampling; at other temperatures start it with
+//! `--logprobs-mode processed_logprobs`, which agrees where nothing is cut. Learners recompute them in any case.
+//!
+//! # What servers need
+//! vLLM: for adapters `--enable-lora --max-lora-rank R --max-loras 2` (with one, requests of a new adapter wait for
+//! those of the old one) and `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True`; for whole weights `VLLM_SERVER_DEV_MODE=1`.
+//! SGLang of at least 0.5.4: for adapters `--enable-lora --max-lora-rank R --lora-target-modules ...`; seeds count only
+//! with `--enable-deterministic-inference`. Speculative decoding must be off where there are stop strings: a server may
+//! report tokens that it drew beyond one.
+
+mod adapter;
+mod answer;
+mod call;
+mod config;
+mod error;
+mod http;
+mod policy;
+mod push;
+mod ready;
+mod sglang;
+mod stats;
+mod vllm;
+mod weights;
+
+pub use config::{RemoteConfig, RemoteKind};
+pub use error::{RemoteError, RemoteFault};
+pub use policy::RemotePolicy;
+pub use stats::RemoteStats;
+pub use weights::PushKind;

@@ -1,0 +1,153 @@
+//! The policy that a server runs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use forage_env::policy::{Completion, GenerateRequest, Policy, PolicyError};
+use tokio::sync::Mutex;
+
+use super::call::Caller;
+use super::config::{RemoteConfig, RemoteKind};
+use super::error::{RemoteError, RemoteFault};
+use super::http::{Ask, Failure};
+use super::stats::RemoteStats;
+use super::weights::Weights;
+use super::{sglang, vllm};
+
+/// Temperatures below are greedy.
+const GREEDY: f32 = 1e-5;
+
+/// A vLLM or SGLang server as a [`Policy`]. Shared by all episodes; the server batches them.
+#[derive(Debug)]
+pub struct RemotePolicy {
+    pub(super) kind: RemoteKind,
+    /// Empty for a server that takes none.
+    pub(super) model: String,
+    pub(super) context: usize,
+    request_timeout: Duration,
+    pub(super) push_timeout: Duration,
+    pub(super) caller: Caller,
+    pub(super) weights: Weights,
+    /// One push at a time.
+    pub(super) pushing: Mutex<()>,
+    /// Whether the server is too old to list token ids: found out at the first answer.
+    names: AtomicBool,
+}
+
+impl RemotePolicy {
+    /// Checks the settings; nothing is sent.
+    pub(super) fn new(config: &RemoteConfig) -> Result<Self, RemoteError> {
+        config.check()?;
+        Ok(Self {
+            kind: config.kind,
+            model: config.model.clone().unwrap_or_default(),
+            context: config.context,
+            request_timeout: config.request_timeout(),
+            push_timeout: config.push_timeout(),
+            caller: Caller::new(config)?,
+            weights: Weights::default(),
+            pushing: Mutex::default(),
+            names: AtomicBool::new(false),
+        })
+    }
+
+    /// Counters since the start.
+    pub fn stats(&self) -> RemoteStats {
+        *self.caller.counters.lock()
+    }
+
+    /// Samples one completion, as [`Policy::generate`] with its error untranslated.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
+    pub async fn complete(&self, request: GenerateRequest) -> Result<Completion, RemoteError> {
+        self.caller.counters.lock().requests += 1;
+        let outcome = self.ask(request).await;
+        self.caller.note(&outcome);
+        let mut stats = self.caller.counters.lock();
+        match &outcome {
+            Ok(completion) => {
+                stats.completed += 1;
+                stats.generated_tokens += completion.tokens.len() as u64;
+            }
+            Err(_) => stats.failed += 1,
+        }
+        outcome
+    }
+
+    async fn ask(&self, mut request: GenerateRequest) -> Result<Completion, RemoteError> {
+        if let Some(fault) = self.refuse(&request) {
+            return Err(RemoteError::Request(fault));
+        }
+        self.usable()?;
+        if request.sampling.temperature < GREEDY {
+            request.sampling.temperature = 0.0;
+        }
+        let request = &request;
+        let path = match self.kind {
+            RemoteKind::Vllm => vllm::COMPLETIONS,
+            RemoteKind::Sglang => sglang::GENERATE,
+        };
+        let go_on = |_: &RemoteFault| self.usable().map(|()| true);
+        let completion = self.caller.retry(path, request.seed, go_on, || self.attempt(path, request)).await?;
+        // A replacement of the weights may have failed meanwhile.
+        self.usable().map(|()| completion)
+    }
+
+    /// Whether there is a server with weights that are known.
+    fn usable(&self) -> Result<(), RemoteError> {
+        self.caller.alive()?;
+        let url = || self.caller.http.base().to_owned();
+        self.weights.unknown().map_or(Ok(()), |what| Err(RemoteError::Weights { url: url(), what }))
+    }
+
+    /// What is wrong with a request.
+    fn refuse(&self, request: &GenerateRequest) -> Option<String> {
+        let (count, context) = (request.tokens.len(), self.context);
+        if count == 0 {
+            Some("the prompt is empty".to_owned())
+        } else if count >= context {
+            Some(format!("{count} tokens leave no room in a context of {context}"))
+        } else if request.max_tokens == 0 {
+            Some("max_tokens must be at least 1".to_owned())
+        } else {
+            request.sampling.check().err()
+        }
+    }
+
+    /// One try, under the weights of its moment.
+    async fn attempt(&self, path: &str, request: &GenerateRequest) -> Result<Completion, Failure> {
+        let under = self.weights.under();
+        let granted = request.max_tokens.min(self.context - request.tokens.len());
+        let sampled = match self.kind {
+            RemoteKind::Sglang => {
+                let ask = Ask::Post(sglang::body(request, &under, granted));
+                sglang::sampled(&self.caller.http.exchange(path, &ask, self.request_timeout).await?, request)?
+            }
+            RemoteKind::Vllm => loop {
+                let names = self.names.load(Ordering::Relaxed);
+                let ask = Ask::Post(vllm::body(request, &self.model, &under, granted, names));
+                let answer = self.caller.http.exchange(path, &ask, self.request_timeout).await?;
+                match vllm::sampled(&answer, request)? {
+                    Some(sampled) => break sampled,
+                    None if names => return Err(RemoteFault::Malformed("no token ids in any form".to_owned()).into()),
+                    None => self.names.store(true, Ordering::Relaxed),
+                }
+            },
+        };
+        let version = self.weights.stamp(&under, sampled.weights.as_deref())?;
+        Ok(sampled.completion(granted, request.max_tokens, version)?)
+    }
+}
+
+#[async_trait]
+impl Policy for RemotePolicy {
+    fn version(&self) -> u64 {
+        self.weights.version()
+    }
+
+    async fn generate(&self, request: GenerateRequest) -> Result<Completion, PolicyError> {
+        Ok(self.complete(request).await?)
+    }
+}

@@ -1,0 +1,80 @@
+//! Waiting for a server.
+
+use std::time::{Duration, Instant};
+
+use super::config::{RemoteConfig, RemoteKind};
+use super::error::{RemoteError, RemoteFault};
+use super::http::Ask;
+use super::policy::RemotePolicy;
+use super::{sglang, vllm};
+
+/// Time between two questions at first and at most; a server that loads a model takes minutes.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+
+impl RemotePolicy {
+    /// Waits until the server answers and checks that it is the one meant.
+    ///
+    /// Its weights count as version 0 until the first [`Self::push`]: where a run is resumed, push first.
+    ///
+    /// # Errors
+    /// [`RemoteError::Setting`] for settings that cannot be right, [`RemoteError::NotReady`] when
+    /// [`RemoteConfig::ready_timeout_s`] are over, or at once when waiting cannot help.
+    pub async fn connect(config: &RemoteConfig) -> Result<Self, RemoteError> {
+        let policy = Self::new(config)?;
+        let (started, most) = (Instant::now(), Duration::from_secs_f64(config.ready_timeout_s));
+        let not_ready = |what: String| {
+            let url = policy.caller.http.base().to_owned();
+            RemoteError::NotReady { url, seconds: started.elapsed().as_secs_f64(), what }
+        };
+        let mut wait = FIRST_WAIT;
+        loop {
+            let left = most.saturating_sub(started.elapsed());
+            let fault = match policy.probe(left.min(policy.push_timeout)).await {
+                Ok(None) => break,
+                Ok(Some(what)) => return Err(not_ready(what)),
+                Err(fault) => fault,
+            };
+            let waits = match &fault {
+                RemoteFault::Unreachable(_) | RemoteFault::Timeout { .. } => true,
+                RemoteFault::Status { .. } => fault.passes(),
+                _ => false,
+            };
+            if !waits || started.elapsed() + wait >= most {
+                return Err(not_ready(mend(&fault, config.kind)));
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+        Ok(policy)
+    }
+
+    /// What stands against using the server, if it answers.
+    async fn probe(&self, limit: Duration) -> Result<Option<String>, RemoteFault> {
+        let path = match self.kind {
+            RemoteKind::Vllm => vllm::MODELS,
+            RemoteKind::Sglang => sglang::INFO,
+        };
+        let body = self.caller.http.exchange(path, &Ask::Get, limit).await.map_err(|failure| failure.fault)?;
+        match self.kind {
+            RemoteKind::Vllm => vllm::unfit(&body, &self.model, self.context),
+            RemoteKind::Sglang => sglang::unfit(&body),
+        }
+    }
+}
+
+fn mend(fault: &RemoteFault, kind: RemoteKind) -> String {
+    let other = match kind {
+        RemoteKind::Vllm => "sglang",
+        RemoteKind::Sglang => "vllm",
+    };
+    match fault {
+        RemoteFault::Status { status: 401 | 403, .. } => {
+            format!("{fault}; let token_file name a file with the server's access token")
+        }
+        RemoteFault::Status { status: 404 | 405, .. } | RemoteFault::Malformed(_) => {
+            format!("{fault}; is it of the other kind? then write kind = \"{other}\"")
+        }
+        _ => format!("{fault}; a server that loads a large model may need a longer ready_timeout_s"),
+    }
+}

@@ -1,0 +1,163 @@
+//! Which weights the server has, and so which version sampled a completion.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::error::RemoteFault;
+
+/// What a folder holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PushKind {
+    /// An adapter as PEFT writes it: `adapter_config.json` and `adapter_model.safetensors`.
+    Adapter,
+    /// A whole checkpoint of Hugging Face's form.
+    Full,
+}
+
+/// What a request is sampled under, as known when it is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Under {
+    pub(super) version: u64,
+    /// Name of the adapter on the server.
+    pub(super) adapter: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    version: u64,
+    /// The highest version that was ever begun to be pushed.
+    announced: u64,
+    adapter: Option<String>,
+    /// The adapter before: requests may still be under way under it.
+    previous: Option<String>,
+    /// Whether whole weights were pushed: the server's own name of its weights is then ours.
+    named: bool,
+    /// Why the server's weights are unknown.
+    unknown: Option<String>,
+}
+
+/// What was pushed so far.
+#[derive(Debug, Default)]
+pub(super) struct Weights(Mutex<State>);
+
+impl Weights {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.state().version
+    }
+
+    /// Why the server's weights are unknown, if they are.
+    pub(super) fn unknown(&self) -> Option<String> {
+        self.state().unknown.clone()
+    }
+
+    pub(super) fn under(&self) -> Under {
+        let state = self.state();
+        Under { version: state.version, adapter: state.adapter.clone() }
+    }
+
+    /// The version of a completion that was sent `under` something and came back now. `reported` is the server's own
+    /// name of its base weights.
+    pub(super) fn stamp(&self, under: &Under, reported: Option<&str>) -> Result<u64, RemoteFault> {
+        let state = self.state();
+        if under.adapter.is_some() {
+            // An adapter never changes under its name.
+            return Ok(under.version);
+        }
+        let conservative = under.version.min(state.version);
+        let Some(reported) = reported.filter(|_| state.named) else { return Ok(conservative) };
+        match reported.parse() {
+            Ok(version) if version <= state.announced => Ok(version),
+            _ => Err(RemoteFault::Counts(format!(
+                "the server's weights are `{reported}`, though {} was pushed: it was restarted, or others push to it",
+                state.version
+            ))),
+        }
+    }
+
+    /// The server has an adapter now; returns the one that nothing uses any more.
+    pub(super) fn adapted(&self, name: &str, version: u64) -> Option<String> {
+        let mut state = self.state();
+        state.version = version;
+        state.announced = state.announced.max(version);
+        if state.adapter.as_deref() == Some(name) {
+            return None;
+        }
+        let before = state.adapter.replace(name.to_owned());
+        let unused = std::mem::replace(&mut state.previous, before);
+        unused.filter(|unused| unused != name)
+    }
+
+    /// The server begins to replace its weights: until [`Replacing::done`] it is not known which it has.
+    pub(super) fn replace(&self, version: u64) -> Replacing<'_> {
+        let mut state = self.state();
+        state.announced = state.announced.max(version);
+        Replacing { weights: self, version, done: false }
+    }
+}
+
+/// A replacement under way. Dropped without [`Self::done`], it leaves the weights unknown.
+pub(super) struct Replacing<'a> {
+    weights: &'a Weights,
+    version: u64,
+    done: bool,
+}
+
+impl Replacing<'_> {
+    /// The server has the new weights. `named`: it knows their version too.
+    pub(super) fn done(mut self, named: bool) {
+        self.done = true;
+        let mut state = self.weights.state();
+        state.version = self.version;
+        state.named = named;
+        state.unknown = None;
+        state.previous = state.adapter.take().or(state.previous.take());
+    }
+}
+
+impl Drop for Replacing<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.weights.state().unknown = Some(format!("their replacement by version {} failed midway", self.version));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completions_carry_the_version_they_were_sampled_under() {
+        let weights = Weights::default();
+        let first = weights.under();
+        assert_eq!(weights.stamp(&first, Some("default")), Ok(0), "nothing was pushed: the name is not ours");
+        let replacing = weights.replace(3);
+        assert_eq!(weights.stamp(&first, None), Ok(0));
+        replacing.done(true);
+        assert_eq!(weights.stamp(&first, None), Ok(0), "a request that saw a replacement is the older one's");
+        assert_eq!(weights.stamp(&first, Some("3")), Ok(3), "unless the server knows better");
+        let third = weights.under();
+        assert_eq!(weights.stamp(&third, None), Ok(3));
+        assert!(weights.stamp(&third, Some("4")).is_err(), "others push to it");
+        assert!(weights.stamp(&third, Some("default")).is_err(), "it was restarted");
+        assert_eq!(weights.adapted("a", 4), None);
+        let adapted = weights.under();
+        assert_eq!(weights.adapted("b", 5), None, "requests may be under way under `a`");
+        assert_eq!(weights.stamp(&adapted, Some("3")), Ok(4), "the base's name says nothing of adapters");
+        assert_eq!(weights.adapted("b", 5), None, "again the same");
+        assert_eq!(weights.adapted("c", 6), Some("a".to_owned()));
+    }
+
+    #[test]
+    fn a_replacement_that_fails_leaves_the_weights_unknown_until_one_succeeds() {
+        let weights = Weights::default();
+        drop(weights.replace(1));
+        assert!(weights.unknown().is_some_and(|why| why.contains("version 1")));
+        assert_eq!(weights.version(), 0);
+        weights.replace(1).done(false);
+        assert_eq!((weights.unknown(), weights.version()), (None, 1));
+    }
+}
