@@ -101,7 +101,7 @@ pub(crate) fn train(
     };
     let engine = setup::engine(config.engine, &start.config);
     let workers = Workers::for_model(training.threads, &start.config);
-    let mut learner = Learner::new(start, config.grpo.update, engine, workers);
+    let mut learner = Learner::new(start, config.grpo.update.clone(), engine, workers);
     let mut bar = progress.bar(training.name, config.grpo.steps);
     let rollouts = training.folder.join("rollouts");
     std::fs::create_dir_all(&rollouts).with_context(|| format!("cannot make {}", rollouts.display()))?;

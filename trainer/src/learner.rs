@@ -33,7 +33,7 @@ pub enum OldLogprobs {
 }
 
 /// What an update minimises and how.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UpdateConfig {
     /// Softmax temperature of sampling and of the loss.

@@ -100,7 +100,7 @@ impl AdamWConfig {
         self.learning_rate
             * match curve {
                 Curve::Linear => 1.0 - done,
-                Curve::Cosine => (1.0 + (std::f64::consts::PI * done).cos()) / 2.0,
+                Curve::Cosine => f64::midpoint(1.0, (std::f64::consts::PI * done).cos()),
             }
     }
 }

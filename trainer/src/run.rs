@@ -20,7 +20,7 @@ use crate::metrics::{MetricsError, MetricsWriter, Row};
 use crate::sample::Sample;
 
 /// Shape of a GRPO run.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GrpoConfig {
     /// Rollout batches, one optimizer step each.

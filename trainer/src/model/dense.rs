@@ -171,9 +171,7 @@ fn sequence(heads: &Heads, span: &Range<usize>) -> Sequence {
 
 /// See [`Dense::mask`].
 fn mask(block: usize, longest: usize, device: &Device) -> Tensor<2> {
-    let row = |i: usize| {
-        std::iter::repeat_n(0.0, longest + i + 1).chain(std::iter::repeat_n(MASKED, block - i - 1))
-    };
+    let row = |i: usize| std::iter::repeat_n(0.0, longest + i + 1).chain(std::iter::repeat_n(MASKED, block - i - 1));
     let mask: Vec<f32> = (0..block).flat_map(row).collect();
     Tensor::from_data(TensorData::new(mask, [block, longest + block]), device)
 }
@@ -223,7 +221,8 @@ mod tests {
         let device = Device::flex();
         let rope = RopeTables::new(&config, 32, &device);
         let whole = Dense::new(&config, &rope, &batch, &device);
-        let heads = Heads { queries: numbers([35, 4, 6], 1), keys: numbers([35, 2, 6], 2), values: numbers([35, 2, 6], 3) };
+        let heads =
+            Heads { queries: numbers([35, 4, 6], 1), keys: numbers([35, 2, 6], 2), values: numbers([35, 2, 6], 3) };
         let slope = numbers([35, 24], 4);
         let leaf = |x: &Tensor<3>| x.clone().autodiff().require_grad();
         let leaves = Heads { queries: leaf(&heads.queries), keys: leaf(&heads.keys), values: leaf(&heads.values) };
@@ -231,7 +230,8 @@ mod tests {
         let gradients = (expected.clone() * slope.clone().autodiff()).sum().backward();
         for block in [1, 4, 5, 16] {
             let longest = whole.longest;
-            let blocks = Dense { block, mask: mask(block, longest, &device), ..Dense::new(&config, &rope, &batch, &device) };
+            let blocks =
+                Dense { block, mask: mask(block, longest, &device), ..Dense::new(&config, &rope, &batch, &device) };
             let mixed = blocks.mix(&heads);
             assert_close(&mixed, &expected.clone().inner(), "values");
             let found = blocks.mix_backward(&heads, &mixed, &slope);

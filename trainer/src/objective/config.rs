@@ -13,7 +13,7 @@ use super::kl::KlPenalty;
 use super::loss::PolicyLoss;
 
 /// A published algorithm; a part that is given stands in place of the algorithm's.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ObjectiveConfig {
     /// The algorithm.
@@ -132,7 +132,7 @@ impl ObjectiveConfig {
                 Err(format!("correction.bound.truncate.cap is {cap}: it must be above 0"))
             }
             Some(Bound::Mask { low, high } | Bound::Reject { low, high })
-                if !(0.0 <= low && low <= 1.0 && 1.0 <= high) =>
+                if !((0.0..=1.0).contains(&low) && high >= 1.0) =>
             {
                 Err(format!("correction.bound needs low <= 1 <= high, not {low} and {high}"))
             }
@@ -186,13 +186,13 @@ mod tests {
     #[test]
     fn ranges_are_checked_by_name() {
         let fault = |config: ObjectiveConfig| config.check().unwrap_err();
-        let base = ObjectiveConfig::default();
-        assert!(base.check().is_ok());
+        let base = ObjectiveConfig::default;
+        assert!(base().check().is_ok());
         let loss = PolicyLoss::PpoClip { low: 0.2, high: 0.2, dual: Some(0.5) };
-        assert!(fault(ObjectiveConfig { loss: Some(loss), ..base }).contains("loss.ppo_clip.dual"));
+        assert!(fault(ObjectiveConfig { loss: Some(loss), ..base() }).contains("loss.ppo_clip.dual"));
         let kl = KlPenalty { estimator: KlEstimator::K3, coefficient: -1.0, unbiased: false };
-        assert!(fault(ObjectiveConfig { kl: Some(kl), ..base }).contains("kl.coefficient"));
+        assert!(fault(ObjectiveConfig { kl: Some(kl), ..base() }).contains("kl.coefficient"));
         let entropy = EntropyTerms { top_share: 0.0, ..EntropyTerms::default() };
-        assert!(fault(ObjectiveConfig { entropy: Some(entropy), ..base }).contains("top_share"));
+        assert!(fault(ObjectiveConfig { entropy: Some(entropy), ..base() }).contains("top_share"));
     }
 }

@@ -44,7 +44,7 @@ pub fn spread_turns(per_turn: &[f32], turns: &[usize]) -> Vec<f32> {
     per_turn.iter().zip(turns).flat_map(|(&value, &tokens)| std::iter::repeat_n(value, tokens)).collect()
 }
 
-/// `[T]`: return-to-go of each turn, R_t = r_t + `gamma` R_{t+1}. `rewards`: `[T]`, what each turn earned.
+/// `[T]`: return-to-go of each turn, `R_t = r_t + gamma R_{t+1}`. `rewards`: `[T]`, what each turn earned.
 pub fn turn_returns(rewards: &[f32], gamma: f64) -> Vec<f32> {
     narrow(&returns(&rewards.iter().map(|&reward| f64::from(reward)).collect::<Vec<_>>(), gamma))
 }
@@ -71,7 +71,7 @@ pub struct Gae {
     pub returns: Vec<f32>,
 }
 
-/// A_t = d_t + `gamma` `lambda` A_{t+1} with d_t = r_t + `gamma` V_{t+1} - V_t over policy tokens (Schulman et al. 2016);
+/// `A_t = d_t + gamma lambda A_{t+1}` with `d_t = r_t + gamma V_{t+1} - V_t` over policy tokens (Schulman et al. 2016);
 /// t + 1 is the next policy token, after the last one V and A are 0.
 ///
 /// `rewards`, `values`, `mask`: `[n]` over a whole response; observation tokens are skipped as in [`reward_to_go`] and

@@ -145,7 +145,7 @@ mod tests {
             let waits: Vec<Duration> = (0..50).map(|seed| caller.wait(Seed::root(seed), tries)).collect();
             assert!(waits.iter().all(|&wait| wait >= whole / 2 && wait <= whole), "{tries}: {waits:?}");
             assert_eq!(caller.wait(Seed::root(49), tries), waits[49]);
-            let spread = *waits.iter().max().unwrap() - *waits.iter().min().unwrap();
+            let spread = waits.iter().max().unwrap().abs_diff(*waits.iter().min().unwrap());
             assert!(spread > whole / 4, "{tries}: {spread:?}");
         }
     }
