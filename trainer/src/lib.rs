@@ -15,7 +15,7 @@
 //! - [`sequence`], [`logprobs`], [`workers`], [`grads`], [`optim`]: a gradient step, piece by piece.
 //! - [`sft`], [`grpo`]: what is minimised. [`objective`]: the GRPO family as functions over slices.
 //! - [`bert`]: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
-//! - [`learner`], [`run`], [`warm_start`], [`checkpoint`], [`metrics`]: a training run.
+//! - [`learner`], [`run`], [`warm_start`], [`checkpoint`], [`metrics`]: a training run. [`watch`]: what its numbers say.
 
 pub mod device;
 
@@ -48,3 +48,4 @@ pub mod warm_start;
 
 pub mod checkpoint;
 pub mod metrics;
+pub mod watch;
