@@ -49,7 +49,7 @@ def read():
 
 def serve(fast):
     command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(RUNS), "--port", "0",
-               f"--load_fast={str(fast).lower()}", "--samples_per_plugin", "scalars=0"]
+               f"--load_fast={str(fast).lower()}"]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         url = None

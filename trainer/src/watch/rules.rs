@@ -1,4 +1,5 @@
-//! What each alarm looks for. A level is a mean over `patience` steps; the start of a metric is the median of its first ones.
+//! What each alarm looks for. A level is the median of the last `patience` steps, the start of a metric that of its first
+//! ones.
 
 use std::collections::BTreeMap;
 
@@ -134,7 +135,8 @@ impl Facts<'_> {
         let (level, first) = (trace.level(self.span)?, trace.first()?);
         let best = trace.best().unwrap_or(first);
         let scale = best.abs().max(best - first).max(1e-6);
-        let error = trace.noise(self.span).unwrap_or(0.0) / (self.span.short as f64).sqrt();
+        // A median of normal numbers scatters a quarter more than their mean.
+        let error = 1.25 * trace.noise(self.span).unwrap_or(0.0) / (self.span.short as f64).sqrt();
         Some(Fall { best, level, share: (best - level) / scale, errors: (best - level) / error.max(1e-9) })
     }
 
@@ -174,12 +176,12 @@ impl Facts<'_> {
         at_once(Severity::Stop, explain::divergence(burst, self.row.get("optim/lr"), &fall))
     }
 
-    /// Start, level and their ratio, both medians.
+    /// Start, level and their ratio.
     fn gradient_ratio(&self) -> Option<(f64, f64, f64)> {
         let trace = self.trace(GRADIENT)?;
         // A first norm of almost 0 (all groups alike, an adapter that has not moved) is no measure.
         let start = trace.start(self.span)?.max(1e-4);
-        let level = trace.median(self.span)?;
+        let level = trace.level(self.span)?;
         Some((start, level, level / start))
     }
 

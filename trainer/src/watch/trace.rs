@@ -37,24 +37,19 @@ impl Trace {
         }
     }
 
-    /// Mean of the last `span.short` numbers; `None` before there are as many.
+    /// Median of the last `span.short` numbers, which a single wild step does not move; `None` before there are as many.
     pub(super) fn level(&self, span: Span) -> Option<f64> {
-        (self.recent.len() >= span.short).then(|| mean(self.last(span.short)))
+        (self.recent.len() >= span.short).then(|| median(self.last(span.short)))
     }
 
     /// Median of the first `span.short` numbers, once the level shares none of them.
     pub(super) fn start(&self, span: Span) -> Option<f64> {
-        (self.recent.len() >= 2 * span.short).then(|| median(&self.start))
+        (self.recent.len() >= 2 * span.short).then(|| median(self.start.iter()))
     }
 
-    /// Median of the last `span.short` numbers: a level that single spikes do not move.
-    pub(super) fn median(&self, span: Span) -> Option<f64> {
-        (self.recent.len() >= span.short).then(|| median(&self.last(span.short).copied().collect::<Vec<_>>()))
-    }
-
-    /// Mean of the oldest `span.short` numbers of a full window.
+    /// Median of the oldest `span.short` numbers of a full window.
     pub(super) fn before(&self, span: Span) -> Option<f64> {
-        self.full(span).then(|| mean(self.recent.iter().take(span.short)))
+        self.full(span).then(|| median(self.recent.iter().take(span.short)))
     }
 
     /// Highest mean over a window so far.
@@ -64,7 +59,7 @@ impl Trace {
 
     /// The median of the first numbers, for sums that the level may share.
     pub(super) fn first(&self) -> Option<f64> {
-        (!self.start.is_empty()).then(|| median(&self.start))
+        (!self.start.is_empty()).then(|| median(self.start.iter()))
     }
 
     /// Mean of a full window.
@@ -111,8 +106,8 @@ fn mean<'a>(values: impl Iterator<Item = &'a f64>) -> f64 {
     sum / count.max(1.0)
 }
 
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
+fn median<'a>(values: impl Iterator<Item = &'a f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.copied().collect();
     sorted.sort_by(f64::total_cmp);
     let half = sorted.len() / 2;
     if sorted.len() % 2 == 1 { sorted[half] } else { f64::midpoint(sorted[half - 1], sorted[half]) }
