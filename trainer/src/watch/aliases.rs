@@ -21,7 +21,7 @@ pub enum Aliases {
     Slime,
     /// prime-rl.
     PrimeRl,
-    /// `SkyRL`.
+    /// SkyRL.
     #[serde(rename = "skyrl")]
     SkyRl,
     /// torchtitan's `experiments/rl`.

@@ -65,12 +65,15 @@ pub(super) struct Finding {
     pub(super) at_once: bool,
 }
 
-fn sign(severity: Severity, message: String) -> Option<Finding> {
-    Some(Finding { severity, message, at_once: false })
-}
+impl Finding {
+    /// A sign that must stand for some steps.
+    fn sign(severity: Severity, message: String) -> Self {
+        Self { severity, message, at_once: false }
+    }
 
-fn at_once(severity: Severity, message: String) -> Option<Finding> {
-    Some(Finding { severity, message, at_once: true })
+    fn at_once(severity: Severity, message: String) -> Self {
+        Self { severity, message, at_once: true }
+    }
 }
 
 /// What a rule sees.
@@ -166,14 +169,16 @@ impl Facts<'_> {
         }
         // A NaN in what the update is made of has reached the weights or would with the next step.
         let grave = names.iter().any(|name| ["policy/", "optim/", "reward/"].iter().any(|part| name.starts_with(part)));
-        at_once(if grave { Severity::Stop } else { Severity::Warn }, explain::non_finite(&names))
+        let severity = if grave { Severity::Stop } else { Severity::Warn };
+        Some(Finding::at_once(severity, explain::non_finite(&names)))
     }
 
     fn divergence(&self) -> Option<Finding> {
         let burst = self.gradient_ratio().filter(|(_, _, ratio)| *ratio >= 100.0).map(|(_, norm, _)| norm);
         let broken = self.nulls().any(|name| name.starts_with("policy/") || name.starts_with("optim/"));
         let fall = self.falling_reward().filter(|_| burst.is_some() || broken)?;
-        at_once(Severity::Stop, explain::divergence(burst, self.row.get("optim/lr"), &fall))
+        let message = explain::divergence(burst, self.row.get("optim/lr"), &fall);
+        Some(Finding::at_once(Severity::Stop, message))
     }
 
     /// Start, level and their ratio.
@@ -188,7 +193,7 @@ impl Facts<'_> {
     fn gradient_explosion(&self) -> Option<Finding> {
         let (start, level, ratio) = self.gradient_ratio()?;
         let severity = if ratio >= 100.0 { Severity::Stop } else { Severity::Warn };
-        sign(severity, explain::gradient(start, level)).filter(|_| ratio >= 10.0)
+        (ratio >= 10.0).then(|| Finding::sign(severity, explain::gradient(start, level)))
     }
 
     fn kl_runaway(&self) -> Option<Finding> {
@@ -196,7 +201,7 @@ impl Facts<'_> {
             let level = self.level(KL_OLD)?.abs();
             // PPO's own early stop is at a few hundredths of a nat.
             let severity = if level > 1.0 { Severity::Stop } else { Severity::Warn };
-            sign(severity, explain::kl_old(level)).filter(|_| level > 0.1)
+            (level > 0.1).then(|| Finding::sign(severity, explain::kl_old(level)))
         })
     }
 
@@ -205,7 +210,7 @@ impl Facts<'_> {
         let level = trace.level(self.span)?.abs();
         let grew = trace.before(self.span).is_some_and(|before| level > 10.0 * before.abs());
         let severity = if level > 5.0 { Severity::Stop } else { Severity::Warn };
-        sign(severity, explain::kl_reference(level)).filter(|_| level > 0.5 || (level > 0.1 && grew))
+        (level > 0.5 || (level > 0.1 && grew)).then(|| Finding::sign(severity, explain::kl_reference(level)))
     }
 
     fn entropy_collapse(&self) -> Option<Finding> {
@@ -216,16 +221,17 @@ impl Facts<'_> {
         let message = || explain::entropy(start, level);
         if level < 0.1 * start {
             let fine = self.reward_rises() || self.solved();
-            return sign(if fine { Severity::Warn } else { Severity::Stop }, message());
+            return Some(Finding::sign(if fine { Severity::Warn } else { Severity::Stop }, message()));
         }
         let falls = trace.slope(self.span).is_some_and(|slope| slope * (self.span.window as f64) < -0.1 * start);
-        sign(Severity::Warn, message()).filter(|_| level < 0.3 * start && falls)
+        (level < 0.3 * start && falls).then(|| Finding::sign(Severity::Warn, message()))
     }
 
     fn reward_collapse(&self) -> Option<Finding> {
         self.trace(REWARD)?.best()?;
         let fall = self.fall().filter(|fall| fall.share > 0.5 && fall.errors > 4.0)?;
-        sign(if fall.share > 0.8 { Severity::Stop } else { Severity::Warn }, explain::reward(&fall))
+        let severity = if fall.share > 0.8 { Severity::Stop } else { Severity::Warn };
+        Some(Finding::sign(severity, explain::reward(&fall)))
     }
 
     fn repetition(&self) -> Option<Finding> {
@@ -235,7 +241,7 @@ impl Facts<'_> {
         let growth = level - trace.start(self.span).unwrap_or(0.0);
         let grew = trace.start(self.span).is_some() && level > 0.3 && growth > 0.15;
         let severity = if level > 0.6 && growth > 0.3 { Severity::Stop } else { Severity::Warn };
-        sign(severity, explain::repetition(trace.start(self.span), level)).filter(|_| grew || level > 0.6)
+        (grew || level > 0.6).then(|| Finding::sign(severity, explain::repetition(trace.start(self.span), level)))
     }
 
     fn invalid_actions(&self) -> Option<Finding> {
@@ -243,11 +249,11 @@ impl Facts<'_> {
         let level = trace.level(self.span)?;
         if let Some(ratio) = self.ratio(VALID).filter(|ratio| *ratio < 0.7) {
             let severity = if ratio < 0.3 { Severity::Stop } else { Severity::Warn };
-            return sign(severity, explain::invalid_fell(level / ratio, level));
+            return Some(Finding::sign(severity, explain::invalid_fell(level / ratio, level)));
         }
         let learns = trace.slope(self.span).is_some_and(|slope| slope * (self.span.window as f64) > 0.02);
         let low = trace.held(self.span.window, |share| share < 0.3) && !learns;
-        at_once(Severity::Warn, explain::invalid_low(level)).filter(|_| low)
+        low.then(|| Finding::at_once(Severity::Warn, explain::invalid_low(level)))
     }
 
     fn no_variance(&self) -> Option<Finding> {
@@ -262,13 +268,13 @@ impl Facts<'_> {
         } else {
             return None;
         };
-        at_once(severity, explain::no_variance(severity, self.span, self.level(REWARD)))
+        Some(Finding::at_once(severity, explain::no_variance(severity, self.span, self.level(REWARD))))
     }
 
     fn truncation(&self) -> Option<Finding> {
         let level = self.level(TRUNCATED).filter(|level| *level > 0.5)?;
         let severity = if level >= 0.95 { Severity::Stop } else { Severity::Warn };
-        sign(severity, explain::truncation(level, self.level(LENGTH)))
+        Some(Finding::sign(severity, explain::truncation(level, self.level(LENGTH))))
     }
 
     fn no_search(&self) -> Option<Finding> {
@@ -280,24 +286,24 @@ impl Facts<'_> {
         if let Some(best) = best.filter(|_| trace.held(self.span.short, none)) {
             let useless = trace.held(self.span.window, none) && self.falling_reward().is_some();
             let severity = if useless { Severity::Stop } else { Severity::Warn };
-            return at_once(severity, explain::search_ceased(best, self.fall().as_ref()));
+            return Some(Finding::at_once(severity, explain::search_ceased(best, self.fall().as_ref())));
         }
-        at_once(Severity::Warn, explain::never_searched(self.span)).filter(|_| trace.held(self.span.window, none))
+        trace.held(self.span.window, none).then(|| Finding::at_once(Severity::Warn, explain::never_searched(self.span)))
     }
 
     fn length_collapse(&self) -> Option<Finding> {
         let ratio = self.ratio(LENGTH).filter(|ratio| *ratio < 0.25)?;
         let level = self.level(LENGTH)?;
         let severity = if ratio < 0.1 { Severity::Stop } else { Severity::Warn };
-        sign(severity, explain::length_collapse(level / ratio, level))
+        Some(Finding::sign(severity, explain::length_collapse(level / ratio, level)))
     }
 
     /// Slow growth may be a policy that learns to think; a multiple within one window is not.
     fn length_explosion(&self) -> Option<Finding> {
         let before = self.trace(LENGTH)?.before(self.span)?;
         let level = self.level(LENGTH)?;
-        sign(Severity::Warn, explain::length_explosion(before, level, self.level(TRUNCATED)))
-            .filter(|_| level > 3.0 * before)
+        (level > 3.0 * before)
+            .then(|| Finding::sign(Severity::Warn, explain::length_explosion(before, level, self.level(TRUNCATED))))
     }
 
     fn keyword_bag(&self) -> Option<Finding> {
@@ -306,7 +312,8 @@ impl Facts<'_> {
         let (alike, bare) = (under(QUERY_DISTINCT, 0.6), under(QUERY_STOP_WORDS, 0.5));
         let severity = if words > 2.0 && alike && bare { Severity::Stop } else { Severity::Warn };
         let operators_lost = under(QUERY_OPERATORS, 0.1);
-        sign(severity, explain::keyword_bag(words, self.level(QUERY_WORDS), [alike, bare, operators_lost]))
-            .filter(|_| (words > 1.5 && (alike || bare)) || operators_lost)
+        let signs = [alike, bare, operators_lost];
+        ((words > 1.5 && (alike || bare)) || operators_lost)
+            .then(|| Finding::sign(severity, explain::keyword_bag(words, self.level(QUERY_WORDS), signs)))
     }
 }
