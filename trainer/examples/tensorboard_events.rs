@@ -1,5 +1,5 @@
 //! Writes the event files of a run that was killed after step 9 and resumed at step 6, for checks against TensorBoard:
-//! `tensorboard_events OUT_FOLDER`. In OUT_FOLDER/canonical and, under TRL's names, OUT_FOLDER/trl.
+//! `tensorboard_events OUT_FOLDER`. In `OUT_FOLDER/canonical` and, under TRL's names, `OUT_FOLDER/trl`.
 
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};

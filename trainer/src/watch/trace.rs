@@ -141,3 +141,57 @@ impl From<Stored> for Trace {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPAN: Span = Span { window: 6, short: 3 };
+
+    fn trace(values: &[f64]) -> Trace {
+        let mut trace = Trace::default();
+        for &value in values {
+            trace.push(value, SPAN);
+        }
+        trace
+    }
+
+    fn close(found: Option<f64>, expected: f64) {
+        assert!((found.unwrap() - expected).abs() < 1e-12, "{found:?} is not {expected}");
+    }
+
+    /// Expected numbers from `numpy.polyfit` and the residuals it leaves (`ddof=2`).
+    #[test]
+    fn levels_lines_and_noise() {
+        let trace = trace(&[9.0, 7.0, 8.0, 1.0, 4.0, 2.0, 7.0, 5.0, 6.0]);
+        close(trace.level(SPAN), 6.0);
+        close(trace.start(SPAN), 8.0);
+        close(trace.before(SPAN), 2.0);
+        close(trace.long(SPAN), 25.0 / 6.0);
+        close(trace.best(), 31.0 / 6.0);
+        close(trace.slope(SPAN), 0.942_857_142_857_142_7);
+        close(trace.noise(SPAN), 1.679_001_971_126_781_8);
+        assert!(trace.held(3, |value| value > 4.5) && !trace.held(4, |value| value > 4.5));
+    }
+
+    #[test]
+    fn nothing_is_said_before_there_are_enough_numbers() {
+        let early = trace(&[1.0, 2.0]);
+        assert_eq!((early.level(SPAN), early.first()), (None, Some(1.5)));
+        let later = trace(&[1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert_eq!(
+            (later.level(SPAN), later.start(SPAN), later.slope(SPAN), later.best()),
+            (Some(4.0), None, None, None)
+        );
+        assert!(!later.held(6, |_| true));
+    }
+
+    #[test]
+    fn every_bit_survives_json() {
+        let before = trace(&[0.1 + 0.2, 1e-310, -0.0, 5e300, 0.1_f64.sqrt(), std::f64::consts::PI, 1.0 / 3.0]);
+        let after: Trace = serde_json::from_str(&serde_json::to_string(&before).unwrap()).unwrap();
+        let bits =
+            |trace: &Trace| trace.recent.iter().chain(&trace.start).map(|value| value.to_bits()).collect::<Vec<_>>();
+        assert_eq!((bits(&before), before.best), (bits(&after), after.best));
+    }
+}

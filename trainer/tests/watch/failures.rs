@@ -49,7 +49,7 @@ const FAILURES: &[(AlarmKind, Severity, Failure)] = &[
     (AlarmKind::InvalidActions, Severity::Stop, |row, since| scale(row, "action/valid_frac", 0.8_f64.powf(since))),
     (AlarmKind::NoVariance, Severity::Stop, |row, _| row.set("group/zero_std_frac", 1.0)),
     (AlarmKind::NoVariance, Severity::Note, |row, since| {
-        row.set("group/zero_std_frac", if since as u64 % 2 == 0 { 0.9 } else { 0.95 });
+        row.set("group/zero_std_frac", if (since as u64).is_multiple_of(2) { 0.9 } else { 0.95 });
     }),
     (AlarmKind::Truncation, Severity::Stop, |row, since| {
         row.set("response/truncated_frac", (0.1 * since).min(0.97));
@@ -141,7 +141,9 @@ fn a_single_bad_step_is_no_alarm() {
     for step in 0..200 {
         let mut row = noise.healthy(step, &Health::USUAL);
         if step == ONSET {
-            names.iter().for_each(|name| scale(&mut row, name, 12.0));
+            for name in names {
+                scale(&mut row, name, 12.0);
+            }
             for name in ["reward/mean", "search/calls_mean", "action/valid_frac", "policy/entropy"] {
                 row.set(name, 0.0);
             }
@@ -198,6 +200,44 @@ fn a_solved_run_is_told_that_its_groups_teach_nothing() {
     let found: Vec<(AlarmKind, Severity)> = alarms.iter().map(|alarm| (alarm.kind, alarm.severity)).collect();
     assert!(found.contains(&(AlarmKind::NoVariance, Severity::Note)), "{alarms:#?}");
     assert!(found.iter().all(|(_, severity)| *severity < Severity::Stop), "{alarms:#?}");
+}
+
+/// The gravest severity of `kind` in a run whose reward is `reward` and which changes by `change` from step 40 on.
+fn gravest(kind: AlarmKind, reward: fn(u64) -> f64, change: fn(&mut Row)) -> Option<Severity> {
+    let (mut noise, mut sentinel) = (Noise::new(9), sentinel(SentinelConfig::default()));
+    let alarms = (0..80).flat_map(|step| {
+        let mut row = noise.healthy(step, &Health::USUAL);
+        row.set("reward/mean", reward(step));
+        if step >= 40 {
+            change(&mut row);
+        }
+        sentinel.observe(&row, None)
+    });
+    alarms.filter(|alarm| alarm.kind == kind).map(|alarm| alarm.severity).max()
+}
+
+/// A swing by 0.05 from step to step.
+fn swing(step: u64) -> f64 {
+    if step.is_multiple_of(2) { 0.05 } else { -0.05 }
+}
+
+#[test]
+fn entropy_may_go_while_the_reward_clearly_rises() {
+    let no_entropy: fn(&mut Row) = |row| scale(row, "policy/entropy", 0.03);
+    let judge = |reward| gravest(AlarmKind::EntropyCollapse, reward, no_entropy);
+    assert_eq!(judge(|step| 0.008 * step as f64 + swing(step)), Some(Severity::Warn));
+    assert_eq!(judge(|step| 0.3 + 0.001 * step as f64 + swing(step)), Some(Severity::Stop));
+    assert_eq!(judge(|step| 0.9 - 0.008 * step as f64 + swing(step)), Some(Severity::Stop));
+}
+
+/// With a reward that swings by more than it seems to fall, large gradients are only that.
+#[test]
+fn divergence_needs_a_fall_beyond_noise() {
+    let burst: fn(&mut Row) = |row| scale(row, "optim/grad_norm", 500.0);
+    let judge = |reward| gravest(AlarmKind::Divergence, reward, burst);
+    assert_eq!(judge(|step| 0.5 + 6.0 * swing(step)), None);
+    assert_eq!(judge(|step| 0.5 + swing(step)), None);
+    assert_eq!(judge(|step| if step < 40 { 0.5 + swing(step) } else { 0.2 + swing(step) }), Some(Severity::Stop));
 }
 
 /// Saved as JSON and read back after every step, through all failures, nothing differs in any bit.

@@ -60,7 +60,7 @@ fn the_first_parameter_of_a_decoder_in_the_models_order() {
     let mut mapper = Break { ends: "1.mlp.up_proj.weight", path: Vec::new(), broken: Vec::new() };
     let decoder = decoder.map(&mut mapper);
     let found = first_non_finite_parameter(&decoder).unwrap();
-    assert_eq!(mapper.broken, [found.name.clone()]);
+    assert_eq!(mapper.broken, std::slice::from_ref(&found.name));
     assert_eq!(found.nan + found.infinite, found.of);
     // A tensor before it is found first.
     mapper.ends = "0.mlp.down_proj.weight";
