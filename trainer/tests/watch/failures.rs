@@ -133,6 +133,33 @@ fn alarms_do_not_repeat_until_they_are_armed_again() {
     assert_eq!(run(&mut sentinel(SentinelConfig::default()), 3, 400, flicker, u64::MAX).len(), 1);
 }
 
+/// Changes that stay within what healthy runs do raise nothing, however long they stand.
+#[test]
+fn near_misses_raise_nothing() {
+    let misses: &[(AlarmKind, Failure)] = &[
+        (AlarmKind::GradientExplosion, |row, _| scale(row, "optim/grad_norm", 5.0)),
+        (AlarmKind::KlRunaway, |row, _| row.set("policy/kl_ref", 0.2)),
+        (AlarmKind::KlRunaway, |row, _| row.set("policy/approx_kl_old", 0.05)),
+        (AlarmKind::EntropyCollapse, |row, _| scale(row, "policy/entropy", 0.6)),
+        (AlarmKind::RewardCollapse, |row, _| scale(row, "reward/mean", 0.7)),
+        (AlarmKind::Repetition, |row, _| scale(row, "response/repeated_frac", 2.0)),
+        (AlarmKind::InvalidActions, |row, _| scale(row, "action/valid_frac", 0.8)),
+        (AlarmKind::NoVariance, |row, _| row.set("group/zero_std_frac", 0.85)),
+        (AlarmKind::Truncation, |row, _| row.set("response/truncated_frac", 0.4)),
+        (AlarmKind::NoSearch, |row, _| scale(row, "search/calls_mean", 0.1)),
+        (AlarmKind::LengthCollapse, |row, _| scale(row, "response/tokens_mean", 0.4)),
+        (AlarmKind::LengthExplosion, |row, _| scale(row, "response/tokens_mean", 2.0)),
+        (AlarmKind::KeywordBag, |row, _| scale(row, "query/words_mean", 3.0)),
+        (AlarmKind::KeywordBag, |row, _| scale(row, "query/stop_word_frac", 0.3)),
+    ];
+    for (kind, miss) in misses {
+        for seed in 0..5 {
+            let alarms = run(&mut sentinel(SentinelConfig::default()), seed, ONSET + 80, *miss, u64::MAX);
+            assert_eq!(alarms, [], "{kind:?}, seed {seed}");
+        }
+    }
+}
+
 #[test]
 fn a_single_bad_step_is_no_alarm() {
     let names = ["optim/grad_norm", "policy/kl_ref", "response/tokens_mean", "response/truncated_frac"];
