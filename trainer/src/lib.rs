@@ -16,7 +16,7 @@
 //! - [`sample`], [`sequence`], [`logprobs`], [`backward`], [`workers`], [`grads`], [`optim`]: a gradient step, piece by piece.
 //! - [`objective`]: the GRPO family as functions over slices; [`update`], [`sft`]: what is minimised.
 //! - [`bert`]: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
-//! - [`learner`], [`run`], [`warm_start`], [`checkpoint`], [`metrics`]: a training run.
+//! - [`learner`], [`run`], [`warm_start`], [`checkpoint`], [`metrics`]: a training run. [`watch`]: what its numbers say.
 
 pub mod device;
 
@@ -53,3 +53,4 @@ pub mod warm_start;
 
 pub mod checkpoint;
 pub mod metrics;
+pub mod watch;

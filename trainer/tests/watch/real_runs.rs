@@ -1,0 +1,37 @@
+//! Real runs, written by `tests/fixtures/make_watch_fixtures.py`: one that learned, and its control with random rewards.
+
+use forage_trainer::metrics::Row;
+use forage_trainer::watch::{Alarm, AlarmKind, Sentinel, SentinelConfig, Severity};
+
+use crate::common::fixtures;
+
+fn alarms(name: &str) -> Vec<Alarm> {
+    let text = std::fs::read_to_string(fixtures().join(name)).unwrap();
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<&str>>());
+    let names = lines.next().unwrap();
+    let mut sentinel = Sentinel::new(SentinelConfig::default(), true).unwrap();
+    let mut found = Vec::new();
+    for (step, cells) in lines.enumerate() {
+        let mut row = Row::new(step as u64);
+        for (name, cell) in names.iter().zip(cells).skip(1).filter(|(_, cell)| !cell.is_empty()) {
+            row.set(name, cell.parse().unwrap());
+        }
+        found.extend(sentinel.observe(&row, None));
+    }
+    found
+}
+
+#[test]
+fn a_run_that_learns_raises_nothing() {
+    assert_eq!(alarms("watch_trained.csv"), []);
+}
+
+/// Random rewards first drive out the searches, then the format, then all variety.
+#[test]
+fn a_run_on_random_rewards_is_stopped() {
+    let found: Vec<(AlarmKind, Severity)> =
+        alarms("watch_control.csv").iter().map(|alarm| (alarm.kind, alarm.severity)).collect();
+    assert_eq!(found[0], (AlarmKind::NoSearch, Severity::Warn), "{found:?}");
+    assert!(found.contains(&(AlarmKind::InvalidActions, Severity::Stop)), "{found:?}");
+    assert_eq!(found.last(), Some(&(AlarmKind::EntropyCollapse, Severity::Stop)), "{found:?}");
+}
