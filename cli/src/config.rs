@@ -15,6 +15,7 @@ use forage_trainer::lora::{LoraConfig, Targets};
 use forage_trainer::model::{Architecture, ModelConfig};
 use forage_trainer::run::GrpoConfig;
 use forage_trainer::warm_start::WarmStartConfig;
+use forage_trainer::watch::Aliases;
 use serde::{Deserialize, Serialize};
 
 use crate::retrieval::RetrieverConfig;
@@ -43,6 +44,9 @@ pub(crate) struct RunConfig {
     pub(crate) engine: EngineSection,
     #[serde(default)]
     pub(crate) grpo: GrpoConfig,
+    /// Writes TensorBoard event files into the run's folder, metrics by the names of this trainer (`canonical` for ours).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tensorboard: Option<Aliases>,
     #[serde(default)]
     pub(crate) evaluation: EvaluationConfig,
     /// How `--from-scratch` makes a policy; not needed otherwise.
@@ -306,6 +310,7 @@ impl RunConfig {
             bail!("grpo.prompts_per_step must be at least 1");
         }
         self.grpo.update.check().map_err(anyhow::Error::msg).context("[grpo.update]")?;
+        self.grpo.sentinel.check().map_err(anyhow::Error::msg).context("[grpo.sentinel]")?;
         if self.grpo.evaluate_every > 0 && self.data.dev_questions == 0 {
             bail!("grpo.evaluate_every is set but data.dev_questions is 0");
         }
@@ -350,6 +355,7 @@ impl RunConfig {
                 ..EngineSection::default()
             },
             grpo: GrpoConfig::default(),
+            tensorboard: None,
             evaluation: EvaluationConfig::default(),
             warm_start: None,
         }

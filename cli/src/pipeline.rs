@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use forage_env::episode::Episode;
@@ -26,6 +27,7 @@ use forage_trainer::model::init_random;
 use forage_trainer::run::{Control, Problem, RunPlace, Source, group_jobs, run_grpo};
 use forage_trainer::sample::read_groups;
 use forage_trainer::warm_start::{Demonstrator, warm_start};
+use forage_trainer::watch::{Alarm, Aliases, EventWriter};
 use forage_trainer::weights::Checkpoint;
 use forage_trainer::workers::Workers;
 
@@ -105,14 +107,19 @@ pub(crate) fn train(
     let mut bar = progress.bar(training.name, config.grpo.steps);
     let rollouts = training.folder.join("rollouts");
     std::fs::create_dir_all(&rollouts).with_context(|| format!("cannot make {}", rollouts.display()))?;
+    let mut events = Events { folder: &training.folder, names: config.tensorboard, writer: None };
     let mut failed = None;
-    let ran = runtime()?.block_on(run_grpo(&mut learner, source, &config.grpo, &place, |row, episodes| {
+    let ran = runtime()?.block_on(run_grpo(&mut learner, source, &config.grpo, &place, |row, episodes, alarms| {
         bar.set(row.step() + 1, &line(row));
-        failed = keep_rollouts(&rollouts, row, episodes).err();
+        for alarm in alarms {
+            progress.say(&format!("{} step {}: {}", training.name, alarm.step, alarm.message));
+        }
+        let kept = keep_rollouts(&rollouts, row, episodes).and_then(|()| events.write(row));
+        failed = kept.and_then(|()| keep_alarms(&training.folder, alarms)).err();
         if failed.is_some() || stop.load(Ordering::SeqCst) { Control::Stop } else { Control::Continue }
     }));
     if let Some(error) = failed {
-        return Err(error.context("rollouts cannot be kept"));
+        return Err(error.context("the run's records cannot be kept"));
     }
     ran?;
     Ok(learner.checkpoint())
@@ -128,6 +135,41 @@ fn problem_of(training: &Training<'_>, config: &RunConfig, start: &Checkpoint, d
         dev: Arc::clone(&data.dev),
         presentation: setup::presentation(&config.policy, start)?,
     })
+}
+
+/// TensorBoard's event files, one for each session of a run.
+struct Events<'a> {
+    folder: &'a Path,
+    names: Option<Aliases>,
+    writer: Option<EventWriter>,
+}
+
+impl Events<'_> {
+    fn write(&mut self, row: &Row) -> Result<()> {
+        let Some(names) = self.names else { return Ok(()) };
+        let now = SystemTime::now();
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            None => self.writer.insert(EventWriter::create(self.folder, row.step(), names, now)?),
+        };
+        Ok(writer.write(row, now)?)
+    }
+}
+
+/// Adds alarms to the run's `alarms.jsonl`, in place of those that a resumed run raises again.
+fn keep_alarms(folder: &Path, alarms: &[Alarm]) -> Result<()> {
+    let Some(first) = alarms.first() else { return Ok(()) };
+    let path = folder.join("alarms.jsonl");
+    let before = std::fs::read_to_string(&path).unwrap_or_default();
+    let earlier = before.lines().filter(|line| {
+        serde_json::from_str::<serde_json::Value>(line).is_ok_and(|alarm| alarm["step"].as_u64() < Some(first.step))
+    });
+    let lines: String = earlier
+        .map(str::to_owned)
+        .chain(alarms.iter().map(|alarm| serde_json::json!(alarm).to_string()))
+        .map(|line| line + "\n")
+        .collect();
+    std::fs::write(&path, lines).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Keeps the best and the worst episode of the first group of every tenth step, one file per step, so that a resumed run

@@ -276,6 +276,8 @@ pub(crate) fn digest(config: &RunConfig, experience: Experience<'_>) -> Result<S
     shape.grpo.checkpoint_every = 0;
     shape.grpo.keep_checkpoints = 0;
     shape.grpo.evaluate_every = 0;
+    shape.grpo.sentinel = forage_trainer::watch::SentinelConfig::default();
+    shape.tensorboard = None;
     shape.evaluation = crate::config::EvaluationConfig::default();
     let text = shape.to_toml()?;
     let mut hasher = blake3::Hasher::new();

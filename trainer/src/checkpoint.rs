@@ -10,11 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{Decoder, ModelConfig};
 use crate::optim::{AdamW, AdamWConfig, OptimError};
+use crate::watch::Sentinel;
 use crate::weights::{Checkpoint, WeightsError, load_decoder};
 
 /// Everything besides weights and moments that the next step depends on. Random streams and the data order are functions
 /// of `seed` and `step`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunState {
     /// Format of this file.
@@ -27,6 +28,9 @@ pub struct RunState {
     pub seed: u64,
     /// Digest of the settings that shape the run; another digest cannot be resumed.
     pub config_digest: String,
+    /// What the sentinel remembers; only runs that it watches have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sentinel: Option<Sentinel>,
 }
 
 /// Format this version writes.
@@ -125,16 +129,23 @@ pub fn list(run: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     Ok(found)
 }
 
-/// Copies the newest checkpoint of `other`, and the metrics up to it, into the new folder `run`, as one of settings with digest
-/// `config_digest`. Returns its step.
+/// Copies a checkpoint, and the metrics up to it, into the new folder `run`, as one of settings with digest `config_digest`.
+/// `other` is the folder of a run, of which the newest is taken, or of one of its checkpoints. Returns its step.
 ///
 /// # Errors
 /// [`CheckpointError`] that names the file; a half copy is not taken for a checkpoint.
 pub fn fork(other: &Path, run: &Path, config_digest: &str) -> Result<u64, CheckpointError> {
-    let newest = list(other)?.pop().ok_or_else(|| CheckpointError::File {
-        path: other.join("checkpoints"),
-        message: "holds no checkpoint; name the folder of a run that has saved one".to_owned(),
-    })?;
+    let (newest, other) = match other.parent().and_then(Path::parent) {
+        Some(whole) if other.join("state.json").exists() => (other.to_owned(), whole),
+        _ => {
+            let newest = list(other)?.pop().ok_or_else(|| CheckpointError::File {
+                path: other.join("checkpoints"),
+                message: "holds no checkpoint; name the folder of a run that has saved one, or of a checkpoint"
+                    .to_owned(),
+            })?;
+            (newest, other)
+        }
+    };
     let mut state = read_state(&newest)?;
     config_digest.clone_into(&mut state.config_digest);
     let folder = run.join("checkpoints");

@@ -17,6 +17,7 @@ use crate::sample::Sample;
 use crate::sequence::{Sequence, cut};
 use crate::sft::{SftStats, sft_step};
 use crate::update::{GroupCounts, Scored, TokenSums, loss, minibatches, score};
+use crate::watch::{NonFinite, first_non_finite};
 use crate::weights::Checkpoint;
 use crate::workers::Workers;
 
@@ -107,12 +108,25 @@ impl UpdateConfig {
 pub enum LearnError {
     /// The gradient is not finite; the weights are as before.
     #[error(
-        "the gradient norm is {0}; nothing was updated; lower the learning rate or resume from an earlier checkpoint"
+        "the gradient norm is {norm}; nothing was updated; lower the learning rate or begin again from an earlier checkpoint \
+         (--from RUN/checkpoints/step-N)"
     )]
-    NonFinite(f64),
+    NonFinite {
+        /// Global gradient norm.
+        norm: f64,
+        /// Where it comes from; `None` when only the sum of finite numbers is not finite.
+        source: Option<NonFinite>,
+    },
     /// The engine is gone.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+}
+
+impl LearnError {
+    /// Refuses a gradient that is not finite; `norm` is its global norm.
+    pub(crate) fn check(norm: f64, gradients: &NamedGrads) -> Result<(), Self> {
+        if norm.is_finite() { Ok(()) } else { Err(Self::NonFinite { norm, source: first_non_finite(gradients) }) }
+    }
 }
 
 /// What the updates on one batch did; means are over the policy tokens that were run.
@@ -272,9 +286,7 @@ impl Learner {
         for step in (0..self.config.epochs).flat_map(|_| &steps) {
             let (gradients, sums) = self.gradients(step);
             let norm = gradients.global_norm();
-            if !norm.is_finite() {
-                return Err(LearnError::NonFinite(norm));
-            }
+            LearnError::check(norm, &gradients)?;
             let rate = self.config.optimizer.rate(self.optimizer.steps());
             self.decoder = self.optimizer.update(self.decoder.clone(), gradients, norm);
             stats.add(&sums, norm, rate);

@@ -18,6 +18,7 @@ use crate::checkpoint::{self, CheckpointError, FORMAT, RunState};
 use crate::learner::{LearnError, Learner, UpdateConfig, UpdateStats};
 use crate::metrics::{MetricsError, MetricsWriter, Row};
 use crate::sample::Sample;
+use crate::watch::{Alarm, Sentinel, SentinelConfig, Severity, TextFacts};
 
 /// Shape of a GRPO run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,6 +38,8 @@ pub struct GrpoConfig {
     pub keep_checkpoints: usize,
     /// Steps between greedy evaluations on the development questions; 0 for none.
     pub evaluate_every: u64,
+    /// What raises an alarm, and whether a grave one stops the run.
+    pub sentinel: SentinelConfig,
 }
 
 impl Default for GrpoConfig {
@@ -49,6 +52,7 @@ impl Default for GrpoConfig {
             checkpoint_every: 50,
             keep_checkpoints: 2,
             evaluate_every: 0,
+            sentinel: SentinelConfig::default(),
         }
     }
 }
@@ -104,6 +108,9 @@ pub enum RunError {
     /// A checkpoint could not be written or read.
     #[error("the run cannot be saved or resumed")]
     Checkpoint(#[from] CheckpointError),
+    /// The sentinel's settings are out of range.
+    #[error("grpo.sentinel: {0}")]
+    Sentinel(String),
     /// Metrics could not be written.
     #[error("metrics cannot be kept")]
     Metrics(#[from] MetricsError),
@@ -120,6 +127,19 @@ pub enum RunError {
     Interrupted {
         /// Steps done.
         step: u64,
+        /// Where the checkpoint is.
+        folder: PathBuf,
+    },
+    /// The sentinel raised a grave alarm; a checkpoint holds the run's state.
+    #[error(
+        "paused after step {step}: {diagnosis} The checkpoint in {folder} holds the run as it is now: continue it with --resume, or \
+         fork an earlier one with --from; grpo.sentinel.stop = false only warns"
+    )]
+    Paused {
+        /// Steps done.
+        step: u64,
+        /// What happened, in words.
+        diagnosis: String,
         /// Where the checkpoint is.
         folder: PathBuf,
     },
@@ -145,7 +165,8 @@ pub enum Control {
     Stop,
 }
 
-/// Runs GRPO to its last step. `watch` sees each step's metrics row and episodes; recorded rollouts have none.
+/// Runs GRPO to its last step. `watch` sees each step's metrics row, its episodes (recorded rollouts have none) and the alarms
+/// it raised.
 ///
 /// # Errors
 /// [`RunError`]; what was checkpointed can be resumed.
@@ -154,7 +175,7 @@ pub async fn run_grpo(
     source: Source<'_>,
     config: &GrpoConfig,
     place: &RunPlace,
-    mut watch: impl FnMut(&Row, &[Episode]) -> Control,
+    mut watch: impl FnMut(&Row, &[Episode], &[Alarm]) -> Control,
 ) -> Result<(), RunError> {
     let empty = match source {
         Source::Play(problem) => problem.train.is_empty(),
@@ -165,21 +186,32 @@ pub async fn run_grpo(
     }
     std::fs::create_dir_all(&place.folder)
         .map_err(|error| CheckpointError::File { path: place.folder.clone(), message: error.to_string() })?;
-    let first = if place.resume { restore(learner, config, place).await? } else { 0 };
+    let plays = matches!(source, Source::Play(_));
+    let mut sentinel = Sentinel::new(config.sentinel, plays).map_err(RunError::Sentinel)?;
+    let first = if place.resume { restore(learner, config, place, &mut sentinel).await? } else { 0 };
     let mut metrics = MetricsWriter::open(&place.folder.join("metrics.jsonl"), first)?;
     for step in first..config.steps {
-        let (row, episodes) = match source {
+        let (mut row, episodes) = match source {
             Source::Play(problem) => train_step(learner, problem, config, place.seed, step).await?,
             Source::Recorded(groups) => (recorded_step(learner, groups, config, step).await?, Vec::new()),
         };
+        let facts = TextFacts::of(&episodes);
+        if let Some(facts) = &facts {
+            row.set("response/repeated_frac", facts.repeated_frac);
+        }
         metrics.write(&row)?;
-        let control = watch(&row, &episodes);
+        let alarms = sentinel.observe(&row, facts.as_ref());
+        let control = watch(&row, &episodes, &alarms);
+        let grave = alarms.iter().find(|alarm| alarm.severity == Severity::Stop && config.sentinel.stop);
         let done = step + 1;
         let due = config.checkpoint_every > 0 && done.is_multiple_of(config.checkpoint_every);
-        if due || done == config.steps || control == Control::Stop {
-            let folder = save(learner, config, place, done)?;
+        if due || done == config.steps || control == Control::Stop || grave.is_some() {
+            let folder = save(learner, config, place, &sentinel, done)?;
             if control == Control::Stop && done < config.steps {
                 return Err(RunError::Interrupted { step: done, folder });
+            }
+            if let Some(alarm) = grave {
+                return Err(RunError::Paused { step: done, diagnosis: alarm.message.clone(), folder });
             }
         }
     }
@@ -356,21 +388,36 @@ fn mean_part(episodes: &[Episode], name: &str) -> Option<f64> {
     (!parts.is_empty()).then(|| parts.iter().sum::<f64>() / parts.len() as f64)
 }
 
-fn save(learner: &Learner, config: &GrpoConfig, place: &RunPlace, step: u64) -> Result<PathBuf, RunError> {
+fn save(
+    learner: &Learner,
+    config: &GrpoConfig,
+    place: &RunPlace,
+    sentinel: &Sentinel,
+    step: u64,
+) -> Result<PathBuf, RunError> {
     let state = RunState {
         format: FORMAT,
         step,
         updates: learner.optimizer().steps(),
         seed: place.seed,
         config_digest: place.config_digest.clone(),
+        sentinel: Some(sentinel.clone()),
     };
     let keep = config.keep_checkpoints;
     Ok(checkpoint::save(&place.folder, &learner.checkpoint(), learner.optimizer(), &state, keep)?)
 }
 
-async fn restore(learner: &mut Learner, config: &GrpoConfig, place: &RunPlace) -> Result<u64, RunError> {
+async fn restore(
+    learner: &mut Learner,
+    config: &GrpoConfig,
+    place: &RunPlace,
+    sentinel: &mut Sentinel,
+) -> Result<u64, RunError> {
     let Some(newest) = checkpoint::list(&place.folder)?.pop() else { return Ok(0) };
     let restored = checkpoint::load(&newest, &place.config_digest, config.update.optimizer, &learner.checkpoint())?;
+    if let Some(saved) = restored.state.sentinel.clone() {
+        *sentinel = saved;
+    }
     let updates = restored.state.updates;
     learner
         .restore(restored.decoder, restored.optimizer, updates)

@@ -45,9 +45,7 @@ pub fn sft_step(
     });
     let loss = losses.iter().sum();
     let grad_norm = gradients.global_norm();
-    if !grad_norm.is_finite() {
-        return Err(LearnError::NonFinite(grad_norm));
-    }
+    LearnError::check(grad_norm, &gradients)?;
     let decoder = optimizer.update(decoder, gradients, grad_norm);
     Ok((decoder, SftStats { loss, grad_norm, tokens }))
 }

@@ -12,6 +12,7 @@ use forage_trainer::lora::{ALL_PROJECTIONS, LoraConfig, Targets};
 use forage_trainer::metrics;
 use forage_trainer::optim::AdamWConfig;
 use forage_trainer::run::{Control, GrpoConfig, RunError, RunPlace, Source, run_grpo};
+use forage_trainer::watch::SentinelConfig;
 use forage_trainer::weights::Checkpoint;
 
 fn config() -> GrpoConfig {
@@ -25,6 +26,7 @@ fn config() -> GrpoConfig {
         checkpoint_every: 2,
         keep_checkpoints: 2,
         evaluate_every: 2,
+        sentinel: SentinelConfig::default(),
     }
 }
 
@@ -41,7 +43,7 @@ async fn run_from(start: Checkpoint, folder: &Path, resume: bool, stop_after: u6
     let problem = problem(&start, &[("random", 1.0)]);
     let mut learner = learner(start, config().update);
     let mut seen = 0;
-    let result = run_grpo(&mut learner, Source::Play(&problem), &config(), &place(folder, resume), |_, _| {
+    let result = run_grpo(&mut learner, Source::Play(&problem), &config(), &place(folder, resume), |_, _, _| {
         seen += 1;
         if seen >= stop_after { Control::Stop } else { Control::Continue }
     })

@@ -132,9 +132,12 @@ impl Quickstart {
     ) -> Result<(Checkpoint, Checkpoint)> {
         let threads = (config.threads() / 2).max(1);
         let random = [("random".to_owned(), 1.0)].into();
+        // A reward without information is meant to ruin its run: that is no reason to stop.
+        let mut watched = config.clone();
+        watched.grpo.sentinel.stop = false;
         let run = |name: &'static str, reward| {
             let training = Training { name, folder: self.out.join(name), reward, threads, resume: self.resume };
-            let result = train(&training, config, start.clone(), Experience::Data(data), progress, stop);
+            let result = train(&training, &watched, start.clone(), Experience::Data(data), progress, stop);
             if result.is_err() {
                 // The other run stops too, with a checkpoint of its own.
                 stop.store(true, Ordering::SeqCst);

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Kills training with SIGKILL at random moments, resumes it each time, and compares weights, moments and metrics with those of
+# an uninterrupted run, bit for bit. Usage: bench/kill/run.sh [KILLS] [SEED]   (30 and 1 by default)
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+kills=${1:-30}
+RANDOM=${2:-1}
+cargo build --release --locked --quiet --bin forage
+forage="${CARGO_TARGET_DIR:-target}/release/forage"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# In a subshell that becomes the program, so that a kill reaches it.
+train() { exec "$forage" train configs/smoke.toml --set grpo.steps=60 --set grpo.checkpoint_every=3 --set grpo.keep_checkpoints=2 \
+    --set grpo.evaluate_every=7 --set tensorboard=canonical "$@"; }
+start=$(date +%s%N)
+(train --out "$work/whole" >"$work/whole.log" 2>&1)
+whole_ms=$((($(date +%s%N) - start) / 1000000))
+resume=
+killed=0
+while [ "$killed" -lt "$kills" ]; do
+    train --out "$work/broken" $resume >>"$work/broken.log" 2>&1 &
+    run=$!
+    # Anywhere from before the first checkpoint to about a twentieth of the run later.
+    sleep "$(awk -v ms=$((20 + RANDOM % (300 + whole_ms / 20))) 'BEGIN { print ms / 1000 }')"
+    if kill -9 "$run" 2>/dev/null; then
+        killed=$((killed + 1))
+        wait "$run" 2>/dev/null || true
+    else
+        # It had ended: the rest of the kills would find nothing to do.
+        wait "$run"
+        break
+    fi
+    [ -e "$work/broken/metrics.jsonl" ] || [ -e "$work/broken/checkpoints" ] && resume=--resume || rm -rf "$work/broken"
+done
+[ -d "$work/broken/policy" ] || (train --out "$work/broken" $resume >>"$work/broken.log" 2>&1)
+same=true
+for file in policy/model.safetensors checkpoints/step-000060/optimizer.safetensors checkpoints/step-000060/state.json; do
+    cmp -s "$work/whole/$file" "$work/broken/$file" || { same=false; echo "differs: $file" >&2; }
+done
+# Metrics but for the clock's.
+python3 - "$work" <<'PY' || same=false
+import json, sys
+rows = lambda name: [{k: v for k, v in json.loads(line).items() if not k.startswith("time/")} for line in open(f"{sys.argv[1]}/{name}/metrics.jsonl")]
+sys.exit(rows("whole") != rows("broken"))
+PY
+echo "{\"bench\": \"kill\", \"held\": $same, \"kills\": $killed, \"uninterrupted_s\": $((whole_ms / 1000))}"
+[ "$same" = true ]
