@@ -11,8 +11,10 @@ use forage_env::seed::Seed;
 use forage_env::world::WorldSpec;
 use forage_retriever::CorpusFormat;
 use forage_trainer::device::DeviceSpec;
+use forage_trainer::learner::OldLogprobs;
 use forage_trainer::lora::{LoraConfig, Targets};
 use forage_trainer::model::{Architecture, ModelConfig};
+use forage_trainer::remote::RemoteConfig;
 use forage_trainer::run::GrpoConfig;
 use forage_trainer::warm_start::WarmStartConfig;
 use forage_trainer::watch::Aliases;
@@ -44,6 +46,9 @@ pub(crate) struct RunConfig {
     pub(crate) engine: EngineSection,
     #[serde(default)]
     pub(crate) grpo: GrpoConfig,
+    /// A vLLM or SGLang server that samples rollouts in place of the engine in this process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sampler: Option<RemoteConfig>,
     /// Writes TensorBoard event files into the run's folder, metrics by the names of this trainer (`canonical` for ours).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tensorboard: Option<Aliases>,
@@ -310,6 +315,14 @@ impl RunConfig {
             bail!("grpo.prompts_per_step must be at least 1");
         }
         self.grpo.update.check().map_err(anyhow::Error::msg).context("[grpo.update]")?;
+        if let Some(sampler) = &self.sampler {
+            sampler.check().context("[sampler]")?;
+            if self.grpo.update.old_logprobs == OldLogprobs::Sampler {
+                bail!(
+                    "[sampler]: another engine's log-probabilities differ from the trainer's; set grpo.update.old_logprobs = \"trainer\""
+                );
+            }
+        }
         self.grpo.sentinel.check().map_err(anyhow::Error::msg).context("[grpo.sentinel]")?;
         if self.grpo.evaluate_every > 0 && self.data.dev_questions == 0 {
             bail!("grpo.evaluate_every is set but data.dev_questions is 0");
@@ -355,6 +368,7 @@ impl RunConfig {
                 ..EngineSection::default()
             },
             grpo: GrpoConfig::default(),
+            sampler: None,
             tensorboard: None,
             evaluation: EvaluationConfig::default(),
             warm_start: None,

@@ -24,6 +24,7 @@ use forage_trainer::generate::Engine;
 use forage_trainer::learner::{Learner, UpdateConfig};
 use forage_trainer::metrics::Row;
 use forage_trainer::model::init_random;
+use forage_trainer::remote::RemotePolicy;
 use forage_trainer::run::{Control, Problem, RunPlace, Source, group_jobs, run_grpo};
 use forage_trainer::sample::read_groups;
 use forage_trainer::warm_start::{Demonstrator, warm_start};
@@ -101,9 +102,7 @@ pub(crate) fn train(
         config_digest: setup::digest(&RunConfig { reward: training.reward.clone(), ..config.clone() }, experience)?,
         resume: training.resume,
     };
-    let engine = setup::engine(config.engine, &start.config);
-    let workers = Workers::for_model(training.threads, &start.config);
-    let mut learner = Learner::new(start, config.grpo.update.clone(), engine, workers);
+    let mut learner = learner_of(training, config, start)?;
     let mut bar = progress.bar(training.name, config.grpo.steps);
     let rollouts = training.folder.join("rollouts");
     std::fs::create_dir_all(&rollouts).with_context(|| format!("cannot make {}", rollouts.display()))?;
@@ -123,6 +122,20 @@ pub(crate) fn train(
     }
     ran?;
     Ok(learner.checkpoint())
+}
+
+fn learner_of(training: &Training<'_>, config: &RunConfig, start: Checkpoint) -> Result<Learner> {
+    let update = config.grpo.update.clone();
+    let workers = Workers::for_model(training.threads, &start.config);
+    let Some(server) = &config.sampler else {
+        let engine = setup::engine(config.engine, &start.config);
+        return Ok(Learner::new(start, update, engine, workers));
+    };
+    let policy = runtime()?.block_on(RemotePolicy::connect(server)).context("[sampler]")?;
+    let pushed = std::path::absolute(training.folder.join("pushed")).context("the run's folder")?;
+    std::fs::create_dir_all(&pushed).with_context(|| format!("cannot make {}", pushed.display()))?;
+    let context = setup::window(config, &start.config);
+    Ok(Learner::remote(start, update, context, workers, policy, pushed))
 }
 
 fn problem_of(training: &Training<'_>, config: &RunConfig, start: &Checkpoint, data: &Data) -> Result<Problem> {

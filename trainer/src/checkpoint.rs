@@ -1,11 +1,13 @@
 //! Checkpoints of a run: a folder per step, complete or absent.
 //!
 //! `checkpoints/step-000050/` holds `model/` (a Hugging Face folder, or a PEFT folder where an adapter is trained: the
-//! base does not change), `optimizer.safetensors` and `state.json`. It is
+//! base does not change), `optimizer.safetensors`, `state.json` and, where episodes are played ahead, `ahead.jsonl`. It is
 //! written under another name and renamed at the end, so a run killed or out of disk leaves no half checkpoint.
 
 use std::path::{Path, PathBuf};
 
+use forage_env::episode::Episode;
+use forage_env::rollout::{EpisodeWriter, RecordError, read_episodes};
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Decoder, ModelConfig};
@@ -45,6 +47,9 @@ pub enum CheckpointError {
     /// Optimizer moments.
     #[error("checkpoint not usable")]
     Optim(#[from] OptimError),
+    /// Episodes played ahead.
+    #[error("checkpoint not usable")]
+    Ahead(#[from] RecordError),
     /// Anything else about a file.
     #[error("{path}: {message}")]
     File {
@@ -62,25 +67,35 @@ pub struct Restored {
     pub decoder: Decoder,
     /// Moments.
     pub optimizer: AdamW,
+    /// Episodes of the next step, if it was played ahead.
+    pub ahead: Option<Vec<Episode>>,
     /// The rest.
     pub state: RunState,
 }
+
+/// What a checkpoint is written from.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts<'a> {
+    /// Weights, or base and adapter.
+    pub model: &'a Checkpoint,
+    /// Moments.
+    pub optimizer: &'a AdamW,
+    /// Episodes of the next step, if it was played ahead.
+    pub ahead: Option<&'a [Episode]>,
+}
+
+/// File of the episodes played ahead.
+const AHEAD: &str = "ahead.jsonl";
 
 /// Writes `run/checkpoints/step-N` and removes all but the newest `keep`.
 ///
 /// # Errors
 /// [`CheckpointError`]; earlier checkpoints are untouched and nothing partial stays.
-pub fn save(
-    run: &Path,
-    model: &Checkpoint,
-    optimizer: &AdamW,
-    state: &RunState,
-    keep: usize,
-) -> Result<PathBuf, CheckpointError> {
+pub fn save(run: &Path, parts: &Parts<'_>, state: &RunState, keep: usize) -> Result<PathBuf, CheckpointError> {
     let folder = run.join("checkpoints");
     let target = folder.join(format!("step-{:06}", state.step));
     let partial = folder.join(format!(".partial-step-{:06}", state.step));
-    let written = write(&partial, model, optimizer, state).and_then(|()| {
+    let written = write(&partial, parts, state).and_then(|()| {
         let _ = std::fs::remove_dir_all(&target);
         std::fs::rename(&partial, &target).map_err(|error| file_error(&target, &error))
     });
@@ -95,7 +110,8 @@ pub fn save(
     Ok(target)
 }
 
-fn write(folder: &Path, model: &Checkpoint, optimizer: &AdamW, state: &RunState) -> Result<(), CheckpointError> {
+fn write(folder: &Path, parts: &Parts<'_>, state: &RunState) -> Result<(), CheckpointError> {
+    let Parts { model, optimizer, ahead } = *parts;
     let _ = std::fs::remove_dir_all(folder);
     std::fs::create_dir_all(folder).map_err(|error| file_error(folder, &error))?;
     match model.lora {
@@ -103,6 +119,13 @@ fn write(folder: &Path, model: &Checkpoint, optimizer: &AdamW, state: &RunState)
         None => model.save(&folder.join("model"))?,
     }
     optimizer.save(&folder.join("optimizer.safetensors"))?;
+    if let Some(episodes) = ahead {
+        let mut writer = EpisodeWriter::create(&folder.join(AHEAD))?;
+        for episode in episodes {
+            writer.write(episode.clone())?;
+        }
+        writer.finish()?;
+    }
     write_state(folder, state)?;
     // A power cut must not leave a renamed folder with empty files.
     let entries = std::fs::read_dir(folder.join("model")).map_err(|error| file_error(folder, &error))?;
@@ -218,7 +241,14 @@ pub fn load(
         load_decoder(&model, &config, &device)?
     };
     let optimizer = AdamW::load(optimizer, state.updates, &folder.join("optimizer.safetensors"), &device)?;
-    Ok(Restored { decoder, optimizer, state })
+    let ahead = folder.join(AHEAD);
+    let ahead = if ahead.exists() {
+        let records = read_episodes(&ahead)?;
+        Some(records.map(|record| Ok(record?.episode)).collect::<Result<_, RecordError>>()?)
+    } else {
+        None
+    };
+    Ok(Restored { decoder, optimizer, ahead, state })
 }
 
 fn file_error(path: &Path, error: &std::io::Error) -> CheckpointError {

@@ -1,9 +1,10 @@
 //! The learner: weights, optimizer and engine, improved by scored token logs. It does not know what the task was.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::module::Module;
-use forage_env::policy::PolicyError;
+use forage_env::policy::{Policy, PolicyError};
 use serde::{Deserialize, Serialize};
 
 use crate::backward;
@@ -13,12 +14,13 @@ use crate::logprobs::{Scores, token_logprobs};
 use crate::model::{Decoder, RopeTables};
 use crate::objective::{ObjectiveConfig, Recipe};
 use crate::optim::{AdamW, AdamWConfig};
+use crate::remote::{PushKind, RemoteError, RemotePolicy};
 use crate::sample::Sample;
 use crate::sequence::{Sequence, cut};
 use crate::sft::{SftStats, sft_step};
 use crate::update::{GroupCounts, Scored, TokenSums, loss, minibatches, score};
 use crate::watch::{NonFinite, first_non_finite};
-use crate::weights::Checkpoint;
+use crate::weights::{Checkpoint, WeightsError};
 use crate::workers::Workers;
 
 /// What the ratio of an objective compares with.
@@ -120,6 +122,12 @@ pub enum LearnError {
     /// The engine is gone.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// A server does not take the new weights.
+    #[error("the rollout server does not take the new weights")]
+    Push(#[from] RemoteError),
+    /// The new weights cannot be saved for a server.
+    #[error("the new weights cannot be saved for the rollout server")]
+    Save(#[from] WeightsError),
 }
 
 impl LearnError {
@@ -203,25 +211,62 @@ pub struct Learner {
     config: UpdateConfig,
     recipe: Recipe,
     workers: Workers,
-    engine: Arc<Engine>,
+    sampler: Sampler,
 }
+
+/// Who samples.
+enum Sampler {
+    /// An engine in this process.
+    Own(Arc<Engine>),
+    /// A server, which reads new weights from folders in `folder`.
+    Remote { policy: Arc<RemotePolicy>, folder: PathBuf },
+}
+
+/// Folders of pushed weights that stay: a server may read an adapter again as long as requests under it are under way.
+const PUSHED_KEPT: usize = 3;
 
 impl Learner {
     /// Takes a checkpoint loaded on a plain device and starts an engine on it.
     pub fn new(checkpoint: Checkpoint, config: UpdateConfig, engine: EngineConfig, workers: Workers) -> Self {
-        let device = checkpoint.decoder.device();
-        let decoder = track(&checkpoint.decoder);
-        let rope = RopeTables::new(&checkpoint.config, engine.context, &device);
-        let recipe = config.objective.recipe(engine.context);
-        let reference = recipe.kl.is_some().then(|| checkpoint.decoder.clone().without_adapter());
-        let engine = Engine::start(&checkpoint, engine, workers.kernel_pool());
-        let optimizer = AdamW::new(config.optimizer);
-        Self { checkpoint, decoder, reference, rope, optimizer, config, recipe, workers, engine: Arc::new(engine) }
+        let sampler = Sampler::Own(Arc::new(Engine::start(&checkpoint, engine, workers.kernel_pool())));
+        Self::with_sampler(checkpoint, config, engine.context, workers, sampler)
     }
 
-    /// The policy to roll out: always the current weights.
-    pub fn engine(&self) -> Arc<Engine> {
-        Arc::clone(&self.engine)
+    /// Takes a checkpoint loaded on a plain device; a server samples, and reads new weights from folders made in `folder`.
+    /// `context`: most tokens of a sequence.
+    pub fn remote(
+        checkpoint: Checkpoint,
+        config: UpdateConfig,
+        context: usize,
+        workers: Workers,
+        policy: RemotePolicy,
+        folder: PathBuf,
+    ) -> Self {
+        let sampler = Sampler::Remote { policy: Arc::new(policy), folder };
+        Self::with_sampler(checkpoint, config, context, workers, sampler)
+    }
+
+    fn with_sampler(
+        checkpoint: Checkpoint,
+        config: UpdateConfig,
+        context: usize,
+        workers: Workers,
+        sampler: Sampler,
+    ) -> Self {
+        let decoder = track(&checkpoint.decoder);
+        let rope = RopeTables::new(&checkpoint.config, context, &checkpoint.decoder.device());
+        let recipe = config.objective.recipe(context);
+        let reference = recipe.kl.is_some().then(|| checkpoint.decoder.clone().without_adapter());
+        let optimizer = AdamW::new(config.optimizer);
+        Self { checkpoint, decoder, reference, rope, optimizer, config, recipe, workers, sampler }
+    }
+
+    /// The policy to roll out: the weights that were published last.
+    pub fn policy(&self) -> Arc<dyn Policy> {
+        match &self.sampler {
+            Sampler::Own(engine) => Arc::clone(engine) as Arc<dyn Policy>,
+            Sampler::Remote { policy, .. } => Arc::clone(policy) as Arc<dyn Policy>,
+        }
     }
 
     /// The current weights as a checkpoint that can be saved.
@@ -234,14 +279,14 @@ impl Learner {
         &self.optimizer
     }
 
-    /// Continues from saved weights and moments; `version` is the number of updates done.
+    /// Continues from saved weights and moments.
     ///
     /// # Errors
-    /// [`PolicyError`] when the engine is gone.
-    pub async fn restore(&mut self, decoder: Decoder, optimizer: AdamW, version: u64) -> Result<(), PolicyError> {
+    /// As [`Self::publish`].
+    pub async fn restore(&mut self, decoder: Decoder, optimizer: AdamW) -> Result<(), LearnError> {
         self.decoder = track(&decoder);
         self.optimizer = optimizer;
-        self.engine.swap(decoder, version).await
+        self.publish().await
     }
 
     /// Changes the learning rate of the next steps; the moments stay.
@@ -262,20 +307,42 @@ impl Learner {
         Ok(stats)
     }
 
-    /// Hands the current weights to the engine; their version is the number of optimizer steps done.
+    /// Hands the current weights to whoever samples; their version is the number of optimizer steps done.
     ///
     /// # Errors
-    /// [`PolicyError`] when the engine is gone.
-    pub async fn publish(&mut self) -> Result<(), PolicyError> {
-        self.engine.swap(self.decoder.valid(), self.optimizer.steps()).await
+    /// [`LearnError`] when the sampler is gone, or the weights cannot be saved for a server.
+    pub async fn publish(&mut self) -> Result<(), LearnError> {
+        let version = self.optimizer.steps();
+        match &self.sampler {
+            Sampler::Own(engine) => Ok(engine.swap(self.decoder.valid(), version).await?),
+            Sampler::Remote { policy, folder } => {
+                let checkpoint = self.checkpoint();
+                let place = folder.join(format!("version-{version:06}"));
+                let kind = match checkpoint.lora {
+                    Some(_) => checkpoint.save_adapter(&place).map(|()| PushKind::Adapter)?,
+                    None => checkpoint.save(&place).map(|()| PushKind::Full)?,
+                };
+                policy.push(&place, version, kind).await?;
+                remove_old(folder);
+                Ok(())
+            }
+        }
     }
 
-    /// Improves the policy on groups of rollouts: one optimizer step per mini-batch and epoch. Groups that teach nothing are
-    /// counted; when none is left nothing changes.
+    /// Tells a server the weights the run begins with; an engine of this process has them.
     ///
     /// # Errors
-    /// [`LearnError::NonFinite`]; earlier steps on the same batch stay, the engine keeps its weights.
-    pub async fn improve(&mut self, groups: Vec<Vec<Sample>>) -> Result<UpdateStats, LearnError> {
+    /// As [`Self::publish`].
+    pub async fn announce(&mut self) -> Result<(), LearnError> {
+        if matches!(self.sampler, Sampler::Remote { .. }) { self.publish().await } else { Ok(()) }
+    }
+
+    /// Improves the weights on groups of rollouts: one optimizer step per mini-batch and epoch. Groups that teach nothing are
+    /// counted; when none is left nothing changes. Whoever samples keeps the old weights until [`Self::publish`].
+    ///
+    /// # Errors
+    /// [`LearnError::NonFinite`]; earlier steps on the same batch stay.
+    pub fn improve(&mut self, groups: Vec<Vec<Sample>>) -> Result<UpdateStats, LearnError> {
         let mut stats = UpdateStats::default();
         let (mut scored, counts) = score(groups, &self.recipe);
         stats.groups = counts;
@@ -290,9 +357,6 @@ impl Learner {
             let rate = self.config.optimizer.rate(self.optimizer.steps());
             self.decoder = self.optimizer.update(self.decoder.clone(), gradients, norm);
             stats.add(&sums, norm, rate);
-        }
-        if stats.updates > 0 {
-            self.publish().await?;
         }
         Ok(stats)
     }
@@ -351,6 +415,16 @@ impl Learner {
             sums += part;
         }
         (gradients, sums)
+    }
+}
+
+/// Removes all but the newest folders of pushed weights; what cannot be removed only takes room.
+fn remove_old(folder: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    let mut versions: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    versions.sort();
+    for old in versions.iter().rev().skip(PUSHED_KEPT) {
+        let _ = std::fs::remove_dir_all(old);
     }
 }
 

@@ -1,21 +1,27 @@
 //! A GRPO run: roll out, score, improve, log, checkpoint; resumable at every checkpoint.
 
+mod jobs;
+mod rows;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use forage_env::environment::{EnvFactory, TurnKind};
-use forage_env::episode::{Ending, Episode};
+use forage_env::environment::EnvFactory;
+use forage_env::episode::Episode;
 use forage_env::policy::Sampling;
 use forage_env::reward::RewardSet;
-use forage_env::rollout::{BudgetExceeded, InfraBudget, Job, Presentation, Rollout};
+use forage_env::rollout::{BudgetExceeded, InfraBudget, Presentation, Rollout};
 use forage_env::seed::Seed;
 use forage_env::task::Task;
-use forage_env::tokens::Provenance;
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::{self, CheckpointError, FORMAT, RunState};
-use crate::learner::{LearnError, Learner, UpdateConfig, UpdateStats};
+pub use jobs::group_jobs;
+use jobs::step_tasks;
+use rows::{describe_episodes, describe_update};
+
+use crate::checkpoint::{self, CheckpointError, FORMAT, Parts, RunState};
+use crate::learner::{LearnError, Learner, UpdateConfig};
 use crate::metrics::{MetricsError, MetricsWriter, Row};
 use crate::sample::Sample;
 use crate::watch::{Alarm, Sentinel, SentinelConfig, Severity, TextFacts};
@@ -38,6 +44,9 @@ pub struct GrpoConfig {
     pub keep_checkpoints: usize,
     /// Steps between greedy evaluations on the development questions; 0 for none.
     pub evaluate_every: u64,
+    /// Plays the episodes of the next step while this one is learned from: they are one update old, for which the ratio (and
+    /// a correction, if the objective has one) makes up.
+    pub lookahead: bool,
     /// What raises an alarm, and whether a grave one stops the run.
     pub sentinel: SentinelConfig,
 }
@@ -52,6 +61,7 @@ impl Default for GrpoConfig {
             checkpoint_every: 50,
             keep_checkpoints: 2,
             evaluate_every: 0,
+            lookahead: false,
             sentinel: SentinelConfig::default(),
         }
     }
@@ -187,82 +197,141 @@ pub async fn run_grpo(
     std::fs::create_dir_all(&place.folder)
         .map_err(|error| CheckpointError::File { path: place.folder.clone(), message: error.to_string() })?;
     let plays = matches!(source, Source::Play(_));
-    let mut sentinel = Sentinel::new(config.sentinel, plays).map_err(RunError::Sentinel)?;
-    let first = if place.resume { restore(learner, config, place, &mut sentinel).await? } else { 0 };
+    let sentinel = Sentinel::new(config.sentinel, plays).map_err(RunError::Sentinel)?;
+    let mut run = Run { learner, config, place, sentinel, ahead: None };
+    let first = if place.resume { run.restore().await? } else { 0 };
+    run.learner.announce().await.map_err(|source| RunError::Learn { step: first, source })?;
     let mut metrics = MetricsWriter::open(&place.folder.join("metrics.jsonl"), first)?;
     for step in first..config.steps {
         let (mut row, episodes) = match source {
-            Source::Play(problem) => train_step(learner, problem, config, place.seed, step).await?,
-            Source::Recorded(groups) => (recorded_step(learner, groups, config, step).await?, Vec::new()),
+            Source::Play(problem) => run.play(problem, step).await?,
+            Source::Recorded(groups) => (run.replay(groups, step)?, Vec::new()),
         };
         let facts = TextFacts::of(&episodes);
         if let Some(facts) = &facts {
             row.set("response/repeated_frac", facts.repeated_frac);
         }
         metrics.write(&row)?;
-        let alarms = sentinel.observe(&row, facts.as_ref());
+        let alarms = run.sentinel.observe(&row, facts.as_ref());
         let control = watch(&row, &episodes, &alarms);
-        let grave = alarms.iter().find(|alarm| alarm.severity == Severity::Stop && config.sentinel.stop);
-        let done = step + 1;
-        let due = config.checkpoint_every > 0 && done.is_multiple_of(config.checkpoint_every);
-        if due || done == config.steps || control == Control::Stop || grave.is_some() {
-            let folder = save(learner, config, place, &sentinel, done)?;
-            if control == Control::Stop && done < config.steps {
-                return Err(RunError::Interrupted { step: done, folder });
-            }
-            if let Some(alarm) = grave {
-                return Err(RunError::Paused { step: done, diagnosis: alarm.message.clone(), folder });
-            }
-        }
+        run.conclude(step + 1, control, &alarms)?;
     }
     Ok(())
 }
 
-async fn train_step(
-    learner: &mut Learner,
-    problem: &Problem,
-    config: &GrpoConfig,
-    seed: u64,
-    step: u64,
-) -> Result<(Row, Vec<Episode>), RunError> {
-    let started = Instant::now();
-    let tasks = step_tasks(&problem.train, config.prompts_per_step, seed, step);
-    let jobs = group_jobs(&tasks, config.group_size, Seed::root(seed).child("rollout", &[step]));
-    let sampling = Sampling { temperature: config.update.temperature, ..Sampling::FULL };
-    let episodes = rollout(learner, problem, sampling).run(jobs).await;
-    InfraBudget::default().check(&episodes).map_err(|source| RunError::Infra { step, source })?;
-    let rolled_out = Instant::now();
-    let groups = episodes.chunks(config.group_size).map(|group| group.iter().filter_map(Sample::of).collect());
-    let stats = learner.improve(groups.collect()).await.map_err(|source| RunError::Learn { step, source })?;
-    let mut row = Row::new(step);
-    describe_episodes(&mut row, &episodes);
-    describe_update(&mut row, &stats);
-    row.set("time/rollout_s", (rolled_out - started).as_secs_f64());
-    row.set("time/update_s", rolled_out.elapsed().as_secs_f64());
-    if config.evaluate_every > 0
-        && (step + 1).is_multiple_of(config.evaluate_every)
-        && let Some(em) = evaluate(learner, problem, Sampling::GREEDY, Seed::root(seed), step).await?
-    {
-        row.set("val/em", em);
-    }
-    Ok((row, episodes))
+/// A run between two steps.
+struct Run<'a> {
+    learner: &'a mut Learner,
+    config: &'a GrpoConfig,
+    place: &'a RunPlace,
+    sentinel: Sentinel,
+    /// Episodes of the next step, played while the last one was learned from.
+    ahead: Option<Vec<Episode>>,
 }
 
-async fn recorded_step(
-    learner: &mut Learner,
-    groups: &[Vec<Sample>],
-    config: &GrpoConfig,
-    step: u64,
-) -> Result<Row, RunError> {
-    let started = Instant::now();
-    let count = config.prompts_per_step.min(groups.len());
-    let first = step as usize * count;
-    let batch = (first..first + count).map(|index| groups[index % groups.len()].clone()).collect();
-    let stats = learner.improve(batch).await.map_err(|source| RunError::Learn { step, source })?;
-    let mut row = Row::new(step);
-    describe_update(&mut row, &stats);
-    row.set("time/update_s", started.elapsed().as_secs_f64());
-    Ok(row)
+impl Run<'_> {
+    /// One step on episodes that the policy plays.
+    async fn play(&mut self, problem: &Problem, step: u64) -> Result<(Row, Vec<Episode>), RunError> {
+        let started = Instant::now();
+        let episodes = match self.ahead.take() {
+            Some(episodes) => episodes,
+            None => self.episodes(problem, step).await,
+        };
+        InfraBudget::default().check(&episodes).map_err(|source| RunError::Infra { step, source })?;
+        let rolled_out = Instant::now();
+        let next = (self.config.lookahead && step + 1 < self.config.steps)
+            .then(|| tokio::spawn(self.episodes(problem, step + 1)));
+        let groups = episodes.chunks(self.config.group_size).map(|group| group.iter().filter_map(Sample::of).collect());
+        let mut row = Row::new(step);
+        describe_episodes(&mut row, &episodes, self.learner.optimizer().steps());
+        let failed = |source| RunError::Learn { step, source };
+        let stats = self.learner.improve(groups.collect()).map_err(failed)?;
+        describe_update(&mut row, &stats);
+        row.set("time/rollout_s", (rolled_out - started).as_secs_f64());
+        row.set("time/update_s", rolled_out.elapsed().as_secs_f64());
+        if let Some(next) = next {
+            // Its episodes are all of the weights before this update: how old they are does not depend on timing.
+            let waited = Instant::now();
+            self.ahead = Some(next.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())));
+            row.set("time/wait_s", waited.elapsed().as_secs_f64());
+        }
+        if stats.updates > 0 {
+            self.learner.publish().await.map_err(failed)?;
+        }
+        let due = self.config.evaluate_every > 0 && (step + 1).is_multiple_of(self.config.evaluate_every);
+        let seed = Seed::root(self.place.seed);
+        if due && let Some(em) = evaluate(self.learner, problem, Sampling::GREEDY, seed, step).await? {
+            row.set("val/em", em);
+        }
+        Ok((row, episodes))
+    }
+
+    /// The episodes of a step under the weights that were published last.
+    fn episodes(&self, problem: &Problem, step: u64) -> impl Future<Output = Vec<Episode>> + Send + use<> {
+        let seed = self.place.seed;
+        let tasks = step_tasks(&problem.train, self.config.prompts_per_step, seed, step);
+        let jobs = group_jobs(&tasks, self.config.group_size, Seed::root(seed).child("rollout", &[step]));
+        let sampling = Sampling { temperature: self.config.update.temperature, ..Sampling::FULL };
+        let rollout = rollout(self.learner, problem, sampling);
+        async move { rollout.run(jobs).await }
+    }
+
+    /// One step on recorded rollouts.
+    fn replay(&mut self, groups: &[Vec<Sample>], step: u64) -> Result<Row, RunError> {
+        let started = Instant::now();
+        let count = self.config.prompts_per_step.min(groups.len());
+        let first = step as usize * count;
+        let batch = (first..first + count).map(|index| groups[index % groups.len()].clone()).collect();
+        let stats = self.learner.improve(batch).map_err(|source| RunError::Learn { step, source })?;
+        let mut row = Row::new(step);
+        describe_update(&mut row, &stats);
+        row.set("time/update_s", started.elapsed().as_secs_f64());
+        Ok(row)
+    }
+
+    /// Saves where it is due, and ends the run where the caller or the sentinel says so.
+    fn conclude(&self, done: u64, control: Control, alarms: &[Alarm]) -> Result<(), RunError> {
+        let every = self.config.checkpoint_every;
+        let due = every > 0 && done.is_multiple_of(every);
+        let grave = alarms.iter().find(|alarm| alarm.severity == Severity::Stop && self.config.sentinel.stop);
+        if !(due || done == self.config.steps || control == Control::Stop || grave.is_some()) {
+            return Ok(());
+        }
+        let folder = self.save(done)?;
+        if control == Control::Stop && done < self.config.steps {
+            return Err(RunError::Interrupted { step: done, folder });
+        }
+        let paused = |alarm: &Alarm| RunError::Paused { step: done, diagnosis: alarm.message.clone(), folder };
+        grave.map(paused).map_or(Ok(()), Err)
+    }
+
+    fn save(&self, step: u64) -> Result<PathBuf, RunError> {
+        let state = RunState {
+            format: FORMAT,
+            step,
+            updates: self.learner.optimizer().steps(),
+            seed: self.place.seed,
+            config_digest: self.place.config_digest.clone(),
+            sentinel: Some(self.sentinel.clone()),
+        };
+        let (model, keep) = (self.learner.checkpoint(), self.config.keep_checkpoints);
+        let parts = Parts { model: &model, optimizer: self.learner.optimizer(), ahead: self.ahead.as_deref() };
+        Ok(checkpoint::save(&self.place.folder, &parts, &state, keep)?)
+    }
+
+    async fn restore(&mut self) -> Result<u64, RunError> {
+        let Some(newest) = checkpoint::list(&self.place.folder)?.pop() else { return Ok(0) };
+        let optimizer = self.config.update.optimizer;
+        let restored = checkpoint::load(&newest, &self.place.config_digest, optimizer, &self.learner.checkpoint())?;
+        let step = restored.state.step;
+        if let Some(sentinel) = restored.state.sentinel {
+            self.sentinel = sentinel;
+        }
+        self.ahead = restored.ahead;
+        let failed = |source| RunError::Learn { step, source };
+        self.learner.restore(restored.decoder, restored.optimizer).await.map_err(failed)?;
+        Ok(step)
+    }
 }
 
 /// Exact match on the development questions, one episode each; `None` without questions.
@@ -285,7 +354,7 @@ pub async fn evaluate(
 /// One rollout setup on the learner's current weights.
 pub fn rollout(learner: &Learner, problem: &Problem, sampling: Sampling) -> Rollout {
     Rollout {
-        policy: learner.engine(),
+        policy: learner.policy(),
         tokenizer: Arc::new(learner.checkpoint().tokenizer),
         factory: Arc::clone(&problem.factory),
         rewards: Arc::clone(&problem.rewards),
@@ -294,134 +363,9 @@ pub fn rollout(learner: &Learner, problem: &Problem, sampling: Sampling) -> Roll
     }
 }
 
-/// `group_size` jobs per task, in order.
-pub fn group_jobs(tasks: &[Arc<Task>], group_size: usize, seed: Seed) -> Vec<Job> {
-    let members = |(group, task): (usize, &Arc<Task>)| {
-        let task = Arc::clone(task);
-        (0..group_size as u64).map(move |member| Job {
-            task: Arc::clone(&task),
-            group: group as u64,
-            member,
-            seed: seed.child("episode", &[group as u64, member]),
-        })
-    };
-    tasks.iter().enumerate().flat_map(members).collect()
-}
-
-/// The tasks of a step: a walk through the tasks in an order drawn anew for each epoch, a function of seed and step.
-fn step_tasks(tasks: &[Arc<Task>], count: usize, seed: u64, step: u64) -> Vec<Arc<Task>> {
-    let first = step as usize * count;
-    let mut order = (usize::MAX, Vec::new());
-    (first..first + count)
-        .map(|index| {
-            let epoch = index / tasks.len();
-            if order.0 != epoch {
-                order = (epoch, shuffled(tasks.len(), Seed::root(seed).child("order", &[epoch as u64])));
-            }
-            Arc::clone(&tasks[order.1[index % tasks.len()]])
-        })
-        .collect()
-}
-
-fn shuffled(count: usize, seed: Seed) -> Vec<usize> {
-    use rand::seq::SliceRandom;
-    let mut order: Vec<usize> = (0..count).collect();
-    order.shuffle(&mut seed.rng());
-    order
-}
-
-fn describe_episodes(row: &mut Row, episodes: &[Episode]) {
-    let scored: Vec<&Episode> = episodes.iter().filter(|episode| !episode.ending.is_infra()).collect();
-    let mean = |value: &dyn Fn(&Episode) -> f64| {
-        scored.iter().map(|episode| value(episode)).sum::<f64>() / scored.len().max(1) as f64
-    };
-    let reward = |episode: &Episode| f64::from(episode.reward().unwrap_or(0.0));
-    let average = mean(&reward);
-    row.set("reward/mean", average);
-    row.set("reward/std", mean(&|episode| (reward(episode) - average).powi(2)).sqrt());
-    let names = scored.first().and_then(|episode| episode.score.as_ref()).map(|score| score.parts.keys());
-    for name in names.into_iter().flatten() {
-        let part = |episode: &Episode| episode.score.as_ref().and_then(|score| score.parts.get(name)).copied();
-        row.set(&format!("reward/component/{name}"), mean(&|episode| f64::from(part(episode).unwrap_or(0.0))));
-    }
-    row.set("response/tokens_mean", mean(&|episode| episode.tokens.count(Provenance::Policy) as f64));
-    let response = |episode: &Episode| episode.tokens.len() - episode.tokens.count(Provenance::Prompt);
-    row.set("response/tokens_with_observations_mean", mean(&|episode| response(episode) as f64));
-    let truncated = |episode: &Episode| matches!(episode.ending, Ending::Truncated { .. });
-    row.set("response/truncated_frac", mean(&|episode| f64::from(u8::from(truncated(episode)))));
-    row.set("turns/mean", mean(&|episode| episode.turns.len() as f64));
-    row.set("search/calls_mean", mean(&|episode| episode.searches() as f64));
-    let turns: Vec<_> = scored.iter().flat_map(|episode| &episode.turns).collect();
-    let valid = turns.iter().filter(|turn| !matches!(turn.kind, TurnKind::Invalid { .. })).count();
-    row.set("action/valid_frac", valid as f64 / turns.len().max(1) as f64);
-    row.set("episode/finished_frac", mean(&|episode| f64::from(u8::from(episode.ending == Ending::Answered))));
-    row.set("episode/infra_frac", (episodes.len() - scored.len()) as f64 / episodes.len().max(1) as f64);
-}
-
-fn describe_update(row: &mut Row, stats: &UpdateStats) {
-    let groups = stats.groups.groups.max(1) as f64;
-    row.set("group/zero_std_frac", stats.groups.zero_variance as f64 / groups);
-    row.set("group/filtered_frac", stats.groups.filtered as f64 / groups);
-    row.set("policy/updates", stats.updates as f64);
-    if stats.updates == 0 {
-        return;
-    }
-    row.set("policy/loss", stats.policy_loss);
-    row.set("policy/loss_with_penalties", stats.loss);
-    row.set("policy/clip_frac", stats.clip_frac);
-    row.set("policy/approx_kl_old", stats.approx_kl_old);
-    row.set("policy/kl_ref", stats.kl_reference);
-    row.set("policy/entropy", stats.entropy);
-    row.set("mismatch/logprob_abs_diff", stats.mismatch);
-    row.set("mismatch/ratio_deviation_max", stats.ratio_deviation_max);
-    row.set("mismatch/truncated_frac", stats.correction_truncated_frac);
-    row.set("mismatch/masked_frac", stats.correction_masked_frac);
-    row.set("optim/grad_norm", stats.grad_norm);
-    row.set("optim/lr", stats.learning_rate);
-    row.set("optim/tokens", stats.tokens as f64);
-}
-
 /// Mean of a reward part over episodes without infrastructure faults; `None` when there are none.
 fn mean_part(episodes: &[Episode], name: &str) -> Option<f64> {
     let parts: Vec<f64> =
         episodes.iter().filter_map(|episode| Some(f64::from(*episode.score.as_ref()?.parts.get(name)?))).collect();
     (!parts.is_empty()).then(|| parts.iter().sum::<f64>() / parts.len() as f64)
-}
-
-fn save(
-    learner: &Learner,
-    config: &GrpoConfig,
-    place: &RunPlace,
-    sentinel: &Sentinel,
-    step: u64,
-) -> Result<PathBuf, RunError> {
-    let state = RunState {
-        format: FORMAT,
-        step,
-        updates: learner.optimizer().steps(),
-        seed: place.seed,
-        config_digest: place.config_digest.clone(),
-        sentinel: Some(sentinel.clone()),
-    };
-    let keep = config.keep_checkpoints;
-    Ok(checkpoint::save(&place.folder, &learner.checkpoint(), learner.optimizer(), &state, keep)?)
-}
-
-async fn restore(
-    learner: &mut Learner,
-    config: &GrpoConfig,
-    place: &RunPlace,
-    sentinel: &mut Sentinel,
-) -> Result<u64, RunError> {
-    let Some(newest) = checkpoint::list(&place.folder)?.pop() else { return Ok(0) };
-    let restored = checkpoint::load(&newest, &place.config_digest, config.update.optimizer, &learner.checkpoint())?;
-    if let Some(saved) = restored.state.sentinel.clone() {
-        *sentinel = saved;
-    }
-    let updates = restored.state.updates;
-    learner
-        .restore(restored.decoder, restored.optimizer, updates)
-        .await
-        .map_err(|error| RunError::Learn { step: restored.state.step, source: error.into() })?;
-    Ok(restored.state.step)
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use forage_env::episode::Episode;
+use forage_env::rollout::EpisodeRecord;
 use forage_env::tokens::Provenance;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -139,9 +140,9 @@ pub fn read_groups(path: &Path, vocab_size: usize, context: usize) -> Result<Vec
 
 fn parse(line: &str) -> Result<Option<(u64, Sample)>, String> {
     let value: Value = serde_json::from_str(line).map_err(|error| format!("is no JSON: {error}"))?;
-    if value.get("tokens").is_some() {
-        let episode: Episode = serde_json::from_value(value).map_err(|error| format!("is no episode: {error}"))?;
-        return Ok(Sample::of(&episode).map(|sample| (episode.group, sample)));
+    if value.get("episode").is_some() {
+        let record: EpisodeRecord = serde_json::from_value(value).map_err(|error| format!("is no episode: {error}"))?;
+        return Ok(Sample::of(&record.episode).map(|sample| (record.episode.group, sample)));
     }
     let recorded: Recorded = serde_json::from_value(value).map_err(|error| format!("is no rollout: {error}"))?;
     let group = recorded.group;

@@ -128,7 +128,7 @@ pub async fn warm_start(
             row.set("optim/grad_norm", stats.grad_norm);
             row.set("optim/tokens", stats.tokens as f64);
             if last && (done.is_multiple_of(config.evaluate_every.max(1)) || done == stage.steps) {
-                learner.publish().await.map_err(|error| RunError::Learn { step, source: error.into() })?;
+                learner.publish().await.map_err(|source| RunError::Learn { step, source })?;
                 if let Some(found) = evaluate(learner, problem, Sampling::GREEDY, Seed::root(0), step).await? {
                     em = found;
                     row.set("val/em", em);

@@ -47,10 +47,10 @@ async fn the_ratio_of_the_first_update_is_one() {
     let mut learner = learner(start, update(1e-3));
     let episodes = episodes(&learner, &problem, 1).await;
     assert!(episodes.iter().any(|episode| episode.turns.len() > 1), "several turns, so that cached values are used");
-    let stats = learner.improve(groups(&episodes)).await.unwrap();
+    let stats = learner.improve(groups(&episodes)).unwrap();
     assert!(stats.updates == 1 && stats.tokens > 100, "{stats:?}");
     assert!(stats.ratio_deviation_max < 1e-5, "{stats:?}");
-    let again = learner.improve(groups(&episodes)).await.unwrap();
+    let again = learner.improve(groups(&episodes)).unwrap();
     assert!(again.ratio_deviation_max > 1e-4, "the second update sees changed weights: {again:?}");
 }
 
@@ -62,7 +62,7 @@ async fn learning_rate_zero_changes_nothing() {
     let before = weights(&learner);
     for step in 0..3 {
         let episodes = episodes(&learner, &problem, step).await;
-        assert_eq!(learner.improve(groups(&episodes)).await.unwrap().updates, 1);
+        assert_eq!(learner.improve(groups(&episodes)).unwrap().updates, 1);
     }
     assert_eq!(weights(&learner), before);
 }
@@ -74,7 +74,7 @@ async fn groups_without_variance_are_counted_and_change_nothing() {
     let mut learner = learner(start, update(1e-3));
     let before = weights(&learner);
     let episodes = episodes(&learner, &problem, 0).await;
-    let stats = learner.improve(groups(&episodes)).await.unwrap();
+    let stats = learner.improve(groups(&episodes)).unwrap();
     assert_eq!((stats.groups.groups, stats.groups.zero_variance, stats.updates), (3, 3, 0));
     assert_eq!(weights(&learner), before);
 }
@@ -100,7 +100,7 @@ async fn an_update_raises_what_was_rewarded_and_lowers_what_was_not() {
     let episodes = rollout(&learner, &problem, Sampling::FULL).run(jobs).await;
     let before = rewarded(&episodes, &learner);
     let group = episodes.iter().filter_map(Sample::of).collect();
-    assert_eq!(learner.improve(vec![group]).await.unwrap().updates, 1);
+    assert_eq!(learner.improve(vec![group]).unwrap().updates, 1);
     let after = rewarded(&episodes, &learner);
     assert!(after > before, "{before} -> {after}");
 }

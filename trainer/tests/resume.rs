@@ -26,6 +26,7 @@ fn config() -> GrpoConfig {
         checkpoint_every: 2,
         keep_checkpoints: 2,
         evaluate_every: 2,
+        lookahead: false,
         sentinel: SentinelConfig::default(),
     }
 }
@@ -40,10 +41,20 @@ async fn run(folder: &Path, resume: bool, stop_after: u64) -> (Result<(), RunErr
 }
 
 async fn run_from(start: Checkpoint, folder: &Path, resume: bool, stop_after: u64) -> (Result<(), RunError>, Vec<u8>) {
+    run_as(&config(), start, folder, resume, stop_after).await
+}
+
+async fn run_as(
+    config: &GrpoConfig,
+    start: Checkpoint,
+    folder: &Path,
+    resume: bool,
+    stop_after: u64,
+) -> (Result<(), RunError>, Vec<u8>) {
     let problem = problem(&start, &[("random", 1.0)]);
-    let mut learner = learner(start, config().update);
+    let mut learner = learner(start, config.update.clone());
     let mut seen = 0;
-    let result = run_grpo(&mut learner, Source::Play(&problem), &config(), &place(folder, resume), |_, _, _| {
+    let result = run_grpo(&mut learner, Source::Play(&problem), config, &place(folder, resume), |_, _, _| {
         seen += 1;
         if seen >= stop_after { Control::Stop } else { Control::Continue }
     })
@@ -78,6 +89,22 @@ async fn resumed_equals_uninterrupted() {
         std::fs::read(newest.join("optimizer.safetensors")).unwrap()
     };
     assert!(moments(whole.path()) == moments(broken.path()), "moments differ");
+}
+
+#[tokio::test]
+async fn a_run_that_looks_ahead_resumes_with_the_episodes_it_had_played() {
+    let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let ahead = GrpoConfig { lookahead: true, ..config() };
+    let (result, expected) = run_as(&ahead, checkpoint(1), whole.path(), false, u64::MAX).await;
+    result.unwrap();
+    let (_, synchronous) = run(tempfile::tempdir().unwrap().path(), false, u64::MAX).await;
+    assert!(expected != synchronous, "episodes of older weights teach something else");
+    let (first, _) = run_as(&ahead, checkpoint(1), broken.path(), false, 3).await;
+    assert!(matches!(first, Err(RunError::Interrupted { step: 3, .. })), "{first:?}");
+    let (second, found) = run_as(&ahead, checkpoint(1), broken.path(), true, u64::MAX).await;
+    second.unwrap();
+    assert!(expected == found, "weights differ");
+    assert_eq!(rows(whole.path()), rows(broken.path()));
 }
 
 #[tokio::test]

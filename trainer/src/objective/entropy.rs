@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EntropyTerms {
-    /// The loss of a token is lowered by this times its entropy (PPO, Schulman et al. 2017); 0 for no bonus. Search-R1 has
-    /// 0.001 in v0.1 and none since.
+    /// The loss of a token is lowered by this times its entropy (PPO, Schulman et al. 2017); 0 for no bonus. Search-R1's
+    /// is 0.001, by a default its scripts do not mention.
     pub bonus: f64,
     /// Share of the batch's policy tokens that have a policy loss: those of highest entropy (Wang et al. 2025, arXiv
     /// 2506.01939, 0.2). The others still count in the aggregation and in the penalty. 1 for all.

@@ -1,6 +1,8 @@
 //! Rollouts from servers elsewhere: against a server of the test's own that speaks vLLM's and SGLang's published forms
 //! and fails on demand, and against the policy server of this crate.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod fake;
 mod model;
 mod pushes;
@@ -11,3 +13,4 @@ mod support;
 mod faults;
 mod own_server;
 mod round_trip;
+mod training;
