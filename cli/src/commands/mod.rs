@@ -122,9 +122,10 @@ mod tests {
 
     use super::Cli;
 
-    /// A command of the documentation, as words: what follows three blanks is a remark, quotes hold words together.
+    /// A command of the documentation, as words: what follows three blanks is a remark and what follows `>` a file, quotes
+    /// hold words together.
     fn words(line: &str) -> Vec<String> {
-        let command = line.split("   ").next().unwrap_or_default();
+        let command = line.split("   ").next().and_then(|line| line.split(" > ").next()).unwrap_or_default();
         let parts = command.split('"').enumerate();
         parts
             .flat_map(|(place, part)| match place % 2 {

@@ -151,7 +151,7 @@ fn settings_of(name: &str) -> Result<BTreeMap<Key, Value>> {
     let config = match Recipe::find(name) {
         Some(recipe) => recipe.config()?,
         None if path.exists() => RunConfig::read(path, &[])?,
-        None if name.ends_with(".toml") => bail!("there is no config file {name}"),
+        None if path.extension().is_some() => bail!("there is no config file {name}"),
         None => bail!("{}; a config file may stand in its place", unknown(name)),
     };
     let table: Table = spelled_out(&config).with_context(|| name.to_owned())?.parse()?;
@@ -233,6 +233,9 @@ fn shown(value: Option<&Value>) -> String {
     let text = match value {
         None => return "-".to_owned(),
         Some(Value::String(text)) => format!("{text:?}"),
+        Some(Value::Float(number)) if number.abs() > 0.0 && !(1e-3..1e6).contains(&number.abs()) => {
+            format!("{number:e}")
+        }
         Some(value) => value.to_string(),
     };
     if text.chars().count() <= WIDTH {

@@ -138,7 +138,6 @@ const FACTS: [Facts; 12] = [
         temperature: 0.7,
         adapter: Some((16, 16.0)),
         clip_norm: 0.1,
-        ..SEARCH_R1
     },
 ];
 
@@ -287,10 +286,12 @@ fn tables_are_aligned_and_long_values_cut() {
     let text = as_text("search_r1_v02", "skyrl", &differences);
     let mut lines = text.lines();
     let column = lines.next().unwrap().find("search_r1_v02").unwrap();
-    let row = text.lines().find(|line| line.starts_with("grpo.update.minibatches ")).unwrap();
-    assert_eq!(row[column..].split_whitespace().collect::<Vec<_>>(), ["10", "2"]);
+    let row = |path: &str| text.lines().find(|line| line.starts_with(path)).unwrap();
+    assert_eq!(row("grpo.update.minibatches ")[column..].split_whitespace().collect::<Vec<_>>(), ["10", "2"]);
     assert!(lines.all(|line| line.as_bytes()[column - 1] == b' ' && line.as_bytes()[column] != b' '), "{text}");
     assert!(text.lines().all(|line| line.chars().count() < column + 2 * WIDTH + 4), "{text}");
+    assert_eq!(shown(Some(&Value::Float(1e-6))), "1e-6");
+    assert_eq!(shown(Some(&Value::Float(0.001))), "0.001");
     assert!(text.contains("...") && as_text("a", "b", &[]).contains("the same"));
 }
 
