@@ -1,5 +1,7 @@
 use std::collections::BTreeSet;
 
+use forage_env::chat::{ChatTemplate, Conversation, SpecialTokens};
+use forage_env::rollout::Presentation;
 use forage_trainer::objective::{
     Advantage, Aggregation, Credit, GroupFilter, KlEstimator, PolicyLoss, Recipe as Parts,
 };
@@ -302,4 +304,61 @@ fn defaults_of_an_environment_are_no_difference() {
     assert_eq!(quickstart["environment.id"], Value::String("forage/search-r1-v0".to_owned()));
     assert_eq!(quickstart["environment.settings.append_eos_after_stop"], Value::Boolean(false));
     assert_eq!(quickstart["grpo.update.temperature"].to_string(), "1.0");
+}
+
+/// A published template; nothing, with a printed reason, where the shared data are missing.
+#[expect(clippy::print_stderr, reason = "a skipped test says why")]
+fn template(model: &str) -> Option<ChatTemplate> {
+    let family = if model.contains("Qwen3") { "qwen3" } else { "qwen2.5" };
+    let file = format!("../../shared/data/qwen/chat_template.{family}.jinja");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    let Ok(source) = std::fs::read_to_string(&path) else {
+        eprintln!("skipped: {} is missing", path.display());
+        return None;
+    };
+    Some(ChatTemplate::from_source(&source, SpecialTokens::default()).unwrap())
+}
+
+#[test]
+fn prompts_can_be_read_and_episodes_fit_the_engine() {
+    for recipe in RECIPES {
+        let config = recipe.config().unwrap();
+        let settings = Json::Object(config.environment.settings.clone());
+        let limits = if config.environment.id == "search-r1" {
+            let settings: SearchR1Settings = serde_json::from_value(settings).unwrap();
+            assert!(settings.prompt.read().is_ok(), "{}", recipe.name);
+            [settings.max_turn_tokens, settings.max_episode_tokens]
+        } else {
+            let settings = CodeSearchSettings::from_value(settings).unwrap();
+            assert!(settings.prompt.read(&settings).is_ok(), "{}", recipe.name);
+            [settings.max_turn_tokens, settings.max_episode_tokens]
+        };
+        assert!([limits[0], limits[1], config.engine.context_tokens].is_sorted(), "{}: {limits:?}", recipe.name);
+        if let (Some(chat), Some(template)) = (&config.policy.chat, template(&config.policy.checkpoint)) {
+            let presentation = Presentation::chat(template, chat.clone());
+            assert!(presentation.is_ok(), "{}: {presentation:?}", recipe.name);
+        }
+    }
+}
+
+#[test]
+fn openings_written_by_hand_are_those_of_the_template() {
+    let mut seen = 0;
+    for recipe in RECIPES {
+        let config = recipe.config().unwrap();
+        let Some(written) = config.environment.settings.get("prompt").and_then(|prompt| prompt.get("text")) else {
+            continue;
+        };
+        let Some(template) = template(&config.policy.checkpoint) else { return };
+        let prompt = include_str!("../../../../configs/prompts/search_r1.txt");
+        let mut messages = vec![json!({"role": "user", "content": prompt})];
+        if !config.policy.checkpoint.ends_with("-Instruct") {
+            // The template of the base models names another default.
+            messages.insert(0, json!({"role": "system", "content": "You are a helpful assistant."}));
+        }
+        let conversation = Conversation { messages, add_generation_prompt: true, ..Conversation::default() };
+        assert_eq!(written.as_str().unwrap(), template.render(&conversation).unwrap(), "{}", recipe.name);
+        seen += 1;
+    }
+    assert_eq!(seen, 5);
 }
