@@ -9,6 +9,7 @@ mod play;
 mod policy;
 mod python;
 mod quickstart;
+mod recipes;
 mod report;
 mod search;
 mod serve;
@@ -34,6 +35,8 @@ pub(crate) struct Cli {
 enum Command {
     Quickstart(quickstart::Quickstart),
     Train(train::Train),
+    #[command(subcommand)]
+    Recipes(recipes::Recipes),
     Eval(Box<eval::Eval>),
     Compare(compare::Compare),
     Report(report::ReportArgs),
@@ -56,6 +59,7 @@ impl Cli {
         match self.command {
             Command::Quickstart(command) => command.run(),
             Command::Train(command) => command.run(),
+            Command::Recipes(command) => command.run(),
             Command::Eval(command) => command.run(),
             Command::Compare(command) => command.run(),
             Command::Report(command) => command.run(),
@@ -118,9 +122,10 @@ mod tests {
 
     use super::Cli;
 
-    /// A command of the documentation, as words: what follows three blanks is a remark, quotes hold words together.
+    /// A command of the documentation, as words: what follows three blanks is a remark and what follows `>` a file, quotes
+    /// hold words together.
     fn words(line: &str) -> Vec<String> {
-        let command = line.split("   ").next().unwrap_or_default();
+        let command = line.split("   ").next().and_then(|line| line.split(" > ").next()).unwrap_or_default();
         let parts = command.split('"').enumerate();
         parts
             .flat_map(|(place, part)| match place % 2 {
@@ -137,6 +142,7 @@ mod tests {
         let mut seen = 0;
         for name in [
             "README.md",
+            "docs/recipes.md",
             "docs/retrieval.md",
             "docs/remote.md",
             "docs/results.md",

@@ -94,8 +94,9 @@ impl Train {
 fn dry_run(config: &RunConfig) -> Result<()> {
     let episodes = config.grpo.prompts_per_step * config.grpo.group_size;
     out(&config.to_toml()?);
+    let updates = config.grpo.update.minibatches * config.grpo.update.epochs;
     out(&format!(
-        "# {} steps of {} questions x {} episodes = {episodes} episodes and one optimizer step each; {} episodes in all",
+        "# {} steps of {} questions x {} episodes = {episodes} episodes and {updates} optimizer steps each; {} episodes in all",
         config.grpo.steps,
         config.grpo.prompts_per_step,
         config.grpo.group_size,

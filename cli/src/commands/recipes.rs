@@ -1,0 +1,248 @@
+//! `forage recipes`: published recipes as configs, and how two configs differ.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+use forage_env::code_search::{self, CodeSearchSettings};
+use forage_env::nearest::nearest;
+use forage_env::registry;
+use forage_env::search_r1::{self, SearchR1Settings};
+use serde_json::{Map, Value as Json, json};
+use toml::{Table, Value};
+
+use super::out;
+use crate::config::RunConfig;
+
+/// Shows the published recipes that are built in, and how two of them, or two configs, differ.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Recipes {
+    /// Lists their names, a line each.
+    List {
+        /// Print as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Prints one with its notes, every setting spelled out: a config file for `forage train`.
+    Show {
+        /// Its name.
+        name: String,
+    },
+    /// Prints the settings in which two differ, side by side.
+    Diff {
+        /// A recipe's name or a config file.
+        a: String,
+        /// Another.
+        b: String,
+        /// Print as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// A published recipe.
+struct Recipe {
+    name: &'static str,
+    /// Which system and which run, in a few words.
+    about: &'static str,
+    /// The file in `configs/recipes`.
+    text: &'static str,
+}
+
+/// The recipe of one file, named as the file is.
+macro_rules! recipe {
+    ($name:literal, $about:literal) => {
+        Recipe { name: $name, about: $about, text: include_str!(concat!("../../../configs/recipes/", $name, ".toml")) }
+    };
+}
+
+/// Every recipe there is. A new one is a file and a line here.
+const RECIPES: &[Recipe] = &[
+    recipe!("search_r1_v01", "Search-R1 v0.1: GRPO, 305 batches of 512 x 5 in 10 steps each"),
+    recipe!("search_r1_v02", "Search-R1 v0.2: GRPO, 1,005 batches of 512 x 5 in 10 steps each"),
+    recipe!("search_r1_v03", "Search-R1 v0.3: half the rate, exact match and format as reward"),
+    recipe!("slime", "slime's Search-R1: clip-higher, 32 x 8 in one step, two turns"),
+    recipe!("verl", "verl's Search-R1-like: 512 x 5 in 2 steps, dual clip, two turns"),
+    recipe!("skyrl", "SkyRL's Search-R1: 512 x 5 in 2 steps, truncated importance weights"),
+    recipe!("tinker", "tinker-cookbook's Search-R1: adapter of rank 32, no clip, no penalty"),
+    recipe!("torchtitan", "torchtitan's Search-R1: Qwen3, clip-higher, no penalty, 8 x 8"),
+    recipe!("prime_rl_wiki", "prime-rl's wiki-search: DPPO, adapter of rank 8, tool calls over pages"),
+    recipe!("slm_code_search", "the code-search project: Python over pages, REINFORCE by turns"),
+    recipe!("spurious", "Spurious Rewards: a coin as reward, over the search environment"),
+    recipe!("minisearch", "minisearch-r1: Qwen2.5-1.5B, adapter, hybrid search, F1 and format"),
+];
+
+impl Recipe {
+    fn find(name: &str) -> Option<&'static Self> {
+        RECIPES.iter().find(|recipe| recipe.name == name)
+    }
+
+    fn config(&self) -> Result<RunConfig> {
+        RunConfig::parse(self.text, &[]).with_context(|| format!("the built-in recipe {} is broken", self.name))
+    }
+
+    /// The comment at the head of its file, with a line end.
+    fn notes(&self) -> String {
+        self.text.lines().take_while(|line| line.starts_with('#')).flat_map(|line| [line, "\n"]).collect()
+    }
+}
+
+impl Recipes {
+    pub(crate) fn run(self) -> Result<()> {
+        match self {
+            Self::List { json: true } => {
+                let entries: Vec<Json> =
+                    RECIPES.iter().map(|recipe| json!({"name": recipe.name, "about": recipe.about})).collect();
+                out(&json!({"recipes": entries}).to_string());
+            }
+            Self::List { json: false } => {
+                for recipe in RECIPES {
+                    out(&format!("{:16} {}", recipe.name, recipe.about));
+                }
+            }
+            Self::Show { name } => {
+                let recipe = Recipe::find(&name).with_context(|| unknown(&name))?;
+                out(&format!("{}\n{}", recipe.notes(), spelled_out(&recipe.config()?)?.trim_end()));
+            }
+            Self::Diff { a, b, json } => {
+                let differences = differences(&settings_of(&a)?, &settings_of(&b)?);
+                out(&if json { as_json(&a, &b, &differences) } else { as_text(&a, &b, &differences) });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let nearest = nearest(name, RECIPES.iter().map(|recipe| recipe.name));
+    format!("no recipe `{name}`; did you mean `{nearest}`? `forage recipes list` names them all")
+}
+
+/// The config of a recipe or file as TOML, with the settings of its environment spelled out too.
+fn spelled_out(config: &RunConfig) -> Result<String> {
+    let mut config = config.clone();
+    let environment = &mut config.environment;
+    environment.id = registry::find(&environment.id)?.id.to_owned();
+    let written = Json::Object(std::mem::take(&mut environment.settings));
+    let resolved = match environment.id.as_str() {
+        id if id == search_r1::ENTRY.id => {
+            let settings: SearchR1Settings = serde_json::from_value(written).context("environment.settings")?;
+            settings.check().context("environment.settings")?;
+            serde_json::to_value(settings)?
+        }
+        id if id == code_search::ENTRY.id => {
+            let settings = CodeSearchSettings::from_value(written).context("environment.settings")?;
+            settings.check().context("environment.settings")?;
+            serde_json::to_value(settings)?
+        }
+        _ => written,
+    };
+    environment.settings = match resolved {
+        Json::Object(settings) => settings,
+        _ => Map::new(),
+    };
+    config.to_toml()
+}
+
+/// Every setting of a recipe or config file by its path.
+fn settings_of(name: &str) -> Result<BTreeMap<Key, Value>> {
+    let path = Path::new(name);
+    let config = match Recipe::find(name) {
+        Some(recipe) => recipe.config()?,
+        None if path.exists() => RunConfig::read(path, &[])?,
+        None if path.extension().is_some() => bail!("there is no config file {name}"),
+        None => bail!("{}; a config file may stand in its place", unknown(name)),
+    };
+    let table: Table = spelled_out(&config).with_context(|| name.to_owned())?.parse()?;
+    let mut settings = BTreeMap::new();
+    flatten(&table, "", &mut settings);
+    Ok(settings)
+}
+
+/// A setting's place; ordered by section, then name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    section: String,
+    name: String,
+}
+
+impl Key {
+    /// As `--set` takes it.
+    fn path(&self) -> String {
+        if self.section.is_empty() { self.name.clone() } else { format!("{}.{}", self.section, self.name) }
+    }
+}
+
+fn flatten(table: &Table, section: &str, settings: &mut BTreeMap<Key, Value>) {
+    for (name, value) in table {
+        let key = Key { section: section.to_owned(), name: name.clone() };
+        match value {
+            Value::Table(inner) => flatten(inner, &key.path(), settings),
+            other => {
+                settings.insert(key, other.clone());
+            }
+        }
+    }
+}
+
+/// A setting that differs.
+#[derive(Debug)]
+struct Difference {
+    path: String,
+    /// None where the first has no such setting.
+    a: Option<Value>,
+    b: Option<Value>,
+}
+
+fn differences(a: &BTreeMap<Key, Value>, b: &BTreeMap<Key, Value>) -> Vec<Difference> {
+    let mut keys: Vec<&Key> = a.keys().chain(b.keys()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let differing = keys.into_iter().filter(|key| a.get(key) != b.get(key));
+    differing.map(|key| Difference { path: key.path(), a: a.get(key).cloned(), b: b.get(key).cloned() }).collect()
+}
+
+fn as_json(a: &str, b: &str, differences: &[Difference]) -> String {
+    let entry = |difference: &Difference| json!({"key": difference.path, "a": difference.a, "b": difference.b});
+    let entries: Vec<Json> = differences.iter().map(entry).collect();
+    json!({"a": a, "b": b, "differences": entries}).to_string()
+}
+
+/// Characters of a value in a table; more are cut, `--json` has all.
+const WIDTH: usize = 44;
+
+fn as_text(a: &str, b: &str, differences: &[Difference]) -> String {
+    if differences.is_empty() {
+        return format!("{a} and {b} say the same");
+    }
+    let mut rows = vec![[String::new(), a.to_owned(), b.to_owned()]];
+    rows.extend(
+        differences
+            .iter()
+            .map(|difference| [difference.path.clone(), shown(difference.a.as_ref()), shown(difference.b.as_ref())]),
+    );
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let (path, left) = (width(0), width(1));
+    let line = |[key, a, b]: &[String; 3]| format!("{key:path$}  {a:left$}  {b}");
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// A value on one line, `-` for none.
+fn shown(value: Option<&Value>) -> String {
+    let text = match value {
+        None => return "-".to_owned(),
+        Some(Value::String(text)) => format!("{text:?}"),
+        Some(Value::Float(number)) if number.abs() > 0.0 && !(1e-3..1e6).contains(&number.abs()) => {
+            format!("{number:e}")
+        }
+        Some(value) => value.to_string(),
+    };
+    if text.chars().count() <= WIDTH {
+        return text;
+    }
+    text.chars().take(WIDTH - 3).chain("...".chars()).collect()
+}
+
+#[cfg(test)]
+mod tests;
