@@ -466,7 +466,7 @@ mod tests {
         assert_eq!(again.to_toml().unwrap(), written);
         // Only the objective is spelled out; it means the same, and everything else is equal.
         let tokens = config.engine.context_tokens;
-        let objective = config.grpo.update.objective;
+        let objective = config.grpo.update.objective.clone();
         assert_eq!(again.grpo.update.objective.recipe(tokens), objective.recipe(tokens));
         let mut again = again;
         again.grpo.update.objective = objective;

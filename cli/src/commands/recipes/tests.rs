@@ -172,7 +172,7 @@ fn recipes_say_what_was_published() {
     for facts in FACTS {
         let name = facts.name;
         let config = config(name);
-        let (grpo, update) = (config.grpo, config.grpo.update);
+        let (grpo, update) = (&config.grpo, &config.grpo.update);
         let recipe = update.objective.recipe(1);
         assert_eq!(config.policy.checkpoint, facts.model, "{name}");
         let close = |found: f64, expected: f64| (found - expected).abs() <= expected * 1e-9;
