@@ -148,6 +148,7 @@ mod tests {
             "docs/results.md",
             "docs/sandbox.md",
             "docs/serving.md",
+            "docs/training.md",
         ] {
             let text = std::fs::read_to_string(root.join(name)).unwrap();
             // Odd pieces stand inside fences: a line of prose may well begin with "forage".
