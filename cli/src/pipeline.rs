@@ -160,6 +160,10 @@ struct Events<'a> {
 impl Events<'_> {
     fn write(&mut self, row: &Row) -> Result<()> {
         let Some(names) = self.names else { return Ok(()) };
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "dates for TensorBoard's eyes; nothing of the run depends on them"
+        )]
         let now = SystemTime::now();
         let writer = match &mut self.writer {
             Some(writer) => writer,

@@ -105,6 +105,6 @@ async fn a_server_that_stalls_ends_the_run_with_its_reason() {
         let ended = run_grpo(&mut learner, Source::Play(&problem), &grpo(), &place(folder.path()), watch).await;
         let error = ended.unwrap_err();
         assert!(matches!(error, RunError::Infra { step: 3, .. }), "{error:?}");
-        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_mins(1), "{:?}", begun.elapsed());
     }
 }
