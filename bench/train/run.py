@@ -114,7 +114,7 @@ def trl_job(home, forage):
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").open()][1:]
     ours = min(row["time/rollout_s"] + row["time/update_s"] for row in rows)
     tokens = sum(row["response/tokens_mean"] for row in rows) / len(rows)
-    prompts = [json.loads(line)["prompt"] for line in (folder / "rollouts/step-000000.jsonl").open()]
+    prompts = [json.loads(line)["episode"]["prompt"] for line in (folder / "rollouts/step-000000.jsonl").open()]
     theirs = run([sys.executable, HERE / "trl_step.py", model, json.dumps(prompts[0])])
     seconds = min(line["seconds"] for line in theirs)
     row = {
