@@ -12,10 +12,10 @@
 //! - [`model`], [`weights`]: the decoder; Hugging Face folders in and out. [`bpe`]: training a small tokenizer.
 //! - [`lora`]: low-rank adapters.
 //! - [`generate`]: sampler and engine. [`server`]: OpenAI's protocol over it.
-//! - [`sample`], [`sequence`], [`logprobs`], [`backward`], [`workers`], [`grads`], [`optim`]: a gradient step, piece by piece.
+//! - [`sample`], [`demonstrations`], [`sequence`], [`logprobs`], [`backward`], [`workers`], [`grads`], [`optim`]: a gradient step, piece by piece.
 //! - [`objective`]: the GRPO family as functions over slices; [`update`], [`sft`]: what is minimised.
 //! - [`bert`]: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
-//! - [`learner`], [`run`], [`warm_start`], [`checkpoint`], [`metrics`]: a training run.
+//! - [`learner`], [`run`], [`warm_start`], [`sft_run`], [`checkpoint`], [`metrics`]: a training run.
 
 pub mod device;
 
@@ -32,6 +32,7 @@ pub mod generate;
 pub mod server;
 
 pub mod backward;
+pub mod demonstrations;
 pub mod logprobs;
 pub mod sample;
 pub mod sequence;
@@ -45,7 +46,9 @@ pub mod sft;
 pub mod update;
 
 pub mod learner;
+mod records;
 pub mod run;
+pub mod sft_run;
 pub mod warm_start;
 
 pub mod checkpoint;

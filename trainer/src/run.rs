@@ -14,9 +14,10 @@ use forage_env::task::Task;
 use forage_env::tokens::Provenance;
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::{self, CheckpointError, FORMAT, RunState};
+use crate::checkpoint::CheckpointError;
 use crate::learner::{LearnError, Learner, UpdateConfig, UpdateStats};
-use crate::metrics::{MetricsError, MetricsWriter, Row};
+use crate::metrics::{MetricsError, Row};
+use crate::records::{Records, Saving, newest};
 use crate::sample::Sample;
 
 /// Shape of a GRPO run.
@@ -163,25 +164,17 @@ pub async fn run_grpo(
     if empty {
         return Err(RunError::NoTasks);
     }
-    std::fs::create_dir_all(&place.folder)
-        .map_err(|error| CheckpointError::File { path: place.folder.clone(), message: error.to_string() })?;
-    let first = if place.resume { restore(learner, config, place).await? } else { 0 };
-    let mut metrics = MetricsWriter::open(&place.folder.join("metrics.jsonl"), first)?;
+    let saving = Saving { every: config.checkpoint_every, keep: config.keep_checkpoints };
+    let first = restore(learner, config, place).await?;
+    let mut records = Records::open(place, saving, config.steps, first)?;
     for step in first..config.steps {
         let (row, episodes) = match source {
             Source::Play(problem) => train_step(learner, problem, config, place.seed, step).await?,
             Source::Recorded(groups) => (recorded_step(learner, groups, config, step).await?, Vec::new()),
         };
-        metrics.write(&row)?;
+        records.write(&row)?;
         let control = watch(&row, &episodes);
-        let done = step + 1;
-        let due = config.checkpoint_every > 0 && done.is_multiple_of(config.checkpoint_every);
-        if due || done == config.steps || control == Control::Stop {
-            let folder = save(learner, config, place, done)?;
-            if control == Control::Stop && done < config.steps {
-                return Err(RunError::Interrupted { step: done, folder });
-            }
-        }
+        records.close(step, control, || learner.checkpoint(), learner.optimizer())?;
     }
     Ok(())
 }
@@ -291,7 +284,8 @@ fn step_tasks(tasks: &[Arc<Task>], count: usize, seed: u64, step: u64) -> Vec<Ar
         .collect()
 }
 
-fn shuffled(count: usize, seed: Seed) -> Vec<usize> {
+/// 0..`count` in the order that `seed` gives.
+pub(crate) fn shuffled(count: usize, seed: Seed) -> Vec<usize> {
     use rand::seq::SliceRandom;
     let mut order: Vec<usize> = (0..count).collect();
     order.shuffle(&mut seed.rng());
@@ -356,21 +350,8 @@ fn mean_part(episodes: &[Episode], name: &str) -> Option<f64> {
     (!parts.is_empty()).then(|| parts.iter().sum::<f64>() / parts.len() as f64)
 }
 
-fn save(learner: &Learner, config: &GrpoConfig, place: &RunPlace, step: u64) -> Result<PathBuf, RunError> {
-    let state = RunState {
-        format: FORMAT,
-        step,
-        updates: learner.optimizer().steps(),
-        seed: place.seed,
-        config_digest: place.config_digest.clone(),
-    };
-    let keep = config.keep_checkpoints;
-    Ok(checkpoint::save(&place.folder, &learner.checkpoint(), learner.optimizer(), &state, keep)?)
-}
-
 async fn restore(learner: &mut Learner, config: &GrpoConfig, place: &RunPlace) -> Result<u64, RunError> {
-    let Some(newest) = checkpoint::list(&place.folder)?.pop() else { return Ok(0) };
-    let restored = checkpoint::load(&newest, &place.config_digest, config.update.optimizer, &learner.checkpoint())?;
+    let Some(restored) = newest(place, config.update.optimizer, || learner.checkpoint())? else { return Ok(0) };
     let updates = restored.state.updates;
     learner
         .restore(restored.decoder, restored.optimizer, updates)

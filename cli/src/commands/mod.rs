@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod collect;
 mod compare;
 mod envs;
 mod eval;
@@ -12,6 +13,7 @@ mod quickstart;
 mod report;
 mod search;
 mod serve;
+mod sft;
 mod train;
 mod world;
 
@@ -34,6 +36,8 @@ pub(crate) struct Cli {
 enum Command {
     Quickstart(quickstart::Quickstart),
     Train(train::Train),
+    Sft(sft::Sft),
+    Collect(collect::Collect),
     Eval(Box<eval::Eval>),
     Compare(compare::Compare),
     Report(report::ReportArgs),
@@ -56,6 +60,8 @@ impl Cli {
         match self.command {
             Command::Quickstart(command) => command.run(),
             Command::Train(command) => command.run(),
+            Command::Sft(command) => command.run(),
+            Command::Collect(command) => command.run(),
             Command::Eval(command) => command.run(),
             Command::Compare(command) => command.run(),
             Command::Report(command) => command.run(),
