@@ -14,7 +14,6 @@ use forage_trainer::weights::Checkpoint;
 use forage_trainer::workers::Workers;
 use serde_json::json;
 
-use super::out;
 use super::train::{check_folder, keep_policy};
 use crate::config::{BadConfig, LoraSection, RunConfig};
 use crate::progress::{Progress, line, stop_on_interrupt};
