@@ -42,9 +42,9 @@ fn lines(path: &Path) -> Vec<Value> {
 fn a_policy_imitates_its_own_best_episodes() {
     let folder = tempfile::tempdir().unwrap();
     let (config, best) = (smoke(), folder.path().join("best.jsonl"));
-    let collect = ["collect", &config, "--samples", "4", "--questions", "60", "--out", text(&best)];
-    let said = succeeds(&collect);
-    assert!(said.contains("60 questions, 240 episodes: kept") && said.contains("0 infrastructure faults"), "{said}");
+    let collect = ["collect", &config, "--samples", "4", "--questions", "150", "--temperature", "1.2", "--out"];
+    let said = succeeds(&[&collect[..], &[text(&best)]].concat());
+    assert!(said.contains("150 questions, 600 episodes: kept") && said.contains("0 infrastructure faults"), "{said}");
     let kept = lines(&best);
     assert!(kept.len() > 10, "{} kept", kept.len());
     let questions: HashSet<&str> =
@@ -53,7 +53,7 @@ fn a_policy_imitates_its_own_best_episodes() {
     assert!(kept.iter().all(|record| record["reward"].as_f64() == Some(1.0)));
 
     let all = folder.path().join("all.jsonl");
-    let said = succeeds(&[&collect[..7], &[text(&all), "--keep", "all-correct"]].concat());
+    let said = succeeds(&[&collect[..], &[text(&all), "--keep", "all-correct"]].concat());
     assert!(!said.contains("dropped 0 duplicates"), "{said}");
     let correct = lines(&all);
     assert!(correct.len() > kept.len());

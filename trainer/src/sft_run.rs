@@ -1,5 +1,6 @@
 //! Supervised fine-tuning on demonstrations from files: epochs in seeded orders, a held-out share, checkpoints to resume from.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use burn::module::Module;
@@ -92,7 +93,8 @@ pub struct Lessons {
 }
 
 impl Lessons {
-    /// Holds out `share` of the demonstrations, rounded up, the same ones for the same seed.
+    /// Holds out at least `share` of the demonstrations, the same ones for the same seed. Demonstrations of the same prompt, all
+    /// that stands before the first token to learn, stay together: a policy that has seen one knows the others.
     ///
     /// # Errors
     /// When the share is not in `[0, 1)`, or nothing is left to learn.
@@ -101,17 +103,29 @@ impl Lessons {
             return Err(format!("the held-out share is {share}; it must be 0 or more and below 1"));
         }
         let count = demonstrations.len();
-        let held = (count as f64 * share).ceil() as usize;
-        if held >= count {
-            return Err(format!("holding out {held} of {count} demonstrations leaves none to learn; hold out less"));
+        let mut prompts: BTreeMap<&[u32], Vec<usize>> = BTreeMap::new();
+        for (place, Sequence { ids, targets }) in demonstrations.iter().enumerate() {
+            prompts.entry(&ids[..targets.first().copied().unwrap_or(0)]).or_default().push(place);
         }
-        let mut held_out = vec![false; count];
-        for place in shuffled(count, seed.child("held out", &[])).into_iter().take(held) {
-            held_out[place] = true;
+        let prompts: Vec<Vec<usize>> = prompts.into_values().collect();
+        let wanted = (count as f64 * share).ceil() as usize;
+        let mut held_out = BTreeSet::new();
+        for prompt in shuffled(prompts.len(), seed.child("held out", &[])) {
+            if held_out.len() >= wanted {
+                break;
+            }
+            held_out.extend(&prompts[prompt]);
+        }
+        if held_out.len() >= count {
+            return Err(format!(
+                "holding out {wanted} of {count} demonstrations, which have {} prompts, leaves none to learn; hold out less",
+                prompts.len()
+            ));
         }
         let mut lessons = Self::default();
-        for (sequence, held_out) in demonstrations.into_iter().zip(held_out) {
-            if held_out { lessons.validation.push(sequence) } else { lessons.train.push(sequence) }
+        for (place, sequence) in demonstrations.into_iter().enumerate() {
+            let part = if held_out.contains(&place) { &mut lessons.validation } else { &mut lessons.train };
+            part.push(sequence);
         }
         Ok(lessons)
     }
@@ -255,6 +269,10 @@ mod tests {
         let mut all = [train, validation].concat();
         all.sort_unstable();
         assert_eq!(all, (0..20).collect::<Vec<_>>());
+        let mut twins = numbered(4);
+        twins.extend((10..20).flat_map(|id| [3, 4].map(|last| Sequence { ids: vec![id, last], targets: vec![1] })));
+        let Lessons { train, validation } = Lessons::split(twins, 0.4, Seed::root(1)).unwrap();
+        assert!(validation.len() >= 10 && names(&train).iter().all(|name| !names(&validation).contains(name)));
         assert!(Lessons::split(numbered(20), 1.0, Seed::root(1)).is_err());
         assert!(Lessons::split(numbered(1), 0.1, Seed::root(1)).is_err());
         assert!(Lessons::split(numbered(1), 0.0, Seed::root(1)).is_ok());
