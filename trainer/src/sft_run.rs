@@ -109,7 +109,7 @@ impl Lessons {
         }
         let prompts: Vec<Vec<usize>> = prompts.into_values().collect();
         let wanted = (count as f64 * share).ceil() as usize;
-        let mut held_out = BTreeSet::new();
+        let mut held_out: BTreeSet<usize> = BTreeSet::new();
         for prompt in shuffled(prompts.len(), seed.child("held out", &[])) {
             if held_out.len() >= wanted {
                 break;
