@@ -162,6 +162,7 @@ fn qwen_conversations_with_tools_are_learned_token_by_token() {
         let found = read(&line, &start);
         let tokenizer = &start.tokenizer;
         assert_eq!(found.targets, turns_of_assistant(&found.ids, tokenizer), "{name}");
+        assert_eq!(found.ids, tokenizer.encode(&tokenizer.decode(&found.ids)), "pieces have the tokens of the whole");
         let learned: Vec<u32> = found.targets.iter().map(|&position| found.ids[position]).collect();
         let call = "<tool_call>\n{\"name\": \"search\", \"arguments\": {\"query\": \"Orlen\"}}\n</tool_call><|im_end|>";
         let expected = match name {
@@ -210,7 +211,9 @@ async fn of_recorded_rollouts_the_policy_s_tokens_are_learned() {
     let folder = tempfile::tempdir().unwrap();
     let records = folder.path().join("records.jsonl");
     let mut writer = EpisodeWriter::create(&records).unwrap();
-    episodes.iter().for_each(|episode| writer.write(episode.clone()).unwrap());
+    for episode in &episodes {
+        writer.write(episode.clone()).unwrap();
+    }
     writer.finish().unwrap();
     let bare = folder.path().join("episodes.jsonl");
     let lines: Vec<String> = episodes.iter().map(|episode| serde_json::to_string(episode).unwrap()).collect();
