@@ -94,7 +94,7 @@ pub(crate) struct LoraSection {
 }
 
 impl LoraSection {
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if self.rank == 0 || !(self.alpha > 0.0 && self.alpha.is_finite()) {
             bail!("rank must be at least 1 and alpha above 0, not {} and {}", self.rank, self.alpha);
         }

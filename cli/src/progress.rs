@@ -95,6 +95,7 @@ pub(crate) fn line(row: &Row) -> String {
         ("em", "reward/component/em", 3),
         ("val em", "val/em", 3),
         ("loss", "sft/loss", 3),
+        ("val loss", "sft/val_loss", 3),
         ("len", "response/tokens_mean", 1),
         ("searches", "search/calls_mean", 2),
         ("entropy", "policy/entropy", 3),

@@ -7,10 +7,12 @@
 mod error;
 pub mod hermes;
 mod json;
+mod pieces;
 mod python;
 mod renderer;
 mod template;
 
 pub use error::ChatError;
+pub use pieces::Piece;
 pub use renderer::{Delta, Renderer};
 pub use template::{ChatTemplate, Conversation, RESERVED, SpecialTokens};

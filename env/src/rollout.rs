@@ -6,8 +6,10 @@ pub mod presentation;
 mod running;
 
 pub mod record;
+pub mod rejection;
 
 pub use budget::{BudgetExceeded, InfraBudget};
 pub use driver::{Job, Rollout};
 pub use presentation::{ChatSettings, ObservationRole, Presentation};
 pub use record::{EpisodeRecord, EpisodeWriter, RecordError, read_episodes};
+pub use rejection::{Keep, Rejection, RejectionCounts};

@@ -193,6 +193,12 @@ fn other_families_append_too() {
         let turns = [("one".to_owned(), vec![user("b")]), (format!("two{end}"), vec![user("c")])];
         let assistant = |content: &str| json!({"role": "assistant", "content": content});
         let messages = vec![user("a"), assistant("one"), user("b"), assistant("two"), user("c")];
+        let pieces = renderer.pieces(&messages, &[1, 3]).expect("appends");
+        let written: Vec<&str> = pieces.iter().filter(|piece| piece.written).map(|piece| piece.text.as_str()).collect();
+        assert_eq!(written, [format!("one{end}"), format!("two{end}")]);
+        let finished = Conversation { messages: messages.clone(), ..Conversation::default() };
+        let together: String = pieces.iter().map(|piece| piece.text.as_str()).collect();
+        assert_eq!(together, template.render(&finished).expect("renders"));
         let whole = Conversation { messages, add_generation_prompt: true, ..Conversation::default() };
         let text = played(&renderer, &[user("a")], &turns);
         assert_eq!(text, template.render(&whole).expect("renders"));
@@ -212,6 +218,29 @@ fn templates_that_do_not_append_are_refused() {
         let error = refused(source);
         assert!(matches!(error, ChatError::NotAppending { .. }), "{error}");
         assert!(error.to_string().contains("several turns"), "{error}");
+    }
+}
+
+#[test]
+fn a_finished_conversation_is_cut_where_it_only_grew() {
+    let assistant = |content: &str| json!({"role": "assistant", "content": content});
+    let messages = [user("a"), assistant("<think>\nhm\n</think>\n\none"), user("b"), assistant("two")];
+    for (name, grows) in [("qwen2.5", true), ("qwen3", false)] {
+        let Some(template) = published(name) else { return };
+        let renderer = Renderer::new(template, Vec::new(), Map::new()).expect("appends");
+        // Qwen3 strips the thought of the first turn once a second question follows.
+        let all = renderer.pieces(&messages, &[1, 3]);
+        assert_eq!(all.is_ok(), grows, "{name}");
+        if let Err(error) = all {
+            assert!(
+                matches!(&error, ChatError::NotAppending { message, .. } if message.contains("message 2")),
+                "{error}"
+            );
+        }
+        let last = renderer.pieces(&messages, &[3]).expect("appends");
+        assert!(last[0].text.contains("one<|im_end|>") && last[0].text.ends_with("<|im_start|>assistant\n"));
+        assert!(last[1].written && last[1].text.ends_with("two<|im_end|>"));
+        assert_eq!(last[2].text, "\n");
     }
 }
 

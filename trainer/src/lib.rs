@@ -13,10 +13,11 @@
 //! - [`lora`]: low-rank adapters.
 //! - [`generate`]: sampler and engine. [`server`]: OpenAI's protocol over it.
 //! - [`remote`]: rollouts from vLLM and SGLang servers through the same trait.
-//! - [`sample`], [`sequence`], [`logprobs`], [`backward`], [`workers`], [`grads`], [`optim`]: a gradient step, piece by piece.
+//! - [`sample`], [`demonstrations`], [`sequence`], [`logprobs`], [`backward`], [`workers`], [`grads`], [`optim`]: a gradient step,
+//!   piece by piece.
 //! - [`objective`]: the GRPO family as functions over slices; [`update`], [`sft`]: what is minimised.
 //! - [`bert`]: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
-//! - [`learner`], [`run`], [`warm_start`], [`checkpoint`], [`metrics`]: a training run. [`watch`]: what its numbers say.
+//! - [`learner`], [`run`], [`warm_start`], [`sft_run`], [`checkpoint`], [`metrics`]: a training run. [`watch`]: what its numbers say.
 
 pub mod device;
 
@@ -35,6 +36,7 @@ pub mod server;
 pub mod remote;
 
 pub mod backward;
+pub mod demonstrations;
 pub mod logprobs;
 pub mod sample;
 pub mod sequence;
@@ -48,7 +50,9 @@ pub mod sft;
 pub mod update;
 
 pub mod learner;
+mod records;
 pub mod run;
+pub mod sft_run;
 pub mod warm_start;
 
 pub mod checkpoint;

@@ -17,12 +17,14 @@ use forage_env::task::Task;
 use serde::{Deserialize, Serialize};
 
 pub use jobs::group_jobs;
+pub(crate) use jobs::shuffled;
 use jobs::step_tasks;
 use rows::{describe_episodes, describe_update};
 
-use crate::checkpoint::{self, CheckpointError, FORMAT, Parts, RunState};
+use crate::checkpoint::CheckpointError;
 use crate::learner::{LearnError, Learner, UpdateConfig};
-use crate::metrics::{MetricsError, MetricsWriter, Row};
+use crate::metrics::{MetricsError, Row};
+use crate::records::{Records, Saving, Snapshot, newest};
 use crate::sample::Sample;
 use crate::watch::{Alarm, Sentinel, SentinelConfig, Severity, TextFacts};
 
@@ -194,14 +196,13 @@ pub async fn run_grpo(
     if empty {
         return Err(RunError::NoTasks);
     }
-    std::fs::create_dir_all(&place.folder)
-        .map_err(|error| CheckpointError::File { path: place.folder.clone(), message: error.to_string() })?;
     let plays = matches!(source, Source::Play(_));
     let sentinel = Sentinel::new(config.sentinel, plays).map_err(RunError::Sentinel)?;
     let mut run = Run { learner, config, place, sentinel, ahead: None };
-    let first = if place.resume { run.restore().await? } else { 0 };
+    let first = run.restore().await?;
     run.learner.announce().await.map_err(|source| RunError::Learn { step: first, source })?;
-    let mut metrics = MetricsWriter::open(&place.folder.join("metrics.jsonl"), first)?;
+    let saving = Saving { every: config.checkpoint_every, keep: config.keep_checkpoints };
+    let mut records = Records::open(place, saving, config.steps, first)?;
     for step in first..config.steps {
         let (mut row, episodes) = match source {
             Source::Play(problem) => run.play(problem, step).await?,
@@ -211,10 +212,14 @@ pub async fn run_grpo(
         if let Some(facts) = &facts {
             row.set("response/repeated_frac", facts.repeated_frac);
         }
-        metrics.write(&row)?;
+        records.write(&row)?;
         let alarms = run.sentinel.observe(&row, facts.as_ref());
         let control = watch(&row, &episodes, &alarms);
-        run.conclude(step + 1, control, &alarms)?;
+        let grave = alarms.iter().find(|alarm| alarm.severity == Severity::Stop && config.sentinel.stop);
+        let saved = records.close(step, control, grave.is_some(), || run.snapshot())?;
+        if let (Some(alarm), Some(folder)) = (grave, saved) {
+            return Err(RunError::Paused { step: step + 1, diagnosis: alarm.message.clone(), folder });
+        }
     }
     Ok(())
 }
@@ -289,40 +294,18 @@ impl Run<'_> {
         Ok(row)
     }
 
-    /// Saves where it is due, and ends the run where the caller or the sentinel says so.
-    fn conclude(&self, done: u64, control: Control, alarms: &[Alarm]) -> Result<(), RunError> {
-        let every = self.config.checkpoint_every;
-        let due = every > 0 && done.is_multiple_of(every);
-        let grave = alarms.iter().find(|alarm| alarm.severity == Severity::Stop && self.config.sentinel.stop);
-        if !(due || done == self.config.steps || control == Control::Stop || grave.is_some()) {
-            return Ok(());
+    fn snapshot(&self) -> Snapshot<'_> {
+        Snapshot {
+            model: self.learner.checkpoint(),
+            optimizer: self.learner.optimizer(),
+            ahead: self.ahead.as_deref(),
+            sentinel: Some(&self.sentinel),
         }
-        let folder = self.save(done)?;
-        if control == Control::Stop && done < self.config.steps {
-            return Err(RunError::Interrupted { step: done, folder });
-        }
-        let paused = |alarm: &Alarm| RunError::Paused { step: done, diagnosis: alarm.message.clone(), folder };
-        grave.map(paused).map_or(Ok(()), Err)
-    }
-
-    fn save(&self, step: u64) -> Result<PathBuf, RunError> {
-        let state = RunState {
-            format: FORMAT,
-            step,
-            updates: self.learner.optimizer().steps(),
-            seed: self.place.seed,
-            config_digest: self.place.config_digest.clone(),
-            sentinel: Some(self.sentinel.clone()),
-        };
-        let (model, keep) = (self.learner.checkpoint(), self.config.keep_checkpoints);
-        let parts = Parts { model: &model, optimizer: self.learner.optimizer(), ahead: self.ahead.as_deref() };
-        Ok(checkpoint::save(&self.place.folder, &parts, &state, keep)?)
     }
 
     async fn restore(&mut self) -> Result<u64, RunError> {
-        let Some(newest) = checkpoint::list(&self.place.folder)?.pop() else { return Ok(0) };
         let optimizer = self.config.update.optimizer;
-        let restored = checkpoint::load(&newest, &self.place.config_digest, optimizer, &self.learner.checkpoint())?;
+        let Some(restored) = newest(self.place, optimizer, || self.learner.checkpoint())? else { return Ok(0) };
         let step = restored.state.step;
         if let Some(sentinel) = restored.state.sentinel {
             self.sentinel = sentinel;

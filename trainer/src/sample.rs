@@ -5,6 +5,7 @@ use std::path::Path;
 
 use forage_env::episode::Episode;
 use forage_env::rollout::EpisodeRecord;
+use forage_env::rollout::record::SCHEMA;
 use forage_env::tokens::Provenance;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -43,7 +44,8 @@ impl Sample {
     }
 }
 
-/// A line of a file of recorded rollouts. A record of an episode, as runs keep them under `rollouts/`, is one as well.
+/// A line of a file of recorded rollouts. An episode and a record of one, as runs keep them under `rollouts/`, are lines as
+/// well.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recorded {
@@ -53,23 +55,23 @@ pub struct Recorded {
     pub ids: Vec<u32>,
     /// `[n]`: 1 where the policy wrote the token, else 0.
     pub mask: Vec<u8>,
-    /// `[n]`: the sampler's log-probabilities, nats; anything where the mask is 0.
+    /// `[n]`: the sampler's log-probabilities, nats; anything where the mask is 0. Imitation needs none.
+    #[serde(default)]
     pub logprobs: Vec<f32>,
-    /// What the rollout earned.
-    pub reward: f32,
+    /// What the rollout earned. Imitation needs none.
+    #[serde(default)]
+    pub reward: Option<f32>,
     /// Whether its answer was right, 0 to 1; the reward by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<f32>,
 }
 
 impl Recorded {
-    fn sample(self) -> Result<Sample, String> {
+    /// The tokens and which of them the policy wrote.
+    pub(crate) fn sequence(&self) -> Result<Sequence, String> {
         let count = self.ids.len();
-        if self.mask.len() != count || self.logprobs.len() != count {
-            let (mask, logprobs) = (self.mask.len(), self.logprobs.len());
-            return Err(format!(
-                "has {count} ids, {mask} mask values and {logprobs} logprobs; give one of each per token"
-            ));
+        if self.mask.len() != count {
+            return Err(format!("has {count} ids and {} mask values; give one of each per token", self.mask.len()));
         }
         if self.mask.iter().any(|&mask| mask > 1) {
             return Err("has a mask value that is neither 0 nor 1".to_owned());
@@ -79,18 +81,69 @@ impl Recorded {
                 "begins with a token of the policy, which nothing stands before; put the prompt first".to_owned()
             );
         }
-        if !(self.reward.is_finite() && self.accuracy.is_none_or(f32::is_finite)) {
-            return Err("has a reward that is no finite number".to_owned());
+        let targets = (1..count).filter(|&position| self.mask[position] == 1).collect();
+        Ok(Sequence { ids: self.ids.clone(), targets })
+    }
+
+    /// What it earned; an error that says so where it does not tell.
+    pub(crate) fn finite_reward(&self) -> Result<f32, String> {
+        match self.reward {
+            None => Err("has no reward; give it one".to_owned()),
+            Some(reward) if reward.is_finite() => Ok(reward),
+            Some(_) => Err("has a reward that is no finite number".to_owned()),
         }
-        let targets: Vec<usize> = (1..count).filter(|&position| self.mask[position] == 1).collect();
+    }
+
+    fn sample(&self) -> Result<Sample, String> {
+        let sequence = self.sequence()?;
+        let (count, known) = (self.ids.len(), self.logprobs.len());
+        if known != count {
+            return Err(format!("has {count} ids and {known} logprobs; give one of each per token"));
+        }
+        let reward = self.finite_reward()?;
+        if !self.accuracy.is_none_or(f32::is_finite) {
+            return Err("has an accuracy that is no finite number".to_owned());
+        }
         let bad = |&&position: &&usize| !(self.logprobs[position].is_finite() && self.logprobs[position] <= 1e-3);
-        if let Some(position) = targets.iter().find(bad) {
+        if let Some(position) = sequence.targets.iter().find(bad) {
             return Err(format!("has the log-probability {} at token {position}", self.logprobs[*position]));
         }
         let turns = self.mask.chunk_by(|a, b| a == b).filter(|run| run[0] == 1).map(<[u8]>::len).collect();
-        let logprobs = targets.iter().map(|&position| self.logprobs[position]).collect();
-        let accuracy = self.accuracy.unwrap_or(self.reward);
-        Ok(Sample { sequence: Sequence { ids: self.ids, targets }, logprobs, turns, reward: self.reward, accuracy })
+        let logprobs = sequence.targets.iter().map(|&position| self.logprobs[position]).collect();
+        Ok(Sample { sequence, logprobs, turns, reward, accuracy: self.accuracy.unwrap_or(reward) })
+    }
+}
+
+/// A line of a file of rollouts.
+pub(crate) enum Line {
+    Episode(Box<Episode>),
+    Recorded(Recorded),
+}
+
+impl Line {
+    /// An object with `episode` is a record, one with `tokens` an episode.
+    pub(crate) fn of(value: Value) -> Result<Self, String> {
+        if value.get("episode").is_some() {
+            let record: EpisodeRecord =
+                serde_json::from_value(value).map_err(|error| format!("is no record of an episode: {error}"))?;
+            if record.schema != SCHEMA {
+                return Err(format!("has schema {}, this program reads {SCHEMA}", record.schema));
+            }
+            return Ok(Self::Episode(Box::new(record.episode)));
+        }
+        if value.get("tokens").is_some() {
+            let episode = serde_json::from_value(value).map_err(|error| format!("is no episode: {error}"))?;
+            return Ok(Self::Episode(Box::new(episode)));
+        }
+        serde_json::from_value(value).map(Self::Recorded).map_err(|error| format!("is no rollout: {error}"))
+    }
+}
+
+/// Checks that every token is one of the model's.
+pub(crate) fn check_vocabulary(sequence: &Sequence, vocab_size: usize) -> Result<(), String> {
+    match sequence.ids.iter().find(|&&id| id as usize >= vocab_size) {
+        Some(id) => Err(format!("has the token {id}, and the model's vocabulary ends at {vocab_size}")),
+        None => Ok(()),
     }
 }
 
@@ -104,7 +157,7 @@ pub struct RecordedError {
     pub message: String,
 }
 
-/// Reads a file of recorded rollouts, JSON lines of [`Recorded`] or of episodes, as groups in the order they begin.
+/// Reads a file of recorded rollouts, JSON lines of [`Recorded`], episodes or their records, as groups in the order they begin.
 /// Episodes that a fault of ours ended are left out. `vocab_size` and `context`: of the model that learns.
 ///
 /// # Errors
@@ -123,9 +176,7 @@ pub fn read_groups(path: &Path, vocab_size: usize, context: usize) -> Result<Vec
                 "has {length} tokens, more than the context of {context}; raise engine.context_tokens"
             )));
         }
-        if let Some(id) = sample.sequence.ids.iter().find(|&&id| id as usize >= vocab_size) {
-            return Err(at(format!("has the token {id}, and the model's vocabulary ends at {vocab_size}")));
-        }
+        check_vocabulary(&sample.sequence, vocab_size).map_err(at)?;
         let place = *order.entry(group).or_insert_with(|| {
             groups.push(Vec::new());
             groups.len() - 1
@@ -140,13 +191,10 @@ pub fn read_groups(path: &Path, vocab_size: usize, context: usize) -> Result<Vec
 
 fn parse(line: &str) -> Result<Option<(u64, Sample)>, String> {
     let value: Value = serde_json::from_str(line).map_err(|error| format!("is no JSON: {error}"))?;
-    if value.get("episode").is_some() {
-        let record: EpisodeRecord = serde_json::from_value(value).map_err(|error| format!("is no episode: {error}"))?;
-        return Ok(Sample::of(&record.episode).map(|sample| (record.episode.group, sample)));
+    match Line::of(value)? {
+        Line::Episode(episode) => Ok(Sample::of(&episode).map(|sample| (episode.group, sample))),
+        Line::Recorded(recorded) => Ok(Some((recorded.group, recorded.sample()?))),
     }
-    let recorded: Recorded = serde_json::from_value(value).map_err(|error| format!("is no rollout: {error}"))?;
-    let group = recorded.group;
-    recorded.sample().map(|sample| Some((group, sample)))
 }
 
 #[cfg(test)]
@@ -181,10 +229,12 @@ mod tests {
     fn faults_name_the_line() {
         let good = line(1, "[0,0,1,0,1]", "1.0");
         for (bad, expected) in [
-            (line(1, "[0,0,1,0]", "1.0"), "line 2 has 5 ids, 4 mask values"),
+            (line(1, "[0,0,1,0]", "1.0"), "line 2 has 5 ids and 4 mask values"),
             (line(1, "[1,0,1,0,1]", "1.0"), "line 2 begins with a token of the policy"),
             (line(1, "[0,0,2,0,1]", "1.0"), "line 2 has a mask value"),
-            (line(1, "[0,0,1,0,1]", "null"), "line 2 is no rollout"),
+            (line(1, "[0,0,1,0,1]", "null"), "line 2 has no reward"),
+            (line(1, "[0,0,1,0,1]", "\"1\""), "line 2 is no rollout"),
+            (line(1, "[0,0,1,0,1]", "1.0").replace(",-1.5", ""), "line 2 has 5 ids and 4 logprobs"),
             (line(1, "[0,0,1,0,1]", "1.0").replace("-1.5", "3.0"), "line 2 has the log-probability 3 at token 4"),
             (line(1, "[0,0,1,0,1]", "1.0").replace("[1,2", "[1,12"), "line 2 has the token 12"),
             ("{".to_owned(), "line 2 is no JSON"),

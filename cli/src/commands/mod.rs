@@ -1,5 +1,6 @@
 //! One file per command.
 
+mod collect;
 mod compare;
 mod envs;
 mod eval;
@@ -13,6 +14,7 @@ mod recipes;
 mod report;
 mod search;
 mod serve;
+mod sft;
 mod train;
 mod world;
 
@@ -37,6 +39,8 @@ enum Command {
     Train(train::Train),
     #[command(subcommand)]
     Recipes(recipes::Recipes),
+    Sft(sft::Sft),
+    Collect(collect::Collect),
     Eval(Box<eval::Eval>),
     Compare(compare::Compare),
     Report(report::ReportArgs),
@@ -60,6 +64,8 @@ impl Cli {
             Command::Quickstart(command) => command.run(),
             Command::Train(command) => command.run(),
             Command::Recipes(command) => command.run(),
+            Command::Sft(command) => command.run(),
+            Command::Collect(command) => command.run(),
             Command::Eval(command) => command.run(),
             Command::Compare(command) => command.run(),
             Command::Report(command) => command.run(),

@@ -1,11 +1,12 @@
 //! `forage train`: one GRPO run from a config.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use forage_trainer::checkpoint::fork;
 use forage_trainer::device::DeviceSpec;
+use forage_trainer::weights::Checkpoint;
 
 use super::out;
 use crate::config::RunConfig;
@@ -51,13 +52,7 @@ impl Train {
         if self.dry_run {
             return dry_run(&config);
         }
-        let used = folder.join("metrics.jsonl").exists() || folder.join("checkpoints").exists();
-        if used && !self.resume {
-            bail!("{} holds a run; give another --out, or --resume to continue it", folder.display());
-        }
-        if self.resume && !used {
-            bail!("{} holds no run to resume; start it without --resume", folder.display());
-        }
+        check_folder(&folder, self.resume)?;
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         if !self.resume {
             // A resumed run keeps the record of how it was started.
@@ -82,13 +77,31 @@ impl Train {
         let resume = self.resume || self.from.is_some();
         let training = Training { name: "train", folder: folder.clone(), reward, threads: config.threads(), resume };
         let trained = train(&training, &config, start, experience, &progress, &stop)?;
-        match trained.lora {
-            Some(_) => trained.save_adapter(&folder.join("policy"))?,
-            None => trained.save(&folder.join("policy"))?,
-        }
-        out(&format!("trained policy in {}", folder.join("policy").display()));
-        Ok(())
+        keep_policy(&trained, &folder)
     }
+}
+
+/// Checks that a run's folder holds a run exactly where one is to be resumed.
+pub(super) fn check_folder(folder: &Path, resume: bool) -> Result<()> {
+    let used = folder.join("metrics.jsonl").exists() || folder.join("checkpoints").exists();
+    if used && !resume {
+        bail!("{} holds a run; give another --out, or --resume to continue it", folder.display());
+    }
+    if resume && !used {
+        bail!("{} holds no run to resume; start it without --resume", folder.display());
+    }
+    Ok(())
+}
+
+/// Writes what a run has trained into its folder: the whole policy, or the adapter alone where there is one.
+pub(super) fn keep_policy(trained: &Checkpoint, folder: &Path) -> Result<()> {
+    let place = folder.join("policy");
+    match trained.lora {
+        Some(_) => trained.save_adapter(&place)?,
+        None => trained.save(&place)?,
+    }
+    out(&format!("trained policy in {}", place.display()));
+    Ok(())
 }
 
 fn dry_run(config: &RunConfig) -> Result<()> {

@@ -23,7 +23,7 @@ pub struct Renderer {
     tools: Vec<Json>,
     options: Map<String, Json>,
     /// What follows an assistant turn when nothing comes after it.
-    closing: String,
+    pub(super) closing: String,
     /// Which occurrence of [`TURN`] in a probe is the turn: tools may quote it too.
     turns: usize,
 }
@@ -92,7 +92,7 @@ impl Renderer {
         self.closing.trim_end()
     }
 
-    fn render(&self, messages: &[Json], add_generation_prompt: bool) -> Result<String, ChatError> {
+    pub(super) fn render(&self, messages: &[Json], add_generation_prompt: bool) -> Result<String, ChatError> {
         self.template.render(&Conversation {
             messages: messages.to_vec(),
             tools: self.tools.clone(),
@@ -108,7 +108,7 @@ impl Renderer {
         start.map(|start| &text[start..]).ok_or_else(|| self.not_appending("drops an assistant turn".to_owned()))
     }
 
-    fn not_appending(&self, message: String) -> ChatError {
+    pub(super) fn not_appending(&self, message: String) -> ChatError {
         ChatError::NotAppending { name: self.template.name().to_owned(), message }
     }
 }

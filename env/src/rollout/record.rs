@@ -132,6 +132,14 @@ impl EpisodeWriter {
         self.file.get_ref().sync_all().map_err(|source| io_error("sync", &self.partial, source))?;
         std::fs::rename(&self.partial, &self.path).map_err(|source| io_error("rename", &self.path, source))
     }
+
+    /// Removes what was written.
+    ///
+    /// # Errors
+    /// When removing fails.
+    pub fn discard(self) -> Result<(), RecordError> {
+        std::fs::remove_file(&self.partial).map_err(|source| io_error("remove", &self.partial, source))
+    }
 }
 
 /// Reads the records of a file one by one, finished or partial.

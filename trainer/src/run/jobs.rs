@@ -35,7 +35,8 @@ pub(super) fn step_tasks(tasks: &[Arc<Task>], count: usize, seed: u64, step: u64
         .collect()
 }
 
-fn shuffled(count: usize, seed: Seed) -> Vec<usize> {
+/// 0..`count` in the order that `seed` gives.
+pub(crate) fn shuffled(count: usize, seed: Seed) -> Vec<usize> {
     use rand::seq::SliceRandom;
     let mut order: Vec<usize> = (0..count).collect();
     order.shuffle(&mut seed.rng());

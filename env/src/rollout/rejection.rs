@@ -1,0 +1,173 @@
+//! Rejection sampling: which of a policy's episodes it should imitate (Yuan et al. 2023, as RFT).
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
+use crate::episode::Episode;
+use crate::tokens::Provenance;
+
+/// What is kept of the episodes of a question that earned enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// The one of the highest reward; among equals the one in which the policy wrote the fewest tokens, then the first.
+    Best,
+    /// All that differ.
+    All,
+}
+
+/// What became of the episodes so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RejectionCounts {
+    /// Questions played.
+    pub questions: usize,
+    /// Episodes of them.
+    pub episodes: usize,
+    /// Episodes kept.
+    pub kept: usize,
+    /// Questions of which something was kept.
+    pub answered: usize,
+    /// Episodes that would have been kept, had not one of the same question and text been.
+    pub duplicates: usize,
+    /// Episodes that a fault of ours ended: never kept, whatever the policy wrote.
+    pub faults: usize,
+}
+
+/// Chooses episodes question by question.
+#[derive(Clone, Debug)]
+pub struct Rejection {
+    keep: Keep,
+    min_reward: f32,
+    /// Question and text of the policy of everything kept, white space aside.
+    seen: HashSet<(String, String)>,
+    counts: RejectionCounts,
+}
+
+impl Rejection {
+    /// Keeps nothing that earned less than `min_reward`.
+    pub fn new(keep: Keep, min_reward: f32) -> Self {
+        Self { keep, min_reward, seen: HashSet::new(), counts: RejectionCounts::default() }
+    }
+
+    /// The episodes of one question that are kept, in their order.
+    pub fn choose(&mut self, episodes: Vec<Episode>) -> Vec<Episode> {
+        self.counts.questions += 1;
+        self.counts.episodes += episodes.len();
+        self.counts.faults += episodes.iter().filter(|episode| episode.reward().is_none()).count();
+        let mut kept: Vec<Episode> = episodes
+            .into_iter()
+            .filter(|episode| episode.reward().is_some_and(|reward| reward >= self.min_reward))
+            .collect();
+        if self.keep == Keep::Best {
+            kept = best(kept).into_iter().collect();
+        }
+        let before = kept.len();
+        kept.retain(|episode| self.seen.insert(key(episode)));
+        self.counts.duplicates += before - kept.len();
+        self.counts.kept += kept.len();
+        self.counts.answered += usize::from(!kept.is_empty());
+        kept
+    }
+
+    /// What became of the episodes so far.
+    pub fn counts(&self) -> RejectionCounts {
+        self.counts
+    }
+}
+
+/// Of the last of equals `max_by` is the last, so places count backwards.
+fn best(episodes: Vec<Episode>) -> Option<Episode> {
+    let rank = |place: usize, episode: &Episode| (Reverse(episode.tokens.count(Provenance::Policy)), Reverse(place));
+    let ranked = episodes.into_iter().enumerate().max_by(|(i, a), (j, b)| {
+        let rewards = a.reward().unwrap_or(f32::NEG_INFINITY).total_cmp(&b.reward().unwrap_or(f32::NEG_INFINITY));
+        rewards.then_with(|| rank(*i, a).cmp(&rank(*j, b)))
+    });
+    ranked.map(|(_, episode)| episode)
+}
+
+fn key(episode: &Episode) -> (String, String) {
+    let normal = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let turns: Vec<String> = episode.turns.iter().map(|turn| normal(&turn.policy)).collect();
+    // A line break is in no turn by now, so it keeps turns apart.
+    (normal(&episode.task.question), turns.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::TurnKind;
+    use crate::episode::{Boundary, Ending, Score, Turn};
+    use crate::policy::Finish;
+    use crate::task::{Split, Task};
+    use crate::tokens::TokenLog;
+
+    /// An episode of `question` in which the policy wrote `text` in `tokens` tokens; without a reward a fault ended it.
+    fn episode(question: &str, text: &str, tokens: usize, reward: Option<f32>) -> Episode {
+        let task = Task {
+            id: question.to_owned(),
+            question: question.to_owned(),
+            golds: vec!["gold".to_owned()],
+            evidence: Vec::new(),
+            hops: 0,
+            oracle: Vec::new(),
+            data_source: "test".to_owned(),
+            split: Split::Train,
+        };
+        let mut log = TokenLog::with_prompt(&[1]);
+        log.push_policy(&vec![2; tokens], &vec![-0.5; tokens], 0);
+        let kind = TurnKind::Answer { answer: text.to_owned() };
+        let fault = Ending::Infra { boundary: Boundary::Policy, message: "down".to_owned() };
+        Episode {
+            task,
+            group: 0,
+            member: 0,
+            prompt: question.to_owned(),
+            turns: vec![Turn { policy: text.to_owned(), finish: Finish::Stop, kind, observation: String::new() }],
+            tokens: log,
+            ending: if reward.is_some() { Ending::Answered } else { fault },
+            score: reward.map(|total| Score { total, ..Score::default() }),
+        }
+    }
+
+    fn texts(episodes: &[Episode]) -> Vec<&str> {
+        episodes.iter().map(|episode| episode.turns[0].policy.as_str()).collect()
+    }
+
+    #[test]
+    fn the_best_is_the_highest_then_the_shortest_then_the_first() {
+        let mut rejection = Rejection::new(Keep::Best, 0.5);
+        let found = rejection.choose(vec![
+            episode("q", "low", 1, Some(0.6)),
+            episode("q", "long", 9, Some(1.0)),
+            episode("q", "first", 4, Some(1.0)),
+            episode("q", "second", 4, Some(1.0)),
+            episode("q", "down", 1, None),
+        ]);
+        assert_eq!(texts(&found), ["first"]);
+        assert!(rejection.choose(vec![episode("r", "poor", 1, Some(0.4))]).is_empty());
+        let counts = RejectionCounts { questions: 2, episodes: 6, kept: 1, answered: 1, duplicates: 0, faults: 1 };
+        assert_eq!(rejection.counts(), counts);
+    }
+
+    #[test]
+    fn the_same_text_is_kept_once_per_question() {
+        let mut rejection = Rejection::new(Keep::All, 1.0);
+        let found = rejection.choose(vec![
+            episode("q", "a b", 2, Some(1.0)),
+            episode("q", " a\n b ", 3, Some(1.0)),
+            episode("q", "c", 2, Some(1.0)),
+            episode("q", "d", 2, Some(0.9)),
+        ]);
+        assert_eq!(texts(&found), ["a b", "c"]);
+        assert_eq!(texts(&rejection.choose(vec![episode("r", "a b", 2, Some(1.0))])), ["a b"]);
+        // The same question under another id.
+        assert!(rejection.choose(vec![episode(" q ", "c", 2, Some(1.0))]).is_empty());
+        assert_eq!((rejection.counts().kept, rejection.counts().duplicates), (3, 2));
+    }
+
+    #[test]
+    fn a_fault_is_kept_at_no_reward() {
+        let mut rejection = Rejection::new(Keep::All, f32::NEG_INFINITY);
+        assert!(rejection.choose(vec![episode("q", "right", 1, None)]).is_empty());
+        assert_eq!(rejection.counts().faults, 1);
+    }
+}

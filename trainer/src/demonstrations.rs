@@ -1,0 +1,237 @@
+//! Demonstrations from files: conversations, raw texts and recorded rollouts, as sequences to imitate.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use forage_env::chat::{ChatError, Renderer};
+use forage_env::episode::Episode;
+use forage_env::tokenizer::Tokenizer;
+use serde_json::{Map, Value};
+
+use crate::sample::{Line, Recorded, check_vocabulary};
+use crate::sequence::Sequence;
+use crate::weights::Checkpoint;
+
+/// Which demonstrations of a file are learned.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choice {
+    /// Most tokens of a demonstration.
+    pub context: usize,
+    /// Leaves longer ones out instead of failing at them.
+    pub skip_long: bool,
+    /// Least reward of recorded rollouts; all of them without it.
+    pub min_reward: Option<f32>,
+}
+
+/// What a file of demonstrations holds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Demonstrations {
+    /// In the order of the file; each has a target.
+    pub sequences: Vec<Sequence>,
+    /// Lines left out because they are too long.
+    pub too_long: usize,
+    /// Rollouts left out because they earned too little.
+    pub low_reward: usize,
+    /// Episodes left out because a fault of ours ended them.
+    pub faults: usize,
+}
+
+/// Demonstrations cannot be learned from.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {message}")]
+pub struct DemonstrationError {
+    /// The file.
+    pub path: String,
+    /// What is wrong, with its line, and what to do.
+    pub message: String,
+}
+
+/// Reads JSON lines, each of one of three forms:
+///
+/// - `{"messages": [{"role", "content", ...}, ...], "tools": [...]}`: a conversation in the chat template of `checkpoint`.
+///   Learned is what the assistant wrote, with the text that ends its turns (the end-of-sequence token where a template has
+///   none); a message with `"weight": 0` is read only. Arguments of tool calls may be objects or JSON as text.
+/// - `{"prompt": text, "completion": text}`: raw text. Learned are the completion and the end-of-sequence token after it.
+/// - A recorded rollout, an episode or its record, as [`crate::sample::read_groups`] reads them. Learned are the policy's
+///   tokens; neither reward nor log-probabilities are needed.
+///
+/// Further fields of the first two forms are not read.
+///
+/// # Errors
+/// [`DemonstrationError`] that names the line: one of no such form or with nothing to learn, a conversation whose turns the
+/// template writes otherwise once messages follow, tokens of another vocabulary, more tokens than [`Choice::context`]; a file
+/// of which nothing is left.
+pub fn read_demonstrations(
+    path: &Path,
+    checkpoint: &Checkpoint,
+    choice: &Choice,
+) -> Result<Demonstrations, DemonstrationError> {
+    let fail = |message: String| DemonstrationError { path: path.display().to_string(), message };
+    let file = File::open(path).map_err(|error| fail(format!("cannot be read: {error}")))?;
+    let mut found = Demonstrations::default();
+    for (number, line) in (1..).zip(BufReader::new(file).lines()) {
+        let at = |message: String| fail(format!("line {number} {message}"));
+        let line = line.map_err(|error| at(format!("cannot be read: {error}")))?;
+        if !line.trim().is_empty() {
+            found.add(&line, checkpoint, choice).map_err(at)?;
+        }
+    }
+    if found.sequences.is_empty() {
+        let Demonstrations { too_long, low_reward, faults, .. } = found;
+        return Err(fail(format!(
+            "leaves nothing to learn: {too_long} lines are too long, {low_reward} rollouts earned too little, {faults} \
+             ended in faults"
+        )));
+    }
+    Ok(found)
+}
+
+impl Demonstrations {
+    fn add(&mut self, line: &str, checkpoint: &Checkpoint, choice: &Choice) -> Result<(), String> {
+        let value: Value = serde_json::from_str(line).map_err(|error| format!("is no JSON: {error}"))?;
+        let Some(sequence) = self.sequence(value, checkpoint, choice)? else { return Ok(()) };
+        check_vocabulary(&sequence, checkpoint.config.vocab_size)?;
+        if sequence.targets.is_empty() {
+            return Err("has no token of the policy to learn; remove it".to_owned());
+        }
+        let (length, context) = (sequence.ids.len(), choice.context);
+        if length <= context {
+            self.sequences.push(sequence);
+        } else if choice.skip_long {
+            self.too_long += 1;
+        } else {
+            return Err(format!("has {length} tokens, more than the context of {context}; skip long lines or cut it"));
+        }
+        Ok(())
+    }
+
+    fn sequence(&mut self, value: Value, checkpoint: &Checkpoint, choice: &Choice) -> Result<Option<Sequence>, String> {
+        let has = |name: &str| value.get(name).is_some();
+        match (has("messages"), has("completion"), has("ids") || has("tokens") || has("episode")) {
+            (true, false, false) => conversation(&value, checkpoint).map(Some),
+            (false, true, false) => completion(&value, checkpoint).map(Some),
+            (false, false, true) => match Line::of(value)? {
+                Line::Episode(episode) => Ok(self.episode(&episode, choice)),
+                Line::Recorded(recorded) => self.recorded(&recorded, choice),
+            },
+            (false, false, false) => {
+                Err("is no demonstration; give it messages, prompt and completion, or make it a recorded rollout"
+                    .to_owned())
+            }
+            _ => Err("is of several forms; give it messages, or prompt and completion, or the tokens of a rollout"
+                .to_owned()),
+        }
+    }
+
+    fn episode(&mut self, episode: &Episode, choice: &Choice) -> Option<Sequence> {
+        let Some(reward) = episode.reward() else {
+            self.faults += 1;
+            return None;
+        };
+        self.earned(reward, choice).then(|| Sequence::from_log(&episode.tokens))
+    }
+
+    fn recorded(&mut self, recorded: &Recorded, choice: &Choice) -> Result<Option<Sequence>, String> {
+        let sequence = recorded.sequence()?;
+        if choice.min_reward.is_none() || self.earned(recorded.finite_reward()?, choice) {
+            return Ok(Some(sequence));
+        }
+        Ok(None)
+    }
+
+    /// Whether a rollout earned enough.
+    fn earned(&mut self, reward: f32, choice: &Choice) -> bool {
+        let enough = choice.min_reward.is_none_or(|least| reward >= least);
+        self.low_reward += usize::from(!enough);
+        enough
+    }
+}
+
+/// Text that ends with a completion.
+fn completion(value: &Value, checkpoint: &Checkpoint) -> Result<Sequence, String> {
+    let text = |name: &str| match value.get(name).and_then(Value::as_str) {
+        Some("") => Err(format!("has an empty {name}; give it text")),
+        Some(text) => Ok(text),
+        None => Err(format!("has no text as its {name}; conversations go under messages")),
+    };
+    let mut sequence = Sequence::default();
+    append(&mut sequence, checkpoint.tokenizer.encode(text("prompt")?), false);
+    append(&mut sequence, checkpoint.tokenizer.encode(text("completion")?), true);
+    if !sequence.ids.last().is_some_and(|last| checkpoint.ends.contains(last)) {
+        append(&mut sequence, vec![checkpoint.tokenizer.eos()], true);
+    }
+    Ok(sequence)
+}
+
+/// A conversation in the checkpoint's template. Its pieces become tokens each by itself, as in an episode.
+fn conversation(value: &Value, checkpoint: &Checkpoint) -> Result<Sequence, String> {
+    let template =
+        checkpoint.chat.as_ref().ok_or("has messages, and the policy has no chat template; give raw text")?;
+    let list = |name: &str| match value.get(name) {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(list)) => Ok(list.clone()),
+        Some(_) => Err(format!("has {name} that are no list")),
+    };
+    let mut messages = list("messages")?;
+    let turns = learned(&mut messages)?;
+    let advice = |error: ChatError| match error {
+        ChatError::NotAppending { .. } => format!(
+            "cannot be written: {error}; give each answer a line of its own, with \"weight\": 0 on the answers before it"
+        ),
+        _ => format!("cannot be written: {error}"),
+    };
+    let renderer = Renderer::new(template.clone(), list("tools")?, Map::new()).map_err(advice)?;
+    let mut sequence = Sequence::default();
+    for piece in renderer.pieces(&messages, &turns).map_err(advice)? {
+        append(&mut sequence, checkpoint.tokenizer.encode(&piece.text), piece.written);
+        if piece.written && renderer.end().is_empty() {
+            append(&mut sequence, vec![checkpoint.tokenizer.eos()], true);
+        }
+    }
+    Ok(sequence)
+}
+
+/// Places of the messages to learn. Arguments of calls that are text become the objects that templates read.
+fn learned(messages: &mut [Value]) -> Result<Vec<usize>, String> {
+    let mut turns = Vec::new();
+    for (place, message) in messages.iter_mut().enumerate() {
+        let number = place + 1;
+        let Some(role) = message.get("role").and_then(Value::as_str) else {
+            return Err(format!("has a message {number} without a role"));
+        };
+        let written = role == "assistant";
+        let weight = match message.get("weight") {
+            None | Some(Value::Null) => true,
+            Some(weight) if weight.as_f64() == Some(1.0) => true,
+            Some(weight) if weight.as_f64() == Some(0.0) => false,
+            Some(weight) => return Err(format!("has a message {number} of weight {weight}; 0 and 1 are known")),
+        };
+        if written && weight {
+            turns.push(place);
+        }
+        let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
+        for call in calls.into_iter().flatten() {
+            let Some(arguments) = call.pointer_mut("/function/arguments") else { continue };
+            if let Value::String(text) = arguments {
+                let parsed = serde_json::from_str(text).map(Value::Object);
+                *arguments = parsed.map_err(|error| {
+                    format!("has a call in message {number} whose arguments are no object: {error}")
+                })?;
+            }
+        }
+    }
+    if turns.is_empty() {
+        return Err("has no message of the assistant to learn; remove it".to_owned());
+    }
+    Ok(turns)
+}
+
+/// Appends tokens; `written` ones are learned, where anything stands before them.
+fn append(sequence: &mut Sequence, ids: Vec<u32>, written: bool) {
+    let start = sequence.ids.len();
+    sequence.ids.extend(ids);
+    if written {
+        sequence.targets.extend(start.max(1)..sequence.ids.len());
+    }
+}
