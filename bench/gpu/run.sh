@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
-# Generation on a GPU beside transformers there (random weights in bf16), and a small GRPO run on the GPU and the processor.
-# Usage: bench/gpu/run.sh FORAGE GENERATE_BENCH [PYTHON]
-# The two programs are built with
-#   cargo build --release -p forage --features cuda && cargo build --release -p forage-trainer --features cuda --example generate_bench
-# PYTHON has torch with CUDA and transformers; without one the peer's columns stay empty. The machine needs the NVIDIA driver, NVRTC
+# Generation and training on a GPU beside transformers and PEFT there (random weights), and a small GRPO run on the GPU and the
+# processor. Usage: bench/gpu/run.sh FORAGE GENERATE_BENCH TRAIN_BENCH [PYTHON]
+# The programs are built with
+#   cargo build --release -p forage --features cuda && cargo build --release -p forage-trainer --features cuda --example generate_bench \
+#     --example train_bench
+# PYTHON has torch with CUDA, transformers and PEFT; without one the peer's columns stay empty. The machine needs the NVIDIA driver, NVRTC
 # and the CUDA headers; CUDA_PATH is taken from nvcc when it is unset. The table goes to docs/gpu.md with the date and the commit.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-forage=${1:?usage: bench/gpu/run.sh FORAGE GENERATE_BENCH [PYTHON]}
-bench=${2:?usage: bench/gpu/run.sh FORAGE GENERATE_BENCH [PYTHON]}
-python=${3:-}
+usage="usage: bench/gpu/run.sh FORAGE GENERATE_BENCH TRAIN_BENCH [PYTHON]"
+forage=${1:?$usage}
+bench=${2:?$usage}
+train=${3:?$usage}
+python=${4:-}
 if [ -z "${CUDA_PATH:-}" ] && command -v nvcc >/dev/null; then
   CUDA_PATH=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
   export CUDA_PATH
@@ -22,6 +25,7 @@ for device in cpu cuda:0; do
     --set grpo.steps=10 --set grpo.evaluate_every=0
 done
 python3 bench/gpu/generate.py "$bench" "$scratch" $python
+python3 bench/gpu/train.py "$train" "$scratch" $python
 python3 - "$scratch" <<'PY'
 import json, sys
 means = {}
@@ -33,6 +37,7 @@ print(f"{'':20}{'cpu':>10}{'cuda':>10}{'ratio':>10}")
 for key in ("time/rollout_s", "time/update_s"):
     print(f"{key:20}{means['cpu'][key]:10.3f}{means['cuda'][key]:10.3f}{means['cpu'][key] / means['cuda'][key]:10.2f}")
 generation = json.load(open(f"{sys.argv[1]}/generate.json"))
+training = json.load(open(f"{sys.argv[1]}/train.json"))
 held = means["cuda"]["mismatch"] < 1e-2
-print(json.dumps({"bench": "gpu", "held": held, "figures": {"train": means, "generate": generation}}))
+print(json.dumps({"bench": "gpu", "held": held, "figures": {"run": means, "generate": generation, "train": training}}))
 PY

@@ -61,15 +61,15 @@ def step_job(home, bench, shape, rank, rollouts, micro_batch, steps):
     start = model
     if rank:
         start = home / f"{shape}-adapter"
-        run([bench, model, file, rank, "full", "layers", 2, micro_batch, 0, start])
+        run([bench, model, file, rank, "full", "layers", "cpu", 2, micro_batch, 0, start])
         # An adapter whose second matrix is 0 has a first step of signs alone; a trained one is compared.
-        run([bench, start, file, rank, "full", "layers", 2, micro_batch, 3, start])
+        run([bench, start, file, rank, "full", "layers", "cpu", 2, micro_batch, 3, start])
     ways = [("layers", "checkpoint"), ("graph", "plain")]
     for ours_way, theirs_way in ways:
-        ours = run([bench, start, file, rank, "full", ours_way, 2, micro_batch, steps])
+        ours = run([bench, start, file, rank, "full", ours_way, "cpu", 2, micro_batch, steps])
         theirs = run([sys.executable, HERE / "step.py", start, file, rank, theirs_way, 2, micro_batch, steps])
         one = [home / "one-ours", home / "one-theirs"]
-        run([bench, start, file, rank, "full", ours_way, 2, micro_batch, 1, one[0]])
+        run([bench, start, file, rank, "full", ours_way, "cpu", 2, micro_batch, 1, one[0]])
         run([sys.executable, HERE / "step.py", start, file, rank, theirs_way, 2, micro_batch, 1, one[1]])
         best = lambda lines: min(line["seconds"] for line in lines)
         row = {

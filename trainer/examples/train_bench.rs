@@ -1,6 +1,7 @@
-//! Measures optimizer steps on recorded rollouts: `train_bench MODEL ROLLOUTS RANK full|half layers|graph THREADS
-//! MICRO_BATCH_TOKENS STEPS [FOLDER]`, one line of JSON per step. RANK 0 trains all weights, else a fresh adapter of that rank
-//! on every projection; MODEL is a checkpoint folder (of PEFT: the adapter in it is trained, RANK is ignored). `graph` is one
+//! Measures optimizer steps on recorded rollouts: `train_bench MODEL ROLLOUTS RANK full|half layers|graph DEVICE
+//! THREADS MICRO_BATCH_TOKENS STEPS [FOLDER]`, one line of JSON per step. DEVICE is `cpu` or `cuda:0`. RANK 0 trains all weights, else a fresh adapter of that rank
+//! on every projection; MODEL is a checkpoint folder (of PEFT: the adapter in it is trained, RANK is ignored) or
+//! `random:SHAPE`. `graph` is one
 //! autodiff graph through the whole decoder, `layers` what the program does. FOLDER receives the weights after the last step.
 //!
 //! The objective is GRPO: advantages of the groups, clip 0.2 and 0.28, token mean, `AdamW` at 1e-3 without warm-up.
@@ -10,9 +11,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use burn::module::Module;
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Tensor;
 use forage_env::seed::Seed;
 use forage_trainer::backward;
+use forage_trainer::device::DeviceSpec;
 use forage_trainer::grads::{NamedGrads, track};
 use forage_trainer::logprobs::token_logprobs;
 use forage_trainer::lora::{LoraConfig, Targets};
@@ -31,11 +33,16 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [model, rollouts, rank, precision, way, threads, micro_batch, steps, rest @ ..] = arguments.as_slice() else {
+    let [model, rollouts, rank, precision, way, device, threads, micro_batch, steps, rest @ ..] = arguments.as_slice()
+    else {
         return Err("see the head of this file for the arguments".into());
     };
     let precision = if precision == "half" { Precision::Half } else { Precision::Full };
-    let mut checkpoint = Checkpoint::open(model, &Hub::from_variables(|_| None), precision, &Device::flex())?;
+    let device = device.parse::<DeviceSpec>()?.open()?;
+    let mut checkpoint = match model.strip_prefix("random:") {
+        Some(shape) => Checkpoint::random(shape, None, Seed::root(1), precision, &device)?,
+        None => Checkpoint::open(model, &Hub::from_variables(|_| None), precision, &device)?,
+    };
     let rank: usize = rank.parse()?;
     if rank > 0 && checkpoint.lora.is_none() {
         let config = LoraConfig {
@@ -52,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (scored, _) = score(read_groups(Path::new(rollouts), checkpoint.config.vocab_size, context)?, &recipe);
     let step = minibatches(scored, 1, &recipe).pop().ok_or("no group has a direction")?;
     let job = Job {
-        rope: RopeTables::new(&checkpoint.config, context.min(4096), &Device::flex()),
+        rope: RopeTables::new(&checkpoint.config, context.min(4096), &device),
         config: checkpoint.config.clone(),
         workers: Workers::for_model(threads.parse()?, &checkpoint.config),
         micro_batch: micro_batch.parse()?,
@@ -127,7 +134,8 @@ impl Job {
     ) -> Option<(NamedGrads, TokenSums)> {
         let found = token_logprobs(decoder, &self.config, &self.rope, sequences, 1.0)?;
         let (slopes, sums) = loss(rows, &self.recipe, &found.scores(), None);
-        let slopes = Tensor::<1>::from_floats(slopes.logprobs.as_slice(), &Device::flex()).autodiff();
+        let device = decoder.device().without_autodiff();
+        let slopes = Tensor::<1>::from_floats(slopes.logprobs.as_slice(), &device).autodiff();
         let gradients = (found.logprobs * slopes).sum().backward();
         Some((NamedGrads::collect(decoder, &gradients), sums))
     }
