@@ -201,8 +201,9 @@ impl UpdateStats {
 
 /// Weights that learn, with the engine that samples from them.
 pub struct Learner {
+    /// The current weights, off the autodiff device.
     checkpoint: Checkpoint,
-    /// On the autodiff device.
+    /// The same on it.
     decoder: Decoder,
     /// The frozen start, kept only when a penalty refers to it; of an adapted start its base, which is shared.
     reference: Option<Decoder>,
@@ -227,7 +228,11 @@ const PUSHED_KEPT: usize = 3;
 
 impl Learner {
     /// Takes a checkpoint loaded on a plain device and starts an engine on it.
-    pub fn new(checkpoint: Checkpoint, config: UpdateConfig, engine: EngineConfig, workers: Workers) -> Self {
+    pub fn new(mut checkpoint: Checkpoint, config: UpdateConfig, engine: EngineConfig, workers: Workers) -> Self {
+        if checkpoint.lora.is_some() {
+            // The base stays as it is: arranged for the engine now, it is held once.
+            checkpoint.decoder = checkpoint.decoder.arranged();
+        }
         let sampler = Sampler::Own(Arc::new(Engine::start(&checkpoint, engine, workers.kernel_pool())));
         Self::with_sampler(checkpoint, config, engine.context, workers, sampler)
     }
@@ -271,7 +276,7 @@ impl Learner {
 
     /// The current weights as a checkpoint that can be saved.
     pub fn checkpoint(&self) -> Checkpoint {
-        Checkpoint { decoder: self.decoder.valid(), ..self.checkpoint.clone() }
+        self.checkpoint.clone()
     }
 
     /// The optimizer, for checkpoints.
@@ -285,6 +290,7 @@ impl Learner {
     /// As [`Self::publish`].
     pub async fn restore(&mut self, decoder: Decoder, optimizer: AdamW) -> Result<(), LearnError> {
         self.decoder = track(&decoder);
+        self.checkpoint.decoder = decoder;
         self.optimizer = optimizer;
         self.publish().await
     }
@@ -304,6 +310,7 @@ impl Learner {
         let (decoder, stats) =
             sft_step(self.decoder.clone(), shape, &self.rope, sequences, &mut self.optimizer, budget, &self.workers)?;
         self.decoder = decoder;
+        self.checkpoint.decoder = self.decoder.valid();
         Ok(stats)
     }
 
@@ -314,7 +321,7 @@ impl Learner {
     pub async fn publish(&mut self) -> Result<(), LearnError> {
         let version = self.optimizer.steps();
         match &self.sampler {
-            Sampler::Own(engine) => Ok(engine.swap(self.decoder.valid(), version).await?),
+            Sampler::Own(engine) => Ok(engine.swap(self.checkpoint.decoder.clone(), version).await?),
             Sampler::Remote { policy, folder } => {
                 let checkpoint = self.checkpoint();
                 let place = folder.join(format!("version-{version:06}"));
@@ -356,6 +363,8 @@ impl Learner {
             LearnError::check(norm, &gradients)?;
             let rate = self.config.optimizer.rate(self.optimizer.steps());
             self.decoder = self.optimizer.update(self.decoder.clone(), gradients, norm);
+            // The weights before are needed by nobody.
+            self.checkpoint.decoder = self.decoder.valid();
             stats.add(&sums, norm, rate);
         }
         Ok(stats)
@@ -380,7 +389,7 @@ impl Learner {
     /// Puts the trainer's own log-probabilities in place of the sampler's, and drops the policy loss of tokens that the
     /// entropy mask leaves out.
     fn recompute(&self, scored: &mut [Scored]) {
-        let found = self.forward(&self.decoder.valid(), scored);
+        let found = self.forward(&self.checkpoint.decoder, scored);
         let threshold =
             self.recipe.entropy.threshold(found.iter().flat_map(|(_, scores)| scores.entropies.iter().copied()));
         for (rows, scores) in found {

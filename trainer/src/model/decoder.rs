@@ -8,7 +8,7 @@ use burn::tensor::{DType, Device, Int, Tensor};
 use super::attend::{Attend, Heads};
 use super::dense::Dense;
 use super::host;
-use super::linear::{Linear, matmul};
+use super::linear::{LOW_RANK, Linear, matmul};
 use super::{Architecture, Batch, KvCache, ModelConfig, Pass, RopeTables};
 
 #[derive(Module, Debug)]
@@ -148,12 +148,19 @@ impl Decoder {
     pub fn for_inference(self) -> Self {
         let embedding = self.model.embed_tokens.weight.val();
         if host::runs_on(&embedding) {
-            return self.map(&mut Arrange { embedding: false });
+            return self.arranged();
         }
         match embedding.dtype() {
             dtype @ (DType::BF16 | DType::F16) => self.map(&mut Cast(dtype)),
             _ => self,
         }
+    }
+
+    /// On the processor, the same model with its wide matrices in the order generation wants; elsewhere the model itself. A
+    /// frozen base that is arranged once is shared by training and generation.
+    #[must_use]
+    pub(crate) fn arranged(self) -> Self {
+        if host::runs_on(&self.model.embed_tokens.weight.val()) { self.map(&mut Arrange::default()) } else { self }
     }
 
     /// What the decoder computes in.
@@ -198,10 +205,12 @@ impl Decoder {
     }
 }
 
-/// See [`Decoder::for_inference`].
+/// See [`Decoder::arranged`].
+#[derive(Default)]
 struct Arrange {
-    /// Inside the embedding, whose rows are looked up and which is in the right order for a tied head.
-    embedding: bool,
+    /// Inside the embedding, whose rows are looked up and which is in the right order for a tied head, or inside a low-rank
+    /// change, which is narrow.
+    left: bool,
 }
 
 /// Inputs from which on a matrix is arranged: below, the product over neighbouring outputs is the faster one.
@@ -209,16 +218,16 @@ const ARRANGED_INPUTS: usize = 768;
 
 impl ModuleMapper for Arrange {
     fn enter_module(&mut self, name: &str, _container_type: &str) {
-        self.embedding |= name == "embed_tokens";
+        self.left |= name == "embed_tokens" || name == LOW_RANK;
     }
 
     fn exit_module(&mut self, name: &str, _container_type: &str) {
-        self.embedding &= name != "embed_tokens";
+        self.left &= name != "embed_tokens" && name != LOW_RANK;
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let wide = D == 2 && param.val().dims()[0] >= ARRANGED_INPUTS;
-        if self.embedding || !wide {
+        if self.left || !wide {
             return param;
         }
         param.map(host::by_output)
