@@ -3,8 +3,9 @@
 //! The result does not depend on the number of workers: the cut is fixed before, and gradients are added in the order of
 //! the cut.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::grads::{NamedGrads, track};
 use crate::model::{Decoder, ModelConfig};
@@ -82,14 +83,41 @@ impl Workers {
         jobs: usize,
         job: impl Fn(&Decoder, usize) -> Option<(NamedGrads, T)> + Sync,
     ) -> (NamedGrads, Vec<T>) {
-        let parts = self.map(jobs, |index| job(&track(decoder), index));
-        let mut total = NamedGrads::default();
-        let mut rests = Vec::new();
-        for (gradients, rest) in parts.into_iter().flatten() {
-            total.add(gradients);
-            rests.push(rest);
+        let sum = Mutex::new(Sum::default());
+        self.map(jobs, |index| {
+            let part = job(&track(decoder), index);
+            sum.lock().unwrap_or_else(PoisonError::into_inner).take(index, part);
+        });
+        let sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (sum.total, sum.rests)
+    }
+}
+
+/// Gradients added up in the order of the jobs. Jobs are begun in order, so no more than one per worker waits for its turn:
+/// a step needs memory for its workers, not for its micro-batches.
+struct Sum<T> {
+    next: usize,
+    early: BTreeMap<usize, Option<(NamedGrads, T)>>,
+    total: NamedGrads,
+    rests: Vec<T>,
+}
+
+impl<T> Default for Sum<T> {
+    fn default() -> Self {
+        Self { next: 0, early: BTreeMap::new(), total: NamedGrads::default(), rests: Vec::new() }
+    }
+}
+
+impl<T> Sum<T> {
+    fn take(&mut self, index: usize, part: Option<(NamedGrads, T)>) {
+        self.early.insert(index, part);
+        while let Some(part) = self.early.remove(&self.next) {
+            self.next += 1;
+            if let Some((gradients, rest)) = part {
+                self.total.add(gradients);
+                self.rests.push(rest);
+            }
         }
-        (total, rests)
     }
 }
 

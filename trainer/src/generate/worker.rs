@@ -129,6 +129,8 @@ impl Worker {
                 self.scheduler.release(episode);
             }
             Message::Swap(decoder, version, done) => {
+                // The old weights go before the new ones are arranged.
+                self.runner.decoder.clone_from(&decoder);
                 self.runner.decoder = decoder.for_inference();
                 self.scheduler.forget();
                 for job in self.jobs.values_mut() {
