@@ -5,7 +5,7 @@ use std::ops::Range;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData};
 
-use crate::model::{Batch, Decoder, ModelConfig, RopeTables};
+use crate::model::{Batch, Decoder, ModelConfig, RopeTables, host};
 use crate::sequence::Sequence;
 
 /// Log-probabilities of every target of `sequences`, in order, under the full-vocabulary softmax at `temperature`.
@@ -108,6 +108,13 @@ impl Targets {
         for chunk in self.chunks(decoder.vocab_size()) {
             let count = chunk.len();
             let logits = decoder.logits(hidden.clone().narrow(0, chunk.start, count));
+            if host::runs_on(&logits) {
+                let device = logits.device();
+                let (found, levels) = host::token_scores(logits, &self.ids[chunk], 1.0 / temperature);
+                logprobs.push(Tensor::from_floats(found.as_slice(), &device));
+                entropies.push(Tensor::from_floats(levels.as_slice(), &device));
+                continue;
+            }
             let distribution = log_softmax(logits * (1.0 / f64::from(temperature)), 1);
             entropies.push(entropy(&distribution).reshape([count]));
             let ids = self.ids(&chunk, &distribution.device());
@@ -125,6 +132,11 @@ impl Targets {
         slopes: &Slopes,
         temperature: f32,
     ) -> Tensor<2> {
+        if host::runs_on(&logits) {
+            let entropies = slopes.entropies.get(chunk.clone()).unwrap_or_default();
+            let ids = &self.ids[chunk.clone()];
+            return host::logit_slopes(logits, ids, &slopes.logprobs[chunk.clone()], entropies, 1.0 / temperature);
+        }
         let device = logits.device();
         let inverse = 1.0 / f64::from(temperature);
         let column = |values: &[f32]| {

@@ -10,6 +10,7 @@ use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use super::attend::{Attend, Heads, MASKED};
+use super::host;
 use super::rope::rotate;
 use super::{Batch, ModelConfig, RopeTables};
 
@@ -69,7 +70,11 @@ impl Dense {
         let (queries, keys) = (block.len(), block.end);
         let folded = sequence.queries.clone().narrow(2, block.start, queries).reshape([kv_heads, group * queries, dim]);
         let seen = sequence.keys.clone().narrow(1, 0, keys).swap_dims(1, 2);
-        let scores = folded.clone().matmul(seen) * scale(dim);
+        let scores = folded.clone().matmul(seen);
+        if host::runs_on(&scores) {
+            return (host::causal_softmax(scores, queries, block.start, scale(dim) as f32), folded);
+        }
+        let scores = scores * scale(dim);
         let scores = scores.reshape([kv_heads * group, queries, keys]) + self.mask(block, &folded.device());
         (softmax(scores, 2).reshape([kv_heads, group * queries, keys]), folded)
     }
@@ -142,7 +147,12 @@ impl Dense {
             };
             values = add(values, weights.clone().swap_dims(1, 2).matmul(slope.clone()));
             let level = (slope.clone() * mixed).sum_dim(2);
-            let scores = weights * (slope.matmul(seen(&sequence.values).swap_dims(1, 2)) - level) * scale(dim);
+            let slope = slope.matmul(seen(&sequence.values).swap_dims(1, 2));
+            let scores = if host::runs_on(&slope) {
+                host::softmax_backward(weights, slope, level, scale(dim) as f32)
+            } else {
+                weights * (slope - level) * scale(dim)
+            };
             keys = add(keys, scores.clone().swap_dims(1, 2).matmul(queries));
             let queries = scores.matmul(seen(&sequence.keys));
             parts.push(queries.reshape([kv_heads * group, block.len(), dim]).swap_dims(0, 1));

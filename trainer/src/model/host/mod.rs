@@ -1,8 +1,8 @@
 //! Inference on the processor: kernels that read tensors in place.
 //!
 //! Burn's processor backend has no fused attention over a paged cache, widens half-precision weights as a whole, and
-//! multiplies few rows slowly. These kernels do what the decoder needs there; they carry no gradient, so training uses
-//! Burn's operations, which tests hold equal to them.
+//! multiplies few rows slowly. These kernels do what the decoder needs there; they carry no gradient: where a graph is built,
+//! Burn's operations stand in their place, which tests hold equal to them.
 
 #![allow(clippy::inline_always, reason = "a kernel is compiled for an instruction set only where it is inlined")]
 #![allow(
@@ -16,6 +16,7 @@ mod elementwise;
 mod lanes;
 mod outer;
 mod product;
+mod softmax;
 
 use burn::backend::Flex;
 use burn::tensor::{DType, Tensor, TensorData};
@@ -25,6 +26,8 @@ pub(super) use attention::{BLOCK, Layer, Run, attend};
 pub(super) use elementwise::{rms_norm, swiglu};
 pub(crate) use lanes::{exp, largest};
 use product::Rows;
+pub(super) use softmax::{causal_softmax, softmax_backward};
+pub(crate) use softmax::{logit_slopes, token_scores};
 
 /// Whether a tensor lives on the processor and carries no graph.
 pub(crate) fn runs_on<const D: usize>(x: &Tensor<D>) -> bool {
