@@ -11,7 +11,7 @@ use burn::tensor::{Gradients, IndexingUpdateOp, Tensor};
 
 use crate::grads::NamedGrads;
 use crate::logprobs::{Scores, Slopes, Targets};
-use crate::model::{Batch, Decoder, Dense, Heads, ModelConfig, RopeTables};
+use crate::model::{Batch, Decoder, Dense, Head, Heads, ModelConfig, RopeTables};
 use crate::sequence::Sequence;
 
 /// Gradient of a loss of the log-probabilities of `sequences`, and what else `loss` returned; `None` when no sequence has
@@ -37,7 +37,7 @@ pub fn gradients<T>(
     let picked = plain.finish(last.clone()).select(0, targets.rows(&plain.device()));
     let (slopes, rest) = loss(&targets.logprobs(&plain, &picked, temperature).scores());
 
-    let mut backward = Backward { decoder, total: NamedGrads::default() };
+    let mut backward = Backward { decoder, plain: &plain, total: NamedGrads::default() };
     let slope = backward.head(&targets, &picked, &slopes, temperature);
     // Rows that predict nothing have no gradient.
     let rows = targets.rows(&plain.device());
@@ -74,6 +74,8 @@ fn forward(decoder: &Decoder, config: &ModelConfig, batch: &Batch, dense: &Dense
 
 struct Backward<'a> {
     decoder: &'a Decoder,
+    /// The same without leaves.
+    plain: &'a Decoder,
     total: NamedGrads,
 }
 
@@ -82,13 +84,34 @@ impl Backward<'_> {
     fn head(&mut self, targets: &Targets, picked: &Tensor<2>, slopes: &Slopes, temperature: f32) -> Tensor<2> {
         let mut parts = Vec::new();
         for chunk in targets.chunks(self.decoder.vocab_size()) {
-            let hidden = leaf(picked.clone().narrow(0, chunk.start, chunk.len()));
-            let logits = self.decoder.logits(hidden.clone());
-            let slope = targets.slope(&chunk, logits.clone().without_autodiff(), slopes, temperature);
-            let gradients = self.push(vec![(logits, slope)]);
-            parts.push(hidden.grad(&gradients).expect("logits depend on the hidden states"));
+            let hidden = picked.clone().narrow(0, chunk.start, chunk.len());
+            let slope = targets.slope(&chunk, self.plain.logits(hidden.clone()), slopes, temperature);
+            parts.push(match self.plain.head() {
+                Some(head) => self.product(head, hidden, slope),
+                None => {
+                    let hidden = leaf(hidden);
+                    let gradients = self.push(vec![(self.decoder.logits(hidden.clone()), slope)]);
+                    hidden.grad(&gradients).expect("logits depend on the hidden states")
+                }
+            });
         }
         Tensor::cat(parts, 0)
+    }
+
+    /// Through `hidden W` of a head without an adapter, `slope` by its result: logits are the widest tensors of a step, and a
+    /// graph would hold several of them.
+    fn product(&mut self, head: Head, hidden: Tensor<2>, slope: Tensor<2>) -> Tensor<2> {
+        let by_outputs = head.weight.cast(slope.dtype());
+        if !self.decoder.is_adapted() {
+            let gradient = if head.tied {
+                slope.clone().transpose().matmul(hidden)
+            } else {
+                hidden.transpose().matmul(slope.clone())
+            };
+            let count = gradient.shape().num_elements();
+            self.total.add(NamedGrads([(head.name.to_owned(), gradient.reshape([count]))].into()));
+        }
+        slope.matmul(by_outputs)
     }
 
     /// Through the last norm.

@@ -44,6 +44,16 @@ struct Backbone {
     norm: RmsNorm,
 }
 
+/// The last matrix of a decoder.
+pub(crate) struct Head {
+    /// Path of the parameter.
+    pub(crate) name: &'static str,
+    /// Whether it is the embedding, which is stored by outputs.
+    pub(crate) tied: bool,
+    /// `[vocab, hidden]`.
+    pub(crate) weight: Tensor<2>,
+}
+
 /// A dense Qwen2 or Qwen3 decoder.
 #[derive(Module, Debug)]
 pub struct Decoder {
@@ -139,6 +149,20 @@ impl Decoder {
         match &self.lm_head {
             Some(head) => head.forward(hidden),
             None => matmul(hidden, self.model.embed_tokens.weight.val().transpose()),
+        }
+    }
+
+    /// The matrix of [`Self::logits`]; `None` where an adapter changes it.
+    pub(crate) fn head(&self) -> Option<Head> {
+        match &self.lm_head {
+            None => {
+                let weight = self.model.embed_tokens.weight.val();
+                Some(Head { name: "model.embed_tokens.weight", tied: true, weight })
+            }
+            Some(Linear { weight, bias: None, low_rank: None }) => {
+                Some(Head { name: "lm_head.weight", tied: false, weight: weight.val().transpose() })
+            }
+            Some(_) => None,
         }
     }
 
