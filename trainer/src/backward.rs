@@ -2,16 +2,16 @@
 //!
 //! A forward pass without a graph keeps what enters each layer and what its attention gives. Log-probabilities come from it
 //! in chunks of tokens, and the derivative of the loss by them goes back through the softmax by hand. Then, from the last
-//! layer down, the halves of one layer at a time are run again with a graph and the gradient pushed through them
-//! (activation checkpointing, Chen et al. 2016, with every layer a segment); attention, between them, has a derivative of
-//! its own that keeps no matrix of weights.
+//! layer down, the matrices and norms of one layer at a time are run again with a graph and the gradient pushed through
+//! them (activation checkpointing, Chen et al. 2016, with every layer a segment); attention and activation, between them, have
+//! derivatives written out, and no matrix of weights is kept.
 
 use burn::module::Module;
 use burn::tensor::{Gradients, IndexingUpdateOp, Tensor};
 
 use crate::grads::NamedGrads;
 use crate::logprobs::{Scores, Slopes, Targets};
-use crate::model::{Batch, Decoder, Dense, Head, Heads, ModelConfig, RopeTables};
+use crate::model::{Batch, Decoder, Dense, Gated, Head, Heads, ModelConfig, RopeTables, swiglu, swiglu_backward};
 use crate::sequence::Sequence;
 
 /// Gradient of a loss of the log-probabilities of `sequences`, and what else `loss` returned; `None` when no sequence has
@@ -124,7 +124,13 @@ impl Backward<'_> {
     /// Through layer `index`, whose result has gradient `slope`: the gradient by its input.
     fn layer(&mut self, index: usize, kept: Kept, config: &ModelConfig, dense: &Dense, slope: Tensor<2>) -> Tensor<2> {
         let (input, mixed) = (leaf(kept.input.clone()), leaf(kept.mixed.clone()));
-        let gradients = self.push(vec![(self.decoder.merge(index, input.clone(), mixed.clone()), slope)]);
+        let Gated { x, gate, up } = self.decoder.gate(index, input.clone(), mixed.clone());
+        let plain = |x: &Tensor<2>| x.clone().without_autodiff();
+        let activation = leaf(swiglu(plain(&gate), plain(&up)));
+        let gradients = self.push(vec![(self.decoder.lower(index, activation.clone()), slope.clone())]);
+        let activation = activation.grad(&gradients).expect("a product depends on its input");
+        let (by_gate, by_up) = swiglu_backward(plain(&gate), plain(&up), activation);
+        let gradients = self.push(vec![(gate, by_gate), (up, by_up), (x, slope)]);
         let mixed = mixed.grad(&gradients).expect("a layer depends on its attention");
         let below = input.grad(&gradients).expect("a layer depends on its input");
         drop(gradients);

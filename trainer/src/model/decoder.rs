@@ -2,7 +2,7 @@
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::nn::{Embedding, EmbeddingConfig, RmsNorm, RmsNormConfig};
-use burn::tensor::activation::silu;
+use burn::tensor::activation::{sigmoid, silu};
 use burn::tensor::{DType, Device, Int, Tensor};
 
 use super::attend::{Attend, Heads};
@@ -42,6 +42,16 @@ struct Backbone {
     embed_tokens: Embedding,
     layers: Vec<Layer>,
     norm: RmsNorm,
+}
+
+/// The middle of a layer's second half.
+pub(crate) struct Gated {
+    /// `[n, hidden]`: what the layer's last product is added to.
+    pub(crate) x: Tensor<2>,
+    /// `[n, intermediate]`.
+    pub(crate) gate: Tensor<2>,
+    /// `[n, intermediate]`.
+    pub(crate) up: Tensor<2>,
 }
 
 /// The last matrix of a decoder.
@@ -134,9 +144,21 @@ impl Decoder {
     /// The second half: what layer `index` gives, from its input `x`, `[n, hidden]`, and its attention's mixed values,
     /// `[n, heads * head_dim]`.
     pub(crate) fn merge(&self, index: usize, x: Tensor<2>, mixed: Tensor<2>) -> Tensor<2> {
+        let Gated { x, gate, up } = self.gate(index, x, mixed);
+        x + self.lower(index, swiglu(gate, up))
+    }
+
+    /// The second half up to the activation.
+    pub(crate) fn gate(&self, index: usize, x: Tensor<2>, mixed: Tensor<2>) -> Gated {
         let layer = &self.model.layers[index];
         let x = x + layer.self_attn.o_proj.forward(mixed);
-        x.clone() + layer.mlp.forward(normalise(&layer.post_attention_layernorm, x))
+        let normed = normalise(&layer.post_attention_layernorm, x.clone());
+        Gated { x, gate: layer.mlp.gate_proj.forward(normed.clone()), up: layer.mlp.up_proj.forward(normed) }
+    }
+
+    /// The second half's last matrix, on the activation.
+    pub(crate) fn lower(&self, index: usize, activation: Tensor<2>) -> Tensor<2> {
+        self.model.layers[index].mlp.down_proj.forward(activation)
     }
 
     /// Hidden states of what the last layer gave.
@@ -295,12 +317,19 @@ impl Layer {
     }
 }
 
-impl Mlp {
-    fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        let (gate, up) = (self.gate_proj.forward(x.clone()), self.up_proj.forward(x));
-        let gated = if host::runs_on(&gate) { host::swiglu(gate, up) } else { silu(gate) * up };
-        self.down_proj.forward(gated)
+/// `silu(gate) * up` (`SwiGLU`, Shazeer 2020).
+pub(crate) fn swiglu(gate: Tensor<2>, up: Tensor<2>) -> Tensor<2> {
+    if host::runs_on(&gate) { host::swiglu(gate, up) } else { silu(gate) * up }
+}
+
+/// Derivatives by `gate` and `up` of a loss whose derivative by [`swiglu`]'s result is `slope`; nothing carries a graph.
+pub(crate) fn swiglu_backward(gate: Tensor<2>, up: Tensor<2>, slope: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+    if host::runs_on(&gate) {
+        return host::swiglu_backward(gate, up, slope);
     }
+    let weight = sigmoid(gate.clone());
+    let rise = weight.clone() * ((weight.clone().neg() + 1.0) * gate.clone() + 1.0);
+    (slope.clone() * up * rise, slope * gate * weight)
 }
 
 impl Attention {

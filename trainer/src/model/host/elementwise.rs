@@ -26,6 +26,37 @@ pub(in crate::model) fn swiglu(gate: Tensor<2>, up: Tensor<2>) -> Tensor<2> {
     Tensor::from_data(TensorData::new(gate, shape), &device)
 }
 
+/// Derivatives by `gate` and `up` of a loss whose derivative by [`swiglu`]'s result is `slope`.
+pub(in crate::model) fn swiglu_backward(gate: Tensor<2>, up: Tensor<2>, slope: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+    let (device, shape) = (gate.device(), gate.shape());
+    let numbers = |x: Tensor<2>| -> Vec<f32> { x.into_data().try_into_vec().expect("the processor computes in f32") };
+    let (mut gate, mut slope) = (numbers(gate), numbers(slope));
+    read(up, |up| {
+        let task = |((gate, slope), up): ((&mut [f32], &mut [f32]), &[f32])| {
+            Arch::new().dispatch(|| swiglu_backward_part(gate, slope, up));
+        };
+        if gate.len() < 2 * TASK {
+            task(((&mut gate, &mut slope), up));
+        } else {
+            gate.par_chunks_mut(TASK).zip(slope.par_chunks_mut(TASK)).zip(up.par_chunks(TASK)).for_each(task);
+        }
+    });
+    let tensor = |numbers: Vec<f32>| Tensor::from_data(TensorData::new(numbers, shape.clone()), &device);
+    (tensor(gate), tensor(slope))
+}
+
+/// `gate` becomes the derivative by it, `slope` the one by `up`.
+#[inline(always)]
+fn swiglu_backward_part(gate: &mut [f32], slope: &mut [f32], up: &[f32]) {
+    for ((gate, slope), up) in gate.iter_mut().zip(slope).zip(up) {
+        let x = *gate;
+        let small = exp(if x > 0.0 { -x } else { x });
+        let weight = if x > 0.0 { 1.0 } else { small } / (1.0 + small);
+        *gate = *slope * up * weight * (1.0 + x * (1.0 - weight));
+        *slope *= x * weight;
+    }
+}
+
 #[inline(always)]
 fn swiglu_part(gate: &mut [f32], up: &[f32]) {
     for (gate, up) in gate.iter_mut().zip(up) {
@@ -98,7 +129,14 @@ mod tests {
             let draw = |spread: f64| Tensor::<2>::random([rows, width], Distribution::Normal(0.0, spread), &device);
             let (gate, up) = (draw(8.0), draw(1.0));
             let expected = silu(gate.clone()) * up.clone();
-            assert!(worst(swiglu(gate.clone(), up), expected) < 1e-5, "{rows} {width}");
+            assert!(worst(swiglu(gate.clone(), up.clone()), expected) < 1e-5, "{rows} {width}");
+            let slope = draw(1.0);
+            let leaves = [&gate, &up].map(|x| x.clone().autodiff().require_grad());
+            let result = silu(leaves[0].clone()) * leaves[1].clone();
+            let gradients = (result * slope.clone().autodiff()).sum().backward();
+            let (by_gate, by_up) = swiglu_backward(gate.clone(), up, slope);
+            assert!(worst(by_gate, leaves[0].grad(&gradients).unwrap()) < 2e-5, "{rows} {width}");
+            assert!(worst(by_up, leaves[1].grad(&gradients).unwrap()) < 2e-5, "{rows} {width}");
             let norm = RmsNormConfig::new(width).with_epsilon(1e-6).init(&device);
             let found = rms_norm(gate.clone(), &norm.gamma.val(), 1e-6);
             assert!(worst(found, norm.forward(gate)) < 1e-5, "{rows} {width}");
