@@ -86,14 +86,14 @@ impl Backward<'_> {
         for chunk in targets.chunks(self.decoder.vocab_size()) {
             let hidden = picked.clone().narrow(0, chunk.start, chunk.len());
             let slope = targets.slope(&chunk, self.plain.logits(hidden.clone()), slopes, temperature);
-            parts.push(match self.plain.head() {
-                Some(head) => self.product(head, hidden, slope),
-                None => {
-                    let hidden = leaf(hidden);
-                    let gradients = self.push(vec![(self.decoder.logits(hidden.clone()), slope)]);
-                    hidden.grad(&gradients).expect("logits depend on the hidden states")
-                }
-            });
+            let below = if let Some(head) = self.plain.head() {
+                self.product(head, hidden, slope)
+            } else {
+                let hidden = leaf(hidden);
+                let gradients = self.push(vec![(self.decoder.logits(hidden.clone()), slope)]);
+                hidden.grad(&gradients).expect("logits depend on the hidden states")
+            };
+            parts.push(below);
         }
         Tensor::cat(parts, 0)
     }
