@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let config = AdamWConfig { learning_rate: 1e-3, warmup_steps: 0, ..AdamWConfig::default() };
     let mut optimizer = AdamW::new(config);
-    let mut decoder = track(&checkpoint.decoder);
+    let mut decoder = checkpoint.decoder.clone();
     for _ in 0..steps.parse::<usize>()? {
         let start = Instant::now();
         let (gradients, sums) = job.run(&decoder, &step);
@@ -87,7 +87,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     if let [folder] = rest {
-        checkpoint.decoder = decoder.valid();
+        checkpoint.decoder = decoder;
         match checkpoint.lora {
             Some(_) => checkpoint.save_adapter(Path::new(folder))?,
             None => checkpoint.save(Path::new(folder))?,
@@ -109,7 +109,7 @@ impl Job {
     fn run(&self, decoder: &Decoder, step: &[Scored]) -> (NamedGrads, TokenSums) {
         let lengths: Vec<usize> = step.iter().map(|row| row.sequence.ids.len()).collect();
         let batches = cut(&lengths, self.micro_batch);
-        let (gradients, parts) = self.workers.gradients(decoder, batches.len(), |decoder, index| {
+        let (gradients, parts) = self.workers.gradients(batches.len(), |index| {
             let rows: Vec<&Scored> = batches[index].iter().map(|&row| &step[row]).collect();
             let sequences: Vec<&Sequence> = rows.iter().map(|row| &row.sequence).collect();
             if self.graph {
@@ -132,6 +132,7 @@ impl Job {
         rows: &[&Scored],
         sequences: &[&Sequence],
     ) -> Option<(NamedGrads, TokenSums)> {
+        let decoder = &track(decoder);
         let found = token_logprobs(decoder, &self.config, &self.rope, sequences, 1.0)?;
         let (slopes, sums) = loss(rows, &self.recipe, &found.scores(), None);
         let device = decoder.device().without_autodiff();

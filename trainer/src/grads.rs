@@ -45,12 +45,17 @@ impl NamedGrads {
     /// Adds another micro-batch's gradients.
     pub fn add(&mut self, other: Self) {
         for (name, gradient) in other.0 {
-            let sum = match self.0.remove(&name) {
-                Some(before) => before + gradient,
-                None => gradient,
-            };
-            self.0.insert(name, sum);
+            self.add_one(name, gradient);
         }
+    }
+
+    /// Adds to the gradient of one parameter.
+    pub(crate) fn add_one(&mut self, name: String, gradient: Tensor<1>) {
+        let sum = match self.0.remove(&name) {
+            Some(before) => before + gradient,
+            None => gradient,
+        };
+        self.0.insert(name, sum);
     }
 
     /// Euclidean norm over all parameters together.
@@ -96,7 +101,8 @@ impl ModuleMapper for Track {
 }
 
 /// The same weights as fresh leaves of the autodiff graph; of an adapted decoder only those of the adapter, so that the
-/// frozen base gets neither gradients nor moments. The numbers are shared, not copied.
+/// frozen base gets neither gradients nor moments. The numbers are shared, not copied. For a loss of one's own through
+/// Burn's autodiff; training's derivatives are written out, in [`crate::backward`].
 ///
 /// Every thread that runs a backward pass needs leaves of its own: Burn joins graphs that share a leaf, and joining a
 /// graph while another thread walks it deadlocks.

@@ -245,7 +245,7 @@ impl ModuleMapper for Update<'_> {
         let decay = if D > 1 { 1.0 - rate * weight_decay } else { 1.0 };
         let (id, value, mapper) = param.consume();
         let shape = value.shape();
-        let value = value.inner() * decay - (direction * rate).reshape(shape);
-        Param::from_mapped_value(id, value.autodiff().require_grad(), mapper)
+        let value = value * decay - (direction * rate).reshape(shape);
+        Param::from_mapped_value(id, value, mapper)
     }
 }

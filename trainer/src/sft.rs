@@ -19,7 +19,7 @@ pub struct SftStats {
     pub tokens: usize,
 }
 
-/// One optimizer step of token-mean cross-entropy over `sequences`. `decoder` is on an autodiff device.
+/// One optimizer step of token-mean cross-entropy over `sequences`.
 ///
 /// # Errors
 /// [`LearnError::NonFinite`] before anything was updated.
@@ -35,9 +35,9 @@ pub fn sft_step(
     let tokens: usize = sequences.iter().map(|sequence| sequence.targets.len()).sum();
     let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.ids.len()).collect();
     let batches = cut(&lengths, micro_batch_tokens);
-    let (gradients, losses) = workers.gradients(&decoder, batches.len(), |decoder, index| {
+    let (gradients, losses) = workers.gradients(batches.len(), |index| {
         let rows: Vec<&Sequence> = batches[index].iter().map(|&row| &sequences[row]).collect();
-        gradients(decoder, config, rope, &rows, 1.0, |scores| {
+        gradients(&decoder, config, rope, &rows, 1.0, |scores| {
             let weight = -1.0 / tokens as f64;
             let loss = scores.logprobs.iter().map(|&logprob| f64::from(logprob) * weight).sum::<f64>();
             (Slopes { logprobs: vec![weight as f32; scores.logprobs.len()], entropies: Vec::new() }, loss)

@@ -3,11 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use burn::module::Module;
 use forage_env::seed::Seed;
 use serde::{Deserialize, Serialize};
 
-use crate::grads::track;
 use crate::learner::LearnError;
 use crate::logprobs::token_logprobs;
 use crate::metrics::Row;
@@ -156,7 +154,7 @@ struct Student {
 
 impl Student {
     fn checkpoint(&self) -> Checkpoint {
-        Checkpoint { decoder: self.decoder.valid(), ..self.start.clone() }
+        Checkpoint { decoder: self.decoder.clone(), ..self.start.clone() }
     }
 
     fn snapshot(&self) -> Snapshot<'_> {
@@ -174,12 +172,12 @@ impl Student {
 
     /// Mean cross-entropy of the targets, nats.
     fn loss(&self, sequences: &[Sequence]) -> f64 {
-        let decoder = self.decoder.valid();
+        let decoder = &self.decoder;
         let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.ids.len()).collect();
         let batches = cut(&lengths, self.micro_batch_tokens);
         let sums = self.workers.map(batches.len(), |index| {
             let rows: Vec<&Sequence> = batches[index].iter().map(|&row| &sequences[row]).collect();
-            let found = token_logprobs(&decoder, &self.start.config, &self.rope, &rows, 1.0);
+            let found = token_logprobs(decoder, &self.start.config, &self.rope, &rows, 1.0);
             let logprobs = found.map(|found| found.scores().logprobs).unwrap_or_default();
             logprobs.into_iter().map(f64::from).sum::<f64>()
         });
@@ -207,7 +205,7 @@ pub fn run_sft(
     let steps = config.steps(lessons.train.len());
     let optimizer = config.optimizer(steps);
     let mut student = Student {
-        decoder: track(&start.decoder),
+        decoder: start.decoder.clone(),
         rope: RopeTables::new(&start.config, lessons.longest(), &start.decoder.device()),
         start,
         optimizer: AdamW::new(optimizer),
@@ -217,7 +215,7 @@ pub fn run_sft(
     let mut first = 0;
     if let Some(restored) = newest(place, optimizer, || student.start.clone())? {
         first = restored.state.step;
-        student.decoder = track(&restored.decoder);
+        student.decoder = restored.decoder;
         student.optimizer = restored.optimizer;
     }
     let saving = Saving { every: config.checkpoint_every, keep: config.keep_checkpoints };

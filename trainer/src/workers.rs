@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::grads::{NamedGrads, track};
-use crate::model::{Decoder, ModelConfig};
+use crate::grads::NamedGrads;
+use crate::model::ModelConfig;
 
 /// Hidden size from which on a model's products are split over threads rather than its micro-batches.
 const WIDE: usize = 512;
@@ -75,17 +75,16 @@ impl Workers {
         results.into_iter().map(|(_, result)| result).collect()
     }
 
-    /// Sum of the gradients that `job` gives for micro-batches 0..`jobs`, and what else it returned. Every job gets leaves
-    /// of its own; one that returns nothing contributes nothing.
+    /// Sum of the gradients that `job` gives for micro-batches 0..`jobs`, and what else it returned. One that returns nothing
+    /// contributes nothing.
     pub fn gradients<T: Send>(
         &self,
-        decoder: &Decoder,
         jobs: usize,
-        job: impl Fn(&Decoder, usize) -> Option<(NamedGrads, T)> + Sync,
+        job: impl Fn(usize) -> Option<(NamedGrads, T)> + Sync,
     ) -> (NamedGrads, Vec<T>) {
         let sum = Mutex::new(Sum::default());
         self.map(jobs, |index| {
-            let part = job(&track(decoder), index);
+            let part = job(index);
             sum.lock().unwrap_or_else(PoisonError::into_inner).take(index, part);
         });
         let sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -67,8 +67,7 @@ fn compare(model: &Tiny, what: &str) {
     for (temperature, entropies) in [(1.0, false), (0.7, true)] {
         let slopes = slopes(count, entropies, seed.child("slopes", &[]));
         let (expected, at_once) = whole(model, &rows, &slopes, temperature);
-        let decoder = track(&model.decoder);
-        let result = gradients(&decoder, &model.config, &model.rope, &rows, temperature, |scores| {
+        let result = gradients(&model.decoder, &model.config, &model.rope, &rows, temperature, |scores| {
             (slopes.clone(), scores.clone())
         });
         let (found, scores) = result.unwrap();

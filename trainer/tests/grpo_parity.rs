@@ -56,11 +56,11 @@ fn step(
 ) -> (NamedGrads, TokenSums) {
     let lengths: Vec<usize> = members.iter().map(|member| member.sequence.ids.len()).collect();
     let batches = cut(&lengths, budget);
-    let (gradients, parts) = Workers::new(workers).gradients(&model.decoder, batches.len(), |decoder, index| {
+    let (gradients, parts) = Workers::new(workers).gradients(batches.len(), |index| {
         let rows: Vec<&Scored> = batches[index].iter().map(|&row| &members[row]).collect();
         let sequences: Vec<&Sequence> = rows.iter().map(|member| &member.sequence).collect();
         let reference: Vec<f32> = batches[index].iter().flat_map(|&row| references[row].iter().copied()).collect();
-        backward::gradients(decoder, &model.config, &model.rope, &sequences, 1.0, |scores| {
+        backward::gradients(&model.decoder, &model.config, &model.rope, &sequences, 1.0, |scores| {
             loss(&rows, recipe, scores, Some(&reference))
         })
     });

@@ -6,7 +6,6 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use common::{Tiny, fixtures, tiny};
 use forage_trainer::backward;
@@ -29,33 +28,27 @@ fn step(model: &Tiny, rollouts: &Path, graph: bool, budget: usize) -> Decoder {
     let rows = minibatches(score(groups, &recipe).0, 1, &recipe).pop().unwrap();
     let lengths: Vec<usize> = rows.iter().map(|row| row.sequence.ids.len()).collect();
     let batches = cut(&lengths, budget);
-    let decoder = track(&model.decoder);
-    let (gradients, _) = Workers::new(2).gradients(&decoder, batches.len(), |decoder, index| {
+    let (gradients, _) = Workers::new(2).gradients(batches.len(), |index| {
         let rows: Vec<&Scored> = batches[index].iter().map(|&row| &rows[row]).collect();
         let sequences: Vec<&Sequence> = rows.iter().map(|row| &row.sequence).collect();
         if graph {
-            return Some((whole_graph(model, decoder, &rows, &sequences, &recipe), ()));
+            return Some((whole_graph(model, &rows, &sequences, &recipe), ()));
         }
-        backward::gradients(decoder, &model.config, &model.rope, &sequences, 1.0, |scores| {
+        backward::gradients(&model.decoder, &model.config, &model.rope, &sequences, 1.0, |scores| {
             (loss(&rows, &recipe, scores, None).0, ())
         })
     });
     let config = AdamWConfig { learning_rate: 1e-3, warmup_steps: 0, ..AdamWConfig::default() };
     let norm = gradients.global_norm();
-    AdamW::new(config).update(decoder, gradients, norm).valid()
+    AdamW::new(config).update(model.decoder.clone(), gradients, norm)
 }
 
-fn whole_graph(
-    model: &Tiny,
-    decoder: &Decoder,
-    rows: &[&Scored],
-    sequences: &[&Sequence],
-    recipe: &Recipe,
-) -> NamedGrads {
-    let found = token_logprobs(decoder, &model.config, &model.rope, sequences, 1.0).unwrap();
+fn whole_graph(model: &Tiny, rows: &[&Scored], sequences: &[&Sequence], recipe: &Recipe) -> NamedGrads {
+    let decoder = track(&model.decoder);
+    let found = token_logprobs(&decoder, &model.config, &model.rope, sequences, 1.0).unwrap();
     let slopes = loss(rows, recipe, &found.scores(), None).0;
     let slopes = Tensor::<1>::from_floats(slopes.logprobs.as_slice(), &Device::flex()).autodiff();
-    NamedGrads::collect(decoder, &(found.logprobs * slopes).sum().backward())
+    NamedGrads::collect(&decoder, &(found.logprobs * slopes).sum().backward())
 }
 
 fn tensors(path: &Path) -> BTreeMap<String, Vec<f32>> {

@@ -2,39 +2,42 @@
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::nn::{Embedding, EmbeddingConfig, RmsNorm, RmsNormConfig};
-use burn::tensor::activation::{sigmoid, silu};
 use burn::tensor::{DType, Device, Int, Tensor};
 
 use super::attend::{Attend, Heads};
 use super::dense::Dense;
 use super::host;
 use super::linear::{LOW_RANK, Linear, matmul};
+use super::pointwise::{normalise, swiglu};
 use super::{Architecture, Batch, KvCache, ModelConfig, Pass, RopeTables};
 
+/// The matrices around attention; queries and keys are normalised head by head where there are norms for it.
 #[derive(Module, Debug)]
-struct Attention {
-    q_proj: Linear,
-    k_proj: Linear,
-    v_proj: Linear,
-    o_proj: Linear,
-    q_norm: Option<RmsNorm>,
-    k_norm: Option<RmsNorm>,
+pub(crate) struct Attention {
+    pub(crate) q_proj: Linear,
+    pub(crate) k_proj: Linear,
+    pub(crate) v_proj: Linear,
+    pub(crate) o_proj: Linear,
+    pub(crate) q_norm: Option<RmsNorm>,
+    pub(crate) k_norm: Option<RmsNorm>,
 }
 
+/// The gated feed-forward part.
 #[derive(Module, Debug)]
 #[expect(clippy::struct_field_names, reason = "checkpoint names")]
-struct Mlp {
-    gate_proj: Linear,
-    up_proj: Linear,
-    down_proj: Linear,
+pub(crate) struct Mlp {
+    pub(crate) gate_proj: Linear,
+    pub(crate) up_proj: Linear,
+    pub(crate) down_proj: Linear,
 }
 
+/// One layer.
 #[derive(Module, Debug)]
-struct Layer {
-    input_layernorm: RmsNorm,
-    self_attn: Attention,
-    post_attention_layernorm: RmsNorm,
-    mlp: Mlp,
+pub(crate) struct Layer {
+    pub(crate) input_layernorm: RmsNorm,
+    pub(crate) self_attn: Attention,
+    pub(crate) post_attention_layernorm: RmsNorm,
+    pub(crate) mlp: Mlp,
 }
 
 #[derive(Module, Debug)]
@@ -42,26 +45,6 @@ struct Backbone {
     embed_tokens: Embedding,
     layers: Vec<Layer>,
     norm: RmsNorm,
-}
-
-/// The middle of a layer's second half.
-pub(crate) struct Gated {
-    /// `[n, hidden]`: what the layer's last product is added to.
-    pub(crate) x: Tensor<2>,
-    /// `[n, intermediate]`.
-    pub(crate) gate: Tensor<2>,
-    /// `[n, intermediate]`.
-    pub(crate) up: Tensor<2>,
-}
-
-/// The last matrix of a decoder.
-pub(crate) struct Head {
-    /// Path of the parameter.
-    pub(crate) name: &'static str,
-    /// Whether it is the embedding, which is stored by outputs.
-    pub(crate) tied: bool,
-    /// `[vocab, hidden]`.
-    pub(crate) weight: Tensor<2>,
 }
 
 /// A dense Qwen2 or Qwen3 decoder.
@@ -111,8 +94,9 @@ impl Decoder {
     fn run(&self, config: &ModelConfig, ids: &[i32], attend: &mut dyn Attend) -> Tensor<2> {
         let mut x = self.embed(ids);
         for index in 0..self.depth() {
-            let heads = self.project(index, x.clone(), config);
-            x = self.merge(index, x, attend.attend(index, heads));
+            let layer = self.layer(index);
+            let heads = layer.project(x.clone(), config);
+            x = layer.merge(x, attend.attend(index, heads));
         }
         self.finish(x)
     }
@@ -135,30 +119,24 @@ impl Decoder {
         weight.select(0, ids).cast(self.dtype())
     }
 
-    /// The first half of layer `index`: queries, keys and values of `x`, `[n, hidden]`.
-    pub(crate) fn project(&self, index: usize, x: Tensor<2>, config: &ModelConfig) -> Heads {
-        let layer = &self.model.layers[index];
-        layer.self_attn.project(normalise(&layer.input_layernorm, x), config)
+    /// `[vocab, hidden]`.
+    pub(crate) fn embedding(&self) -> Tensor<2> {
+        self.model.embed_tokens.weight.val()
     }
 
-    /// The second half: what layer `index` gives, from its input `x`, `[n, hidden]`, and its attention's mixed values,
-    /// `[n, heads * head_dim]`.
-    pub(crate) fn merge(&self, index: usize, x: Tensor<2>, mixed: Tensor<2>) -> Tensor<2> {
-        let Gated { x, gate, up } = self.gate(index, x, mixed);
-        x + self.lower(index, swiglu(gate, up))
+    /// Layer `index`.
+    pub(crate) fn layer(&self, index: usize) -> &Layer {
+        &self.model.layers[index]
     }
 
-    /// The second half up to the activation.
-    pub(crate) fn gate(&self, index: usize, x: Tensor<2>, mixed: Tensor<2>) -> Gated {
-        let layer = &self.model.layers[index];
-        let x = x + layer.self_attn.o_proj.forward(mixed);
-        let normed = normalise(&layer.post_attention_layernorm, x.clone());
-        Gated { x, gate: layer.mlp.gate_proj.forward(normed.clone()), up: layer.mlp.up_proj.forward(normed) }
+    /// The norm after the last layer.
+    pub(crate) fn norm(&self) -> &RmsNorm {
+        &self.model.norm
     }
 
-    /// The second half's last matrix, on the activation.
-    pub(crate) fn lower(&self, index: usize, activation: Tensor<2>) -> Tensor<2> {
-        self.model.layers[index].mlp.down_proj.forward(activation)
+    /// The matrix of [`Self::logits`], unless it is the embedding.
+    pub(crate) fn lm_head(&self) -> Option<&Linear> {
+        self.lm_head.as_ref()
     }
 
     /// Hidden states of what the last layer gave.
@@ -171,20 +149,6 @@ impl Decoder {
         match &self.lm_head {
             Some(head) => head.forward(hidden),
             None => matmul(hidden, self.model.embed_tokens.weight.val().transpose()),
-        }
-    }
-
-    /// The matrix of [`Self::logits`]; `None` where an adapter changes it.
-    pub(crate) fn head(&self) -> Option<Head> {
-        match &self.lm_head {
-            None => {
-                let weight = self.model.embed_tokens.weight.val();
-                Some(Head { name: "model.embed_tokens.weight", tied: true, weight })
-            }
-            Some(Linear { weight, bias: None, low_rank: None }) => {
-                Some(Head { name: "lm_head.weight", tied: false, weight: weight.val().transpose() })
-            }
-            Some(_) => None,
         }
     }
 
@@ -290,6 +254,28 @@ impl ModuleMapper for Cast {
 }
 
 impl Layer {
+    /// The first half: queries, keys and values of `x`, `[n, hidden]`.
+    pub(crate) fn project(&self, x: Tensor<2>, config: &ModelConfig) -> Heads {
+        let Attention { q_proj, k_proj, v_proj, q_norm, k_norm, .. } = &self.self_attn;
+        let x = normalise(&self.input_layernorm, x);
+        let Heads { queries, keys, values } =
+            split(config, q_proj.forward(x.clone()), k_proj.forward(x.clone()), v_proj.forward(x));
+        let normed = |norm: &Option<RmsNorm>, x: Tensor<3>| match norm {
+            Some(norm) => normalise(norm, x),
+            None => x,
+        };
+        Heads { queries: normed(q_norm, queries), keys: normed(k_norm, keys), values }
+    }
+
+    /// The second half: what the layer gives, from its input `x`, `[n, hidden]`, and its attention's mixed values,
+    /// `[n, heads * head_dim]`.
+    pub(crate) fn merge(&self, x: Tensor<2>, mixed: Tensor<2>) -> Tensor<2> {
+        let x = x + self.self_attn.o_proj.forward(mixed);
+        let Mlp { gate_proj, up_proj, down_proj } = &self.mlp;
+        let normed = normalise(&self.post_attention_layernorm, x.clone());
+        x + down_proj.forward(swiglu(gate_proj.forward(normed.clone()), up_proj.forward(normed)))
+    }
+
     fn new(config: &ModelConfig, device: &Device) -> Self {
         let hidden = config.hidden_size;
         let linear = |input, output, bias| Linear::new(input, output, bias, device);
@@ -317,38 +303,15 @@ impl Layer {
     }
 }
 
-/// `silu(gate) * up` (`SwiGLU`, Shazeer 2020).
-pub(crate) fn swiglu(gate: Tensor<2>, up: Tensor<2>) -> Tensor<2> {
-    if host::runs_on(&gate) { host::swiglu(gate, up) } else { silu(gate) * up }
-}
-
-/// Derivatives by `gate` and `up` of a loss whose derivative by [`swiglu`]'s result is `slope`; nothing carries a graph.
-pub(crate) fn swiglu_backward(gate: Tensor<2>, up: Tensor<2>, slope: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
-    if host::runs_on(&gate) {
-        return host::swiglu_backward(gate, up, slope);
+/// Projections, `[n, heads * head_dim]` each, head by head.
+pub(crate) fn split(config: &ModelConfig, queries: Tensor<2>, keys: Tensor<2>, values: Tensor<2>) -> Heads {
+    let (heads, kv_heads, dim) = (config.num_attention_heads, config.num_key_value_heads, config.head_dim);
+    let [n, _] = queries.dims();
+    Heads {
+        queries: queries.reshape([n, heads, dim]),
+        keys: keys.reshape([n, kv_heads, dim]),
+        values: values.reshape([n, kv_heads, dim]),
     }
-    let weight = sigmoid(gate.clone());
-    let rise = weight.clone() * ((weight.clone().neg() + 1.0) * gate.clone() + 1.0);
-    (slope.clone() * up * rise, slope * gate * weight)
-}
-
-impl Attention {
-    fn project(&self, x: Tensor<2>, config: &ModelConfig) -> Heads {
-        let (heads, kv_heads, dim) = (config.num_attention_heads, config.num_key_value_heads, config.head_dim);
-        let [n, _] = x.dims();
-        let split = |projected: Tensor<2>, heads: usize, norm: Option<&RmsNorm>| {
-            let headed = projected.reshape([n, heads, dim]);
-            norm.map_or_else(|| headed.clone(), |norm| normalise(norm, headed.clone()))
-        };
-        let queries = split(self.q_proj.forward(x.clone()), heads, self.q_norm.as_ref());
-        let keys = split(self.k_proj.forward(x.clone()), kv_heads, self.k_norm.as_ref());
-        let values = split(self.v_proj.forward(x), kv_heads, None);
-        Heads { queries, keys, values }
-    }
-}
-
-fn normalise<const D: usize>(norm: &RmsNorm, x: Tensor<D>) -> Tensor<D> {
-    if host::runs_on(&x) { host::rms_norm(x, &norm.gamma.val(), norm.epsilon) } else { norm.forward(x) }
 }
 
 fn norm(width: usize, config: &ModelConfig, device: &Device) -> RmsNorm {

@@ -89,6 +89,13 @@ impl Dense {
         Heads { queries: rotate(queries, &cos, &sin), keys: rotate(keys, &cos, &sin), values }
     }
 
+    /// Gradient by the heads that [`Self::rotate`] was given, from that by its result; nothing carries a graph.
+    pub(crate) fn rotate_backward(&self, slopes: Heads) -> Heads {
+        let sin = self.sin.clone().neg();
+        let back = |slope| rotate(slope, &self.cos, &sin);
+        Heads { queries: back(slopes.queries), keys: back(slopes.keys), values: slopes.values }
+    }
+
     /// Mixed values of rotated heads, `[n, heads * head_dim]`.
     pub(crate) fn mix(&self, heads: &Heads) -> Tensor<2> {
         let [n, query_heads, dim] = heads.queries.dims();

@@ -36,7 +36,7 @@ impl Linear {
 
     /// # Shapes
     /// `x`: `[n, inputs]`; returns `[n, outputs]`.
-    pub(super) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+    pub(crate) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         let y = matmul(x.clone(), self.weight.val());
         let y = match &self.bias {
             Some(bias) => y + bias.val().unsqueeze(),

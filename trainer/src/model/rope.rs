@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
-use super::ModelConfig;
+use super::{ModelConfig, host};
 
 /// Cosines and sines of every position; kept outside the module so that they are never saved.
 #[derive(Clone, Debug)]
@@ -47,17 +47,16 @@ impl RopeTables {
     pub(super) fn rotate_in_place(&self, heads: &mut [f32], position: usize) {
         let row = position * self.half..(position + 1) * self.half;
         let (cos, sin) = (&self.host.0[row.clone()], &self.host.1[row]);
-        for head in heads.chunks_exact_mut(2 * self.half) {
-            let (first, second) = head.split_at_mut(self.half);
-            for (((a, b), cos), sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
-                (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
-            }
-        }
+        host::rotate_heads(heads, cos, sin);
     }
 }
 
-/// Rotates `x` of shape `[n, heads, head_dim]` by the angles of its positions.
+/// Rotates `x` of shape `[n, heads, head_dim]` by the angles of its positions. The derivative by `x` is that by the result,
+/// rotated by the negative angles.
 pub(super) fn rotate(x: Tensor<3>, cos: &Tensor<3>, sin: &Tensor<3>) -> Tensor<3> {
+    if host::runs_on(&x) {
+        return host::rotate(x, cos, sin);
+    }
     let [n, heads, dim] = x.dims();
     let half = dim / 2;
     let first = x.clone().slice([0..n, 0..heads, 0..half]);

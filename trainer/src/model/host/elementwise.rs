@@ -110,6 +110,100 @@ fn norm_rows(to: &mut [f32], from: &[f32], gamma: &[f32], epsilon: f32) {
     }
 }
 
+/// Derivatives by `x` and by `gamma` of a loss whose derivative by [`rms_norm`]'s result is `slope`.
+pub(in crate::model) fn rms_norm_backward<const D: usize>(
+    x: Tensor<D>,
+    gamma: &Tensor<1>,
+    epsilon: f64,
+    slope: Tensor<D>,
+) -> (Tensor<D>, Tensor<1>) {
+    let (device, shape) = (x.device(), x.shape());
+    let [width] = gamma.dims();
+    let mut slope: Vec<f32> = slope.into_data().try_into_vec().expect("the processor computes in f32");
+    let by_gamma = read(x, |x| {
+        read(gamma.clone(), |gamma| {
+            let rows = (TASK / width).max(1) * width;
+            let task = |(slope, x): (&mut [f32], &[f32])| {
+                let mut by_gamma = vec![0.0; width];
+                Arch::new().dispatch(|| norm_rows_backward(slope, x, gamma, epsilon as f32, &mut by_gamma));
+                by_gamma
+            };
+            let parts: Vec<Vec<f32>> = slope.par_chunks_mut(rows).zip(x.par_chunks(rows)).map(task).collect();
+            // In the order of the rows, whatever thread was first.
+            let mut total = vec![0.0; width];
+            for part in parts {
+                total.iter_mut().zip(part).for_each(|(total, part)| *total += part);
+            }
+            total
+        })
+    });
+    let by_x = Tensor::from_data(TensorData::new(slope, shape), &device);
+    (by_x, Tensor::from_data(TensorData::new(by_gamma, [width]), &device))
+}
+
+/// `slope` becomes the derivative by `x`; that by `gamma` is added up.
+#[inline(always)]
+fn norm_rows_backward(slope: &mut [f32], x: &[f32], gamma: &[f32], epsilon: f32, by_gamma: &mut [f32]) {
+    let width = gamma.len();
+    for (slope, x) in slope.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+        let (mut squares, mut products) = ([0.0_f32; LANES], [0.0_f32; LANES]);
+        let whole = width / LANES * LANES;
+        for start in (0..whole).step_by(LANES) {
+            let (x, slope, gamma) = (&x[start..][..LANES], &slope[start..][..LANES], &gamma[start..][..LANES]);
+            for lane in 0..LANES {
+                squares[lane] += x[lane] * x[lane];
+                products[lane] += x[lane] * slope[lane] * gamma[lane];
+            }
+        }
+        for index in whole..width {
+            squares[index - whole] += x[index] * x[index];
+            products[index - whole] += x[index] * slope[index] * gamma[index];
+        }
+        let scale = 1.0 / (squares.iter().sum::<f32>() / width as f32 + epsilon).sqrt();
+        let level = products.iter().sum::<f32>() / width as f32 * scale * scale;
+        for (((slope, x), gamma), by_gamma) in slope.iter_mut().zip(x).zip(gamma).zip(&mut *by_gamma) {
+            *by_gamma += *slope * x * scale;
+            *slope = (*slope * gamma - x * level) * scale;
+        }
+    }
+}
+
+/// Rotates `x`, `[n, heads, head_dim]`, by the angles of `cos` and `sin`, `[n, 1, head_dim / 2]`; see
+/// [`crate::model::rope::rotate`].
+pub(in crate::model) fn rotate(x: Tensor<3>, cos: &Tensor<3>, sin: &Tensor<3>) -> Tensor<3> {
+    let (device, shape) = (x.device(), x.shape());
+    let [_, heads, dim] = x.dims();
+    let mut numbers: Vec<f32> = x.into_data().try_into_vec().expect("the processor computes in f32");
+    let half = dim / 2;
+    read(cos.clone(), |cos| {
+        read(sin.clone(), |sin| {
+            let rows = (TASK / (heads * dim)).max(1);
+            let task = |((tokens, cos), sin): ((&mut [f32], &[f32]), &[f32])| {
+                Arch::new().dispatch(|| {
+                    for (token, heads) in tokens.chunks_exact_mut(heads * dim).enumerate() {
+                        let angles = token * half..(token + 1) * half;
+                        rotate_heads(heads, &cos[angles.clone()], &sin[angles]);
+                    }
+                });
+            };
+            let tokens = numbers.par_chunks_mut(rows * heads * dim);
+            tokens.zip(cos.par_chunks(rows * half)).zip(sin.par_chunks(rows * half)).for_each(task);
+        });
+    });
+    Tensor::from_data(TensorData::new(numbers, shape), &device)
+}
+
+/// Rotates the heads of one token in place.
+#[inline(always)]
+pub(in crate::model) fn rotate_heads(heads: &mut [f32], cos: &[f32], sin: &[f32]) {
+    for head in heads.chunks_exact_mut(2 * cos.len()) {
+        let (first, second) = head.split_at_mut(cos.len());
+        for (((a, b), cos), sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
+            (*a, *b) = (*a * cos - *b * sin, *b * cos + *a * sin);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use burn::nn::RmsNormConfig;
@@ -134,12 +228,20 @@ mod tests {
             let leaves = [&gate, &up].map(|x| x.clone().autodiff().require_grad());
             let result = silu(leaves[0].clone()) * leaves[1].clone();
             let gradients = (result * slope.clone().autodiff()).sum().backward();
-            let (by_gate, by_up) = swiglu_backward(gate.clone(), up, slope);
+            let (by_gate, by_up) = swiglu_backward(gate.clone(), up, slope.clone());
             assert!(worst(by_gate, leaves[0].grad(&gradients).unwrap()) < 2e-5, "{rows} {width}");
             assert!(worst(by_up, leaves[1].grad(&gradients).unwrap()) < 2e-5, "{rows} {width}");
             let norm = RmsNormConfig::new(width).with_epsilon(1e-6).init(&device);
             let found = rms_norm(gate.clone(), &norm.gamma.val(), 1e-6);
-            assert!(worst(found, norm.forward(gate)) < 1e-5, "{rows} {width}");
+            assert!(worst(found, norm.forward(gate.clone())) < 1e-5, "{rows} {width}");
+            let gamma = Tensor::<1>::random([width], Distribution::Normal(1.0, 0.3), &device);
+            let leaves = (gate.clone().autodiff().require_grad(), gamma.clone().autodiff().require_grad());
+            let inverse = (leaves.0.clone().square().mean_dim(1) + 1e-6).sqrt().recip();
+            let result = leaves.0.clone() * inverse * leaves.1.clone().unsqueeze();
+            let gradients = (result * slope.clone().autodiff()).sum().backward();
+            let (by_x, by_gamma) = rms_norm_backward(gate, &gamma, 1e-6, slope);
+            assert!(worst(by_x, leaves.0.grad(&gradients).unwrap()) < 2e-5, "{rows} {width}");
+            assert!(worst(by_gamma, leaves.1.grad(&gradients).unwrap()) < 2e-5, "{rows} {width}");
         }
     }
 }

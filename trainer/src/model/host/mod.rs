@@ -23,7 +23,7 @@ use burn::tensor::{DType, Tensor, TensorData};
 use half::bf16;
 
 pub(super) use attention::{BLOCK, Layer, Run, attend};
-pub(super) use elementwise::{rms_norm, swiglu, swiglu_backward};
+pub(super) use elementwise::{rms_norm, rms_norm_backward, rotate, rotate_heads, swiglu, swiglu_backward};
 pub(crate) use lanes::{exp, largest};
 use product::Rows;
 pub(super) use softmax::{causal_softmax, softmax_backward};

@@ -1,0 +1,64 @@
+//! Derivatives of what a layer is made of, with those by its parameters added up on the way.
+
+use burn::nn::RmsNorm;
+use burn::tensor::Tensor;
+
+use crate::grads::NamedGrads;
+use crate::model::{Decoder, LOW_RANK, Linear, LowRank, normalise_backward};
+
+/// Gradients by the parameters that learn: those of an adapter where there is one, else all.
+pub(super) struct Parameters {
+    adapted: bool,
+    pub(super) total: NamedGrads,
+}
+
+impl Parameters {
+    pub(super) fn of(decoder: &Decoder) -> Self {
+        Self { adapted: decoder.is_adapted(), total: NamedGrads::default() }
+    }
+
+    /// Whether a weight of the base learns.
+    pub(super) fn base_learns(&self) -> bool {
+        !self.adapted
+    }
+
+    /// Adds a gradient by the parameter called `name`.
+    pub(super) fn add<const D: usize>(&mut self, name: String, gradient: Tensor<D>) {
+        let count = gradient.shape().num_elements();
+        self.total.add_one(name, gradient.reshape([count]));
+    }
+
+    /// Gradient by `x`, `[n, inputs]`, where that by what `map` makes of it is `slope`, `[n, outputs]`.
+    pub(super) fn linear(&mut self, path: &str, map: &Linear, x: Tensor<2>, slope: Tensor<2>) -> Tensor<2> {
+        let weight = map.weight.val();
+        let below = slope.clone().matmul(weight.cast(slope.dtype()).transpose());
+        if self.base_learns() {
+            if map.bias.is_some() {
+                self.add(format!("{path}.bias"), slope.clone().sum_dim(0));
+            }
+            self.add(format!("{path}.weight"), x.transpose().matmul(slope));
+            return below;
+        }
+        let Some(LowRank { a, b, scale }) = &map.low_rank else { return below };
+        let (a, slope) = (a.val(), slope * *scale);
+        let narrow = slope.clone().matmul(b.val().transpose());
+        self.add(format!("{path}.{LOW_RANK}.b"), x.clone().matmul(a.clone()).transpose().matmul(slope));
+        self.add(format!("{path}.{LOW_RANK}.a"), x.transpose().matmul(narrow.clone()));
+        below + narrow.matmul(a.transpose())
+    }
+
+    /// Gradient by `x`, whose last dimension `norm` normalises.
+    pub(super) fn norm<const D: usize>(
+        &mut self,
+        path: &str,
+        norm: &RmsNorm,
+        x: Tensor<D>,
+        slope: Tensor<D>,
+    ) -> Tensor<D> {
+        let (by_x, by_gamma) = normalise_backward(norm, x, slope);
+        if self.base_learns() {
+            self.add(format!("{path}.gamma"), by_gamma);
+        }
+        by_x
+    }
+}
