@@ -10,7 +10,6 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Instant;
 
-use burn::module::Module;
 use burn::tensor::Tensor;
 use forage_env::seed::Seed;
 use forage_trainer::backward;

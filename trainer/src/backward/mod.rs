@@ -1,9 +1,9 @@
 //! Gradients layer by layer, so that memory holds one layer's middle whatever the depth.
 //!
-//! A forward pass keeps what enters each layer and what its attention gives. Log-probabilities come from it in chunks of
-//! tokens, and the derivative of the loss by them goes back through the softmax. Then, from the last layer down, one layer
-//! at a time is computed again and the gradient goes back through it (activation checkpointing, Chen et al. 2016, with every
-//! layer a segment). Every derivative is written out, for no graph has to be built and walked then; tests hold them equal to
+//! A forward pass keeps what enters each layer and what its attention gives, and the middles of as many layers as fit a fixed
+//! room. Log-probabilities come from it in chunks of tokens, and the derivative of the loss by them goes back through the
+//! softmax. Then, from the last layer down, the middle of one layer at a time is computed again where it was not kept, and the
+//! gradient goes back through it (activation checkpointing, Chen et al. 2016, with every layer a segment). Every derivative is written out, for no graph has to be built and walked then; tests hold them equal to
 //! one graph of Burn's autodiff through the whole decoder, and to PyTorch.
 
 mod parts;
@@ -14,7 +14,7 @@ use burn::tensor::{IndexingUpdateOp, Int, Tensor};
 use crate::grads::NamedGrads;
 use crate::logprobs::{Scores, Slopes, Targets};
 use crate::model::{
-    Batch, Decoder, Dense, Heads, Linear, ModelConfig, RopeTables, normalise, split, swiglu, swiglu_backward,
+    Batch, Decoder, Dense, Gated, Heads, Linear, ModelConfig, RopeTables, normalise, swiglu, swiglu_backward,
 };
 use crate::sequence::Sequence;
 use parts::Parameters;
@@ -32,12 +32,25 @@ pub fn gradients<T>(
     temperature: f32,
     loss: impl FnOnce(&Scores) -> (Slopes, T),
 ) -> Option<(NamedGrads, T)> {
+    within(MIDDLE_BYTES, decoder, config, rope, sequences, temperature, loss)
+}
+
+/// [`gradients`] with `room` bytes for middles.
+fn within<T>(
+    room: usize,
+    decoder: &Decoder,
+    config: &ModelConfig,
+    rope: &RopeTables,
+    sequences: &[&Sequence],
+    temperature: f32,
+    loss: impl FnOnce(&Scores) -> (Slopes, T),
+) -> Option<(NamedGrads, T)> {
     let rows: Vec<&[u32]> = sequences.iter().map(|sequence| sequence.ids.as_slice()).collect();
     let targets = Targets::of(sequences)?;
     let batch = Batch::new(&rows);
     let device = decoder.device();
     let dense = Dense::new(config, rope, &batch, &device);
-    let (mut kept, last) = forward(decoder, config, &batch, &dense);
+    let (mut kept, last) = forward(decoder, config, &batch, &dense, room);
     // Only rows that predict a target reach the head.
     let all = last.zeros_like();
     let last = last.select(0, targets.rows(&device));
@@ -61,18 +74,39 @@ struct Kept {
     input: Tensor<2>,
     /// `[n, heads * head_dim]`: what its attention gives.
     mixed: Tensor<2>,
+    /// What else its derivative needs, where there is room for it.
+    middle: Option<(Heads, Gated)>,
+}
+
+/// Bytes of middles that are kept of one batch. Small models are computed once with them; of large ones they are a few layers.
+const MIDDLE_BYTES: usize = 96 << 20;
+
+/// Bytes of a layer's middle.
+fn middle_bytes(config: &ModelConfig, tokens: usize) -> usize {
+    let heads = (config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim;
+    tokens * (heads + config.hidden_size + 2 * config.intermediate_size) * size_of::<f32>()
 }
 
 /// One for each layer, and what the last one gives.
-fn forward(decoder: &Decoder, config: &ModelConfig, batch: &Batch, dense: &Dense) -> (Vec<Kept>, Tensor<2>) {
+fn forward(
+    decoder: &Decoder,
+    config: &ModelConfig,
+    batch: &Batch,
+    dense: &Dense,
+    room: usize,
+) -> (Vec<Kept>, Tensor<2>) {
     let mut input = decoder.embed(batch.ids());
     let mut kept = Vec::new();
+    // The last ones: what is kept of them is gone before the others are computed again.
+    let first = decoder.depth().saturating_sub(room / middle_bytes(config, batch.ids().len()));
     for index in 0..decoder.depth() {
         let layer = decoder.layer(index);
-        let mixed = dense.mix(&dense.rotate(layer.project(input.clone(), config)));
-        let output = layer.merge(input.clone(), mixed.clone());
-        kept.push(Kept { input, mixed });
-        input = output;
+        let heads = layer.project(input.clone(), config);
+        let mixed = dense.mix(&dense.rotate(layer.normed(heads.clone())));
+        let gated = layer.gate(input.clone(), mixed.clone());
+        let middle = (index >= first).then(|| (heads, gated.clone()));
+        kept.push(Kept { input, mixed, middle });
+        input = layer.lower(gated);
     }
     (kept, input)
 }
@@ -112,51 +146,46 @@ impl Backward<'_> {
     }
 
     /// Through layer `index`, whose result has gradient `slope`: the gradient by its input.
-    fn layer(&mut self, index: usize, Kept { input, mixed }: Kept, slope: Tensor<2>) -> Tensor<2> {
-        let slope = self.feed_forward(
-            index,
-            input.clone() + self.decoder.layer(index).self_attn.o_proj.forward(mixed.clone()),
-            slope,
-        );
+    fn layer(&mut self, index: usize, Kept { input, mixed, middle }: Kept, slope: Tensor<2>) -> Tensor<2> {
+        let layer = self.decoder.layer(index);
+        let (heads, gated) = middle.unzip();
+        let gated = gated.unwrap_or_else(|| layer.gate(input.clone(), mixed.clone()));
+        let slope = self.feed_forward(index, gated, slope);
         let path = format!("model.layers.{index}.self_attn.o_proj");
-        let by_mixed =
-            self.parameters.linear(&path, &self.decoder.layer(index).self_attn.o_proj, mixed.clone(), slope.clone());
-        slope + self.attention(index, input, &mixed, &by_mixed)
+        let by_mixed = self.parameters.linear(&path, &layer.self_attn.o_proj, mixed.clone(), slope.clone());
+        let heads = heads.unwrap_or_else(|| layer.project(input.clone(), self.config));
+        slope + self.attention(index, input, heads, &mixed, &by_mixed)
     }
 
-    /// Through the gated half, whose input is `x`.
-    fn feed_forward(&mut self, index: usize, x: Tensor<2>, slope: Tensor<2>) -> Tensor<2> {
+    /// Through the feed-forward part, whose input is `x`: the gradient by that.
+    fn feed_forward(&mut self, index: usize, Gated { x, gate, up }: Gated, slope: Tensor<2>) -> Tensor<2> {
         let (layer, path) = (self.decoder.layer(index), format!("model.layers.{index}"));
-        let mlp = |name: &str| format!("{path}.mlp.{name}_proj");
-        let normed = normalise(&layer.post_attention_layernorm, x.clone());
-        let (gate, up) = (layer.mlp.gate_proj.forward(normed.clone()), layer.mlp.up_proj.forward(normed.clone()));
+        let mut through = |name: &str, map: &Linear, x: Tensor<2>, slope: Tensor<2>| {
+            self.parameters.linear(&format!("{path}.mlp.{name}_proj"), map, x, slope)
+        };
         let activation = swiglu(gate.clone(), up.clone());
-        let by_activation = self.parameters.linear(&mlp("down"), &layer.mlp.down_proj, activation, slope.clone());
+        let by_activation = through("down", &layer.mlp.down_proj, activation, slope.clone());
         let (by_gate, by_up) = swiglu_backward(gate, up, by_activation);
-        let by_normed = self.parameters.linear(&mlp("gate"), &layer.mlp.gate_proj, normed.clone(), by_gate)
-            + self.parameters.linear(&mlp("up"), &layer.mlp.up_proj, normed, by_up);
+        let normed = normalise(&layer.post_attention_layernorm, x.clone());
+        let by_normed = through("gate", &layer.mlp.gate_proj, normed.clone(), by_gate)
+            + through("up", &layer.mlp.up_proj, normed, by_up);
         let path = format!("{path}.post_attention_layernorm");
         slope + self.parameters.norm(&path, &layer.post_attention_layernorm, x, by_normed)
     }
 
-    /// Through attention and its projections of the layer's input: the gradient by that from `slope`, the one by the mixed
-    /// values.
-    fn attention(&mut self, index: usize, input: Tensor<2>, mixed: &Tensor<2>, slope: &Tensor<2>) -> Tensor<2> {
+    /// Through attention and the projections `plain` of the layer's input: the gradient by that from `slope`, the one by the
+    /// mixed values.
+    fn attention(
+        &mut self,
+        index: usize,
+        input: Tensor<2>,
+        plain: Heads,
+        mixed: &Tensor<2>,
+        slope: &Tensor<2>,
+    ) -> Tensor<2> {
         let (layer, path) = (self.decoder.layer(index), format!("model.layers.{index}"));
         let (attention, at) = (&layer.self_attn, |name: &str| format!("{path}.self_attn.{name}"));
-        let x = normalise(&layer.input_layernorm, input.clone());
-        let project = |map: &Linear| map.forward(x.clone());
-        let plain =
-            split(self.config, project(&attention.q_proj), project(&attention.k_proj), project(&attention.v_proj));
-        let normed = |norm: &Option<RmsNorm>, x: &Tensor<3>| match norm {
-            Some(norm) => normalise(norm, x.clone()),
-            None => x.clone(),
-        };
-        let rotated = self.dense.rotate(Heads {
-            queries: normed(&attention.q_norm, &plain.queries),
-            keys: normed(&attention.k_norm, &plain.keys),
-            values: plain.values,
-        });
+        let rotated = self.dense.rotate(layer.normed(plain.clone()));
         let slopes = self.dense.rotate_backward(self.dense.mix_backward(&rotated, mixed, slope));
         drop(rotated);
         let mut through = |name: &str, norm: &Option<RmsNorm>, x: Tensor<3>, slope| match norm {
@@ -165,6 +194,7 @@ impl Backward<'_> {
         };
         let by_queries = through("q_norm", &attention.q_norm, plain.queries, slopes.queries);
         let by_keys = through("k_norm", &attention.k_norm, plain.keys, slopes.keys);
+        let x = normalise(&layer.input_layernorm, input.clone());
         let mut through = |name: &str, map: &Linear, slope: Tensor<3>| {
             self.parameters.linear(&at(name), map, x.clone(), slope.flatten::<2>(1, 2))
         };
@@ -185,5 +215,48 @@ impl Backward<'_> {
             };
             self.parameters.add(EMBEDDING.to_owned(), before.select_assign(0, ids, slope, IndexingUpdateOp::Add));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+    use forage_env::seed::Seed;
+
+    use super::*;
+    use crate::model::{Architecture, init_random};
+
+    /// What is kept changes memory and time, and no bit of a gradient.
+    #[test]
+    fn layers_computed_again_are_those_of_before() {
+        let config = ModelConfig {
+            architecture: Architecture::Qwen3,
+            vocab_size: 50,
+            hidden_size: 24,
+            intermediate_size: 40,
+            num_hidden_layers: 3,
+            num_attention_heads: 4,
+            num_key_value_heads: 2,
+            head_dim: 8,
+            max_position_embeddings: 32,
+            rope_theta: 100.0,
+            rms_norm_eps: 1e-6,
+            tie_word_embeddings: true,
+        };
+        let device = Device::flex();
+        let decoder = init_random(&config, Seed::root(3), &device);
+        let rope = RopeTables::new(&config, 32, &device);
+        let ids: Vec<u32> = (0..20).map(|id| id * 7 % 50).collect();
+        let sequence = Sequence { ids, targets: (3..20).collect() };
+        let bits = |room: usize| {
+            let slopes = |scores: &Scores| Slopes { logprobs: vec![1.0; scores.logprobs.len()], entropies: Vec::new() };
+            let found = within(room, &decoder, &config, &rope, &[&sequence], 1.0, |scores| (slopes(scores), ()));
+            let numbers = |tensor: Tensor<1>| tensor.into_data().try_into_vec::<f32>().unwrap();
+            let all = found.unwrap().0.0.into_values().flat_map(numbers);
+            all.map(f32::to_bits).collect::<Vec<_>>()
+        };
+        let none = bits(0);
+        let one = middle_bytes(&config, 20);
+        assert!(none == bits(one) && none == bits(one * 3));
     }
 }

@@ -47,6 +47,17 @@ struct Backbone {
     norm: RmsNorm,
 }
 
+/// The middle of a layer's feed-forward part.
+#[derive(Clone)]
+pub(crate) struct Gated {
+    /// `[n, hidden]`: what the layer's last product is added to.
+    pub(crate) x: Tensor<2>,
+    /// `[n, intermediate]`.
+    pub(crate) gate: Tensor<2>,
+    /// `[n, intermediate]`.
+    pub(crate) up: Tensor<2>,
+}
+
 /// A dense Qwen2 or Qwen3 decoder.
 #[derive(Module, Debug)]
 pub struct Decoder {
@@ -95,8 +106,8 @@ impl Decoder {
         let mut x = self.embed(ids);
         for index in 0..self.depth() {
             let layer = self.layer(index);
-            let heads = layer.project(x.clone(), config);
-            x = layer.merge(x, attend.attend(index, heads));
+            let heads = layer.normed(layer.project(x.clone(), config));
+            x = layer.lower(layer.gate(x, attend.attend(index, heads)));
         }
         self.finish(x)
     }
@@ -254,26 +265,40 @@ impl ModuleMapper for Cast {
 }
 
 impl Layer {
-    /// The first half: queries, keys and values of `x`, `[n, hidden]`.
+    /// Queries, keys and values of the layer's input `x`, `[n, hidden]`, before the norms of the heads.
     pub(crate) fn project(&self, x: Tensor<2>, config: &ModelConfig) -> Heads {
-        let Attention { q_proj, k_proj, v_proj, q_norm, k_norm, .. } = &self.self_attn;
+        let (heads, kv_heads, dim) = (config.num_attention_heads, config.num_key_value_heads, config.head_dim);
+        let [n, _] = x.dims();
         let x = normalise(&self.input_layernorm, x);
-        let Heads { queries, keys, values } =
-            split(config, q_proj.forward(x.clone()), k_proj.forward(x.clone()), v_proj.forward(x));
+        let Attention { q_proj, k_proj, v_proj, .. } = &self.self_attn;
+        Heads {
+            queries: q_proj.forward(x.clone()).reshape([n, heads, dim]),
+            keys: k_proj.forward(x.clone()).reshape([n, kv_heads, dim]),
+            values: v_proj.forward(x).reshape([n, kv_heads, dim]),
+        }
+    }
+
+    /// Normalises queries and keys, where the architecture does so.
+    pub(crate) fn normed(&self, heads: Heads) -> Heads {
         let normed = |norm: &Option<RmsNorm>, x: Tensor<3>| match norm {
             Some(norm) => normalise(norm, x),
             None => x,
         };
-        Heads { queries: normed(q_norm, queries), keys: normed(k_norm, keys), values }
+        let Attention { q_norm, k_norm, .. } = &self.self_attn;
+        Heads { queries: normed(q_norm, heads.queries), keys: normed(k_norm, heads.keys), values: heads.values }
     }
 
-    /// The second half: what the layer gives, from its input `x`, `[n, hidden]`, and its attention's mixed values,
+    /// The feed-forward part up to its activation, from the layer's input, `[n, hidden]`, and its attention's mixed values,
     /// `[n, heads * head_dim]`.
-    pub(crate) fn merge(&self, x: Tensor<2>, mixed: Tensor<2>) -> Tensor<2> {
-        let x = x + self.self_attn.o_proj.forward(mixed);
-        let Mlp { gate_proj, up_proj, down_proj } = &self.mlp;
+    pub(crate) fn gate(&self, input: Tensor<2>, mixed: Tensor<2>) -> Gated {
+        let x = input + self.self_attn.o_proj.forward(mixed);
         let normed = normalise(&self.post_attention_layernorm, x.clone());
-        x + down_proj.forward(swiglu(gate_proj.forward(normed.clone()), up_proj.forward(normed)))
+        Gated { x, gate: self.mlp.gate_proj.forward(normed.clone()), up: self.mlp.up_proj.forward(normed) }
+    }
+
+    /// What the layer gives, `[n, hidden]`.
+    pub(crate) fn lower(&self, Gated { x, gate, up }: Gated) -> Tensor<2> {
+        x + self.mlp.down_proj.forward(swiglu(gate, up))
     }
 
     fn new(config: &ModelConfig, device: &Device) -> Self {
@@ -300,17 +325,6 @@ impl Layer {
                 down_proj: linear(config.intermediate_size, hidden, false),
             },
         }
-    }
-}
-
-/// Projections, `[n, heads * head_dim]` each, head by head.
-pub(crate) fn split(config: &ModelConfig, queries: Tensor<2>, keys: Tensor<2>, values: Tensor<2>) -> Heads {
-    let (heads, kv_heads, dim) = (config.num_attention_heads, config.num_key_value_heads, config.head_dim);
-    let [n, _] = queries.dims();
-    Heads {
-        queries: queries.reshape([n, heads, dim]),
-        keys: keys.reshape([n, kv_heads, dim]),
-        values: values.reshape([n, kv_heads, dim]),
     }
 }
 

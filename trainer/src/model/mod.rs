@@ -16,7 +16,7 @@ pub(crate) use attend::Heads;
 pub use cache::{BLOCK_POSITIONS, Chunk, KvCache, Pass};
 pub use config::{Architecture, ConfigError, ModelConfig};
 pub use decoder::Decoder;
-pub(crate) use decoder::split;
+pub(crate) use decoder::Gated;
 pub(crate) use dense::Dense;
 pub use init::{init_quick, init_random};
 pub(crate) use linear::LOW_RANK;

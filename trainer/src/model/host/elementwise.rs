@@ -5,7 +5,7 @@ use pulp::Arch;
 use rayon::prelude::*;
 
 use super::lanes::exp;
-use super::read;
+use super::{change, read};
 
 const LANES: usize = 16;
 /// Numbers per task: large enough to be worth one.
@@ -13,36 +13,36 @@ const TASK: usize = 8 * 1024;
 
 /// `silu(gate) * up` (`SwiGLU`, Shazeer 2020).
 pub(in crate::model) fn swiglu(gate: Tensor<2>, up: Tensor<2>) -> Tensor<2> {
-    let (device, shape) = (gate.device(), gate.shape());
-    let mut gate: Vec<f32> = gate.into_data().try_into_vec().expect("the processor computes in f32");
     read(up, |up| {
-        let task = |(gate, up): (&mut [f32], &[f32])| Arch::new().dispatch(|| swiglu_part(gate, up));
-        if gate.len() < 2 * TASK {
-            task((&mut gate, up));
-        } else {
-            gate.par_chunks_mut(TASK).zip(up.par_chunks(TASK)).for_each(task);
-        }
-    });
-    Tensor::from_data(TensorData::new(gate, shape), &device)
+        change(gate, |gate| {
+            let task = |(gate, up): (&mut [f32], &[f32])| Arch::new().dispatch(|| swiglu_part(gate, up));
+            if gate.len() < 2 * TASK {
+                task((gate, up));
+            } else {
+                gate.par_chunks_mut(TASK).zip(up.par_chunks(TASK)).for_each(task);
+            }
+        })
+    })
 }
 
 /// Derivatives by `gate` and `up` of a loss whose derivative by [`swiglu`]'s result is `slope`.
 pub(in crate::model) fn swiglu_backward(gate: Tensor<2>, up: Tensor<2>, slope: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
-    let (device, shape) = (gate.device(), gate.shape());
-    let numbers = |x: Tensor<2>| -> Vec<f32> { x.into_data().try_into_vec().expect("the processor computes in f32") };
-    let (mut gate, mut slope) = (numbers(gate), numbers(slope));
-    read(up, |up| {
-        let task = |((gate, slope), up): ((&mut [f32], &mut [f32]), &[f32])| {
-            Arch::new().dispatch(|| swiglu_backward_part(gate, slope, up));
-        };
-        if gate.len() < 2 * TASK {
-            task(((&mut gate, &mut slope), up));
-        } else {
-            gate.par_chunks_mut(TASK).zip(slope.par_chunks_mut(TASK)).zip(up.par_chunks(TASK)).for_each(task);
-        }
+    let mut by_gate = None;
+    let by_up = read(up, |up| {
+        change(slope, |slope| {
+            by_gate = Some(change(gate, |gate| {
+                let task = |((gate, slope), up): ((&mut [f32], &mut [f32]), &[f32])| {
+                    Arch::new().dispatch(|| swiglu_backward_part(gate, slope, up));
+                };
+                if gate.len() < 2 * TASK {
+                    task(((gate, slope), up));
+                } else {
+                    gate.par_chunks_mut(TASK).zip(slope.par_chunks_mut(TASK)).zip(up.par_chunks(TASK)).for_each(task);
+                }
+            }));
+        })
     });
-    let tensor = |numbers: Vec<f32>| Tensor::from_data(TensorData::new(numbers, shape.clone()), &device);
-    (tensor(gate), tensor(slope))
+    (by_gate.expect("made with the other one"), by_up)
 }
 
 /// `gate` becomes the derivative by it, `slope` the one by `up`.
@@ -117,27 +117,26 @@ pub(in crate::model) fn rms_norm_backward<const D: usize>(
     epsilon: f64,
     slope: Tensor<D>,
 ) -> (Tensor<D>, Tensor<1>) {
-    let (device, shape) = (x.device(), x.shape());
+    let device = x.device();
     let [width] = gamma.dims();
-    let mut slope: Vec<f32> = slope.into_data().try_into_vec().expect("the processor computes in f32");
-    let by_gamma = read(x, |x| {
+    let mut by_gamma = vec![0.0; width];
+    let by_x = read(x, |x| {
         read(gamma.clone(), |gamma| {
-            let rows = (TASK / width).max(1) * width;
-            let task = |(slope, x): (&mut [f32], &[f32])| {
-                let mut by_gamma = vec![0.0; width];
-                Arch::new().dispatch(|| norm_rows_backward(slope, x, gamma, epsilon as f32, &mut by_gamma));
-                by_gamma
-            };
-            let parts: Vec<Vec<f32>> = slope.par_chunks_mut(rows).zip(x.par_chunks(rows)).map(task).collect();
-            // In the order of the rows, whatever thread was first.
-            let mut total = vec![0.0; width];
-            for part in parts {
-                total.iter_mut().zip(part).for_each(|(total, part)| *total += part);
-            }
-            total
+            change(slope, |slope| {
+                let rows = (TASK / width).max(1) * width;
+                let task = |(slope, x): (&mut [f32], &[f32])| {
+                    let mut part = vec![0.0; width];
+                    Arch::new().dispatch(|| norm_rows_backward(slope, x, gamma, epsilon as f32, &mut part));
+                    part
+                };
+                let parts: Vec<Vec<f32>> = slope.par_chunks_mut(rows).zip(x.par_chunks(rows)).map(task).collect();
+                // In the order of the rows, whatever thread was first.
+                for part in parts {
+                    by_gamma.iter_mut().zip(part).for_each(|(total, part)| *total += part);
+                }
+            })
         })
     });
-    let by_x = Tensor::from_data(TensorData::new(slope, shape), &device);
     (by_x, Tensor::from_data(TensorData::new(by_gamma, [width]), &device))
 }
 
@@ -171,26 +170,25 @@ fn norm_rows_backward(slope: &mut [f32], x: &[f32], gamma: &[f32], epsilon: f32,
 /// Rotates `x`, `[n, heads, head_dim]`, by the angles of `cos` and `sin`, `[n, 1, head_dim / 2]`; see
 /// [`crate::model::rope::rotate`].
 pub(in crate::model) fn rotate(x: Tensor<3>, cos: &Tensor<3>, sin: &Tensor<3>) -> Tensor<3> {
-    let (device, shape) = (x.device(), x.shape());
     let [_, heads, dim] = x.dims();
-    let mut numbers: Vec<f32> = x.into_data().try_into_vec().expect("the processor computes in f32");
     let half = dim / 2;
     read(cos.clone(), |cos| {
         read(sin.clone(), |sin| {
-            let rows = (TASK / (heads * dim)).max(1);
-            let task = |((tokens, cos), sin): ((&mut [f32], &[f32]), &[f32])| {
-                Arch::new().dispatch(|| {
-                    for (token, heads) in tokens.chunks_exact_mut(heads * dim).enumerate() {
-                        let angles = token * half..(token + 1) * half;
-                        rotate_heads(heads, &cos[angles.clone()], &sin[angles]);
-                    }
-                });
-            };
-            let tokens = numbers.par_chunks_mut(rows * heads * dim);
-            tokens.zip(cos.par_chunks(rows * half)).zip(sin.par_chunks(rows * half)).for_each(task);
-        });
-    });
-    Tensor::from_data(TensorData::new(numbers, shape), &device)
+            change(x, |numbers| {
+                let rows = (TASK / (heads * dim)).max(1);
+                let task = |((tokens, cos), sin): ((&mut [f32], &[f32]), &[f32])| {
+                    Arch::new().dispatch(|| {
+                        for (token, heads) in tokens.chunks_exact_mut(heads * dim).enumerate() {
+                            let angles = token * half..(token + 1) * half;
+                            rotate_heads(heads, &cos[angles.clone()], &sin[angles]);
+                        }
+                    });
+                };
+                let tokens = numbers.par_chunks_mut(rows * heads * dim);
+                tokens.zip(cos.par_chunks(rows * half)).zip(sin.par_chunks(rows * half)).for_each(task);
+            })
+        })
+    })
 }
 
 /// Rotates the heads of one token in place.

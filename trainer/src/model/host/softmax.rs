@@ -1,12 +1,12 @@
 //! Softmax and its derivative where training needs them: rows in place, exponentials in vectors, nothing computed that a mask
 //! would take away.
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 use pulp::Arch;
 use rayon::prelude::*;
 
 use super::lanes::{exp, largest};
-use super::read;
+use super::{change, read};
 
 const LANES: usize = 16;
 /// Numbers per task: large enough to be worth one.
@@ -151,29 +151,28 @@ fn softmax_row(row: &mut [f32], scale: f32) {
 }
 
 /// Changes every row of `width` numbers, several at a time.
-fn in_rows<const D: usize>(x: Tensor<D>, width: usize, change: impl Fn(usize, &mut [f32]) + Sync) -> Tensor<D> {
-    let (device, shape) = (x.device(), x.shape());
-    let mut numbers: Vec<f32> = x.into_data().try_into_vec().expect("the processor computes in f32");
+fn in_rows<const D: usize>(x: Tensor<D>, width: usize, row_change: impl Fn(usize, &mut [f32]) + Sync) -> Tensor<D> {
     let per = (TASK / width).max(1);
     let task = |(index, lines): (usize, &mut [f32])| {
         Arch::new().dispatch(|| {
             for (row, line) in lines.chunks_exact_mut(width).enumerate() {
-                change(index * per + row, line);
+                row_change(index * per + row, line);
             }
         });
     };
-    if numbers.len() < 2 * TASK {
-        numbers.chunks_mut(per * width).enumerate().for_each(task);
-    } else {
-        numbers.par_chunks_mut(per * width).enumerate().for_each(task);
-    }
-    Tensor::from_data(TensorData::new(numbers, shape), &device)
+    change(x, |numbers| {
+        if numbers.len() < 2 * TASK {
+            numbers.chunks_mut(per * width).enumerate().for_each(task);
+        } else {
+            numbers.par_chunks_mut(per * width).enumerate().for_each(task);
+        }
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use burn::tensor::activation::log_softmax;
-    use burn::tensor::{Device, Distribution};
+    use burn::tensor::{Device, Distribution, TensorData};
 
     use super::*;
 
