@@ -32,6 +32,7 @@ mod cache;
 mod corpus;
 pub mod dense;
 mod error;
+pub mod exchange;
 mod hybrid;
 mod index;
 mod lines;

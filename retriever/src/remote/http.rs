@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
 use crate::error::{RemoteFault, RetrieverError};
+use crate::exchange::{beginning, reason};
 pub(super) use auth::Authorization;
 pub use auth::{Auth, KeyHeader};
 pub use options::HttpOptions;
@@ -26,8 +27,7 @@ pub use options::HttpOptions;
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Bytes set aside on the strength of `Content-Length` alone.
 const BELIEVED_BYTES: u64 = 1 << 20;
-/// Bytes of a failure's body that are read, and characters of it that are shown.
-const FAILURE_BYTES: usize = 16 << 10;
+/// Characters of a failure's body that are shown.
 const FAILURE_CHARS: usize = 300;
 /// Statuses after which the next try may do better.
 const PASSING: [u16; 5] = [429, 500, 502, 503, 504];
@@ -251,26 +251,6 @@ async fn read(mut response: Response, limit: u64) -> Result<Vec<u8>, Failure> {
             }
         }
     }
-}
-
-/// As much of a failure's body as can be had; it only explains a status that is known.
-async fn beginning(mut response: Response) -> String {
-    let mut body = Vec::new();
-    while body.len() < FAILURE_BYTES {
-        let Ok(Some(chunk)) = response.chunk().await else { break };
-        body.extend_from_slice(&chunk);
-    }
-    String::from_utf8_lossy(&body).into_owned()
-}
-
-/// The innermost cause; the outer ones repeat the address.
-fn reason(cause: reqwest::Error) -> String {
-    let cause = cause.without_url();
-    let mut inner: &dyn std::error::Error = &cause;
-    while let Some(source) = inner.source() {
-        inner = source;
-    }
-    inner.to_string()
 }
 
 /// An address as errors show it: without its query, which may be long.

@@ -1,7 +1,7 @@
 //! A running server, a client, and a retriever that is slow or broken on request.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 use std::time::Duration;
 
 use forage_retriever::server::{ServeError, ServerConfig, Services, Summary, serve};
@@ -85,11 +85,8 @@ async fn read(response: reqwest::Response) -> (u16, Value) {
 }
 
 pub(crate) fn client() -> reqwest::Client {
-    static PROVIDER: Once = Once::new();
-    PROVIDER.call_once(|| {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    });
-    reqwest::Client::new()
+    let base = reqwest::Url::parse("http://127.0.0.1").unwrap();
+    forage_retriever::exchange::client(&base).build().unwrap()
 }
 
 pub(crate) fn config() -> ServerConfig {

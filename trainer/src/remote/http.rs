@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use forage_retriever::exchange::{self, beginning, reason};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use reqwest::{Client, Response, Url};
 
@@ -11,8 +12,7 @@ use super::error::{RemoteError, RemoteFault};
 
 /// Longest answer that is read: a hundred bytes for each of half a million tokens.
 const ANSWER_BYTES: usize = 64 << 20;
-/// Bytes of a failure's body that are read, and characters of it that are shown.
-const FAILURE_BYTES: usize = 16 << 10;
+/// Characters of a failure's body that are shown.
 const FAILURE_CHARS: usize = 300;
 /// Both kinds of server close idle connections after 5 s; a request on a closed one would be lost.
 const IDLE: Duration = Duration::from_secs(3);
@@ -57,20 +57,8 @@ impl Http {
     pub(super) fn new(config: &RemoteConfig) -> Result<Self, RemoteError> {
         let base = parse(&config.url)?;
         let token = config.token()?;
-        if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // An error means that another thread was first, which serves as well.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-        }
-        let mut builder = Client::builder()
-            .user_agent(concat!("forage/", env!("CARGO_PKG_VERSION")))
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .pool_idle_timeout(IDLE);
-        if base.scheme() == "http" {
-            // A plain address works without any certificates on the machine.
-            builder = builder.tls_certs_only(Vec::new());
-        }
-        let client = builder
+        let client = exchange::client(&base)
+            .pool_idle_timeout(IDLE)
             .build()
             .map_err(|cause| RemoteError::setting("url", format!("TLS cannot be set up: {}", reason(cause))))?;
         Ok(Self { client, base: base.as_str().trim_end_matches('/').to_owned(), token })
@@ -160,24 +148,4 @@ async fn read(mut response: Response) -> Result<Vec<u8>, Failure> {
             }
         }
     }
-}
-
-/// As much of a failure's body as can be had; it only explains a status that is known.
-async fn beginning(mut response: Response) -> String {
-    let mut body = Vec::new();
-    while body.len() < FAILURE_BYTES {
-        let Ok(Some(chunk)) = response.chunk().await else { break };
-        body.extend_from_slice(&chunk);
-    }
-    String::from_utf8_lossy(&body).into_owned()
-}
-
-/// The innermost cause; the outer ones repeat the address.
-fn reason(cause: reqwest::Error) -> String {
-    let cause = cause.without_url();
-    let mut inner: &dyn std::error::Error = &cause;
-    while let Some(source) = inner.source() {
-        inner = source;
-    }
-    inner.to_string()
 }

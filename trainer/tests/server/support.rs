@@ -1,7 +1,7 @@
 //! A running server over a real checkpoint, and a client.
 
 use std::path::Path;
-use std::sync::{Once, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use burn::tensor::Device;
@@ -142,11 +142,8 @@ async fn read(response: reqwest::Response) -> (u16, Value) {
 }
 
 pub(crate) fn client() -> reqwest::Client {
-    static PROVIDER: Once = Once::new();
-    PROVIDER.call_once(|| {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    });
-    reqwest::Client::new()
+    let base = reqwest::Url::parse("http://127.0.0.1").unwrap();
+    forage_retriever::exchange::client(&base).build().unwrap()
 }
 
 /// Numbers of a JSON list, null as NaN.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::auth::Auth;
 use crate::error::RetrieverError;
+use crate::exchange;
 
 /// Limits and credentials of calls to one server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,28 +68,18 @@ impl HttpOptions {
 
     /// Certificates are read only where they are needed: a plain `http` address works without any on the machine.
     pub(super) fn client(&self, base: &Url) -> Result<reqwest::Client, RetrieverError> {
-        if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // An error means that another thread was first, which serves as well.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-        }
-        let mut builder = reqwest::Client::builder()
-            .user_agent(concat!("forage/", env!("CARGO_PKG_VERSION")))
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .pool_max_idle_per_host(self.concurrency);
-        if base.scheme() == "http" {
-            builder = builder.tls_certs_only(Vec::new());
-        } else if let Some(path) = &self.ca_file {
+        let mut builder = exchange::client(base).pool_max_idle_per_host(self.concurrency);
+        if let Some(path) = self.ca_file.as_ref().filter(|_| base.scheme() == "https") {
             builder = builder.tls_certs_only(authorities(path)?);
         }
-        builder.build().map_err(|cause| setting("url", &format!("TLS cannot be set up ({})", super::reason(cause))))
+        builder.build().map_err(|cause| setting("url", &format!("TLS cannot be set up ({})", exchange::reason(cause))))
     }
 }
 
 fn authorities(path: &Path) -> Result<Vec<Certificate>, RetrieverError> {
     let unusable = |cause: String| setting("ca_file", &format!("`{}` cannot be used ({cause})", path.display()));
     let pem = std::fs::read(path).map_err(|cause| unusable(cause.to_string()))?;
-    let certificates = Certificate::from_pem_bundle(&pem).map_err(|cause| unusable(super::reason(cause)))?;
+    let certificates = Certificate::from_pem_bundle(&pem).map_err(|cause| unusable(exchange::reason(cause)))?;
     if certificates.is_empty() {
         return Err(unusable("no certificate in it; give a PEM file".to_owned()));
     }
