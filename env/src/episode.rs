@@ -89,7 +89,7 @@ pub struct Turn {
 
 /// Whether a reward is 0, as that of most turns: it is left out of records.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
-pub(crate) fn is_nothing(reward: &f32) -> bool {
+fn is_nothing(reward: &f32) -> bool {
     reward.abs() == 0.0
 }
 

@@ -136,7 +136,9 @@ async fn what_a_turn_earned_reaches_the_tokens_of_its_sample() {
         let Some(last) = group[0].turn_rewards.iter().position(|&reward| reward > 0.0) else { continue };
         searched += 1;
         // The same score, so that nothing but the search tells them apart.
-        group.iter_mut().for_each(|sample| sample.reward = 0.0);
+        for sample in &mut group {
+            sample.reward = 0.0;
+        }
         let outcome = Algorithm::DrGrpo.recipe(9);
         assert_eq!(score(vec![group.clone()], &outcome).1.zero_variance, 1);
         let process = Recipe { credit: Credit::ProcessSupervision, ..outcome };

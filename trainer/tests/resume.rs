@@ -133,6 +133,24 @@ async fn a_run_that_replays_resumes_with_the_groups_it_had_kept() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_replayed_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = checkpoint(1);
+    let problem = problem(&start, &[("random", 1.0)]);
+    let mut learner = learner(start, config().update);
+    let recorded = [Vec::new()];
+    for (source, share, expected) in [
+        (Source::Play(&problem), 1.0, "grpo.replay: share is 1"),
+        (Source::Recorded(&recorded), 0.5, "grpo.replay: recorded rollouts are used again"),
+    ] {
+        let config = GrpoConfig { replay: Some(ReplayConfig { capacity: 2, share }), ..config() };
+        let place = place(folder.path(), false);
+        let error = run_grpo(&mut learner, source, &config, &place, |_, _, _| Control::Continue).await.unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn an_adapter_s_run_keeps_the_adapter_alone_and_resumes() {
     let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let start = || {

@@ -94,7 +94,6 @@ pub struct SearchR1Settings {
     /// The opening prompt.
     pub prompt: PromptTemplate,
     /// Reward of the first turn whose passages show a gold answer, on top of the score. MT-GRPO (arXiv 2505.11821) pays 0.5.
-    #[serde(skip_serializing_if = "crate::episode::is_nothing")]
     pub gold_shown_reward: f32,
 }
 
