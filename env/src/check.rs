@@ -230,6 +230,7 @@ impl Check<'_> {
             finish: Finish::Stop,
             kind: step.kind,
             observation: step.observation.text,
+            reward: step.reward,
         });
         Episode {
             task: self.task.clone(),

@@ -78,7 +78,7 @@ impl TurnKind {
 pub struct Step {
     /// Shown to the policy before its next turn.
     pub observation: Observation,
-    /// Reward of this turn; 0 where the score is given at the end by the episode's rewards.
+    /// Reward of this turn, finite; 0 where the score is given at the end by the episode's rewards.
     pub reward: f32,
     /// The task itself ended: an answer was given, or an invalid turn in a profile that ends on it.
     pub terminated: bool,

@@ -82,6 +82,15 @@ pub struct Turn {
     pub kind: TurnKind,
     /// What the environment wrote back; empty at the end.
     pub observation: String,
+    /// What the environment paid for this turn, apart from the score; 0 where a limit kept its observation from the policy.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub reward: f32,
+}
+
+/// Whether a reward is 0, as that of most turns: it is left out of records.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
+fn is_nothing(reward: &f32) -> bool {
+    reward.abs() == 0.0
 }
 
 /// The score of an episode: the weighted total and every part.

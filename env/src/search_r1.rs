@@ -14,6 +14,7 @@ use forage_retriever::{Query, Retriever};
 use crate::environment::{Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step, TurnKind};
 use crate::protocol::{ActionFault, ParsedAction, Tag, parse_action};
 use crate::registry::EnvEntry;
+use crate::reward::grading::sub_exact_match;
 use crate::seed::Seed;
 use crate::task::Task;
 use crate::tokenizer::Tokenizer;
@@ -71,13 +72,15 @@ pub struct SearchR1 {
     phase: Phase,
     /// Turns taken.
     turns: usize,
+    /// Golds that the reward of a turn waits for; none once it is paid.
+    golds: Vec<String>,
 }
 
 struct Factory(Arc<Shared>);
 
 impl EnvFactory for Factory {
     fn make(&self) -> Box<dyn Environment> {
-        Box::new(SearchR1 { shared: Arc::clone(&self.0), phase: Phase::Fresh, turns: 0 })
+        Box::new(SearchR1 { shared: Arc::clone(&self.0), phase: Phase::Fresh, turns: 0, golds: Vec::new() })
     }
 
     fn spec(&self) -> &EnvSpec {
@@ -111,7 +114,7 @@ impl SearchR1 {
         Ok(Arc::new(Factory(Arc::new(Shared { settings, template, spec, retriever, tokenizer }))))
     }
 
-    async fn search(&self, query: String) -> Result<Step, EnvError> {
+    async fn search(&mut self, query: String) -> Result<Step, EnvError> {
         if self.turns >= self.shared.spec.max_turns {
             // Nobody would read the result.
             return Ok(truncated(TurnKind::Search { query, shown: Vec::new() }));
@@ -122,7 +125,20 @@ impl SearchR1 {
         let hits = found.into_iter().next().unwrap_or_default();
         let (text, count) = settings.observation.render(&hits, self.shared.tokenizer.as_ref());
         let shown = hits.into_iter().take(count).map(|hit| hit.id).collect();
-        Ok(self.going_on(text, TurnKind::Search { query, shown }))
+        let reward = self.pay(&text);
+        Ok(Step { reward, ..self.going_on(text, TurnKind::Search { query, shown }) })
+    }
+
+    /// What a turn earns that shows `text`: the reward of an episode's first gold.
+    fn pay(&mut self, text: &str) -> f32 {
+        let ObservationSettings { opening, closing, .. } = &self.shared.settings.observation;
+        let passages = text.strip_prefix(opening.as_str()).unwrap_or(text);
+        let passages = passages.strip_suffix(closing.as_str()).unwrap_or(passages);
+        if self.golds.is_empty() || !sub_exact_match(passages, &self.golds) {
+            return 0.0;
+        }
+        self.golds.clear();
+        self.shared.settings.gold_shown_reward
     }
 
     fn invalid(&self, fault: ActionFault) -> Step {
@@ -172,6 +188,10 @@ impl Environment for SearchR1 {
     async fn reset(&mut self, task: &Task, _seed: Seed) -> Result<Observation, EnvError> {
         self.phase = Phase::Running;
         self.turns = 0;
+        self.golds.clear();
+        if self.shared.settings.gold_shown_reward.abs() > 0.0 {
+            self.golds.clone_from(&task.golds);
+        }
         Ok(Observation { text: self.shared.template.replace(settings::QUESTION, task.question.trim()) })
     }
 

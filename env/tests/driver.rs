@@ -232,3 +232,23 @@ async fn records_round_trip() {
     let error = read_episodes(&path).expect("opened").next().expect("a line").expect_err("no record");
     assert!(error.to_string().contains("line 1 is not an episode record"), "{error}");
 }
+
+#[tokio::test]
+async fn the_first_gold_shown_is_paid_for_once() {
+    let paid = SearchR1Settings { gold_shown_reward: 0.5, ..settings() };
+    let town = "<search>river</search>";
+    let born = "<search>Ada Brandt born</search>";
+    let said = [town, born, born, "<answer>Velm</answer>"];
+    let rewards = |episode: &Episode| episode.turns.iter().map(|turn| turn.reward).collect::<Vec<_>>();
+    let episode = play(lines(&said), paid.clone()).await;
+    assert_eq!(rewards(&episode), [0.0, 0.5, 0.0, 0.0]);
+    assert_eq!(episode.reward(), Some(1.0), "the score is apart");
+    assert_eq!(rewards(&play(lines(&said), settings()).await), [0.0; 4], "off by default");
+    let prompt_tokens = episode.tokens.count(Provenance::Prompt);
+    let cut = SearchR1Settings { max_episode_tokens: prompt_tokens + born.len() + 20, ..paid };
+    let unread = play(lines(&[born]), cut).await;
+    assert_eq!((&unread.ending, rewards(&unread)), (&truncated(Limit::Tokens), vec![0.0]), "nobody read it");
+    let text = serde_json::to_string(&episode).expect("serialises");
+    assert_eq!(serde_json::from_str::<Episode>(&text).expect("reads back"), episode);
+    assert_eq!(text.matches("\"reward\"").count(), 1, "turns that earned nothing say nothing, as in older records");
+}

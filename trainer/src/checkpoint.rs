@@ -1,7 +1,8 @@
 //! Checkpoints of a run: a folder per step, complete or absent.
 //!
 //! `checkpoints/step-000050/` holds `model/` (a Hugging Face folder, or a PEFT folder where an adapter is trained: the
-//! base does not change), `optimizer.safetensors`, `state.json` and, where episodes are played ahead, `ahead.jsonl`. It is
+//! base does not change), `optimizer.safetensors`, `state.json` and, where episodes are played ahead, `ahead.jsonl`; where they are
+//! replayed, `replay.jsonl`. It is
 //! written under another name and renamed at the end, so a run killed or out of disk leaves no half checkpoint.
 
 use std::path::{Path, PathBuf};
@@ -47,9 +48,9 @@ pub enum CheckpointError {
     /// Optimizer moments.
     #[error("checkpoint not usable")]
     Optim(#[from] OptimError),
-    /// Episodes played ahead.
+    /// Episodes played ahead or kept.
     #[error("checkpoint not usable")]
-    Ahead(#[from] RecordError),
+    Episodes(#[from] RecordError),
     /// Anything else about a file.
     #[error("{path}: {message}")]
     File {
@@ -69,6 +70,8 @@ pub struct Restored {
     pub optimizer: AdamW,
     /// Episodes of the next step, if it was played ahead.
     pub ahead: Option<Vec<Episode>>,
+    /// Episodes kept to be replayed, group after group, oldest first.
+    pub replay: Vec<Episode>,
     /// The rest.
     pub state: RunState,
 }
@@ -82,10 +85,14 @@ pub struct Parts<'a> {
     pub optimizer: &'a AdamW,
     /// Episodes of the next step, if it was played ahead.
     pub ahead: Option<&'a [Episode]>,
+    /// Groups kept to be replayed, oldest first.
+    pub replay: &'a [Vec<Episode>],
 }
 
 /// File of the episodes played ahead.
 const AHEAD: &str = "ahead.jsonl";
+/// File of the episodes kept to be replayed.
+const REPLAY: &str = "replay.jsonl";
 
 /// Writes `run/checkpoints/step-N` and removes all but the newest `keep`.
 ///
@@ -111,7 +118,7 @@ pub fn save(run: &Path, parts: &Parts<'_>, state: &RunState, keep: usize) -> Res
 }
 
 fn write(folder: &Path, parts: &Parts<'_>, state: &RunState) -> Result<(), CheckpointError> {
-    let Parts { model, optimizer, ahead } = *parts;
+    let Parts { model, optimizer, ahead, replay } = *parts;
     let _ = std::fs::remove_dir_all(folder);
     std::fs::create_dir_all(folder).map_err(|error| file_error(folder, &error))?;
     match model.lora {
@@ -120,11 +127,10 @@ fn write(folder: &Path, parts: &Parts<'_>, state: &RunState) -> Result<(), Check
     }
     optimizer.save(&folder.join("optimizer.safetensors"))?;
     if let Some(episodes) = ahead {
-        let mut writer = EpisodeWriter::create(&folder.join(AHEAD))?;
-        for episode in episodes {
-            writer.write(episode.clone())?;
-        }
-        writer.finish()?;
+        write_episodes(&folder.join(AHEAD), episodes.iter())?;
+    }
+    if !replay.is_empty() {
+        write_episodes(&folder.join(REPLAY), replay.iter().flatten())?;
     }
     write_state(folder, state)?;
     // A power cut must not leave a renamed folder with empty files.
@@ -134,6 +140,22 @@ fn write(folder: &Path, parts: &Parts<'_>, state: &RunState) -> Result<(), Check
         std::fs::File::open(&path).and_then(|file| file.sync_all()).map_err(|error| file_error(&path, &error))?;
     }
     Ok(())
+}
+
+fn write_episodes<'a>(path: &Path, episodes: impl Iterator<Item = &'a Episode>) -> Result<(), RecordError> {
+    let mut writer = EpisodeWriter::create(path)?;
+    for episode in episodes {
+        writer.write(episode.clone())?;
+    }
+    writer.finish()
+}
+
+/// The episodes of a file; `None` where there is none.
+fn episodes(path: &Path) -> Result<Option<Vec<Episode>>, RecordError> {
+    if !path.exists() {
+        return Ok(None);
+    }
+    read_episodes(path)?.map(|record| Ok(record?.episode)).collect::<Result<_, _>>().map(Some)
 }
 
 /// Complete checkpoints of a run, oldest first.
@@ -241,14 +263,9 @@ pub fn load(
         load_decoder(&model, &config, &device)?
     };
     let optimizer = AdamW::load(optimizer, state.updates, &folder.join("optimizer.safetensors"), &device)?;
-    let ahead = folder.join(AHEAD);
-    let ahead = if ahead.exists() {
-        let records = read_episodes(&ahead)?;
-        Some(records.map(|record| Ok(record?.episode)).collect::<Result<_, RecordError>>()?)
-    } else {
-        None
-    };
-    Ok(Restored { decoder, optimizer, ahead, state })
+    let ahead = episodes(&folder.join(AHEAD))?;
+    let replay = episodes(&folder.join(REPLAY))?.unwrap_or_default();
+    Ok(Restored { decoder, optimizer, ahead, replay, state })
 }
 
 fn file_error(path: &Path, error: &std::io::Error) -> CheckpointError {

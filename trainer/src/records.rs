@@ -26,6 +26,8 @@ pub(crate) struct Snapshot<'a> {
     pub(crate) optimizer: &'a AdamW,
     /// Episodes of the next step, if it was played ahead.
     pub(crate) ahead: Option<&'a [Episode]>,
+    /// Groups kept to be replayed.
+    pub(crate) replay: &'a [Vec<Episode>],
     pub(crate) sentinel: Option<&'a Sentinel>,
 }
 
@@ -67,7 +69,7 @@ impl<'a> Records<'a> {
         if !(due || done == self.steps || control == Control::Stop || pauses) {
             return Ok(None);
         }
-        let Snapshot { model, optimizer, ahead, sentinel } = snapshot();
+        let Snapshot { model, optimizer, ahead, replay, sentinel } = snapshot();
         let state = RunState {
             format: FORMAT,
             step: done,
@@ -76,7 +78,7 @@ impl<'a> Records<'a> {
             config_digest: self.place.config_digest.clone(),
             sentinel: sentinel.cloned(),
         };
-        let parts = Parts { model: &model, optimizer, ahead };
+        let parts = Parts { model: &model, optimizer, ahead, replay };
         let folder = checkpoint::save(&self.place.folder, &parts, &state, self.saving.keep)?;
         if control == Control::Stop && done < self.steps {
             return Err(RunError::Interrupted { step: done, folder });

@@ -1,6 +1,7 @@
 //! A GRPO run: roll out, score, improve, log, checkpoint; resumable at every checkpoint.
 
 mod jobs;
+mod replay;
 mod rows;
 
 use std::path::PathBuf;
@@ -19,7 +20,9 @@ use serde::{Deserialize, Serialize};
 pub use jobs::group_jobs;
 pub(crate) use jobs::shuffled;
 use jobs::step_tasks;
-use rows::{describe_episodes, describe_update};
+use replay::Buffer;
+pub use replay::ReplayConfig;
+use rows::{describe_episodes, describe_replay, describe_update};
 
 use crate::checkpoint::CheckpointError;
 use crate::learner::{LearnError, Learner, UpdateConfig};
@@ -34,7 +37,7 @@ use crate::watch::{Alarm, Sentinel, SentinelConfig, Severity, TextFacts};
 pub struct GrpoConfig {
     /// Rollout batches, one optimizer step each.
     pub steps: u64,
-    /// Questions per step.
+    /// Questions per step, those of replayed groups included.
     pub prompts_per_step: usize,
     /// Episodes per question.
     pub group_size: usize,
@@ -49,6 +52,8 @@ pub struct GrpoConfig {
     /// Plays the episodes of the next step while this one is learned from: they are one update old, for which the ratio (and
     /// a correction, if the objective has one) makes up.
     pub lookahead: bool,
+    /// Takes a part of each batch from earlier steps; none without it.
+    pub replay: Option<ReplayConfig>,
     /// What raises an alarm, and whether a grave one stops the run.
     pub sentinel: SentinelConfig,
 }
@@ -64,8 +69,24 @@ impl Default for GrpoConfig {
             keep_checkpoints: 2,
             evaluate_every: 0,
             lookahead: false,
+            replay: None,
             sentinel: SentinelConfig::default(),
         }
+    }
+}
+
+impl GrpoConfig {
+    /// Questions that a step plays: those per step without the replayed.
+    pub fn prompts_played(&self) -> usize {
+        self.prompts_per_step - self.replay.map_or(0, |replay| replay.groups(self.prompts_per_step))
+    }
+
+    /// Checks what is replayed, if anything is.
+    ///
+    /// # Errors
+    /// A sentence that names the key at fault and the mend.
+    pub fn check_replay(&self) -> Result<(), String> {
+        self.replay.map_or(Ok(()), |replay| replay.check(self.prompts_per_step, &self.update))
     }
 }
 
@@ -123,6 +144,9 @@ pub enum RunError {
     /// The sentinel's settings are out of range.
     #[error("grpo.sentinel: {0}")]
     Sentinel(String),
+    /// Rollouts cannot be replayed as the settings say.
+    #[error("grpo.replay: {0}")]
+    Replay(String),
     /// Metrics could not be written.
     #[error("metrics cannot be kept")]
     Metrics(#[from] MetricsError),
@@ -197,8 +221,13 @@ pub async fn run_grpo(
         return Err(RunError::NoTasks);
     }
     let plays = matches!(source, Source::Play(_));
+    config.check_replay().map_err(RunError::Replay)?;
+    if config.replay.is_some() && !plays {
+        let mend = "recorded rollouts are used again and again as it is; leave it out";
+        return Err(RunError::Replay(mend.to_owned()));
+    }
     let sentinel = Sentinel::new(config.sentinel, plays).map_err(RunError::Sentinel)?;
-    let mut run = Run { learner, config, place, sentinel, ahead: None };
+    let mut run = Run { learner, config, place, sentinel, ahead: None, buffer: Buffer::default() };
     let first = run.restore().await?;
     run.learner.announce().await.map_err(|source| RunError::Learn { step: first, source })?;
     let saving = Saving { every: config.checkpoint_every, keep: config.keep_checkpoints };
@@ -206,7 +235,7 @@ pub async fn run_grpo(
     for step in first..config.steps {
         let (mut row, episodes) = match source {
             Source::Play(problem) => run.play(problem, step).await?,
-            Source::Recorded(groups) => (run.replay(groups, step)?, Vec::new()),
+            Source::Recorded(groups) => (run.learn_recorded(groups, step)?, Vec::new()),
         };
         let facts = TextFacts::of(&episodes);
         if let Some(facts) = &facts {
@@ -232,6 +261,8 @@ struct Run<'a> {
     sentinel: Sentinel,
     /// Episodes of the next step, played while the last one was learned from.
     ahead: Option<Vec<Episode>>,
+    /// Groups of earlier steps; empty where none are replayed.
+    buffer: Buffer,
 }
 
 impl Run<'_> {
@@ -246,11 +277,11 @@ impl Run<'_> {
         let rolled_out = Instant::now();
         let next = (self.config.lookahead && step + 1 < self.config.steps)
             .then(|| tokio::spawn(self.episodes(problem, step + 1)));
-        let groups = episodes.chunks(self.config.group_size).map(|group| group.iter().filter_map(Sample::of).collect());
         let mut row = Row::new(step);
         describe_episodes(&mut row, &episodes, self.learner.optimizer().steps());
+        let groups = self.batch(&mut row, &episodes, step);
         let failed = |source| RunError::Learn { step, source };
-        let stats = self.learner.improve(groups.collect()).map_err(failed)?;
+        let stats = self.learner.improve(groups).map_err(failed)?;
         describe_update(&mut row, &stats);
         row.set("time/rollout_s", (rolled_out - started).as_secs_f64());
         row.set("time/update_s", rolled_out.elapsed().as_secs_f64());
@@ -271,10 +302,25 @@ impl Run<'_> {
         Ok((row, episodes))
     }
 
+    /// The groups that a step learns from: those just played, then those replayed. The played are kept for later steps.
+    fn batch(&mut self, row: &mut Row, episodes: &[Episode], step: u64) -> Vec<Vec<Sample>> {
+        let played = || episodes.chunks(self.config.group_size);
+        let samples = |group: &[Episode]| group.iter().filter_map(Sample::of).collect();
+        let mut groups: Vec<Vec<Sample>> = played().map(samples).collect();
+        if let Some(replay) = self.config.replay {
+            let seed = Seed::root(self.place.seed).child("replay", &[step]);
+            let drawn = self.buffer.draw(replay.groups(self.config.prompts_per_step), seed);
+            describe_replay(row, &drawn, self.learner.optimizer().steps());
+            groups.extend(drawn.into_iter().map(samples));
+            self.buffer.keep(played(), replay.capacity);
+        }
+        groups
+    }
+
     /// The episodes of a step under the weights that were published last.
     fn episodes(&self, problem: &Problem, step: u64) -> impl Future<Output = Vec<Episode>> + Send + use<> {
         let seed = self.place.seed;
-        let tasks = step_tasks(&problem.train, self.config.prompts_per_step, seed, step);
+        let tasks = step_tasks(&problem.train, self.config.prompts_played(), seed, step);
         let jobs = group_jobs(&tasks, self.config.group_size, Seed::root(seed).child("rollout", &[step]));
         let sampling = Sampling { temperature: self.config.update.temperature, ..Sampling::FULL };
         let rollout = rollout(self.learner, problem, sampling);
@@ -282,7 +328,7 @@ impl Run<'_> {
     }
 
     /// One step on recorded rollouts.
-    fn replay(&mut self, groups: &[Vec<Sample>], step: u64) -> Result<Row, RunError> {
+    fn learn_recorded(&mut self, groups: &[Vec<Sample>], step: u64) -> Result<Row, RunError> {
         let started = Instant::now();
         let count = self.config.prompts_per_step.min(groups.len());
         let first = step as usize * count;
@@ -299,6 +345,7 @@ impl Run<'_> {
             model: self.learner.checkpoint(),
             optimizer: self.learner.optimizer(),
             ahead: self.ahead.as_deref(),
+            replay: self.buffer.groups(),
             sentinel: Some(&self.sentinel),
         }
     }
@@ -311,6 +358,9 @@ impl Run<'_> {
             self.sentinel = sentinel;
         }
         self.ahead = restored.ahead;
+        if self.config.replay.is_some() {
+            self.buffer = Buffer::of(&restored.replay);
+        }
         let failed = |source| RunError::Learn { step, source };
         self.learner.restore(restored.decoder, restored.optimizer).await.map_err(failed)?;
         Ok(step)

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use forage_env::episode::Episode;
+use forage_env::episode::{Episode, Turn};
 use forage_env::rollout::EpisodeRecord;
 use forage_env::rollout::record::SCHEMA;
 use forage_env::tokens::Provenance;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::objective::Member;
 use crate::sequence::Sequence;
 
 /// Part of an episode's score that says whether its answer was right, where there is one.
@@ -24,7 +25,9 @@ pub struct Sample {
     pub logprobs: Vec<f32>,
     /// Policy tokens of each generation, in order; their sum is the number of targets.
     pub turns: Vec<usize>,
-    /// The training reward.
+    /// `[turns]`: what the environment paid for each, apart from the reward.
+    pub turn_rewards: Vec<f32>,
+    /// The training reward: the score at the end.
     pub reward: f32,
     /// Whether the answer was right, 0 to 1; the reward where nothing says.
     pub accuracy: f32,
@@ -38,10 +41,45 @@ impl Sample {
         let sampled = episode.tokens.logprobs();
         let logprobs = sequence.targets.iter().map(|&position| sampled[position]).collect();
         let policy = episode.tokens.spans().iter().filter(|span| span.provenance == Provenance::Policy);
-        let turns = policy.map(|span| span.end - span.start.max(1)).collect();
+        let turns: Vec<usize> = policy.map(|span| span.end - span.start.max(1)).collect();
+        let turn_rewards = turn_rewards(&episode.turns, turns.len());
         let accuracy = score.parts.get(ACCURACY).copied().unwrap_or(score.total);
-        Some(Self { sequence, logprobs, turns, reward: score.total, accuracy })
+        Some(Self { sequence, logprobs, turns, turn_rewards, reward: score.total, accuracy })
     }
+
+    /// As a credit sees it.
+    pub fn member(&self) -> Member<'_> {
+        let mut states = Vec::with_capacity(self.turns.len());
+        let (mut first, mut read) = (0, 0);
+        for &tokens in &self.turns {
+            let targets = &self.sequence.targets[first..first + tokens];
+            let start = targets.first().copied().unwrap_or(read);
+            states.push(&self.sequence.ids[read..start]);
+            first += tokens;
+            read = targets.last().map_or(read, |last| last + 1);
+        }
+        Member { reward: self.reward, turn_rewards: &self.turn_rewards, turns: &self.turns, states }
+    }
+}
+
+/// `[count]`: the rewards of the turns that sampled something; one that sampled nothing gives its own to the turn before.
+fn turn_rewards(turns: &[Turn], count: usize) -> Vec<f32> {
+    let mut silent = turns.len().saturating_sub(count);
+    let mut rewards: Vec<f32> = Vec::with_capacity(count);
+    for turn in turns {
+        let full = rewards.len() == count;
+        let wrote_nothing = full || (silent > 0 && turn.policy.is_empty());
+        if !wrote_nothing {
+            rewards.push(turn.reward);
+            continue;
+        }
+        silent = silent.saturating_sub(1);
+        if let Some(before) = rewards.last_mut() {
+            *before += turn.reward;
+        }
+    }
+    rewards.resize(count, 0.0);
+    rewards
 }
 
 /// A line of a file of recorded rollouts. An episode and a record of one, as runs keep them under `rollouts/`, are lines as
@@ -61,6 +99,9 @@ pub struct Recorded {
     /// What the rollout earned. Imitation needs none.
     #[serde(default)]
     pub reward: Option<f32>,
+    /// `[runs of 1 in the mask]`: what the environment paid for each turn, apart from the reward; nothing by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_rewards: Option<Vec<f32>>,
     /// Whether its answer was right, 0 to 1; the reward by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<f32>,
@@ -108,9 +149,17 @@ impl Recorded {
         if let Some(position) = sequence.targets.iter().find(bad) {
             return Err(format!("has the log-probability {} at token {position}", self.logprobs[*position]));
         }
-        let turns = self.mask.chunk_by(|a, b| a == b).filter(|run| run[0] == 1).map(<[u8]>::len).collect();
+        let turns: Vec<usize> = self.mask.chunk_by(|a, b| a == b).filter(|run| run[0] == 1).map(<[u8]>::len).collect();
+        let turn_rewards = self.turn_rewards.clone().unwrap_or_else(|| vec![0.0; turns.len()]);
+        if turn_rewards.len() != turns.len() {
+            let (written, paid) = (turns.len(), turn_rewards.len());
+            return Err(format!("has {written} turns and {paid} turn_rewards; give one per run of 1 in the mask"));
+        }
+        if !turn_rewards.iter().all(|reward| reward.is_finite()) {
+            return Err("has a turn reward that is no finite number".to_owned());
+        }
         let logprobs = sequence.targets.iter().map(|&position| self.logprobs[position]).collect();
-        Ok(Sample { sequence, logprobs, turns, reward, accuracy: self.accuracy.unwrap_or(reward) })
+        Ok(Sample { sequence, logprobs, turns, turn_rewards, reward, accuracy: self.accuracy.unwrap_or(reward) })
     }
 }
 
@@ -199,6 +248,9 @@ fn parse(line: &str) -> Result<Option<(u64, Sample)>, String> {
 
 #[cfg(test)]
 mod tests {
+    use forage_env::environment::TurnKind;
+    use forage_env::policy::Finish;
+
     use super::*;
 
     fn line(group: u64, mask: &str, reward: &str) -> String {
@@ -223,6 +275,27 @@ mod tests {
             ([2, 4].as_slice(), [1, 1].as_slice())
         );
         assert_eq!((sample.logprobs.as_slice(), sample.accuracy), ([-0.5, -1.5].as_slice(), 1.0));
+        assert_eq!(sample.turn_rewards, [0.0, 0.0]);
+        assert_eq!(sample.member().states, [[1, 2].as_slice(), [4].as_slice()]);
+        let paid = read(&[line(7, mask, "1.0,\"turn_rewards\":[0.5,0]")]).unwrap();
+        assert_eq!(paid[0][0].turn_rewards, [0.5, 0.0]);
+    }
+
+    #[test]
+    fn turns_that_sampled_nothing_give_to_the_turn_before() {
+        let turn = |policy: &str, reward| Turn {
+            policy: policy.to_owned(),
+            finish: Finish::Stop,
+            kind: TurnKind::Answer { answer: String::new() },
+            observation: String::new(),
+            reward,
+        };
+        let turns = [turn("a", 1.0), turn("", 2.0), turn("b", 4.0)];
+        assert_eq!(turn_rewards(&turns, 3), [1.0, 2.0, 4.0]);
+        assert_eq!(turn_rewards(&turns, 2), [3.0, 4.0]);
+        assert_eq!(turn_rewards(&turns, 1), [7.0]);
+        assert!(turn_rewards(&turns, 0).is_empty());
+        assert_eq!(turn_rewards(&[], 1), [0.0]);
     }
 
     #[test]
@@ -237,6 +310,7 @@ mod tests {
             (line(1, "[0,0,1,0,1]", "1.0").replace(",-1.5", ""), "line 2 has 5 ids and 4 logprobs"),
             (line(1, "[0,0,1,0,1]", "1.0").replace("-1.5", "3.0"), "line 2 has the log-probability 3 at token 4"),
             (line(1, "[0,0,1,0,1]", "1.0").replace("[1,2", "[1,12"), "line 2 has the token 12"),
+            (line(1, "[0,0,1,0,1]", "1.0,\"turn_rewards\":[1]"), "line 2 has 2 turns and 1 turn_rewards"),
             ("{".to_owned(), "line 2 is no JSON"),
         ] {
             let error = read(&[good.clone(), bad]).unwrap_err();

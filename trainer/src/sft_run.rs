@@ -158,7 +158,7 @@ impl Student {
     }
 
     fn snapshot(&self) -> Snapshot<'_> {
-        Snapshot { model: self.checkpoint(), optimizer: &self.optimizer, ahead: None, sentinel: None }
+        Snapshot { model: self.checkpoint(), optimizer: &self.optimizer, ahead: None, replay: &[], sentinel: None }
     }
 
     fn step(&mut self, sequences: &[Sequence]) -> Result<SftStats, LearnError> {

@@ -1,7 +1,7 @@
 //! From groups of rollouts to the sequences of each optimizer step: plain numbers, no tensors.
 
 use crate::logprobs::{Scores, Slopes};
-use crate::objective::{Group, GroupOutcome, ObjectiveStats, Recipe, TokenInputs};
+use crate::objective::{GroupOutcome, Member, ObjectiveStats, Recipe, TokenInputs};
 use crate::sample::Sample;
 use crate::sequence::Sequence;
 
@@ -50,12 +50,10 @@ impl Scored {
 /// Advantages of a batch of groups, given to tokens. Groups that teach nothing are left out and counted.
 pub fn score(groups: Vec<Vec<Sample>>, recipe: &Recipe) -> (Vec<Scored>, GroupCounts) {
     let mut counts = GroupCounts { groups: groups.len(), ..GroupCounts::default() };
+    let members: Vec<Vec<Member>> = groups.iter().map(|group| group.iter().map(Sample::member).collect()).collect();
+    let outcomes = recipe.advantages(&members);
     let rewards: Vec<Vec<f32>> =
-        groups.iter().map(|group| group.iter().map(|sample| sample.reward).collect()).collect();
-    let tokens: Vec<Vec<usize>> =
-        groups.iter().map(|group| group.iter().map(|sample| sample.sequence.targets.len()).collect()).collect();
-    let views: Vec<Group> = rewards.iter().zip(&tokens).map(|(rewards, tokens)| Group { rewards, tokens }).collect();
-    let outcomes = recipe.advantage.of_batch(&views);
+        members.iter().map(|group| group.iter().map(|member| recipe.reward_of(member)).collect()).collect();
     let mut scored = Vec::new();
     for (index, (group, outcome)) in groups.into_iter().zip(outcomes).enumerate() {
         let accuracies: Vec<f32> = group.iter().map(|sample| sample.accuracy).collect();
@@ -70,27 +68,24 @@ pub fn score(groups: Vec<Vec<Sample>>, recipe: &Recipe) -> (Vec<Scored>, GroupCo
             GroupOutcome::TooSmall => continue,
             GroupOutcome::Learn(advantages) => advantages,
             // It still counts in means over the step, and in the penalty.
-            GroupOutcome::ZeroVariance | GroupOutcome::NoDirection => vec![0.0; group.len()],
+            GroupOutcome::ZeroVariance | GroupOutcome::NoDirection => {
+                group.iter().map(|sample| vec![0.0; sample.sequence.targets.len()]).collect()
+            }
         };
         if recipe.filter.is_some_and(|filter| !filter.keeps(&rewards[index], &accuracies)) {
             counts.filtered += 1;
             continue;
         }
-        scored.extend(of_group(index as u64, group, advantages, recipe));
+        scored.extend(group.into_iter().zip(advantages).map(|(sample, advantages)| Scored {
+            group: index as u64,
+            advantages,
+            proximal: sample.logprobs.clone(),
+            sampler: sample.logprobs,
+            sequence: sample.sequence,
+            weight: 0.0,
+        }));
     }
     (scored, counts)
-}
-
-fn of_group(index: u64, group: Vec<Sample>, mut advantages: Vec<f32>, recipe: &Recipe) -> impl Iterator<Item = Scored> {
-    recipe.signs.apply(&mut advantages);
-    group.into_iter().zip(advantages).map(move |(sample, advantage)| Scored {
-        group: index,
-        advantages: recipe.credit.tokens(advantage, &sample.turns),
-        proximal: sample.logprobs.clone(),
-        sampler: sample.logprobs,
-        sequence: sample.sequence,
-        weight: 0.0,
-    })
 }
 
 /// Cuts a batch into `count` optimizer steps of whole groups, as equal in groups as can be, and weighs each one's tokens.

@@ -4,8 +4,8 @@ mod common;
 
 use common::{assert_close, floats, json};
 use forage_trainer::objective::{
-    Advantage, Aggregation, Algorithm, Bound, Correction, Group, GroupOutcome, KlEstimator, KlPenalty, ObjectiveStats,
-    PolicyLoss, RatioLevel, Recipe, TokenInputs, gae, reward_to_go, whiten,
+    Advantage, Aggregation, Algorithm, Bound, Correction, Credit, Group, GroupOutcome, KlEstimator, KlPenalty, Member,
+    ObjectiveStats, PolicyLoss, RatioLevel, Recipe, TokenInputs, reward_to_go, whiten,
 };
 use proptest::prelude::*;
 use serde_json::Value;
@@ -68,18 +68,72 @@ fn advantages_equal_torch() {
 #[test]
 fn credit_equals_torch() {
     let fixture = &json("objective.json")["credit"];
-    let (gamma, lambda) = (fixture["gamma"].as_f64().unwrap(), fixture["lambda"].as_f64().unwrap());
-    let (masks, rewards, values) = (masks(&fixture["mask"]), rows(&fixture["rewards"]), rows(&fixture["values"]));
+    let gamma = fixture["gamma"].as_f64().unwrap();
+    let (masks, rewards) = (masks(&fixture["mask"]), rows(&fixture["rewards"]));
     let to_go: Vec<Vec<f32>> =
         rewards.iter().zip(&masks).map(|(rewards, mask)| reward_to_go(rewards, mask, gamma)).collect();
     let whitened = whiten(&to_go).unwrap();
     for row in 0..masks.len() {
         close(&to_go[row], &singles(&fixture["reward_to_go"][row]), "reward to go");
         close(&whitened[row], &singles(&fixture["whitened"][row]), "whitened");
-        let found = gae(&rewards[row], &values[row], &masks[row], gamma, lambda);
-        close(&found.advantages, &singles(&fixture["gae_advantages"][row]), "GAE advantages");
-        close(&found.returns, &singles(&fixture["gae_returns"][row]), "GAE returns");
     }
+}
+
+/// An episode with owned parts.
+#[derive(Clone, Debug)]
+struct Played {
+    reward: f32,
+    turn_rewards: Vec<f32>,
+    turns: Vec<usize>,
+    states: Vec<Vec<u32>>,
+}
+
+impl Played {
+    fn member(&self) -> Member<'_> {
+        let states = self.states.iter().map(Vec::as_slice).collect();
+        Member { reward: self.reward, turn_rewards: &self.turn_rewards, turns: &self.turns, states }
+    }
+}
+
+/// Advantages per group, member and token of `groups` that all teach something.
+fn learned(recipe: &Recipe, groups: &[Vec<Played>]) -> Vec<Vec<Vec<f32>>> {
+    let outcome = |outcome| match outcome {
+        GroupOutcome::Learn(tokens) => tokens,
+        other => panic!("{:?} teaches nothing: {other:?}", recipe.credit),
+    };
+    let members: Vec<Vec<Member>> = groups.iter().map(|group| group.iter().map(Played::member).collect()).collect();
+    recipe.advantages(&members).into_iter().map(outcome).collect()
+}
+
+#[test]
+fn credit_by_turn_equals_torch() {
+    let fixture = &json("objective.json")["turns"];
+    let (gamma, weight) = (fixture["gamma"].as_f64().unwrap(), fixture["weight"].as_f64().unwrap());
+    let played = |member: &Value| Played {
+        reward: member["reward"].as_f64().unwrap() as f32,
+        turn_rewards: singles(&member["turn_rewards"]),
+        turns: floats(&member["turns"]).into_iter().map(|n| n as usize).collect(),
+        states: member["states"].as_array().unwrap().iter().map(common::tokens).collect(),
+    };
+    let groups = fixture["groups"].as_array().unwrap().iter();
+    let groups: Vec<Vec<Played>> = groups.map(|group| group.as_array().unwrap().iter().map(played).collect()).collect();
+    let check = |recipe: &Recipe, expected: &Value, what: &str| {
+        for (group, expected) in learned(recipe, &groups).iter().zip(expected.as_array().unwrap()) {
+            assert_eq!(group.len(), expected.as_array().unwrap().len());
+            for (found, expected) in group.iter().zip(expected.as_array().unwrap()) {
+                close(found, &singles(expected), what);
+            }
+        }
+    };
+    for kind in ["grpo", "grpo_population", "dr_grpo"] {
+        for credit in [Credit::ProcessSupervision, Credit::Gigpo { gamma, weight }] {
+            let recipe = Recipe { advantage: advantage(kind), credit, ..Algorithm::Grpo.recipe(9) };
+            let name = if credit == Credit::ProcessSupervision { "process_supervision" } else { "gigpo" };
+            check(&recipe, &fixture[name][kind], &format!("{name}, {kind}"));
+        }
+    }
+    let recipe = Recipe { credit: Credit::RewardToGo { gamma }, ..Algorithm::ReinforcePp.recipe(9) };
+    check(&recipe, &fixture["reward_to_go"], "reward_to_go");
 }
 
 /// The policy tokens of one row of a padded batch.
@@ -300,17 +354,24 @@ fn every_algorithm_raises_the_good_and_lowers_the_bad() {
         let recipe = algorithm.recipe(8);
         let group = Group { rewards: &rewards, tokens: &[3, 2, 2, 1] };
         assert!(recipe.filter.is_none_or(|filter| filter.keeps(&rewards, &rewards)));
-        let GroupOutcome::Learn(advantages) = recipe.advantage.of_group(&group) else { panic!("{algorithm:?}") };
+        let played = |(&reward, &tokens): (&f32, &usize)| Played {
+            reward,
+            turn_rewards: vec![0.0],
+            turns: vec![tokens],
+            states: vec![vec![1]],
+        };
+        let members: Vec<Played> = rewards.iter().zip(group.tokens).map(played).collect();
+        let advantages = learned(&recipe, &[members]).remove(0);
         let rows: Vec<Row> = advantages
-            .iter()
+            .into_iter()
             .zip(group.tokens)
-            .map(|(&advantage, &count)| Row {
+            .map(|(advantages, &count)| Row {
                 prompt: 0,
                 logprobs: vec![-0.7; count],
                 proximal: vec![-0.7; count],
                 sampler: vec![-0.7; count],
                 reference: vec![-0.7; count],
-                advantages: recipe.credit.tokens(advantage, &[count]),
+                advantages,
             })
             .collect();
         let (_, gradients, stats) = step(&recipe, &rows, 4);
@@ -352,7 +413,48 @@ fn random_row() -> impl Strategy<Value = Row> {
     })
 }
 
+/// Groups of episodes with one state per turn; scores differ within each.
+fn random_groups(most_turns: usize) -> impl Strategy<Value = Vec<Vec<Played>>> {
+    let turns = prop::collection::vec(1_usize..4, 1..=most_turns);
+    let group = prop::collection::vec((0_u8..10, turns), 2..5).prop_map(|episodes| {
+        let episodes = episodes.into_iter().enumerate();
+        let played = episodes.map(|(index, (reward, turns))| Played {
+            reward: f32::from(reward) + index as f32 * 10.0,
+            turn_rewards: vec![0.0; turns.len()],
+            states: (0..turns.len()).map(|turn| vec![index as u32, turn as u32]).collect(),
+            turns,
+        });
+        played.collect()
+    });
+    prop::collection::vec(group, 1..4)
+}
+
+fn assert_equal(found: &[Vec<Vec<f32>>], expected: &[Vec<Vec<f32>>], what: &str) {
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
+        close(found, expected, what);
+    }
+}
+
 proptest! {
+    #[test]
+    fn without_rewards_of_turns_credit_by_turn_is_that_of_the_outcome(groups in random_groups(4)) {
+        let whitened = Algorithm::ReinforcePp.recipe(9);
+        let to_go = Recipe { credit: Credit::RewardToGo { gamma: 1.0 }, ..whitened };
+        assert_equal(&learned(&to_go, &groups), &learned(&whitened, &groups), "reward_to_go");
+        // Nobody else read what a turn read, so only whole episodes are compared.
+        let outcome = Algorithm::Grpo.recipe(9);
+        let states = Recipe { credit: Credit::Gigpo { gamma: 1.0, weight: 1.0 }, ..outcome };
+        assert_equal(&learned(&states, &groups), &learned(&outcome, &groups), "gigpo");
+    }
+
+    #[test]
+    fn with_one_turn_each_process_supervision_is_that_of_the_outcome(groups in random_groups(1)) {
+        let outcome = Algorithm::Grpo.recipe(9);
+        let process = Recipe { credit: Credit::ProcessSupervision, ..outcome };
+        assert_equal(&learned(&process, &groups), &learned(&outcome, &groups), "process_supervision");
+    }
+
     #[test]
     fn the_cut_into_micro_batches_does_not_matter(rows in prop::collection::vec(random_row(), 1..8), micro in 1_usize..8) {
         let kl = Some(KlPenalty { estimator: KlEstimator::LowVar, coefficient: 0.1, unbiased: true });

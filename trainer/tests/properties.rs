@@ -5,10 +5,13 @@ mod common;
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
-use common::problem::{ENGINE, checkpoint, learner, problem, weights};
+use common::problem::{ENGINE, checkpoint, learner, problem, problem_of, settings, weights};
 use common::tiny;
 use forage_env::episode::Episode;
 use forage_env::policy::{Completion, GenerateRequest, Policy, Sampling};
+use forage_env::rollout::Rollout;
+use forage_env::scripted::{Constant, Oracle, OracleStyle};
+use forage_env::search_r1::SearchR1Settings;
 use forage_env::seed::Seed;
 use forage_env::tokenizer::Tokenizer;
 use forage_trainer::backward;
@@ -17,12 +20,12 @@ use forage_trainer::grads::NamedGrads;
 use forage_trainer::learner::{Learner, UpdateConfig};
 use forage_trainer::logprobs::{Scores, Slopes, token_logprobs};
 use forage_trainer::model::Decoder;
-use forage_trainer::objective::{Algorithm, EntropyTerms, Recipe};
+use forage_trainer::objective::{Algorithm, Credit, EntropyTerms, Recipe};
 use forage_trainer::optim::AdamWConfig;
 use forage_trainer::run::{Problem, group_jobs, rollout};
 use forage_trainer::sample::Sample;
 use forage_trainer::sequence::Sequence;
-use forage_trainer::update::{Scored, loss};
+use forage_trainer::update::{Scored, loss, score};
 use forage_trainer::workers::Workers;
 
 fn update(learning_rate: f64) -> UpdateConfig {
@@ -103,6 +106,51 @@ async fn an_update_raises_what_was_rewarded_and_lowers_what_was_not() {
     assert_eq!(learner.improve(vec![group]).unwrap().updates, 1);
     let after = rewarded(&episodes, &learner);
     assert!(after > before, "{before} -> {after}");
+}
+
+#[tokio::test]
+async fn what_a_turn_earned_reaches_the_tokens_of_its_sample() {
+    let start = checkpoint(1);
+    let paid =
+        SearchR1Settings { gold_shown_reward: 0.5, max_turn_tokens: 200, max_episode_tokens: 2000, ..settings() };
+    let problem = problem_of(&start, &[("em", 1.0)], paid);
+    let tokenizer = Arc::new(start.tokenizer.clone());
+    let play = async |policy: Arc<dyn Policy>| {
+        let rollout = Rollout {
+            policy,
+            tokenizer: tokenizer.clone(),
+            factory: Arc::clone(&problem.factory),
+            rewards: Arc::clone(&problem.rewards),
+            sampling: Sampling::FULL,
+            presentation: problem.presentation.clone(),
+        };
+        rollout.run(group_jobs(&problem.train, 1, Seed::root(1))).await
+    };
+    let oracle = Oracle::new(tokenizer.clone(), problem.train.iter().cloned(), OracleStyle::Terse);
+    let (found, guessed) = (play(Arc::new(oracle)).await, play(Arc::new(Constant::new(tokenizer.clone(), "x"))).await);
+    let mut searched = 0;
+    for (found, guessed) in found.iter().zip(&guessed) {
+        let mut group: Vec<Sample> = [found, guessed].into_iter().filter_map(Sample::of).collect();
+        assert_eq!(group[0].turn_rewards, found.turns.iter().map(|turn| turn.reward).collect::<Vec<_>>());
+        assert_eq!(group[1].turn_rewards, [0.0]);
+        let Some(last) = group[0].turn_rewards.iter().position(|&reward| reward > 0.0) else { continue };
+        searched += 1;
+        // The same score, so that nothing but the search tells them apart.
+        for sample in &mut group {
+            sample.reward = 0.0;
+        }
+        let outcome = Algorithm::DrGrpo.recipe(9);
+        assert_eq!(score(vec![group.clone()], &outcome).1.zero_variance, 1);
+        let process = Recipe { credit: Credit::ProcessSupervision, ..outcome };
+        let turns = group[0].turns.clone();
+        let (scored, counts) = score(vec![group], &process);
+        assert_eq!(counts.directed, 1);
+        let before: usize = turns[..=last].iter().sum();
+        let (earned, rest) = scored[0].advantages.split_at(before);
+        assert!(earned.iter().all(|&advantage| advantage > 0.0) && rest.iter().all(|&advantage| advantage < 0.0));
+        assert!(scored[1].advantages.iter().all(|&advantage| advantage < 0.0));
+    }
+    assert!(searched > 10, "{searched} of {} showed a gold", found.len());
 }
 
 /// Central differences along the gradient itself: d loss / d step = |gradient|.

@@ -11,7 +11,7 @@ use forage_trainer::learner::UpdateConfig;
 use forage_trainer::lora::{ALL_PROJECTIONS, LoraConfig, Targets};
 use forage_trainer::metrics;
 use forage_trainer::optim::AdamWConfig;
-use forage_trainer::run::{Control, GrpoConfig, RunError, RunPlace, Source, run_grpo};
+use forage_trainer::run::{Control, GrpoConfig, ReplayConfig, RunError, RunPlace, Source, run_grpo};
 use forage_trainer::watch::SentinelConfig;
 use forage_trainer::weights::Checkpoint;
 
@@ -27,6 +27,7 @@ fn config() -> GrpoConfig {
         keep_checkpoints: 2,
         evaluate_every: 2,
         lookahead: false,
+        replay: None,
         sentinel: SentinelConfig::default(),
     }
 }
@@ -105,6 +106,48 @@ async fn a_run_that_looks_ahead_resumes_with_the_episodes_it_had_played() {
     second.unwrap();
     assert!(expected == found, "weights differ");
     assert_eq!(rows(whole.path()), rows(broken.path()));
+}
+
+#[tokio::test]
+async fn a_run_that_replays_resumes_with_the_groups_it_had_kept() {
+    let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // Look-ahead besides, so that a checkpoint holds episodes of both kinds.
+    let replay = Some(ReplayConfig { capacity: 2, share: 0.5 });
+    let config = GrpoConfig { replay, group_size: 4, lookahead: true, ..config() };
+    let (result, expected) = run_as(&config, checkpoint(1), whole.path(), false, u64::MAX).await;
+    result.unwrap();
+    let replayed: Vec<f64> = metrics::read(&whole.path().join("metrics.jsonl"))
+        .unwrap()
+        .iter()
+        .map(|row| row.get("replay/groups").unwrap())
+        .collect();
+    assert_eq!((replayed[0], &replayed[2..]), (0.0, [1.0; 3].as_slice()), "one group of two, as soon as one is kept");
+    let (first, _) = run_as(&config, checkpoint(1), broken.path(), false, 3).await;
+    assert!(matches!(first, Err(RunError::Interrupted { step: 3, .. })), "{first:?}");
+    let kept = std::fs::read_to_string(broken.path().join("checkpoints/step-000003/replay.jsonl")).unwrap();
+    assert_eq!(kept.lines().count(), 8, "two groups of four");
+    let (second, found) = run_as(&config, checkpoint(1), broken.path(), true, u64::MAX).await;
+    second.unwrap();
+    assert!(expected == found, "weights differ");
+    assert_eq!(rows(whole.path()), rows(broken.path()));
+}
+
+#[tokio::test]
+async fn what_cannot_be_replayed_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = checkpoint(1);
+    let problem = problem(&start, &[("random", 1.0)]);
+    let mut learner = learner(start, config().update);
+    let recorded = [Vec::new()];
+    for (source, share, expected) in [
+        (Source::Play(&problem), 1.0, "grpo.replay: share is 1"),
+        (Source::Recorded(&recorded), 0.5, "grpo.replay: recorded rollouts are used again"),
+    ] {
+        let config = GrpoConfig { replay: Some(ReplayConfig { capacity: 2, share }), ..config() };
+        let place = place(folder.path(), false);
+        let error = run_grpo(&mut learner, source, &config, &place, |_, _, _| Control::Continue).await.unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -105,13 +105,18 @@ pub(super) fn keep_policy(trained: &Checkpoint, folder: &Path) -> Result<()> {
 }
 
 fn dry_run(config: &RunConfig) -> Result<()> {
-    let episodes = config.grpo.prompts_per_step * config.grpo.group_size;
+    let questions = config.grpo.prompts_played();
+    let episodes = questions * config.grpo.group_size;
+    let again = match config.grpo.prompts_per_step - questions {
+        0 => String::new(),
+        groups => format!(", {groups} groups of earlier steps again"),
+    };
     out(&config.to_toml()?);
     let updates = config.grpo.update.minibatches * config.grpo.update.epochs;
     out(&format!(
-        "# {} steps of {} questions x {} episodes = {episodes} episodes and {updates} optimizer steps each; {} episodes in all",
+        "# {} steps of {} questions x {} episodes = {episodes} episodes and {updates} optimizer steps each{again}; {} episodes in all",
         config.grpo.steps,
-        config.grpo.prompts_per_step,
+        questions,
         config.grpo.group_size,
         episodes as u64 * config.grpo.steps,
     ));

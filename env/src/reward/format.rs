@@ -63,7 +63,7 @@ mod tests {
     use crate::policy::Finish;
 
     fn turn(policy: &str, kind: TurnKind, observation: &str) -> Turn {
-        Turn { policy: policy.to_owned(), finish: Finish::Stop, kind, observation: observation.to_owned() }
+        Turn { policy: policy.to_owned(), finish: Finish::Stop, kind, observation: observation.to_owned(), reward: 0.0 }
     }
 
     fn holds(turns: &[Turn]) -> bool {

@@ -198,7 +198,11 @@ impl<'a> Running<'a> {
         let text = self.log_completion(completion);
         let action = Action { text, finish: completion.finish };
         let mut step = guarded(Boundary::Environment, env.step(&action)).await?;
+        if !step.reward.is_finite() {
+            return Err(Fault::contract(Boundary::Environment, "the reward of a turn is not finite"));
+        }
         let mut ending = ending_of(&step)?;
+        let by_environment = ending.is_some();
         if ending.is_none() && completion.finish == Finish::Context {
             ending = Some(Ending::Truncated { limit: Limit::Context });
         }
@@ -208,8 +212,9 @@ impl<'a> Running<'a> {
         if ending.is_some() {
             hide(&mut step);
         }
+        let reward = if ending.is_none() || by_environment { step.reward } else { 0.0 };
         let Action { text: policy, finish } = action;
-        self.turns.push(Turn { policy, finish, kind: step.kind, observation: step.observation.text });
+        self.turns.push(Turn { policy, finish, kind: step.kind, observation: step.observation.text, reward });
         Ok(ending)
     }
 

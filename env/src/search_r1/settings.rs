@@ -93,6 +93,8 @@ pub struct SearchR1Settings {
     pub on_invalid: OnInvalid,
     /// The opening prompt.
     pub prompt: PromptTemplate,
+    /// Reward of the first turn whose passages show a gold answer, on top of the score. MT-GRPO (arXiv 2505.11821) pays 0.5.
+    pub gold_shown_reward: f32,
 }
 
 impl Default for SearchR1Settings {
@@ -107,6 +109,7 @@ impl Default for SearchR1Settings {
             observation: ObservationSettings::default(),
             on_invalid: OnInvalid::default(),
             prompt: PromptTemplate::default(),
+            gold_shown_reward: 0.0,
         }
     }
 }
@@ -128,6 +131,10 @@ impl SearchR1Settings {
             if value == 0 {
                 return Err(SettingsError::Zero { key });
             }
+        }
+        if !self.gold_shown_reward.is_finite() {
+            let (what, mend) = ("`gold_shown_reward` is no finite number", "write one such as 0.5, or leave it out");
+            return Err(SettingsError::Excluded { what, mend });
         }
         if self.observation.passage.contains("{text}") { Ok(()) } else { Err(SettingsError::NoText) }
     }
@@ -197,6 +204,10 @@ mod tests {
     fn contradictions_are_named() {
         let zero = SearchR1Settings { top_k: 0, ..SearchR1Settings::default() };
         assert_eq!(zero.check().expect_err("zero").to_string(), "`top_k` is 0; write at least 1");
+        let reward = SearchR1Settings { gold_shown_reward: f32::NAN, ..SearchR1Settings::default() };
+        assert!(
+            reward.check().expect_err("not finite").to_string().contains("`gold_shown_reward` is no finite number")
+        );
         let prompt = PromptTemplate::Text("no placeholder".to_owned());
         assert!(matches!(prompt.read(), Err(SettingsError::NoQuestion)));
         assert!(matches!(PromptTemplate::Path("/nowhere/x.txt".into()).read(), Err(SettingsError::Prompt { .. })));

@@ -25,7 +25,7 @@ pub(crate) fn task(index: usize) -> Task {
 }
 
 fn turn(policy: &str, kind: TurnKind, observation: &str) -> Turn {
-    Turn { policy: policy.into(), finish: Finish::Stop, kind, observation: observation.into() }
+    Turn { policy: policy.into(), finish: Finish::Stop, kind, observation: observation.into(), reward: 0.0 }
 }
 
 /// Searches twice for the same thing, says one thing nobody understands, then answers, rightly or not.

@@ -53,8 +53,8 @@ pub enum Advantage {
     /// r - mu, then whitened over the policy tokens of the batch: REINFORCE++-baseline (arXiv 2501.03262, verl, slime).
     RfPpBaseline,
     /// r whitened over the policy tokens of the batch: REINFORCE++ (arXiv 2501.03262) with gamma 1 and one reward per
-    /// episode, whose reward-to-go is r at every token. Needs no groups. Other gammas and rewards per token:
-    /// [`super::reward_to_go`] and [`super::whiten`].
+    /// episode, whose reward-to-go is r at every token. Needs no groups. Other gammas and rewards per turn:
+    /// [`super::Credit::RewardToGo`].
     ReinforcePp,
     /// (r - mu) / (`s_p` + 1e-8), but r - 0.5 where `s_p` < 0.01: the code-search project. A group that is all wrong at
     /// reward -1 gets -1.5, one that is all right at 1 gets 0.5; for comparisons only.
@@ -70,11 +70,11 @@ pub struct Group<'a> {
     pub tokens: &'a [usize],
 }
 
-/// What a group of rewards has to teach.
+/// What a group of rewards has to teach; `T` holds the advantages.
 #[derive(Clone, Debug, PartialEq)]
-pub enum GroupOutcome {
-    /// One advantage per member.
-    Learn(Vec<f32>),
+pub enum GroupOutcome<T = Vec<f32>> {
+    /// One advantage per member; from [`super::Recipe::advantages`] one list per member.
+    Learn(T),
     /// Every member earned the same: no direction.
     ZeroVariance,
     /// Fewer than two members finished, and the advantage compares members.
@@ -82,6 +82,18 @@ pub enum GroupOutcome {
     /// The rewards differ, but this advantage is undefined or 0 for each of them: the two best tie (pass@k), the mean is not
     /// positive (`MaxRL`).
     NoDirection,
+}
+
+impl<T> GroupOutcome<T> {
+    /// The same outcome with `learn` of the advantages.
+    pub(super) fn map<U>(self, learn: impl FnOnce(T) -> U) -> GroupOutcome<U> {
+        match self {
+            Self::Learn(advantages) => GroupOutcome::Learn(learn(advantages)),
+            Self::ZeroVariance => GroupOutcome::ZeroVariance,
+            Self::TooSmall => GroupOutcome::TooSmall,
+            Self::NoDirection => GroupOutcome::NoDirection,
+        }
+    }
 }
 
 impl Advantage {

@@ -114,11 +114,7 @@ impl ObjectiveConfig {
         {
             return Err(format!("kl.coefficient is {}: it must be 0 or more", penalty.coefficient));
         }
-        if let Credit::DiscountedTurns { gamma } = recipe.credit
-            && !(0.0..=1.0).contains(&gamma)
-        {
-            return Err(format!("credit.discounted_turns.gamma is {gamma}: a discount lies in [0, 1]"));
-        }
+        recipe.credit.check(recipe.advantage)?;
         if let Some(GroupFilter::AccuracyBand { lowest, highest }) = recipe.filter
             && !(0.0 <= lowest && lowest < highest && highest <= 1.0)
         {
@@ -194,5 +190,21 @@ mod tests {
         assert!(fault(ObjectiveConfig { kl: Some(kl), ..base() }).contains("kl.coefficient"));
         let entropy = EntropyTerms { top_share: 0.0, ..EntropyTerms::default() };
         assert!(fault(ObjectiveConfig { entropy: Some(entropy), ..base() }).contains("top_share"));
+        let credit = |algorithm: Algorithm, credit| ObjectiveConfig { credit: Some(credit), ..algorithm.into() };
+        for (algorithm, part, expected) in [
+            (Algorithm::Grpo, Credit::DiscountedTurns { gamma: 1.5 }, "credit.discounted_turns.gamma is 1.5"),
+            (Algorithm::Grpo, Credit::Gigpo { gamma: 0.95, weight: -1.0 }, "credit.gigpo.weight is -1"),
+            (
+                Algorithm::Rloo,
+                Credit::Gigpo { gamma: 0.95, weight: 1.0 },
+                "set advantage to grpo, grpo_population or dr_grpo",
+            ),
+            (Algorithm::ReinforcePp, Credit::ProcessSupervision, "credit.process_supervision compares turns"),
+            (Algorithm::Grpo, Credit::RewardToGo { gamma: 1.0 }, "set advantage = \"reinforce_pp\""),
+        ] {
+            assert!(fault(credit(algorithm, part)).contains(expected), "{part:?}");
+        }
+        assert!(credit(Algorithm::ReinforcePp, Credit::RewardToGo { gamma: 0.99 }).check().is_ok());
+        assert!(credit(Algorithm::DrGrpo, Credit::ProcessSupervision).check().is_ok());
     }
 }

@@ -1,11 +1,17 @@
-//! From the reward or advantage of an episode, or rewards per turn or token, to one number per policy token.
+//! From the reward or advantage of an episode, or rewards per turn or token, to one number per policy token: which rule, and
+//! the sums it is made of.
 
 use serde::{Deserialize, Serialize};
+
+use super::advantage::Advantage;
 
 /// What verl and slime add to the variance when they whiten.
 const WHITEN_EPSILON: f64 = 1e-8;
 
-/// How the advantage `A` of an episode reaches its tokens. `turns` holds the policy tokens of each generation, in order.
+/// How the advantage `A` of an episode, or what its turns earned, reaches its tokens.
+///
+/// The first two read the score alone. The others read one reward per turn: what the environment paid for it, and for the last
+/// turn the score besides; the reward of an episode is then the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Credit {
@@ -17,22 +23,67 @@ pub enum Credit {
         /// Discount per turn, 0 to 1.
         gamma: f64,
     },
+    /// The sum of the normalised rewards of a token's turn and of the turns after it, where the rewards of all turns of all
+    /// members of the group are normalised together, as the recipe's advantage does with those of members: GRPO with process
+    /// supervision (Shao et al. 2024, `DeepSeekMath`, section 4.1.3).
+    ProcessSupervision,
+    /// A + `weight` S at the tokens of a turn: S compares the turn's discounted return with those of the group's turns that
+    /// read the same text just before, as the recipe's advantage compares members; 0 where no other did. `GiGPO` (arXiv
+    /// 2505.10978, as in verl-agent), gamma 0.95, weight 1.
+    Gigpo {
+        /// Discount per turn, 0 to 1.
+        gamma: f64,
+        /// Of S, 0 or more.
+        weight: f64,
+    },
+    /// The discounted reward-to-go of each token, whitened over the policy tokens of the batch; a turn's reward stands at its
+    /// last token. REINFORCE++ (arXiv 2501.03262, verl); with gamma 1 and no rewards of turns the advantage `reinforce_pp`.
+    RewardToGo {
+        /// Discount per policy token, 0 to 1.
+        gamma: f64,
+    },
 }
 
 impl Credit {
-    /// `[sum(turns)]`: the advantage of each policy token.
-    pub fn tokens(self, advantage: f32, turns: &[usize]) -> Vec<f32> {
+    /// Whether it reads rewards of turns.
+    pub const fn reads_turns(self) -> bool {
+        !matches!(self, Self::Constant | Self::DiscountedTurns { .. })
+    }
+
+    /// Checks the ranges, and that `advantage` fits.
+    pub(super) fn check(self, advantage: Advantage) -> Result<(), String> {
+        let (name, gamma) = match self {
+            Self::Constant => return Ok(()),
+            Self::DiscountedTurns { gamma } => ("discounted_turns", gamma),
+            Self::ProcessSupervision => ("process_supervision", 1.0),
+            Self::Gigpo { gamma, .. } => ("gigpo", gamma),
+            Self::RewardToGo { gamma } => ("reward_to_go", gamma),
+        };
+        if !(0.0..=1.0).contains(&gamma) {
+            return Err(format!("credit.{name}.gamma is {gamma}: a discount lies in [0, 1]"));
+        }
+        if let Self::Gigpo { weight, .. } = self
+            && !(weight.is_finite() && weight >= 0.0)
+        {
+            return Err(format!("credit.gigpo.weight is {weight}: it must be 0 or more"));
+        }
+        let normalises =
+            matches!(advantage, Advantage::Grpo { .. } | Advantage::GrpoPopulation { .. } | Advantage::DrGrpo);
         match self {
-            Self::Constant => vec![advantage; turns.iter().sum()],
-            Self::DiscountedTurns { gamma } => {
-                let last = turns.len().saturating_sub(1);
-                let per_turn: Vec<f32> = (0..turns.len())
-                    .map(|turn| (f64::from(advantage) * gamma.powi((last - turn) as i32)) as f32)
-                    .collect();
-                spread_turns(&per_turn, turns)
+            Self::ProcessSupervision | Self::Gigpo { .. } if !normalises => Err(format!(
+                "credit.{name} compares turns by the mean of a group; set advantage to grpo, grpo_population or dr_grpo"
+            )),
+            Self::RewardToGo { .. } if advantage != Advantage::ReinforcePp => {
+                Err("credit.reward_to_go whitens over the batch; set advantage = \"reinforce_pp\"".to_owned())
             }
+            _ => Ok(()),
         }
     }
+}
+
+/// `[turns]`: the factor of [`Credit::DiscountedTurns`] on the advantage of each turn, times `advantage`.
+pub(super) fn discounted(advantage: f32, gamma: f64, turns: usize) -> Vec<f32> {
+    (0..turns).map(|turn| (f64::from(advantage) * gamma.powi((turns - 1 - turn) as i32)) as f32).collect()
 }
 
 /// `[sum(turns)]`: the value of each turn at each of its policy tokens. `per_turn` and `turns`: `[T]`.
@@ -60,40 +111,6 @@ pub fn turn_returns(rewards: &[f32], gamma: f64) -> Vec<f32> {
 /// When `rewards` and `mask` differ in number.
 pub fn reward_to_go(rewards: &[f32], mask: &[bool], gamma: f64) -> Vec<f32> {
     narrow(&returns(&policy_rewards(rewards, mask), gamma))
-}
-
-/// Generalised advantage estimation: advantages and value targets of the policy tokens.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Gae {
-    /// One per policy token.
-    pub advantages: Vec<f32>,
-    /// Advantage + value, one per policy token.
-    pub returns: Vec<f32>,
-}
-
-/// `A_t = d_t + gamma lambda A_{t+1}` with `d_t = r_t + gamma V_{t+1} - V_t` over policy tokens (Schulman et al. 2016);
-/// t + 1 is the next policy token, after the last one V and A are 0.
-///
-/// `rewards`, `values`, `mask`: `[n]` over a whole response; observation tokens are skipped as in [`reward_to_go`] and
-/// their values not read (verl; Search-R1 does not skip).
-///
-/// # Panics
-/// When the slices differ in number.
-pub fn gae(rewards: &[f32], values: &[f32], mask: &[bool], gamma: f64, lambda: f64) -> Gae {
-    assert_eq!(values.len(), mask.len(), "values and mask");
-    let rewards = policy_rewards(rewards, mask);
-    let values = values.iter().zip(mask).filter(|(_, policy)| **policy).map(|(&value, _)| f64::from(value));
-    let values: Vec<f64> = values.collect();
-    let mut advantages = vec![0.0; rewards.len()];
-    let (mut next_value, mut next_advantage) = (0.0, 0.0);
-    for token in (0..rewards.len()).rev() {
-        let delta = rewards[token] + gamma * next_value - values[token];
-        next_advantage = delta + gamma * lambda * next_advantage;
-        next_value = values[token];
-        advantages[token] = next_advantage;
-    }
-    let returns: Vec<f64> = advantages.iter().zip(&values).map(|(advantage, value)| advantage + value).collect();
-    Gae { advantages: narrow(&advantages), returns: narrow(&returns) }
 }
 
 /// (value - mean) / sqrt(unbiased variance + 1e-8) over all tokens of a batch of sequences; `None` where they do not vary.
@@ -174,10 +191,8 @@ mod tests {
 
     #[test]
     fn turns_are_discounted_from_the_last() {
-        let found = Credit::DiscountedTurns { gamma: 0.99 }.tokens(1.0, &[1, 2, 1]);
-        assert_eq!(found, [0.9801, 0.99, 0.99, 1.0]);
-        assert_eq!(Credit::Constant.tokens(-0.5, &[1, 2]), [-0.5; 3]);
-        assert!(Credit::DiscountedTurns { gamma: 0.99 }.tokens(1.0, &[]).is_empty());
+        assert_eq!(discounted(1.0, 0.99, 3), [0.9801, 0.99, 1.0]);
+        assert!(discounted(1.0, 0.99, 0).is_empty());
     }
 
     #[test]
@@ -197,13 +212,6 @@ mod tests {
     fn rewards_at_observations_go_to_the_action_before() {
         let mask = [false, true, false, true];
         assert_eq!(reward_to_go(&[9.0, 0.0, 0.5, 1.0], &mask, 1.0), [1.5, 1.0]);
-    }
-
-    #[test]
-    fn gae_with_both_factors_one_is_return_minus_value() {
-        let mask = [true, false, true];
-        let found = gae(&[0.0, 0.0, 1.0], &[0.25, 7.0, 0.5], &mask, 1.0, 1.0);
-        assert_eq!(found, Gae { advantages: vec![0.75, 0.5], returns: vec![1.0, 1.0] });
     }
 
     #[test]

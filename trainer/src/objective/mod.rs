@@ -1,7 +1,8 @@
 //! What is minimised: the GRPO family as pure functions over plain slices.
 //!
 //! # What it is
-//! Rewards become advantages ([`Advantage`]), advantages become token credit ([`Credit`]), and a [`PolicyLoss`] with a
+//! Rewards become advantages ([`Advantage`]), advantages and what turns earned become token credit ([`Credit`],
+//! [`Recipe::advantages`]), and a [`PolicyLoss`] with a
 //! [`KlPenalty`] and a [`Correction`] gives each policy token a loss and its derivative by the token's log-probability.
 //! An [`Aggregation`] weighs the tokens of a whole optimizer step. A [`Recipe`] holds one of each; an [`Algorithm`] is a
 //! published recipe by name.
@@ -27,15 +28,17 @@ mod kl;
 mod loss;
 mod sequence_loss;
 mod step;
+mod turns;
 
 pub use advantage::{Advantage, Group, GroupOutcome, SignWeights};
 pub use aggregate::Aggregation;
 pub use algorithm::{Algorithm, Recipe, UnknownAlgorithm};
 pub use config::ObjectiveConfig;
 pub use correction::{Bound, Correction, CorrectionCounts, CorrectionWeights, RatioLevel};
-pub use credit::{Credit, Gae, gae, reward_to_go, spread_turns, turn_returns, whiten};
+pub use credit::{Credit, reward_to_go, spread_turns, turn_returns, whiten};
 pub use entropy::EntropyTerms;
 pub use filter::GroupFilter;
 pub use kl::{KlEstimator, KlPenalty};
 pub use loss::{PolicyLoss, TokenInputs, TokenTerms};
 pub use step::{ObjectiveStats, SequenceObjective};
+pub use turns::Member;

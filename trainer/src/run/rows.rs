@@ -33,13 +33,29 @@ pub(super) fn describe_episodes(row: &mut Row, episodes: &[Episode], version: u6
     let turns: Vec<_> = scored.iter().flat_map(|episode| &episode.turns).collect();
     let valid = turns.iter().filter(|turn| !matches!(turn.kind, TurnKind::Invalid { .. })).count();
     row.set("action/valid_frac", valid as f64 / turns.len().max(1) as f64);
-    let age = |episode: &Episode| {
-        let oldest = episode.tokens.spans().iter().filter_map(|span| span.version).min();
-        oldest.map_or(0, |oldest| version.saturating_sub(oldest)) as f64
-    };
-    row.set("mismatch/policy_age_mean", mean(&age));
+    row.set("mismatch/policy_age_mean", mean(&|episode| policy_age(episode, version)));
+    let paid = |episode: &Episode| episode.turns.iter().map(|turn| f64::from(turn.reward)).sum::<f64>();
+    if scored.iter().any(|episode| paid(episode).abs() > 0.0) {
+        row.set("reward/turns", mean(&paid));
+    }
     row.set("episode/finished_frac", mean(&|episode| f64::from(u8::from(episode.ending == Ending::Answered))));
     row.set("episode/infra_frac", (episodes.len() - scored.len()) as f64 / episodes.len().max(1) as f64);
+}
+
+/// How many groups of earlier steps are learned from again, and how old their episodes are.
+pub(super) fn describe_replay(row: &mut Row, groups: &[&[Episode]], version: u64) {
+    row.set("replay/groups", groups.len() as f64);
+    let ages: Vec<f64> = groups.iter().copied().flatten().map(|episode| policy_age(episode, version)).collect();
+    if !ages.is_empty() {
+        row.set("replay/policy_age_mean", ages.iter().sum::<f64>() / ages.len() as f64);
+        row.set("replay/policy_age_max", ages.iter().copied().fold(0.0, f64::max));
+    }
+}
+
+/// Updates between the oldest weights that wrote in an episode and the weights of `version`.
+fn policy_age(episode: &Episode, version: u64) -> f64 {
+    let oldest = episode.tokens.spans().iter().filter_map(|span| span.version).min();
+    oldest.map_or(0, |oldest| version.saturating_sub(oldest)) as f64
 }
 
 /// What the update did.

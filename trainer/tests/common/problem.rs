@@ -46,7 +46,12 @@ pub(crate) fn checkpoint(seed: u64) -> Checkpoint {
 
 /// A search problem; `rewards` weights parts. An untrained policy never answers, so `random` gives groups a direction.
 pub(crate) fn problem(checkpoint: &Checkpoint, rewards: &[(&str, f32)]) -> Problem {
-    let settings = SearchR1Settings {
+    problem_of(checkpoint, rewards, settings())
+}
+
+/// Short turns: an untrained policy has nothing to say.
+pub(crate) fn settings() -> SearchR1Settings {
+    SearchR1Settings {
         prompt: PromptTemplate::Short,
         top_k: 1,
         max_generations: 3,
@@ -54,7 +59,10 @@ pub(crate) fn problem(checkpoint: &Checkpoint, rewards: &[(&str, f32)]) -> Probl
         max_episode_tokens: 200,
         on_invalid: OnInvalid::Notice,
         ..SearchR1Settings::default()
-    };
+    }
+}
+
+pub(crate) fn problem_of(checkpoint: &Checkpoint, rewards: &[(&str, f32)], settings: SearchR1Settings) -> Problem {
     let retriever = Arc::new(Bm25Retriever::in_memory(world().passages().collect()).unwrap());
     let factory = SearchR1::factory(settings, retriever, Arc::new(checkpoint.tokenizer.clone())).unwrap();
     let weights: BTreeMap<String, f32> = rewards.iter().map(|(name, weight)| ((*name).to_owned(), *weight)).collect();

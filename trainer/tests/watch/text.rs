@@ -15,7 +15,8 @@ fn episode(spans: &[&[u32]], kinds: Vec<TurnKind>) -> Episode {
         tokens.push_policy(span, &vec![-0.5; span.len()], 0);
         tokens.push_environment(&[2, 2, 2, 2, 2, 2]);
     }
-    let turn = |kind| Turn { policy: String::new(), finish: Finish::Stop, kind, observation: String::new() };
+    let turn =
+        |kind| Turn { policy: String::new(), finish: Finish::Stop, kind, observation: String::new(), reward: 0.0 };
     let task = Task {
         id: "1".into(),
         question: "Who?".into(),

@@ -1,0 +1,257 @@
+//! A batch of groups to one advantage per policy token, by the rule of the recipe's [`Credit`].
+
+use std::collections::BTreeMap;
+
+use super::advantage::{Group, GroupOutcome};
+use super::algorithm::Recipe;
+use super::credit::{Credit, discounted, reward_to_go, spread_turns, turn_returns, whiten};
+
+/// One episode of a group as a credit sees it.
+#[derive(Clone, Debug)]
+pub struct Member<'a> {
+    /// The score at the end.
+    pub reward: f32,
+    /// `[turns]`: what the environment paid for each, apart from the score.
+    pub turn_rewards: &'a [f32],
+    /// `[turns]`: policy tokens of each.
+    pub turns: &'a [usize],
+    /// `[turns]`: the tokens read just before each; the prompt before the first.
+    pub states: Vec<&'a [u32]>,
+}
+
+impl Member<'_> {
+    /// `[turns]`: what each earned, with the score on the last.
+    fn earned(&self) -> Vec<f32> {
+        let mut earned = self.turn_rewards.to_vec();
+        if let Some(last) = earned.last_mut() {
+            *last += self.reward;
+        }
+        earned
+    }
+
+    fn tokens(&self) -> usize {
+        self.turns.iter().sum()
+    }
+}
+
+type TokenOutcome = GroupOutcome<Vec<Vec<f32>>>;
+
+impl Recipe {
+    /// What counts as the reward of an episode: the score, with what turns earned where the credit reads it.
+    pub fn reward_of(&self, member: &Member) -> f32 {
+        if self.credit.reads_turns() { member.reward + member.turn_rewards.iter().sum::<f32>() } else { member.reward }
+    }
+
+    /// One outcome per group, in order; where it is [`GroupOutcome::Learn`], one list per member with an advantage per policy
+    /// token, weighed by sign. Groups that teach nothing still count in the statistics of the batch.
+    ///
+    /// # Panics
+    /// When a member's turns, rewards of turns and states differ in number.
+    pub fn advantages(&self, groups: &[Vec<Member>]) -> Vec<TokenOutcome> {
+        for member in groups.iter().flatten() {
+            assert_eq!(member.turn_rewards.len(), member.turns.len(), "rewards and turns of one episode");
+            assert_eq!(member.states.len(), member.turns.len(), "states and turns of one episode");
+        }
+        match self.credit {
+            Credit::Constant | Credit::DiscountedTurns { .. } => {
+                let outcomes = groups.iter().zip(self.of_episodes(groups));
+                outcomes.map(|(group, outcome)| outcome.map(|found| self.spread(group, found))).collect()
+            }
+            Credit::ProcessSupervision => groups.iter().map(|group| self.of_process(group)).collect(),
+            Credit::Gigpo { gamma, weight } => {
+                let outcomes = groups.iter().zip(self.of_episodes(groups));
+                outcomes.map(|(group, outcome)| self.of_states(group, outcome, gamma, weight)).collect()
+            }
+            Credit::RewardToGo { gamma } => self.of_tokens(groups, gamma),
+        }
+    }
+
+    /// One advantage per episode.
+    fn of_episodes(&self, groups: &[Vec<Member>]) -> Vec<GroupOutcome> {
+        let rewards: Vec<Vec<f32>> =
+            groups.iter().map(|group| group.iter().map(|member| self.reward_of(member)).collect()).collect();
+        let tokens: Vec<Vec<usize>> = groups.iter().map(|group| group.iter().map(Member::tokens).collect()).collect();
+        let views: Vec<Group> =
+            rewards.iter().zip(&tokens).map(|(rewards, tokens)| Group { rewards, tokens }).collect();
+        self.advantage.of_batch(&views)
+    }
+
+    fn spread(&self, group: &[Member], mut advantages: Vec<f32>) -> Vec<Vec<f32>> {
+        self.signs.apply(&mut advantages);
+        let tokens = |(member, advantage): (&Member, f32)| match self.credit {
+            Credit::DiscountedTurns { gamma } => {
+                spread_turns(&discounted(advantage, gamma, member.turns.len()), member.turns)
+            }
+            _ => vec![advantage; member.tokens()],
+        };
+        group.iter().zip(advantages).map(tokens).collect()
+    }
+
+    /// [`Credit::ProcessSupervision`].
+    fn of_process(&self, group: &[Member]) -> TokenOutcome {
+        if group.len() < 2 {
+            return GroupOutcome::TooSmall;
+        }
+        let earned: Vec<f32> = group.iter().flat_map(Member::earned).collect();
+        self.advantage.of_group(&Group { rewards: &earned, tokens: &vec![1; earned.len()] }).map(|normalised| {
+            let mut rest = normalised.as_slice();
+            let tokens = group.iter().map(|member| {
+                let (own, others) = rest.split_at(member.turns.len());
+                rest = others;
+                self.of_turns(turn_returns(own, 1.0), member)
+            });
+            tokens.collect()
+        })
+    }
+
+    /// [`Credit::Gigpo`], from what the comparison of episodes gave.
+    fn of_states(&self, group: &[Member], episodes: GroupOutcome, gamma: f64, weight: f64) -> TokenOutcome {
+        let episodes = match episodes {
+            GroupOutcome::TooSmall => return GroupOutcome::TooSmall,
+            GroupOutcome::Learn(advantages) => advantages,
+            // Turns may differ where whole episodes do not.
+            GroupOutcome::ZeroVariance | GroupOutcome::NoDirection => vec![0.0; group.len()],
+        };
+        let steps = self.compare_states(group, gamma);
+        let joint = |(steps, episode): (Vec<f32>, f32)| -> Vec<f32> {
+            steps.into_iter().map(|step| (f64::from(episode) + weight * f64::from(step)) as f32).collect()
+        };
+        let turns: Vec<Vec<f32>> = steps.into_iter().zip(episodes).map(joint).collect();
+        if turns.iter().flatten().all(|advantage| advantage.abs() == 0.0) {
+            return GroupOutcome::ZeroVariance;
+        }
+        GroupOutcome::Learn(turns.into_iter().zip(group).map(|(turns, member)| self.of_turns(turns, member)).collect())
+    }
+
+    /// `[members][turns]`: each return compared with those of the group's turns that read the same; 0 alone.
+    fn compare_states(&self, group: &[Member], gamma: f64) -> Vec<Vec<f32>> {
+        let returns: Vec<Vec<f32>> = group.iter().map(|member| turn_returns(&member.earned(), gamma)).collect();
+        let mut same: BTreeMap<&[u32], Vec<(usize, usize)>> = BTreeMap::new();
+        for (index, member) in group.iter().enumerate() {
+            for (turn, &state) in member.states.iter().enumerate() {
+                same.entry(state).or_default().push((index, turn));
+            }
+        }
+        let mut compared: Vec<Vec<f32>> = returns.iter().map(|returns| vec![0.0; returns.len()]).collect();
+        for places in same.values() {
+            let values: Vec<f32> = places.iter().map(|&(member, turn)| returns[member][turn]).collect();
+            let outcome = self.advantage.of_group(&Group { rewards: &values, tokens: &vec![1; values.len()] });
+            if let GroupOutcome::Learn(found) = outcome {
+                for (&(member, turn), value) in places.iter().zip(found) {
+                    compared[member][turn] = value;
+                }
+            }
+        }
+        compared
+    }
+
+    /// `[tokens]` from `[turns]`.
+    fn of_turns(&self, mut turns: Vec<f32>, member: &Member) -> Vec<f32> {
+        self.signs.apply(&mut turns);
+        spread_turns(&turns, member.turns)
+    }
+
+    /// [`Credit::RewardToGo`].
+    fn of_tokens(&self, groups: &[Vec<Member>], gamma: f64) -> Vec<TokenOutcome> {
+        let returns: Vec<Vec<f32>> = groups.iter().flatten().map(|member| token_returns(member, gamma)).collect();
+        let mut whitened = whiten(&returns).map(Vec::into_iter);
+        let outcome = |group: &Vec<Member>| match &mut whitened {
+            _ if group.is_empty() => GroupOutcome::TooSmall,
+            None => GroupOutcome::ZeroVariance,
+            Some(whitened) => {
+                let weighed = whitened.by_ref().take(group.len()).map(|mut tokens| {
+                    self.signs.apply(&mut tokens);
+                    tokens
+                });
+                GroupOutcome::Learn(weighed.collect())
+            }
+        };
+        groups.iter().map(outcome).collect()
+    }
+}
+
+/// `[tokens]`: reward-to-go; a turn's reward is put behind its tokens, from where it belongs to the last token written.
+fn token_returns(member: &Member, gamma: f64) -> Vec<f32> {
+    let (mut rewards, mut mask) = (Vec::new(), Vec::new());
+    for (reward, &tokens) in member.earned().into_iter().zip(member.turns) {
+        rewards.extend(std::iter::repeat_n(0.0, tokens));
+        mask.extend(std::iter::repeat_n(true, tokens));
+        rewards.push(reward);
+        mask.push(false);
+    }
+    reward_to_go(&rewards, &mask, gamma)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objective::{Advantage, Algorithm, SignWeights};
+
+    const PROMPT: [u32; 2] = [1, 2];
+
+    fn member<'a>(reward: f32, turn_rewards: &'a [f32], turns: &'a [usize], states: &[&'a [u32]]) -> Member<'a> {
+        Member { reward, turn_rewards, turns, states: states.to_vec() }
+    }
+
+    fn centred(credit: Credit) -> Recipe {
+        Recipe { advantage: Advantage::DrGrpo, credit, ..Algorithm::Grpo.recipe(9) }
+    }
+
+    #[test]
+    fn without_credit_by_turn_rewards_of_turns_are_not_read() {
+        let group = vec![
+            member(1.0, &[5.0, 0.0], &[1, 2], &[&PROMPT, &[3]]),
+            member(0.0, &[0.0, 7.0], &[1, 1], &[&PROMPT, &[3]]),
+        ];
+        for (credit, expected) in [
+            (Credit::Constant, [vec![0.5; 3], vec![-0.5; 2]]),
+            (Credit::DiscountedTurns { gamma: 0.5 }, [vec![0.25, 0.5, 0.5], vec![-0.25, -0.5]]),
+        ] {
+            let found = centred(credit).advantages(std::slice::from_ref(&group));
+            assert_eq!(found, [GroupOutcome::Learn(expected.to_vec())]);
+        }
+    }
+
+    #[test]
+    fn process_supervision_sums_what_follows() {
+        // Rewards 0.5, 1 and 0, 0: mean 0.375.
+        let group = vec![
+            member(1.0, &[0.5, 0.0], &[1, 1], &[&PROMPT, &[3]]),
+            member(0.0, &[0.0, 0.0], &[2, 1], &[&PROMPT, &[4]]),
+        ];
+        let found = centred(Credit::ProcessSupervision).advantages(&[group]);
+        assert_eq!(found, [GroupOutcome::Learn(vec![vec![0.75, 0.625], vec![-0.75, -0.75, -0.375]])]);
+    }
+
+    #[test]
+    fn turns_that_read_the_same_are_compared() {
+        let states: [&[u32]; 3] = [&PROMPT, &[3], &[4]];
+        let group = vec![
+            member(1.0, &[0.0, 0.0], &[1, 1], &[states[0], states[1]]),
+            member(0.0, &[0.0, 0.0], &[1, 1], &[states[0], states[1]]),
+            member(0.5, &[0.0, 0.0], &[1, 1], &[states[0], states[2]]),
+        ];
+        let recipe = Recipe {
+            signs: SignWeights { positive: 2.0, negative: 1.0 },
+            ..centred(Credit::Gigpo { gamma: 0.5, weight: 1.0 })
+        };
+        // Returns 0.5, 0, 0.25 at the prompt; 1 and 0 after [3]; nobody else read [4].
+        let found = recipe.advantages(&[group]);
+        assert_eq!(found, [GroupOutcome::Learn(vec![vec![1.5, 2.0], vec![-0.75, -1.0], vec![0.0, 0.0]])]);
+    }
+
+    #[test]
+    fn groups_without_a_lesson_are_named() {
+        let flat = || vec![member(1.0, &[0.0], &[2], &[&PROMPT]); 2];
+        let alone = vec![member(1.0, &[0.5, 0.0], &[2, 1], &[&PROMPT, &[3]])];
+        for credit in [Credit::ProcessSupervision, Credit::Gigpo { gamma: 0.9, weight: 1.0 }] {
+            let found = centred(credit).advantages(&[flat(), alone.clone(), Vec::new()]);
+            let expected: [TokenOutcome; 3] =
+                [GroupOutcome::ZeroVariance, GroupOutcome::TooSmall, GroupOutcome::TooSmall];
+            assert_eq!(found, expected);
+        }
+        let recipe = Recipe { credit: Credit::RewardToGo { gamma: 1.0 }, ..Algorithm::ReinforcePp.recipe(9) };
+        let expected: [TokenOutcome; 2] = [GroupOutcome::ZeroVariance, GroupOutcome::TooSmall];
+        assert_eq!(recipe.advantages(&[flat(), Vec::new()]), expected);
+    }
+}
