@@ -1,5 +1,6 @@
 //! The environment with a toy in place of the sandbox, so that faults can be made; real programs run in `tests/code_search.rs`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -131,6 +132,7 @@ fn task() -> Task {
         question: "Where was the mayor of Orlen born? {turns}".to_owned(),
         golds: vec!["Velm".to_owned()],
         evidence: Vec::new(),
+        qrels: BTreeMap::new(),
         hops: 2,
         oracle: Vec::new(),
         data_source: "test".to_owned(),
