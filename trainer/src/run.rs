@@ -1,6 +1,7 @@
 //! A GRPO run: roll out, score, improve, log, checkpoint; resumable at every checkpoint.
 
 mod jobs;
+mod queries;
 mod rows;
 
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use jobs::group_jobs;
 pub(crate) use jobs::shuffled;
 use jobs::step_tasks;
+use queries::describe_queries;
 use rows::{describe_episodes, describe_update};
 
 use crate::checkpoint::CheckpointError;
@@ -249,6 +251,7 @@ impl Run<'_> {
         let groups = episodes.chunks(self.config.group_size).map(|group| group.iter().filter_map(Sample::of).collect());
         let mut row = Row::new(step);
         describe_episodes(&mut row, &episodes, self.learner.optimizer().steps());
+        describe_queries(&mut row, &episodes);
         let failed = |source| RunError::Learn { step, source };
         let stats = self.learner.improve(groups.collect()).map_err(failed)?;
         describe_update(&mut row, &stats);
@@ -265,8 +268,8 @@ impl Run<'_> {
         }
         let due = self.config.evaluate_every > 0 && (step + 1).is_multiple_of(self.config.evaluate_every);
         let seed = Seed::root(self.place.seed);
-        if due && let Some(em) = evaluate(self.learner, problem, Sampling::GREEDY, seed, step).await? {
-            row.set("val/em", em);
+        if due && let Some(found) = evaluate(self.learner, problem, Sampling::GREEDY, seed, step).await? {
+            row.set(&format!("val/{}", problem.factory.spec().outcome.measure()), found);
         }
         Ok((row, episodes))
     }
@@ -317,7 +320,7 @@ impl Run<'_> {
     }
 }
 
-/// Exact match on the development questions, one episode each; `None` without questions.
+/// Exact match (for queries NDCG@10) on the development questions, one episode each; `None` without questions.
 ///
 /// # Errors
 /// [`RunError::Infra`] when too many episodes were lost to faults of ours; `step` names the place in the run.
@@ -331,7 +334,7 @@ pub async fn evaluate(
     let jobs = group_jobs(&problem.dev, 1, seed.child("dev", &[]));
     let episodes = rollout(learner, problem, sampling).run(jobs).await;
     InfraBudget::default().check(&episodes).map_err(|source| RunError::Infra { step, source })?;
-    Ok(mean_part(&episodes, "em"))
+    Ok(mean_part(&episodes, problem.factory.spec().outcome.measure()))
 }
 
 /// One rollout setup on the learner's current weights.

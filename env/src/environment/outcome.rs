@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::EnvError;
+use crate::episode::Episode;
 use crate::task::Task;
 
 /// What an environment's episodes are for: which rewards judge them and what a task must know.
@@ -25,12 +26,19 @@ impl Outcome {
         }
     }
 
-    /// [`Self::measure`] in words.
-    pub fn measure_words(self) -> &'static str {
+    /// [`Self::measure`] in words, and in short.
+    pub fn words(self) -> [&'static str; 2] {
         match self {
-            Self::Answer => "exact match",
-            Self::Query => "NDCG@10",
+            Self::Answer => ["exact match", "EM"],
+            Self::Query => ["NDCG@10", "NDCG"],
         }
+    }
+
+    /// What scored episodes were for, by the parts of their scores; answers when there are none.
+    pub fn of(episodes: &[Episode]) -> Self {
+        let scores = episodes.iter().find_map(|episode| episode.score.as_ref());
+        let has = |part: &str| scores.is_some_and(|score| score.parts.contains_key(part));
+        if has(Self::Query.measure()) && !has(Self::Answer.measure()) { Self::Query } else { Self::Answer }
     }
 
     /// Refuses a task that does not say what would be right: everything would earn 0.
