@@ -98,7 +98,7 @@ impl Demonstrator {
             Outcome::Query => &["mrr", "syntax"],
         };
         episodes.retain(|episode| {
-            let earned = |part: &&str| episode.score.as_ref().is_some_and(|score| score.parts[**part] >= 1.0);
+            let earned = |part: &&str| episode.score.as_ref().is_some_and(|score| score.parts[*part] >= 1.0);
             // What breaks the protocol is part of what a hasty writer of queries shows.
             let ended = match episode.ending {
                 Ending::Answered => true,

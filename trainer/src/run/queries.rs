@@ -46,3 +46,77 @@ pub(super) fn describe_queries(row: &mut Row, episodes: &[Episode]) {
     row.set("query/complexity_mean", shapes.iter().map(|shape| shape.complexity() as f64).sum::<f64>() / count);
     row.set("query/found_mean", turns.iter().map(|turn| turn.found.len() as f64).sum::<f64>() / count);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use forage_env::environment::{QueryTurn, TurnKind};
+    use forage_env::episode::{Ending, Turn};
+    use forage_env::policy::Finish;
+    use forage_env::task::{Split, Task};
+    use forage_env::tokens::TokenLog;
+    use forage_retriever::ParseIssue;
+
+    use super::*;
+
+    fn episode(kind: TurnKind) -> Episode {
+        let task = Task {
+            id: "1".to_owned(),
+            question: "Who?".to_owned(),
+            golds: Vec::new(),
+            evidence: vec!["d".to_owned()],
+            qrels: BTreeMap::new(),
+            hops: 0,
+            oracle: Vec::new(),
+            data_source: "test".to_owned(),
+            split: Split::Train,
+        };
+        let turns = vec![Turn { policy: String::new(), finish: Finish::Stop, kind, observation: String::new() }];
+        let (tokens, ending) = (TokenLog::default(), Ending::Answered);
+        Episode { task, group: 0, member: 0, prompt: String::new(), turns, tokens, ending, score: None }
+    }
+
+    fn query(text: &str, found: usize, repaired: bool) -> Episode {
+        let repair = ParseIssue { at: 0..1, message: "closed".to_owned() };
+        let repairs = if repaired { vec![repair] } else { Vec::new() };
+        let found = (0..found).map(|id| id.to_string()).collect();
+        episode(TurnKind::Query(QueryTurn { query: text.to_owned(), found, repairs, ..QueryTurn::default() }))
+    }
+
+    #[test]
+    fn a_row_says_what_queries_are_made_of() {
+        let mut row = Row::new(0);
+        describe_queries(
+            &mut row,
+            &[
+                query("\"spring tide\" AND (the moon)", 4, false),
+                query("moon OR tide NOT sun", 0, false),
+                query("title:moon the", 2, true),
+                query("title:moon the", 2, true),
+                episode(TurnKind::Invalid { fault: "no query".to_owned() }),
+            ],
+        );
+        for (name, expected) in [
+            ("words_mean", 14.0 / 4.0),
+            ("distinct_frac", 0.75),
+            // The three `the`, one of them behind a parenthesis, of eleven words.
+            ("stop_word_frac", 3.0 / 11.0),
+            ("operator_frac", 0.5),
+            ("and_frac", 0.25),
+            ("or_frac", 0.25),
+            ("not_frac", 0.25),
+            ("phrase_frac", 0.25),
+            ("field_frac", 0.5),
+            ("complexity_mean", 7.0 / 4.0),
+            ("valid_frac", 0.5),
+            ("found_mean", 2.0),
+        ] {
+            let found = row.get(&format!("query/{name}")).unwrap();
+            assert!((found - expected).abs() < 1e-12, "{name}: {found} is not {expected}");
+        }
+        let mut none = Row::new(0);
+        describe_queries(&mut none, &[episode(TurnKind::Answer { answer: "a".to_owned() })]);
+        assert_eq!(none, Row::new(0));
+    }
+}
