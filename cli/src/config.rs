@@ -328,7 +328,9 @@ impl RunConfig {
             bail!("grpo.evaluate_every is set but data.dev_questions is 0");
         }
         if self.reward.values().all(|&weight| weight == 0.0) {
-            bail!("[reward] gives nothing a weight: no group would have a direction; write for instance em = 1.0 or ndcg = 1.0");
+            bail!(
+                "[reward] gives nothing a weight: no group would have a direction; write for instance em = 1.0 or ndcg = 1.0"
+            );
         }
         let outcome = registry::find(&self.environment.id).context("environment.id")?.outcome;
         RewardSet::new(outcome, &self.reward, Seed::root(self.seed)).context("[reward]")?;

@@ -22,7 +22,9 @@ use forage_sandbox::{SandboxError, Status, Tools, TurnOutput};
 use serde_json::Value;
 
 use crate::check;
-use crate::environment::{Action, CodeTurn, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind};
+use crate::environment::{
+    Action, CodeTurn, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
+};
 use crate::registry::EnvEntry;
 use crate::reward::grading::{normalize, stands_in};
 use crate::search_r1::{OnInvalid, SettingsError};

@@ -12,9 +12,9 @@ use crate::seed::Seed;
 use crate::task::Task;
 
 pub use code::{CodeTurn, SEARCH_TOOL, ToolCall};
+pub use forage_sandbox::Status as CodeStatus;
 pub use outcome::Outcome;
 pub use query::QueryTurn;
-pub use forage_sandbox::Status as CodeStatus;
 
 /// Text the environment shows the policy. Appended verbatim to the token log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -105,7 +105,9 @@ pub enum RegistryError {
     #[error("open the pages")]
     Pages(#[source] Box<dyn Error + Send + Sync>),
     /// The environment runs queries in boolean syntax and the retriever takes text only.
-    #[error("this environment needs boolean mode; name an index folder, with retriever mode bm25 or boolean and no reranker")]
+    #[error(
+        "this environment needs boolean mode; name an index folder, with retriever mode bm25 or boolean and no reranker"
+    )]
     NoBoolean,
     /// The titles cannot be indexed.
     #[error("index the pages")]

@@ -119,7 +119,17 @@ fn common(row: &Row, id: String, golds: Vec<String>, source: &str, split: Split)
             distinct.push(gold);
         }
     }
-    Ok(Task { id, question, golds: distinct, evidence: vec![], qrels: BTreeMap::new(), hops: 0, oracle: vec![], data_source, split })
+    Ok(Task {
+        id,
+        question,
+        golds: distinct,
+        evidence: vec![],
+        qrels: BTreeMap::new(),
+        hops: 0,
+        oracle: vec![],
+        data_source,
+        split,
+    })
 }
 
 fn answers(row: &Row) -> Result<Vec<String>, Fault> {

@@ -85,8 +85,7 @@ impl QueryWriterSettings {
     /// # Errors
     /// When a number is 0 that must not be, or `limit` cuts what NDCG@10 looks at.
     pub fn check(&self) -> Result<(), SettingsError> {
-        for (key, value) in
-            [("max_turn_tokens", self.max_turn_tokens), ("max_episode_tokens", self.max_episode_tokens)]
+        for (key, value) in [("max_turn_tokens", self.max_turn_tokens), ("max_episode_tokens", self.max_episode_tokens)]
         {
             if value == 0 {
                 return Err(SettingsError::Zero { key });

@@ -139,7 +139,10 @@ proptest! {
 #[test]
 fn keywords_are_plain_words() {
     assert!(STOP_WORDS.is_sorted());
-    assert_eq!(keyword_query("What is the U.S. NOT (doing) about \"O'Brien's\" AND kelp-forests?"), "brien kelp forests");
+    assert_eq!(
+        keyword_query("What is the U.S. NOT (doing) about \"O'Brien's\" AND kelp-forests?"),
+        "brien kelp forests"
+    );
     assert_eq!(keyword_query("Who is it?"), "");
     let shape = forage_retriever::QueryShape::of(&keyword_query("+alpha AND -beta: title:gamma^2 delta* \"epsilon\""));
     assert_eq!(shape.complexity(), 0);
@@ -192,7 +195,9 @@ async fn parts_say_what_was_earned_for_what() {
     // Grade 2 at rank 1 of an ideal 2, 1.
     let half = parts("<query>\"spring tide\"</query>").await;
     let ndcg = 2.0 / (2.0 + 1.0 / 3.0_f32.log2());
-    for (name, expected) in [("syntax", 1.0), ("ndcg", ndcg), ("recall", 0.5), ("retrieved", 1.0), ("ndcg_searchlm", 1.0)] {
+    for (name, expected) in
+        [("syntax", 1.0), ("ndcg", ndcg), ("recall", 0.5), ("retrieved", 1.0), ("ndcg_searchlm", 1.0)]
+    {
         close(&half, name, expected);
     }
     let best = parts("<query>\"spring tide\"^3 OR tides</query>").await;
@@ -204,8 +209,7 @@ async fn the_contract_is_kept_and_registered() {
     let rewards = RewardSet::new(Outcome::Query, &crate::reward::default_weights(Outcome::Query), Seed::root(0));
     let factory = QueryWriter::factory(settings(), library()).expect("settings");
     let plan = CheckPlan::of(&ENTRY);
-    let checked =
-        check_environment(factory.as_ref(), &[task()], &rewards.expect("fit"), &plan, Seed::root(0)).await;
+    let checked = check_environment(factory.as_ref(), &[task()], &rewards.expect("fit"), &plan, Seed::root(0)).await;
     assert_eq!(checked, Ok(()));
     assert_eq!(crate::registry::find("query-writer").expect("registered").id, ENTRY.id);
     let few = QueryWriterSettings { limit: 9, ..settings() };
@@ -264,7 +268,8 @@ fn world() -> (Arc<dyn BooleanSearch>, Vec<Arc<Task>>) {
 }
 
 fn mean(episodes: &[Episode], part: &str) -> f64 {
-    let parts: Vec<f64> = episodes.iter().map(|episode| f64::from(episode.score.as_ref().expect("scored").parts[part])).collect();
+    let parts: Vec<f64> =
+        episodes.iter().map(|episode| f64::from(episode.score.as_ref().expect("scored").parts[part])).collect();
     parts.iter().sum::<f64>() / parts.len() as f64
 }
 

@@ -29,8 +29,6 @@ impl Reward for Recall {
 
     async fn score(&self, task: &Task, episode: &Episode) -> Result<f32, RewardError> {
         let ranked = ranked(ENTRY.name, task, episode)?;
-        Ok(ranked.map_or(0.0, |(turn, judgments)| {
-            ranking::recall(&turn.found, &judgments, turn.found.len()) as f32
-        }))
+        Ok(ranked.map_or(0.0, |(turn, judgments)| ranking::recall(&turn.found, &judgments, turn.found.len()) as f32))
     }
 }

@@ -123,15 +123,8 @@ impl Reward for SearchLm {
 mod tests {
     use super::*;
 
-    const JUDGED: Judged = Judged {
-        valid: true,
-        ndcg: 0.6,
-        mrr: 0.5,
-        keywords_ndcg: 0.2,
-        words: 6,
-        reasoning_words: 50,
-        boolean: true,
-    };
+    const JUDGED: Judged =
+        Judged { valid: true, ndcg: 0.6, mrr: 0.5, keywords_ndcg: 0.2, words: 6, reasoning_words: 50, boolean: true };
 
     #[test]
     fn published_values() {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Reward, RewardError, em, f1, format, gain, mrr, ndcg, random, recall, retrieval, retrieved, searchlm, sub_em, syntax,
+    Reward, RewardError, em, f1, format, gain, mrr, ndcg, random, recall, retrieval, retrieved, searchlm, sub_em,
+    syntax,
 };
 use crate::environment::Outcome;
 use crate::episode::{Episode, Score};
@@ -77,7 +78,9 @@ pub enum RewardSetError {
         nearest: &'static str,
     },
     /// The environment's episodes end in something else.
-    #[error("reward `{name}` cannot judge this environment's episodes, which end in {outcome}; those that can are {fitting}")]
+    #[error(
+        "reward `{name}` cannot judge this environment's episodes, which end in {outcome}; those that can are {fitting}"
+    )]
     Unfit {
         /// The reward.
         name: String,

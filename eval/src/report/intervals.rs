@@ -15,9 +15,8 @@ const RIGHT: f64 = 190.0;
 const ROW: f64 = 24.0;
 const GAP: f64 = 8.0;
 /// Shares between 0 and 1 worth comparing at a glance.
-const SCORES: [&str; 11] = [
-    "em", "sub_em", "f1", "format", "retrieval", "ndcg", "mrr", "recall", "retrieved", "syntax", "answered",
-];
+const SCORES: [&str; 11] =
+    ["em", "sub_em", "f1", "format", "retrieval", "ndcg", "mrr", "recall", "retrieved", "syntax", "answered"];
 
 /// One row of a plot.
 struct Row {
