@@ -59,12 +59,11 @@ pub trait Reward: Send + Sync {
 /// The range of most rewards.
 const UNIT: [f32; 2] = [0.0, 1.0];
 
-/// What a query found and how the task grades it; `None` without a query.
-fn ranked<'a>(
-    name: &str,
-    task: &'a Task,
-    episode: &'a Episode,
-) -> Result<Option<(&'a QueryTurn, Cow<'a, Judgments>)>, RewardError> {
+/// What a query found and how the task grades it.
+type Ranked<'a> = (&'a QueryTurn, Cow<'a, Judgments>);
+
+/// What there is to judge; `None` without a query.
+fn ranked<'a>(name: &str, task: &'a Task, episode: &'a Episode) -> Result<Option<Ranked<'a>>, RewardError> {
     let judgments = task.judgments();
     if judgments.is_empty() {
         let message = format!("task `{}` (`{}`) has no judged passage", task.id, task.question);
