@@ -66,7 +66,9 @@ fn grades(ranked: &[impl AsRef<str>], judgments: &Judgments) -> Vec<i32> {
 
 fn discounted_gain(grades: &[i32], k: usize) -> f64 {
     let ranks = grades.iter().take(k).enumerate();
-    ranks.map(|(index, grade)| f64::from((*grade).max(0)) / (index as f64 + 2.0).log2()).sum()
+    let gains = ranks.map(|(index, grade)| f64::from((*grade).max(0)) / (index as f64 + 2.0).log2());
+    // The sum of nothing would be -0.
+    gains.fold(0.0, |sum, gain| sum + gain)
 }
 
 fn hits(grades: &[i32], k: usize) -> f64 {
