@@ -329,10 +329,12 @@ impl RunConfig {
             bail!("grpo.evaluate_every is set but data.dev_questions is 0");
         }
         if self.reward.values().all(|&weight| weight == 0.0) {
-            bail!("[reward] gives nothing a weight: no group would have a direction; write for instance em = 1.0");
+            bail!(
+                "[reward] gives nothing a weight: no group would have a direction; write for instance em = 1.0 or ndcg = 1.0"
+            );
         }
-        RewardSet::new(&self.reward, Seed::root(self.seed)).context("[reward]")?;
-        registry::find(&self.environment.id).context("environment.id")?;
+        let outcome = registry::find(&self.environment.id).context("environment.id")?.outcome;
+        RewardSet::new(outcome, &self.reward, Seed::root(self.seed)).context("[reward]")?;
         if self.evaluation.resamples == 0 {
             bail!("evaluation.resamples must be at least 1");
         }

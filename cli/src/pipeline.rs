@@ -143,7 +143,7 @@ fn problem_of(training: &Training<'_>, config: &RunConfig, start: &Checkpoint, d
     let window = Some(setup::window(config, &start.config));
     Ok(Problem {
         factory: setup::environment(&config.environment, data.resources(tokenizer), window)?,
-        rewards: setup::rewards(&training.reward, config.seed)?,
+        rewards: setup::rewards(&config.environment.id, &training.reward, config.seed)?,
         train: Arc::clone(&data.train),
         dev: Arc::clone(&data.dev),
         presentation: setup::presentation(&config.policy, start)?,
@@ -223,7 +223,7 @@ pub(crate) fn evaluate(
     let window = setup::window(config, &checkpoint.config);
     let resources = data.resources(Arc::clone(&tokenizer));
     let factory = setup::environment(&config.environment, resources, Some(window))?;
-    let rewards = setup::rewards(&config.reward, config.seed)?;
+    let rewards = setup::rewards(&config.environment.id, &config.reward, config.seed)?;
     let policy = engine(checkpoint, config, threads);
     let presentation = setup::presentation(&config.policy, checkpoint)?;
     let rollout = Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::GREEDY, presentation };
@@ -251,7 +251,7 @@ pub(crate) fn play(rollout: &Rollout, tasks: &Tasks, seed: u64, samples: usize) 
     })
 }
 
-/// Text to train a vocabulary on: the world's, and what episodes with programs look like where there are any.
+/// Text to train a vocabulary on: the world's, and what episodes with programs or queries look like where there are any.
 fn vocabulary_text(
     world: &World,
     section: &WarmStartSection,
@@ -263,9 +263,11 @@ fn vocabulary_text(
     let settings = for_bytes(config.environment.settings.clone());
     let bytes = EnvironmentConfig { id: config.environment.id.clone(), settings };
     let factory = setup::environment(&bytes, resources, None)?;
-    if Means::of(factory.spec()) == Means::Search {
-        return Ok((lines, bpe::Purpose::Search));
-    }
+    let purpose = match Means::of(factory.spec()) {
+        Means::Search => return Ok((lines, bpe::Purpose::Search)),
+        Means::Code => bpe::Purpose::Code,
+        Means::Query => bpe::Purpose::Query,
+    };
     let demonstrator = Demonstrator {
         factory,
         tokenizer: Arc::new(ByteTokenizer),
@@ -280,7 +282,7 @@ fn vocabulary_text(
         lines.push(episode.prompt);
         lines.extend(episode.turns.into_iter().flat_map(|turn| [turn.policy, turn.observation]));
     }
-    Ok((lines, bpe::Purpose::Code))
+    Ok((lines, purpose))
 }
 
 /// Makes a policy from nothing: vocabulary, random weights, imitation of the oracle. Blocks.
@@ -304,7 +306,8 @@ pub(crate) fn from_scratch(
     let window = Some(setup::window(config, &start.config));
     let factory = setup::environment(&config.environment, resources(Arc::new(tokenizer.clone())), window)?;
     let dev = world.questions(Split::Dev, section.dev_questions as u64)?.map(Arc::new).collect();
-    let rewards = Arc::new(RewardSet::exact_match());
+    let outcome = factory.spec().outcome;
+    let rewards = Arc::new(RewardSet::measure(outcome));
     let presentation = Presentation::Raw;
     let problem = Problem { factory: Arc::clone(&factory), rewards, train: Arc::from([]), dev, presentation };
     let learning = &section.learning;
@@ -322,13 +325,13 @@ pub(crate) fn from_scratch(
     let (mut done, mut em) = (0, String::new());
     let reached = runtime()?.block_on(warm_start(&mut learner, &problem, tasks, &demonstrator, learning, |row| {
         done = row.step() + 1;
-        if let Some(value) = row.get("val/em") {
-            em = format!("  val em {value:.3}");
+        if let Some(value) = row.get(&format!("val/{}", outcome.measure())) {
+            em = format!("  val {} {value:.3}", outcome.measure());
         }
         bar.set(done, &format!("{}{em}", line(row)));
         if stop.load(Ordering::SeqCst) { Control::Stop } else { Control::Continue }
     }))?;
-    bar.end(done, &format!("greedy exact match {reached:.3} on its development questions"));
+    bar.end(done, &format!("greedy {} {reached:.3} on its development questions", outcome.words()[0]));
     if stop.load(Ordering::SeqCst) {
         anyhow::bail!("interrupted during the warm start, which is not resumable; start again");
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context, Result, bail};
 use forage_env::dataset::read_tasks;
 use forage_env::environment::EnvFactory;
-use forage_env::registry::{OpenWiki, Resources, make};
+use forage_env::registry::{self, OpenWiki, Resources, make};
 use forage_env::reward::RewardSet;
 use forage_env::rollout::Presentation;
 use forage_env::seed::Seed;
@@ -202,9 +202,14 @@ pub(crate) fn window(config: &RunConfig, model: &ModelConfig) -> usize {
     config.engine.context_tokens.min(model.max_position_embeddings)
 }
 
-/// The rewards a config weights.
-pub(crate) fn rewards(weights: &std::collections::BTreeMap<String, f32>, seed: u64) -> Result<Arc<RewardSet>> {
-    Ok(Arc::new(RewardSet::new(weights, Seed::root(seed).child("reward", &[]))?))
+/// The rewards a config weights, for episodes of its environment.
+pub(crate) fn rewards(
+    environment: &str,
+    weights: &std::collections::BTreeMap<String, f32>,
+    seed: u64,
+) -> Result<Arc<RewardSet>> {
+    let outcome = registry::find(environment)?.outcome;
+    Ok(Arc::new(RewardSet::new(outcome, weights, Seed::root(seed).child("reward", &[]))?))
 }
 
 /// The checkpoint a config names, with its adapter where one is to be trained.

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::environment::{Action, EnvError, EnvFactory, Observation, Step, TurnKind};
+use crate::environment::{Action, EnvError, EnvFactory, Observation, Outcome, Step, TurnKind};
 use crate::episode::{Ending, Episode, Limit, Score, Turn};
 use crate::policy::Finish;
+use crate::registry::EnvEntry;
 use crate::reward::RewardSet;
 use crate::seed::Seed;
 use crate::task::Task;
@@ -79,12 +80,16 @@ pub enum CheckFailure {
 /// The turns the checker writes, in the environment's own protocol.
 #[derive(Clone, Debug)]
 pub struct CheckPlan {
-    /// A turn that is valid and does not end the episode.
+    /// A turn that is valid; where episodes have several turns it does not end the episode.
     pub probe: String,
     /// A turn that is no action.
     pub invalid: String,
-    /// Writes a turn that answers.
-    pub answer: fn(&str) -> String,
+    /// Writes the turn that ends a task's episode with the highest score.
+    pub gold: fn(&Task) -> String,
+    /// A turn of the same form with nothing in it.
+    pub empty: String,
+    /// A turn of the same form that is wrong for any task.
+    pub wrong: String,
 }
 
 impl Default for CheckPlan {
@@ -93,9 +98,39 @@ impl Default for CheckPlan {
         Self {
             probe: "<think>look</think><search>first query</search>".to_owned(),
             invalid: "no tag at all".to_owned(),
-            answer: |answer| format!("<think>known</think><answer>{answer}</answer>"),
+            gold: gold_answer,
+            empty: answer(""),
+            wrong: answer(WRONG),
         }
     }
+}
+
+/// Neither the answer to a question nor a query that finds anything.
+const WRONG: &str = "certainlynotthis";
+
+impl CheckPlan {
+    /// The plan for a registered environment.
+    pub fn of(entry: &EnvEntry) -> Self {
+        let form = match entry.outcome {
+            Outcome::Answer => answer,
+            Outcome::Query => query,
+        };
+        let (probe, invalid) = (entry.probe.to_owned(), "no tag at all".to_owned());
+        Self { probe, invalid, gold: entry.gold, empty: form(""), wrong: form(WRONG) }
+    }
+}
+
+/// The turn that answers with the first gold, after a thought.
+pub fn gold_answer(task: &Task) -> String {
+    answer(task.golds.first().map_or("", String::as_str))
+}
+
+fn answer(answer: &str) -> String {
+    format!("<think>known</think><answer>{answer}</answer>")
+}
+
+fn query(query: &str) -> String {
+    format!("<query>{query}</query>")
 }
 
 /// Puts an environment through its contract on `tasks`: determinism under a seed, no step out of order, at most one of
@@ -191,7 +226,7 @@ impl Check<'_> {
         };
         refused(env.step(&probe).await, "before reset")?;
         env.reset(self.task, self.seed).await.map_err(|error| self.failed("reset", &error))?;
-        let gold = action(&(self.plan.answer)(self.gold()));
+        let gold = action(&(self.plan.gold)(self.task));
         let step = env.step(&gold).await.map_err(|error| self.failed("step", &error))?;
         if !step.terminated {
             return Err(CheckFailure::GoldGoesOn { task: self.id() });
@@ -202,29 +237,25 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn gold(&self) -> &str {
-        self.task.golds.first().map_or("", String::as_str)
-    }
-
     async fn scores(&self) -> Result<(), CheckFailure> {
-        let gold = self.score_of(self.gold()).await?.total;
-        let empty = self.score_of("").await?.total;
-        let wrong = self.score_of("certainly not this").await?.total;
+        let gold = self.score_of(&(self.plan.gold)(self.task)).await?.total;
+        let empty = self.score_of(&self.plan.empty).await?.total;
+        let wrong = self.score_of(&self.plan.wrong).await?.total;
         if gold > empty && gold >= wrong && wrong >= empty {
             return Ok(());
         }
         Err(CheckFailure::Scores { task: self.id(), gold, empty, wrong })
     }
 
-    async fn score_of(&self, answer: &str) -> Result<Score, CheckFailure> {
-        let text = (self.plan.answer)(answer);
-        let trace = self.play(&[&text]).await?;
+    async fn score_of(&self, turn: &str) -> Result<Score, CheckFailure> {
+        let trace = self.play(&[turn]).await?;
         let episode = self.episode(trace);
         self.rewards.score(self.task, &episode).await.map_err(|error| self.failed("a reward", &error))
     }
 
     fn episode(&self, trace: Trace) -> Episode {
-        let answered = trace.steps.last().is_some_and(|(_, step)| matches!(step.kind, TurnKind::Answer { .. }));
+        let done = |kind: &TurnKind| matches!(kind, TurnKind::Answer { .. } | TurnKind::Query(_));
+        let answered = trace.steps.last().is_some_and(|(_, step)| done(&step.kind));
         let turns = trace.steps.into_iter().map(|(policy, step)| Turn {
             policy,
             finish: Finish::Stop,

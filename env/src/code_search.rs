@@ -21,7 +21,10 @@ use async_trait::async_trait;
 use forage_sandbox::{SandboxError, Status, Tools, TurnOutput};
 use serde_json::Value;
 
-use crate::environment::{Action, CodeTurn, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step, TurnKind};
+use crate::check;
+use crate::environment::{
+    Action, CodeTurn, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
+};
 use crate::registry::EnvEntry;
 use crate::reward::grading::{normalize, stands_in};
 use crate::search_r1::{OnInvalid, SettingsError};
@@ -43,8 +46,10 @@ pub use tools::{PageTools, READ_TOOL, VIEW_TOOL};
 /// The registry's entry.
 pub const ENTRY: EnvEntry = EnvEntry {
     id: "forage/code-search-v0",
+    outcome: Outcome::Answer,
     about: "think, Python over pages, its output and answer tags, or the same by tool calls",
     probe: "<think>look</think><python>\nfor page in search_pages(\"first query\"):\n    print(page[\"title\"])\n</python>",
+    gold: check::gold_answer,
     for_bytes: CodeSearchSettings::for_bytes,
     make: |settings, resources| {
         let settings = CodeSearchSettings::from_value(settings)?;
@@ -153,6 +158,7 @@ impl CodeSearch {
         let template = settings.prompt.read(&settings)?;
         let spec = EnvSpec {
             id: ENTRY.id.to_owned(),
+            outcome: ENTRY.outcome,
             max_turns: settings.max_generations,
             max_turn_tokens: settings.max_turn_tokens,
             max_episode_tokens: settings.max_episode_tokens,

@@ -1,6 +1,8 @@
 //! The Gymnasium-shaped contract of a text environment.
 
 mod code;
+mod outcome;
+mod query;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -11,6 +13,8 @@ use crate::task::Task;
 
 pub use code::{CodeTurn, SEARCH_TOOL, ToolCall};
 pub use forage_sandbox::Status as CodeStatus;
+pub use outcome::Outcome;
+pub use query::QueryTurn;
 
 /// Text the environment shows the policy. Appended verbatim to the token log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +50,8 @@ pub enum TurnKind {
     },
     /// A program that was run, or tools that were called.
     Code(CodeTurn),
+    /// A query that is what the episode was for, with what it found.
+    Query(QueryTurn),
     /// Nothing the protocol knows.
     Invalid {
         /// Why.
@@ -59,7 +65,8 @@ impl TurnKind {
         match self {
             Self::Search { shown, .. } => shown.clear(),
             Self::Code(turn) => turn.gold_read = false,
-            Self::Answer { .. } | Self::Invalid { .. } => {}
+            // What a final query found is not there to be read.
+            Self::Query(_) | Self::Answer { .. } | Self::Invalid { .. } => {}
         }
     }
 
@@ -68,6 +75,7 @@ impl TurnKind {
         match self {
             Self::Search { query, .. } => vec![query],
             Self::Code(turn) => turn.queries().collect(),
+            Self::Query(turn) => vec![&turn.query],
             Self::Answer { .. } | Self::Invalid { .. } => Vec::new(),
         }
     }
@@ -96,6 +104,8 @@ pub struct Step {
 pub struct EnvSpec {
     /// `forage/NAME-vN`.
     pub id: String,
+    /// What its episodes are for.
+    pub outcome: Outcome,
     /// Most completions per episode.
     pub max_turns: usize,
     /// Most tokens per completion.
@@ -117,6 +127,16 @@ pub enum EnvError {
     /// The sandbox failed.
     #[error("the code cannot be run")]
     Sandbox(#[from] forage_sandbox::SandboxError),
+    /// The task does not say what would be right.
+    #[error("task `{task}` (`{question}`) {missing}")]
+    Task {
+        /// The task's id.
+        task: String,
+        /// Its question.
+        question: String,
+        /// What it lacks, and the mend.
+        missing: &'static str,
+    },
     /// `step` was called before `reset` or after the end.
     #[error("step called {0}; call reset first")]
     OutOfOrder(&'static str),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::environment::{CodeTurn, TurnKind};
+use crate::environment::{CodeTurn, QueryTurn, TurnKind};
 use crate::policy::Finish;
 use crate::task::Task;
 use crate::tokens::TokenLog;
@@ -43,7 +43,7 @@ pub enum Boundary {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "how")]
 pub enum Ending {
-    /// The policy gave an answer.
+    /// The policy gave an answer, or the query it was asked for.
     Answered,
     /// A limit ended it.
     Truncated {
@@ -146,6 +146,14 @@ impl Episode {
     pub fn code_turns(&self) -> impl Iterator<Item = &CodeTurn> + Clone {
         self.turns.iter().filter_map(|turn| match &turn.kind {
             TurnKind::Code(code) => Some(code),
+            _ => None,
+        })
+    }
+
+    /// The query the episode was for, if the policy wrote one.
+    pub fn query_turn(&self) -> Option<&QueryTurn> {
+        self.turns.iter().rev().find_map(|turn| match &turn.kind {
+            TurnKind::Query(query) => Some(query),
             _ => None,
         })
     }

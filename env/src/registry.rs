@@ -8,9 +8,11 @@ use forage_sandbox::SandboxError;
 use serde_json::{Map, Value};
 
 use crate::code_search;
-use crate::environment::EnvFactory;
+use crate::environment::{EnvFactory, Outcome};
 use crate::nearest::nearest;
+use crate::query_writer;
 use crate::search_r1::{self, SettingsError};
+use crate::task::Task;
 use crate::tokenizer::Tokenizer;
 use crate::wiki::{Wiki, WikiError};
 
@@ -60,10 +62,15 @@ impl Resources {
 pub struct EnvEntry {
     /// `forage/NAME-vN`.
     pub id: &'static str,
+    /// What its episodes are for.
+    pub outcome: Outcome,
     /// What it is, in a few words.
     pub about: &'static str,
-    /// A turn that is valid under the default settings and does not end the episode, for the checker.
+    /// A turn that is valid under the default settings and, where episodes have several turns, does not end the episode,
+    /// for the checker.
     pub probe: &'static str,
+    /// Writes the turn that ends a task's episode with the highest score, for the checker.
+    pub gold: fn(&Task) -> String,
     /// Settings for scripted policies, whose tokens are bytes, about four to one of a model's; for settings as written.
     pub for_bytes: fn(Map<String, Value>) -> Map<String, Value>,
     /// Builds its factory from settings as written.
@@ -71,7 +78,7 @@ pub struct EnvEntry {
 }
 
 /// Every environment there is. A new one is a file and a line here, and is then covered by the conformance tests.
-pub const ENVIRONMENTS: &[EnvEntry] = &[search_r1::ENTRY, code_search::ENTRY];
+pub const ENVIRONMENTS: &[EnvEntry] = &[search_r1::ENTRY, code_search::ENTRY, query_writer::ENTRY];
 
 /// An environment could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +104,11 @@ pub enum RegistryError {
     /// The pages cannot be opened.
     #[error("open the pages")]
     Pages(#[source] Box<dyn Error + Send + Sync>),
+    /// The environment runs queries in boolean syntax and the retriever takes text only.
+    #[error(
+        "this environment needs boolean mode; name an index folder, with retriever mode bm25 or boolean and no reranker"
+    )]
+    NoBoolean,
     /// The titles cannot be indexed.
     #[error("index the pages")]
     Wiki(#[from] WikiError),

@@ -1,12 +1,17 @@
 //! Rewards: pure judgements of finished episodes.
 
+use std::borrow::Cow;
+
 use async_trait::async_trait;
 
+use crate::environment::QueryTurn;
 use crate::episode::Episode;
 use crate::task::Task;
+use ranking::Judgments;
 
 pub mod give_up;
 pub mod grading;
+pub mod ranking;
 pub mod search_r1;
 
 pub mod em;
@@ -16,9 +21,17 @@ pub mod random;
 pub mod retrieval;
 pub mod sub_em;
 
+pub mod gain;
+pub mod mrr;
+pub mod ndcg;
+pub mod recall;
+pub mod retrieved;
+pub mod searchlm;
+pub mod syntax;
+
 pub mod set;
 
-pub use set::{REWARDS, RewardEntry, RewardSet, RewardSetError};
+pub use set::{REWARDS, RewardEntry, RewardSet, RewardSetError, default_weights};
 
 /// A reward could not be computed. An infrastructure fault, never a reward of zero.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -41,6 +54,22 @@ pub trait Reward: Send + Sync {
     /// # Errors
     /// [`RewardError`] when no score could be computed.
     async fn score(&self, task: &Task, episode: &Episode) -> Result<f32, RewardError>;
+}
+
+/// The range of most rewards.
+const UNIT: [f32; 2] = [0.0, 1.0];
+
+/// What a query found and how the task grades it.
+type Ranked<'a> = (&'a QueryTurn, Cow<'a, Judgments>);
+
+/// What there is to judge; `None` without a query.
+fn ranked<'a>(name: &str, task: &'a Task, episode: &'a Episode) -> Result<Option<Ranked<'a>>, RewardError> {
+    let judgments = task.judgments();
+    if judgments.is_empty() {
+        let message = format!("task `{}` (`{}`) has no judged passage", task.id, task.question);
+        return Err(RewardError { name: name.to_owned(), message });
+    }
+    Ok(episode.query_turn().map(|turn| (turn, judgments)))
 }
 
 /// 1 for true, 0 for false.

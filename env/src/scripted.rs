@@ -10,6 +10,7 @@ mod demonstrate;
 mod human;
 mod oracle;
 mod program;
+mod query;
 mod read;
 mod simple;
 
@@ -18,4 +19,5 @@ pub use demonstrate::demonstrate;
 pub use engine::{Script, Scripted, View, Written};
 pub use human::{Human, HumanScript};
 pub use oracle::{Haste, Means, Oracle, OracleScript, OracleStyle};
+pub use query::{BrokenQuery, BrokenQueryScript, KeywordWriter, KeywordWriterScript};
 pub use simple::{Constant, ConstantScript, RandomPolicy, RandomScript, SearchThenTitle, SearchThenTitleScript};

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use forage_retriever::{Query, Retriever};
 
-use crate::environment::{Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step, TurnKind};
+use crate::check;
+use crate::environment::{Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind};
 use crate::protocol::{ActionFault, ParsedAction, Tag, parse_action};
 use crate::registry::EnvEntry;
 use crate::reward::grading::sub_exact_match;
@@ -25,8 +26,10 @@ pub use settings::{ClosingTurn, OnInvalid, PromptTemplate, SearchR1Settings, Set
 /// The registry's entry.
 pub const ENTRY: EnvEntry = EnvEntry {
     id: "forage/search-r1-v0",
+    outcome: Outcome::Answer,
     about: "think, search, information and answer tags over any retriever",
     probe: "<think>look</think><search>first query</search>",
+    gold: check::gold_answer,
     // Scripts read the standard passage format, whatever was configured for a model.
     for_bytes: |_| {
         let limits = serde_json::json!({
@@ -105,6 +108,7 @@ impl SearchR1 {
         let closing = usize::from(settings.closing_turn != ClosingTurn::None);
         let spec = EnvSpec {
             id: ENTRY.id.to_owned(),
+            outcome: ENTRY.outcome,
             max_turns: settings.max_generations + closing,
             max_turn_tokens: settings.max_turn_tokens,
             max_episode_tokens: settings.max_episode_tokens,

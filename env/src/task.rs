@@ -1,5 +1,8 @@
 //! Tasks: one question with its golds and evidence.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// Which part of a data set a task belongs to. Splits share no entity.
@@ -21,11 +24,16 @@ pub struct Task {
     pub id: String,
     /// What the policy is asked.
     pub question: String,
-    /// Accepted answers: the gold first, then aliases. Never empty.
+    /// Accepted answers: the gold first, then aliases. Empty only where judged passages are all that is known.
+    #[serde(default)]
     pub golds: Vec<String>,
     /// Ids of the passages or pages that hold the evidence, in hop order. May be empty.
     #[serde(default)]
     pub evidence: Vec<String>,
+    /// Grades of judged passages by id, as `trec_eval` reads them: 1 and above is relevant. Empty when nobody graded; then
+    /// [`Task::judgments`] takes the evidence.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub qrels: BTreeMap<String, i32>,
     /// How many facts must be chained; 0 when unknown.
     #[serde(default)]
     pub hops: u8,
@@ -36,6 +44,16 @@ pub struct Task {
     pub data_source: String,
     /// Its part of the data set.
     pub split: Split,
+}
+
+impl Task {
+    /// Grades by passage id: the task's own, or 1 for each passage of its evidence. Empty when neither is known.
+    pub fn judgments(&self) -> Cow<'_, BTreeMap<String, i32>> {
+        if self.qrels.is_empty() {
+            return Cow::Owned(self.evidence.iter().map(|id| (id.clone(), 1)).collect());
+        }
+        Cow::Borrowed(&self.qrels)
+    }
 }
 
 /// One step of the known solution of a generated question.

@@ -8,33 +8,41 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use common::{factory, jobs, library, lines, pages, rollout, settings, task};
 use forage_env::check::{CheckFailure, CheckPlan, check_environment, check_search_environment};
-use forage_env::environment::{Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step, TurnKind};
+use forage_env::environment::{
+    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
+};
 use forage_env::episode::{Ending, Limit};
 use forage_env::policy::{Finish, Policy};
 use forage_env::registry::{ENVIRONMENTS, Resources, make};
-use forage_env::reward::{REWARDS, RewardSet, RewardSetError};
+use forage_env::reward::{REWARDS, RewardSet, RewardSetError, default_weights};
 use forage_env::scripted::{Constant, Haste, Oracle, OracleStyle, SearchThenTitle, demonstrate};
 use forage_env::seed::Seed;
 use forage_env::task::Task;
 use forage_env::tokenizer::ByteTokenizer;
 use forage_env::wiki::Wiki;
 use forage_env::wrappers::{Statistics, TimeLimit};
+use forage_retriever::{Bm25Retriever, Passage};
 
 fn resources() -> Resources {
     let wiki = Arc::new(Wiki::in_memory(&pages()).expect("a wiki"));
-    Resources::new(library(), Arc::new(ByteTokenizer)).with_open_wiki(wiki)
+    let passages = pages().into_iter().map(|page| Passage { id: page.title.clone(), ..page }).collect();
+    let retriever = Bm25Retriever::in_memory(passages).expect("an index");
+    Resources::new(Arc::new(retriever), Arc::new(ByteTokenizer)).with_open_wiki(wiki)
 }
 
 #[tokio::test]
 async fn every_environment_keeps_the_contract() {
-    let weights = REWARDS.iter().filter(|entry| entry.always).map(|entry| (entry.name.to_owned(), 1.0)).collect();
-    let rewards = RewardSet::new(&weights, Seed::root(0)).expect("registered");
     for entry in ENVIRONMENTS {
+        let fitting = REWARDS.iter().filter(|reward| reward.always && reward.fits(entry.outcome));
+        let weights = fitting.map(|reward| (reward.name.to_owned(), 1.0)).collect();
+        let rewards = RewardSet::new(entry.outcome, &weights, Seed::root(0)).expect("registered");
         let factory = make(entry.id, serde_json::Value::Null, resources()).expect(entry.id);
-        let plan = CheckPlan { probe: entry.probe.to_owned(), ..CheckPlan::default() };
+        let plan = CheckPlan::of(entry);
         let all = check_environment(factory.as_ref(), &[task()], &rewards, &plan, Seed::root(0)).await;
         assert_eq!(all, Ok(()), "{}", entry.id);
-        let probed = rollout(lines(&[entry.probe]), Arc::clone(&factory)).run(jobs(task(), 1)).await.remove(0);
+        let mut rollout = rollout(lines(&[entry.probe]), Arc::clone(&factory));
+        rollout.rewards = Arc::new(RewardSet::measure(entry.outcome));
+        let probed = rollout.run(jobs(task(), 1)).await.remove(0);
         assert!(!matches!(probed.turns[0].kind, TurnKind::Invalid { .. }), "{}: {:?}", entry.id, probed.ending);
         let limited = TimeLimit::factory(factory, 2);
         let limited = check_environment(limited.as_ref(), &[task()], &rewards, &plan, Seed::root(0)).await;
@@ -53,6 +61,13 @@ fn an_environment_of_pages_says_when_there_are_none() {
     let resources = Resources::new(library(), Arc::new(ByteTokenizer));
     let error = make("code-search", serde_json::json!({}), resources).err().expect("no pages");
     assert!(error.to_string().contains("name a corpus of pages"), "{error}");
+}
+
+#[test]
+fn an_environment_of_queries_says_when_there_is_no_boolean_mode() {
+    let resources = Resources::new(library(), Arc::new(ByteTokenizer));
+    let error = make("query-writer", serde_json::json!({}), resources).err().expect("text only");
+    assert!(error.to_string().contains("needs boolean mode"), "{error}");
 }
 
 /// Breaks every rule: ends both ways, never refuses a step.
@@ -153,7 +168,7 @@ async fn the_random_reward_is_a_fair_seeded_coin() {
     let weights = BTreeMap::from([("random".to_owned(), 2.0), ("em".to_owned(), 0.0)]);
     let mut totals = Vec::new();
     for seed in [1, 1, 2] {
-        let rewards = Arc::new(RewardSet::new(&weights, Seed::root(seed)).expect("registered"));
+        let rewards = Arc::new(RewardSet::new(Outcome::Answer, &weights, Seed::root(seed)).expect("registered"));
         let policy = Arc::new(Constant::new(Arc::new(ByteTokenizer), "Velm"));
         let mut rollout = rollout(policy, factory(settings(), library()));
         rollout.rewards = rewards;
@@ -169,10 +184,17 @@ async fn the_random_reward_is_a_fair_seeded_coin() {
 #[test]
 fn unknown_rewards_name_the_nearest() {
     let weights = BTreeMap::from([("fromat".to_owned(), 1.0)]);
-    let error = RewardSet::new(&weights, Seed::root(0)).expect_err("unknown");
+    let error = RewardSet::new(Outcome::Answer, &weights, Seed::root(0)).expect_err("unknown");
     assert_eq!(error.to_string(), "unknown reward `fromat`; did you mean `format`?");
     let weights = BTreeMap::from([("em".to_owned(), f32::NAN)]);
-    assert!(matches!(RewardSet::new(&weights, Seed::root(0)), Err(RewardSetError::NotFinite { .. })));
+    let refused = RewardSet::new(Outcome::Answer, &weights, Seed::root(0));
+    assert!(matches!(refused, Err(RewardSetError::NotFinite { .. })));
+    for (outcome, name) in [(Outcome::Answer, "ndcg"), (Outcome::Query, "em")] {
+        let weights = BTreeMap::from([(name.to_owned(), 1.0)]);
+        let error = RewardSet::new(outcome, &weights, Seed::root(0)).expect_err("judges other episodes").to_string();
+        assert!(error.contains(&format!("reward `{name}` cannot judge")), "{error}");
+        RewardSet::new(outcome, &default_weights(outcome), Seed::root(0)).expect("the defaults fit");
+    }
 }
 
 #[tokio::test]

@@ -14,13 +14,14 @@
 
 pub mod compare;
 pub mod measures;
-pub mod ranking;
 pub mod report;
 pub mod retrieval;
 pub mod stats;
 pub mod summary;
 mod text;
 pub mod verdict;
+
+pub use forage_env::reward::ranking;
 
 pub use compare::{CompareError, Comparison};
 pub use report::{Report, ReportError};

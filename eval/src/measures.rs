@@ -8,13 +8,20 @@ use forage_env::reward::give_up::is_give_up;
 use forage_env::tokens::Provenance;
 
 /// Metrics in the order tables show them; any other score part follows by name.
-const ORDER: [&str; 19] = [
+const ORDER: [&str; 28] = [
     "em",
     "sub_em",
     "f1",
     "reward",
     "format",
     "retrieval",
+    "ndcg",
+    "gain",
+    "mrr",
+    "recall",
+    "retrieved",
+    "syntax",
+    "ndcg_searchlm",
     "answered",
     "truncated",
     "malformed",
@@ -22,6 +29,8 @@ const ORDER: [&str; 19] = [
     "repeated_queries",
     "turns",
     "invalid_actions",
+    "query_words",
+    "query_complexity",
     "working_code_rate",
     "unprinted_results",
     "give_up_rate",
@@ -56,6 +65,8 @@ impl QuestionKey {
 /// - `invalid_actions`: share of the turns the environment did not understand; absent without turns;
 /// - `repeated_queries`: share of the searches whose query (case and spacing aside) was already sent in this episode;
 ///   absent without searches;
+/// - only where a query was the goal: `query_words`, its words, and `query_complexity`, its operators, phrases, fields,
+///   boosts, prefixes and parentheses together;
 /// - only where code was run: `working_code_rate`, the share of programs that ran to their ends; `unprinted_results`, the
 ///   share that had something from a function and printed nothing; `give_up_rate`, 1 when the answer says that nothing was
 ///   found (absent without an answer).
@@ -85,6 +96,8 @@ pub fn episode_measures(episode: &Episode) -> BTreeMap<String, f64> {
         ("working_code_rate", code_share(episode, |turn| turn.worked() == Some(true))),
         ("unprinted_results", code_share(episode, CodeTurn::unprinted)),
         ("give_up_rate", give_up(episode)),
+        ("query_words", episode.query_turn().map(|turn| turn.shape().words as f64)),
+        ("query_complexity", episode.query_turn().map(|turn| turn.shape().complexity() as f64)),
     ];
     for (name, share) in shares {
         if let Some(value) = share {

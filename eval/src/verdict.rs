@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use forage_env::environment::Outcome;
 use forage_env::episode::Episode;
 use serde::{Deserialize, Serialize};
 
@@ -23,12 +24,15 @@ pub struct Detail {
     pub over_control: Option<Comparison>,
 }
 
-/// What the run achieved on held-out questions, in exact match. Written to `verdict.json`.
+/// What the run achieved on held-out questions. Written to `verdict.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Exact match before reinforcement learning.
+    /// What the figures are in: exact match where episodes end in answers, NDCG@10 where they end in queries.
+    #[serde(default)]
+    pub outcome: Outcome,
+    /// Exact match, or what [`Self::outcome`] is measured in, before reinforcement learning.
     pub em_start: f64,
-    /// Exact match after it.
+    /// The same after it.
     pub em_trained: f64,
     /// `em_trained - em_start`.
     pub gain: f64,
@@ -99,7 +103,7 @@ impl Detail {
     /// Compares trained and control with the start and with each other.
     ///
     /// # Errors
-    /// [`VerdictError::Compare`] when the sets answer different questions, lack a score, or lack `em`.
+    /// [`VerdictError::Compare`] when the sets answer different questions, lack a score, or lack `em` (for queries `ndcg`).
     pub fn from_episodes(
         start: &[Episode],
         trained: &[Episode],
@@ -107,7 +111,7 @@ impl Detail {
         bootstrap: Bootstrap,
     ) -> Result<Self, VerdictError> {
         let compare = |what, a: &[Episode], b: &[Episode]| {
-            compare_exact_match(a, b, bootstrap).map_err(|source| VerdictError::Compare { what, source })
+            compare_measure(a, b, bootstrap).map_err(|source| VerdictError::Compare { what, source })
         };
         Ok(Self {
             gain: compare("the trained policy with the start", start, trained)?,
@@ -123,7 +127,7 @@ impl Verdict {
     /// Judges greedy episodes of the start, trained and control policies on the same questions.
     ///
     /// # Errors
-    /// [`VerdictError::Compare`] when the sets answer different questions, lack a score, or lack `em`.
+    /// [`VerdictError::Compare`] when the sets answer different questions, lack a score, or lack `em` (for queries `ndcg`).
     pub fn from_episodes(
         start: &[Episode],
         trained: &[Episode],
@@ -132,10 +136,13 @@ impl Verdict {
         bootstrap: Bootstrap,
     ) -> Result<Self, VerdictError> {
         let greedy = Detail::from_episodes(start, trained, control, bootstrap)?;
-        let missing = || VerdictError::Compare { what: "exact match", source: CompareError::NoMetric("em") };
-        let gain = *greedy.gain.difference("em").ok_or_else(missing)?;
-        let control = greedy.control_gain.as_ref().and_then(|found| found.difference("em")).copied();
+        let outcome = Outcome::of(start);
+        let (measure, [words, _]) = (outcome.measure(), outcome.words());
+        let missing = || VerdictError::Compare { what: words, source: CompareError::NoMetric(measure) };
+        let gain = *greedy.gain.difference(measure).ok_or_else(missing)?;
+        let control = greedy.control_gain.as_ref().and_then(|found| found.difference(measure)).copied();
         Ok(Self {
+            outcome,
             em_start: gain.a,
             em_trained: gain.b,
             gain: gain.difference.estimate,
@@ -198,12 +205,13 @@ impl Verdict {
     }
 
     fn over_control(&self) -> Option<&Difference> {
-        self.greedy.over_control.as_ref()?.difference("em")
+        self.greedy.over_control.as_ref()?.difference(self.outcome.measure())
     }
 
     fn gain_words(&self) -> String {
+        let [words, unit] = self.outcome.words();
         let evidence = format!(
-            "{} EM, from {:.2} to {:.2} ({}, n = {} questions)",
+            "{} {unit}, from {:.2} to {:.2} ({}, n = {} questions)",
             signed(self.gain),
             self.em_start,
             self.em_trained,
@@ -212,9 +220,9 @@ impl Verdict {
         );
         let [low, high] = self.gain_interval;
         if low > 0.0 {
-            format!("Training raised held-out exact match by {evidence}.")
+            format!("Training raised held-out {words} by {evidence}.")
         } else if high < 0.0 {
-            format!("Training made held-out exact match worse: {evidence}.")
+            format!("Training made held-out {words} worse: {evidence}.")
         } else {
             format!("No gain can be shown: {evidence}.")
         }
@@ -227,7 +235,8 @@ impl Verdict {
                     .into(),
             ];
         };
-        let evidence = format!("{} EM ({})", signed(gain), self.interval_words([low, high]));
+        let [_, unit] = self.outcome.words();
+        let evidence = format!("{} {unit} ({})", signed(gain), self.interval_words([low, high]));
         if low > 0.0 {
             return vec![format!(
                 "The control, trained on a meaningless reward, gained as well: {evidence}. The gain cannot be \
@@ -241,7 +250,8 @@ impl Verdict {
     }
 
     fn over_control_words(&self, lead: Interval) -> String {
-        let evidence = format!("{} EM ({})", signed(lead.estimate), self.interval_words(lead.ends()));
+        let [_, unit] = self.outcome.words();
+        let evidence = format!("{} {unit} ({})", signed(lead.estimate), self.interval_words(lead.ends()));
         if lead.is_positive() {
             format!("The trained policy is ahead of the control by {evidence}.")
         } else {
@@ -271,10 +281,11 @@ impl Verdict {
     }
 }
 
-fn compare_exact_match(a: &[Episode], b: &[Episode], bootstrap: Bootstrap) -> Result<Comparison, CompareError> {
+fn compare_measure(a: &[Episode], b: &[Episode], bootstrap: Bootstrap) -> Result<Comparison, CompareError> {
     let comparison = Comparison::from_episodes(a, b, bootstrap)?;
-    if comparison.difference("em").is_none() {
-        return Err(CompareError::NoMetric("em"));
+    let measure = Outcome::of(a).measure();
+    if comparison.difference(measure).is_none() {
+        return Err(CompareError::NoMetric(measure));
     }
     Ok(comparison)
 }

@@ -9,13 +9,15 @@ mod eval;
 mod lexer;
 mod parser;
 mod plan;
+mod shape;
 mod verify;
 mod window;
 
 use std::ops::Range;
 
-pub use eval::{BooleanAnswer, BooleanRetriever};
+pub use eval::{BooleanAnswer, BooleanRetriever, BooleanSearch};
 pub(crate) use parser::parse_with;
+pub use shape::QueryShape;
 
 /// Most bytes of a query that are read.
 pub(crate) const MAX_QUERY_BYTES: usize = 64 << 10;

@@ -12,6 +12,7 @@ use futures::FutureExt;
 use futures::future::{Shared, WeakShared, join_all};
 use quick_cache::sync::Cache;
 
+use crate::boolean::BooleanSearch;
 use crate::error::RetrieverError;
 use crate::index::Fingerprint;
 use crate::query::{Hit, Query};
@@ -134,6 +135,11 @@ impl Retriever for CachedRetriever {
             }
         }
         answers.into_iter().map(|answer| Ok(answer.ok_or(RetrieverError::Stopped)?.to_vec())).collect()
+    }
+
+    /// The inner retriever's; its answers are not kept.
+    fn boolean(self: Arc<Self>) -> Option<Arc<dyn BooleanSearch>> {
+        Arc::clone(&self.shared.inner).boolean()
     }
 }
 

@@ -49,7 +49,9 @@ mod trec;
 pub use analyzer::{ANALYZER_ID, analyze};
 pub use beir::{QueryRecord, read_queries};
 pub use bm25::Bm25Params;
-pub use boolean::{BooleanAnswer, BooleanQuery, BooleanRetriever, ParseIssue, parse_boolean};
+pub use boolean::{
+    BooleanAnswer, BooleanQuery, BooleanRetriever, BooleanSearch, ParseIssue, QueryShape, parse_boolean,
+};
 pub use cache::{CacheStats, CachedRetriever};
 pub use corpus::{CorpusFormat, CorpusHasher, CorpusReader, Passage, corpus_digest};
 pub use dense::encoder::{Encoder, TextKind};

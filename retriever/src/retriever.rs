@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::bm25::{Bm25Params, Scratch, Totals};
+use crate::boolean::BooleanSearch;
 use crate::corpus::Passage;
 use crate::error::{IndexError, RetrieverError};
 use crate::index::{Fingerprint, Index, Ranking};
@@ -28,6 +29,11 @@ pub trait Retriever: Send + Sync {
     /// # Errors
     /// Only faults of the infrastructure; a query without a match is an empty list.
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError>;
+
+    /// Boolean mode over the same passages; `None` where queries can only be text.
+    fn boolean(self: Arc<Self>) -> Option<Arc<dyn BooleanSearch>> {
+        None
+    }
 }
 
 thread_local! {
@@ -200,5 +206,9 @@ impl Retriever for Bm25Retriever {
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
         self.search_many(queries, k)
+    }
+
+    fn boolean(self: Arc<Self>) -> Option<Arc<dyn BooleanSearch>> {
+        Some(self)
     }
 }

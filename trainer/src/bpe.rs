@@ -22,6 +22,9 @@ pub enum Purpose {
     /// Turns that are programs. Identifiers stay whole up to `_`, and names and digits stand apart from spaces and marks
     /// before them: a name has the same tokens in a question, a string literal and an answer, so it can be copied.
     Code,
+    /// Turns that are one query in boolean syntax, cut into pieces as programs are: a name has the same tokens in a question
+    /// and in a phrase.
+    Query,
 }
 
 /// Pieces of text that programs are made of; merges do not cross them.
@@ -51,13 +54,14 @@ impl Purpose {
                 "<answer>",
                 "</answer>",
             ],
+            Self::Query => &["<reasoning>", "</reasoning>", "<query>", "</query>"],
         }
     }
 
     fn pieces(self) -> Result<PreTokenizerWrapper, tokenizers::Error> {
         Ok(match self {
             Self::Search => ByteLevel::new(false, true, true).into(),
-            Self::Code => {
+            Self::Code | Self::Query => {
                 let pattern = SplitPattern::Regex(CODE_PIECES.to_owned());
                 let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false)?;
                 Sequence::new(vec![split.into(), ByteLevel::new(false, true, false).into()]).into()
@@ -120,7 +124,7 @@ mod tests {
 
     #[test]
     fn text_comes_back_exactly() {
-        for purpose in [Purpose::Search, Purpose::Code] {
+        for purpose in [Purpose::Search, Purpose::Code, Purpose::Query] {
             let tokenizer = trained(purpose);
             for text in [PROGRAM, "a\n\n\tb  c\r\n    d__e _f\n", "1807, naïve — 12.5 [x]", "", " ", "</python"] {
                 assert_eq!(tokenizer.decode(&tokenizer.encode(text)), text, "{purpose:?}");

@@ -1,6 +1,7 @@
 //! A GRPO run: roll out, score, improve, log, checkpoint; resumable at every checkpoint.
 
 mod jobs;
+mod queries;
 mod replay;
 mod rows;
 
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use jobs::group_jobs;
 pub(crate) use jobs::shuffled;
 use jobs::step_tasks;
+use queries::describe_queries;
 use replay::Buffer;
 pub use replay::ReplayConfig;
 use rows::{describe_episodes, describe_replay, describe_update};
@@ -280,6 +282,7 @@ impl Run<'_> {
         let mut row = Row::new(step);
         describe_episodes(&mut row, &episodes, self.learner.optimizer().steps());
         let groups = self.batch(&mut row, &episodes, step);
+        describe_queries(&mut row, &episodes);
         let failed = |source| RunError::Learn { step, source };
         let stats = self.learner.improve(groups).map_err(failed)?;
         describe_update(&mut row, &stats);
@@ -296,8 +299,8 @@ impl Run<'_> {
         }
         let due = self.config.evaluate_every > 0 && (step + 1).is_multiple_of(self.config.evaluate_every);
         let seed = Seed::root(self.place.seed);
-        if due && let Some(em) = evaluate(self.learner, problem, Sampling::GREEDY, seed, step).await? {
-            row.set("val/em", em);
+        if due && let Some(found) = evaluate(self.learner, problem, Sampling::GREEDY, seed, step).await? {
+            row.set(&format!("val/{}", problem.factory.spec().outcome.measure()), found);
         }
         Ok((row, episodes))
     }
@@ -367,7 +370,7 @@ impl Run<'_> {
     }
 }
 
-/// Exact match on the development questions, one episode each; `None` without questions.
+/// Exact match (for queries NDCG@10) on the development questions, one episode each; `None` without questions.
 ///
 /// # Errors
 /// [`RunError::Infra`] when too many episodes were lost to faults of ours; `step` names the place in the run.
@@ -381,7 +384,7 @@ pub async fn evaluate(
     let jobs = group_jobs(&problem.dev, 1, seed.child("dev", &[]));
     let episodes = rollout(learner, problem, sampling).run(jobs).await;
     InfraBudget::default().check(&episodes).map_err(|source| RunError::Infra { step, source })?;
-    Ok(mean_part(&episodes, "em"))
+    Ok(mean_part(&episodes, problem.factory.spec().outcome.measure()))
 }
 
 /// One rollout setup on the learner's current weights.

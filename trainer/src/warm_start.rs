@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forage_env::environment::EnvFactory;
+use forage_env::environment::{EnvFactory, Outcome};
 use forage_env::episode::{Ending, Episode};
 use forage_env::reward::RewardSet;
 use forage_env::rollout::InfraBudget;
@@ -61,8 +61,8 @@ pub struct WarmStartConfig {
     pub style: OracleStyle,
     /// Steps of the last stage between greedy evaluations on the development questions.
     pub evaluate_every: u64,
-    /// End the last stage as soon as an evaluation's exact match reaches this: early on purpose, so that something is
-    /// left to learn.
+    /// End the last stage as soon as an evaluation's exact match (for queries NDCG@10) reaches this: early on purpose, so
+    /// that something is left to learn.
     pub stop_at_em: f64,
 }
 
@@ -80,26 +80,39 @@ pub struct Demonstrator {
 }
 
 impl Demonstrator {
-    /// Demonstrations of `tasks`. A careful demonstrator's failures are left out; a hasty one's are what it shows.
+    /// Demonstrations of `tasks`. A careful demonstrator's failures are left out; a hasty one's are what it shows. A query
+    /// fails when its syntax needs repair or a passage that is not relevant comes first.
     ///
     /// # Errors
     /// [`RunError`] when too many were lost to faults of ours, or none reached the answer.
     pub async fn episodes(&self, tasks: &[Arc<Task>], haste: Haste, step: u64) -> Result<Vec<Episode>, RunError> {
-        let rewards = Arc::new(RewardSet::exact_match());
+        let outcome = self.factory.spec().outcome;
+        let rewards = Arc::new(RewardSet::measure(outcome));
         let seed = self.seed.child("step", &[step]);
         let (factory, tokenizer) = (Arc::clone(&self.factory), Arc::clone(&self.tokenizer));
         let mut episodes = demonstrate(tasks, self.style, haste, factory, tokenizer, rewards, seed).await;
         InfraBudget::default().check(&episodes).map_err(|source| RunError::Infra { step, source })?;
-        let least = if haste == Haste::NONE { 1.0 } else { 0.0 };
+        let needed: &[&str] = match outcome {
+            _ if haste != Haste::NONE => &[],
+            Outcome::Answer => &["em"],
+            Outcome::Query => &["mrr", "syntax"],
+        };
         episodes.retain(|episode| {
-            episode.ending == Ending::Answered && episode.reward().is_some_and(|reward| reward >= least)
+            let earned = |part: &&str| episode.score.as_ref().is_some_and(|score| score.parts[*part] >= 1.0);
+            // What breaks the protocol is part of what a hasty writer of queries shows.
+            let ended = match episode.ending {
+                Ending::Answered => true,
+                Ending::Malformed { .. } => outcome == Outcome::Query && haste != Haste::NONE,
+                Ending::Truncated { .. } | Ending::Infra { .. } => false,
+            };
+            ended && needed.iter().all(earned)
         });
         if episodes.is_empty() { Err(RunError::NoDemonstrations { step, tried: tasks.len() }) } else { Ok(episodes) }
     }
 }
 
-/// Learns from demonstrations of `tasks`, in order and each once, until the exact match on `problem.dev` is reached or the
-/// stages are done. Returns the last exact match.
+/// Learns from demonstrations of `tasks`, in order and each once, until the exact match on `problem.dev` (for queries
+/// NDCG@10) is reached or the stages are done. Returns the last one.
 ///
 /// # Errors
 /// [`RunError`] when the engine is gone, demonstrations fail or an update is not finite. A caller that stops it gets what
@@ -131,7 +144,7 @@ pub async fn warm_start(
                 learner.publish().await.map_err(|source| RunError::Learn { step, source })?;
                 if let Some(found) = evaluate(learner, problem, Sampling::GREEDY, Seed::root(0), step).await? {
                     em = found;
-                    row.set("val/em", em);
+                    row.set(&format!("val/{}", problem.factory.spec().outcome.measure()), em);
                 }
             }
             step += 1;

@@ -82,7 +82,7 @@ impl Collect {
             policy: engine(&checkpoint, &config, config.threads()),
             factory: setup::environment(&config.environment, data.resources(Arc::clone(&tokenizer)), window)?,
             tokenizer,
-            rewards: setup::rewards(&config.reward, config.seed)?,
+            rewards: setup::rewards(&config.environment.id, &config.reward, config.seed)?,
             sampling,
             presentation: setup::presentation(&config.policy, &checkpoint)?,
         };

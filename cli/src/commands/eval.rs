@@ -12,9 +12,11 @@ use forage_env::dataset::read_tasks;
 use forage_env::episode::Episode;
 use forage_env::policy::{Policy, Sampling};
 use forage_env::registry::{self, OpenWiki};
+use forage_env::reward::default_weights;
 use forage_env::rollout::{EpisodeWriter, Presentation, Rollout};
 use forage_env::scripted::{
-    BrokenCode, Constant, Haste, Means, OneCall, Oracle, OracleStyle, RandomPolicy, SearchThenTitle,
+    BrokenCode, BrokenQuery, Constant, Haste, KeywordWriter, Means, OneCall, Oracle, OracleStyle, RandomPolicy,
+    SearchThenTitle,
 };
 use forage_env::seed::Seed;
 use forage_env::task::Split;
@@ -43,8 +45,8 @@ pub(crate) struct Eval {
     what: Option<What>,
     /// Config whose environment, engine and held-out questions are used.
     config: Option<PathBuf>,
-    /// A Hugging Face folder, or a script: oracle, random, search-title, constant:ANSWER, and where programs are run
-    /// one-call and broken-code. The config's by default.
+    /// A Hugging Face folder, or a script: oracle, random, search-title, constant:ANSWER, where programs are run one-call
+    /// and broken-code, and where queries are written keywords and broken-query. The config's by default.
     #[arg(long)]
     policy: Option<String>,
     /// Environment, when there is no config.
@@ -158,7 +160,7 @@ impl Eval {
         let tokenizer = Arc::clone(&material.tokenizer);
         let resources = setup::resources(&material.retriever, material.wiki.as_ref(), tokenizer);
         let factory = setup::environment(&material.environment, resources, material.window)?;
-        let rewards = setup::rewards(&material.rewards, material.seed)?;
+        let rewards = setup::rewards(&material.environment.id, &material.rewards, material.seed)?;
         let (policy, tokenizer) = (Arc::clone(&material.policy), Arc::clone(&material.tokenizer));
         let rollout = Rollout {
             policy,
@@ -243,7 +245,8 @@ impl Eval {
             // What the index holds are the pages.
             _ => setup::lazily(move || Ok(Wiki::of_index(Arc::clone(&index)))),
         };
-        let scripts = "give --policy: a folder, oracle, random, search-title, one-call, broken-code, constant:X";
+        let scripts = "give --policy: a folder, oracle, random, search-title, one-call, broken-code, keywords, \
+                       broken-query, constant:X";
         let name = self.policy.clone().context(scripts)?;
         let mut defaults = RunConfig::for_evaluation(&self.env);
         defaults.device = self.device.unwrap_or(defaults.device);
@@ -262,7 +265,7 @@ impl Eval {
             environment: EnvironmentConfig { id: self.env.clone(), settings },
             window,
             presentation,
-            rewards: BTreeMap::from([("em".to_owned(), 1.0)]),
+            rewards: default_weights(registry::find(&self.env)?.outcome),
             // A script does not know temperatures: its samples would repeat the greedy episodes.
             samples: self.samples.unwrap_or(usize::from(!scripted)),
             seed: self.seed.unwrap_or(1),
@@ -282,6 +285,8 @@ fn open_policy(name: &str, config: &RunConfig, tasks: &Tasks) -> Result<Opened> 
         "search-title" => Arc::new(SearchThenTitle::new(shared)),
         "one-call" => Arc::new(OneCall::new(shared)),
         "broken-code" => Arc::new(BrokenCode::new(shared)),
+        "keywords" => Arc::new(KeywordWriter::new(shared)),
+        "broken-query" => Arc::new(BrokenQuery::new(shared)),
         _ => {
             if let Some(answer) = name.strip_prefix("constant:") {
                 Arc::new(Constant::new(shared, answer))
@@ -311,7 +316,7 @@ fn byte_limits(id: &str, settings: Map<String, Value>) -> Result<Map<String, Val
     Ok((registry::find(id)?.for_bytes)(settings))
 }
 
-/// How well the questions, sent as they are, find their evidence; `None` when no task names its evidence.
+/// How well the questions, sent as they are, find their evidence; `None` when no task says what is relevant.
 fn question_recall(
     retriever: &dyn Retriever,
     tasks: &Tasks,
@@ -320,12 +325,12 @@ fn question_recall(
     let mut rankings = BTreeMap::new();
     let mut qrels = BTreeMap::new();
     let depth = CUTOFFS[CUTOFFS.len() - 1];
-    let asked: Vec<_> = tasks.iter().filter(|task| !task.evidence.is_empty()).collect();
+    let asked: Vec<_> = tasks.iter().filter(|task| !task.judgments().is_empty()).collect();
     let queries: Vec<Query> = asked.iter().map(|task| Query::new(task.question.as_str())).collect();
     let found = runtime()?.block_on(retriever.search(&queries, depth))?;
     for (task, hits) in asked.into_iter().zip(found) {
         rankings.insert(task.id.clone(), hits.into_iter().map(|hit| hit.id).collect());
-        qrels.insert(task.id.clone(), task.evidence.iter().map(|id| (id.clone(), 1)).collect());
+        qrels.insert(task.id.clone(), task.judgments().into_owned());
     }
     if qrels.is_empty() {
         return Ok(None);

@@ -9,7 +9,9 @@ use clap::Args;
 use forage_env::code_search::{CALL_CLOSE, PYTHON_CLOSE, PYTHON_OPEN};
 use forage_env::dataset::read_tasks;
 use forage_env::policy::Sampling;
+use forage_env::query_writer::QUERY_CLOSE;
 use forage_env::registry::{self, OpenWiki};
+use forage_env::reward::default_weights;
 use forage_env::rollout::{Job, Presentation, Rollout};
 use forage_env::scripted::{Human, View};
 use forage_env::seed::Seed;
@@ -51,7 +53,7 @@ impl Play {
         let environment = EnvironmentConfig { id: self.env.clone(), settings };
         let resources = setup::resources(&retriever, Some(&wiki), Arc::clone(&tokenizer));
         let factory = setup::environment(&environment, resources, None)?;
-        let rewards = setup::rewards(&[("em".to_owned(), 1.0)].into(), self.seed)?;
+        let rewards = setup::rewards(&self.env, &default_weights(factory.spec().outcome), self.seed)?;
         let policy = Arc::new(Human::new(Arc::clone(&tokenizer), ask));
         let rollout = Rollout {
             policy,
@@ -96,7 +98,7 @@ impl Play {
 }
 
 /// What closes an action.
-const STOPS: [&str; 4] = ["</search>", "</answer>", PYTHON_CLOSE, CALL_CLOSE];
+const STOPS: [&str; 5] = ["</search>", "</answer>", PYTHON_CLOSE, CALL_CLOSE, QUERY_CLOSE];
 
 /// Shows what is new and reads a turn: lines up to an empty one outside of a program, or to one that closes an action.
 fn ask(view: &View<'_>) -> Option<String> {

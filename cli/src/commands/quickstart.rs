@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use forage_env::environment::Outcome;
 use forage_env::episode::Episode;
 use forage_env::tokenizer::Tokenizer;
 use forage_env::{code_search, registry, search_r1};
@@ -81,12 +82,12 @@ impl Quickstart {
         let start = self.start(&config, &progress, &stop)?;
         progress.say(&format!("{} held-out questions", data.test.len()));
         let before = evaluate(&start, &config, &data, &data.test, config.threads())?;
-        progress.say(&format!("start: exact match {:.3}", mean_em(&before.greedy)));
+        progress.say(&format!("start: {}", measured(&before.greedy)));
         let (trained, control) = self.train_both(&config, &start, &data, &progress, &stop)?;
         let after = evaluate(&trained, &config, &data, &data.test, config.threads())?;
-        progress.say(&format!("trained: exact match {:.3}", mean_em(&after.greedy)));
+        progress.say(&format!("trained: {}", measured(&after.greedy)));
         let twin = evaluate(&control, &config, &data, &data.test, config.threads())?;
-        progress.say(&format!("control: exact match {:.3}", mean_em(&twin.greedy)));
+        progress.say(&format!("control: {}", measured(&twin.greedy)));
         trained.save(&self.out.join("policy"))?;
         let sets = [("start", &before), ("trained", &after), ("control", &twin)];
         conclude(&self.out, &config, &sets, &start, progress.minutes())
@@ -206,10 +207,12 @@ fn conclude(
     Ok(())
 }
 
-fn mean_em(episodes: &[Episode]) -> f64 {
-    let parts = episodes.iter().filter_map(|episode| episode.score.as_ref()?.parts.get("em"));
+/// The mean of what episodes are measured by, in words.
+fn measured(episodes: &[Episode]) -> String {
+    let outcome = Outcome::of(episodes);
+    let parts = episodes.iter().filter_map(|episode| episode.score.as_ref()?.parts.get(outcome.measure()));
     let (sum, count) = parts.fold((0.0, 0), |(sum, count), part| (sum + f64::from(*part), count + 1));
-    sum / f64::from(count.max(1))
+    format!("{} {:.3}", outcome.words()[0], sum / f64::from(count.max(1)))
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

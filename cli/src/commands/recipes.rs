@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use forage_env::code_search::{self, CodeSearchSettings};
 use forage_env::nearest::nearest;
+use forage_env::query_writer::{self, QueryWriterSettings};
 use forage_env::registry;
 use forage_env::search_r1::{self, SearchR1Settings};
 use serde_json::{Map, Value as Json, json};
@@ -70,6 +71,8 @@ const RECIPES: &[Recipe] = &[
     recipe!("prime_rl_wiki", "prime-rl's wiki-search: DPPO, adapter of rank 8, tool calls over pages"),
     recipe!("slm_code_search", "the code-search project: Python over pages, REINFORCE by turns"),
     recipe!("spurious", "Spurious Rewards: a coin as reward, over the search environment"),
+    recipe!("searchlm_v1", "SearchLM v1: boolean queries, NDCG and MRR as reward, two episodes per question"),
+    recipe!("searchlm_v2", "SearchLM v2: gain over keywords, halved without operators, bonus for reasoning"),
     recipe!("minisearch", "minisearch-r1: Qwen2.5-1.5B, adapter, hybrid search, F1 and format"),
 ];
 
@@ -133,6 +136,11 @@ fn spelled_out(config: &RunConfig) -> Result<String> {
         }
         id if id == code_search::ENTRY.id => {
             let settings = CodeSearchSettings::from_value(written).context("environment.settings")?;
+            settings.check().context("environment.settings")?;
+            serde_json::to_value(settings)?
+        }
+        id if id == query_writer::ENTRY.id => {
+            let settings: QueryWriterSettings = serde_json::from_value(written).context("environment.settings")?;
             settings.check().context("environment.settings")?;
             serde_json::to_value(settings)?
         }

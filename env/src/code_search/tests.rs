@@ -1,5 +1,6 @@
 //! The environment with a toy in place of the sandbox, so that faults can be made; real programs run in `tests/code_search.rs`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -131,6 +132,7 @@ fn task() -> Task {
         question: "Where was the mayor of Orlen born? {turns}".to_owned(),
         golds: vec!["Velm".to_owned()],
         evidence: Vec::new(),
+        qrels: BTreeMap::new(),
         hops: 2,
         oracle: Vec::new(),
         data_source: "test".to_owned(),
@@ -310,17 +312,22 @@ async fn prompts_are_filled_in_once() {
 #[tokio::test]
 async fn the_contract_holds_in_every_form() {
     let rewards = RewardSet::exact_match();
-    let tags = |answer: &str| format!("<answer>{answer}</answer>");
     let python = "<tool_call>{\"name\": \"python\", \"arguments\": {\"code\": \"search mayor\"}}</tool_call>";
     let function = "<tool_call>{\"name\": \"search_pages\", \"arguments\": {\"query\": \"q\"}}</tool_call>";
-    for (settings, probe, answer) in [
-        (json!({}), "<python>search mayor</python>", tags as fn(&str) -> String),
-        (json!({"profile": "slm"}), "<python>search mayor</python>", tags),
-        (json!({"form": "python_calls"}), python, tags),
-        (json!({"form": "function_calls"}), function, tags),
-        (json!({"profile": "wiki_search_v0"}), function, str::to_owned),
+    let message = CheckPlan {
+        gold: |task| task.golds[0].clone(),
+        empty: String::new(),
+        wrong: "certainly not this".to_owned(),
+        ..CheckPlan::default()
+    };
+    for (settings, probe, plan) in [
+        (json!({}), "<python>search mayor</python>", CheckPlan::default()),
+        (json!({"profile": "slm"}), "<python>search mayor</python>", CheckPlan::default()),
+        (json!({"form": "python_calls"}), python, CheckPlan::default()),
+        (json!({"form": "function_calls"}), function, CheckPlan::default()),
+        (json!({"profile": "wiki_search_v0"}), function, message),
     ] {
-        let plan = CheckPlan { probe: probe.to_owned(), invalid: "<tool_call>x</tool_call>".to_owned(), answer };
+        let plan = CheckPlan { probe: probe.to_owned(), invalid: "<tool_call>x</tool_call>".to_owned(), ..plan };
         let factory = made(settings.clone());
         let checked = check_environment(factory.as_ref(), &[task()], &rewards, &plan, Seed::root(0)).await;
         assert_eq!(checked, Ok(()), "{settings}");

@@ -45,6 +45,23 @@ pub enum DatasetError {
         /// What to do about it.
         mend: String,
     },
+    /// A file of a BEIR folder cannot be read.
+    #[error("BEIR folder `{}`; it holds queries.jsonl and qrels/{{train,dev,test}}.tsv", path.display())]
+    Beir {
+        /// The folder.
+        path: PathBuf,
+        /// Which file and why.
+        #[source]
+        source: forage_retriever::ReadError,
+    },
+    /// Judgments of a query that does not exist.
+    #[error("BEIR folder `{}` judges query `{id}`, which queries.jsonl does not hold; the files belong together", path.display())]
+    Unasked {
+        /// The folder.
+        path: PathBuf,
+        /// The query's id.
+        id: String,
+    },
     /// Two lines have the same id.
     #[error("data set `{}` has id `{id}` on lines {first} and {second}; make ids unique or remove one line", path.display())]
     DuplicateId {

@@ -1,4 +1,4 @@
-//! Questions from files: published JSON-lines data sets become [`Task`](crate::task::Task)s.
+//! Questions from files: published JSON-lines data sets and BEIR folders become [`Task`](crate::task::Task)s.
 //!
 //! The format is chosen by the fields of the first line and every line must keep to it. A malformed line is an error that
 //! names the file, the line, the fault and the mend; nothing is dropped in silence.
@@ -6,6 +6,7 @@
 mod error;
 mod row;
 
+mod beir;
 mod digest;
 mod read;
 

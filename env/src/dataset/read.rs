@@ -6,11 +6,13 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::beir;
 use super::error::DatasetError;
 use super::row::{Fault, TaskFormat, task_from};
 use crate::task::{Split, Task};
 
-/// Reads the tasks of a JSON-lines file.
+/// Reads the tasks of a JSON-lines file, or of a BEIR folder (`queries.jsonl` and `qrels/{train,dev,test}.tsv`): its judged
+/// queries of `split` in the order of the file, without answers but with their judgments.
 ///
 /// Without `format` the fields of the first line decide. Rows of other formats than [`TaskFormat::Native`] do not say
 /// which split they are in (a `split` field there is the publisher's and is not used), so all become `split`; native rows
@@ -18,8 +20,11 @@ use crate::task::{Split, Task};
 ///
 /// # Errors
 /// [`DatasetError::Io`], [`DatasetError::Empty`], [`DatasetError::NoSuchSplit`], [`DatasetError::Line`] at the first
-/// malformed line, or [`DatasetError::DuplicateId`].
+/// malformed line, [`DatasetError::DuplicateId`], or [`DatasetError::Beir`] and [`DatasetError::Unasked`] for a folder.
 pub fn read_tasks(path: &Path, format: Option<TaskFormat>, split: Split) -> Result<Vec<Task>, DatasetError> {
+    if path.is_dir() {
+        return beir::read(path, split);
+    }
     let bytes = fs::read(path).map_err(|source| DatasetError::Io { path: path.to_owned(), source })?;
     let at = |line: usize| move |fault: Fault| line_error(path, line, fault);
     let mut format = format;

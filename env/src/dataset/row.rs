@@ -1,5 +1,7 @@
 //! Row formats: which fields a line has and how they become a task.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -40,7 +42,7 @@ impl TaskFormat {
     pub(super) fn detect(row: &Row) -> Result<Self, Fault> {
         let has = |field: &str| row.contains_key(field);
         let answer = has("answer") || has("answers");
-        if has("golds") {
+        if has("golds") || (has("qrels") && has("question")) {
             return Ok(Self::Native);
         }
         if has("golden_answers") {
@@ -80,7 +82,7 @@ pub(super) fn task_from(format: TaskFormat, row: Row, line: usize, source: &str,
 fn native(row: Row) -> Result<Task, Fault> {
     let task: Task = serde_json::from_value(Value::Object(row))
         .map_err(|e| Fault::new(format!("not a task row ({e})"), "write the fields of a forage task row"))?;
-    if task.golds.is_empty() {
+    if task.golds.is_empty() && task.judgments().is_empty() {
         return Err(no_answer("golds"));
     }
     Ok(task)
@@ -117,7 +119,17 @@ fn common(row: &Row, id: String, golds: Vec<String>, source: &str, split: Split)
             distinct.push(gold);
         }
     }
-    Ok(Task { id, question, golds: distinct, evidence: vec![], hops: 0, oracle: vec![], data_source, split })
+    Ok(Task {
+        id,
+        question,
+        golds: distinct,
+        evidence: vec![],
+        qrels: BTreeMap::new(),
+        hops: 0,
+        oracle: vec![],
+        data_source,
+        split,
+    })
 }
 
 fn answers(row: &Row) -> Result<Vec<String>, Fault> {

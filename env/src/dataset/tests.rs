@@ -22,6 +22,27 @@ fn message(content: &str) -> String {
 }
 
 #[test]
+fn beir_folders_are_judged_questions_of_a_split() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let root = folder.path().join("scifact");
+    std::fs::create_dir_all(root.join("qrels")).expect("folders");
+    let queries = "{\"_id\":\"2\",\"text\":\"b\"}\n{\"_id\":\"1\",\"text\":\"a\"}\n{\"_id\":\"3\",\"text\":\"c\"}\n";
+    std::fs::write(root.join("queries.jsonl"), queries).expect("write");
+    let write = |split: &str, rows: &str| {
+        std::fs::write(root.join("qrels").join(split), format!("query-id\tcorpus-id\tscore\n{rows}")).expect("write");
+    };
+    write("train.tsv", "1\td1\t2\n2\td1\t1\n1\td2\t0\n");
+    write("test.tsv", "9\td1\t1\n");
+    let tasks = read_tasks(&root, None, Split::Train).expect("a split");
+    assert_eq!(tasks.iter().map(|task| task.id.as_str()).collect::<Vec<_>>(), ["2", "1"]);
+    assert_eq!((tasks[1].qrels["d1"], tasks[1].qrels["d2"], tasks[1].data_source.as_str()), (2, 0, "scifact"));
+    assert!(tasks.iter().all(|task| task.golds.is_empty() && task.split == Split::Train));
+    let error = read_tasks(&root, None, Split::Test).expect_err("no such query").to_string();
+    assert!(error.contains("judges query `9`"), "{error}");
+    assert!(matches!(read_tasks(&root, None, Split::Dev), Err(DatasetError::Beir { .. })));
+}
+
+#[test]
 fn formats_are_told_apart_by_their_fields() {
     let plain = read("{\"question\":\"q\",\"answer\":3}\n").expect("plain");
     assert_eq!((plain[0].id.as_str(), plain[0].golds.as_slice()), ("line-1", &["3".to_owned()][..]));

@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 
 use super::grading;
-use super::{Reward, RewardEntry, RewardError};
+use super::{Reward, RewardEntry, RewardError, UNIT};
+use crate::environment::Outcome;
 use crate::episode::Episode;
 use crate::task::Task;
 
@@ -12,6 +13,8 @@ pub const ENTRY: RewardEntry = RewardEntry {
     name: "f1",
     about: "word overlap of the last answer with the best gold",
     always: true,
+    judges: Some(Outcome::Answer),
+    range: UNIT,
     make: |_| Box::new(F1),
 };
 

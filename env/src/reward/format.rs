@@ -6,9 +6,9 @@ use std::borrow::Cow;
 
 use async_trait::async_trait;
 
-use super::{Reward, RewardEntry, RewardError, indicator};
+use super::{Reward, RewardEntry, RewardError, UNIT, indicator};
 use crate::code_search::{CALL_CLOSE, CALL_OPEN, PYTHON_CLOSE, PYTHON_OPEN};
-use crate::environment::TurnKind;
+use crate::environment::{Outcome, TurnKind};
 use crate::episode::{Episode, Turn};
 use crate::protocol::{Author, Segment, Tag, is_valid_sequence};
 use crate::task::Task;
@@ -18,6 +18,8 @@ pub const ENTRY: RewardEntry = RewardEntry {
     name: "format",
     about: "the response is think, (search, information, think)*, answer",
     always: true,
+    judges: Some(Outcome::Answer),
+    range: UNIT,
     make: |_| Box::new(Format),
 };
 

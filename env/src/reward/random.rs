@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::{Reward, RewardEntry, RewardError, indicator};
+use super::{Reward, RewardEntry, RewardError, UNIT, indicator};
 use crate::episode::Episode;
 use crate::seed::Seed;
 use crate::task::Task;
@@ -12,6 +12,8 @@ pub const ENTRY: RewardEntry = RewardEntry {
     name: "random",
     about: "control: a fair coin per task and member, seeded; no skill can earn it",
     always: false,
+    judges: None,
+    range: UNIT,
     make: |seed| Box::new(Random { seed }),
 };
 

@@ -6,8 +6,8 @@
 use async_trait::async_trait;
 
 use super::grading::{normalize, stands_in};
-use super::{Reward, RewardEntry, RewardError, indicator};
-use crate::environment::TurnKind;
+use super::{Reward, RewardEntry, RewardError, UNIT, indicator};
+use crate::environment::{Outcome, TurnKind};
 use crate::episode::{Episode, Turn};
 use crate::protocol::Tag;
 use crate::task::Task;
@@ -17,6 +17,8 @@ pub const ENTRY: RewardEntry = RewardEntry {
     name: "retrieval",
     about: "a gold stands in something a search showed",
     always: true,
+    judges: Some(Outcome::Answer),
+    range: UNIT,
     make: |_| Box::new(Retrieval),
 };
 

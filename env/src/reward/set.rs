@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{Reward, RewardError, em, f1, format, random, retrieval, sub_em};
+use super::{
+    Reward, RewardError, em, f1, format, gain, mrr, ndcg, random, recall, retrieval, retrieved, searchlm, sub_em,
+    syntax,
+};
+use crate::environment::Outcome;
 use crate::episode::{Episode, Score};
 use crate::nearest::nearest;
 use crate::seed::Seed;
@@ -17,13 +21,49 @@ pub struct RewardEntry {
     pub about: &'static str,
     /// Whether it is computed and logged without a weight.
     pub always: bool,
+    /// The episodes it judges; `None` for any.
+    pub judges: Option<Outcome>,
+    /// Lowest and highest score.
+    pub range: [f32; 2],
     /// Builds it; the seed is for rewards that draw.
     pub make: fn(Seed) -> Box<dyn Reward>,
 }
 
 /// Every reward there is. A new one is a file and a line here.
-pub const REWARDS: &[RewardEntry] =
-    &[em::ENTRY, sub_em::ENTRY, f1::ENTRY, format::ENTRY, retrieval::ENTRY, random::ENTRY];
+pub const REWARDS: &[RewardEntry] = &[
+    em::ENTRY,
+    sub_em::ENTRY,
+    f1::ENTRY,
+    format::ENTRY,
+    retrieval::ENTRY,
+    ndcg::ENTRY,
+    gain::ENTRY,
+    mrr::ENTRY,
+    recall::ENTRY,
+    retrieved::ENTRY,
+    syntax::ENTRY,
+    searchlm::NDCG,
+    searchlm::V1,
+    searchlm::V2,
+    random::ENTRY,
+];
+
+impl RewardEntry {
+    /// Whether it can judge episodes of this kind.
+    pub fn fits(&self, outcome: Outcome) -> bool {
+        self.judges.is_none_or(|judged| judged == outcome)
+    }
+}
+
+/// What is weighted where nobody says: exact match; for queries mostly the true ranking, some of it only as far as it beats
+/// the question's keywords, and a little for valid syntax and for finding anything relevant at all.
+pub fn default_weights(outcome: Outcome) -> BTreeMap<String, f32> {
+    let weights: &[(&str, f32)] = match outcome {
+        Outcome::Answer => &[("em", 1.0)],
+        Outcome::Query => &[("ndcg", 0.5), ("gain", 0.2), ("mrr", 0.1), ("syntax", 0.1), ("retrieved", 0.1)],
+    };
+    weights.iter().map(|(name, weight)| ((*name).to_owned(), *weight)).collect()
+}
 
 /// Weights that make no reward.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -36,6 +76,18 @@ pub enum RewardSetError {
         name: String,
         /// The nearest registered name.
         nearest: &'static str,
+    },
+    /// The environment's episodes end in something else.
+    #[error(
+        "reward `{name}` cannot judge this environment's episodes, which end in {outcome}; those that can are {fitting}"
+    )]
+    Unfit {
+        /// The reward.
+        name: String,
+        /// What the episodes end in.
+        outcome: &'static str,
+        /// Names of rewards that fit.
+        fitting: String,
     },
     /// The weight is infinite or not a number.
     #[error("weight of reward `{name}` is {weight}; write a finite number")]
@@ -52,6 +104,15 @@ struct Part {
     weight: f32,
 }
 
+fn unfit(name: &str, outcome: Outcome) -> RewardSetError {
+    let fitting = REWARDS.iter().filter(|entry| entry.fits(outcome)).map(|entry| entry.name);
+    let outcome = match outcome {
+        Outcome::Answer => "an answer",
+        Outcome::Query => "a query",
+    };
+    RewardSetError::Unfit { name: name.to_owned(), outcome, fitting: fitting.collect::<Vec<_>>().join(", ") }
+}
+
 /// A weighted sum of registered rewards. Parts of weight 0 are computed and logged as well.
 pub struct RewardSet {
     parts: Vec<Part>,
@@ -65,15 +126,19 @@ impl std::fmt::Debug for RewardSet {
 }
 
 impl RewardSet {
-    /// Composes the rewards named in `weights`; `seed` starts the streams of those that draw (`random`).
+    /// Composes the rewards named in `weights` for episodes of one kind; `seed` starts the streams of those that draw
+    /// (`random`).
     ///
     /// # Errors
-    /// When a name is not registered or a weight is not finite.
-    pub fn new(weights: &BTreeMap<String, f32>, seed: Seed) -> Result<Self, RewardSetError> {
+    /// When a name is not registered or judges other episodes, or a weight is not finite.
+    pub fn new(outcome: Outcome, weights: &BTreeMap<String, f32>, seed: Seed) -> Result<Self, RewardSetError> {
         for (name, &weight) in weights {
-            if !REWARDS.iter().any(|entry| entry.name == name) {
+            let Some(entry) = REWARDS.iter().find(|entry| entry.name == name) else {
                 let nearest = nearest(name, REWARDS.iter().map(|entry| entry.name));
                 return Err(RewardSetError::Unknown { name: name.clone(), nearest });
+            };
+            if !entry.fits(outcome) {
+                return Err(unfit(name, outcome));
             }
             if !weight.is_finite() {
                 return Err(RewardSetError::NotFinite { name: name.clone(), weight });
@@ -82,7 +147,7 @@ impl RewardSet {
         let mut parts = Vec::new();
         for entry in REWARDS {
             let weight = weights.get(entry.name).copied().unwrap_or(0.0);
-            if entry.always || weight != 0.0 {
+            if (entry.always && entry.fits(outcome)) || weight != 0.0 {
                 parts.push(Part { reward: (entry.make)(seed), weight });
             }
         }
@@ -91,9 +156,15 @@ impl RewardSet {
 
     /// Exact match with weight 1, everything else logged only.
     pub fn exact_match() -> Self {
-        let parts = REWARDS.iter().filter(|entry| entry.always).map(|entry| Part {
+        Self::measure(Outcome::Answer)
+    }
+
+    /// [`Outcome::measure`] with weight 1, everything else logged only.
+    pub fn measure(outcome: Outcome) -> Self {
+        let entries = REWARDS.iter().filter(|entry| entry.always && entry.fits(outcome));
+        let parts = entries.map(|entry| Part {
             reward: (entry.make)(Seed::root(0)),
-            weight: if entry.name == em::ENTRY.name { 1.0 } else { 0.0 },
+            weight: if entry.name == outcome.measure() { 1.0 } else { 0.0 },
         });
         Self { parts: parts.collect() }
     }

@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 
 use super::grading;
-use super::{Reward, RewardEntry, RewardError, indicator};
+use super::{Reward, RewardEntry, RewardError, UNIT, indicator};
+use crate::environment::Outcome;
 use crate::episode::Episode;
 use crate::task::Task;
 
@@ -12,6 +13,8 @@ pub const ENTRY: RewardEntry = RewardEntry {
     name: "sub_em",
     about: "a gold stands in the last answer",
     always: true,
+    judges: Some(Outcome::Answer),
+    range: UNIT,
     make: |_| Box::new(SubExactMatch),
 };
 

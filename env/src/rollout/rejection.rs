@@ -93,6 +93,8 @@ fn key(episode: &Episode) -> (String, String) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::environment::TurnKind;
     use crate::episode::{Boundary, Ending, Score, Turn};
@@ -107,6 +109,7 @@ mod tests {
             question: question.to_owned(),
             golds: vec!["gold".to_owned()],
             evidence: Vec::new(),
+            qrels: BTreeMap::new(),
             hops: 0,
             oracle: Vec::new(),
             data_source: "test".to_owned(),

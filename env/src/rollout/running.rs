@@ -52,7 +52,7 @@ impl From<EnvError> for Fault {
         let boundary = match error {
             EnvError::Retriever(_) => Boundary::Retriever,
             EnvError::Sandbox(_) => Boundary::Sandbox,
-            EnvError::OutOfOrder(_) => Boundary::Environment,
+            EnvError::Task { .. } | EnvError::OutOfOrder(_) => Boundary::Environment,
         };
         Self::new(boundary, &error)
     }
@@ -149,6 +149,7 @@ impl<'a> Running<'a> {
 
     async fn run_turns(&mut self) -> Result<Ending, Fault> {
         let factory = &self.rollout.factory;
+        factory.spec().outcome.check(&self.job.task)?;
         let mut env = guarded(Boundary::Environment, async { Ok::<_, EnvError>(factory.make()) }).await?;
         let reset = env.reset(&self.job.task, self.job.seed.child("environment", &[]));
         self.prompt = guarded(Boundary::Environment, reset).await?.text;

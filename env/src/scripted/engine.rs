@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use crate::code_search::{PYTHON_CLOSE, PYTHON_OPEN};
 use crate::policy::{Completion, Finish, GenerateRequest, Policy, PolicyError};
 use crate::protocol::Tag;
+use crate::query_writer::{QUERY_CLOSE, QUERY_OPEN, REASONING_CLOSE, REASONING_OPEN};
 use crate::seed::Seed;
 use crate::tokenizer::Tokenizer;
 
@@ -40,6 +41,13 @@ pub enum Written {
         thought: String,
         /// The program.
         code: String,
+    },
+    /// A query that ends the episode, after reasoning unless that is empty.
+    Query {
+        /// Written between reasoning tags.
+        reasoning: String,
+        /// The query.
+        query: String,
     },
     /// An answer, after a thought unless that is empty.
     Answer {
@@ -130,6 +138,13 @@ impl<S: Script> Scripted<S> {
 fn render(written: Written, must_answer: bool) -> String {
     let (thought, [opening, closing], content) = match written {
         Written::Raw(text) => return text,
+        Written::Query { reasoning, query } => {
+            let reasoning = match reasoning.as_str() {
+                "" => String::new(),
+                reasoning => [REASONING_OPEN, reasoning, REASONING_CLOSE].concat(),
+            };
+            return [&reasoning, QUERY_OPEN, &query, QUERY_CLOSE].concat();
+        }
         Written::Search { thought, query } => (thought, [Tag::Search.opening(), Tag::Search.closing()], query),
         Written::Program { thought, code } => (thought, [PYTHON_OPEN, PYTHON_CLOSE], code),
         Written::Answer { thought, answer } => (thought, [Tag::Answer.opening(), Tag::Answer.closing()], answer),

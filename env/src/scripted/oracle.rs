@@ -7,9 +7,10 @@ use regex::Regex;
 
 use super::engine::{Script, Scripted, View, Written};
 use super::program::{self, Manner};
+use super::query;
 use super::read;
 use crate::code_search::{self, PYTHON_CLOSE};
-use crate::environment::EnvSpec;
+use crate::environment::{EnvSpec, Outcome};
 use crate::policy::PolicyError;
 use crate::registry;
 use crate::seed::Seed;
@@ -28,20 +29,26 @@ pub enum Means {
     Search,
     /// Programs between python tags.
     Code,
+    /// One query in boolean syntax.
+    Query,
 }
 
 impl Means {
     /// What an environment executes.
     pub fn of(spec: &EnvSpec) -> Self {
-        if spec.stop.iter().any(|stop| stop == PYTHON_CLOSE) { Self::Code } else { Self::Search }
+        match spec.outcome {
+            Outcome::Query => Self::Query,
+            Outcome::Answer if spec.stop.iter().any(|stop| stop == PYTHON_CLOSE) => Self::Code,
+            Outcome::Answer => Self::Search,
+        }
     }
 
     /// What the environment of this name executes by default; an unknown one searches.
     pub fn of_environment(name: &str) -> Self {
-        if registry::find(name).is_ok_and(|entry| entry.id == code_search::ENTRY.id) {
-            Self::Code
-        } else {
-            Self::Search
+        match registry::find(name) {
+            Ok(entry) if entry.id == code_search::ENTRY.id => Self::Code,
+            Ok(entry) if entry.outcome == Outcome::Query => Self::Query,
+            Ok(_) | Err(_) => Self::Search,
         }
     }
 }
@@ -61,20 +68,22 @@ pub enum OracleStyle {
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Haste {
-    /// Share of questions it answers without a search, with a name from the question.
+    /// Share of questions it answers without a search, with a name from the question. Its queries name the relation alone.
     pub guess: f64,
     /// Share of questions it answers after the first search, with the first name or number it reads. Its programs print
-    /// the first sentence of the page, whatever was asked.
+    /// the first sentence of the page, whatever was asked; its queries are the words of the name alone.
     pub skim: f64,
-    /// Share of questions for which its program forgets to print, and it gives up. Means nothing without programs.
+    /// Share of questions for which its program forgets to print, and it gives up, or its turn holds no query. Means
+    /// nothing with search tags.
     pub silent: f64,
-    /// Share of questions for which its program does not run, and it gives up. Means nothing without programs.
+    /// Share of questions for which its program does not run, and it gives up, or its query has to be repaired. Means
+    /// nothing with search tags.
     pub broken: f64,
 }
 
 /// How one question is played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Conduct {
+pub(super) enum Conduct {
     Careful,
     Guess,
     Skim,
@@ -121,6 +130,7 @@ impl Haste {
 
 /// Sends the known query of each hop, or a program that looks for its answer, checks that the finding was shown, and answers with the last finding.
 ///
+/// Where one query is all there is to write, it writes the names of all hops as phrases, each with what is asked of it.
 /// When a finding is not in what it read, it answers with the title of the best passage instead: its score says what a
 /// perfect searcher can reach with the retriever at hand. A task without known queries is searched by its question.
 pub struct OracleScript {
@@ -169,7 +179,7 @@ impl OracleScript {
     /// Looks for the fact that `query` asks for.
     fn search(&self, thought: String, query: &str, conduct: Conduct) -> Written {
         let thought = self.thought(thought);
-        if self.means == Means::Search {
+        if self.means != Means::Code {
             return Written::Search { thought, query: query.to_owned() };
         }
         let (name, keyword) = program::name_and_keyword(query);
@@ -231,7 +241,7 @@ impl OracleScript {
         if view.shown.is_empty() && !view.must_answer {
             let thought = self.thought("I need to search.".to_owned());
             return match self.means {
-                Means::Search => Written::Search { thought, query: question.to_owned() },
+                Means::Search | Means::Query => Written::Search { thought, query: question.to_owned() },
                 Means::Code => Written::Program { thought, code: program::by_question(question) },
             };
         }
@@ -256,6 +266,9 @@ impl Script for OracleScript {
     fn write(&self, view: &View<'_>) -> Result<Written, PolicyError> {
         let task = self.task(view.prompt)?;
         let conduct = self.haste.conduct(&task.question);
+        if self.means == Means::Query {
+            return Ok(query::written(task, conduct, self.style));
+        }
         if let Some(rushed) = self.rush(task, view, conduct) {
             return Ok(rushed);
         }

@@ -1,5 +1,7 @@
 //! Questions: a start entity, a chain of relations, and words for it.
 
+use std::collections::BTreeMap;
+
 use super::entity::{Entity, World, stream};
 use super::error::WorldError;
 use super::facts::{Value, mention};
@@ -131,6 +133,7 @@ impl World {
             question: self.wording(chain),
             golds,
             evidence,
+            qrels: BTreeMap::new(),
             hops: chain.path.len() as u8,
             oracle,
             data_source: "forage-world".to_owned(),

@@ -1,6 +1,7 @@
 //! What the tests of this crate share: a small library, retrievers with faults, policies with lines to say.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -88,6 +89,7 @@ pub(crate) fn task() -> Task {
         question: "Where was the mayor of Orlen born?".to_owned(),
         golds: vec!["Velm".to_owned()],
         evidence: vec!["Orlen".to_owned(), "Ada Brandt".to_owned()],
+        qrels: BTreeMap::new(),
         hops: 2,
         oracle: vec![hop("mayor of Orlen", "Ada Brandt"), hop("Ada Brandt born", "Velm")],
         data_source: "test".to_owned(),

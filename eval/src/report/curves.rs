@@ -20,9 +20,14 @@ const SMOOTHED_FROM: usize = 40;
 const MOST_POINTS: usize = 400;
 
 /// Metrics shown first, with the words above their panel.
-const HEADLINE: [(&str, &str); 12] = [
+const HEADLINE: [(&str, &str); 17] = [
     ("reward/mean", "Training reward"),
     ("val/em", "Validation exact match"),
+    ("val/ndcg", "Validation NDCG@10"),
+    ("query/words_mean", "Words per query"),
+    ("query/operator_frac", "Queries with an operator or phrase"),
+    ("query/valid_frac", "Queries with valid syntax"),
+    ("reward/zero_frac", "Episodes without reward"),
     ("search/calls_mean", "Searches per episode"),
     ("response/tokens_mean", "Response tokens"),
     ("policy/entropy", "Policy entropy (nats)"),

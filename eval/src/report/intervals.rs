@@ -15,7 +15,8 @@ const RIGHT: f64 = 190.0;
 const ROW: f64 = 24.0;
 const GAP: f64 = 8.0;
 /// Shares between 0 and 1 worth comparing at a glance.
-const SCORES: [&str; 6] = ["em", "sub_em", "f1", "format", "retrieval", "answered"];
+const SCORES: [&str; 11] =
+    ["em", "sub_em", "f1", "format", "retrieval", "ndcg", "mrr", "recall", "retrieved", "syntax", "answered"];
 
 /// One row of a plot.
 struct Row {
@@ -29,11 +30,13 @@ struct Row {
 
 /// The gains of trained and control policy, with a line at zero.
 pub(super) fn gains(verdict: &Verdict) -> String {
-    let mut rows = detail_rows(&verdict.greedy, "");
+    let measure = verdict.outcome.measure();
+    let mut rows = detail_rows(&verdict.greedy, measure, "");
     if let Some(sampled) = &verdict.sampled {
-        rows.extend(detail_rows(sampled, ", sampled"));
+        rows.extend(detail_rows(sampled, measure, ", sampled"));
     }
-    figure("Difference in exact match, paired by question", &rows, None)
+    let [words, _] = verdict.outcome.words();
+    figure(&format!("Difference in {words}, paired by question"), &rows, None)
 }
 
 /// Scores of every evaluation side by side on one axis from 0 to 1.
@@ -56,9 +59,9 @@ pub(super) fn scores(evaluations: &[(String, EvalSummary)]) -> String {
     if plot.is_empty() { plot } else { format!("{keys}{plot}") }
 }
 
-fn detail_rows(detail: &Detail, suffix: &str) -> Vec<Row> {
+fn detail_rows(detail: &Detail, measure: &str, suffix: &str) -> Vec<Row> {
     let row = |label: &str, class, comparison: Option<&Comparison>| {
-        let interval = comparison?.difference("em")?.difference;
+        let interval = comparison?.difference(measure)?.difference;
         let Interval { estimate, low, high } = interval;
         let note = format!("{} [{}, {}]", signed(estimate), signed(low), signed(high));
         Some(Row { label: format!("{label}{suffix}"), note, class, interval, apart: class == "c-main" })

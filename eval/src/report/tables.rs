@@ -46,18 +46,19 @@ fn badge(verdict: &Verdict) -> (&'static str, &'static str) {
     }
 }
 
-fn tiles(verdict: &Verdict) -> Vec<(&'static str, String, String)> {
+fn tiles(verdict: &Verdict) -> Vec<(String, String, String)> {
     let ends = |[low, high]: [f64; 2]| format!("{} to {}", signed(low), signed(high));
+    let [_, unit] = verdict.outcome.words();
     let mut tiles = vec![
-        ("EM at the start", format!("{:.3}", verdict.em_start), "greedy, held-out".to_owned()),
-        ("EM after training", format!("{:.3}", verdict.em_trained), "greedy, held-out".to_owned()),
-        ("Gain", signed(verdict.gain), ends(verdict.gain_interval)),
+        (format!("{unit} at the start"), format!("{:.3}", verdict.em_start), "greedy, held-out".to_owned()),
+        (format!("{unit} after training"), format!("{:.3}", verdict.em_trained), "greedy, held-out".to_owned()),
+        ("Gain".to_owned(), signed(verdict.gain), ends(verdict.gain_interval)),
     ];
     if let (Some(gain), Some(interval)) = (verdict.control_gain, verdict.control_interval) {
-        tiles.push(("Control's gain", signed(gain), ends(interval)));
+        tiles.push(("Control's gain".to_owned(), signed(gain), ends(interval)));
     }
-    tiles.push(("Questions", verdict.n.to_string(), format!("seed {}", verdict.seed)));
-    tiles.push(("Wall time", format!("{:.1} min", verdict.minutes), String::new()));
+    tiles.push(("Questions".to_owned(), verdict.n.to_string(), format!("seed {}", verdict.seed)));
+    tiles.push(("Wall time".to_owned(), format!("{:.1} min", verdict.minutes), String::new()));
     tiles
 }
 

@@ -17,6 +17,7 @@ pub(crate) fn task(index: usize) -> Task {
         question: format!("In which town was the founder of works number {index} born?"),
         golds: vec!["Varnholt".into(), "Town of Varnholt".into()],
         evidence: Vec::new(),
+        qrels: BTreeMap::new(),
         hops: 1 + (index % 3) as u8,
         oracle: Vec::new(),
         data_source: "world".into(),

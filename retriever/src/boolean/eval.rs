@@ -58,6 +58,24 @@ impl Bm25Retriever {
     }
 }
 
+/// Boolean mode for those who want to know what was repaired in a query.
+#[async_trait::async_trait]
+pub trait BooleanSearch: Send + Sync {
+    /// The best `k` passages that a query in boolean syntax matches, and what was repaired in it. Words without operators
+    /// rank as the bag of words does.
+    ///
+    /// # Errors
+    /// Only faults of the infrastructure; never because of the query.
+    async fn answer(&self, query: &Query, k: usize) -> Result<BooleanAnswer, RetrieverError>;
+}
+
+#[async_trait::async_trait]
+impl BooleanSearch for Bm25Retriever {
+    async fn answer(&self, query: &Query, k: usize) -> Result<BooleanAnswer, RetrieverError> {
+        self.search_boolean(query, k)
+    }
+}
+
 /// Boolean mode as a [`Retriever`]; what was repaired in queries is not reported.
 pub struct BooleanRetriever(Arc<Bm25Retriever>);
 
@@ -76,6 +94,10 @@ impl Retriever for BooleanRetriever {
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
         queries.iter().map(|query| self.0.search_boolean(query, k).map(|answer| answer.hits)).collect()
+    }
+
+    fn boolean(self: Arc<Self>) -> Option<Arc<dyn BooleanSearch>> {
+        Some(Arc::clone(&self.0) as Arc<dyn BooleanSearch>)
     }
 }
 

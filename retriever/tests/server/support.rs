@@ -1,7 +1,7 @@
 //! A running server, a client, and a retriever that is slow or broken on request.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use forage_retriever::server::{ServeError, ServerConfig, Services, Summary, serve};

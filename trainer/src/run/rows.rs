@@ -18,6 +18,7 @@ pub(super) fn describe_episodes(row: &mut Row, episodes: &[Episode], version: u6
     let average = mean(&reward);
     row.set("reward/mean", average);
     row.set("reward/std", mean(&|episode| (reward(episode) - average).powi(2)).sqrt());
+    row.set("reward/zero_frac", mean(&|episode| f64::from(u8::from(reward(episode) == 0.0))));
     let names = scored.first().and_then(|episode| episode.score.as_ref()).map(|score| score.parts.keys());
     for name in names.into_iter().flatten() {
         let part = |episode: &Episode| episode.score.as_ref().and_then(|score| score.parts.get(name)).copied();

@@ -69,8 +69,8 @@ pub(crate) fn problem_of(checkpoint: &Checkpoint, rewards: &[(&str, f32)], setti
     let tasks = |split, count| -> Arc<[Arc<Task>]> { world().questions(split, count).unwrap().map(Arc::new).collect() };
     Problem {
         presentation: Presentation::Raw,
+        rewards: Arc::new(RewardSet::new(factory.spec().outcome, &weights, Seed::root(9)).unwrap()),
         factory,
-        rewards: Arc::new(RewardSet::new(&weights, Seed::root(9)).unwrap()),
         train: tasks(Split::Train, 40),
         dev: tasks(Split::Dev, 8),
     }

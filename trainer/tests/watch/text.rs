@@ -1,5 +1,7 @@
 //! Facts of episodes.
 
+use std::collections::BTreeMap;
+
 use forage_env::environment::TurnKind;
 use forage_env::episode::{Boundary, Ending, Episode, Turn};
 use forage_env::policy::Finish;
@@ -22,6 +24,7 @@ fn episode(spans: &[&[u32]], kinds: Vec<TurnKind>) -> Episode {
         question: "Who?".into(),
         golds: vec!["Ada".into()],
         evidence: Vec::new(),
+        qrels: BTreeMap::new(),
         hops: 0,
         oracle: Vec::new(),
         data_source: "test".into(),

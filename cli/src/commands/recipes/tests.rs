@@ -50,7 +50,19 @@ const SEARCH_R1: Facts = Facts {
 };
 
 const INSTRUCT: &str = "Qwen/Qwen2.5-3B-Instruct";
-const FACTS: [Facts; 12] = [
+/// One query of up to 100 passages in the place of turns and passages per search.
+const SEARCHLM: Facts = Facts {
+    name: "searchlm_v2",
+    model: INSTRUCT,
+    batch: (2, 8),
+    steps: 1,
+    kl: None,
+    entropy: 0.0,
+    turns: (1, 100),
+    temperature: 0.7,
+    ..SEARCH_R1
+};
+const FACTS: [Facts; 14] = [
     Facts { name: "search_r1_v01", ..SEARCH_R1 },
     SEARCH_R1,
     Facts { name: "search_r1_v03", learning_rate: 5e-7, ..SEARCH_R1 },
@@ -127,6 +139,8 @@ const FACTS: [Facts; 12] = [
         turns: (4, 3),
         ..SEARCH_R1
     },
+    Facts { name: "searchlm_v1", batch: (8, 2), ..SEARCHLM },
+    SEARCHLM,
     Facts {
         name: "minisearch",
         model: "Qwen/Qwen2.5-1.5B-Instruct",
@@ -186,8 +200,10 @@ fn recipes_say_what_was_published() {
         assert!((update.temperature - facts.temperature).abs() < 1e-6, "{name}");
         assert_eq!(config.policy.lora.as_ref().map(|lora| (lora.rank, lora.alpha)), facts.adapter, "{name}");
         let environment = &config.environment.settings;
-        let top_k = environment.get("top_k").or_else(|| environment["functions"].get("top_k"));
-        assert_eq!(environment["max_generations"].as_u64(), Some(facts.turns.0), "{name}");
+        let functions = || environment.get("functions").and_then(|functions| functions.get("top_k"));
+        let top_k = environment.get("top_k").or_else(functions).or_else(|| environment.get("limit"));
+        let turns = environment.get("max_generations").map_or(Some(1), Json::as_u64);
+        assert_eq!(turns, Some(facts.turns.0), "{name}");
         assert_eq!(top_k.and_then(Json::as_u64), Some(facts.turns.1), "{name}");
     }
 }
@@ -206,6 +222,8 @@ fn conventions_that_are_easily_lost() {
         ("slm_code_search", Advantage::CodeSearch, Aggregation::SeqMeanTokenMean),
         ("spurious", unbiased(1e-9), Aggregation::SeqMeanTokenMean),
         ("minisearch", unbiased(1e-4), Aggregation::TokenMean),
+        ("searchlm_v1", unbiased(1e-4), Aggregation::TokenMean),
+        ("searchlm_v2", unbiased(1e-4), Aggregation::TokenMean),
     ] {
         assert_eq!((parts(name).advantage, parts(name).aggregation), (advantage, aggregation), "{name}");
     }
@@ -225,6 +243,12 @@ fn conventions_that_are_easily_lost() {
         assert_eq!(config.grpo.update.optimizer.warmup_steps, warmup, "{name}");
     }
     assert_eq!(config("skyrl").grpo.update.optimizer.warmup_steps, 94);
+    for (version, steps) in [("searchlm_v1", 3 * 3399_u64 / 8 + 1), ("searchlm_v2", 2879)] {
+        let config = config(version);
+        let decay = config.grpo.update.optimizer.decay.unwrap();
+        assert_eq!((decay.curve, decay.steps, config.grpo.steps), (Curve::Linear, steps, steps), "{version}");
+        assert_eq!(config.reward, [(version.to_owned(), 1.0)].into(), "{version}");
+    }
     let decay = config("minisearch").grpo.update.optimizer.decay.unwrap();
     assert_eq!((decay.curve, decay.steps, config("minisearch").grpo.steps), (Curve::Cosine, 500, 500));
 }
@@ -326,6 +350,10 @@ fn prompts_can_be_read_and_episodes_fit_the_engine() {
         let settings = Json::Object(config.environment.settings.clone());
         let limits = if config.environment.id == "search-r1" {
             let settings: SearchR1Settings = serde_json::from_value(settings).unwrap();
+            assert!(settings.prompt.read().is_ok(), "{}", recipe.name);
+            [settings.max_turn_tokens, settings.max_episode_tokens]
+        } else if config.environment.id == "query-writer" {
+            let settings: QueryWriterSettings = serde_json::from_value(settings).unwrap();
             assert!(settings.prompt.read().is_ok(), "{}", recipe.name);
             [settings.max_turn_tokens, settings.max_episode_tokens]
         } else {

@@ -1,4 +1,4 @@
-//! Ranking metrics equal to `trec_eval`.
+//! Ranking metrics equal to `trec_eval`, and one that is not, under its own name.
 //!
 //! A document is relevant when its grade is at least 1; documents without a judgment and grades below 1 are not. Rank
 //! order is the order given (`trec_eval` sorts by score first). A repeated document counts at its first rank only.
@@ -15,6 +15,16 @@ pub fn ndcg(ranked: &[impl AsRef<str>], judgments: &Judgments, k: usize) -> f64 
     let mut ideal: Vec<i32> = judgments.values().copied().collect();
     ideal.sort_unstable_by(|a, b| b.cmp(a));
     ratio(discounted_gain(&gains, k), discounted_gain(&ideal, k))
+}
+
+/// `SearchLM`'s NDCG: as [`ndcg`], but the ideal order is that of the first `k` documents *found*, whatever else is relevant.
+/// It is 1 as soon as the relevant ones among them come first, so it is higher than [`ndcg`], and not comparable with it.
+pub fn ndcg_searchlm(ranked: &[impl AsRef<str>], judgments: &Judgments, k: usize) -> f64 {
+    let mut gains = grades(ranked, judgments);
+    gains.truncate(k);
+    let found = discounted_gain(&gains, k);
+    gains.sort_unstable_by(|a, b| b.cmp(a));
+    ratio(found, discounted_gain(&gains, k))
 }
 
 /// Share of the relevant documents found in the first `k` ranks; 0 when there are none.
@@ -56,7 +66,9 @@ fn grades(ranked: &[impl AsRef<str>], judgments: &Judgments) -> Vec<i32> {
 
 fn discounted_gain(grades: &[i32], k: usize) -> f64 {
     let ranks = grades.iter().take(k).enumerate();
-    ranks.map(|(index, grade)| f64::from((*grade).max(0)) / (index as f64 + 2.0).log2()).sum()
+    let gains = ranks.map(|(index, grade)| f64::from((*grade).max(0)) / (index as f64 + 2.0).log2());
+    // The sum of nothing would be -0.
+    gains.fold(0.0, |sum, gain| sum + gain)
 }
 
 fn hits(grades: &[i32], k: usize) -> f64 {
@@ -87,6 +99,7 @@ mod tests {
         let judgments = judged(&[("two", 2), ("one", 1), ("lost", 1), ("gone", 1)]);
         let ranked = ["x", "one", "y", "two", "z"];
         assert!((ndcg(&ranked, &judgments, 10) - 0.418_992).abs() < 1e-6);
+        assert!((ndcg_searchlm(&ranked, &judgments, 10) - 0.567_207).abs() < 1e-6);
         assert!((recall(&ranked, &judgments, 10) - 0.5).abs() < 1e-12);
         assert!((precision(&ranked, &judgments, 10) - 0.2).abs() < 1e-12);
         assert!((reciprocal_rank(&ranked, &judgments, 10) - 0.5).abs() < 1e-12);
@@ -94,6 +107,7 @@ mod tests {
         // One found at rank 1 of 38 relevant.
         let many: Judgments = (0..38).map(|index| (format!("d{index}"), 1)).collect();
         assert!((ndcg(&["d7"], &many, 10) - 0.220_092).abs() < 1e-6);
+        assert!((ndcg_searchlm(&["d7"], &many, 10) - 1.0).abs() < 1e-12);
     }
 
     #[test]
@@ -116,7 +130,8 @@ mod tests {
             prop_assert!((ndcg(&ideal, &judgments, k) - f64::from(u8::from(any))).abs() < 1e-9);
             prop_assert!((average_precision(&ideal, &judgments) - f64::from(u8::from(any))).abs() < 1e-9);
             ideal.reverse();
-            for value in [ndcg(&ideal, &judgments, k), recall(&ideal, &judgments, k), precision(&ideal, &judgments, k)] {
+            prop_assert!(ndcg_searchlm(&ideal, &judgments, k) >= ndcg(&ideal, &judgments, k) - 1e-9);
+            for value in [ndcg_searchlm(&ideal, &judgments, k), ndcg(&ideal, &judgments, k), recall(&ideal, &judgments, k), precision(&ideal, &judgments, k)] {
                 prop_assert!((0.0..=1.0 + 1e-9).contains(&value));
             }
         }

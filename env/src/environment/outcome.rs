@@ -1,0 +1,58 @@
+//! What episodes are for.
+
+use serde::{Deserialize, Serialize};
+
+use super::EnvError;
+use crate::episode::Episode;
+use crate::task::Task;
+
+/// What an environment's episodes are for: which rewards judge them and what a task must know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// An answer, compared with the task's golds.
+    #[default]
+    Answer,
+    /// A query, whose passages are compared with the task's judgments.
+    Query,
+}
+
+impl Outcome {
+    /// The reward part that says how well an episode went, whatever the weights are.
+    pub fn measure(self) -> &'static str {
+        match self {
+            Self::Answer => "em",
+            Self::Query => "ndcg",
+        }
+    }
+
+    /// [`Self::measure`] in words, and in short.
+    pub fn words(self) -> [&'static str; 2] {
+        match self {
+            Self::Answer => ["exact match", "EM"],
+            Self::Query => ["NDCG@10", "NDCG"],
+        }
+    }
+
+    /// What scored episodes were for, by the parts of their scores; answers when there are none.
+    pub fn of(episodes: &[Episode]) -> Self {
+        let scores = episodes.iter().find_map(|episode| episode.score.as_ref());
+        let has = |part: &str| scores.is_some_and(|score| score.parts.contains_key(part));
+        if has(Self::Query.measure()) && !has(Self::Answer.measure()) { Self::Query } else { Self::Answer }
+    }
+
+    /// Refuses a task that does not say what would be right: everything would earn 0.
+    ///
+    /// # Errors
+    /// [`EnvError::Task`], which names the task.
+    pub fn check(self, task: &Task) -> Result<(), EnvError> {
+        let missing = match self {
+            Self::Answer if task.golds.is_empty() => "has no accepted answer; give it `golds`",
+            Self::Query if task.judgments().is_empty() => {
+                "has no judged passage; give it `qrels` or `evidence`, or read it from a BEIR folder"
+            }
+            Self::Answer | Self::Query => return Ok(()),
+        };
+        Err(EnvError::Task { task: task.id.clone(), question: task.question.clone(), missing })
+    }
+}

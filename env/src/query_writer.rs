@@ -1,0 +1,189 @@
+//! `forage/query-writer-v0`: one turn, one query in boolean syntax, judged by what it finds.
+//!
+//! The policy reads an information need and writes `<reasoning>text</reasoning><query>query</query>`, the reasoning if it
+//! likes. The query is run over BM25 in boolean mode, whose syntax `docs/query-syntax.md` describes, and the episode ends.
+//! What the query found is compared with the task's judgments ([`crate::task::Task::judgments`]); a task without any is an
+//! error that names it. A turn without a query, a query that had to be repaired and a query that found nothing relevant are
+//! three different records: [`TurnKind::Invalid`], [`QueryTurn::repairs`], [`QueryTurn::found`].
+//!
+//! Collections that share an index are kept apart by [`QueryWriterSettings::corpus_field`], which restricts the search
+//! itself: passages of other collections neither take places among the hits nor have to be removed from them afterwards.
+//! Without it an index holds one collection.
+
+mod action;
+mod keywords;
+mod settings;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use forage_retriever::{BooleanAnswer, BooleanSearch, Filter, Query};
+use serde_json::{Map, Value};
+
+use crate::environment::{
+    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, QueryTurn, Step, TurnKind,
+};
+use crate::registry::{EnvEntry, RegistryError};
+use crate::search_r1::SettingsError;
+use crate::seed::Seed;
+use crate::task::Task;
+
+pub use action::{
+    QUERY_CLOSE, QUERY_OPEN, QueryFault, REASONING_CLOSE, REASONING_OPEN, Take, WrittenQuery, parse, quoted,
+};
+pub use keywords::{KEYWORDS, STOP_WORDS, keyword_query};
+pub use settings::{QueryPrompt, QueryWriterSettings};
+
+/// The registry's entry.
+pub const ENTRY: EnvEntry = EnvEntry {
+    id: "forage/query-writer-v0",
+    outcome: Outcome::Query,
+    about: "one query in boolean syntax, judged by the ranking it gives",
+    probe: "<reasoning>look</reasoning><query>\"first query\" OR second</query>",
+    gold: judged_ids,
+    for_bytes: |settings| {
+        let limits = Map::from_iter([
+            ("max_turn_tokens".to_owned(), Value::from(4_000)),
+            ("max_episode_tokens".to_owned(), Value::from(40_000)),
+        ]);
+        settings.into_iter().chain(limits).collect()
+    },
+    make: |settings, resources| {
+        let settings: QueryWriterSettings = serde_json::from_value(settings)?;
+        let index = resources.retriever.boolean().ok_or(RegistryError::NoBoolean)?;
+        Ok(QueryWriter::factory(settings, index)?)
+    },
+};
+
+/// Best passages of the keyword query that are kept: as many as the NDCG they are for looks at.
+const KEYWORD_DEPTH: usize = 10;
+
+/// The query that finds what is relevant and nothing else, in the order of ids: no policy can write it.
+fn judged_ids(task: &Task) -> String {
+    let judgments = task.judgments();
+    let ids = judgments.iter().filter(|(_, grade)| **grade > 0).map(|(id, _)| format!("id:{}", quoted(id)));
+    format!("{QUERY_OPEN}{}{QUERY_CLOSE}", ids.collect::<Vec<_>>().join(" OR "))
+}
+
+/// What all episodes share.
+struct Shared {
+    settings: QueryWriterSettings,
+    template: String,
+    spec: EnvSpec,
+    index: Arc<dyn BooleanSearch>,
+    /// What the keywords of a question find, by data set and question: the same for every episode.
+    baselines: Mutex<HashMap<(String, String), Arc<[String]>>>,
+}
+
+/// Where an episode stands.
+enum Phase {
+    Fresh,
+    Asked(Task),
+    Over,
+}
+
+/// The query-writer environment.
+pub struct QueryWriter {
+    shared: Arc<Shared>,
+    phase: Phase,
+}
+
+struct Factory(Arc<Shared>);
+
+impl EnvFactory for Factory {
+    fn make(&self) -> Box<dyn Environment> {
+        Box::new(QueryWriter { shared: Arc::clone(&self.0), phase: Phase::Fresh })
+    }
+
+    fn spec(&self) -> &EnvSpec {
+        &self.0.spec
+    }
+}
+
+impl QueryWriter {
+    /// Checks the settings, reads the prompt template and returns a maker of environments.
+    ///
+    /// # Errors
+    /// When a limit is 0 or the prompt template cannot be read.
+    pub fn factory(
+        settings: QueryWriterSettings,
+        index: Arc<dyn BooleanSearch>,
+    ) -> Result<Arc<dyn EnvFactory>, SettingsError> {
+        settings.check()?;
+        let template = settings.prompt.read()?;
+        let spec = EnvSpec {
+            id: ENTRY.id.to_owned(),
+            outcome: ENTRY.outcome,
+            max_turns: 1,
+            max_turn_tokens: settings.max_turn_tokens,
+            max_episode_tokens: settings.max_episode_tokens,
+            stop: vec![QUERY_CLOSE.to_owned()],
+            append_eos_after_stop: settings.append_eos_after_stop,
+        };
+        let baselines = Mutex::default();
+        Ok(Arc::new(Factory(Arc::new(Shared { settings, template, spec, index, baselines }))))
+    }
+}
+
+impl Shared {
+    async fn judge(&self, task: &Task, written: WrittenQuery) -> Result<QueryTurn, EnvError> {
+        let BooleanAnswer { hits, issues } = self.search(task, &written.query, self.settings.limit).await?;
+        Ok(QueryTurn {
+            query: written.query,
+            found: hits.into_iter().map(|hit| hit.id).collect(),
+            repairs: issues,
+            keywords_found: self.keywords_found(task).await?.to_vec(),
+            reasoning_words: written.reasoning_words,
+        })
+    }
+
+    async fn search(&self, task: &Task, text: &str, limit: usize) -> Result<BooleanAnswer, EnvError> {
+        let corpus = self.settings.corpus_field.iter().map(|field| (field.clone(), vec![task.data_source.clone()]));
+        let query = Query::new(text).filtered(Filter(corpus.collect::<BTreeMap<_, _>>()));
+        Ok(self.index.answer(&query, limit).await?)
+    }
+
+    async fn keywords_found(&self, task: &Task) -> Result<Arc<[String]>, EnvError> {
+        let key = (task.data_source.clone(), task.question.clone());
+        let known = self.baselines.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        if let Some(found) = known {
+            return Ok(found);
+        }
+        let answer = self.search(task, &keyword_query(&task.question), KEYWORD_DEPTH).await?;
+        let found: Arc<[String]> = answer.hits.into_iter().map(|hit| hit.id).collect();
+        self.baselines.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&found));
+        Ok(found)
+    }
+}
+
+#[async_trait]
+impl Environment for QueryWriter {
+    async fn reset(&mut self, task: &Task, _seed: Seed) -> Result<Observation, EnvError> {
+        ENTRY.outcome.check(task)?;
+        self.phase = Phase::Asked(task.clone());
+        Ok(Observation { text: self.shared.template.replace(settings::QUESTION, task.question.trim()) })
+    }
+
+    async fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
+        let task = match &self.phase {
+            Phase::Fresh => return Err(EnvError::OutOfOrder("before reset")),
+            Phase::Over => return Err(EnvError::OutOfOrder("after the end")),
+            Phase::Asked(task) => task,
+        };
+        let kind = match parse(&action.text, self.shared.settings.take) {
+            Ok(written) => TurnKind::Query(self.shared.judge(task, written).await?),
+            Err(fault) => TurnKind::Invalid { fault: fault.to_string() },
+        };
+        self.phase = Phase::Over;
+        let observation = Observation::default();
+        Ok(Step { observation, reward: 0.0, terminated: true, truncated: false, kind, forced_prefix: None })
+    }
+
+    fn spec(&self) -> &EnvSpec {
+        &self.shared.spec
+    }
+}
+
+#[cfg(test)]
+mod tests;

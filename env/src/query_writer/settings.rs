@@ -1,0 +1,102 @@
+//! Settings of the query-writer environment.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::action::Take;
+use crate::search_r1::SettingsError;
+
+/// Stands for the question in a prompt template.
+pub(super) const QUESTION: &str = "{question}";
+
+/// The opening prompt; `{question}` stands for the information need.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueryPrompt {
+    /// `configs/prompts/query_writer.txt`: explains the syntax and the tags.
+    #[default]
+    Full,
+    /// `configs/prompts/short.txt`: the question alone, for policies that were taught the syntax.
+    Short,
+    /// A template file.
+    Path(PathBuf),
+    /// The template itself.
+    Text(String),
+}
+
+impl QueryPrompt {
+    /// The template's text.
+    ///
+    /// # Errors
+    /// When the file cannot be read or `{question}` is missing.
+    pub fn read(&self) -> Result<String, SettingsError> {
+        let text = match self {
+            Self::Full => include_str!("../../../configs/prompts/query_writer.txt").to_owned(),
+            Self::Short => include_str!("../../../configs/prompts/short.txt").to_owned(),
+            Self::Path(path) => {
+                std::fs::read_to_string(path).map_err(|source| SettingsError::Prompt { path: path.clone(), source })?
+            }
+            Self::Text(text) => text.clone(),
+        };
+        if text.contains(QUESTION) { Ok(text) } else { Err(SettingsError::NoQuestion) }
+    }
+}
+
+/// Settings of `forage/query-writer-v0`. Missing keys take their defaults; unknown keys are errors.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct QueryWriterSettings {
+    /// Which query of a turn counts.
+    pub take: Take,
+    /// Passages a query may find; the rewards look at no others.
+    pub limit: usize,
+    /// The field of passages that must equal the task's data set, where an index holds several. Part of the search, so
+    /// that `limit` counts passages of that data set alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub corpus_field: Option<String>,
+    /// Whether the end-of-sequence token follows `</query>` in the log, as forced and not trained on.
+    pub append_eos_after_stop: bool,
+    /// Most tokens of the completion.
+    pub max_turn_tokens: usize,
+    /// Most tokens per episode, the prompt included.
+    pub max_episode_tokens: usize,
+    /// The opening prompt.
+    pub prompt: QueryPrompt,
+}
+
+impl Default for QueryWriterSettings {
+    fn default() -> Self {
+        Self {
+            take: Take::default(),
+            limit: 100,
+            corpus_field: None,
+            append_eos_after_stop: false,
+            max_turn_tokens: 512,
+            max_episode_tokens: 2048,
+            prompt: QueryPrompt::default(),
+        }
+    }
+}
+
+impl QueryWriterSettings {
+    /// Checks what types cannot.
+    ///
+    /// # Errors
+    /// When a number is 0 that must not be, or `limit` cuts what NDCG@10 looks at.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        for (key, value) in [("max_turn_tokens", self.max_turn_tokens), ("max_episode_tokens", self.max_episode_tokens)]
+        {
+            if value == 0 {
+                return Err(SettingsError::Zero { key });
+            }
+        }
+        if self.limit < 10 {
+            return Err(SettingsError::Excluded {
+                what: "`limit` is below 10, and the rewards look at the first ten passages",
+                mend: "write at least 10",
+            });
+        }
+        Ok(())
+    }
+}
