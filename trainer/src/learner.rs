@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use burn::module::Module;
 use forage_env::policy::{Policy, PolicyError};
 use serde::{Deserialize, Serialize};
 
 use crate::backward;
 use crate::generate::{Engine, EngineConfig};
-use crate::grads::{NamedGrads, track};
+use crate::grads::NamedGrads;
 use crate::logprobs::{Scores, token_logprobs};
 use crate::model::{Decoder, RopeTables};
 use crate::objective::{ObjectiveConfig, Recipe};
@@ -201,10 +200,8 @@ impl UpdateStats {
 
 /// Weights that learn, with the engine that samples from them.
 pub struct Learner {
-    /// The current weights, off the autodiff device.
+    /// The current weights, off the autodiff device: every worker makes leaves of its own of them.
     checkpoint: Checkpoint,
-    /// The same on it.
-    decoder: Decoder,
     /// The frozen start, kept only when a penalty refers to it; of an adapted start its base, which is shared.
     reference: Option<Decoder>,
     rope: RopeTables,
@@ -258,12 +255,11 @@ impl Learner {
         workers: Workers,
         sampler: Sampler,
     ) -> Self {
-        let decoder = track(&checkpoint.decoder);
         let rope = RopeTables::new(&checkpoint.config, context, &checkpoint.decoder.device());
         let recipe = config.objective.recipe(context);
         let reference = recipe.kl.is_some().then(|| checkpoint.decoder.clone().without_adapter());
         let optimizer = AdamW::new(config.optimizer);
-        Self { checkpoint, decoder, reference, rope, optimizer, config, recipe, workers, sampler }
+        Self { checkpoint, reference, rope, optimizer, config, recipe, workers, sampler }
     }
 
     /// The policy to roll out: the weights that were published last.
@@ -289,7 +285,6 @@ impl Learner {
     /// # Errors
     /// As [`Self::publish`].
     pub async fn restore(&mut self, decoder: Decoder, optimizer: AdamW) -> Result<(), LearnError> {
-        self.decoder = track(&decoder);
         self.checkpoint.decoder = decoder;
         self.optimizer = optimizer;
         self.publish().await
@@ -305,13 +300,9 @@ impl Learner {
     /// # Errors
     /// [`LearnError::NonFinite`] before anything was updated.
     pub fn imitate(&mut self, sequences: &[Sequence]) -> Result<SftStats, LearnError> {
-        let shape = &self.checkpoint.config;
+        let Checkpoint { decoder, config, .. } = &mut self.checkpoint;
         let budget = self.config.micro_batch_tokens;
-        let (decoder, stats) =
-            sft_step(self.decoder.clone(), shape, &self.rope, sequences, &mut self.optimizer, budget, &self.workers)?;
-        self.decoder = decoder;
-        self.checkpoint.decoder = self.decoder.valid();
-        Ok(stats)
+        sft_step(decoder, config, &self.rope, sequences, &mut self.optimizer, budget, &self.workers)
     }
 
     /// Hands the current weights to whoever samples; their version is the number of optimizer steps done.
@@ -362,9 +353,8 @@ impl Learner {
             let norm = gradients.global_norm();
             LearnError::check(norm, &gradients)?;
             let rate = self.config.optimizer.rate(self.optimizer.steps());
-            self.decoder = self.optimizer.update(self.decoder.clone(), gradients, norm);
-            // The weights before are needed by nobody.
-            self.checkpoint.decoder = self.decoder.valid();
+            let Checkpoint { decoder, config, .. } = &mut self.checkpoint;
+            self.optimizer.apply(decoder, config, gradients, norm);
             stats.add(&sums, norm, rate);
         }
         Ok(stats)
@@ -411,7 +401,7 @@ impl Learner {
     fn gradients(&self, scored: &[Scored]) -> (NamedGrads, TokenSums) {
         let batches = micro_batches(scored, self.config.micro_batch_tokens);
         let (shape, temperature) = (&self.checkpoint.config, self.config.temperature);
-        let (gradients, parts) = self.workers.gradients(&self.decoder, batches.len(), |decoder, index| {
+        let (gradients, parts) = self.workers.gradients(&self.checkpoint.decoder, batches.len(), |decoder, index| {
             let rows: Vec<&Scored> = batches[index].iter().map(|&row| &scored[row]).collect();
             let sequences: Vec<&Sequence> = rows.iter().map(|row| &row.sequence).collect();
             let reference = self.reference.as_ref().map(|reference| self.scores(reference, &sequences).logprobs);

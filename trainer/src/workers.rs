@@ -37,6 +37,11 @@ impl Workers {
         if model.hidden_size < WIDE { Self::new(threads) } else { Self { pools: vec![pool(threads)] } }
     }
 
+    /// Micro-batches that run at a time.
+    pub fn at_a_time(&self) -> usize {
+        self.pools.len()
+    }
+
     /// Threads of all workers together.
     pub fn threads(&self) -> usize {
         self.pools.iter().map(|pool| pool.current_num_threads()).sum()

@@ -1,0 +1,354 @@
+//! What a training run takes in memory, told before it starts: arithmetic over shapes and settings, no tensors.
+//!
+//! Some things are held all the time (weights, moments, the engine's cache), others in a part of a step. The peak is the first
+//! plus the largest moment. Every formula follows the code it names; `bench/memory/run.sh` compares them with measured peaks.
+
+mod process;
+
+pub use process::{available, peak};
+
+use crate::generate::{EngineConfig, HEAD_ROWS};
+use crate::logprobs::CHUNK;
+use crate::lora::LoraConfig;
+use crate::model::{ARRANGED_INPUTS, BLOCK_SCORES, ModelConfig};
+
+const MIB: u64 = 1024 * 1024;
+const F32: u64 = 4;
+
+/// The program, its threads and a tokenizer: peak of a step of 16 tokens on a model of 2.7 M weights, less what is counted here
+/// (`bench/memory/run.sh base`).
+const PROCESS: u64 = 20 * MIB;
+/// What the allocator holds back: freed memory goes back to the kernel a second later (mimalloc), in each thread's own heap.
+/// Measured as the difference of peaks with `MIMALLOC_PURGE_DELAY` 1000, its default, and 0: for each thread that computes a
+/// micro-batch, and as a share of what a moment takes.
+const HELD_BACK: u64 = 24 * MIB;
+/// See [`HELD_BACK`]: one part in so many of what a moment takes.
+const HELD_BACK_PART: u64 = 8;
+
+/// Everything an estimate depends on.
+#[derive(Clone, Debug)]
+pub struct MemoryPlan<'a> {
+    /// Shape of the model.
+    pub model: &'a ModelConfig,
+    /// Whether the matrices beside an adapter are kept as bf16.
+    pub half_base: bool,
+    /// The adapter that is trained; without one all weights are.
+    pub adapter: Option<&'a LoraConfig>,
+    /// Whether a penalty refers to the start of the run.
+    pub reference: bool,
+    /// Bytes of the weight files, which are mapped while they are read.
+    pub file_bytes: u64,
+    /// Longest sequence the position tables are made for.
+    pub context: usize,
+    /// The largest micro-batch.
+    pub batch: BatchSize,
+    /// Micro-batches of an optimizer step.
+    pub micro_batches: usize,
+    /// Micro-batches that run at a time.
+    pub workers: usize,
+    /// The engine in this process, if it samples.
+    pub engine: Option<EngineConfig>,
+    /// Most tokens that the engine can be given between two changes of the weights: a cache is resident where it was used.
+    pub played_tokens: usize,
+}
+
+/// Size of a micro-batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchSize {
+    /// Tokens of all its sequences.
+    pub tokens: usize,
+    /// Tokens of the longest.
+    pub longest: usize,
+    /// Tokens that carry loss.
+    pub targets: usize,
+}
+
+/// One thing in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// What it is.
+    pub name: &'static str,
+    /// Bytes.
+    pub bytes: u64,
+    /// The settings that make it smaller, as a config names them.
+    pub mend: &'static str,
+}
+
+/// A part of a run with what it holds besides what is always there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Which one.
+    pub name: &'static str,
+    /// What it holds.
+    pub parts: Vec<Part>,
+    /// Whether the kernel can take its memory back at once: pages of a mapped file count as the process's, but need no room.
+    pub reclaimable: bool,
+}
+
+impl Moment {
+    /// Bytes.
+    pub fn bytes(&self) -> u64 {
+        sum(&self.parts)
+    }
+}
+
+/// What a run takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryEstimate {
+    /// Held from the first step to the last.
+    pub always: Vec<Part>,
+    /// Held in turn.
+    pub moments: Vec<Moment>,
+}
+
+impl MemoryEstimate {
+    /// Peak resident memory, bytes.
+    pub fn peak(&self) -> u64 {
+        sum(&self.always) + self.moments.iter().map(Moment::bytes).max().unwrap_or(0)
+    }
+
+    /// The memory that must be there, bytes.
+    pub fn needed(&self) -> u64 {
+        sum(&self.always) + self.largest_moment().map_or(0, Moment::bytes)
+    }
+
+    /// The moment of the largest need.
+    pub fn largest_moment(&self) -> Option<&Moment> {
+        self.moments.iter().filter(|moment| !moment.reclaimable).max_by_key(|moment| moment.bytes())
+    }
+
+    /// The largest of all parts at the moment of the largest need.
+    pub fn largest(&self) -> Option<&Part> {
+        let then = self.largest_moment().into_iter().flat_map(|moment| &moment.parts);
+        self.always.iter().chain(then).max_by_key(|part| part.bytes)
+    }
+}
+
+fn sum(parts: &[Part]) -> u64 {
+    parts.iter().map(|part| part.bytes).sum()
+}
+
+fn part(name: &'static str, bytes: u64, mend: &'static str) -> Part {
+    Part { name, bytes, mend }
+}
+
+impl MemoryPlan<'_> {
+    /// The estimate.
+    pub fn estimate(&self) -> MemoryEstimate {
+        let mut moments = vec![self.loading()];
+        moments.extend(self.engine.map(|engine| self.rollout(engine)));
+        moments.extend(self.gradients());
+        moments.push(self.update());
+        for moment in &mut moments {
+            let threads = if moment.reclaimable { 1 } else { self.at_a_time() };
+            let held = threads * HELD_BACK + moment.bytes() / HELD_BACK_PART;
+            moment.parts.push(part("held back by the allocator", held, ""));
+        }
+        let mut always = self.always();
+        always.retain(|part| part.bytes > 0);
+        for moment in &mut moments {
+            moment.parts.retain(|part| part.bytes > 0);
+        }
+        MemoryEstimate { always, moments }
+    }
+
+    fn at_a_time(&self) -> u64 {
+        self.workers.min(self.micro_batches).max(1) as u64
+    }
+
+    /// Weights of the shape.
+    fn weights(&self) -> u64 {
+        self.model.parameters() as u64
+    }
+
+    /// `[vocab, hidden]`.
+    fn embedding(&self) -> u64 {
+        (self.model.vocab_size * self.model.hidden_size) as u64
+    }
+
+    /// Inputs and outputs of the maps of a layer, by name.
+    fn maps(&self) -> [(&'static str, u64, u64); 7] {
+        let ModelConfig { hidden_size, intermediate_size, .. } = *self.model;
+        let [hidden, inner, queries, keys] =
+            [hidden_size, intermediate_size, self.queries(), self.keys()].map(|width| width as u64);
+        [
+            ("q_proj", hidden, queries),
+            ("k_proj", hidden, keys),
+            ("v_proj", hidden, keys),
+            ("o_proj", queries, hidden),
+            ("gate_proj", hidden, inner),
+            ("up_proj", hidden, inner),
+            ("down_proj", inner, hidden),
+        ]
+    }
+
+    fn queries(&self) -> usize {
+        self.model.num_attention_heads * self.model.head_dim
+    }
+
+    fn keys(&self) -> usize {
+        self.model.num_key_value_heads * self.model.head_dim
+    }
+
+    /// Weights that are trained.
+    fn trained(&self) -> u64 {
+        let Some(adapter) = self.adapter else { return self.weights() };
+        let layers = 0..self.model.num_hidden_layers;
+        let adapted = |name: &str| layers.clone().filter(|&layer| adapter.may_adapt(layer, name)).count() as u64;
+        let layers = self.maps().map(|(name, inputs, outputs)| adapted(name) * (inputs + outputs));
+        adapter.rank as u64 * layers.iter().sum::<u64>()
+    }
+
+    fn always(&self) -> Vec<Part> {
+        let half = self.half_base && self.adapter.is_some();
+        let adapter = if self.adapter.is_some() { self.trained() * F32 } else { 0 };
+        let reference = if self.reference && self.adapter.is_none() { self.weights() * F32 } else { 0 };
+        let tables = (self.context * self.model.head_dim / 2) as u64 * 2 * 2 * F32;
+        let engines = 1 + u64::from(self.engine.is_some());
+        vec![
+            part("program", PROCESS, ""),
+            part("weights", self.weights() * if half { 2 } else { F32 }, "policy.half_base with [policy.lora]"),
+            part("adapter", adapter, "policy.lora.rank"),
+            part("weights of the reference", reference, "[policy.lora], or no kl in the objective"),
+            part("moments of AdamW", 2 * self.trained() * F32, "[policy.lora]"),
+            part("weights as the engine orders them", self.arranged(), "[policy.lora]"),
+            part("key-value cache", self.cache(), "engine.cache_mib"),
+            part("position tables", tables * engines, "engine.context_tokens"),
+        ]
+    }
+
+    /// Matrices that the engine keeps in an order of its own ([`crate::model::Decoder::for_inference`]). A base beside an
+    /// adapter is arranged once and shared.
+    fn arranged(&self) -> u64 {
+        if self.engine.is_none() || self.adapter.is_some() {
+            return 0;
+        }
+        let wide = |inputs: u64| inputs >= ARRANGED_INPUTS as u64;
+        let layer: u64 = self.maps().iter().filter(|map| wide(map.1)).map(|map| map.1 * map.2).sum();
+        let head = !self.model.tie_word_embeddings && wide(self.model.hidden_size as u64);
+        (self.model.num_hidden_layers as u64 * layer + if head { self.embedding() } else { 0 }) * F32
+    }
+
+    fn cache(&self) -> u64 {
+        let Some(engine) = self.engine else { return 0 };
+        let position = 2 * self.model.num_hidden_layers * self.keys();
+        (engine.cache_tokens.min(self.played_tokens) * position) as u64 * F32
+    }
+
+    /// Reading the weights: the file is mapped, and its pages count as the process's until it is closed.
+    fn loading(&self) -> Moment {
+        Moment { name: "loading", parts: vec![part("weight files, mapped", self.file_bytes, "")], reclaimable: true }
+    }
+
+    /// One pass of the engine ([`crate::generate`]): a layer of the widest matrices with what products turn around, or logits
+    /// of as many rows as are made at a time.
+    fn rollout(&self, engine: EngineConfig) -> Moment {
+        let ModelConfig { hidden_size, intermediate_size, vocab_size, .. } = *self.model;
+        let rows = engine.step_tokens.min(self.played_tokens);
+        let layer = rows * (3 * hidden_size + 3 * intermediate_size + 2 * self.queries());
+        let logits = 2 * engine.sequences.min(HEAD_ROWS).min(self.played_tokens) * vocab_size;
+        let parts = vec![
+            part("a pass of the engine", layer as u64 * F32, "engine.step_tokens"),
+            part("logits of the engine", logits as u64 * F32, "engine.sequences"),
+        ];
+        Moment { name: "rollouts", parts, reclaimable: false }
+    }
+
+    /// The moments of a micro-batch's gradients ([`crate::backward`], [`crate::workers`]).
+    fn gradients(&self) -> Vec<Moment> {
+        let sizes = self.activations();
+        let batches = self.at_a_time();
+        let full = self.adapter.is_none();
+        let [all, embedding] = [self.trained() * F32, self.embedding() * F32];
+        let summed = if self.micro_batches > 1 { all } else { 0 };
+        let tokens = "grpo.update.micro_batch_tokens";
+        // Gradients that exist: of the head, of everything above a layer, of everything and the embedding's rows once more.
+        let moment = |name, gradients: u64, kept: u64, parts: Vec<Part>| {
+            let mut parts: Vec<Part> = parts.into_iter().map(|each| Part { bytes: each.bytes * batches, ..each }).collect();
+            parts.push(part("activations kept for the layers", kept * batches, tokens));
+            parts.push(part("gradients", summed + gradients * batches, "[policy.lora]"));
+            Moment { name, parts, reclaimable: false }
+        };
+        let head_gradient = if full { sizes.head_gradients * embedding } else { 0 };
+        let head = vec![
+            part("logits of a chunk", sizes.logits, ""),
+            part("the head in f32", sizes.head_weights, "half_base = false"),
+            part("hidden states of the targets", sizes.picked, tokens),
+        ];
+        let layer = vec![
+            part("one layer run again", sizes.layer, tokens),
+            part("a layer's weights in f32", sizes.layer_weights, "half_base = false"),
+        ];
+        let attention = vec![
+            part("one layer's projections run again", sizes.projections, tokens),
+            part("blocks of attention", sizes.attention, "environment.settings.max_episode_tokens"),
+        ];
+        let first = if full { embedding } else { 0 };
+        vec![
+            moment("gradient of the head", head_gradient, sizes.kept, head),
+            moment("gradients of the layers", first, sizes.kept, layer),
+            moment("gradients of attention", first, sizes.kept, attention),
+            moment("gradient of the embedding", if full { all + embedding } else { all }, 0, Vec::new()),
+        ]
+    }
+
+    /// The update: gradients go as weights change, one parameter at a time ([`crate::optim::AdamW::apply`]).
+    fn update(&self) -> Moment {
+        let largest = if self.adapter.is_none() { self.embedding() * F32 } else { 0 };
+        let parts = vec![
+            part("gradients", self.trained() * F32, "[policy.lora]"),
+            part("the largest parameter once more", largest, ""),
+        ];
+        Moment { name: "update", parts, reclaimable: false }
+    }
+
+    /// Bytes of one micro-batch: what `backward.rs` keeps and makes. This function is the only one that knows it: a change there
+    /// is a change here.
+    fn activations(&self) -> Activations {
+        let ModelConfig { hidden_size: h, intermediate_size: i, vocab_size, num_hidden_layers, .. } = *self.model;
+        let (q, k) = (self.queries(), self.keys());
+        let BatchSize { tokens, longest, targets } = self.batch;
+        let heads = self.model.num_attention_heads;
+        let bytes = |numbers: usize| numbers as u64 * F32;
+        // `forward`: what enters each layer and what its attention gives, and what the last one gives.
+        let kept = tokens * (num_hidden_layers * (h + q) + h);
+        // `Backward::layer`, down to the gradient by its attention: gate, up and activation with the gradient by each, the
+        // sums that push them and the slopes those make; the stream, its norm and their gradients.
+        let layer = tokens * (8 * i + 8 * h + 2 * q);
+        // The rest of it: two of the feed-forward layer's are still held; projections before and after they are turned, with
+        // the gradients by each.
+        let projections = tokens * (2 * i + 8 * h + 6 * q + 8 * k);
+        // `Dense::sequence_backward`: weights, their slope, and the scores' of a block of queries.
+        let scores = (heads * longest * longest).min(BLOCK_SCORES.max(16 * heads * longest));
+        // `Targets`: a product and its turned copy, and the slope that takes the logits' place.
+        let rows = targets.min((CHUNK / vocab_size).max(1));
+        let chunks = targets.div_ceil((CHUNK / vocab_size).max(1));
+        let half = self.half_base && self.adapter.is_some();
+        let widened = |numbers: usize| if half { bytes(numbers) } else { 0 };
+        Activations {
+            kept: bytes(kept),
+            layer: bytes(layer),
+            projections: bytes(projections),
+            attention: bytes(4 * scores),
+            logits: bytes(3 * rows * vocab_size),
+            picked: bytes(3 * targets * h),
+            layer_weights: widened(q * h + 3 * h * i),
+            head_weights: widened(vocab_size * h),
+            head_gradients: if chunks > 1 { 2 } else { 1 },
+        }
+    }
+}
+
+/// See [`MemoryPlan::activations`].
+struct Activations {
+    kept: u64,
+    layer: u64,
+    projections: u64,
+    attention: u64,
+    logits: u64,
+    picked: u64,
+    layer_weights: u64,
+    head_weights: u64,
+    /// How many of the head's gradient exist at once.
+    head_gradients: u64,
+}
