@@ -5,7 +5,7 @@
 
 mod process;
 
-pub use process::{available, peak};
+pub use process::{available, held, peak};
 
 use crate::generate::{EngineConfig, HEAD_ROWS};
 use crate::logprobs::CHUNK;
@@ -15,15 +15,15 @@ use crate::model::{ARRANGED_INPUTS, BLOCK_SCORES, ModelConfig};
 const MIB: u64 = 1024 * 1024;
 const F32: u64 = 4;
 
-/// The program, its threads and a tokenizer: peak of a step of 16 tokens on a model of 2.7 M weights, less what is counted here
-/// (`bench/memory/run.sh base`).
-const PROCESS: u64 = 20 * MIB;
-/// What the allocator holds back: freed memory goes back to the kernel a second later (mimalloc), in each thread's own heap.
-/// Measured as the difference of peaks with `MIMALLOC_PURGE_DELAY` 1000, its default, and 0: for each thread that computes a
-/// micro-batch, and as a share of what a moment takes.
-const HELD_BACK: u64 = 24 * MIB;
-/// See [`HELD_BACK`]: one part in so many of what a moment takes.
-const HELD_BACK_PART: u64 = 8;
+/// The program, its threads and a tokenizer: the peak of a step of 16 tokens on a model of 2.7 M weights with the allocator's
+/// `MIMALLOC_PURGE_DELAY` at 0, less weights, file, moments and tables.
+const PROGRAM: u64 = 20 * MIB;
+/// What the allocator holds back: freed memory goes back to the kernel a second later (mimalloc's `MIMALLOC_PURGE_DELAY`), and
+/// every thread has a heap of its own. Measured on a model of 2.7 M weights as what is left of the peak when all else is
+/// counted (`bench/memory/run.sh small`): so much, and so much for each micro-batch that runs at a time.
+const HELD_BACK: u64 = 36 * MIB;
+/// See [`HELD_BACK`].
+const HELD_BACK_BY_WORKER: u64 = 24 * MIB;
 
 /// Everything an estimate depends on.
 #[derive(Clone, Debug)]
@@ -48,7 +48,8 @@ pub struct MemoryPlan<'a> {
     pub workers: usize,
     /// The engine in this process, if it samples.
     pub engine: Option<EngineConfig>,
-    /// Most tokens that the engine can be given between two changes of the weights: a cache is resident where it was used.
+    /// Most tokens that the engine is given in the whole run: a cache is resident where it was used, and its blocks are used in
+    /// turn.
     pub played_tokens: usize,
 }
 
@@ -140,8 +141,8 @@ impl MemoryPlan<'_> {
         moments.extend(self.gradients());
         moments.push(self.update());
         for moment in &mut moments {
-            let threads = if moment.reclaimable { 1 } else { self.at_a_time() };
-            let held = threads * HELD_BACK + moment.bytes() / HELD_BACK_PART;
+            let workers = if moment.reclaimable { 0 } else { self.at_a_time() };
+            let held = HELD_BACK + workers * HELD_BACK_BY_WORKER;
             moment.parts.push(part("held back by the allocator", held, ""));
         }
         let mut always = self.always();
@@ -206,7 +207,7 @@ impl MemoryPlan<'_> {
         let tables = (self.context * self.model.head_dim / 2) as u64 * 2 * 2 * F32;
         let engines = 1 + u64::from(self.engine.is_some());
         vec![
-            part("program", PROCESS, ""),
+            part("program", PROGRAM, ""),
             part("weights", self.weights() * if half { 2 } else { F32 }, "policy.half_base with [policy.lora]"),
             part("adapter", adapter, "policy.lora.rank"),
             part("weights of the reference", reference, "[policy.lora], or no kl in the objective"),
@@ -264,7 +265,8 @@ impl MemoryPlan<'_> {
         let tokens = "grpo.update.micro_batch_tokens";
         // Gradients that exist: of the head, of everything above a layer, of everything and the embedding's rows once more.
         let moment = |name, gradients: u64, kept: u64, parts: Vec<Part>| {
-            let mut parts: Vec<Part> = parts.into_iter().map(|each| Part { bytes: each.bytes * batches, ..each }).collect();
+            let mut parts: Vec<Part> =
+                parts.into_iter().map(|each| Part { bytes: each.bytes * batches, ..each }).collect();
             parts.push(part("activations kept for the layers", kept * batches, tokens));
             parts.push(part("gradients", summed + gradients * batches, "[policy.lora]"));
             Moment { name, parts, reclaimable: false }
@@ -312,12 +314,12 @@ impl MemoryPlan<'_> {
         let bytes = |numbers: usize| numbers as u64 * F32;
         // `forward`: what enters each layer and what its attention gives, and what the last one gives.
         let kept = tokens * (num_hidden_layers * (h + q) + h);
-        // `Backward::layer`, down to the gradient by its attention: gate, up and activation with the gradient by each, the
-        // sums that push them and the slopes those make; the stream, its norm and their gradients.
-        let layer = tokens * (8 * i + 8 * h + 2 * q);
-        // The rest of it: two of the feed-forward layer's are still held; projections before and after they are turned, with
-        // the gradients by each.
-        let projections = tokens * (2 * i + 8 * h + 6 * q + 8 * k);
+        // `Backward::layer`, down to the gradient by its attention: gate, up and activation with the gradient by each; the
+        // stream, its norm and the gradients by both; the gradient by the attention.
+        let layer = tokens * (6 * i + 4 * h + q);
+        // The rest of it: the activation and its gradient are still held; the stream as before; projections before and after
+        // they are turned, with the gradients by each.
+        let projections = tokens * (2 * i + 4 * h + 4 * q + 6 * k);
         // `Dense::sequence_backward`: weights, their slope, and the scores' of a block of queries.
         let scores = (heads * longest * longest).min(BLOCK_SCORES.max(16 * heads * longest));
         // `Targets`: a product and its turned copy, and the slope that takes the logits' place.
@@ -351,4 +353,69 @@ struct Activations {
     head_weights: u64,
     /// How many of the head's gradient exist at once.
     head_gradients: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(model: &ModelConfig, tokens: usize) -> MemoryPlan<'_> {
+        MemoryPlan {
+            model,
+            half_base: false,
+            adapter: None,
+            reference: false,
+            file_bytes: 0,
+            context: tokens,
+            batch: BatchSize { tokens, longest: tokens, targets: tokens / 2 },
+            micro_batches: 2,
+            workers: 1,
+            engine: None,
+            played_tokens: 0,
+        }
+    }
+
+    fn adapter(rank: usize) -> LoraConfig {
+        let targets = crate::lora::Targets::AllLinear;
+        LoraConfig { rank, alpha: 32.0, rank_stabilised: false, targets, base: String::new() }
+    }
+
+    #[test]
+    fn trained_weights_are_counted() {
+        let model = ModelConfig::published("Qwen2.5-0.5B").unwrap();
+        assert_eq!(plan(&model, 8).trained(), 494_032_768);
+        // PEFT prints 8,798,208 trainable parameters for rank 16 on all linear maps of this model.
+        let lora = adapter(16);
+        assert_eq!(MemoryPlan { adapter: Some(&lora), ..plan(&model, 8) }.trained(), 8_798_208);
+    }
+
+    #[test]
+    fn long_sequences_take_memory_by_their_length() {
+        let model = ModelConfig::published("Qwen2.5-0.5B").unwrap();
+        let lora = adapter(16);
+        let peak = |tokens| MemoryPlan { adapter: Some(&lora), ..plan(&model, tokens) }.estimate().peak();
+        let steps = [8192, 12_288, 16_384].map(|tokens| peak(tokens + 4096) - peak(tokens));
+        assert!(steps.iter().all(|step| step.abs_diff(steps[0]) < steps[0] / 20), "{steps:?}");
+    }
+
+    #[test]
+    fn what_is_said_to_help_helps() {
+        let model = ModelConfig::published("Qwen2.5-0.5B").unwrap();
+        let lora = adapter(16);
+        let engine = |cache_tokens| EngineConfig { context: 1024, cache_tokens, step_tokens: 2048, sequences: 64 };
+        let run = |cache| MemoryPlan { engine: Some(engine(cache)), played_tokens: 1 << 30, ..plan(&model, 1024) };
+        let needed = |plan: MemoryPlan<'_>| plan.estimate().needed();
+        let full = needed(run(1 << 16));
+        assert!(needed(run(1 << 12)) < full);
+        let adapted = MemoryPlan { adapter: Some(&lora), ..run(1 << 16) };
+        assert!(needed(adapted.clone()) < full);
+        assert!(needed(MemoryPlan { half_base: true, ..adapted.clone() }) < needed(adapted.clone()));
+        let batch = BatchSize { tokens: 512, longest: 512, targets: 256 };
+        assert!(needed(MemoryPlan { batch, ..adapted.clone() }) < needed(adapted));
+        // A mapped file is no need.
+        let file = MemoryPlan { file_bytes: 1 << 40, ..run(1 << 16) };
+        assert_eq!(needed(file.clone()), full);
+        assert!(file.estimate().peak() > 1 << 40);
+        assert_eq!(run(1 << 16).estimate().largest().unwrap().name, "moments of AdamW");
+    }
 }

@@ -249,7 +249,8 @@ impl ModuleMapper for Update<'_> {
             decay: if D > 1 { 1.0 - self.rate * weight_decay } else { 1.0 },
         };
         let moments = self.optimizer.moments.remove(&name);
-        let moments = moments.unwrap_or_else(|| Moments { first: gradient.zeros_like(), second: gradient.zeros_like() });
+        let moments =
+            moments.unwrap_or_else(|| Moments { first: gradient.zeros_like(), second: gradient.zeros_like() });
         let (id, value, mapper) = param.consume();
         let tracked = value.is_autodiff();
         let value = if tracked { value.inner() } else { value };
@@ -302,8 +303,7 @@ fn change_in_place<const D: usize>(
     let (device, shape, count) = (value.device(), value.shape(), gradient.shape());
     let mut value = numbers(value);
     let (mut first, mut second) = (numbers(before.first), numbers(before.second));
-    let [beta1, rest1, beta2, rest2] =
-        [by.beta1, 1.0 - by.beta1, by.beta2, 1.0 - by.beta2].map(|factor| factor as f32);
+    let [beta1, rest1, beta2, rest2] = [by.beta1, 1.0 - by.beta1, by.beta2, 1.0 - by.beta2].map(|factor| factor as f32);
     let [epsilon, bias1, bias2, rate, decay] =
         [by.epsilon, by.first, by.second, by.rate, by.decay].map(|factor| factor as f32);
     host::read(gradient, |gradient| {
@@ -338,7 +338,8 @@ mod tests {
     fn one_pass_gives_the_bits_of_burns_operations() {
         let device = Device::flex();
         let draw = |spread: f64| Tensor::<1>::random([40_000], Distribution::Normal(0.0, spread), &device);
-        let (mut value, mut moments) = (draw(0.02).reshape([200, 200]), Moments { first: draw(0.0), second: draw(0.0) });
+        let (mut value, mut moments) =
+            (draw(0.02).reshape([200, 200]), Moments { first: draw(0.0), second: draw(0.0) });
         let bits = |numbers: Vec<f32>| numbers.into_iter().map(f32::to_bits).collect::<Vec<u32>>();
         for step in 1..4 {
             let by = Factors {

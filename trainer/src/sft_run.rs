@@ -128,7 +128,8 @@ impl Lessons {
         Ok(lessons)
     }
 
-    fn longest(&self) -> usize {
+    /// Tokens of the longest demonstration.
+    pub fn longest(&self) -> usize {
         self.train.iter().chain(&self.validation).map(|sequence| sequence.ids.len()).max().unwrap_or(0)
     }
 
@@ -158,15 +159,7 @@ impl Student {
 
     fn step(&mut self, sequences: &[Sequence]) -> Result<SftStats, LearnError> {
         let Checkpoint { decoder, config, .. } = &mut self.checkpoint;
-        sft_step(
-            decoder,
-            config,
-            &self.rope,
-            sequences,
-            &mut self.optimizer,
-            self.micro_batch_tokens,
-            &self.workers,
-        )
+        sft_step(decoder, config, &self.rope, sequences, &mut self.optimizer, self.micro_batch_tokens, &self.workers)
     }
 
     /// Mean cross-entropy of the targets, nats.

@@ -9,6 +9,6 @@ mod scheduler;
 mod worker;
 
 pub use engine::{Engine, EngineConfig, EngineModel, EngineStats};
-pub(crate) use runner::HEAD_ROWS;
 pub use request::{Event, StreamOptions, TokenEvent, TokenStream};
+pub(crate) use runner::HEAD_ROWS;
 pub use sampler::{Distribution, Sampled};

@@ -15,6 +15,11 @@ pub fn peak() -> Option<u64> {
     kib(&read("/proc/self/status")?, "VmHWM:")
 }
 
+/// What this process holds now, bytes.
+pub fn held() -> Option<u64> {
+    kib(&read("/proc/self/status")?, "VmRSS:")
+}
+
 fn read(path: impl AsRef<Path>) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
