@@ -66,7 +66,9 @@ pub(crate) fn of_run(config: &RunConfig, start: &Start, rollouts: Option<&Path>)
             let lengths = groups.iter().flatten().map(|sample| sample.sequence.ids.len());
             (lengths.max().unwrap_or(0), config.grpo.prompts_per_step * largest_group(&groups))
         }
-        None => (episode_tokens(config).min(window), config.grpo.prompts_per_step * config.grpo.group_size),
+        None => {
+            (setting(config, "max_episode_tokens").min(window), config.grpo.prompts_per_step * config.grpo.group_size)
+        }
     };
     let adapter = config.policy.lora.as_ref().map(|lora| lora.adapter(&config.policy.checkpoint));
     let (batch, micro_batches) =
@@ -94,10 +96,10 @@ fn largest_group<T>(groups: &[Vec<T>]) -> usize {
     groups.iter().map(Vec::len).max().unwrap_or(0)
 }
 
-/// Most tokens of an episode, where the config says so.
-fn episode_tokens(config: &RunConfig) -> usize {
-    let most = config.environment.settings.get("max_episode_tokens").and_then(serde_json::Value::as_u64);
-    most.map_or(usize::MAX, |most| most as usize)
+/// A limit of the environment's, where the config sets one.
+fn setting(config: &RunConfig, key: &str) -> usize {
+    let limit = config.environment.settings.get(key).and_then(serde_json::Value::as_u64);
+    limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
 }
 
 /// The largest micro-batch of `count` sequences of up to `longest` tokens, and how many there are: as

@@ -18,12 +18,15 @@ const F32: u64 = 4;
 /// The program, its threads and a tokenizer: the peak of a step of 16 tokens on a model of 2.7 M weights with the allocator's
 /// `MIMALLOC_PURGE_DELAY` at 0, less weights, file, moments and tables.
 const PROGRAM: u64 = 20 * MIB;
+/// What a program that plays episodes has besides: corpus and index, questions, the engine's threads. Peak of `forage train` on
+/// `configs/smoke.toml` with `grpo.steps = 0`, less what is counted here.
+const PLAYS: u64 = 40 * MIB;
 /// What the allocator holds back: freed memory goes back to the kernel a second later (mimalloc's `MIMALLOC_PURGE_DELAY`), and
-/// every thread has a heap of its own. Measured on a model of 2.7 M weights as what is left of the peak when all else is
-/// counted (`bench/memory/run.sh small`): so much, and so much for each micro-batch that runs at a time.
-const HELD_BACK: u64 = 36 * MIB;
+/// every thread has a heap of its own. Measured on models of 0.7 and 2.7 M weights as what is left of the peak when all else is
+/// counted, 30 to 95 MiB (`bench/memory/run.sh small`): so much, and so much for each micro-batch that runs at a time.
+const HELD_BACK: u64 = 30 * MIB;
 /// See [`HELD_BACK`].
-const HELD_BACK_BY_WORKER: u64 = 24 * MIB;
+const HELD_BACK_BY_WORKER: u64 = 22 * MIB;
 
 /// Everything an estimate depends on.
 #[derive(Clone, Debug)]
@@ -207,7 +210,7 @@ impl MemoryPlan<'_> {
         let tables = (self.context * self.model.head_dim / 2) as u64 * 2 * 2 * F32;
         let engines = 1 + u64::from(self.engine.is_some());
         vec![
-            part("program", PROGRAM, ""),
+            part("program", PROGRAM + if self.played_tokens > 0 { PLAYS } else { 0 }, ""),
             part("weights", self.weights() * if half { 2 } else { F32 }, "policy.half_base with [policy.lora]"),
             part("adapter", adapter, "policy.lora.rank"),
             part("weights of the reference", reference, "[policy.lora], or no kl in the objective"),
