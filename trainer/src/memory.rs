@@ -23,7 +23,7 @@ const PROGRAM: u64 = 20 * MIB;
 const PLAYS: u64 = 40 * MIB;
 /// What the allocator holds back: freed memory goes back to the kernel a second later (mimalloc's `MIMALLOC_PURGE_DELAY`), and
 /// every thread has a heap of its own. Measured on models of 0.7 and 2.7 M weights as what is left of the peak when all else is
-/// counted, 30 to 95 MiB (`bench/memory/run.sh small`): so much, and so much for each micro-batch that runs at a time.
+/// counted, 10 to 95 MiB (`bench/memory/run.sh small`): so much, and so much for each micro-batch that runs at a time.
 const HELD_BACK: u64 = 30 * MIB;
 /// See [`HELD_BACK`].
 const HELD_BACK_BY_WORKER: u64 = 22 * MIB;
