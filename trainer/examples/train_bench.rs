@@ -17,6 +17,7 @@ use forage_trainer::device::DeviceSpec;
 use forage_trainer::grads::{NamedGrads, track};
 use forage_trainer::logprobs::token_logprobs;
 use forage_trainer::lora::{LoraConfig, Targets};
+use forage_trainer::memory::{BatchSize, MemoryPlan, peak};
 use forage_trainer::model::{Decoder, ModelConfig, RopeTables};
 use forage_trainer::objective::{Algorithm, Recipe};
 use forage_trainer::optim::{AdamW, AdamWConfig};
@@ -36,7 +37,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     else {
         return Err("see the head of this file for the arguments".into());
     };
-    let precision = if precision == "half" { Precision::Half } else { Precision::Full };
+    let half = precision == "half";
+    let precision = if half { Precision::Half } else { Precision::Full };
     let device = device.parse::<DeviceSpec>()?.open()?;
     let mut checkpoint = match model.strip_prefix("random:") {
         Some(shape) => Checkpoint::random(shape, None, Seed::root(1), precision, &device)?,
@@ -54,31 +56,34 @@ fn main() -> Result<(), Box<dyn Error>> {
         checkpoint.adapt(config, Seed::root(1))?;
     }
     let recipe = Algorithm::Dapo.recipe(1);
-    let context = checkpoint.config.max_position_embeddings;
+    let context = checkpoint.config.max_position_embeddings.min(4096);
     let (scored, _) = score(read_groups(Path::new(rollouts), checkpoint.config.vocab_size, context)?, &recipe);
     let step = minibatches(scored, 1, &recipe).pop().ok_or("no group has a direction")?;
     let job = Job {
-        rope: RopeTables::new(&checkpoint.config, context.min(4096), &device),
+        rope: RopeTables::new(&checkpoint.config, context, &device),
+        context,
         config: checkpoint.config.clone(),
         workers: Workers::for_model(threads.parse()?, &checkpoint.config),
         micro_batch: micro_batch.parse()?,
         graph: way == "graph",
         recipe,
     };
+    let files = std::fs::metadata(Path::new(model).join("model.safetensors")).map_or(0, |file| file.len());
+    let estimated = estimate(&checkpoint, half, &step, &job, files);
     let config = AdamWConfig { learning_rate: 1e-3, warmup_steps: 0, ..AdamWConfig::default() };
     let mut optimizer = AdamW::new(config);
-    let mut decoder = checkpoint.decoder.clone();
     for _ in 0..steps.parse::<usize>()? {
         let start = Instant::now();
-        let (gradients, sums) = job.run(&decoder, &step);
+        let (gradients, sums) = job.run(&checkpoint.decoder, &step);
         let norm = gradients.global_norm();
-        decoder = optimizer.update(decoder, gradients, norm);
+        optimizer.apply(&mut checkpoint.decoder, &checkpoint.config, gradients, norm);
         let line = serde_json::json!({
             "seconds": start.elapsed().as_secs_f64(),
             "tokens": step.iter().map(|row| row.sequence.ids.len()).sum::<usize>(),
             "loss": sums.loss,
             "grad_norm": norm,
-            "peak_mib": peak_mib(),
+            "peak_mib": peak().map(|bytes| bytes >> 20),
+            "estimate_mib": estimated >> 20,
         });
         #[expect(clippy::print_stdout, reason = "a program that prints figures")]
         {
@@ -86,7 +91,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     if let [folder] = rest {
-        checkpoint.decoder = decoder;
         match checkpoint.lora {
             Some(_) => checkpoint.save_adapter(Path::new(folder))?,
             None => checkpoint.save(Path::new(folder))?,
@@ -98,6 +102,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 struct Job {
     config: ModelConfig,
     rope: RopeTables,
+    context: usize,
     workers: Workers,
     micro_batch: usize,
     graph: bool,
@@ -141,9 +146,31 @@ impl Job {
     }
 }
 
-/// Most memory this process has held, MiB.
-fn peak_mib() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? / 1024)
+/// What the program would say before such a run.
+fn estimate(checkpoint: &Checkpoint, half: bool, step: &[Scored], job: &Job, file_bytes: u64) -> u64 {
+    let lengths: Vec<usize> = step.iter().map(|row| row.sequence.ids.len()).collect();
+    let batches = cut(&lengths, job.micro_batch);
+    let count = |batch: &[usize], of: &dyn Fn(&Sequence) -> usize| {
+        batch.iter().map(|&row| of(&step[row].sequence)).sum::<usize>()
+    };
+    let tokens = |batch: &Vec<usize>| count(batch, &|sequence| sequence.ids.len());
+    let largest = batches.iter().max_by_key(|batch| tokens(batch)).expect("a step has micro-batches");
+    let plan = MemoryPlan {
+        model: &checkpoint.config,
+        half_base: half,
+        adapter: checkpoint.lora.as_ref(),
+        reference: false,
+        file_bytes,
+        context: job.context,
+        batch: BatchSize {
+            tokens: tokens(largest),
+            longest: lengths.iter().copied().max().unwrap_or(0),
+            targets: count(largest, &|sequence| sequence.targets.len()),
+        },
+        micro_batches: batches.len(),
+        workers: job.workers.at_a_time(),
+        engine: None,
+        played_tokens: 0,
+    };
+    plan.estimate().peak()
 }

@@ -300,13 +300,9 @@ impl Learner {
     /// # Errors
     /// [`LearnError::NonFinite`] before anything was updated.
     pub fn imitate(&mut self, sequences: &[Sequence]) -> Result<SftStats, LearnError> {
-        let shape = &self.checkpoint.config;
+        let Checkpoint { decoder, config, .. } = &mut self.checkpoint;
         let budget = self.config.micro_batch_tokens;
-        let decoder = self.checkpoint.decoder.clone();
-        let (decoder, stats) =
-            sft_step(decoder, shape, &self.rope, sequences, &mut self.optimizer, budget, &self.workers)?;
-        self.checkpoint.decoder = decoder;
-        Ok(stats)
+        sft_step(decoder, config, &self.rope, sequences, &mut self.optimizer, budget, &self.workers)
     }
 
     /// Hands the current weights to whoever samples; their version is the number of optimizer steps done.
@@ -357,7 +353,8 @@ impl Learner {
             let norm = gradients.global_norm();
             LearnError::check(norm, &gradients)?;
             let rate = self.config.optimizer.rate(self.optimizer.steps());
-            self.checkpoint.decoder = self.optimizer.update(self.checkpoint.decoder.clone(), gradients, norm);
+            let Checkpoint { decoder, config, .. } = &mut self.checkpoint;
+            self.optimizer.apply(decoder, config, gradients, norm);
             stats.add(&sums, norm, rate);
         }
         Ok(stats)

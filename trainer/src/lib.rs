@@ -17,6 +17,7 @@
 //!   piece by piece.
 //! - [`objective`]: the GRPO family as functions over slices; [`update`], [`sft`]: what is minimised.
 //! - [`bert`]: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
+//! - [`memory`]: what a run will take, before it starts.
 //! - [`learner`], [`run`], [`warm_start`], [`sft_run`], [`checkpoint`], [`metrics`]: a training run. [`watch`]: what its numbers say.
 
 pub mod device;
@@ -48,6 +49,8 @@ pub mod workers;
 pub mod objective;
 pub mod sft;
 pub mod update;
+
+pub mod memory;
 
 pub mod learner;
 mod records;

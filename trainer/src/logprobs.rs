@@ -74,7 +74,7 @@ pub(crate) struct Targets {
 }
 
 /// Numbers in the logits of a chunk: they are the largest tensor of a step, and never whole in memory.
-const CHUNK: usize = 1 << 24;
+pub(crate) const CHUNK: usize = 1 << 24;
 
 impl Targets {
     /// `None` when there are none.

@@ -8,11 +8,13 @@ use std::path::Path;
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Tensor, TensorData};
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use rayon::prelude::*;
+use safetensors::tensor::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 
 use crate::grads::NamedGrads;
-use crate::model::Decoder;
+use crate::model::{Decoder, ModelConfig, host};
+use crate::weights::{FileType, Written};
 
 /// How a learning rate falls.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -147,6 +149,15 @@ impl AdamW {
         self.config.learning_rate = rate;
     }
 
+    /// As [`Self::update`], in place: where nothing else holds a parameter it is changed where it stands, so that no second copy
+    /// of the weights is ever in memory. `shape` is the decoder's.
+    pub fn apply(&mut self, decoder: &mut Decoder, shape: &ModelConfig, gradients: NamedGrads, norm: f64) {
+        // Parameters take memory when they are first used: this one takes none.
+        let hollow = Decoder::new(shape, &decoder.device());
+        let before = std::mem::replace(decoder, hollow);
+        *decoder = self.update(before, gradients, norm);
+    }
+
     /// Clips the gradients, whose global norm is `norm`, and updates every parameter that has one.
     pub fn update(&mut self, decoder: Decoder, mut gradients: NamedGrads, norm: f64) -> Decoder {
         gradients.clip(norm, self.config.clip_norm);
@@ -161,20 +172,17 @@ impl AdamW {
     /// # Errors
     /// [`OptimError`] that names the file.
     pub fn save(&self, path: &Path) -> Result<(), OptimError> {
-        let fail = |message: String| OptimError { path: path.display().to_string(), message };
-        let mut buffers: Vec<(String, Vec<u8>)> = Vec::new();
+        let mut tensors = Vec::new();
         for (name, moments) in &self.moments {
             for (kind, tensor) in [("first", &moments.first), ("second", &moments.second)] {
-                let values: Vec<f32> = tensor.to_data().try_into_vec().map_err(|error| fail(format!("{error:?}")))?;
-                buffers.push((format!("{kind}.{name}"), values.iter().flat_map(|value| value.to_le_bytes()).collect()));
+                tensors.push((format!("{kind}.{name}"), Written::new(tensor, FileType::F32)));
             }
         }
-        let mut views = Vec::new();
-        for (name, bytes) in &buffers {
-            let view = TensorView::new(Dtype::F32, vec![bytes.len() / 4], bytes);
-            views.push((name.as_str(), view.map_err(|error| fail(error.to_string()))?));
-        }
-        safetensors::serialize_to_file(views, None, path).map_err(|error| fail(format!("cannot be written: {error}")))
+        // One tensor at a time is copied.
+        safetensors::serialize_to_file(tensors, None, path).map_err(|error| OptimError {
+            path: path.display().to_string(),
+            message: format!("cannot be written: {error}"),
+        })
     }
 
     /// Reads what [`Self::save`] wrote; `step` is the number of updates done.
@@ -231,21 +239,129 @@ impl ModuleMapper for Update<'_> {
         let Some(gradient) = self.gradients.0.remove(&name) else { return param };
         let AdamWConfig { beta1, beta2, epsilon, weight_decay, .. } = self.optimizer.config;
         let step = self.optimizer.step as i32;
-        let rate = self.rate;
-        let before = self
-            .optimizer
-            .moments
-            .remove(&name)
-            .unwrap_or_else(|| Moments { first: gradient.zeros_like(), second: gradient.zeros_like() });
-        let first = before.first * beta1 + gradient.clone() * (1.0 - beta1);
-        let second = before.second * beta2 + gradient.square() * (1.0 - beta2);
-        let direction =
-            (first.clone() / (1.0 - beta1.powi(step))) / ((second.clone() / (1.0 - beta2.powi(step))).sqrt() + epsilon);
-        self.optimizer.moments.insert(name, Moments { first, second });
-        let decay = if D > 1 { 1.0 - rate * weight_decay } else { 1.0 };
+        let factors = Factors {
+            beta1,
+            beta2,
+            epsilon,
+            first: 1.0 - beta1.powi(step),
+            second: 1.0 - beta2.powi(step),
+            rate: self.rate,
+            decay: if D > 1 { 1.0 - self.rate * weight_decay } else { 1.0 },
+        };
+        let moments = self.optimizer.moments.remove(&name);
+        let moments =
+            moments.unwrap_or_else(|| Moments { first: gradient.zeros_like(), second: gradient.zeros_like() });
         let (id, value, mapper) = param.consume();
-        let shape = value.shape();
-        let value = value * decay - (direction * rate).reshape(shape);
+        let change = if host::runs_on(&value) { change_in_place } else { change };
+        let (value, moments) = change(&factors, value, gradient, moments);
+        self.optimizer.moments.insert(name, moments);
         Param::from_mapped_value(id, value, mapper)
+    }
+}
+
+/// The numbers of one update.
+struct Factors {
+    beta1: f64,
+    beta2: f64,
+    epsilon: f64,
+    /// What the first moment is divided by: its bias.
+    first: f64,
+    /// The same of the second.
+    second: f64,
+    rate: f64,
+    /// What the weights are multiplied with.
+    decay: f64,
+}
+
+/// One parameter's update in Burn's operations, on any device.
+fn change<const D: usize>(
+    by: &Factors,
+    value: Tensor<D>,
+    gradient: Tensor<1>,
+    before: Moments,
+) -> (Tensor<D>, Moments) {
+    let first = before.first * by.beta1 + gradient.clone() * (1.0 - by.beta1);
+    let second = before.second * by.beta2 + gradient.square() * (1.0 - by.beta2);
+    let direction = (first.clone() / by.first) / ((second.clone() / by.second).sqrt() + by.epsilon);
+    let shape = value.shape();
+    (value * by.decay - (direction * by.rate).reshape(shape), Moments { first, second })
+}
+
+/// Numbers per task.
+const TASK: usize = 1 << 14;
+
+/// As [`change`], to the bit, in one pass over the processor's memory: several passes would hold several copies of the largest
+/// parameter, which is a fifth of a small language model.
+fn change_in_place<const D: usize>(
+    by: &Factors,
+    value: Tensor<D>,
+    gradient: Tensor<1>,
+    before: Moments,
+) -> (Tensor<D>, Moments) {
+    let (mut first, mut second) = (None, None);
+    let value = host::read(gradient, |gradient| {
+        host::change(value, |value| {
+            first = Some(host::change(before.first, |first| {
+                second = Some(host::change(before.second, |second| by.apply(value, gradient, first, second)));
+            }));
+        })
+    });
+    let made = "made with the value";
+    (value, Moments { first: first.expect(made), second: second.expect(made) })
+}
+
+impl Factors {
+    /// All slices are `[n]`.
+    fn apply(&self, value: &mut [f32], gradient: &[f32], first: &mut [f32], second: &mut [f32]) {
+        let by = |factor: f64| factor as f32;
+        let (beta1, rest1, beta2, rest2) = (by(self.beta1), by(1.0 - self.beta1), by(self.beta2), by(1.0 - self.beta2));
+        let (bias1, bias2, epsilon) = (by(self.first), by(self.second), by(self.epsilon));
+        let (rate, decay) = (by(self.rate), by(self.decay));
+        let tasks = value.par_chunks_mut(TASK).zip(gradient.par_chunks(TASK));
+        let tasks = tasks.zip(first.par_chunks_mut(TASK)).zip(second.par_chunks_mut(TASK));
+        tasks.for_each(|(((value, gradient), first), second)| {
+            for (((value, gradient), first), second) in value.iter_mut().zip(gradient).zip(first).zip(second) {
+                *first = *first * beta1 + gradient * rest1;
+                *second = *second * beta2 + gradient * gradient * rest2;
+                let direction = (*first / bias1) / ((*second / bias2).sqrt() + epsilon);
+                *value = *value * decay - direction * rate;
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Distribution;
+
+    use super::*;
+
+    #[test]
+    fn one_pass_gives_the_bits_of_burns_operations() {
+        let device = Device::flex();
+        let draw = |spread: f64| Tensor::<1>::random([40_000], Distribution::Normal(0.0, spread), &device);
+        let (mut value, mut moments) =
+            (draw(0.02).reshape([200, 200]), Moments { first: draw(0.0), second: draw(0.0) });
+        let bits = |tensor: Tensor<1>| {
+            let numbers: Vec<f32> = tensor.into_data().try_into_vec().unwrap();
+            numbers.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
+        };
+        for step in 1..4 {
+            let by = Factors {
+                beta1: 0.9,
+                beta2: 0.999,
+                epsilon: 1e-8,
+                first: 1.0 - 0.9_f64.powi(step),
+                second: 1.0 - 0.999_f64.powi(step),
+                rate: 1e-3,
+                decay: 1.0 - 1e-5,
+            };
+            let gradient = draw(1e-3);
+            let (slow, kept) = change::<2>(&by, value.clone(), gradient.clone(), moments.clone());
+            (value, moments) = change_in_place(&by, value, gradient, moments);
+            assert_eq!(bits(value.clone().flatten(0, 1)), bits(slow.flatten(0, 1)), "step {step}");
+            assert_eq!(bits(moments.first.clone()), bits(kept.first), "step {step}");
+            assert_eq!(bits(moments.second.clone()), bits(kept.second), "step {step}");
+        }
     }
 }

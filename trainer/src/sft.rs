@@ -19,25 +19,25 @@ pub struct SftStats {
     pub tokens: usize,
 }
 
-/// One optimizer step of token-mean cross-entropy over `sequences`.
+/// One optimizer step of token-mean cross-entropy over `sequences`; `decoder` is changed.
 ///
 /// # Errors
 /// [`LearnError::NonFinite`] before anything was updated.
 pub fn sft_step(
-    decoder: Decoder,
+    decoder: &mut Decoder,
     config: &ModelConfig,
     rope: &RopeTables,
     sequences: &[Sequence],
     optimizer: &mut AdamW,
     micro_batch_tokens: usize,
     workers: &Workers,
-) -> Result<(Decoder, SftStats), LearnError> {
+) -> Result<SftStats, LearnError> {
     let tokens: usize = sequences.iter().map(|sequence| sequence.targets.len()).sum();
     let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.ids.len()).collect();
     let batches = cut(&lengths, micro_batch_tokens);
     let (gradients, losses) = workers.gradients(batches.len(), |index| {
         let rows: Vec<&Sequence> = batches[index].iter().map(|&row| &sequences[row]).collect();
-        gradients(&decoder, config, rope, &rows, 1.0, |scores| {
+        gradients(decoder, config, rope, &rows, 1.0, |scores| {
             let weight = -1.0 / tokens as f64;
             let loss = scores.logprobs.iter().map(|&logprob| f64::from(logprob) * weight).sum::<f64>();
             (Slopes { logprobs: vec![weight as f32; scores.logprobs.len()], entropies: Vec::new() }, loss)
@@ -46,6 +46,6 @@ pub fn sft_step(
     let loss = losses.iter().sum();
     let grad_norm = gradients.global_norm();
     LearnError::check(grad_norm, &gradients)?;
-    let decoder = optimizer.update(decoder, gradients, grad_norm);
-    Ok((decoder, SftStats { loss, grad_norm, tokens }))
+    optimizer.apply(decoder, config, gradients, grad_norm);
+    Ok(SftStats { loss, grad_norm, tokens })
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::learner::LearnError;
 use crate::logprobs::token_logprobs;
 use crate::metrics::Row;
-use crate::model::{Decoder, RopeTables};
+use crate::model::RopeTables;
 use crate::optim::{AdamW, AdamWConfig, Curve, Decay};
 use crate::records::{Records, Saving, Snapshot, newest};
 use crate::run::{Control, RunError, RunPlace, shuffled};
@@ -128,7 +128,8 @@ impl Lessons {
         Ok(lessons)
     }
 
-    fn longest(&self) -> usize {
+    /// Tokens of the longest demonstration.
+    pub fn longest(&self) -> usize {
         self.train.iter().chain(&self.validation).map(|sequence| sequence.ids.len()).max().unwrap_or(0)
     }
 
@@ -143,9 +144,8 @@ impl Lessons {
 
 /// Weights that learn from demonstrations; nothing samples from them meanwhile.
 struct Student {
-    start: Checkpoint,
-    /// On the autodiff device.
-    decoder: Decoder,
+    /// With the current weights.
+    checkpoint: Checkpoint,
     rope: RopeTables,
     optimizer: AdamW,
     micro_batch_tokens: usize,
@@ -153,31 +153,29 @@ struct Student {
 }
 
 impl Student {
-    fn checkpoint(&self) -> Checkpoint {
-        Checkpoint { decoder: self.decoder.clone(), ..self.start.clone() }
-    }
-
     fn snapshot(&self) -> Snapshot<'_> {
-        Snapshot { model: self.checkpoint(), optimizer: &self.optimizer, ahead: None, replay: &[], sentinel: None }
+        Snapshot {
+            model: self.checkpoint.clone(),
+            optimizer: &self.optimizer,
+            ahead: None,
+            replay: &[],
+            sentinel: None,
+        }
     }
 
     fn step(&mut self, sequences: &[Sequence]) -> Result<SftStats, LearnError> {
-        let (shape, budget) = (&self.start.config, self.micro_batch_tokens);
-        let decoder = self.decoder.clone();
-        let (decoder, stats) =
-            sft_step(decoder, shape, &self.rope, sequences, &mut self.optimizer, budget, &self.workers)?;
-        self.decoder = decoder;
-        Ok(stats)
+        let Checkpoint { decoder, config, .. } = &mut self.checkpoint;
+        sft_step(decoder, config, &self.rope, sequences, &mut self.optimizer, self.micro_batch_tokens, &self.workers)
     }
 
     /// Mean cross-entropy of the targets, nats.
     fn loss(&self, sequences: &[Sequence]) -> f64 {
-        let decoder = &self.decoder;
+        let Checkpoint { decoder, config, .. } = &self.checkpoint;
         let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.ids.len()).collect();
         let batches = cut(&lengths, self.micro_batch_tokens);
         let sums = self.workers.map(batches.len(), |index| {
             let rows: Vec<&Sequence> = batches[index].iter().map(|&row| &sequences[row]).collect();
-            let found = token_logprobs(decoder, &self.start.config, &self.rope, &rows, 1.0);
+            let found = token_logprobs(decoder, config, &self.rope, &rows, 1.0);
             let logprobs = found.map(|found| found.scores().logprobs).unwrap_or_default();
             logprobs.into_iter().map(f64::from).sum::<f64>()
         });
@@ -205,17 +203,16 @@ pub fn run_sft(
     let steps = config.steps(lessons.train.len());
     let optimizer = config.optimizer(steps);
     let mut student = Student {
-        decoder: start.decoder.clone(),
         rope: RopeTables::new(&start.config, lessons.longest(), &start.decoder.device()),
-        start,
+        checkpoint: start,
         optimizer: AdamW::new(optimizer),
         micro_batch_tokens: config.micro_batch_tokens,
         workers,
     };
     let mut first = 0;
-    if let Some(restored) = newest(place, optimizer, || student.start.clone())? {
+    if let Some(restored) = newest(place, optimizer, || student.checkpoint.clone())? {
         first = restored.state.step;
-        student.decoder = restored.decoder;
+        student.checkpoint.decoder = restored.decoder;
         student.optimizer = restored.optimizer;
     }
     let saving = Saving { every: config.checkpoint_every, keep: config.keep_checkpoints };
@@ -235,7 +232,7 @@ pub fn run_sft(
         let control = watch(&row);
         records.close(step, control, false, || student.snapshot())?;
     }
-    Ok(student.checkpoint())
+    Ok(student.checkpoint)
 }
 
 fn describe(step: u64, stats: &SftStats, rate: f64) -> Row {

@@ -34,7 +34,21 @@ impl Workers {
     /// # Panics
     /// When the operating system cannot start a thread.
     pub fn for_model(threads: usize, model: &ModelConfig) -> Self {
-        if model.hidden_size < WIDE { Self::new(threads) } else { Self { pools: vec![pool(threads)] } }
+        if Self::micro_batches_at_a_time(threads, model) > 1 {
+            Self::new(threads)
+        } else {
+            Self { pools: vec![pool(threads)] }
+        }
+    }
+
+    /// Micro-batches that [`Self::for_model`] runs at a time.
+    pub fn micro_batches_at_a_time(threads: usize, model: &ModelConfig) -> usize {
+        if model.hidden_size < WIDE { threads.max(1) } else { 1 }
+    }
+
+    /// Micro-batches that run at a time.
+    pub fn at_a_time(&self) -> usize {
+        self.pools.len()
     }
 
     /// Threads of all workers together.

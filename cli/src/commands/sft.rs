@@ -8,14 +8,17 @@ use clap::Args;
 use forage_env::seed::Seed;
 use forage_trainer::demonstrations::{Choice, Demonstrations, read_demonstrations};
 use forage_trainer::device::DeviceSpec;
+use forage_trainer::memory::{MemoryEstimate, MemoryPlan};
 use forage_trainer::run::{Control, RunPlace};
 use forage_trainer::sft_run::{Lessons, SftConfig, run_sft};
 use forage_trainer::weights::Checkpoint;
 use forage_trainer::workers::Workers;
 use serde_json::json;
 
+use super::out;
 use super::train::{check_folder, keep_policy};
 use crate::config::{BadConfig, LoraSection, RunConfig};
+use crate::memory;
 use crate::progress::{Progress, line, stop_on_interrupt};
 use crate::setup;
 
@@ -106,6 +109,8 @@ impl Sft {
         self.keep_settings(&config)?;
         let progress = Progress::new();
         progress.say(&said);
+        let told = self.memory(&start, &lessons);
+        progress.say(&memory::check(&told, self.device)?);
         let stop = stop_on_interrupt()?;
         let mut bar = progress.bar("sft", config.steps(lessons.train.len()));
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -114,7 +119,32 @@ impl Sft {
             bar.set(row.step() + 1, &line(row));
             if stop.load(Ordering::SeqCst) { Control::Stop } else { Control::Continue }
         })?;
-        keep_policy(&trained, &self.out)
+        keep_policy(&trained, &self.out)?;
+        if let Some(outcome) = memory::outcome(&told) {
+            out(&outcome);
+        }
+        Ok(())
+    }
+
+    /// What the run takes: nothing samples.
+    fn memory(&self, start: &Checkpoint, lessons: &Lessons) -> MemoryEstimate {
+        let longest = lessons.longest();
+        let (batch, micro_batches) = memory::largest_batch(self.batch, longest, self.micro_batch_tokens);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let plan = MemoryPlan {
+            model: &start.config,
+            half_base: false,
+            adapter: start.lora.as_ref(),
+            reference: false,
+            file_bytes: 0,
+            context: longest,
+            batch,
+            micro_batches,
+            workers: Workers::micro_batches_at_a_time(threads, &start.config),
+            engine: None,
+            played_tokens: 0,
+        };
+        plan.estimate()
     }
 
     fn config(&self) -> SftConfig {

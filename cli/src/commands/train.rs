@@ -10,6 +10,7 @@ use forage_trainer::weights::Checkpoint;
 
 use super::out;
 use crate::config::RunConfig;
+use crate::memory::{self, Start};
 use crate::pipeline::{Experience, Training, train};
 use crate::progress::{Progress, stop_on_interrupt};
 use crate::setup;
@@ -35,7 +36,7 @@ pub(crate) struct Train {
     /// Begin where another run's newest checkpoint stands, weights, moments and place in the data, under this config.
     #[arg(long, value_name = "RUN", conflicts_with = "resume")]
     from: Option<PathBuf>,
-    /// Print the resolved config and the arithmetic of a step, and stop.
+    /// Print the resolved config, the arithmetic of a step and an estimate of the memory, and stop.
     #[arg(long)]
     dry_run: bool,
     /// Compute device instead of the config's: cpu, cuda:0, ...
@@ -50,9 +51,12 @@ impl Train {
         let name = self.config.file_stem().context("the config has no file name")?;
         let folder = self.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(name));
         if self.dry_run {
-            return dry_run(&config);
+            return dry_run(&config, self.rollouts.as_deref());
         }
         check_folder(&folder, self.resume)?;
+        let start = Start::of(&config, true)?;
+        let told = start.map(|start| memory::of_run(&config, &start, self.rollouts.as_deref())).transpose()?;
+        let said = told.as_ref().map(|told| memory::check(told, config.device)).transpose()?;
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         if !self.resume {
             // A resumed run keeps the record of how it was started.
@@ -60,6 +64,9 @@ impl Train {
                 .with_context(|| format!("cannot write into {}", folder.display()))?;
         }
         let progress = Progress::new();
+        if let Some(said) = said {
+            progress.say(&said);
+        }
         let stop = stop_on_interrupt()?;
         let data;
         let experience = if let Some(file) = &self.rollouts {
@@ -77,7 +84,11 @@ impl Train {
         let resume = self.resume || self.from.is_some();
         let training = Training { name: "train", folder: folder.clone(), reward, threads: config.threads(), resume };
         let trained = train(&training, &config, start, experience, &progress, &stop)?;
-        keep_policy(&trained, &folder)
+        keep_policy(&trained, &folder)?;
+        if let Some(outcome) = told.as_ref().and_then(memory::outcome) {
+            out(&outcome);
+        }
+        Ok(())
     }
 }
 
@@ -104,7 +115,7 @@ pub(super) fn keep_policy(trained: &Checkpoint, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn dry_run(config: &RunConfig) -> Result<()> {
+fn dry_run(config: &RunConfig, rollouts: Option<&Path>) -> Result<()> {
     let questions = config.grpo.prompts_played();
     let episodes = questions * config.grpo.group_size;
     let again = match config.grpo.prompts_per_step - questions {
@@ -120,5 +131,9 @@ fn dry_run(config: &RunConfig) -> Result<()> {
         config.grpo.group_size,
         episodes as u64 * config.grpo.steps,
     ));
+    match Start::of(config, false)? {
+        Some(start) => out(&memory::table(&memory::of_run(config, &start, rollouts)?)),
+        None => out("# memory: not known before the policy is fetched"),
+    }
     Ok(())
 }

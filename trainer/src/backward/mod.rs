@@ -79,10 +79,10 @@ struct Kept {
 }
 
 /// Bytes of middles that are kept of one batch. Small models are computed once with them; of large ones they are a few layers.
-const MIDDLE_BYTES: usize = 96 << 20;
+pub(crate) const MIDDLE_BYTES: usize = 96 << 20;
 
 /// Bytes of a layer's middle.
-fn middle_bytes(config: &ModelConfig, tokens: usize) -> usize {
+pub(crate) fn middle_bytes(config: &ModelConfig, tokens: usize) -> usize {
     let heads = (config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim;
     tokens * (heads + config.hidden_size + 2 * config.intermediate_size) * size_of::<f32>()
 }
@@ -114,6 +114,13 @@ fn forward(
 /// Name of the embedding, which is the head as well where that is tied.
 const EMBEDDING: &str = "model.embed_tokens.weight";
 
+/// The last matrix of a decoder.
+enum Head<'a> {
+    Own(&'a Linear),
+    /// The embedding, `[vocab, hidden]`, in the precision of what is computed.
+    Tied(Tensor<2>),
+}
+
 struct Backward<'a> {
     decoder: &'a Decoder,
     config: &'a ModelConfig,
@@ -124,25 +131,27 @@ struct Backward<'a> {
 impl Backward<'_> {
     /// Pushes `slopes` back through softmax and head: the gradient by the hidden states `picked`, `[targets, hidden]`.
     fn head(&mut self, targets: &Targets, picked: &Tensor<2>, slopes: &Slopes, temperature: f32) -> Tensor<2> {
+        // A matrix kept in half precision is widened once.
+        let tied = || Head::Tied(self.decoder.embedding().cast(picked.dtype()));
+        let head = self.decoder.lm_head().map_or_else(tied, Head::Own);
         let mut parts = Vec::new();
         for chunk in targets.chunks(self.decoder.vocab_size()) {
             let hidden = picked.clone().narrow(0, chunk.start, chunk.len());
             let slope = targets.slope(&chunk, self.decoder.logits(hidden.clone()), slopes, temperature);
-            parts.push(match self.decoder.lm_head() {
-                Some(head) => self.parameters.linear("lm_head", head, hidden, slope),
-                None => self.tied(hidden, slope),
+            parts.push(match &head {
+                Head::Own(map) => self.parameters.linear("lm_head", map, hidden, slope),
+                Head::Tied(weight) => self.tied(weight, hidden, slope),
             });
         }
         Tensor::cat(parts, 0)
     }
 
     /// Through the embedding as the head.
-    fn tied(&mut self, hidden: Tensor<2>, slope: Tensor<2>) -> Tensor<2> {
-        let weight = self.decoder.embedding();
+    fn tied(&mut self, weight: &Tensor<2>, hidden: Tensor<2>, slope: Tensor<2>) -> Tensor<2> {
         if self.parameters.base_learns() {
             self.parameters.add(EMBEDDING.to_owned(), slope.clone().transpose().matmul(hidden));
         }
-        slope.clone().matmul(weight.cast(slope.dtype()))
+        slope.matmul(weight.clone())
     }
 
     /// Through layer `index`, whose result has gradient `slope`: the gradient by its input.

@@ -6,7 +6,7 @@ use forage_env::policy::PolicyError;
 use crate::model::{Decoder, KvCache, ModelConfig, Pass, RopeTables};
 
 /// Rows of logits that exist at once: with a vocabulary of 150,000 they are the largest thing of a pass.
-const HEAD_ROWS: usize = 256;
+pub(crate) const HEAD_ROWS: usize = 256;
 
 /// The model with its cache.
 pub(super) struct Runner {

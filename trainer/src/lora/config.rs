@@ -54,6 +54,12 @@ impl LoraConfig {
         }
     }
 
+    /// Whether the map `name` (`q_proj` for instance) of a layer is adapted, or may be where only the file can tell.
+    pub(crate) fn may_adapt(&self, layer: usize, name: &str) -> bool {
+        let block = if name.starts_with(['q', 'k', 'v', 'o']) { "self_attn" } else { "mlp" };
+        self.adapts(&format!("model.layers.{layer}.{block}.{name}")).unwrap_or(true)
+    }
+
     /// Reads `adapter_config.json`.
     ///
     /// # Errors

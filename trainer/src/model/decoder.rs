@@ -235,7 +235,7 @@ struct Arrange {
 }
 
 /// Inputs from which on a matrix is arranged: below, the product over neighbouring outputs is the faster one.
-const ARRANGED_INPUTS: usize = 768;
+pub(crate) const ARRANGED_INPUTS: usize = 768;
 
 impl ModuleMapper for Arrange {
     fn enter_module(&mut self, name: &str, _container_type: &str) {

@@ -15,7 +15,7 @@ use super::rope::rotate;
 use super::{Batch, ModelConfig, RopeTables};
 
 /// Most scores in memory at once, over all heads of a block of queries.
-const BLOCK_SCORES: usize = 1 << 22;
+pub(crate) const BLOCK_SCORES: usize = 1 << 22;
 
 /// Whole sequences, each attending to itself causally.
 pub(crate) struct Dense {

@@ -79,7 +79,8 @@ mod tests {
             data_source: "test".to_owned(),
             split: Split::Train,
         };
-        let turns = vec![Turn { policy: String::new(), finish: Finish::Stop, kind, observation: String::new() }];
+        let turns =
+            vec![Turn { policy: String::new(), finish: Finish::Stop, kind, observation: String::new(), reward: 0.0 }];
         let (tokens, ending) = (TokenLog::default(), Ending::Answered);
         Episode { task, group: 0, member: 0, prompt: String::new(), turns, tokens, ending, score: None }
     }

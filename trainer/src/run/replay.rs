@@ -110,6 +110,7 @@ mod tests {
             question: String::new(),
             golds: vec![String::new()],
             evidence: Vec::new(),
+            qrels: std::collections::BTreeMap::new(),
             hops: 0,
             oracle: Vec::new(),
             data_source: String::new(),
