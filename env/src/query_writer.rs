@@ -66,14 +66,17 @@ fn judged_ids(task: &Task) -> String {
     format!("{QUERY_OPEN}{}{QUERY_CLOSE}", ids.collect::<Vec<_>>().join(" OR "))
 }
 
+/// Ids of passages, best first, by data set and question.
+type Rankings = HashMap<(String, String), Arc<[String]>>;
+
 /// What all episodes share.
 struct Shared {
     settings: QueryWriterSettings,
     template: String,
     spec: EnvSpec,
     index: Arc<dyn BooleanSearch>,
-    /// What the keywords of a question find, by data set and question: the same for every episode.
-    baselines: Mutex<HashMap<(String, String), Arc<[String]>>>,
+    /// What the keywords of a question find: the same for every episode.
+    baselines: Mutex<Rankings>,
 }
 
 /// Where an episode stands.

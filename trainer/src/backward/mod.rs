@@ -4,7 +4,7 @@
 //! room. Log-probabilities come from it in chunks of tokens, and the derivative of the loss by them goes back through the
 //! softmax. Then, from the last layer down, the middle of one layer at a time is computed again where it was not kept, and the
 //! gradient goes back through it (activation checkpointing, Chen et al. 2016, with every layer a segment). Every derivative is written out, for no graph has to be built and walked then; tests hold them equal to
-//! one graph of Burn's autodiff through the whole decoder, and to PyTorch.
+//! one graph of Burn's autodiff through the whole decoder, and to `PyTorch`.
 
 mod parts;
 
@@ -115,6 +115,7 @@ fn forward(
 const EMBEDDING: &str = "model.embed_tokens.weight";
 
 /// The last matrix of a decoder.
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, on the stack")]
 enum Head<'a> {
     Own(&'a Linear),
     /// The embedding, `[vocab, hidden]`, in the precision of what is computed.
