@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 LAST = 10
 
@@ -23,16 +24,20 @@ def course(steps, name):
     return f"{steps[0][name]:.2f} → {sum(last) / len(last):.2f}"
 
 
+def finished(scratch, reward):
+    return [seed for seed in (1, 2, 3) if Path(f"{scratch}/{reward}-{seed}/evaluation.json").exists()]
+
+
 def main():
     scratch = sys.argv[1]
     print(f"first step → mean of the last {LAST}; NDCG greedy on held-out questions, start → trained")
-    print("| reward | seed | words | operators | phrases | tokens | groups without variance | NDCG@10 | SearchLM's | sentinel |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("| reward | seed | words | with operators | operators per query | phrases | tokens | groups without variance | NDCG@10 | SearchLM's | sentinel |")
+    print("|" + "---|" * 11)
     for reward in ("v1", "v2"):
-        for seed in (1, 2, 3):
+        for seed in finished(scratch, reward):
             run = f"{scratch}/{reward}-{seed}"
             steps = rows(f"{run}/metrics.jsonl")
-            names = ("words_mean", "operator_frac", "phrase_frac")
+            names = ("words_mean", "operator_frac", "complexity_mean", "phrase_frac")
             cells = [course(steps, f"query/{name}") for name in names]
             cells += [course(steps, "response/tokens_mean"), course(steps, "group/zero_std_frac")]
             before, after = held_out(f"{scratch}/start-{seed}.json"), held_out(f"{run}/evaluation.json")
@@ -44,7 +49,7 @@ def main():
             print(f"| {reward} | {seed} | " + " | ".join(cells) + f" | {', '.join(alarms) or 'nothing'} |")
     print(f"\nshare of queries with operators every {LAST} steps:")
     for reward in ("v1", "v2"):
-        for seed in (1, 2, 3):
+        for seed in finished(scratch, reward):
             steps = rows(f"{scratch}/{reward}-{seed}/metrics.jsonl")
             print(reward, seed, " ".join(f"{step['query/operator_frac']:.2f}" for step in steps[::LAST]))
 
