@@ -16,7 +16,8 @@ if [ ! -e "$start/policy/model.safetensors" ]; then
   rm -rf "$scratch/world" "$start"
   "$forage" world --pages 20000 --seed 101 --hops 1 0 0 0 --paraphrase 0.5 --near-names 0.1 --questions 6000 --out "$scratch/world"
   python3 bench/searchlm/demonstrate.py "$scratch/world" 0.75 >"$scratch/demonstrations.jsonl"
-  "$forage" sft "$scratch/demonstrations.jsonl" --policy builtin:quickstart --out "$start" --epochs 2 --batch 64 --learning-rate 1e-3
+  "$forage" sft "$scratch/demonstrations.jsonl" --policy builtin:quickstart --out "$start" --epochs 2 --batch 64 --learning-rate 1e-3 \
+    --validation 0.02 --validate-every 30
 fi
 for seed in 1 2 3; do
   world=(--set seed="$seed" --set data.world.seed=$((1000000 + seed)))
