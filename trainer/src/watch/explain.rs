@@ -179,11 +179,12 @@ pub(super) fn length_explosion(before: f64, level: f64, truncated: Option<f64>) 
     )
 }
 
-pub(super) fn keyword_bag(growth: f64, words: Option<f64>, [alike, bare, operators]: [bool; 3]) -> String {
+pub(super) fn keyword_bag(growth: f64, words: Option<f64>, [alike, bare, operators, thin]: [bool; 4]) -> String {
     let signs: Vec<&str> = [
         (alike, "queries repeat each other"),
         (bare, "function words vanish"),
         (operators, "operators are no longer used"),
+        (thin, "few operators are left among many words"),
     ]
     .into_iter()
     .filter_map(|(holds, sign)| holds.then_some(sign))

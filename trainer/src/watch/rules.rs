@@ -26,6 +26,7 @@ pub(super) const QUERY_WORDS: &str = "query/words_mean";
 pub(super) const QUERY_DISTINCT: &str = "query/distinct_frac";
 pub(super) const QUERY_STOP_WORDS: &str = "query/stop_word_frac";
 pub(super) const QUERY_OPERATORS: &str = "query/operator_frac";
+pub(super) const QUERY_COMPLEXITY: &str = "query/complexity_mean";
 
 /// The metrics whose course is kept.
 pub(super) const WATCHED: &[&str] = &[
@@ -44,6 +45,7 @@ pub(super) const WATCHED: &[&str] = &[
     QUERY_DISTINCT,
     QUERY_STOP_WORDS,
     QUERY_OPERATORS,
+    QUERY_COMPLEXITY,
 ];
 
 /// A metric that the row lacks, from the episodes themselves.
@@ -310,10 +312,15 @@ impl Facts<'_> {
         let under = |name: &str, bound: f64| self.ratio(name).is_some_and(|ratio| ratio < bound);
         let words = self.ratio(QUERY_WORDS)?;
         let (alike, bare) = (under(QUERY_DISTINCT, 0.6), under(QUERY_STOP_WORDS, 0.5));
-        let severity = if words > 2.0 && alike && bare { Severity::Stop } else { Severity::Warn };
+        // One operator at the end of a long list of words is decoration.
+        let thin = under(QUERY_COMPLEXITY, 0.5 * words);
+        // Where every fourth word carries an operator or a phrase, longer queries are better thought out, no bags.
+        let density = self.level(QUERY_COMPLEXITY).zip(self.level(QUERY_WORDS)).map(|(parts, words)| parts / words);
+        let grown = words > 1.5 && density.is_none_or(|density| density < 0.25);
+        let severity = if words > 2.0 && grown && alike && bare { Severity::Stop } else { Severity::Warn };
         let operators_lost = under(QUERY_OPERATORS, 0.1);
-        let signs = [alike, bare, operators_lost];
-        ((words > 1.5 && (alike || bare)) || operators_lost)
+        let signs = [alike, bare, operators_lost, thin && !operators_lost];
+        ((grown && (alike || bare || thin)) || operators_lost)
             .then(|| Finding::sign(severity, explain::keyword_bag(words, self.level(QUERY_WORDS), signs)))
     }
 }

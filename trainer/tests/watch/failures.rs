@@ -71,6 +71,11 @@ const FAILURES: &[(AlarmKind, Severity, Failure)] = &[
         scale(row, "query/stop_word_frac", 0.85_f64.powf(since));
     }),
     (AlarmKind::KeywordBag, Severity::Warn, |row, since| scale(row, "query/operator_frac", 0.7_f64.powf(since))),
+    // A list of words with one operator at its end.
+    (AlarmKind::KeywordBag, Severity::Warn, |row, since| {
+        scale(row, "query/words_mean", (1.0 + 0.2 * since).min(2.5));
+        row.set("query/operator_frac", 1.0);
+    }),
 ];
 
 fn sentinel(config: SentinelConfig) -> Sentinel {
@@ -149,7 +154,17 @@ fn near_misses_raise_nothing() {
         (AlarmKind::NoSearch, |row, _| scale(row, "search/calls_mean", 0.1)),
         (AlarmKind::LengthCollapse, |row, _| scale(row, "response/tokens_mean", 0.4)),
         (AlarmKind::LengthExplosion, |row, _| scale(row, "response/tokens_mean", 2.0)),
-        (AlarmKind::KeywordBag, |row, _| scale(row, "query/words_mean", 3.0)),
+        (AlarmKind::KeywordBag, |row, _| {
+            scale(row, "query/words_mean", 3.0);
+            scale(row, "query/complexity_mean", 2.0);
+        }),
+        // Longer because every query became a phrase AND a word, and alike because questions are.
+        (AlarmKind::KeywordBag, |row, _| {
+            scale(row, "query/words_mean", 1.8);
+            scale(row, "query/complexity_mean", 4.0);
+            scale(row, "query/distinct_frac", 0.4);
+            scale(row, "query/stop_word_frac", 0.3);
+        }),
         (AlarmKind::KeywordBag, |row, _| scale(row, "query/stop_word_frac", 0.3)),
     ];
     for (kind, miss) in misses {

@@ -1,4 +1,5 @@
-//! Real runs, written by `tests/fixtures/make_watch_fixtures.py`: one that learned, and its control with random rewards.
+//! Real runs, written by `tests/fixtures/make_watch_fixtures.py`: one that learned, and its control with random rewards;
+//! queries that became better, and queries that became bags of keywords.
 
 use forage_trainer::metrics::Row;
 use forage_trainer::watch::{Alarm, AlarmKind, Sentinel, SentinelConfig, Severity};
@@ -34,4 +35,25 @@ fn a_run_on_random_rewards_is_stopped() {
     assert_eq!(found[0], (AlarmKind::NoSearch, Severity::Warn), "{found:?}");
     assert!(found.contains(&(AlarmKind::InvalidActions, Severity::Stop)), "{found:?}");
     assert_eq!(found.last(), Some(&(AlarmKind::EntropyCollapse, Severity::Stop)), "{found:?}");
+}
+
+/// Longer queries that carry more operators, from questions that repeat.
+#[test]
+fn queries_that_become_better_are_no_bags() {
+    let found = alarms("watch_queries.csv");
+    assert!(found.iter().all(|alarm| alarm.kind != AlarmKind::KeywordBag), "{found:?}");
+}
+
+/// Under the first reward operators vanish and stay away. Under the second they vanish, and come back as one AND behind a list
+/// of words, which is told apart.
+#[test]
+fn the_collapse_of_searchlm_is_reported() {
+    let bags = |name| {
+        let found = alarms(name).into_iter().filter(|alarm| alarm.kind == AlarmKind::KeywordBag);
+        found.map(|alarm| (alarm.step, alarm.message)).collect::<Vec<_>>()
+    };
+    let first = bags("watch_searchlm_v1.csv");
+    assert!(first[0].0 <= 15 && first[0].1.contains("operators are no longer used"), "{first:?}");
+    let second = bags("watch_searchlm_v2.csv");
+    assert!(second.iter().any(|(_, message)| message.contains("few operators are left")), "{second:?}");
 }

@@ -81,6 +81,7 @@ impl Noise {
         row.set("query/distinct_frac", self.scaled(0.8, 0.05));
         row.set("query/stop_word_frac", self.scaled(0.3, 0.1));
         row.set("query/operator_frac", self.share(0.35, health.episodes));
+        row.set("query/complexity_mean", 1.2);
         row
     }
 }
