@@ -37,6 +37,8 @@ pub mod syntax;
 
 pub mod set;
 pub mod settings;
+#[cfg(test)]
+mod tests;
 
 pub use set::{REWARDS, RewardEntry, RewardSet, RewardSetError, default_weights};
 pub use settings::{Make, Making, Weighting};
