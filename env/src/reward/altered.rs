@@ -19,7 +19,7 @@ pub const INVERSE: RewardEntry = RewardEntry {
     range: UNIT,
     make: Make::Configured(|making| {
         let InverseSettings { of } = making.read()?;
-        Ok(Box::new(Altered { name: "inverse", inner: inner(&of, making)?, flips: None }))
+        Ok(Box::new(Altered { name: "inverse", inner: inner(of.as_deref(), making)?, flips: None }))
     }),
 };
 
@@ -36,7 +36,7 @@ pub const NOISY: RewardEntry = RewardEntry {
             return Err(format!("flip is {flip}; write a probability, 0 to 1"));
         }
         let flips = Some((making.seed.child("reward/noisy", &[]), flip));
-        Ok(Box::new(Altered { name: "noisy", inner: inner(&of, making)?, flips }))
+        Ok(Box::new(Altered { name: "noisy", inner: inner(of.as_deref(), making)?, flips }))
     }),
 };
 
@@ -61,8 +61,8 @@ impl Default for NoisySettings {
 }
 
 /// The reward that is altered: any of range 0 to 1 that can do without settings of its own.
-fn inner(of: &Option<String>, making: &Making) -> Result<Box<dyn Reward>, String> {
-    let of = of.as_deref().unwrap_or(making.outcome.measure());
+fn inner(of: Option<&str>, making: &Making) -> Result<Box<dyn Reward>, String> {
+    let of = of.unwrap_or(making.outcome.measure());
     let usable = |entry: &&RewardEntry| {
         entry.fits(making.outcome) && entry.range == UNIT && ![INVERSE.name, NOISY.name].contains(&entry.name)
     };

@@ -61,11 +61,12 @@ impl Reward for Judged {
 
     async fn score_in_pieces(&self, task: &Task, episode: &Episode) -> Result<(f32, Pieces), RewardError> {
         let transcript = Transcript::Turns(&episode.turns);
-        let question =
-            Question { question: &task.question, golds: &task.golds, answer: episode.answer(), transcript };
+        let question = Question { question: &task.question, golds: &task.golds, answer: episode.answer(), transcript };
         let verdict = self.judge.ask(&question).await;
-        let verdict = verdict
-            .map_err(|cause| RewardError { name: ENTRY.name.to_owned(), message: format!("task `{}`: {cause}", task.id) })?;
+        let verdict = verdict.map_err(|cause| RewardError {
+            name: ENTRY.name.to_owned(),
+            message: format!("task `{}`: {cause}", task.id),
+        })?;
         Ok(points(&verdict, episode.answer().is_some()))
     }
 }

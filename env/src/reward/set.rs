@@ -183,8 +183,7 @@ impl RewardSet {
             if logged || weight != 0.0 {
                 let settings = written.map(Weighting::settings).unwrap_or_default();
                 let reward = entry.make.build(&Making { outcome, seed, settings });
-                let reward =
-                    reward.map_err(|what| RewardSetError::Settings { name: entry.name.to_owned(), what })?;
+                let reward = reward.map_err(|what| RewardSetError::Settings { name: entry.name.to_owned(), what })?;
                 parts.push(Part { reward, weight });
             }
         }

@@ -44,7 +44,9 @@ impl Cache {
             file.set_len(whole as u64).map_err(failed)?;
         }
         let mut slots = HashMap::new();
-        for (number, line) in (1..).zip(bytes[..whole].split(|&byte| byte == b'\n')).filter(|(_, line)| !line.is_empty()) {
+        for (number, line) in
+            (1..).zip(bytes[..whole].split(|&byte| byte == b'\n')).filter(|(_, line)| !line.is_empty())
+        {
             let line: Line = serde_json::from_slice(line)
                 .map_err(|cause| wrong(format!("line {number} is no cached reply ({cause}); remove the line")))?;
             slots.insert(line.key, Arc::new(OnceCell::new_with(Some(line.reply))));

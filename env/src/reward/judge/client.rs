@@ -153,7 +153,8 @@ impl Judge {
         read: impl Fn(&str) -> Result<T, Refusal> + Copy + Send + Sync,
     ) -> Result<T, JudgeError> {
         let JudgeSettings { model, max_tokens, .. } = &self.settings;
-        let body = json!({"model": model, "messages": messages, "temperature": 0, "max_tokens": max_tokens}).to_string();
+        let body =
+            json!({"model": model, "messages": messages, "temperature": 0, "max_tokens": max_tokens}).to_string();
         let key = blake3::hash(body.as_bytes()).to_hex().to_string();
         let cache = self.cache.get_or_try_init(|| async { self.open_cache() }).await?;
         let slot = cache.slot(&key);
@@ -179,7 +180,8 @@ impl Judge {
         check: impl Fn(&str) -> Result<(), Refusal> + Send + Sync,
     ) -> Result<String, JudgeError> {
         let url = self.http.url(&["v1", "chat", "completions"]);
-        let answer = self.http.post_within(&url, body, || self.admit(), |completion| self.take(completion, &check)).await;
+        let answer =
+            self.http.post_within(&url, body, || self.admit(), |completion| self.take(completion, &check)).await;
         answer.map_err(|cause| match &cause {
             RetrieverError::Remote { fault: RemoteFault::Withheld(_), .. } => self.exceeded().unwrap_or(failed(cause)),
             _ => failed(cause),
@@ -192,14 +194,17 @@ impl Judge {
             return Err(spent.to_string());
         }
         let most = self.settings.max_calls.unwrap_or(u64::MAX);
-        let taken = self.calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |calls| (calls < most).then(|| calls + 1));
+        let taken =
+            self.calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |calls| (calls < most).then(|| calls + 1));
         taken.map(|_| ()).map_err(|_| "the budget is spent".to_owned())
     }
 
     fn exceeded(&self) -> Option<JudgeError> {
         let Spent { calls, tokens } = self.spent();
-        let limits =
-            [("max_calls", calls, self.settings.max_calls), ("max_total_tokens", tokens, self.settings.max_total_tokens)];
+        let limits = [
+            ("max_calls", calls, self.settings.max_calls),
+            ("max_total_tokens", tokens, self.settings.max_total_tokens),
+        ];
         limits.into_iter().find_map(|(key, spent, limit)| {
             let limit = limit.filter(|&limit| spent >= limit)?;
             Some(JudgeError::Budget { key, spent, limit })

@@ -99,7 +99,11 @@ impl JudgeSettings {
             (self.concurrency >= 1, "concurrency", "must be at least 1"),
             (self.max_tokens >= 1, "max_tokens", "must be at least 1"),
             (self.max_calls != Some(0), "max_calls", "is 0, which allows nothing; leave it out for no limit"),
-            (self.max_total_tokens != Some(0), "max_total_tokens", "is 0, which allows nothing; leave it out for no limit"),
+            (
+                self.max_total_tokens != Some(0),
+                "max_total_tokens",
+                "is 0, which allows nothing; leave it out for no limit",
+            ),
             (
                 self.rubric.iter().all(|principle| !principle.trim().is_empty()),
                 "rubric",

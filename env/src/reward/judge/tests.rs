@@ -82,7 +82,9 @@ fn only_the_exact_form_is_a_verdict() {
     }
     let holds = Verdict::Rubric { holds: vec![true, false] };
     assert_eq!(read_verdict(r#"{"holds": [true, false]}"#, 2), Ok(holds));
-    for reply in [r#"{"holds": [true]}"#, r#"{"holds": [true, 0]}"#, r#"{"holds": [true, false, true]}"#, "[true, false]"] {
+    for reply in
+        [r#"{"holds": [true]}"#, r#"{"holds": [true, 0]}"#, r#"{"holds": [true, false, true]}"#, "[true, false]"]
+    {
         assert!(read_verdict(reply, 2).is_err(), "{reply}");
     }
     assert_eq!(read_preference(r#"{"better": "tie"}"#), Ok(Preference::Tie));
@@ -139,7 +141,8 @@ proptest! {
         r#"(<think>|</think>|```|json|\{|\}|\[|"correct"|"approach"|"holds"|:|,|true|false|80|yes| |\n|é){0,12}"#,
     ], principles in 0_usize..3) {
         if read_verdict(&reply, principles).is_ok() {
-            prop_assert!(reply.contains('{') && reply.contains('}'));
+            let object = reply.contains('{') && reply.contains('}');
+            prop_assert!(object);
         }
         let _ = read_preference(&reply);
     }
@@ -207,7 +210,12 @@ async fn every_failing_server_is_a_typed_fault_in_time() {
 async fn an_episode_without_a_verdict_has_no_score() {
     let server = Server::start(|_| Act::Say(200, completion("yes")));
     let rewards = RewardSet::exact_match().with(Box::new(judged(settings(&server))), 1.0);
-    let page = Passage { id: "a".to_owned(), title: "Orlen".to_owned(), text: "The mayor.".to_owned() };
+    let page = Passage {
+        id: "a".to_owned(),
+        title: "Orlen".to_owned(),
+        text: "The mayor.".to_owned(),
+        fields: std::collections::BTreeMap::new(),
+    };
     let retriever = Arc::new(Bm25Retriever::in_memory(vec![page]).expect("an index"));
     let limits = SearchR1Settings { max_turn_tokens: 200, max_episode_tokens: 4000, ..SearchR1Settings::default() };
     let rollout = Rollout {
