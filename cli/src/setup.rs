@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use forage_env::dataset::{read_tasks, relabel};
 use forage_env::environment::{EnvFactory, Outcome};
 use forage_env::registry::{self, OpenWiki, Resources, make};
+use forage_env::reward::judge::JudgeSettings;
 use forage_env::reward::{RewardSet, Weighting, default_weights};
 use forage_env::rollout::Presentation;
 use forage_env::seed::Seed;
@@ -282,7 +283,8 @@ pub(crate) fn engine(section: EngineSection, model: &ModelConfig) -> EngineConfi
 }
 
 /// Digest of what shapes a run: its settings, and the ranking and training questions or the recorded rollouts. What may
-/// change between its sessions (length, threads, evaluation, how often it saves) is left out.
+/// change between its sessions (length, threads, evaluation, how often it saves, where a judge is and what it may cost) is
+/// left out.
 pub(crate) fn digest(config: &RunConfig, experience: Experience<'_>) -> Result<String> {
     let mut shape = config.clone();
     shape.threads = 0;
@@ -292,6 +294,9 @@ pub(crate) fn digest(config: &RunConfig, experience: Experience<'_>) -> Result<S
     shape.grpo.evaluate_every = 0;
     shape.grpo.sentinel = forage_trainer::watch::SentinelConfig::default();
     shape.tensorboard = None;
+    if let Some(judge) = shape.reward.get_mut("judge") {
+        judge.without(&JudgeSettings::CONDUCT);
+    }
     shape.evaluation = crate::config::EvaluationConfig::default();
     let text = shape.to_toml()?;
     let mut hasher = blake3::Hasher::new();
@@ -309,4 +314,25 @@ pub(crate) fn digest(config: &RunConfig, experience: Experience<'_>) -> Result<S
         }
     }
     Ok(hasher.finalize().to_hex().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_judge_may_move_and_cost_more_between_sessions() {
+        let quickstart = include_str!("../../configs/quickstart.toml");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rollouts.jsonl");
+        std::fs::write(&file, "").unwrap();
+        let of = |rest: &str| {
+            let judge = format!("reward.judge={{ weight = 1.0, model = \"m\", {rest} }}");
+            let config = RunConfig::parse(quickstart, &[judge]).unwrap();
+            digest(&config, Experience::Recorded(&file)).unwrap()
+        };
+        let first = of("url = \"http://a\"");
+        assert_eq!(first, of("url = \"http://b:1\", max_calls = 9, cache = \"c\", attempts = 1"));
+        assert_ne!(first, of("url = \"http://a\", rubric = [\"It is short.\"]"));
+    }
 }

@@ -43,6 +43,13 @@ impl Weighting {
         }
     }
 
+    /// Forgets settings.
+    pub fn without(&mut self, keys: &[&str]) {
+        if let Self::Table(settled) = self {
+            settled.settings.retain(|key, _| !keys.contains(&key.as_str()));
+        }
+    }
+
     /// The settings; none where only a weight is written.
     pub fn settings(&self) -> Map<String, Value> {
         match self {

@@ -37,12 +37,15 @@ impl Cache {
         let wrong = |what: String| JudgeError::Cache { path: path.to_owned(), what };
         let failed = |cause: std::io::Error| wrong(format!("{cause}; check its folder and permissions"));
         let mut file = OpenOptions::new().create(true).read(true).append(true).open(path).map_err(failed)?;
+        // Another use of the judge, in this process or another, may be writing.
+        file.lock().map_err(failed)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(failed)?;
         let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         if whole < bytes.len() {
             file.set_len(whole as u64).map_err(failed)?;
         }
+        file.unlock().map_err(failed)?;
         let mut slots = HashMap::new();
         for (number, line) in
             (1..).zip(bytes[..whole].split(|&byte| byte == b'\n')).filter(|(_, line)| !line.is_empty())
@@ -67,6 +70,7 @@ impl Cache {
         let line = serde_json::to_string(&Line { key: key.to_owned(), reply: reply.to_owned() });
         let line = line.map_err(|cause| wrong(cause.to_string()))? + "\n";
         let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.write_all(line.as_bytes()).map_err(|cause| wrong(format!("{cause}; check free space")))
+        let written = file.lock().and_then(|()| file.write_all(line.as_bytes())).and_then(|()| file.unlock());
+        written.map_err(|cause| wrong(format!("{cause}; check free space")))
     }
 }

@@ -68,6 +68,10 @@ fn transcript() -> usize {
 }
 
 impl JudgeSettings {
+    /// Keys that change no verdict: a run may change them between its sessions.
+    pub const CONDUCT: [&str; 8] =
+        ["url", "token_file", "timeout_s", "attempts", "concurrency", "max_calls", "max_total_tokens", "cache"];
+
     /// The defaults for a server and a model on it.
     pub fn new(url: impl Into<String>, model: impl Into<String>) -> Self {
         Self {
