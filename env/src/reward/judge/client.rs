@@ -117,8 +117,7 @@ impl Judge {
     pub fn new(settings: JudgeSettings) -> Result<Self, JudgeError> {
         settings.check()?;
         let http = Http::new(&settings.url, settings.http(), KeyHeader::Authorization).map_err(failed)?;
-        let (calls, tokens) = Default::default();
-        Ok(Self { settings, http, cache: OnceCell::new(), calls, tokens })
+        Ok(Self { settings, http, cache: OnceCell::new(), calls: AtomicU64::new(0), tokens: AtomicU64::new(0) })
     }
 
     /// What it cost so far.
