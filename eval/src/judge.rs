@@ -83,7 +83,7 @@ pub fn length_bias(rows: &[Labelled]) -> Option<f64> {
             lengths += length * length;
         }
     }
-    (verdicts > 1e-12 && lengths > 1e-12).then(|| both / (verdicts * lengths).sqrt())
+    (verdicts > 1e-12 && lengths > 1e-12).then(|| (both / (verdicts * lengths).sqrt()).clamp(-1.0, 1.0))
 }
 
 /// Pairs of answers judged in both orders.
