@@ -45,6 +45,7 @@ fn episode(row: &Row) -> Episode {
             finish: Finish::Stop,
             kind: TurnKind::Query(turn),
             observation: String::new(),
+            reward: 0.0,
         }],
         tokens: TokenLog::default(),
         ending: Ending::Answered,

@@ -172,9 +172,12 @@ async fn verdicts_become_scores_with_their_pieces() {
     assert!((total - 0.75).abs() < 1e-6 && pieces.len() == 4);
 }
 
+/// What the server does, a part of the error, and the tries it takes.
+type Row = (fn(usize) -> Act, &'static str, u64);
+
 #[tokio::test]
 async fn every_failing_server_is_a_typed_fault_in_time() {
-    let rows: [(fn(usize) -> Act, &str, u64); 11] = [
+    let rows: [Row; 11] = [
         (|_| Act::Stall, "no answer within 500 ms", 2),
         (|_| Act::Say(500, "boom".to_owned()), "HTTP status 500: boom", 2),
         (|_| Act::Say(401, "who are you".to_owned()), "HTTP status 401", 1),

@@ -102,7 +102,7 @@ fn perform(mut stream: TcpStream, act: Act) {
         Act::Flood => {
             let mut sent = stream.write_all(b"HTTP/1.1 200 X\r\nconnection: close\r\n\r\n");
             while sent.is_ok() {
-                sent = stream.write_all(&[b' '; 1 << 16]);
+                sent = stream.write_all(&[b' '; 1 << 13]);
             }
             sent
         }
