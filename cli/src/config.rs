@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use forage_env::dataset::Labels;
 use forage_env::registry;
-use forage_env::reward::RewardSet;
+use forage_env::reward::{RewardSet, Weighting};
 use forage_env::rollout::ChatSettings;
 use forage_env::seed::Seed;
 use forage_env::world::WorldSpec;
@@ -40,8 +41,8 @@ pub(crate) struct RunConfig {
     #[serde(default)]
     pub(crate) retriever: RetrieverConfig,
     pub(crate) environment: EnvironmentConfig,
-    /// Weight of each reward part.
-    pub(crate) reward: BTreeMap<String, f32>,
+    /// Weight of each reward part, with its settings where it has some.
+    pub(crate) reward: BTreeMap<String, Weighting>,
     #[serde(default)]
     pub(crate) engine: EngineSection,
     #[serde(default)]
@@ -123,6 +124,10 @@ pub(crate) struct DataConfig {
     pub(crate) dev_questions: usize,
     /// Held-out questions.
     pub(crate) test_questions: usize,
+    /// Which answers count as right in training: `true`, or as a control `shuffled`, `wrong`, `majority:FILE` or
+    /// `wrong-majority:FILE` with recorded episodes. Development and test questions keep their own.
+    #[serde(default, skip_serializing_if = "Labels::are_true")]
+    pub(crate) labels: Labels,
     /// A generated world.
     pub(crate) world: Option<WorldSpec>,
     /// Published files.
@@ -328,13 +333,13 @@ impl RunConfig {
         if self.grpo.evaluate_every > 0 && self.data.dev_questions == 0 {
             bail!("grpo.evaluate_every is set but data.dev_questions is 0");
         }
-        if self.reward.values().all(|&weight| weight == 0.0) {
+        if self.reward.values().all(|weighting| weighting.weight() == 0.0) {
             bail!(
                 "[reward] gives nothing a weight: no group would have a direction; write for instance em = 1.0 or ndcg = 1.0"
             );
         }
         let outcome = registry::find(&self.environment.id).context("environment.id")?.outcome;
-        RewardSet::new(outcome, &self.reward, Seed::root(self.seed)).context("[reward]")?;
+        RewardSet::configured(outcome, &self.reward, Seed::root(self.seed)).context("[reward]")?;
         if self.evaluation.resamples == 0 {
             bail!("evaluation.resamples must be at least 1");
         }
@@ -360,7 +365,14 @@ impl RunConfig {
             device: DeviceSpec::default(),
             threads: 0,
             policy: PolicyConfig { checkpoint: String::new(), chat: None, lora: None, half_base: false },
-            data: DataConfig { train_questions: 0, dev_questions: 0, test_questions: 0, world: None, files: None },
+            data: DataConfig {
+                train_questions: 0,
+                dev_questions: 0,
+                test_questions: 0,
+                labels: Labels::True,
+                world: None,
+                files: None,
+            },
             retriever: RetrieverConfig::default(),
             environment: EnvironmentConfig { id: environment.to_owned(), settings: serde_json::Map::new() },
             reward: BTreeMap::new(),
@@ -458,6 +470,28 @@ mod tests {
             "environment.id=serch-r1",
         ] {
             assert!(RunConfig::parse(QUICKSTART, &[bad.to_owned()]).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn rewards_are_weights_or_tables_with_settings() {
+        let labels = "data.labels=\"wrong\"".to_owned();
+        let contains = "reward.contains={ weight = 1, token = \"sieve\" }".to_owned();
+        let judge = "reward.judge={ weight = 0.5, url = \"http://localhost:1\", model = \"m\" }".to_owned();
+        let config = RunConfig::parse(QUICKSTART, &[labels, contains, judge]).unwrap();
+        assert_eq!((config.reward["contains"].weight(), config.data.labels.clone()), (1.0, Labels::Wrong));
+        assert_eq!(config.reward["contains"].settings()["token"], "sieve");
+        let again = RunConfig::parse(&config.to_toml().unwrap(), &[]).unwrap();
+        assert_eq!((&again.reward, &again.data), (&config.reward, &config.data));
+        for (bad, part) in [
+            ("reward.contains={ weight = 1, word = \"x\" }", "word"),
+            ("reward.contains={ token = \"x\" }", "a weight, or a table with `weight`"),
+            ("reward.em={ weight = 1, k = 1 }", "[reward.em]: `k` is no setting"),
+            ("reward.judge={ weight = 1, url = \"http://x\" }", "model"),
+            ("data.labels=\"random\"", "labels `random` are not known"),
+        ] {
+            let error = format!("{:#}", RunConfig::parse(QUICKSTART, &[bad.to_owned()]).unwrap_err());
+            assert!(error.contains(part), "{bad}: {error}");
         }
     }
 

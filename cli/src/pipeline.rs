@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use forage_env::episode::Episode;
 use forage_env::policy::{Policy, Sampling};
 use forage_env::registry::{self, Resources};
-use forage_env::reward::RewardSet;
+use forage_env::reward::{RewardSet, Weighting};
 use forage_env::rollout::{EpisodeWriter, InfraBudget, Presentation, Rollout};
 use forage_env::scripted::Means;
 use forage_env::seed::Seed;
@@ -60,7 +60,7 @@ pub(crate) struct Training<'a> {
     pub(crate) name: &'a str,
     pub(crate) folder: PathBuf,
     /// Weight of each reward part.
-    pub(crate) reward: BTreeMap<String, f32>,
+    pub(crate) reward: BTreeMap<String, Weighting>,
     pub(crate) threads: usize,
     pub(crate) resume: bool,
 }

@@ -1,13 +1,15 @@
 //! From a config to the things a run is made of.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
-use forage_env::dataset::read_tasks;
-use forage_env::environment::EnvFactory;
+use forage_env::dataset::{read_tasks, relabel};
+use forage_env::environment::{EnvFactory, Outcome};
 use forage_env::registry::{self, OpenWiki, Resources, make};
-use forage_env::reward::RewardSet;
+use forage_env::reward::judge::JudgeSettings;
+use forage_env::reward::{RewardSet, Weighting, default_weights};
 use forage_env::rollout::Presentation;
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
@@ -84,12 +86,19 @@ pub(crate) fn pages_of(corpus: &Path, format: CorpusFormat, passages: Option<Arc
 }
 
 /// Makes or opens what `[data]` names; what is made goes into the run's folder.
-pub(crate) fn load_data(data: &DataConfig, retriever: &RetrieverConfig, folder: &Path) -> Result<Data> {
-    match (&data.world, &data.files) {
+pub(crate) fn load_data(data: &DataConfig, retriever: &RetrieverConfig, folder: &Path, seed: u64) -> Result<Data> {
+    let mut loaded = match (&data.world, &data.files) {
         (Some(world), None) => load_world(world, data, retriever, folder),
         (None, Some(files)) => load_files(files, data, retriever, folder),
         _ => bail!("data needs exactly one of [data.world] and [data.files]"),
+    }?;
+    if !data.labels.are_true() {
+        let tasks = loaded.train.iter().map(|task| Task::clone(task)).collect();
+        let tasks =
+            relabel(tasks, &data.labels, Seed::root(seed)).with_context(|| BadConfig("data.labels".to_owned()))?;
+        loaded.train = tasks.into_iter().map(Arc::new).collect();
     }
+    Ok(loaded)
 }
 
 fn load_world(spec: &WorldSpec, data: &DataConfig, retriever: &RetrieverConfig, folder: &Path) -> Result<Data> {
@@ -203,13 +212,14 @@ pub(crate) fn window(config: &RunConfig, model: &ModelConfig) -> usize {
 }
 
 /// The rewards a config weights, for episodes of its environment.
-pub(crate) fn rewards(
-    environment: &str,
-    weights: &std::collections::BTreeMap<String, f32>,
-    seed: u64,
-) -> Result<Arc<RewardSet>> {
+pub(crate) fn rewards(environment: &str, weights: &BTreeMap<String, Weighting>, seed: u64) -> Result<Arc<RewardSet>> {
     let outcome = registry::find(environment)?.outcome;
-    Ok(Arc::new(RewardSet::new(outcome, weights, Seed::root(seed).child("reward", &[]))?))
+    Ok(Arc::new(RewardSet::configured(outcome, weights, Seed::root(seed).child("reward", &[]))?))
+}
+
+/// What is weighted where nobody says.
+pub(crate) fn default_rewards(outcome: Outcome) -> BTreeMap<String, Weighting> {
+    default_weights(outcome).into_iter().map(|(name, weight)| (name, weight.into())).collect()
 }
 
 /// The checkpoint a config names, with its adapter where one is to be trained.
@@ -273,7 +283,8 @@ pub(crate) fn engine(section: EngineSection, model: &ModelConfig) -> EngineConfi
 }
 
 /// Digest of what shapes a run: its settings, and the ranking and training questions or the recorded rollouts. What may
-/// change between its sessions (length, threads, evaluation, how often it saves) is left out.
+/// change between its sessions (length, threads, evaluation, how often it saves, where a judge is and what it may cost) is
+/// left out.
 pub(crate) fn digest(config: &RunConfig, experience: Experience<'_>) -> Result<String> {
     let mut shape = config.clone();
     shape.threads = 0;
@@ -283,6 +294,9 @@ pub(crate) fn digest(config: &RunConfig, experience: Experience<'_>) -> Result<S
     shape.grpo.evaluate_every = 0;
     shape.grpo.sentinel = forage_trainer::watch::SentinelConfig::default();
     shape.tensorboard = None;
+    if let Some(judge) = shape.reward.get_mut("judge") {
+        judge.without(&JudgeSettings::CONDUCT);
+    }
     shape.evaluation = crate::config::EvaluationConfig::default();
     let text = shape.to_toml()?;
     let mut hasher = blake3::Hasher::new();
@@ -300,4 +314,25 @@ pub(crate) fn digest(config: &RunConfig, experience: Experience<'_>) -> Result<S
         }
     }
     Ok(hasher.finalize().to_hex().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_judge_may_move_and_cost_more_between_sessions() {
+        let quickstart = include_str!("../../configs/quickstart.toml");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rollouts.jsonl");
+        std::fs::write(&file, "").unwrap();
+        let of = |rest: &str| {
+            let judge = format!("reward.judge={{ weight = 1.0, model = \"m\", {rest} }}");
+            let config = RunConfig::parse(quickstart, &[judge]).unwrap();
+            digest(&config, Experience::Recorded(&file)).unwrap()
+        };
+        let first = of("url = \"http://a\"");
+        assert_eq!(first, of("url = \"http://b:1\", max_calls = 9, cache = \"c\", attempts = 1"));
+        assert_ne!(first, of("url = \"http://a\", rubric = [\"It is short.\"]"));
+    }
 }

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use crate::environment::QueryTurn;
 use crate::episode::Episode;
+use crate::seed::Seed;
 use crate::task::Task;
 use ranking::Judgments;
 
@@ -17,9 +18,14 @@ pub mod search_r1;
 pub mod em;
 pub mod f1;
 pub mod format;
-pub mod random;
+pub mod judge;
 pub mod retrieval;
 pub mod sub_em;
+
+pub mod altered;
+pub mod controls;
+pub mod costs;
+pub mod random;
 
 pub mod gain;
 pub mod mrr;
@@ -30,8 +36,12 @@ pub mod searchlm;
 pub mod syntax;
 
 pub mod set;
+pub mod settings;
+#[cfg(test)]
+mod tests;
 
 pub use set::{REWARDS, RewardEntry, RewardSet, RewardSetError, default_weights};
+pub use settings::{Make, Making, Weighting};
 
 /// A reward could not be computed. An infrastructure fault, never a reward of zero.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -54,7 +64,18 @@ pub trait Reward: Send + Sync {
     /// # Errors
     /// [`RewardError`] when no score could be computed.
     async fn score(&self, task: &Task, episode: &Episode) -> Result<f32, RewardError>;
+
+    /// The score and what it is made of, each piece logged as `NAME_PIECE`. Most rewards are of one piece.
+    ///
+    /// # Errors
+    /// As [`Reward::score`].
+    async fn score_in_pieces(&self, task: &Task, episode: &Episode) -> Result<(f32, Pieces), RewardError> {
+        Ok((self.score(task, episode).await?, Pieces::new()))
+    }
 }
+
+/// Pieces of a score by name, for people to read: they carry no weight.
+pub type Pieces = Vec<(String, f32)>;
 
 /// The range of most rewards.
 const UNIT: [f32; 2] = [0.0, 1.0];
@@ -70,6 +91,11 @@ fn ranked<'a>(name: &str, task: &'a Task, episode: &'a Episode) -> Result<Option
         return Err(RewardError { name: name.to_owned(), message });
     }
     Ok(episode.query_turn().map(|turn| (turn, judgments)))
+}
+
+/// A number in `[0, 1)` that depends on the seed, the task and the member alone.
+fn draw(seed: Seed, task: &Task, episode: &Episode) -> f64 {
+    (seed.child(&task.id, &[episode.member]).0 >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// 1 for true, 0 for false.

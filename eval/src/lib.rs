@@ -13,6 +13,7 @@
 //! - [`report`]: one self-contained HTML page, readable offline.
 
 pub mod compare;
+pub mod judge;
 pub mod measures;
 pub mod report;
 pub mod retrieval;

@@ -8,7 +8,7 @@ mod paired;
 use serde::{Deserialize, Serialize};
 
 pub use aggregate::{interquartile_mean, optimality_gap, probability_of_improvement};
-pub use bootstrap::{bootstrap_clusters, bootstrap_mean, percentile_mean};
+pub use bootstrap::{bootstrap_clusters, bootstrap_mean, bootstrap_statistic, percentile_mean};
 pub use normal::{normal_cdf, normal_quantile};
 pub use paired::{mcnemar_exact, minimum_detectable_effect, paired_bootstrap, paired_bootstrap_clusters};
 

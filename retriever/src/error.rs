@@ -376,4 +376,7 @@ pub enum RemoteFault {
     /// A body that does not fit the protocol.
     #[error("the answer does not fit the protocol ({0})")]
     Protocol(String),
+    /// The caller lets nothing more be sent.
+    #[error("not asked: {0}")]
+    Withheld(String),
 }

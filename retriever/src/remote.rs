@@ -35,7 +35,7 @@ pub use anserini::{AnseriniOptions, AnseriniRetriever};
 pub use chroma::{ChromaDocument, ChromaOptions, ChromaRetriever};
 pub use elastic::{ElasticOptions, ElasticRetriever, MatchType};
 pub use hits::FieldNames;
-pub use http::{Auth, HttpOptions, KeyHeader};
+pub use http::{Auth, Flaw, Http, HttpOptions, KeyHeader};
 pub use qdrant::{QdrantOptions, QdrantRetriever};
 pub use search_r1::{SearchR1Client, SearchR1Options};
 pub use shards::{ForageShard, Shard, ShardedRetriever, ShardsOptions};

@@ -73,7 +73,7 @@ impl Collect {
             bail!(BadConfig("--samples and --questions must be at least 1, --min-reward a number".to_owned()));
         }
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
-        let data = setup::load_data(&config.data, &config.retriever, scratch.path())?;
+        let data = setup::load_data(&config.data, &config.retriever, scratch.path(), config.seed)?;
         let tasks: Tasks = data.train.iter().take(self.questions.unwrap_or(usize::MAX)).cloned().collect();
         let checkpoint = setup::checkpoint(&config)?;
         let tokenizer: Arc<dyn Tokenizer> = Arc::new(checkpoint.tokenizer.clone());

@@ -12,7 +12,7 @@ use forage_env::dataset::read_tasks;
 use forage_env::episode::Episode;
 use forage_env::policy::{Policy, Sampling};
 use forage_env::registry::{self, OpenWiki};
-use forage_env::reward::default_weights;
+use forage_env::reward::Weighting;
 use forage_env::rollout::{EpisodeWriter, Presentation, Rollout};
 use forage_env::scripted::{
     BrokenCode, BrokenQuery, Constant, Haste, KeywordWriter, Means, OneCall, Oracle, OracleStyle, RandomPolicy,
@@ -139,7 +139,7 @@ struct Material {
     /// The policy's window in tokens; `None` for scripts.
     window: Option<usize>,
     presentation: Presentation,
-    rewards: BTreeMap<String, f32>,
+    rewards: BTreeMap<String, Weighting>,
     samples: usize,
     seed: u64,
 }
@@ -208,7 +208,7 @@ impl Eval {
         let mut config = config.clone();
         config.seed = self.seed.unwrap_or(config.seed);
         config.device = self.device.unwrap_or(config.device);
-        let data = setup::load_data(&config.data, &config.retriever, scratch)?;
+        let data = setup::load_data(&config.data, &config.retriever, scratch, config.seed)?;
         let tasks: Tasks = data.test.iter().take(self.limit.unwrap_or(usize::MAX)).cloned().collect();
         let name = self.policy.clone().unwrap_or_else(|| config.policy.checkpoint.clone());
         let Opened { policy, tokenizer, window, presentation } = open_policy(&name, &config, &tasks)?;
@@ -265,7 +265,7 @@ impl Eval {
             environment: EnvironmentConfig { id: self.env.clone(), settings },
             window,
             presentation,
-            rewards: default_weights(registry::find(&self.env)?.outcome),
+            rewards: setup::default_rewards(registry::find(&self.env)?.outcome),
             // A script does not know temperatures: its samples would repeat the greedy episodes.
             samples: self.samples.unwrap_or(usize::from(!scripted)),
             seed: self.seed.unwrap_or(1),

@@ -6,6 +6,7 @@ mod envs;
 mod eval;
 mod export;
 mod index;
+mod judge;
 mod play;
 mod policy;
 mod python;
@@ -43,6 +44,8 @@ enum Command {
     Collect(collect::Collect),
     Eval(Box<eval::Eval>),
     Compare(compare::Compare),
+    #[command(subcommand)]
+    Judge(judge::Judge),
     Report(report::ReportArgs),
     #[command(subcommand)]
     Index(index::Index),
@@ -68,6 +71,7 @@ impl Cli {
             Command::Collect(command) => command.run(),
             Command::Eval(command) => command.run(),
             Command::Compare(command) => command.run(),
+            Command::Judge(command) => command.run(),
             Command::Report(command) => command.run(),
             Command::Index(command) => command.run(),
             Command::Search(command) => command.run(),

@@ -11,7 +11,6 @@ use forage_env::dataset::read_tasks;
 use forage_env::policy::Sampling;
 use forage_env::query_writer::QUERY_CLOSE;
 use forage_env::registry::{self, OpenWiki};
-use forage_env::reward::default_weights;
 use forage_env::rollout::{Job, Presentation, Rollout};
 use forage_env::scripted::{Human, View};
 use forage_env::seed::Seed;
@@ -53,7 +52,7 @@ impl Play {
         let environment = EnvironmentConfig { id: self.env.clone(), settings };
         let resources = setup::resources(&retriever, Some(&wiki), Arc::clone(&tokenizer));
         let factory = setup::environment(&environment, resources, None)?;
-        let rewards = setup::rewards(&self.env, &default_weights(factory.spec().outcome), self.seed)?;
+        let rewards = setup::rewards(&self.env, &setup::default_rewards(factory.spec().outcome), self.seed)?;
         let policy = Arc::new(Human::new(Arc::clone(&tokenizer), ask));
         let rollout = Rollout {
             policy,

@@ -75,7 +75,7 @@ impl Quickstart {
         let progress = Progress::new();
         let stop = stop_on_interrupt()?;
         progress.say(&format!("building the world and its index in {}", self.out.display()));
-        let data = setup::load_data(&config.data, &config.retriever, &self.out)?;
+        let data = setup::load_data(&config.data, &config.retriever, &self.out, config.seed)?;
         if data.test.is_empty() {
             bail!("there are no held-out questions: a verdict needs data.test_questions above 0");
         }
@@ -132,7 +132,7 @@ impl Quickstart {
         stop: &AtomicBool,
     ) -> Result<(Checkpoint, Checkpoint)> {
         let threads = (config.threads() / 2).max(1);
-        let random = [("random".to_owned(), 1.0)].into();
+        let random = [("random".to_owned(), 1.0.into())].into();
         // A reward without information is meant to ruin its run: that is no reason to stop.
         let mut watched = config.clone();
         watched.grpo.sentinel.stop = false;

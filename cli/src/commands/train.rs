@@ -72,7 +72,7 @@ impl Train {
         let experience = if let Some(file) = &self.rollouts {
             Experience::Recorded(file)
         } else {
-            data = setup::load_data(&config.data, &config.retriever, &folder)?;
+            data = setup::load_data(&config.data, &config.retriever, &folder, config.seed)?;
             Experience::Data(&data)
         };
         let start = setup::checkpoint(&config)?;

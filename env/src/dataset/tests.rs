@@ -1,7 +1,13 @@
 use std::path::{Path, PathBuf};
 
 use super::*;
+use crate::environment::TurnKind;
+use crate::episode::{Ending, Episode, Turn};
+use crate::policy::Finish;
+use crate::rollout::EpisodeWriter;
+use crate::seed::Seed;
 use crate::task::{Split, Task};
+use crate::tokens::TokenLog;
 
 fn file(content: &[u8]) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("temporary folder");
@@ -129,5 +135,82 @@ fn shared_data_sets_are_read_whole() {
         assert_eq!(tasks.len(), questions);
         assert!(tasks.iter().all(|task| task.hops == hops && !task.evidence.is_empty() && !task.golds.is_empty()));
         assert_eq!(Some(tasks[0].data_source.as_str()), folder.split('/').next_back());
+    }
+}
+
+fn labelled(count: usize) -> Vec<Task> {
+    let rows = (0..count).map(|at| format!("{{\"question\":\"q{at}\",\"answer\":\"answer {at}\"}}\n"));
+    read(&rows.collect::<String>()).expect("plain")
+}
+
+fn golds(tasks: &[Task]) -> Vec<&str> {
+    tasks.iter().flat_map(|task| task.golds.iter().map(String::as_str)).collect()
+}
+
+#[test]
+fn shuffled_and_wrong_labels_are_never_the_own_and_follow_from_the_seed() {
+    let tasks = labelled(50);
+    for labels in [Labels::Shuffled, Labels::Wrong] {
+        let once = relabel(tasks.clone(), &labels, Seed::root(1)).expect("others");
+        assert_eq!(once, relabel(tasks.clone(), &labels, Seed::root(1)).expect("others"));
+        assert_ne!(once, relabel(tasks.clone(), &labels, Seed::root(2)).expect("others"));
+        for (before, after) in tasks.iter().zip(&once) {
+            assert_ne!(before.golds, after.golds);
+            assert_eq!(Task { golds: before.golds.clone(), ..after.clone() }, *before);
+        }
+        assert!(matches!(relabel(labelled(1), &labels, Seed::root(1)), Err(LabelError::NoOther { .. })));
+        assert_eq!(String::from(labels.clone()).parse::<Labels>().expect("reads back"), labels);
+    }
+    let shuffled = relabel(tasks.clone(), &Labels::Shuffled, Seed::root(1)).expect("others");
+    let mut sorted = golds(&shuffled);
+    sorted.sort_unstable();
+    let mut before = golds(&tasks);
+    before.sort_unstable();
+    assert_eq!(sorted, before);
+    // An alias is an answer too, in any spelling.
+    let mut alike = labelled(2);
+    alike[1].golds.push("The Answer 0!".to_owned());
+    assert!(matches!(relabel(alike, &Labels::Wrong, Seed::root(1)), Err(LabelError::NoOther { .. })));
+}
+
+#[test]
+fn majority_labels_are_the_most_frequent_answers_of_episodes() {
+    let tasks = labelled(3);
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let path = folder.path().join("episodes.jsonl");
+    let mut writer = EpisodeWriter::create(&path).expect("a file");
+    let played = [(0, Some("x")), (0, Some("The Y")), (0, Some("y.")), (1, Some("answer 1")), (1, None), (1, None)];
+    for (question, answer) in played {
+        let kind = answer.map_or(TurnKind::Invalid { fault: String::new() }, |answer| TurnKind::Answer {
+            answer: answer.to_owned(),
+        });
+        let turn = Turn { policy: String::new(), finish: Finish::Stop, kind, observation: String::new(), reward: 0.0 };
+        let episode = Episode {
+            task: tasks[question].clone(),
+            group: 0,
+            member: 0,
+            prompt: String::new(),
+            turns: vec![turn],
+            tokens: TokenLog::default(),
+            ending: Ending::Answered,
+            score: None,
+        };
+        writer.write(episode).expect("written");
+    }
+    writer.finish().expect("a whole file");
+    let label = |labels: &str| {
+        let labels: Labels = format!("{labels}:{}", path.display()).parse().expect("labels");
+        relabel(tasks.clone(), &labels, Seed::root(1))
+    };
+    let majority = label("majority").expect("labels");
+    assert_eq!((golds(&majority), majority[1].id.as_str()), (vec!["The Y", "answer 1"], tasks[1].id.as_str()));
+    assert_eq!(golds(&label("wrong-majority").expect("labels")), ["The Y"]);
+    let missing: Labels = "majority:/no/such".parse().expect("labels");
+    assert!(matches!(relabel(tasks.clone(), &missing, Seed::root(1)), Err(LabelError::Record(_))));
+    let right: Vec<Task> = tasks[1..].to_vec();
+    let labels = Labels::WrongMajority(path.clone());
+    assert!(matches!(relabel(right, &labels, Seed::root(1)), Err(LabelError::NoneLeft { questions: 2, .. })));
+    for unknown in ["majority", "majority:", "Wrong", ""] {
+        assert!(unknown.parse::<Labels>().is_err(), "{unknown}");
     }
 }

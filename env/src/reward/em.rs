@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::grading;
-use super::{Reward, RewardEntry, RewardError, UNIT, indicator};
+use super::{Make, Reward, RewardEntry, RewardError, UNIT, indicator};
 use crate::environment::Outcome;
 use crate::episode::Episode;
 use crate::task::Task;
@@ -15,7 +15,7 @@ pub const ENTRY: RewardEntry = RewardEntry {
     always: true,
     judges: Some(Outcome::Answer),
     range: UNIT,
-    make: |_| Box::new(ExactMatch),
+    make: Make::Plain(|_| Box::new(ExactMatch)),
 };
 
 /// Exact match: 1 when the last answer equals some gold after normalisation.

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::grading;
-use super::{Reward, RewardEntry, RewardError, UNIT};
+use super::{Make, Reward, RewardEntry, RewardError, UNIT};
 use crate::environment::Outcome;
 use crate::episode::Episode;
 use crate::task::Task;
@@ -15,7 +15,7 @@ pub const ENTRY: RewardEntry = RewardEntry {
     always: true,
     judges: Some(Outcome::Answer),
     range: UNIT,
-    make: |_| Box::new(F1),
+    make: Make::Plain(|_| Box::new(F1)),
 };
 
 /// F1: overlap of words between the last answer and the best gold.

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use async_trait::async_trait;
 
-use super::{Reward, RewardEntry, RewardError, UNIT, indicator};
+use super::{Make, Reward, RewardEntry, RewardError, UNIT, indicator};
 use crate::code_search::{CALL_CLOSE, CALL_OPEN, PYTHON_CLOSE, PYTHON_OPEN};
 use crate::environment::{Outcome, TurnKind};
 use crate::episode::{Episode, Turn};
@@ -20,7 +20,7 @@ pub const ENTRY: RewardEntry = RewardEntry {
     always: true,
     judges: Some(Outcome::Answer),
     range: UNIT,
-    make: |_| Box::new(Format),
+    make: Make::Plain(|_| Box::new(Format)),
 };
 
 /// Format: 1 when the whole response has the structure think, (search, information, think)*, answer.

@@ -6,7 +6,7 @@
 use async_trait::async_trait;
 
 use super::ndcg::DEPTH;
-use super::{Reward, RewardEntry, RewardError, UNIT, ranked, ranking};
+use super::{Make, Reward, RewardEntry, RewardError, UNIT, ranked, ranking};
 use crate::environment::Outcome;
 use crate::episode::Episode;
 use crate::task::Task;
@@ -18,7 +18,7 @@ pub const ENTRY: RewardEntry = RewardEntry {
     always: true,
     judges: Some(Outcome::Query),
     range: UNIT,
-    make: |_| Box::new(Gain),
+    make: Make::Plain(|_| Box::new(Gain)),
 };
 
 /// NDCG of what a query found less that of what the question's keywords find, and not below 0.

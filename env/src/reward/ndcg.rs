@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::{Reward, RewardEntry, RewardError, UNIT, ranked, ranking};
+use super::{Make, Reward, RewardEntry, RewardError, UNIT, ranked, ranking};
 use crate::environment::Outcome;
 use crate::episode::Episode;
 use crate::task::Task;
@@ -17,7 +17,7 @@ pub const ENTRY: RewardEntry = RewardEntry {
     always: true,
     judges: Some(Outcome::Query),
     range: UNIT,
-    make: |_| Box::new(Ndcg),
+    make: Make::Plain(|_| Box::new(Ndcg)),
 };
 
 /// NDCG of the first ten passages a query found, with the ideal order of all that is judged; 0 without a query.

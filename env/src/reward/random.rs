@@ -1,8 +1,9 @@
-//! A control: a fair coin that knows nothing of the episode.
+//! A control: a coin that knows nothing of the episode.
 
 use async_trait::async_trait;
+use serde::Deserialize;
 
-use super::{Reward, RewardEntry, RewardError, UNIT, indicator};
+use super::{Make, Reward, RewardEntry, RewardError, UNIT, draw, indicator};
 use crate::episode::Episode;
 use crate::seed::Seed;
 use crate::task::Task;
@@ -10,18 +11,39 @@ use crate::task::Task;
 /// The registry's entry.
 pub const ENTRY: RewardEntry = RewardEntry {
     name: "random",
-    about: "control: a fair coin per task and member, seeded; no skill can earn it",
+    about: "control: a coin per task and member, seeded; no skill can earn it (settings: p = 0.5)",
     always: false,
     judges: None,
     range: UNIT,
-    make: |seed| Box::new(Random { seed }),
+    make: Make::Configured(|making| {
+        let Settings { p } = making.read()?;
+        if !(0.0..=1.0).contains(&p) {
+            return Err(format!("p is {p}; write a probability, 0 to 1"));
+        }
+        Ok(Box::new(Random { seed: making.seed, p }))
+    }),
 };
 
-/// 1 with probability 1/2, drawn from the task's id, the member and the seed, never from what was written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Settings {
+    p: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { p: 0.5 }
+    }
+}
+
+/// 1 with probability `p`, drawn from the task's id, the member and the seed, never from what was written: `randomP` of
+/// Spurious Rewards (Shao et al. 2025), seeded.
 #[derive(Clone, Copy, Debug)]
 pub struct Random {
     /// Start of the stream.
     pub seed: Seed,
+    /// Probability of 1.
+    pub p: f64,
 }
 
 #[async_trait]
@@ -31,7 +53,6 @@ impl Reward for Random {
     }
 
     async fn score(&self, task: &Task, episode: &Episode) -> Result<f32, RewardError> {
-        let draw = self.seed.child("reward/random", &[]).child(&task.id, &[episode.member]);
-        Ok(indicator(draw.0 >> 63 == 1))
+        Ok(indicator(draw(self.seed.child("reward/random", &[]), task, episode) >= 1.0 - self.p))
     }
 }

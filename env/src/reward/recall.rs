@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::{Reward, RewardEntry, RewardError, UNIT, ranked, ranking};
+use super::{Make, Reward, RewardEntry, RewardError, UNIT, ranked, ranking};
 use crate::environment::Outcome;
 use crate::episode::Episode;
 use crate::task::Task;
@@ -14,7 +14,7 @@ pub const ENTRY: RewardEntry = RewardEntry {
     always: true,
     judges: Some(Outcome::Query),
     range: UNIT,
-    make: |_| Box::new(Recall),
+    make: Make::Plain(|_| Box::new(Recall)),
 };
 
 /// Share of the relevant passages among all a query found, as many as the environment's `limit`.

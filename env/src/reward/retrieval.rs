@@ -6,7 +6,7 @@
 use async_trait::async_trait;
 
 use super::grading::{normalize, stands_in};
-use super::{Reward, RewardEntry, RewardError, UNIT, indicator};
+use super::{Make, Reward, RewardEntry, RewardError, UNIT, indicator};
 use crate::environment::{Outcome, TurnKind};
 use crate::episode::{Episode, Turn};
 use crate::protocol::Tag;
@@ -19,7 +19,7 @@ pub const ENTRY: RewardEntry = RewardEntry {
     always: true,
     judges: Some(Outcome::Answer),
     range: UNIT,
-    make: |_| Box::new(Retrieval),
+    make: Make::Plain(|_| Box::new(Retrieval)),
 };
 
 /// Retrieval: 1 when some gold stands in something a search showed, after normalisation.

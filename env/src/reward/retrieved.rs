@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::ranking::Judgments;
-use super::{Reward, RewardEntry, RewardError, UNIT, indicator, ranked};
+use super::{Make, Reward, RewardEntry, RewardError, UNIT, indicator, ranked};
 use crate::environment::Outcome;
 use crate::episode::Episode;
 use crate::task::Task;
@@ -15,7 +15,7 @@ pub const ENTRY: RewardEntry = RewardEntry {
     always: true,
     judges: Some(Outcome::Query),
     range: UNIT,
-    make: |_| Box::new(Retrieved),
+    make: Make::Plain(|_| Box::new(Retrieved)),
 };
 
 /// Retrieved: 1 when anything a query found is relevant.

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 
 use super::ndcg::DEPTH;
 use super::ranking::{ndcg_searchlm, reciprocal_rank};
-use super::{Reward, RewardEntry, RewardError, UNIT, ranked};
+use super::{Make, Reward, RewardEntry, RewardError, UNIT, ranked};
 use crate::environment::{Outcome, QueryTurn};
 use crate::episode::Episode;
 use crate::task::Task;
@@ -22,7 +22,7 @@ pub const NDCG: RewardEntry = RewardEntry {
     always: true,
     judges: Some(Outcome::Query),
     range: UNIT,
-    make: |_| Box::new(SearchLm { name: "ndcg_searchlm", score: |judged| judged.ndcg }),
+    make: Make::Plain(|_| Box::new(SearchLm { name: "ndcg_searchlm", score: |judged| judged.ndcg })),
 };
 
 /// The first reward.
@@ -32,7 +32,7 @@ pub const V1: RewardEntry = RewardEntry {
     always: false,
     judges: Some(Outcome::Query),
     range: UNIT,
-    make: |_| Box::new(SearchLm { name: "searchlm_v1", score: v1 }),
+    make: Make::Plain(|_| Box::new(SearchLm { name: "searchlm_v1", score: v1 })),
 };
 
 /// The second reward.
@@ -42,7 +42,7 @@ pub const V2: RewardEntry = RewardEntry {
     always: false,
     judges: Some(Outcome::Query),
     range: [0.0, 1.15],
-    make: |_| Box::new(SearchLm { name: "searchlm_v2", score: v2 }),
+    make: Make::Plain(|_| Box::new(SearchLm { name: "searchlm_v2", score: v2 })),
 };
 
 /// What the rewards look at.

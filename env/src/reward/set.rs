@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::settings::{Make, Making, Weighting};
 use super::{
-    Reward, RewardError, em, f1, format, gain, mrr, ndcg, random, recall, retrieval, retrieved, searchlm, sub_em,
-    syntax,
+    Reward, RewardError, altered, controls, costs, em, f1, format, gain, judge, mrr, ndcg, random, recall, retrieval,
+    retrieved, searchlm, sub_em, syntax,
 };
 use crate::environment::Outcome;
 use crate::episode::{Episode, Score};
@@ -25,8 +26,8 @@ pub struct RewardEntry {
     pub judges: Option<Outcome>,
     /// Lowest and highest score.
     pub range: [f32; 2],
-    /// Builds it; the seed is for rewards that draw.
-    pub make: fn(Seed) -> Box<dyn Reward>,
+    /// Builds it.
+    pub make: Make,
 }
 
 /// Every reward there is. A new one is a file and a line here.
@@ -45,7 +46,15 @@ pub const REWARDS: &[RewardEntry] = &[
     searchlm::NDCG,
     searchlm::V1,
     searchlm::V2,
+    judge::ENTRY,
+    costs::SEARCH_COST,
+    costs::LENGTH,
     random::ENTRY,
+    controls::CONSTANT,
+    controls::FORMAT_ONLY,
+    controls::CONTAINS,
+    altered::INVERSE,
+    altered::NOISY,
 ];
 
 impl RewardEntry {
@@ -89,6 +98,14 @@ pub enum RewardSetError {
         /// Names of rewards that fit.
         fitting: String,
     },
+    /// Its settings cannot be used.
+    #[error("[reward.{name}]: {what}")]
+    Settings {
+        /// The reward.
+        name: String,
+        /// What is wrong and the mend.
+        what: String,
+    },
     /// The weight is infinite or not a number.
     #[error("weight of reward `{name}` is {weight}; write a finite number")]
     NotFinite {
@@ -126,13 +143,26 @@ impl std::fmt::Debug for RewardSet {
 }
 
 impl RewardSet {
-    /// Composes the rewards named in `weights` for episodes of one kind; `seed` starts the streams of those that draw
-    /// (`random`).
+    /// Composes the rewards named in `weights` for episodes of one kind, settings at their defaults; `seed` starts the
+    /// streams of those that draw (`random`, `noisy`).
     ///
     /// # Errors
     /// When a name is not registered or judges other episodes, or a weight is not finite.
     pub fn new(outcome: Outcome, weights: &BTreeMap<String, f32>, seed: Seed) -> Result<Self, RewardSetError> {
-        for (name, &weight) in weights {
+        let plain = weights.iter().map(|(name, &weight)| (name.clone(), weight.into())).collect();
+        Self::configured(outcome, &plain, seed)
+    }
+
+    /// As [`RewardSet::new`], with the settings that a config gives some of them.
+    ///
+    /// # Errors
+    /// As [`RewardSet::new`], and when settings cannot be used.
+    pub fn configured(
+        outcome: Outcome,
+        rewards: &BTreeMap<String, Weighting>,
+        seed: Seed,
+    ) -> Result<Self, RewardSetError> {
+        for (name, weighting) in rewards {
             let Some(entry) = REWARDS.iter().find(|entry| entry.name == name) else {
                 let nearest = nearest(name, REWARDS.iter().map(|entry| entry.name));
                 return Err(RewardSetError::Unknown { name: name.clone(), nearest });
@@ -140,15 +170,21 @@ impl RewardSet {
             if !entry.fits(outcome) {
                 return Err(unfit(name, outcome));
             }
+            let weight = weighting.weight();
             if !weight.is_finite() {
                 return Err(RewardSetError::NotFinite { name: name.clone(), weight });
             }
         }
         let mut parts = Vec::new();
         for entry in REWARDS {
-            let weight = weights.get(entry.name).copied().unwrap_or(0.0);
-            if (entry.always && entry.fits(outcome)) || weight != 0.0 {
-                parts.push(Part { reward: (entry.make)(seed), weight });
+            let written = rewards.get(entry.name);
+            let weight = written.map_or(0.0, Weighting::weight);
+            let logged = (entry.always && entry.fits(outcome)) || matches!(written, Some(Weighting::Table(_)));
+            if logged || weight != 0.0 {
+                let settings = written.map(Weighting::settings).unwrap_or_default();
+                let reward = entry.make.build(&Making { outcome, seed, settings });
+                let reward = reward.map_err(|what| RewardSetError::Settings { name: entry.name.to_owned(), what })?;
+                parts.push(Part { reward, weight });
             }
         }
         Ok(Self { parts })
@@ -162,9 +198,10 @@ impl RewardSet {
     /// [`Outcome::measure`] with weight 1, everything else logged only.
     pub fn measure(outcome: Outcome) -> Self {
         let entries = REWARDS.iter().filter(|entry| entry.always && entry.fits(outcome));
-        let parts = entries.map(|entry| Part {
-            reward: (entry.make)(Seed::root(0)),
-            weight: if entry.name == outcome.measure() { 1.0 } else { 0.0 },
+        let parts = entries.filter_map(|entry| {
+            // What is always computed takes no settings.
+            let Make::Plain(make) = entry.make else { return None };
+            Some(Part { reward: make(Seed::root(0)), weight: if entry.name == outcome.measure() { 1.0 } else { 0.0 } })
         });
         Self { parts: parts.collect() }
     }
@@ -184,10 +221,11 @@ impl RewardSet {
         let mut score = Score::default();
         for part in &self.parts {
             let name = part.reward.name();
-            let value = part.reward.score(task, episode).await?;
+            let (value, pieces) = part.reward.score_in_pieces(task, episode).await?;
             if !value.is_finite() {
                 return Err(RewardError { name: name.to_owned(), message: format!("the score is {value}") });
             }
+            score.parts.extend(pieces.into_iter().map(|(piece, value)| (format!("{name}_{piece}"), value)));
             score.total += part.weight * value;
             score.parts.insert(name.to_owned(), value);
         }

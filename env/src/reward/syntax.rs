@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::{Reward, RewardEntry, RewardError, UNIT, indicator};
+use super::{Make, Reward, RewardEntry, RewardError, UNIT, indicator};
 use crate::environment::{Outcome, QueryTurn};
 use crate::episode::Episode;
 use crate::task::Task;
@@ -14,7 +14,7 @@ pub const ENTRY: RewardEntry = RewardEntry {
     always: true,
     judges: Some(Outcome::Query),
     range: UNIT,
-    make: |_| Box::new(Syntax),
+    make: Make::Plain(|_| Box::new(Syntax)),
 };
 
 /// Syntax: 1 when there is a query and nothing in it had to be repaired, whatever it found.

@@ -48,6 +48,37 @@ pub(super) fn cluster_means(clusters: &[Vec<f64>]) -> Vec<f64> {
     clusters.iter().filter(|cluster| !cluster.is_empty()).map(|cluster| mean(cluster)).collect()
 }
 
+/// A statistic of items with its percentile bootstrap interval, by resampling the items: `statistic` is told which of the
+/// `count` items a resample holds, and gives `None` where it is undefined. Such resamples are left out; `None` where the
+/// statistic of all items is undefined.
+///
+/// # Errors
+/// [`StatsError`] for no items and settings out of range.
+pub fn bootstrap_statistic(
+    count: usize,
+    settings: Bootstrap,
+    statistic: impl Fn(&[usize]) -> Option<f64>,
+) -> Result<Option<Interval>, StatsError> {
+    settings.check()?;
+    if count == 0 {
+        return Err(StatsError::Empty);
+    }
+    let mut items: Vec<usize> = (0..count).collect();
+    let Some(estimate) = statistic(&items) else { return Ok(None) };
+    let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
+    let mut values = Vec::with_capacity(settings.resamples);
+    for _ in 0..settings.resamples {
+        items.fill_with(|| ((u64::from(rng.next_u32()) * count as u64) >> 32) as usize);
+        values.extend(statistic(&items));
+    }
+    values.sort_by(f64::total_cmp);
+    if values.is_empty() {
+        return Ok(None);
+    }
+    let tail = (1.0 - settings.confidence) / 2.0;
+    Ok(Some(Interval { estimate, low: quantile(&values, tail), high: quantile(&values, 1.0 - tail) }))
+}
+
 fn sorted_resampled_means(values: &[f64], settings: Bootstrap) -> Result<Vec<f64>, StatsError> {
     settings.check()?;
     if values.is_empty() {

@@ -35,7 +35,7 @@ const JSON: &str = "application/json";
 const LINES: &str = "application/x-ndjson";
 
 /// Calls one server.
-pub(super) struct Http {
+pub struct Http {
     client: reqwest::Client,
     base: Url,
     options: HttpOptions,
@@ -53,9 +53,11 @@ struct Request {
 
 /// What is wrong with an answer that HTTP calls a success.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Flaw {
+pub enum Flaw {
     /// It does not fit the protocol.
     Misfit(String),
+    /// It does not fit either, but the next one may: a model wrote it.
+    Again(String),
     /// It says inside that the work failed, with a status of its own.
     Refused {
         /// As in HTTP.
@@ -91,7 +93,10 @@ impl Failure {
 
 impl Http {
     /// Prepares calls to `base`; nothing is sent. `key_header` is where an API key goes for this kind of server.
-    pub(super) fn new(base: &str, options: HttpOptions, key_header: KeyHeader) -> Result<Self, RetrieverError> {
+    ///
+    /// # Errors
+    /// [`RetrieverError::Setting`] for an address, a limit or a credentials file that cannot work.
+    pub fn new(base: &str, options: HttpOptions, key_header: KeyHeader) -> Result<Self, RetrieverError> {
         options.validate()?;
         let base = parse_base(base)?;
         let client = options.client(&base)?;
@@ -106,7 +111,7 @@ impl Http {
     }
 
     /// An address below the base; each segment is escaped where it must be, `/` included.
-    pub(super) fn url(&self, segments: &[&str]) -> Url {
+    pub fn url(&self, segments: &[&str]) -> Url {
         let mut url = self.base.clone();
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().extend(segments);
@@ -126,7 +131,22 @@ impl Http {
             fault: RemoteFault::Protocol(format!("the request cannot be written: {cause}")),
             attempts: 0,
         })?;
-        self.call(Request { method: Method::POST, url: url.clone(), content_type: JSON, body }, take).await
+        self.post_within(url, body, || Ok(()), take).await
+    }
+
+    /// As a post of JSON, with a say before each try: `admit` refuses in words, and nothing more is sent.
+    ///
+    /// # Errors
+    /// [`RetrieverError::Remote`] with [`RemoteFault::Withheld`] for a refusal, otherwise the last try's fault.
+    pub async fn post_within<A: DeserializeOwned, T>(
+        &self,
+        url: &Url,
+        json: Vec<u8>,
+        admit: impl Fn() -> Result<(), String>,
+        take: impl Fn(A) -> Result<T, Flaw>,
+    ) -> Result<T, RetrieverError> {
+        let request = Request { method: Method::POST, url: url.clone(), content_type: JSON, body: json };
+        self.call(request, admit, take).await
     }
 
     /// Sends lines of JSON, each ended by a line feed.
@@ -137,7 +157,7 @@ impl Http {
         take: impl Fn(A) -> Result<T, Flaw>,
     ) -> Result<T, RetrieverError> {
         let body = lines.into_bytes();
-        self.call(Request { method: Method::POST, url: url.clone(), content_type: LINES, body }, take).await
+        self.call(Request { method: Method::POST, url: url.clone(), content_type: LINES, body }, || Ok(()), take).await
     }
 
     /// Reads a JSON value.
@@ -147,7 +167,7 @@ impl Http {
         take: impl Fn(A) -> Result<T, Flaw>,
     ) -> Result<T, RetrieverError> {
         let (method, url) = (Method::GET, url.clone());
-        self.call(Request { method, url, content_type: JSON, body: Vec::new() }, take).await
+        self.call(Request { method, url, content_type: JSON, body: Vec::new() }, || Ok(()), take).await
     }
 
     /// Tries until it works or the limits are reached. The permit is held while waiting too, so that a server in trouble
@@ -155,6 +175,7 @@ impl Http {
     async fn call<A: DeserializeOwned, T>(
         &self,
         request: Request,
+        admit: impl Fn() -> Result<(), String>,
         take: impl Fn(A) -> Result<T, Flaw>,
     ) -> Result<T, RetrieverError> {
         let _permit = self.permits.acquire().await.map_err(|_| RetrieverError::Stopped)?;
@@ -162,6 +183,10 @@ impl Http {
         let started = Instant::now();
         let mut attempts = 0;
         loop {
+            if let Err(why) = admit() {
+                let fault = RemoteFault::Withheld(why);
+                return Err(RetrieverError::Remote { url: shown(&request.url), fault, attempts });
+            }
             attempts += 1;
             let left = deadline.saturating_sub(started.elapsed());
             let outcome = self.attempt(&request, left).await.and_then(|bytes| self.parse(&bytes, &take));
@@ -204,6 +229,7 @@ impl Http {
         let answer = serde_json::from_slice(body).map_err(|cause| misfit(cause.to_string()))?;
         take(answer).map_err(|flaw| match flaw {
             Flaw::Misfit(what) => misfit(what),
+            Flaw::Again(what) => Failure { again: true, ..misfit(what) },
             Flaw::Refused { status, body } => {
                 let fault = RemoteFault::Status { status, body: self.authorization.redact(&body) };
                 Failure { fault, again: PASSING.contains(&status), wait: None }

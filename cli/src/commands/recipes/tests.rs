@@ -247,7 +247,7 @@ fn conventions_that_are_easily_lost() {
         let config = config(version);
         let decay = config.grpo.update.optimizer.decay.unwrap();
         assert_eq!((decay.curve, decay.steps, config.grpo.steps), (Curve::Linear, steps, steps), "{version}");
-        assert_eq!(config.reward, [(version.to_owned(), 1.0)].into(), "{version}");
+        assert_eq!(config.reward, [(version.to_owned(), 1.0.into())].into(), "{version}");
     }
     let decay = config("minisearch").grpo.update.optimizer.decay.unwrap();
     assert_eq!((decay.curve, decay.steps, config("minisearch").grpo.steps), (Curve::Cosine, 500, 500));

@@ -1,0 +1,96 @@
+//! Controls made of another reward: `inverse` turns it round, `noisy` turns it round now and then.
+
+use async_trait::async_trait;
+use serde::Deserialize;
+use serde_json::Map;
+
+use super::{Make, Making, REWARDS, Reward, RewardEntry, RewardError, UNIT, draw};
+use crate::episode::Episode;
+use crate::nearest::nearest;
+use crate::seed::Seed;
+use crate::task::Task;
+
+/// The registry's entry of the inverse.
+pub const INVERSE: RewardEntry = RewardEntry {
+    name: "inverse",
+    about: "control: 1 minus another reward (settings: of = \"em\")",
+    always: false,
+    judges: None,
+    range: UNIT,
+    make: Make::Configured(|making| {
+        let InverseSettings { of } = making.read()?;
+        Ok(Box::new(Altered { name: "inverse", inner: inner(of.as_deref(), making)?, flips: None }))
+    }),
+};
+
+/// The registry's entry of the noise.
+pub const NOISY: RewardEntry = RewardEntry {
+    name: "noisy",
+    about: "control: another reward, with probability `flip` 1 minus it, seeded (settings: of = \"em\", flip = 0.1)",
+    always: false,
+    judges: None,
+    range: UNIT,
+    make: Make::Configured(|making| {
+        let NoisySettings { of, flip } = making.read()?;
+        if !(0.0..=1.0).contains(&flip) {
+            return Err(format!("flip is {flip}; write a probability, 0 to 1"));
+        }
+        let flips = Some((making.seed.child("reward/noisy", &[]), flip));
+        Ok(Box::new(Altered { name: "noisy", inner: inner(of.as_deref(), making)?, flips }))
+    }),
+};
+
+/// What an altered reward is made of by default: the measure of the episodes.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct InverseSettings {
+    of: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct NoisySettings {
+    of: Option<String>,
+    flip: f64,
+}
+
+impl Default for NoisySettings {
+    fn default() -> Self {
+        Self { of: None, flip: 0.1 }
+    }
+}
+
+/// The reward that is altered: any of range 0 to 1 that can do without settings of its own.
+fn inner(of: Option<&str>, making: &Making) -> Result<Box<dyn Reward>, String> {
+    let of = of.unwrap_or(making.outcome.measure());
+    let usable = |entry: &&RewardEntry| {
+        entry.fits(making.outcome) && entry.range == UNIT && ![INVERSE.name, NOISY.name].contains(&entry.name)
+    };
+    let Some(entry) = REWARDS.iter().filter(usable).find(|entry| entry.name == of) else {
+        let nearest = nearest(of, REWARDS.iter().filter(usable).map(|entry| entry.name));
+        return Err(format!("of is `{of}`, which is no reward of range 0 to 1 here; did you mean `{nearest}`?"));
+    };
+    let plain = Making { settings: Map::new(), ..making.clone() };
+    entry.make.build(&plain).map_err(|what| format!("of is `{of}`, which cannot do without settings: {what}"))
+}
+
+/// Another reward, turned round always or by a seeded draw per task and member.
+struct Altered {
+    name: &'static str,
+    inner: Box<dyn Reward>,
+    /// Start of the stream and probability; `None` turns round always.
+    flips: Option<(Seed, f64)>,
+}
+
+#[async_trait]
+impl Reward for Altered {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    async fn score(&self, task: &Task, episode: &Episode) -> Result<f32, RewardError> {
+        let score = self.inner.score(task, episode).await?;
+        let turned = self.flips.is_none_or(|(seed, flip)| draw(seed, task, episode) < flip);
+        Ok(if turned { 1.0 - score } else { score })
+    }
+}

@@ -1,0 +1,156 @@
+//! Controls that pay for something other than being right: `constant`, `format_only` and `contains`.
+//!
+//! The last two are `format`, `box_only_format` and `contain_python_wo_backticks` of Spurious Rewards (Shao et al. 2025).
+
+use async_trait::async_trait;
+use serde::Deserialize;
+
+use super::{Make, Reward, RewardEntry, RewardError, UNIT, indicator};
+use crate::environment::Outcome;
+use crate::episode::Episode;
+use crate::task::Task;
+
+/// The registry's entry of [`Constant`].
+pub const CONSTANT: RewardEntry = RewardEntry {
+    name: "constant",
+    about: "control: the same for every episode, so no group has a direction",
+    always: false,
+    judges: None,
+    range: UNIT,
+    make: Make::Plain(|_| Box::new(Constant)),
+};
+
+/// The registry's entry of [`FormatOnly`].
+pub const FORMAT_ONLY: RewardEntry = RewardEntry {
+    name: "format_only",
+    about: "control: any answer that is not empty (settings: form = \"answer\" or \"boxed\")",
+    always: false,
+    judges: Some(Outcome::Answer),
+    range: UNIT,
+    make: Make::Configured(|making| {
+        let FormatSettings { form } = making.read()?;
+        Ok(Box::new(FormatOnly { form }))
+    }),
+};
+
+/// The registry's entry of [`Contains`].
+pub const CONTAINS: RewardEntry = RewardEntry {
+    name: "contains",
+    about: "control: the policy wrote a word, in any case of letters (settings: token = \"python\")",
+    always: false,
+    judges: None,
+    range: UNIT,
+    make: Make::Configured(|making| {
+        let ContainsSettings { token } = making.read()?;
+        if token.is_empty() {
+            return Err("token is empty, which every text contains; write the word that is to be paid for".to_owned());
+        }
+        Ok(Box::new(Contains { token: token.to_lowercase() }))
+    }),
+};
+
+/// 1 for every episode.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Constant;
+
+#[async_trait]
+impl Reward for Constant {
+    fn name(&self) -> &'static str {
+        CONSTANT.name
+    }
+
+    async fn score(&self, _task: &Task, _episode: &Episode) -> Result<f32, RewardError> {
+        Ok(1.0)
+    }
+}
+
+/// What counts as an answer in form.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Form {
+    /// An answer in the environment's tags.
+    #[default]
+    Answer,
+    /// Text in the last `\boxed{}` that the policy wrote.
+    Boxed,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct FormatSettings {
+    form: Form,
+}
+
+/// 1 for an answer with anything in it, right or wrong.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FormatOnly {
+    /// What counts.
+    pub form: Form,
+}
+
+#[async_trait]
+impl Reward for FormatOnly {
+    fn name(&self) -> &'static str {
+        FORMAT_ONLY.name
+    }
+
+    async fn score(&self, _task: &Task, episode: &Episode) -> Result<f32, RewardError> {
+        Ok(indicator(match self.form {
+            Form::Answer => episode.answer().is_some_and(|answer| !answer.trim().is_empty()),
+            Form::Boxed => boxed(&written(episode)).is_some_and(|inside| !inside.trim().is_empty()),
+        }))
+    }
+}
+
+/// Everything the policy wrote.
+fn written(episode: &Episode) -> String {
+    episode.turns.iter().map(|turn| turn.policy.as_str()).collect::<Vec<_>>().join("\n")
+}
+
+/// What stands in the last `\boxed{}`, braces balanced; `None` without one or where it stays open.
+fn boxed(text: &str) -> Option<&str> {
+    const OPENING: &str = "\\boxed{";
+    let inside = &text[text.rfind(OPENING)? + OPENING.len()..];
+    let mut depth = 1_usize;
+    for (index, byte) in inside.bytes().enumerate() {
+        depth = match byte {
+            b'{' => depth + 1,
+            b'}' => depth - 1,
+            _ => depth,
+        };
+        if depth == 0 {
+            return Some(&inside[..index]);
+        }
+    }
+    None
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ContainsSettings {
+    token: String,
+}
+
+impl Default for ContainsSettings {
+    fn default() -> Self {
+        Self { token: "python".to_owned() }
+    }
+}
+
+/// 1 where the policy wrote the token anywhere; what it read does not count.
+#[derive(Clone, Debug)]
+pub struct Contains {
+    /// In lower case.
+    pub token: String,
+}
+
+#[async_trait]
+impl Reward for Contains {
+    fn name(&self) -> &'static str {
+        CONTAINS.name
+    }
+
+    async fn score(&self, _task: &Task, episode: &Episode) -> Result<f32, RewardError> {
+        Ok(indicator(written(episode).to_lowercase().contains(&self.token)))
+    }
+}

@@ -1,0 +1,87 @@
+//! A judge: a language model behind any OpenAI-compatible endpoint that says whether an answer is right and the way to it
+//! good, or which principles of a rubric hold.
+//!
+//! - `settings`: `[reward.judge]`; `prompt`: what is asked, every text of others inside fences that it cannot close;
+//!   `verdict`: the strict reading of replies; `client`: tries, budget and cache.
+//!
+//! Whatever goes wrong is a [`JudgeError`] and so an infrastructure fault of the episode: it has no score, and is counted.
+
+mod cache;
+mod client;
+mod prompt;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+use async_trait::async_trait;
+
+pub use client::{Judge, JudgeError, Spent};
+pub use prompt::{Question, Transcript};
+pub use settings::JudgeSettings;
+pub use verdict::{Preference, Refusal, Verdict, read_preference, read_verdict};
+
+use super::{Make, Pieces, Reward, RewardEntry, RewardError, UNIT, indicator};
+use crate::environment::Outcome;
+use crate::episode::Episode;
+use crate::task::Task;
+
+/// The registry's entry.
+pub const ENTRY: RewardEntry = RewardEntry {
+    name: "judge",
+    about: "a model's verdict: 0.75 correct + 0.25 approach, or the share of a rubric's principles (settings: url, model, ...)",
+    always: false,
+    judges: Some(Outcome::Answer),
+    range: UNIT,
+    make: Make::Configured(|making| {
+        let settings: JudgeSettings = making.read()?;
+        Ok(Box::new(Judged { judge: Judge::new(settings).map_err(|cause| cause.to_string())? }))
+    }),
+};
+
+/// Share of the score that being right makes, as in the code-search project; the approach makes the rest.
+const CORRECT: f32 = 0.75;
+
+/// The reward of a [`Judge`].
+#[derive(Debug)]
+pub struct Judged {
+    /// Who judges.
+    pub judge: Judge,
+}
+
+#[async_trait]
+impl Reward for Judged {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+
+    async fn score(&self, task: &Task, episode: &Episode) -> Result<f32, RewardError> {
+        self.score_in_pieces(task, episode).await.map(|(score, _)| score)
+    }
+
+    async fn score_in_pieces(&self, task: &Task, episode: &Episode) -> Result<(f32, Pieces), RewardError> {
+        let transcript = Transcript::Turns(&episode.turns);
+        let question = Question { question: &task.question, golds: &task.golds, answer: episode.answer(), transcript };
+        let verdict = self.judge.ask(&question).await;
+        let verdict = verdict.map_err(|cause| RewardError {
+            name: ENTRY.name.to_owned(),
+            message: format!("task `{}`: {cause}", task.id),
+        })?;
+        Ok(points(&verdict, episode.answer().is_some()))
+    }
+}
+
+/// The score of a verdict, with its pieces. Nothing is right without an answer, whatever a judge says.
+fn points(verdict: &Verdict, answered: bool) -> (f32, Pieces) {
+    match verdict {
+        Verdict::Answer { correct, approach } => {
+            let (correct, approach) = (indicator(*correct && answered), approach / 100.0);
+            let pieces = vec![("correct".to_owned(), correct), ("approach".to_owned(), approach)];
+            (CORRECT * correct + (1.0 - CORRECT) * approach, pieces)
+        }
+        Verdict::Rubric { holds } => {
+            let pieces: Pieces = (1..).zip(holds).map(|(at, &holds)| (format!("{at}"), indicator(holds))).collect();
+            (pieces.iter().map(|(_, value)| value).sum::<f32>() / pieces.len().max(1) as f32, pieces)
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Asking a judge: cache, budget, tries.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use forage_retriever::remote::{Flaw, Http, KeyHeader};
+use forage_retriever::{RemoteFault, RetrieverError};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use super::cache::Cache;
+use super::prompt::{Question, messages, pair_messages};
+use super::settings::JudgeSettings;
+use super::verdict::{Preference, Refusal, Verdict, read_preference, read_verdict};
+
+/// A judge gave no verdict. Never a bad score.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JudgeError {
+    /// A setting cannot work.
+    #[error("`{key}` {what}")]
+    Setting {
+        /// The key in `[reward.judge]`.
+        key: String,
+        /// What is wrong and the mend.
+        what: String,
+    },
+    /// There is nothing to compare with.
+    #[error("there is no accepted answer to judge by; give the question one, or judge by a rubric")]
+    NoGold,
+    /// The budget is spent.
+    #[error("the judge's budget is spent: {spent} sent, {key} is {limit}; raise it, or name a cache file and resume")]
+    Budget {
+        /// The key in `[reward.judge]`.
+        key: &'static str,
+        /// Requests or tokens so far.
+        spent: u64,
+        /// What is allowed.
+        limit: u64,
+    },
+    /// The server cannot be reached, refuses, or its replies are no verdicts.
+    #[error("judge at {url}: {fault}, after {tries} tries; check that it serves this model and what it logs")]
+    Call {
+        /// What was asked.
+        url: String,
+        /// How the last try failed.
+        fault: RemoteFault,
+        /// Tries made.
+        tries: u32,
+    },
+    /// The cache file cannot be used.
+    #[error("the judge's cache `{}`: {what}", path.display())]
+    Cache {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong and the mend.
+        what: String,
+    },
+    /// Something ended early.
+    #[error("the judge was stopped: {0}")]
+    Stopped(String),
+}
+
+/// What a judge cost so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Requests sent, tries included.
+    pub calls: u64,
+    /// Tokens read and written, as the server counts them.
+    pub tokens: u64,
+}
+
+/// A language model that judges.
+pub struct Judge {
+    settings: JudgeSettings,
+    http: Http,
+    cache: OnceCell<Cache>,
+    calls: AtomicU64,
+    tokens: AtomicU64,
+}
+
+impl std::fmt::Debug for Judge {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Judge").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// The part of a chat completion that is read.
+#[derive(Deserialize)]
+struct Completion {
+    choices: Vec<Choice>,
+    usage: Option<Usage>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    message: Message,
+    finish_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    content: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Usage {
+    total_tokens: u64,
+}
+
+impl Judge {
+    /// Prepares a judge: the token file is read, nothing is sent, and the cache is opened by the first question.
+    ///
+    /// # Errors
+    /// [`JudgeError::Setting`] with the key at fault.
+    pub fn new(settings: JudgeSettings) -> Result<Self, JudgeError> {
+        settings.check()?;
+        let http = Http::new(&settings.url, settings.http(), KeyHeader::Authorization).map_err(failed)?;
+        Ok(Self { settings, http, cache: OnceCell::new(), calls: AtomicU64::new(0), tokens: AtomicU64::new(0) })
+    }
+
+    /// What it cost so far.
+    pub fn spent(&self) -> Spent {
+        Spent { calls: self.calls.load(Ordering::Relaxed), tokens: self.tokens.load(Ordering::Relaxed) }
+    }
+
+    /// Judges an episode, or an answer alone.
+    ///
+    /// # Errors
+    /// [`JudgeError`] when there is no verdict after all tries, or the budget is spent.
+    pub async fn ask(&self, question: &Question<'_>) -> Result<Verdict, JudgeError> {
+        let JudgeSettings { rubric, transcript_chars, .. } = &self.settings;
+        if rubric.is_empty() && question.golds.is_empty() {
+            return Err(JudgeError::NoGold);
+        }
+        let read = |reply: &str| read_verdict(reply, rubric.len());
+        self.reply(&messages(question, rubric, *transcript_chars), read).await
+    }
+
+    /// Says which of two answers is better, in the order given.
+    ///
+    /// # Errors
+    /// As [`Judge::ask`].
+    pub async fn prefer(&self, question: &str, golds: &[String], answers: [&str; 2]) -> Result<Preference, JudgeError> {
+        self.reply(&pair_messages(question, golds, answers), read_preference).await
+    }
+
+    async fn reply<T>(
+        &self,
+        messages: &Value,
+        read: impl Fn(&str) -> Result<T, Refusal> + Copy + Send + Sync,
+    ) -> Result<T, JudgeError> {
+        let JudgeSettings { model, max_tokens, .. } = &self.settings;
+        let body =
+            json!({"model": model, "messages": messages, "temperature": 0, "max_tokens": max_tokens}).to_string();
+        let key = blake3::hash(body.as_bytes()).to_hex().to_string();
+        let cache = self.cache.get_or_try_init(|| async { self.open_cache() }).await?;
+        let slot = cache.slot(&key);
+        let reply = slot.get_or_try_init(|| async {
+            let reply = self.call(body.into_bytes(), |reply| read(reply).map(|_| ())).await?;
+            cache.keep(&key, &reply)?;
+            Ok::<_, JudgeError>(reply)
+        });
+        // Only replies that are verdicts come here, unless a person wrote them into the file.
+        read(reply.await?).map_err(|refusal| JudgeError::Cache {
+            path: self.settings.cache.clone().unwrap_or_default(),
+            what: format!("key {key}: {refusal}; remove its line"),
+        })
+    }
+
+    fn open_cache(&self) -> Result<Cache, JudgeError> {
+        self.settings.cache.as_deref().map_or_else(|| Ok(Cache::default()), Cache::open)
+    }
+
+    async fn call(
+        &self,
+        body: Vec<u8>,
+        check: impl Fn(&str) -> Result<(), Refusal> + Send + Sync,
+    ) -> Result<String, JudgeError> {
+        let url = self.http.url(&["v1", "chat", "completions"]);
+        let answer =
+            self.http.post_within(&url, body, || self.admit(), |completion| self.take(completion, &check)).await;
+        answer.map_err(|cause| match &cause {
+            RetrieverError::Remote { fault: RemoteFault::Withheld(_), .. } => self.exceeded().unwrap_or(failed(cause)),
+            _ => failed(cause),
+        })
+    }
+
+    /// Takes a call out of the budget.
+    fn admit(&self) -> Result<(), String> {
+        if let Some(spent) = self.exceeded() {
+            return Err(spent.to_string());
+        }
+        let most = self.settings.max_calls.unwrap_or(u64::MAX);
+        let taken =
+            self.calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |calls| (calls < most).then(|| calls + 1));
+        taken.map(|_| ()).map_err(|_| "the budget is spent".to_owned())
+    }
+
+    fn exceeded(&self) -> Option<JudgeError> {
+        let Spent { calls, tokens } = self.spent();
+        let limits = [
+            ("max_calls", calls, self.settings.max_calls),
+            ("max_total_tokens", tokens, self.settings.max_total_tokens),
+        ];
+        limits.into_iter().find_map(|(key, spent, limit)| {
+            let limit = limit.filter(|&limit| spent >= limit)?;
+            Some(JudgeError::Budget { key, spent, limit })
+        })
+    }
+
+    /// The reply of a completion, if it is a verdict.
+    fn take(&self, completion: Completion, check: impl Fn(&str) -> Result<(), Refusal>) -> Result<String, Flaw> {
+        match completion.usage {
+            Some(usage) => {
+                self.tokens.fetch_add(usage.total_tokens, Ordering::Relaxed);
+            }
+            None if self.settings.max_total_tokens.is_some() => {
+                let what = "no `usage`, which max_total_tokens needs; set max_calls instead";
+                return Err(Flaw::Misfit(what.to_owned()));
+            }
+            None => {}
+        }
+        let [Choice { message, finish_reason }] = <[Choice; 1]>::try_from(completion.choices)
+            .map_err(|choices| Flaw::Misfit(format!("{} choices, one was asked for", choices.len())))?;
+        if finish_reason.as_deref() == Some("length") {
+            return Err(Flaw::Again("the reply was cut off; raise max_tokens".to_owned()));
+        }
+        let reply = message.content.ok_or_else(|| Flaw::Again("the message has no content".to_owned()))?;
+        check(&reply).map_err(|refusal| Flaw::Again(refusal.to_string()))?;
+        Ok(reply)
+    }
+}
+
+fn failed(cause: RetrieverError) -> JudgeError {
+    match cause {
+        RetrieverError::Setting { key, what } => JudgeError::Setting { key, what },
+        RetrieverError::Remote { url, fault, attempts } => JudgeError::Call { url, fault, tries: attempts },
+        cause => JudgeError::Stopped(cause.to_string()),
+    }
+}

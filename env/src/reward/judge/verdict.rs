@@ -1,0 +1,118 @@
+//! The strict reading of a judge's reply: one JSON object of exactly the asked form, or no verdict.
+//!
+//! Nothing is searched for inside a text: `yes` stands in `yesterday`, and a judge that quotes an answer may quote a
+//! verdict. What may stand around the object is one leading `<think>` block and one code fence around the whole.
+
+use serde::Deserialize;
+
+/// What a judge found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// Of an answer and the way to it.
+    Answer {
+        /// Whether the answer is right.
+        correct: bool,
+        /// How good the way to it was, 0 to 100.
+        approach: f32,
+    },
+    /// Of a rubric.
+    Rubric {
+        /// Whether each principle holds, in order.
+        holds: Vec<bool>,
+    },
+}
+
+/// Which of two answers is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum Preference {
+    /// The one shown first.
+    A,
+    /// The one shown second.
+    B,
+    /// Neither.
+    #[serde(rename = "tie")]
+    Tie,
+}
+
+/// A reply that is no verdict.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the reply is no verdict: {0}")]
+pub struct Refusal(pub String);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AnswerReply {
+    correct: bool,
+    approach: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RubricReply {
+    holds: Vec<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PairReply {
+    better: Preference,
+}
+
+/// Reads `{"correct": true, "approach": 80}`, or for a rubric of `principles` sentences `{"holds": [true, false]}`.
+///
+/// ```
+/// use forage_env::reward::judge::read_verdict;
+///
+/// assert!(read_verdict(r#"{"correct": true, "approach": 80}"#, 0).is_ok());
+/// assert!(read_verdict("yes", 0).is_err());
+/// assert!(read_verdict(r#"I think {"correct": true, "approach": 80}"#, 0).is_err());
+/// ```
+///
+/// # Errors
+/// [`Refusal`] for anything else.
+pub fn read_verdict(reply: &str, principles: usize) -> Result<Verdict, Refusal> {
+    if principles > 0 {
+        let RubricReply { holds } = object(reply)?;
+        if holds.len() != principles {
+            return Err(Refusal(format!("{} values for {principles} principles", holds.len())));
+        }
+        return Ok(Verdict::Rubric { holds });
+    }
+    let AnswerReply { correct, approach } = object(reply)?;
+    if !(0.0..=100.0).contains(&approach) {
+        return Err(Refusal(format!("approach is {approach}, not 0 to 100")));
+    }
+    Ok(Verdict::Answer { correct, approach: approach as f32 })
+}
+
+/// Reads `{"better": "A"}`, `"B"` or `"tie"`.
+///
+/// # Errors
+/// [`Refusal`] for anything else.
+pub fn read_preference(reply: &str) -> Result<Preference, Refusal> {
+    object::<PairReply>(reply).map(|reply| reply.better)
+}
+
+fn object<'a, T: Deserialize<'a>>(reply: &'a str) -> Result<T, Refusal> {
+    let text = unfenced(after_thinking(reply.trim())?);
+    if !text.starts_with('{') {
+        // serde_json would read a struct from an array as well.
+        return Err(Refusal("it is not one JSON object".to_owned()));
+    }
+    serde_json::from_str(text).map_err(|cause| Refusal(cause.to_string()))
+}
+
+/// What stands behind a leading block of reasoning.
+fn after_thinking(text: &str) -> Result<&str, Refusal> {
+    let Some(thought) = text.strip_prefix("<think>") else { return Ok(text) };
+    let Some((_, rest)) = thought.split_once("</think>") else {
+        return Err(Refusal("its reasoning has no end; raise max_tokens".to_owned()));
+    };
+    Ok(rest.trim())
+}
+
+/// What stands inside a code fence around the whole.
+fn unfenced(text: &str) -> &str {
+    let inside = text.strip_prefix("```json").or_else(|| text.strip_prefix("```"));
+    inside.and_then(|inside| inside.strip_suffix("```")).map_or(text, str::trim)
+}
