@@ -31,7 +31,7 @@ impl Judge {
 
 /// Compares the judge of a config with labelled answers: agreement, liking for length, and for the first place.
 ///
-/// A line of FILE is {"question", "gold", "answer", "label": true or false}, or {"question", "gold", "answers": [two]},
+/// A line of FILE is {"question", "gold", "answer", "label": true or false}, or {"question", "gold", "answers": two of them},
 /// which is judged in both orders. `gold` is a string or a list of them.
 #[derive(Args, Debug)]
 pub(crate) struct Audit {
