@@ -5,12 +5,15 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 kills=${1:-30}
 RANDOM=${2:-1}
+# Long enough that the run outlives its kills.
+steps=150
+last=checkpoints/step-$(printf %06d "$steps")
 cargo build --release --locked --quiet --bin forage
 forage="${CARGO_TARGET_DIR:-target}/release/forage"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # In a subshell that becomes the program, so that a kill reaches it.
-train() { exec "$forage" train configs/smoke.toml --set grpo.steps=60 --set grpo.checkpoint_every=3 --set grpo.keep_checkpoints=2 \
+train() { exec "$forage" train configs/smoke.toml --set grpo.steps="$steps" --set grpo.checkpoint_every=3 --set grpo.keep_checkpoints=2 \
     --set grpo.evaluate_every=7 --set tensorboard=canonical "$@"; }
 start=$(date +%s%N)
 (train --out "$work/whole" >"$work/whole.log" 2>&1)
@@ -20,8 +23,8 @@ killed=0
 while [ "$killed" -lt "$kills" ]; do
     train --out "$work/broken" $resume >>"$work/broken.log" 2>&1 &
     run=$!
-    # Anywhere from before the first checkpoint to about a twentieth of the run later.
-    sleep "$(awk -v ms=$((20 + RANDOM % (300 + whole_ms / 20))) 'BEGIN { print ms / 1000 }')"
+    # Anywhere from before the first checkpoint to about a fortieth of the run later.
+    sleep "$(awk -v ms=$((20 + RANDOM % (300 + whole_ms / 40))) 'BEGIN { print ms / 1000 }')"
     if kill -9 "$run" 2>/dev/null; then
         killed=$((killed + 1))
         wait "$run" 2>/dev/null || true
@@ -34,7 +37,7 @@ while [ "$killed" -lt "$kills" ]; do
 done
 [ -d "$work/broken/policy" ] || (train --out "$work/broken" $resume >>"$work/broken.log" 2>&1)
 same=true
-for file in policy/model.safetensors checkpoints/step-000060/optimizer.safetensors checkpoints/step-000060/state.json; do
+for file in policy/model.safetensors "$last/optimizer.safetensors" "$last/state.json"; do
     cmp -s "$work/whole/$file" "$work/broken/$file" || { same=false; echo "differs: $file" >&2; }
 done
 # Metrics but for the clock's.

@@ -149,22 +149,18 @@ impl AdamW {
         self.config.learning_rate = rate;
     }
 
-    /// As [`Self::update`], in place: where nothing else holds a parameter it is changed where it stands, so that no second copy
-    /// of the weights is ever in memory. `shape` is the decoder's.
-    pub fn apply(&mut self, decoder: &mut Decoder, shape: &ModelConfig, gradients: NamedGrads, norm: f64) {
-        // Parameters take memory when they are first used: this one takes none.
-        let hollow = Decoder::new(shape, &decoder.device());
-        let before = std::mem::replace(decoder, hollow);
-        *decoder = self.update(before, gradients, norm);
-    }
-
-    /// Clips the gradients, whose global norm is `norm`, and updates every parameter that has one.
-    pub fn update(&mut self, decoder: Decoder, mut gradients: NamedGrads, norm: f64) -> Decoder {
+    /// Clips the gradients, whose global norm is `norm`, and updates every parameter that has one. Where nothing else holds a
+    /// parameter it is changed where it stands, so that no second copy of the weights is ever in memory. `shape` is the
+    /// decoder's.
+    pub fn apply(&mut self, decoder: &mut Decoder, shape: &ModelConfig, mut gradients: NamedGrads, norm: f64) {
         gradients.clip(norm, self.config.clip_norm);
         let rate = self.config.rate(self.step);
         self.step += 1;
+        // Parameters take memory when they are first used: this one takes none.
+        let hollow = Decoder::new(shape, &decoder.device());
+        let before = std::mem::replace(decoder, hollow);
         let mut update = Update { optimizer: self, gradients, rate, path: Vec::new() };
-        decoder.map(&mut update)
+        *decoder = before.map(&mut update);
     }
 
     /// Writes the moments as safetensors: `first.NAME`, `second.NAME`.

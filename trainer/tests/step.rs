@@ -40,7 +40,9 @@ fn step(model: &Tiny, rollouts: &Path, graph: bool, budget: usize) -> Decoder {
     });
     let config = AdamWConfig { learning_rate: 1e-3, warmup_steps: 0, ..AdamWConfig::default() };
     let norm = gradients.global_norm();
-    AdamW::new(config).update(model.decoder.clone(), gradients, norm)
+    let mut decoder = model.decoder.clone();
+    AdamW::new(config).apply(&mut decoder, &model.config, gradients, norm);
+    decoder
 }
 
 fn whole_graph(model: &Tiny, rows: &[&Scored], sequences: &[&Sequence], recipe: &Recipe) -> NamedGrads {
