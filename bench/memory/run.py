@@ -14,17 +14,17 @@ SMALL = ROOT / "configs/quickstart"
 # shape, rank or 0, precision, sequence length, sequences of a group, micro-batch tokens, threads, steps
 JOBS = {
     "small": [
-        (SMALL, rank, "full", length, 32, micro_batch, threads, 2)
+        (SMALL, rank, "f32", length, 32, micro_batch, threads, 2)
         for rank in (0, 8)
         for threads in (1, 2)
         for length, micro_batch in ((256, 256), (256, 1024), (256, 4096), (512, 4096))
     ],
     "0.5b": [
         ("random:Qwen2.5-0.5B", 16, precision, length, 1, length, 2, 1)
-        for precision in ("full", "half")
+        for precision in ("f32", "bf16", "int8")
         for length in (512, 1024, 2048, 4096)
     ],
-    "full": [("random:Qwen2.5-0.5B", 0, "full", 256, 1, 256, 2, 2)],
+    "full": [("random:Qwen2.5-0.5B", 0, "f32", 256, 1, 256, 2, 2)],
 }
 
 

@@ -19,6 +19,7 @@ use forage_trainer::remote::RemoteConfig;
 use forage_trainer::run::GrpoConfig;
 use forage_trainer::warm_start::WarmStartConfig;
 use forage_trainer::watch::Aliases;
+use forage_trainer::weights::Precision;
 use serde::{Deserialize, Serialize};
 
 use crate::retrieval::RetrieverConfig;
@@ -73,9 +74,37 @@ pub(crate) struct PolicyConfig {
     /// this table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) lora: Option<LoraSection>,
-    /// Keeps the weights beside an adapter as bf16: half the memory, and half-precision files stay mapped.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) half_base: bool,
+    /// How the weights beside an adapter are kept.
+    #[serde(default, skip_serializing_if = "Base::is_full")]
+    pub(crate) base: Base,
+}
+
+/// How frozen weights are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Base {
+    /// As they are trained.
+    #[default]
+    F32,
+    /// Half the memory; files of half precision stay mapped.
+    Bf16,
+    /// The matrices of the layers as 8-bit integers, 32 of which share a scale: a bit more than a quarter of the memory.
+    Int8,
+}
+
+impl Base {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+    fn is_full(&self) -> bool {
+        *self == Self::F32
+    }
+
+    pub(crate) fn precision(self) -> Precision {
+        match self {
+            Self::F32 => Precision::Full,
+            Self::Bf16 => Precision::Half,
+            Self::Int8 => Precision::Int8,
+        }
+    }
 }
 
 /// A fresh low-rank adapter.
@@ -364,7 +393,7 @@ impl RunConfig {
             seed: 1,
             device: DeviceSpec::default(),
             threads: 0,
-            policy: PolicyConfig { checkpoint: String::new(), chat: None, lora: None, half_base: false },
+            policy: PolicyConfig { checkpoint: String::new(), chat: None, lora: None, base: Base::default() },
             data: DataConfig {
                 train_questions: 0,
                 dev_questions: 0,

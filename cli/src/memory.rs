@@ -77,7 +77,7 @@ pub(crate) fn of_run(config: &RunConfig, start: &Start, rollouts: Option<&Path>)
     let played = (episodes as u64 * config.grpo.steps + config.data.dev_questions as u64) * longest as u64;
     let plan = MemoryPlan {
         model: &start.shape,
-        half_base: config.policy.half_base,
+        base: config.policy.base.precision(),
         adapter: adapter.as_ref().or(start.adapter.as_ref()),
         reference: update.objective.recipe(window).kl.is_some(),
         file_bytes: start.file_bytes,
@@ -127,7 +127,7 @@ pub(crate) fn check(estimate: &MemoryEstimate, device: DeviceSpec) -> Result<Str
     let largest = estimate.largest();
     let what = largest.map_or(String::new(), |part| {
         let mend = match part.mend {
-            "" => "grpo.update.micro_batch_tokens, engine.cache_mib, engine.context_tokens, [policy.lora], policy.half_base",
+            "" => "grpo.update.micro_batch_tokens, engine.cache_mib, engine.context_tokens, [policy.lora], policy.base",
             mend => mend,
         };
         format!("the largest part is {} ({} MiB): change {mend}", part.name, part.bytes / MIB)

@@ -23,7 +23,9 @@ use forage_trainer::model::{KvCache, ModelConfig};
 use forage_trainer::weights::{Checkpoint, Hub, Precision};
 
 use crate::commands::note;
-use crate::config::{BadConfig, DataConfig, EngineSection, EnvironmentConfig, FilesConfig, PolicyConfig, RunConfig};
+use crate::config::{
+    BadConfig, Base, DataConfig, EngineSection, EnvironmentConfig, FilesConfig, PolicyConfig, RunConfig,
+};
 use crate::pipeline::Experience;
 use crate::retrieval::RetrieverConfig;
 
@@ -225,8 +227,7 @@ pub(crate) fn default_rewards(outcome: Outcome) -> BTreeMap<String, Weighting> {
 /// The checkpoint a config names, with its adapter where one is to be trained.
 pub(crate) fn checkpoint(config: &RunConfig) -> Result<Checkpoint> {
     let name = &config.policy.checkpoint;
-    let mut checkpoint =
-        load_policy_as(name, config, if config.policy.half_base { Precision::Half } else { Precision::Full })?;
+    let mut checkpoint = load_policy_as(name, config, config.policy.base.precision())?;
     match (&config.policy.lora, &checkpoint.lora) {
         (Some(_), Some(_)) => {
             let message = format!("policy.checkpoint {name} is an adapter already");
@@ -236,8 +237,9 @@ pub(crate) fn checkpoint(config: &RunConfig) -> Result<Checkpoint> {
             let seed = Seed::root(config.seed).child("adapter", &[]);
             checkpoint.adapt(lora.adapter(name), seed).with_context(|| BadConfig("[policy.lora]".to_owned()))?;
         }
-        (None, None) if config.policy.half_base => {
-            let message = "policy.half_base: weights in half precision can only stand beside an adapter".to_owned();
+        (None, None) if config.policy.base != Base::F32 => {
+            let message =
+                "policy.base: weights that learn are kept as f32; others can only stand beside an adapter".to_owned();
             return Err(anyhow::anyhow!("add [policy.lora], or remove the key").context(BadConfig(message)));
         }
         (None, _) => {}
@@ -252,6 +254,10 @@ pub(crate) fn load_policy(name: &str, config: &RunConfig) -> Result<Checkpoint> 
 
 fn load_policy_as(name: &str, config: &RunConfig, precision: Precision) -> Result<Checkpoint> {
     if let Some(builtin) = name.strip_prefix("builtin:") {
+        if precision != Precision::Full {
+            let message = format!("policy.base: {name} is kept whole");
+            return Err(anyhow::anyhow!("remove the key, or name a folder").context(BadConfig(message)));
+        }
         return crate::builtin::load(builtin, &config.device);
     }
     Checkpoint::open(name, &hub(), precision, &config.device.open()?)

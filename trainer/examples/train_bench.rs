@@ -1,4 +1,4 @@
-//! Measures optimizer steps on recorded rollouts: `train_bench MODEL ROLLOUTS RANK full|half layers|graph DEVICE
+//! Measures optimizer steps on recorded rollouts: `train_bench MODEL ROLLOUTS RANK f32|bf16|int8 layers|graph DEVICE
 //! THREADS MICRO_BATCH_TOKENS STEPS [FOLDER]`, one line of JSON per step. DEVICE is `cpu` or `cuda:0`. RANK 0 trains all weights, else a fresh adapter of that rank
 //! on every projection; MODEL is a checkpoint folder (of PEFT: the adapter in it is trained, RANK is ignored) or
 //! `random:SHAPE`. `graph` is one
@@ -37,8 +37,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     else {
         return Err("see the head of this file for the arguments".into());
     };
-    let half = precision == "half";
-    let precision = if half { Precision::Half } else { Precision::Full };
+    let precision = match precision.as_str() {
+        "bf16" => Precision::Half,
+        "int8" => Precision::Int8,
+        _ => Precision::Full,
+    };
     let device = device.parse::<DeviceSpec>()?.open()?;
     let mut checkpoint = match model.strip_prefix("random:") {
         Some(shape) => Checkpoint::random(shape, None, Seed::root(1), precision, &device)?,
@@ -69,7 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         recipe,
     };
     let files = std::fs::metadata(Path::new(model).join("model.safetensors")).map_or(0, |file| file.len());
-    let estimated = estimate(&checkpoint, half, &step, &job, files);
+    let estimated = estimate(&checkpoint, precision, &step, &job, files);
     let config = AdamWConfig { learning_rate: 1e-3, warmup_steps: 0, ..AdamWConfig::default() };
     let mut optimizer = AdamW::new(config);
     for _ in 0..steps.parse::<usize>()? {
@@ -147,7 +150,7 @@ impl Job {
 }
 
 /// What the program would say before such a run.
-fn estimate(checkpoint: &Checkpoint, half: bool, step: &[Scored], job: &Job, file_bytes: u64) -> u64 {
+fn estimate(checkpoint: &Checkpoint, base: Precision, step: &[Scored], job: &Job, file_bytes: u64) -> u64 {
     let lengths: Vec<usize> = step.iter().map(|row| row.sequence.ids.len()).collect();
     let batches = cut(&lengths, job.micro_batch);
     let count = |batch: &[usize], of: &dyn Fn(&Sequence) -> usize| {
@@ -157,7 +160,7 @@ fn estimate(checkpoint: &Checkpoint, half: bool, step: &[Scored], job: &Job, fil
     let largest = batches.iter().max_by_key(|batch| tokens(batch)).expect("a step has micro-batches");
     let plan = MemoryPlan {
         model: &checkpoint.config,
-        half_base: half,
+        base,
         adapter: checkpoint.lora.as_ref(),
         reference: false,
         file_bytes,

@@ -11,7 +11,8 @@ use crate::backward::{MIDDLE_BYTES, middle_bytes};
 use crate::generate::{EngineConfig, HEAD_ROWS};
 use crate::logprobs::CHUNK;
 use crate::lora::LoraConfig;
-use crate::model::{ARRANGED_INPUTS, BLOCK_SCORES, ModelConfig};
+use crate::model::{ARRANGED_INPUTS, BLOCK_INPUTS, BLOCK_SCORES, ModelConfig};
+use crate::weights::Precision;
 
 const MIB: u64 = 1024 * 1024;
 const F32: u64 = 4;
@@ -34,8 +35,8 @@ const HELD_BACK_BY_WORKER: u64 = 22 * MIB;
 pub struct MemoryPlan<'a> {
     /// Shape of the model.
     pub model: &'a ModelConfig,
-    /// Whether the matrices beside an adapter are kept as bf16.
-    pub half_base: bool,
+    /// How the matrices beside an adapter are kept.
+    pub base: Precision,
     /// The adapter that is trained; without one all weights are.
     pub adapter: Option<&'a LoraConfig>,
     /// Whether a penalty refers to the start of the run.
@@ -166,6 +167,22 @@ impl MemoryPlan<'_> {
         self.model.parameters() as u64
     }
 
+    /// How the base is kept: in full where it learns.
+    fn base(&self) -> Precision {
+        if self.adapter.is_some() { self.base } else { Precision::Full }
+    }
+
+    /// Bytes of the weights.
+    fn kept_weights(&self) -> u64 {
+        let layers: u64 = self.maps().iter().map(|map| map.1 * map.2).sum();
+        let layers = layers * self.model.num_hidden_layers as u64;
+        match self.base() {
+            Precision::Int8 => layers + layers / BLOCK_INPUTS as u64 * F32 + (self.weights() - layers) * 2,
+            Precision::Half => self.weights() * 2,
+            Precision::Full | Precision::Stored => self.weights() * F32,
+        }
+    }
+
     /// `[vocab, hidden]`.
     fn embedding(&self) -> u64 {
         (self.model.vocab_size * self.model.hidden_size) as u64
@@ -205,14 +222,13 @@ impl MemoryPlan<'_> {
     }
 
     fn always(&self) -> Vec<Part> {
-        let half = self.half_base && self.adapter.is_some();
         let adapter = if self.adapter.is_some() { self.trained() * F32 } else { 0 };
         let reference = if self.reference && self.adapter.is_none() { self.weights() * F32 } else { 0 };
         let tables = (self.context * self.model.head_dim / 2) as u64 * 2 * 2 * F32;
         let engines = 1 + u64::from(self.engine.is_some());
         vec![
             part("program", PROGRAM + if self.played_tokens > 0 { PLAYS } else { 0 }, ""),
-            part("weights", self.weights() * if half { 2 } else { F32 }, "policy.half_base with [policy.lora]"),
+            part("weights", self.kept_weights(), "policy.base with [policy.lora]"),
             part("adapter", adapter, "policy.lora.rank"),
             part("weights of the reference", reference, "[policy.lora], or no kl in the objective"),
             part("moments of AdamW", 2 * self.trained() * F32, "[policy.lora]"),
@@ -278,12 +294,12 @@ impl MemoryPlan<'_> {
         let head_gradient = if full { sizes.head_gradients * embedding } else { 0 };
         let head = vec![
             part("logits of a chunk", sizes.logits, ""),
-            part("the head in f32", sizes.head_weights, "half_base = false"),
+            part("the head in f32", sizes.head_weights, "base = \"f32\""),
             part("hidden states of the targets", sizes.picked, tokens),
         ];
         let layer = vec![
             part("one layer", sizes.layer, tokens),
-            part("a layer's weights in f32", sizes.layer_weights, "half_base = false"),
+            part("a layer's weights in f32", sizes.layer_weights, "base = \"f32\""),
         ];
         let attention = vec![
             part("one layer's projections", sizes.projections, tokens),
@@ -330,8 +346,7 @@ impl MemoryPlan<'_> {
         // One matrix at a time is widened. `Targets`: a product and its turned copy, and the slope that takes the logits' place.
         let rows = targets.min((CHUNK / vocab_size).max(1));
         let chunks = targets.div_ceil((CHUNK / vocab_size).max(1));
-        let half = self.half_base && self.adapter.is_some();
-        let widened = |numbers: usize| if half { bytes(numbers) } else { 0 };
+        let widened = |numbers: usize| if self.base() == Precision::Full { 0 } else { bytes(numbers) };
         Activations {
             kept,
             layer: bytes(layer),
@@ -367,7 +382,7 @@ mod tests {
     fn plan(model: &ModelConfig, tokens: usize) -> MemoryPlan<'_> {
         MemoryPlan {
             model,
-            half_base: false,
+            base: Precision::Full,
             adapter: None,
             reference: false,
             file_bytes: 0,
@@ -414,7 +429,9 @@ mod tests {
         assert!(needed(run(1 << 12)) < full);
         let adapted = MemoryPlan { adapter: Some(&lora), ..run(1 << 16) };
         assert!(needed(adapted.clone()) < full);
-        assert!(needed(MemoryPlan { half_base: true, ..adapted.clone() }) < needed(adapted.clone()));
+        let half = needed(MemoryPlan { base: Precision::Half, ..adapted.clone() });
+        assert!(half < needed(adapted.clone()));
+        assert!(needed(MemoryPlan { base: Precision::Int8, ..adapted.clone() }) < half);
         let batch = BatchSize { tokens: 512, longest: 512, targets: 256 };
         assert!(needed(MemoryPlan { batch, ..adapted.clone() }) < needed(adapted));
         // A mapped file is no need.

@@ -5,14 +5,15 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Tensor};
 use common::{assert_close, fixtures, floats, json, tiny, tokens};
 use forage_env::seed::Seed;
+use forage_trainer::backward;
 use forage_trainer::grads::{NamedGrads, track};
-use forage_trainer::logprobs::token_logprobs;
+use forage_trainer::logprobs::{Slopes, token_logprobs};
 use forage_trainer::lora::{self, LoraConfig, Targets};
-use forage_trainer::model::{Batch, Decoder, ModelConfig};
+use forage_trainer::model::{Batch, Decoder, ModelConfig, RopeTables, init_random};
 use forage_trainer::optim::{AdamW, AdamWConfig};
 use forage_trainer::sequence::Sequence;
 use forage_trainer::weights::{Precision, SaveOptions, load_decoder_as, save_decoder_as};
@@ -229,5 +230,106 @@ fn folders_for_peft_are_written() {
         std::fs::copy(fixtures().join(base).join("config.json"), merged.join("config.json")).unwrap();
         save_decoder_as(&merged, &decoder, SaveOptions::default()).unwrap();
         assert!(merged.join("model.safetensors").exists());
+    }
+}
+
+/// GGML's `Q8_0` with scales in f32, and back: for a matrix `[inputs, outputs]`, blocks of 32 inputs.
+fn eight_bits(values: &[f32], outputs: usize) -> Vec<f32> {
+    let mut rounded = values.to_vec();
+    for block in (0..values.len() / outputs).step_by(32) {
+        for output in 0..outputs {
+            let places: Vec<usize> = (block..block + 32).map(|input| input * outputs + output).collect();
+            let scale = places.iter().map(|&place| values[place].abs()).fold(0.0, f32::max) / 127.0;
+            for place in places {
+                rounded[place] = (values[place] / scale).round() * scale;
+            }
+        }
+    }
+    rounded
+}
+
+/// Sets every second matrix of an adapter, which starts at zero, to something.
+struct Stir(Vec<String>);
+
+impl ModuleMapper for Stir {
+    fn enter_module(&mut self, name: &str, _container_type: &str) {
+        self.0.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.0.pop();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let stirred = self.0.ends_with(&["low_rank".to_owned(), "b".to_owned()]);
+        if stirred { param.map(|b| (b + 0.05).sin()) } else { param }
+    }
+}
+
+#[test]
+fn an_adapter_beside_a_base_of_8_bits_learns_as_beside_its_widened_weights() {
+    let out = tempfile::tempdir().unwrap();
+    let config = ModelConfig {
+        hidden_size: 64,
+        intermediate_size: 96,
+        ..ModelConfig::from_file(&fixtures().join("tiny_qwen3/config.json")).unwrap()
+    };
+    let full = init_random(&config, Seed::root(3), &Device::flex());
+    save_decoder_as(out.path(), &full, SaveOptions::default()).unwrap();
+    let adapter = LoraConfig { rank: 4, ..fresh(Targets::AllLinear) };
+    let adapted = |mut decoder: Decoder| {
+        lora::attach(&mut decoder, &adapter, Seed::root(4)).unwrap();
+        decoder.map(&mut Stir(Vec::new()))
+    };
+    let kept = || load_decoder_as(out.path(), &config, Precision::Int8, &Device::flex()).unwrap();
+    // An adapter that changes nothing, merged, leaves the weights as they are used.
+    let mut widened = kept();
+    lora::attach(&mut widened, &adapter, Seed::root(4)).unwrap();
+    lora::merge(&mut widened);
+    let found = values(&widened);
+    for (name, (expected, _)) in values(&full) {
+        let (found, dtype) = &found[&name];
+        let projection = name.contains("_proj");
+        assert_eq!(*dtype, if projection || name.contains("norm") { DType::F32 } else { DType::BF16 }, "{name}");
+        let (expected, off) = match projection {
+            true => (eight_bits(&expected, expected.len() / inputs(&name, &config)), 1e-6),
+            false => (expected, 4e-3),
+        };
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found - expected).abs() <= off * expected.abs(), "{name}: {found} instead of {expected}");
+        }
+    }
+    let (eight, widened) = (adapted(kept()), adapted(widened));
+    let rope = RopeTables::new(&config, 64, &Device::flex());
+    let sequences = [&sequence()];
+    let (found, ()) = backward::gradients(&eight, &config, &rope, &sequences, 1.0, |scores| {
+        let count = scores.logprobs.len();
+        (Slopes { logprobs: vec![1.0 / count as f32; count], entropies: Vec::new() }, ())
+    })
+    .unwrap();
+    let tracked = track(&widened);
+    let scored = token_logprobs(&tracked, &config, &rope, &sequences, 1.0).unwrap();
+    let expected = NamedGrads::collect(&tracked, &scored.logprobs.mean().backward());
+    assert_eq!(found.0.len(), expected.0.len());
+    for (name, expected) in &expected.0 {
+        let norm = |x: Tensor<1>| f64::from(x.square().sum().into_scalar::<f32>()).sqrt();
+        let off = norm(found.0[name].clone() - expected.clone().inner());
+        assert!(off <= 1e-5 * norm(expected.clone().inner()), "{name}: {off}");
+    }
+    let error = load_decoder_as(
+        &fixtures().join("tiny_qwen3"),
+        &tiny("tiny_qwen3", &Device::flex()).config,
+        Precision::Int8,
+        &Device::flex(),
+    );
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("q_proj has 40 inputs") && error.contains("choose bf16"), "{error}");
+}
+
+fn inputs(name: &str, config: &ModelConfig) -> usize {
+    match name {
+        name if name.contains("o_proj") => config.num_attention_heads * config.head_dim,
+        name if name.contains("down_proj") => config.intermediate_size,
+        _ => config.hidden_size,
     }
 }

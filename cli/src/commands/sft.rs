@@ -11,7 +11,7 @@ use forage_trainer::device::DeviceSpec;
 use forage_trainer::memory::{MemoryEstimate, MemoryPlan};
 use forage_trainer::run::{Control, RunPlace};
 use forage_trainer::sft_run::{Lessons, SftConfig, run_sft};
-use forage_trainer::weights::Checkpoint;
+use forage_trainer::weights::{Checkpoint, Precision};
 use forage_trainer::workers::Workers;
 use serde_json::json;
 
@@ -133,7 +133,7 @@ impl Sft {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let plan = MemoryPlan {
             model: &start.config,
-            half_base: false,
+            base: Precision::Full,
             adapter: start.lora.as_ref(),
             reference: false,
             file_bytes: 0,

@@ -30,8 +30,7 @@ impl Parameters {
 
     /// Gradient by `x`, `[n, inputs]`, where that by what `map` makes of it is `slope`, `[n, outputs]`.
     pub(super) fn linear(&mut self, path: &str, map: &Linear, x: Tensor<2>, slope: Tensor<2>) -> Tensor<2> {
-        let weight = map.weight.val();
-        let below = slope.clone().matmul(weight.cast(slope.dtype()).transpose());
+        let below = slope.clone().matmul(map.matrix().cast(slope.dtype()).transpose());
         if self.base_learns() {
             if map.bias.is_some() {
                 self.add(format!("{path}.bias"), slope.clone().sum_dim(0));

@@ -53,7 +53,7 @@ pub fn attach(decoder: &mut Decoder, config: &LoraConfig, seed: Seed) -> Result<
         if config.adapts(&name) != Some(true) {
             continue;
         }
-        let [inputs, outputs] = linear.weight.lazy_shape().dims();
+        let [inputs, outputs] = linear.shape();
         let mut rng = seed.child(&name, &[]).rng();
         let bound = 1.0 / (inputs as f64).sqrt();
         let a = (0..inputs * config.rank).map(|_| (bound * (2.0 * rng.random::<f64>() - 1.0)) as f32).collect();
@@ -76,7 +76,7 @@ pub fn attach(decoder: &mut Decoder, config: &LoraConfig, seed: Seed) -> Result<
 
 /// `a` is `[inputs, rank]`, `b` `[rank, outputs]`.
 fn set(linear: &mut Linear, config: &LoraConfig, (a, b): (Vec<f32>, Vec<f32>), device: &Device) {
-    let [inputs, outputs] = linear.weight.lazy_shape().dims();
+    let [inputs, outputs] = linear.shape();
     let param = |values, shape: [usize; 2]| {
         let tensor = Tensor::from_data(TensorData::new(values, shape), (device, DType::F32));
         Param::initialized(ParamId::new(), tensor)
@@ -107,7 +107,7 @@ pub fn load(decoder: &mut Decoder, folder: &Path) -> Result<LoraConfig, WeightsE
             tensors.extend([(a_name, found.0), (b_name, found.1)].into_iter().filter_map(|(n, t)| Some((n, t?))));
             continue;
         }
-        let [inputs, outputs] = linear.weight.lazy_shape().dims();
+        let [inputs, outputs] = linear.shape();
         let mut part = |name: String, stored: Option<Stored>, shape: [usize; 2]| {
             let Some(stored) = stored else {
                 missing.insert(name);
@@ -163,11 +163,12 @@ pub fn save(decoder: &Decoder, config: &LoraConfig, folder: &Path) -> Result<(),
     save_file(&folder.join(WEIGHTS), tensors)
 }
 
-/// Adds every low-rank change to its weight, which keeps its type and order in memory, and removes it.
+/// Adds every low-rank change to its weight, which keeps its type and order in memory, and removes it; a weight of 8 bits
+/// becomes f32.
 pub fn merge(decoder: &mut Decoder) {
     for (_, linear) in decoder.linears() {
         let Some(LowRank { a, b, scale }) = linear.low_rank.take() else { continue };
-        let (weight, a, b) = (linear.weight.val(), a.val(), b.val());
+        let (weight, a, b) = (linear.matrix(), a.val(), b.val());
         let dtype = weight.dtype();
         let merged = if dtype == DType::F32 {
             weight + a.matmul(b) * scale
@@ -176,6 +177,6 @@ pub fn merge(decoder: &mut Decoder) {
             let change = b.swap_dims(0, 1).matmul(a.swap_dims(0, 1)) * scale;
             (weight.swap_dims(0, 1).cast(DType::F32) + change).cast(dtype).swap_dims(0, 1)
         };
-        linear.weight = Param::initialized(linear.weight.id, merged);
+        linear.set_matrix(merged);
     }
 }

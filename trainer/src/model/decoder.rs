@@ -9,6 +9,7 @@ use super::dense::Dense;
 use super::host;
 use super::linear::{LOW_RANK, Linear, matmul};
 use super::pointwise::{normalise, swiglu};
+use super::quantised::BLOCK_INPUTS;
 use super::{Architecture, Batch, KvCache, ModelConfig, Pass, RopeTables};
 
 /// The matrices around attention; queries and keys are normalised head by head where there are norms for it.
@@ -218,6 +219,24 @@ impl Decoder {
         }
         all.extend(self.lm_head.iter_mut().map(|head| ("lm_head".to_owned(), head)));
         all
+    }
+
+    /// Keeps the matrices of the layers in 8 bits, each as soon as `fill` has given it its numbers: they are never all there in
+    /// full.
+    ///
+    /// # Errors
+    /// What is wrong with a matrix that cannot be kept so.
+    pub(crate) fn quantise_layers(&mut self, mut fill: impl FnMut(&str, Linear) -> Linear) -> Result<(), String> {
+        // Asking for the embedding itself would draw random numbers.
+        let device = self.model.embed_tokens.weight.lazy_device();
+        for (name, linear) in self.linears().into_iter().filter(|(name, _)| name != "lm_head") {
+            let taken = std::mem::replace(linear, Linear::new(1, 1, false, &device));
+            *linear = fill(&name, taken);
+            linear.quantise().map_err(|inputs| {
+                format!("{name} has {inputs} inputs, and 8 bits take multiples of {BLOCK_INPUTS}; choose bf16")
+            })?;
+        }
+        Ok(())
     }
 
     /// The device the weights are on.

@@ -114,15 +114,23 @@ pub fn init_random(config: &ModelConfig, seed: Seed, device: &Device) -> Decoder
 
 /// As [`init_random`] for large models that are only measured: other numbers, of the same deviation and nearly normal,
 /// drawn several times faster. With [`Precision::Half`] they are the same rounded to bf16, kept as a loaded checkpoint
-/// keeps them and never all in f32 at once.
+/// keeps them and never all in f32 at once; with [`Precision::Int8`] the matrices of the layers are drawn first.
+///
+/// # Panics
+/// When a matrix cannot be kept in 8 bits: its inputs are no multiple of 32.
 pub fn init_quick(config: &ModelConfig, seed: Seed, precision: Precision, device: &Device) -> Decoder {
     filled(config, QUICK, seed, precision, device)
 }
 
 fn filled(config: &ModelConfig, source: Source, seed: Seed, precision: Precision, device: &Device) -> Decoder {
     let rng = seed.child("init", &[]).rng();
-    let half = precision == Precision::Half;
-    Decoder::new(config, device).map(&mut Init { rng, source, half, path: Vec::new(), drawn: 0 })
+    let half = matches!(precision, Precision::Half | Precision::Int8);
+    let mut init = Init { rng, source, half, path: Vec::new(), drawn: 0 };
+    let mut decoder = Decoder::new(config, device);
+    if precision == Precision::Int8 {
+        decoder.quantise_layers(|_, linear| linear.map(&mut init)).expect("a published shape");
+    }
+    decoder.map(&mut init)
 }
 
 #[cfg(test)]

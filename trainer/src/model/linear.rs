@@ -1,22 +1,29 @@
 //! Linear maps, the only place where weights are multiplied.
 
-use burn::module::{Module, Param};
+use burn::module::{Module, Param, ParamId};
 use burn::nn::LinearConfig;
 use burn::tensor::{Device, Tensor};
 
 use super::host;
+use super::quantised::{BLOCK_INPUTS, Quantised};
 
 /// `y = x W + b`, and `+ s (x A) B` where it is adapted. The weight has the logical shape `[inputs, outputs]`, whatever
 /// its order in memory.
 #[derive(Module, Debug)]
 pub struct Linear {
-    pub(crate) weight: Param<Tensor<2>>,
+    /// None where [`Self::quantised`] stands for it.
+    weight: Option<Param<Tensor<2>>>,
+    /// A frozen weight of 8 bits.
+    quantised: Option<Quantised>,
     pub(crate) bias: Option<Param<Tensor<1>>>,
     pub(crate) low_rank: Option<LowRank>,
 }
 
 /// Name of the field in parameter paths.
 pub(crate) const LOW_RANK: &str = "low_rank";
+
+/// A map has a weight in one of two forms.
+const ONE_OF_BOTH: &str = "a weight that is not kept as floats is quantised";
 
 /// A low-rank change of a linear map (`LoRA`, Hu et al. 2021), never multiplied out while it is trained or used.
 #[derive(Module, Debug)]
@@ -31,13 +38,52 @@ pub struct LowRank {
 impl Linear {
     pub(super) fn new(inputs: usize, outputs: usize, bias: bool, device: &Device) -> Self {
         let burn::nn::Linear { weight, bias } = LinearConfig::new(inputs, outputs).with_bias(bias).init(device);
-        Self { weight, bias, low_rank: None }
+        Self { weight: Some(weight), quantised: None, bias, low_rank: None }
+    }
+
+    /// `[inputs, outputs]`. Asking for the weight itself would draw random numbers where none were read yet.
+    pub(crate) fn shape(&self) -> [usize; 2] {
+        match (&self.weight, &self.quantised) {
+            (Some(weight), _) => weight.lazy_shape().dims(),
+            (None, quantised) => quantised.as_ref().expect(ONE_OF_BOTH).shape(),
+        }
+    }
+
+    /// The weight, `[inputs, outputs]`, in the type it is kept in; one of 8 bits is widened to f32.
+    pub(crate) fn matrix(&self) -> Tensor<2> {
+        match (&self.weight, &self.quantised) {
+            (Some(weight), _) => weight.val(),
+            (None, quantised) => quantised.as_ref().expect(ONE_OF_BOTH).widened(),
+        }
+    }
+
+    /// Exchanges the weight.
+    pub(crate) fn set_matrix(&mut self, matrix: Tensor<2>) {
+        let id = self.weight.as_ref().map_or_else(ParamId::new, |weight| weight.id);
+        (self.weight, self.quantised) = (Some(Param::initialized(id, matrix)), None);
+    }
+
+    /// Keeps the weight in 8 bits from now on.
+    ///
+    /// # Errors
+    /// The number of inputs, when it is no multiple of [`BLOCK_INPUTS`].
+    pub(crate) fn quantise(&mut self) -> Result<(), usize> {
+        let Some(weight) = &self.weight else { return Ok(()) };
+        let [inputs, _] = self.shape();
+        if !inputs.is_multiple_of(BLOCK_INPUTS) {
+            return Err(inputs);
+        }
+        (self.quantised, self.weight) = (Some(Quantised::nearest(weight.val())), None);
+        Ok(())
     }
 
     /// # Shapes
     /// `x`: `[n, inputs]`; returns `[n, outputs]`.
     pub(crate) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        let y = matmul(x.clone(), self.weight.val());
+        let y = match &self.quantised {
+            Some(quantised) => quantised.product(x.clone()),
+            None => matmul(x.clone(), self.matrix()),
+        };
         let y = match &self.bias {
             Some(bias) => y + bias.val().unsqueeze(),
             None => y,

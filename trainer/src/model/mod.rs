@@ -9,6 +9,7 @@ pub(crate) mod host;
 mod init;
 mod linear;
 mod pointwise;
+mod quantised;
 mod rope;
 
 pub use attend::Batch;
@@ -22,4 +23,5 @@ pub use init::{init_quick, init_random};
 pub(crate) use linear::LOW_RANK;
 pub use linear::{Linear, LowRank};
 pub(crate) use pointwise::{normalise, normalise_backward, swiglu, swiglu_backward};
+pub(crate) use quantised::BLOCK_INPUTS;
 pub use rope::RopeTables;

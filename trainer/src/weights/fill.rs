@@ -25,6 +25,8 @@ pub enum Precision {
     Half,
     /// What the file holds, f32 or bf16, in the file; f16 becomes f32.
     Stored,
+    /// Matrices of the layers as 8-bit integers, 32 of which share a scale; embedding and head as [`Self::Half`].
+    Int8,
 }
 
 /// Reads the weights of a folder into a decoder of the given shape, as f32.
@@ -51,7 +53,17 @@ pub fn load_decoder_as(
 ) -> Result<Decoder, WeightsError> {
     let files = WeightFiles::open(folder)?;
     let mut fill = Fill { files: &files, precision, path: Vec::new(), faults: Faults::default() };
-    let decoder = Decoder::new(config, device).map(&mut fill);
+    let mut decoder = Decoder::new(config, device);
+    if precision == Precision::Int8 {
+        fill.precision = Precision::Stored;
+        let fault = decoder.quantise_layers(|name, linear| {
+            fill.path = name.split('.').map(str::to_owned).collect();
+            linear.map(&mut fill)
+        });
+        fault.map_err(|message| WeightsError::Tensors { path: folder.to_owned(), message })?;
+        (fill.precision, fill.path) = (Precision::Half, Vec::new());
+    }
+    let decoder = decoder.map(&mut fill);
     let mut faults = fill.faults;
     faults.unexpected = files.tensors.keys().filter(|name| !faults.known.contains(*name)).cloned().collect();
     if config.tie_word_embeddings && faults.unexpected.remove(HEAD) {

@@ -19,8 +19,11 @@ mod product;
 mod softmax;
 
 use burn::backend::Flex;
-use burn::tensor::{DType, Tensor, TensorData};
+use burn::tensor::{DType, Int, Tensor, TensorData};
 use half::bf16;
+use rayon::prelude::*;
+
+use super::quantised::BLOCK_INPUTS;
 
 pub(super) use attention::{BLOCK, Layer, Run, attend};
 pub(super) use elementwise::{rms_norm, rms_norm_backward, rotate, rotate_heads, swiglu, swiglu_backward};
@@ -58,6 +61,38 @@ pub(super) fn product(x: Tensor<2>, weight: &Tensor<2>) -> Tensor<2> {
         (false, false) => outer::product(x, &numbers.storage::<f32>()[range], inputs, outputs),
     });
     Tensor::from_data(TensorData::new(y, [rows, outputs]), &device)
+}
+
+/// `x W` for a weight of 8 bits: `numbers` of shape `[outputs, inputs]`, `scales` of shape `[outputs, inputs / BLOCK_INPUTS]`. A
+/// row of the result has the same bits whatever other rows there are.
+pub(super) fn quantised_product(x: Tensor<2>, numbers: Tensor<2, Int>, scales: Tensor<2>) -> Tensor<2> {
+    let ([rows, _], [outputs, inputs], device) = (x.dims(), numbers.dims(), x.device());
+    let y = read(x, |x| {
+        of_blocks(numbers, scales, |numbers, scales| {
+            product::product(x, Rows::Quantised(numbers, scales), inputs, outputs)
+        })
+    });
+    Tensor::from_data(TensorData::new(y, [rows, outputs]), &device)
+}
+
+/// A weight of 8 bits as f32, `[outputs, inputs]`.
+pub(super) fn widened(numbers: Tensor<2, Int>, scales: Tensor<2>) -> Tensor<2> {
+    let ([outputs, inputs], device) = (numbers.dims(), scales.device());
+    let mut values = vec![0.0; outputs * inputs];
+    of_blocks(numbers, scales, |numbers, scales| {
+        let lines = values.par_chunks_mut(inputs).zip(numbers.par_chunks(inputs));
+        let lines = lines.zip(scales.par_chunks(inputs / BLOCK_INPUTS));
+        lines.for_each(|((to, numbers), scales)| product::widen_blocks(numbers, scales, to));
+    });
+    Tensor::from_data(TensorData::new(values, [outputs, inputs]), &device)
+}
+
+/// Hands out the numbers and scales of a weight of 8 bits.
+fn of_blocks<T>(numbers: Tensor<2, Int>, scales: Tensor<2>, use_them: impl FnOnce(&[i8], &[f32]) -> T) -> T {
+    let numbers = numbers.try_into_primitive::<Flex>().expect("the caller checked that it is on the processor");
+    let first = numbers.layout().start_offset();
+    let count = numbers.layout().num_elements();
+    read(scales, |scales| use_them(&numbers.storage::<i8>()[first..first + count], scales))
 }
 
 /// The same matrix, `[inputs, outputs]`, stored row by output.

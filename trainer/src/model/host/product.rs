@@ -9,6 +9,8 @@ use half::bf16;
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
+use crate::model::quantised::BLOCK_INPUTS;
+
 /// Outputs of one task: enough work to be worth a task, few enough to share a small layer among cores.
 const TASK_ROWS: usize = 48;
 /// Multiply-adds below which one thread does everything.
@@ -21,6 +23,37 @@ pub(super) enum Rows<'a> {
     Full(&'a [f32]),
     /// Half precision: widened, exactly, as it is used.
     Half(&'a [bf16]),
+    /// 8-bit integers, [`BLOCK_INPUTS`] of which share a scale: widened, exactly, as they are used.
+    Quantised(&'a [i8], &'a [f32]),
+}
+
+impl Rows<'_> {
+    /// Writes the weights at `range`, all of one output, as f32. The range of quantised ones begins with a block.
+    #[inline(always)]
+    fn widen(self, range: Range<usize>, to: &mut [f32]) {
+        match self {
+            Self::Full(weights) => to[..range.len()].copy_from_slice(&weights[range]),
+            Self::Half(weights) => {
+                for (to, from) in to.iter_mut().zip(&weights[range]) {
+                    *to = f32::from_bits(u32::from(from.to_bits()) << 16);
+                }
+            }
+            Self::Quantised(numbers, scales) => {
+                widen_blocks(&numbers[range.clone()], &scales[range.start / BLOCK_INPUTS..], to);
+            }
+        }
+    }
+}
+
+/// Whole blocks as f32.
+#[inline(always)]
+pub(super) fn widen_blocks(numbers: &[i8], scales: &[f32], to: &mut [f32]) {
+    let blocks = to.chunks_exact_mut(BLOCK_INPUTS).zip(numbers.chunks_exact(BLOCK_INPUTS));
+    for ((to, numbers), scale) in blocks.zip(scales) {
+        for (to, number) in to.iter_mut().zip(numbers) {
+            *to = f32::from(*number) * scale;
+        }
+    }
 }
 
 /// `x W^T` for `x` of shape `[rows, inputs]` and `weights` of shape `[outputs, inputs]`: `[rows, outputs]`, row-major.
@@ -91,23 +124,21 @@ impl WithSimd for Product<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { x, weights, inputs, rows, first, out } = self;
-        let mut widened = vec![0.0_f32; if matches!(weights, Rows::Half(_)) { TILE * STRETCH } else { 0 }];
+        let mut widened = vec![0.0_f32; if matches!(weights, Rows::Full(_)) { 0 } else { TILE * STRETCH }];
         for (start, block) in stretches(inputs).flat_map(|start| blocks(rows).map(move |block| (start, block))) {
             let length = STRETCH.min(inputs - start);
             let columns = Columns { x, width: inputs, start };
             for (tile, out) in out.chunks_mut(TILE * rows).enumerate() {
                 let count = out.len() / rows;
-                let at = |line: usize| (first + tile * TILE + line) * inputs + start..;
-                if let Rows::Half(weights) = weights {
-                    for (line, widened) in widened.chunks_exact_mut(STRETCH).take(count).enumerate() {
-                        for (to, from) in widened.iter_mut().zip(&weights[at(line)][..length]) {
-                            *to = f32::from_bits(u32::from(from.to_bits()) << 16);
-                        }
-                    }
+                let begin = |line: usize| (first + tile * TILE + line) * inputs + start;
+                let at = |line: usize| begin(line)..begin(line) + length;
+                // There is no buffer where nothing is to be widened.
+                for (line, widened) in widened.chunks_exact_mut(STRETCH).take(count).enumerate() {
+                    weights.widen(at(line), widened);
                 }
                 let line = |line: usize| match weights {
-                    Rows::Full(weights) => &weights[at(line)][..length],
-                    Rows::Half(_) => &widened[line * STRETCH..][..length],
+                    Rows::Full(weights) => &weights[at(line)],
+                    _ => &widened[line * STRETCH..][..length],
                 };
                 if count == TILE {
                     sweep::<S, TILE>(simd, &columns, block.clone(), std::array::from_fn(line), out);

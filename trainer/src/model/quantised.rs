@@ -1,0 +1,139 @@
+//! Matrices of 8 bits, for a frozen base beside an adapter.
+//!
+//! Blocks of [`BLOCK_INPUTS`] inputs of one output share a scale `s = max |w| / 127`, and a weight is kept as `round(w / s)`: the
+//! format that GGML calls `Q8_0`, with scales in f32. A weight is off by at most `s / 2`. Products widen blocks as they are
+//! used, so what is computed is exactly the product with the widened matrix.
+
+use burn::module::Module;
+use burn::tensor::{DType, Int, Tensor, TensorData};
+use rayon::prelude::*;
+
+use super::host;
+
+/// Inputs that share a scale.
+pub(crate) const BLOCK_INPUTS: usize = 32;
+
+/// A matrix `[inputs, outputs]` as 8-bit integers and scales.
+#[derive(Module, Debug)]
+pub(super) struct Quantised {
+    /// `[outputs, inputs]`
+    numbers: Tensor<2, Int>,
+    /// `[outputs, inputs / BLOCK_INPUTS]`
+    scales: Tensor<2>,
+}
+
+impl Quantised {
+    /// The nearest to `weight`, `[inputs, outputs]` of any float type. Inputs are a multiple of [`BLOCK_INPUTS`].
+    pub(super) fn nearest(weight: Tensor<2>) -> Self {
+        let [inputs, outputs] = weight.dims();
+        let device = weight.device();
+        let data = weight.swap_dims(0, 1).into_data().convert::<f32>();
+        let values = data.as_slice::<f32>().expect("converted to f32");
+        let (numbers, scales) = quantise(values);
+        Self {
+            numbers: Tensor::from_data(TensorData::new(numbers, [outputs, inputs]), (&device, DType::I8)),
+            scales: Tensor::from_data(TensorData::new(scales, [outputs, inputs / BLOCK_INPUTS]), (&device, DType::F32)),
+        }
+    }
+
+    /// `[inputs, outputs]`
+    pub(crate) fn shape(&self) -> [usize; 2] {
+        let [outputs, inputs] = self.numbers.dims();
+        [inputs, outputs]
+    }
+
+    /// `x W` for `x` of shape `[n, inputs]`.
+    pub(super) fn product(&self, x: Tensor<2>) -> Tensor<2> {
+        if host::runs_on(&x) {
+            return host::quantised_product(x, self.numbers.clone(), self.scales.clone());
+        }
+        let weight = self.widened().cast(x.dtype());
+        let weight = if x.device().is_autodiff() { weight.autodiff() } else { weight };
+        x.matmul(weight)
+    }
+
+    /// The matrix it stands for, `[inputs, outputs]` in f32, stored row by output.
+    pub(crate) fn widened(&self) -> Tensor<2> {
+        let [inputs, outputs] = self.shape();
+        if host::runs_on(&self.scales) {
+            return host::widened(self.numbers.clone(), self.scales.clone()).swap_dims(0, 1);
+        }
+        let blocks =
+            self.numbers.clone().float().cast(DType::F32).reshape([outputs, inputs / BLOCK_INPUTS, BLOCK_INPUTS]);
+        let scaled = blocks * self.scales.clone().reshape([outputs, inputs / BLOCK_INPUTS, 1]);
+        scaled.reshape([outputs, inputs]).swap_dims(0, 1)
+    }
+}
+
+/// Numbers and scales of `values`, a whole number of blocks.
+fn quantise(values: &[f32]) -> (Vec<i8>, Vec<f32>) {
+    let mut numbers = vec![0; values.len()];
+    let mut scales = vec![0.0; values.len() / BLOCK_INPUTS];
+    let blocks = values.par_chunks_exact(BLOCK_INPUTS).zip(numbers.par_chunks_exact_mut(BLOCK_INPUTS)).zip(&mut scales);
+    blocks.for_each(|((values, numbers), scale)| {
+        *scale = values.iter().fold(0.0_f32, |most, value| most.max(value.abs())) / 127.0;
+        // A block of zeros has no scale to divide by.
+        let inverse = if *scale > 0.0 { 1.0 / *scale } else { 0.0 };
+        for (number, value) in numbers.iter_mut().zip(values) {
+            *number = (value * inverse).round().clamp(-127.0, 127.0) as i8;
+        }
+    });
+    (numbers, scales)
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+
+    use super::*;
+
+    fn matrix(inputs: usize, outputs: usize) -> Tensor<2> {
+        let values: Vec<f32> =
+            (0..inputs * outputs).map(|n| ((n * 37 % 101) as f32 - 50.0) * 1e-3 * (n % 7) as f32).collect();
+        Tensor::from_data(TensorData::new(values, [inputs, outputs]), &Device::flex())
+    }
+
+    fn numbers(x: Tensor<2>) -> Vec<f32> {
+        x.into_data().convert::<f32>().to_vec().unwrap()
+    }
+
+    #[test]
+    fn weights_are_off_by_half_a_step_at_most_and_zeros_are_zeros() {
+        let weight = matrix(96, 10);
+        let kept = Quantised::nearest(weight.clone());
+        assert_eq!(kept.shape(), [96, 10]);
+        let (found, expected) = (numbers(kept.widened()), numbers(weight));
+        for output in 0..10 {
+            for block in 0..96 / BLOCK_INPUTS {
+                let at = |input: usize| (block * BLOCK_INPUTS + input) * 10 + output;
+                let most = (0..BLOCK_INPUTS).map(|input| expected[at(input)].abs()).fold(0.0, f32::max);
+                for input in 0..BLOCK_INPUTS {
+                    let off = (found[at(input)] - expected[at(input)]).abs();
+                    assert!(off <= most / 254.0 * 1.0001, "{off} of {most}");
+                }
+            }
+        }
+        let zeros = Quantised::nearest(Tensor::zeros([32, 4], &Device::flex()));
+        assert!(numbers(zeros.widened()).iter().all(|&value| value == 0.0));
+    }
+
+    #[test]
+    fn what_is_kept_is_kept_again_without_loss() {
+        let once = Quantised::nearest(matrix(64, 12)).widened();
+        let twice = Quantised::nearest(once.clone()).widened();
+        for (once, twice) in numbers(once).into_iter().zip(numbers(twice)) {
+            assert!((once - twice).abs() <= 1e-6 * once.abs(), "{once} {twice}");
+        }
+    }
+
+    #[test]
+    fn products_are_those_of_the_widened_matrix_to_the_bit() {
+        // 1,056 inputs are more than one stretch of the kernel; 13 outputs are no whole number of its tiles.
+        for (rows, inputs, outputs) in [(1, 64, 13), (5, 1056, 13), (130, 96, 50)] {
+            let kept = Quantised::nearest(matrix(inputs, outputs));
+            let x = matrix(rows, inputs);
+            let expected = super::super::linear::matmul(x.clone(), kept.widened());
+            assert!(numbers(kept.product(x)) == numbers(expected), "{rows} {inputs} {outputs}");
+        }
+    }
+}
