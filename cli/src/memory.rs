@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::lora::LoraConfig;
-use forage_trainer::memory::{BatchSize, MemoryEstimate, MemoryPlan, available, held, peak};
+use forage_trainer::memory::{BatchSize, MemoryEstimate, MemoryPlan, Workload, available, held, peak};
 use forage_trainer::model::ModelConfig;
 use forage_trainer::sample::read_groups;
 use forage_trainer::workers::Workers;
@@ -55,7 +55,8 @@ fn weight_bytes(folder: &Path) -> u64 {
     weights.filter_map(|entry| std::fs::metadata(entry.path()).ok()).map(|file| file.len()).sum()
 }
 
-/// What a run of `config` from `start` takes; `rollouts` is the file it learns from, if it does not play.
+/// What a run of `config` from `start` takes if its limits are reached; `rollouts` is the file it learns from, if it does not
+/// play.
 pub(crate) fn of_run(config: &RunConfig, start: &Start, rollouts: Option<&Path>) -> Result<MemoryEstimate> {
     let window = setup::window(config, &start.shape);
     let update = &config.grpo.update;
@@ -70,26 +71,31 @@ pub(crate) fn of_run(config: &RunConfig, start: &Start, rollouts: Option<&Path>)
             (setting(config, "max_episode_tokens").min(window), config.grpo.prompts_per_step * config.grpo.group_size)
         }
     };
-    let adapter = config.policy.lora.as_ref().map(|lora| lora.adapter(&config.policy.checkpoint));
     let (batch, micro_batches) =
         largest_batch(episodes.div_ceil(update.minibatches), longest, update.micro_batch_tokens);
     let plays = rollouts.is_none() && config.sampler.is_none();
     let played = (episodes as u64 * config.grpo.steps + config.data.dev_questions as u64) * longest as u64;
+    let played_tokens = if plays { usize::try_from(played).unwrap_or(usize::MAX) } else { 0 };
+    Ok(of_work(config, start, Workload { batch, micro_batches, played_tokens }))
+}
+
+/// What a run of `config` from `start` takes for this work.
+pub(crate) fn of_work(config: &RunConfig, start: &Start, work: Workload) -> MemoryEstimate {
+    let window = setup::window(config, &start.shape);
+    let adapter = config.policy.lora.as_ref().map(|lora| lora.adapter(&config.policy.checkpoint));
     let plan = MemoryPlan {
         model: &start.shape,
         base: config.policy.base.precision(),
         adapter: adapter.as_ref().or(start.adapter.as_ref()),
-        reference: update.objective.recipe(window).kl.is_some(),
+        reference: config.grpo.update.objective.recipe(window).kl.is_some(),
         file_bytes: start.file_bytes,
         context: window,
-        batch,
-        micro_batches,
+        work,
         workers: Workers::micro_batches_at_a_time(config.threads(), &start.shape),
         // Recorded rollouts leave the engine without work, but not without weights in its order.
         engine: config.sampler.is_none().then(|| setup::engine(config.engine, &start.shape)),
-        played_tokens: if plays { usize::try_from(played).unwrap_or(usize::MAX) } else { 0 },
     };
-    Ok(plan.estimate())
+    plan.estimate()
 }
 
 fn largest_group<T>(groups: &[Vec<T>]) -> usize {
@@ -156,10 +162,11 @@ pub(crate) fn table(estimate: &MemoryEstimate) -> String {
     lines.join("\n")
 }
 
-/// The estimate beside the truth, for the end of a run.
-pub(crate) fn outcome(estimate: &MemoryEstimate) -> Option<String> {
-    let (found, told) = (peak()? / MIB, estimate.peak() / MIB);
-    Some(format!("peak memory {found} MiB; {told} MiB were estimated"))
+/// The estimate beside the truth, for the end of a run; `then` is what the work that there was takes by the same arithmetic.
+pub(crate) fn outcome(told: &MemoryEstimate, then: Option<&MemoryEstimate>) -> Option<String> {
+    let [found, limits] = [peak()?, told.peak()].map(|bytes| bytes / MIB);
+    let then = then.map(|then| format!(", {} for the episodes there were", then.peak() / MIB)).unwrap_or_default();
+    Some(format!("peak memory {found} MiB; {limits} MiB were estimated{then}"))
 }
 
 #[cfg(test)]

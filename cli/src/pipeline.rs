@@ -22,6 +22,7 @@ use forage_retriever::{Bm25Retriever, Retriever};
 use forage_trainer::bpe;
 use forage_trainer::generate::Engine;
 use forage_trainer::learner::{Learner, UpdateConfig};
+use forage_trainer::memory::Workload;
 use forage_trainer::metrics::Row;
 use forage_trainer::model::init_random;
 use forage_trainer::remote::RemotePolicy;
@@ -74,7 +75,14 @@ pub(crate) enum Experience<'a> {
     Recorded(&'a Path),
 }
 
-/// Trains `start` and returns the trained checkpoint. Blocks.
+/// A run at its end.
+pub(crate) struct Trained {
+    pub(crate) policy: Checkpoint,
+    /// What was worked on.
+    pub(crate) work: Workload,
+}
+
+/// Trains `start`. Blocks.
 pub(crate) fn train(
     training: &Training<'_>,
     config: &RunConfig,
@@ -82,7 +90,7 @@ pub(crate) fn train(
     experience: Experience<'_>,
     progress: &Progress,
     stop: &AtomicBool,
-) -> Result<Checkpoint> {
+) -> Result<Trained> {
     let (problem, groups);
     let source = match experience {
         Experience::Data(data) => {
@@ -121,7 +129,7 @@ pub(crate) fn train(
         return Err(error.context("the run's records cannot be kept"));
     }
     ran?;
-    Ok(learner.checkpoint())
+    Ok(Trained { policy: learner.checkpoint(), work: learner.work() })
 }
 
 fn learner_of(training: &Training<'_>, config: &RunConfig, start: Checkpoint) -> Result<Learner> {

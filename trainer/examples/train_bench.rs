@@ -17,7 +17,7 @@ use forage_trainer::device::DeviceSpec;
 use forage_trainer::grads::{NamedGrads, track};
 use forage_trainer::logprobs::token_logprobs;
 use forage_trainer::lora::{LoraConfig, Targets};
-use forage_trainer::memory::{BatchSize, MemoryPlan, peak};
+use forage_trainer::memory::{BatchSize, MemoryPlan, Workload, peak};
 use forage_trainer::model::{Decoder, ModelConfig, RopeTables};
 use forage_trainer::objective::{Algorithm, Recipe};
 use forage_trainer::optim::{AdamW, AdamWConfig};
@@ -165,15 +165,17 @@ fn estimate(checkpoint: &Checkpoint, base: Precision, step: &[Scored], job: &Job
         reference: false,
         file_bytes,
         context: job.context,
-        batch: BatchSize {
-            tokens: tokens(largest),
-            longest: lengths.iter().copied().max().unwrap_or(0),
-            targets: count(largest, &|sequence| sequence.targets.len()),
+        work: Workload {
+            batch: BatchSize {
+                tokens: tokens(largest),
+                longest: lengths.iter().copied().max().unwrap_or(0),
+                targets: count(largest, &|sequence| sequence.targets.len()),
+            },
+            micro_batches: batches.len(),
+            played_tokens: 0,
         },
-        micro_batches: batches.len(),
         workers: job.workers.at_a_time(),
         engine: None,
-        played_tokens: 0,
     };
     plan.estimate().peak()
 }

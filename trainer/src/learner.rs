@@ -10,6 +10,7 @@ use crate::backward;
 use crate::generate::{Engine, EngineConfig};
 use crate::grads::NamedGrads;
 use crate::logprobs::{Scores, token_logprobs};
+use crate::memory::{BatchSize, Workload};
 use crate::model::{Decoder, RopeTables};
 use crate::objective::{ObjectiveConfig, Recipe};
 use crate::optim::{AdamW, AdamWConfig};
@@ -210,6 +211,8 @@ pub struct Learner {
     recipe: Recipe,
     workers: Workers,
     sampler: Sampler,
+    /// Of the steps so far, without what was played.
+    work: Workload,
 }
 
 /// Who samples.
@@ -259,7 +262,7 @@ impl Learner {
         let recipe = config.objective.recipe(context);
         let reference = recipe.kl.is_some().then(|| checkpoint.decoder.clone().without_adapter());
         let optimizer = AdamW::new(config.optimizer);
-        Self { checkpoint, reference, rope, optimizer, config, recipe, workers, sampler }
+        Self { checkpoint, reference, rope, optimizer, config, recipe, workers, sampler, work: Workload::default() }
     }
 
     /// The policy to roll out: the weights that were published last.
@@ -273,6 +276,18 @@ impl Learner {
     /// The current weights as a checkpoint that can be saved.
     pub fn checkpoint(&self) -> Checkpoint {
         self.checkpoint.clone()
+    }
+
+    /// What was worked on so far, for comparison of an estimate of memory with the truth.
+    pub fn work(&self) -> Workload {
+        let played_tokens = match &self.sampler {
+            Sampler::Own(engine) => {
+                let stats = engine.stats();
+                stats.prompt_tokens.saturating_sub(stats.cached_prompt_tokens) + stats.generated_tokens
+            }
+            Sampler::Remote { .. } => 0,
+        };
+        Workload { played_tokens: usize::try_from(played_tokens).unwrap_or(usize::MAX), ..self.work }
     }
 
     /// The optimizer, for checkpoints.
@@ -398,8 +413,16 @@ impl Learner {
         }
     }
 
-    fn gradients(&self, scored: &[Scored]) -> (NamedGrads, TokenSums) {
+    fn gradients(&mut self, scored: &[Scored]) -> (NamedGrads, TokenSums) {
         let batches = micro_batches(scored, self.config.micro_batch_tokens);
+        self.work.grow(batches.iter().map(|rows| {
+            let sequences = || rows.iter().map(|&row| &scored[row].sequence);
+            BatchSize {
+                tokens: sequences().map(|sequence| sequence.ids.len()).sum(),
+                longest: sequences().map(|sequence| sequence.ids.len()).max().unwrap_or(0),
+                targets: sequences().map(|sequence| sequence.targets.len()).sum(),
+            }
+        }));
         let (shape, temperature) = (&self.checkpoint.config, self.config.temperature);
         let (gradients, parts) = self.workers.gradients(batches.len(), |index| {
             let rows: Vec<&Scored> = batches[index].iter().map(|&row| &scored[row]).collect();

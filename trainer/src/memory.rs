@@ -25,8 +25,8 @@ const PROGRAM: u64 = 20 * MIB;
 const PLAYS: u64 = 40 * MIB;
 /// What the allocator holds back: freed memory goes back to the kernel a second later (mimalloc's `MIMALLOC_PURGE_DELAY`), and
 /// every thread has a heap of its own. Measured on models of 0.7 and 2.7 M weights as what is left of the peak when all else is
-/// counted, 10 to 95 MiB (`bench/memory/run.sh small`): so much, and so much for each micro-batch that runs at a time.
-const HELD_BACK: u64 = 30 * MIB;
+/// counted, 10 to 80 MiB (`bench/memory/run.sh small`): so much, and so much for each micro-batch that runs at a time.
+const HELD_BACK: u64 = 23 * MIB;
 /// See [`HELD_BACK`].
 const HELD_BACK_BY_WORKER: u64 = 22 * MIB;
 
@@ -45,21 +45,42 @@ pub struct MemoryPlan<'a> {
     pub file_bytes: u64,
     /// Longest sequence the position tables are made for.
     pub context: usize,
-    /// The largest micro-batch.
-    pub batch: BatchSize,
-    /// Micro-batches of an optimizer step.
-    pub micro_batches: usize,
+    /// What it works on.
+    pub work: Workload,
     /// Micro-batches that run at a time.
     pub workers: usize,
     /// The engine in this process, if it samples.
     pub engine: Option<EngineConfig>,
-    /// Most tokens that the engine is given in the whole run: a cache is resident where it was used, and its blocks are used in
+}
+
+/// What a run works on: before it starts what its limits allow, after its end what there was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Workload {
+    /// The largest micro-batch.
+    pub batch: BatchSize,
+    /// Micro-batches of an optimizer step.
+    pub micro_batches: usize,
+    /// Tokens that the engine is given in the whole run: a cache is resident where it was used, and its blocks are used in
     /// turn.
     pub played_tokens: usize,
 }
 
+impl Workload {
+    /// Makes room for another optimizer step in micro-batches of these sizes.
+    pub fn grow(&mut self, batches: impl IntoIterator<Item = BatchSize>) {
+        let mut count = 0;
+        for batch in batches {
+            count += 1;
+            if batch.tokens > self.batch.tokens {
+                self.batch = batch;
+            }
+        }
+        self.micro_batches = self.micro_batches.max(count);
+    }
+}
+
 /// Size of a micro-batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchSize {
     /// Tokens of all its sequences.
     pub tokens: usize,
@@ -159,7 +180,7 @@ impl MemoryPlan<'_> {
     }
 
     fn at_a_time(&self) -> u64 {
-        self.workers.min(self.micro_batches).max(1) as u64
+        self.workers.min(self.work.micro_batches).max(1) as u64
     }
 
     /// Weights of the shape.
@@ -227,7 +248,7 @@ impl MemoryPlan<'_> {
         let tables = (self.context * self.model.head_dim / 2) as u64 * 2 * 2 * F32;
         let engines = 1 + u64::from(self.engine.is_some());
         vec![
-            part("program", PROGRAM + if self.played_tokens > 0 { PLAYS } else { 0 }, ""),
+            part("program", PROGRAM + if self.work.played_tokens > 0 { PLAYS } else { 0 }, ""),
             part("weights", self.kept_weights(), "policy.base with [policy.lora]"),
             part("adapter", adapter, "policy.lora.rank"),
             part("weights of the reference", reference, "[policy.lora], or no kl in the objective"),
@@ -253,7 +274,7 @@ impl MemoryPlan<'_> {
     fn cache(&self) -> u64 {
         let Some(engine) = self.engine else { return 0 };
         let position = 2 * self.model.num_hidden_layers * self.keys();
-        (engine.cache_tokens.min(self.played_tokens) * position) as u64 * F32
+        (engine.cache_tokens.min(self.work.played_tokens) * position) as u64 * F32
     }
 
     /// Reading the weights: the file is mapped, and its pages count as the process's until it is closed.
@@ -265,9 +286,9 @@ impl MemoryPlan<'_> {
     /// of as many rows as are made at a time.
     fn rollout(&self, engine: EngineConfig) -> Moment {
         let ModelConfig { hidden_size, intermediate_size, vocab_size, .. } = *self.model;
-        let rows = engine.step_tokens.min(self.played_tokens);
+        let rows = engine.step_tokens.min(self.work.played_tokens);
         let layer = rows * (3 * hidden_size + 3 * intermediate_size + 2 * self.queries());
-        let logits = 2 * engine.sequences.min(HEAD_ROWS).min(self.played_tokens) * vocab_size;
+        let logits = 2 * engine.sequences.min(HEAD_ROWS).min(self.work.played_tokens) * vocab_size;
         let parts = vec![
             part("a pass of the engine", layer as u64 * F32, "engine.step_tokens"),
             part("logits of the engine", logits as u64 * F32, "engine.sequences"),
@@ -281,7 +302,7 @@ impl MemoryPlan<'_> {
         let batches = self.at_a_time();
         let full = self.adapter.is_none();
         let [all, embedding] = [self.trained() * F32, self.embedding() * F32];
-        let summed = if self.micro_batches > 1 { all } else { 0 };
+        let summed = if self.work.micro_batches > 1 { all } else { 0 };
         let tokens = "grpo.update.micro_batch_tokens";
         // Gradients that exist: of the head, of everything above a layer, of everything and the embedding's rows once more.
         let moment = |name, gradients: u64, kept: u64, parts: Vec<Part>| {
@@ -329,7 +350,7 @@ impl MemoryPlan<'_> {
     fn activations(&self) -> Activations {
         let ModelConfig { hidden_size: h, intermediate_size: i, vocab_size, num_hidden_layers, .. } = *self.model;
         let (q, k) = (self.queries(), self.keys());
-        let BatchSize { tokens, longest, targets } = self.batch;
+        let BatchSize { tokens, longest, targets } = self.work.batch;
         let heads = self.model.num_attention_heads;
         let bytes = |numbers: usize| numbers as u64 * F32;
         // `forward`: what enters each layer and what its attention gives, what the last one gives, and middles.
@@ -379,6 +400,15 @@ struct Activations {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_workload_is_that_of_its_largest_batch_and_longest_step() {
+        let mut work = Workload::default();
+        let batch = |tokens, longest| BatchSize { tokens, longest, targets: tokens / 2 };
+        work.grow([batch(10, 5), batch(30, 6)]);
+        work.grow([batch(20, 20)]);
+        assert_eq!(work, Workload { batch: batch(30, 6), micro_batches: 2, played_tokens: 0 });
+    }
+
     fn plan(model: &ModelConfig, tokens: usize) -> MemoryPlan<'_> {
         MemoryPlan {
             model,
@@ -387,11 +417,13 @@ mod tests {
             reference: false,
             file_bytes: 0,
             context: tokens,
-            batch: BatchSize { tokens, longest: tokens, targets: tokens / 2 },
-            micro_batches: 2,
+            work: Workload {
+                batch: BatchSize { tokens, longest: tokens, targets: tokens / 2 },
+                micro_batches: 2,
+                played_tokens: 0,
+            },
             workers: 1,
             engine: None,
-            played_tokens: 0,
         }
     }
 
@@ -423,7 +455,9 @@ mod tests {
         let model = ModelConfig::published("Qwen2.5-0.5B").unwrap();
         let lora = adapter(16);
         let engine = |cache_tokens| EngineConfig { context: 1024, cache_tokens, step_tokens: 2048, sequences: 64 };
-        let run = |cache| MemoryPlan { engine: Some(engine(cache)), played_tokens: 1 << 30, ..plan(&model, 1024) };
+        let small = plan(&model, 1024);
+        let work = Workload { played_tokens: 1 << 30, ..small.work };
+        let run = |cache| MemoryPlan { engine: Some(engine(cache)), work, ..small.clone() };
         let needed = |plan: MemoryPlan<'_>| plan.estimate().needed();
         let full = needed(run(1 << 16));
         assert!(needed(run(1 << 12)) < full);
@@ -433,7 +467,7 @@ mod tests {
         assert!(half < needed(adapted.clone()));
         assert!(needed(MemoryPlan { base: Precision::Int8, ..adapted.clone() }) < half);
         let batch = BatchSize { tokens: 512, longest: 512, targets: 256 };
-        assert!(needed(MemoryPlan { batch, ..adapted.clone() }) < needed(adapted));
+        assert!(needed(MemoryPlan { work: Workload { batch, ..work }, ..adapted.clone() }) < needed(adapted));
         // A mapped file is no need.
         let file = MemoryPlan { file_bytes: 1 << 40, ..run(1 << 16) };
         assert_eq!(needed(file.clone()), full);

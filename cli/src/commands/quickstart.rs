@@ -149,7 +149,7 @@ impl Quickstart {
             let twin = scope.spawn(|| run("control", random));
             let real = run("trained", config.reward.clone());
             let twin = twin.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            Ok((real?, twin?))
+            Ok((real?.policy, twin?.policy))
         })
     }
 }

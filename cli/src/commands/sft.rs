@@ -8,7 +8,7 @@ use clap::Args;
 use forage_env::seed::Seed;
 use forage_trainer::demonstrations::{Choice, Demonstrations, read_demonstrations};
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::memory::{MemoryEstimate, MemoryPlan};
+use forage_trainer::memory::{MemoryEstimate, MemoryPlan, Workload};
 use forage_trainer::run::{Control, RunPlace};
 use forage_trainer::sft_run::{Lessons, SftConfig, run_sft};
 use forage_trainer::weights::{Checkpoint, Precision};
@@ -120,7 +120,7 @@ impl Sft {
             if stop.load(Ordering::SeqCst) { Control::Stop } else { Control::Continue }
         })?;
         keep_policy(&trained, &self.out)?;
-        if let Some(outcome) = memory::outcome(&told) {
+        if let Some(outcome) = memory::outcome(&told, None) {
             out(&outcome);
         }
         Ok(())
@@ -138,11 +138,9 @@ impl Sft {
             reference: false,
             file_bytes: 0,
             context: longest,
-            batch,
-            micro_batches,
+            work: Workload { batch, micro_batches, played_tokens: 0 },
             workers: Workers::micro_batches_at_a_time(threads, &start.config),
             engine: None,
-            played_tokens: 0,
         };
         plan.estimate()
     }

@@ -55,7 +55,7 @@ impl Train {
         }
         check_folder(&folder, self.resume)?;
         let start = Start::of(&config, true)?;
-        let told = start.map(|start| memory::of_run(&config, &start, self.rollouts.as_deref())).transpose()?;
+        let told = start.as_ref().map(|start| memory::of_run(&config, start, self.rollouts.as_deref())).transpose()?;
         let said = told.as_ref().map(|told| memory::check(told, config.device)).transpose()?;
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         if !self.resume {
@@ -75,7 +75,7 @@ impl Train {
             data = setup::load_data(&config.data, &config.retriever, &folder, config.seed)?;
             Experience::Data(&data)
         };
-        let start = setup::checkpoint(&config)?;
+        let checkpoint = setup::checkpoint(&config)?;
         let reward = config.reward.clone();
         if let Some(other) = &self.from {
             let forked = fork(other, &folder, &setup::digest(&config, experience)?)?;
@@ -83,9 +83,10 @@ impl Train {
         }
         let resume = self.resume || self.from.is_some();
         let training = Training { name: "train", folder: folder.clone(), reward, threads: config.threads(), resume };
-        let trained = train(&training, &config, start, experience, &progress, &stop)?;
-        keep_policy(&trained, &folder)?;
-        if let Some(outcome) = told.as_ref().and_then(memory::outcome) {
+        let trained = train(&training, &config, checkpoint, experience, &progress, &stop)?;
+        keep_policy(&trained.policy, &folder)?;
+        let then = start.map(|start| memory::of_work(&config, &start, trained.work));
+        if let Some(outcome) = told.and_then(|told| memory::outcome(&told, then.as_ref())) {
             out(&outcome);
         }
         Ok(())
