@@ -357,6 +357,7 @@ impl RunConfig {
                 );
             }
         }
+        self.grpo.check_trees().map_err(anyhow::Error::msg).context("[grpo]")?;
         self.grpo.check_replay().map_err(anyhow::Error::msg).context("[grpo.replay]")?;
         self.grpo.sentinel.check().map_err(anyhow::Error::msg).context("[grpo.sentinel]")?;
         if self.grpo.evaluate_every > 0 && self.data.dev_questions == 0 {

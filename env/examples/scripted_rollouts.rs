@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn job(task: &Arc<Task>, group: u64, member: u64) -> Job {
-    Job { task: Arc::clone(task), group, member, seed: Seed::root(7).child("episode", &[member]) }
+    Job { task: Arc::clone(task), group, member, seed: Seed::root(7).child("episode", &[member]), leaves: None }
 }
 
 /// Room for a token per byte.

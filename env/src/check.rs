@@ -267,6 +267,7 @@ impl Check<'_> {
             task: self.task.clone(),
             group: 0,
             member: 0,
+            branch: None,
             prompt: trace.opening.text,
             turns: turns.collect(),
             tokens: TokenLog::default(),

@@ -102,6 +102,15 @@ pub struct Score {
     pub parts: BTreeMap<String, f32>,
 }
 
+/// Where an episode left another of its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Branch {
+    /// The other's index within the group.
+    pub member: u64,
+    /// The turns both share.
+    pub turns: usize,
+}
+
 /// One episode from prompt to score.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Episode {
@@ -111,6 +120,9 @@ pub struct Episode {
     pub group: u64,
     /// Index within the group.
     pub member: u64,
+    /// Where it left another; none of an episode played from the beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub branch: Option<Branch>,
     /// The opening prompt as the environment wrote it; a chat template's text around it is in the tokens only.
     pub prompt: String,
     /// Turns in order.

@@ -81,6 +81,17 @@ impl TokenLog {
         self.spans.push(Span { provenance, start, end: self.ids.len(), version });
     }
 
+    /// The log as it was when it held `length` tokens.
+    ///
+    /// # Panics
+    /// When `length` is not at a border of what was appended.
+    #[must_use]
+    pub fn before(&self, length: usize) -> Self {
+        let spans: Vec<Span> = self.spans.iter().copied().filter(|span| span.end <= length).collect();
+        assert_eq!(spans.last().map_or(0, |span| span.end), length, "a length between two appends");
+        Self { ids: self.ids[..length].to_vec(), logprobs: self.logprobs[..length].to_vec(), spans }
+    }
+
     /// Number of tokens.
     pub fn len(&self) -> usize {
         self.ids.len()
@@ -138,5 +149,9 @@ mod tests {
         assert_eq!(log.logprobs(), [0.0, 0.0, -0.5, -0.25, 0.0, 0.0, 0.0, -1.0]);
         assert_eq!(log.count(Provenance::Environment), 2);
         assert_eq!(log.spans().last().and_then(|span| span.version), Some(4));
+        let mut early = TokenLog::with_prompt(&[1, 2]);
+        early.push_policy(&[2, 0], &[-0.5, -0.25], 3);
+        assert_eq!(log.before(4), early);
+        assert_eq!(log.before(0), TokenLog::default());
     }
 }

@@ -52,6 +52,7 @@ async fn play(policy: Arc<dyn Policy>, tasks: &Tasks, factory: Arc<dyn EnvFactor
         group,
         member: 0,
         seed: Seed::root(5).child("play", &[group]),
+        leaves: None,
     };
     rollout.run((0..).zip(tasks).map(job).collect()).await
 }

@@ -39,6 +39,7 @@ fn episode(row: &Row) -> Episode {
         task: Task { qrels: row.qrels.clone(), ..task() },
         group: 0,
         member: 0,
+        branch: None,
         prompt: String::new(),
         turns: vec![Turn {
             policy: String::new(),

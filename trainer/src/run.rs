@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 pub use jobs::group_jobs;
 pub(crate) use jobs::shuffled;
-use jobs::step_tasks;
+use jobs::{step_tasks, tree_jobs};
 use queries::describe_queries;
 use replay::Buffer;
 pub use replay::ReplayConfig;
@@ -29,6 +29,7 @@ use rows::{describe_episodes, describe_replay, describe_update};
 use crate::checkpoint::CheckpointError;
 use crate::learner::{LearnError, Learner, UpdateConfig};
 use crate::metrics::{MetricsError, Row};
+use crate::objective::Credit;
 use crate::records::{Records, Saving, Snapshot, newest};
 use crate::sample::Sample;
 use crate::watch::{Alarm, Sentinel, SentinelConfig, Severity, TextFacts};
@@ -43,6 +44,9 @@ pub struct GrpoConfig {
     pub prompts_per_step: usize,
     /// Episodes per question.
     pub group_size: usize,
+    /// Episodes of a group that are played from the beginning; the others leave them in turn, each after some of its turns. All
+    /// of them without it.
+    pub trees: Option<usize>,
     /// Loss, optimizer, temperature.
     pub update: UpdateConfig,
     /// Steps between checkpoints; 0 writes only the last.
@@ -66,6 +70,7 @@ impl Default for GrpoConfig {
             steps: 100,
             prompts_per_step: 16,
             group_size: 8,
+            trees: None,
             update: UpdateConfig::default(),
             checkpoint_every: 50,
             keep_checkpoints: 2,
@@ -81,6 +86,24 @@ impl GrpoConfig {
     /// Questions that a step plays: those per step without the replayed.
     pub fn prompts_played(&self) -> usize {
         self.prompts_per_step - self.replay.map_or(0, |replay| replay.groups(self.prompts_per_step))
+    }
+
+    /// Checks that trees and the credit fit the group.
+    ///
+    /// # Errors
+    /// A sentence that names the key at fault and the mend.
+    pub fn check_trees(&self) -> Result<(), String> {
+        let credit = self.update.objective.recipe(1).credit;
+        match self.trees {
+            Some(trees) if trees == 0 || trees >= self.group_size => Err(format!(
+                "trees is {trees}: write 1 to {}, or leave it out where every episode begins anew",
+                self.group_size.saturating_sub(1)
+            )),
+            None if credit == Credit::Tree => {
+                Err("credit tree compares episodes that left one another; set grpo.trees".to_owned())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks what is replayed, if anything is.
@@ -324,7 +347,8 @@ impl Run<'_> {
     fn episodes(&self, problem: &Problem, step: u64) -> impl Future<Output = Vec<Episode>> + Send + use<> {
         let seed = self.place.seed;
         let tasks = step_tasks(&problem.train, self.config.prompts_played(), seed, step);
-        let jobs = group_jobs(&tasks, self.config.group_size, Seed::root(seed).child("rollout", &[step]));
+        let (size, seed) = (self.config.group_size, Seed::root(seed).child("rollout", &[step]));
+        let jobs = tree_jobs(&tasks, size, self.config.trees.unwrap_or(size), seed);
         let sampling = Sampling { temperature: self.config.update.temperature, ..Sampling::FULL };
         let rollout = rollout(self.learner, problem, sampling);
         async move { rollout.run(jobs).await }

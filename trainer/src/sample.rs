@@ -27,6 +27,8 @@ pub struct Sample {
     pub turns: Vec<usize>,
     /// `[turns]`: what the environment paid for each, apart from the reward.
     pub turn_rewards: Vec<f32>,
+    /// What rollouts that left one another have in common: the member that was played from the beginning.
+    pub tree: u64,
     /// The training reward: the score at the end.
     pub reward: f32,
     /// Whether the answer was right, 0 to 1; the reward where nothing says.
@@ -44,7 +46,8 @@ impl Sample {
         let turns: Vec<usize> = policy.map(|span| span.end - span.start.max(1)).collect();
         let turn_rewards = turn_rewards(&episode.turns, turns.len());
         let accuracy = score.parts.get(ACCURACY).copied().unwrap_or(score.total);
-        Some(Self { sequence, logprobs, turns, turn_rewards, reward: score.total, accuracy })
+        let tree = episode.branch.map_or(episode.member, |branch| branch.member);
+        Some(Self { sequence, logprobs, turns, turn_rewards, tree, reward: score.total, accuracy })
     }
 
     /// As a credit sees it.
@@ -58,7 +61,7 @@ impl Sample {
             first += tokens;
             read = targets.last().map_or(read, |last| last + 1);
         }
-        Member { reward: self.reward, turn_rewards: &self.turn_rewards, turns: &self.turns, states }
+        Member { reward: self.reward, turn_rewards: &self.turn_rewards, turns: &self.turns, states, tree: self.tree }
     }
 }
 
@@ -102,6 +105,9 @@ pub struct Recorded {
     /// `[runs of 1 in the mask]`: what the environment paid for each turn, apart from the reward; nothing by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_rewards: Option<Vec<f32>>,
+    /// What rollouts of a group that left one another have in common; nothing by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree: Option<u64>,
     /// Whether its answer was right, 0 to 1; the reward by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<f32>,
@@ -135,7 +141,7 @@ impl Recorded {
         }
     }
 
-    fn sample(&self) -> Result<Sample, String> {
+    fn sample(&self, number: u64) -> Result<Sample, String> {
         let sequence = self.sequence()?;
         let (count, known) = (self.ids.len(), self.logprobs.len());
         if known != count {
@@ -159,7 +165,8 @@ impl Recorded {
             return Err("has a turn reward that is no finite number".to_owned());
         }
         let logprobs = sequence.targets.iter().map(|&position| self.logprobs[position]).collect();
-        Ok(Sample { sequence, logprobs, turns, turn_rewards, reward, accuracy: self.accuracy.unwrap_or(reward) })
+        let (tree, accuracy) = (self.tree.unwrap_or(number), self.accuracy.unwrap_or(reward));
+        Ok(Sample { sequence, logprobs, turns, turn_rewards, tree, reward, accuracy })
     }
 }
 
@@ -218,7 +225,7 @@ pub fn read_groups(path: &Path, vocab_size: usize, context: usize) -> Result<Vec
     let mut groups: Vec<Vec<Sample>> = Vec::new();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let at = |message: String| fail(format!("line {} {message}", index + 1));
-        let Some((group, sample)) = parse(line).map_err(at)? else { continue };
+        let Some((group, sample)) = parse(line, index as u64).map_err(at)? else { continue };
         if sample.sequence.ids.len() > context {
             let length = sample.sequence.ids.len();
             return Err(at(format!(
@@ -238,11 +245,12 @@ pub fn read_groups(path: &Path, vocab_size: usize, context: usize) -> Result<Vec
     Ok(groups)
 }
 
-fn parse(line: &str) -> Result<Option<(u64, Sample)>, String> {
+/// `number` tells this line from the others.
+fn parse(line: &str, number: u64) -> Result<Option<(u64, Sample)>, String> {
     let value: Value = serde_json::from_str(line).map_err(|error| format!("is no JSON: {error}"))?;
     match Line::of(value)? {
         Line::Episode(episode) => Ok(Sample::of(&episode).map(|sample| (episode.group, sample))),
-        Line::Recorded(recorded) => Ok(Some((recorded.group, recorded.sample()?))),
+        Line::Recorded(recorded) => Ok(Some((recorded.group, recorded.sample(number)?))),
     }
 }
 

@@ -86,12 +86,13 @@ struct Played {
     turn_rewards: Vec<f32>,
     turns: Vec<usize>,
     states: Vec<Vec<u32>>,
+    tree: u64,
 }
 
 impl Played {
     fn member(&self) -> Member<'_> {
         let states = self.states.iter().map(Vec::as_slice).collect();
-        Member { reward: self.reward, turn_rewards: &self.turn_rewards, turns: &self.turns, states }
+        Member { reward: self.reward, turn_rewards: &self.turn_rewards, turns: &self.turns, states, tree: self.tree }
     }
 }
 
@@ -114,6 +115,7 @@ fn credit_by_turn_equals_torch() {
         turn_rewards: singles(&member["turn_rewards"]),
         turns: floats(&member["turns"]).into_iter().map(|n| n as usize).collect(),
         states: member["states"].as_array().unwrap().iter().map(common::tokens).collect(),
+        tree: member["tree"].as_u64().unwrap(),
     };
     let groups = fixture["groups"].as_array().unwrap().iter();
     let groups: Vec<Vec<Played>> = groups.map(|group| group.as_array().unwrap().iter().map(played).collect()).collect();
@@ -126,9 +128,12 @@ fn credit_by_turn_equals_torch() {
         }
     };
     for kind in ["grpo", "grpo_population", "dr_grpo"] {
-        for credit in [Credit::ProcessSupervision, Credit::Gigpo { gamma, weight }] {
+        for (name, credit) in [
+            ("process_supervision", Credit::ProcessSupervision),
+            ("gigpo", Credit::Gigpo { gamma, weight }),
+            ("tree", Credit::Tree),
+        ] {
             let recipe = Recipe { advantage: advantage(kind), credit, ..Algorithm::Grpo.recipe(9) };
-            let name = if credit == Credit::ProcessSupervision { "process_supervision" } else { "gigpo" };
             check(&recipe, &fixture[name][kind], &format!("{name}, {kind}"));
         }
     }
@@ -359,6 +364,7 @@ fn every_algorithm_raises_the_good_and_lowers_the_bad() {
             turn_rewards: vec![0.0],
             turns: vec![tokens],
             states: vec![vec![1]],
+            tree: 0,
         };
         let members: Vec<Played> = rewards.iter().zip(group.tokens).map(played).collect();
         let advantages = learned(&recipe, &[members]).remove(0);
@@ -422,6 +428,7 @@ fn random_groups(most_turns: usize) -> impl Strategy<Value = Vec<Vec<Played>>> {
             reward: f32::from(reward) + index as f32 * 10.0,
             turn_rewards: vec![0.0; turns.len()],
             states: (0..turns.len()).map(|turn| vec![index as u32, turn as u32]).collect(),
+            tree: index as u64,
             turns,
         });
         played.collect()
@@ -446,6 +453,9 @@ proptest! {
         let outcome = Algorithm::Grpo.recipe(9);
         let states = Recipe { credit: Credit::Gigpo { gamma: 1.0, weight: 1.0 }, ..outcome };
         assert_equal(&learned(&states, &groups), &learned(&outcome, &groups), "gigpo");
+        // Every episode is a tree of its own.
+        let trees = Recipe { credit: Credit::Tree, ..outcome };
+        assert_equal(&learned(&trees, &groups), &learned(&outcome, &groups), "tree");
     }
 
     #[test]

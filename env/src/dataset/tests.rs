@@ -189,6 +189,7 @@ fn majority_labels_are_the_most_frequent_answers_of_episodes() {
             task: tasks[question].clone(),
             group: 0,
             member: 0,
+            branch: None,
             prompt: String::new(),
             turns: vec![turn],
             tokens: TokenLog::default(),

@@ -83,6 +83,7 @@ async fn play(
         group,
         member: 0,
         seed: Seed::root(3).child("job", &[group]),
+        leaves: None,
     });
     Rollout { policy, tokenizer, factory, rewards, sampling, presentation }.run(jobs.collect()).await
 }

@@ -35,6 +35,7 @@ pub(super) fn episode(policy: &str, answer: Option<&str>) -> Episode {
         task: task("t", &["Velm"]),
         group: 0,
         member: 0,
+        branch: None,
         prompt: "python".to_owned(),
         turns: vec![turn],
         tokens: TokenLog::with_prompt(&[1, 2, 3]),

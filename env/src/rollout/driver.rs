@@ -1,13 +1,13 @@
 //! The rollout driver: one async task per episode, all in flight together.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::presentation::Presentation;
-use super::running::Running;
+use super::running::{Root, Running};
 use crate::environment::EnvFactory;
 use crate::episode::{Boundary, Ending, Episode};
 use crate::policy::{Policy, Sampling};
@@ -45,6 +45,9 @@ pub struct Job {
     pub member: u64,
     /// Start of the episode's random streams; each turn draws from a child of it.
     pub seed: Seed,
+    /// Index, among the jobs played together, of the episode that this one leaves after some of its turns; that one leaves none.
+    /// Which turn is drawn evenly from those that were not its last; where there is none, both share the prompt alone.
+    pub leaves: Option<usize>,
 }
 
 impl Rollout {
@@ -61,12 +64,34 @@ impl Rollout {
         let permits = Arc::new(Semaphore::new(in_flight.clamp(1, Semaphore::MAX_PERMITS)));
         let mut tasks = JoinSet::new();
         let mut index_of = HashMap::with_capacity(jobs.len());
-        for (index, job) in jobs.iter().enumerate() {
-            let (rollout, permits, job) = (self.clone(), Arc::clone(&permits), job.clone());
+        let roots: HashSet<usize> = jobs.iter().filter_map(|job| job.leaves).collect();
+        let mut finished: HashMap<usize, watch::Receiver<Option<Arc<Root>>>> = HashMap::new();
+        let mut order: Vec<usize> = (0..jobs.len()).collect();
+        // Roots first, so that those which leave them find where to wait.
+        order.sort_by_key(|&index| jobs[index].leaves.is_some());
+        for index in order {
+            let (rollout, permits, job) = (self.clone(), Arc::clone(&permits), jobs[index].clone());
+            let told = roots.contains(&index).then(|| watch::channel(None));
+            let (tell, told) = told.map_or((None, None), |(tell, told)| (Some(tell), Some(told)));
+            finished.extend(told.map(|told| (index, told)));
+            let root = job.leaves.and_then(|root| Some((finished.get(&root)?.clone(), jobs[root].clone())));
             let handle = tasks.spawn(async move {
+                // Before the permit, or those that wait would keep it from those they wait for.
+                let start = match root {
+                    Some((mut told, job)) => {
+                        // Nobody tells where a root was lost.
+                        let found = told.wait_for(Option::is_some).await.ok().and_then(|found| found.clone());
+                        found.map(|found| (found, job))
+                    }
+                    None => None,
+                };
                 // The semaphore is never closed, so a permit always comes.
                 let _permit = permits.acquire_owned().await;
-                (index, Running::new(&rollout, &job).play().await)
+                let (episode, starts) = Running::new(&rollout, &job).play(start.as_ref()).await;
+                if let Some(tell) = tell {
+                    tell.send_replace(Some(Arc::new(Root { episode: episode.clone(), starts })));
+                }
+                (index, episode)
             });
             index_of.insert(handle.id(), index);
         }
@@ -92,6 +117,7 @@ fn lost(job: &Job, message: String) -> Episode {
         task: Task::clone(&job.task),
         group: job.group,
         member: job.member,
+        branch: None,
         prompt: String::new(),
         turns: Vec::new(),
         tokens: TokenLog::default(),

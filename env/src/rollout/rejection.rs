@@ -123,6 +123,7 @@ mod tests {
             task,
             group: 0,
             member: 0,
+            branch: None,
             prompt: question.to_owned(),
             turns: vec![Turn {
                 policy: text.to_owned(),

@@ -2,14 +2,16 @@
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::FutureExt;
+use rand::RngExt;
 
 use super::driver::{Job, Rollout};
 use crate::chat::ChatError;
 use crate::environment::{Action, EnvError, Environment, Step, TurnKind};
-use crate::episode::{Boundary, Ending, Episode, Limit, Score, Turn};
+use crate::episode::{Boundary, Branch, Ending, Episode, Limit, Score, Turn};
 use crate::policy::{Completion, Finish, GenerateRequest, Policy, PolicyError};
 use crate::reward::RewardError;
 use crate::task::Task;
@@ -98,6 +100,13 @@ impl Drop for Release<'_> {
     }
 }
 
+/// A finished episode that others may leave.
+pub(super) struct Root {
+    pub(super) episode: Episode,
+    /// Length of the log before each completion.
+    pub(super) starts: Vec<usize>,
+}
+
 /// One episode while it is played.
 pub(super) struct Running<'a> {
     rollout: &'a Rollout,
@@ -108,6 +117,9 @@ pub(super) struct Running<'a> {
     log: TokenLog,
     /// What the driver put at the beginning of the coming turn.
     forced_prefix: String,
+    /// Length of the log before each completion.
+    starts: Vec<usize>,
+    branch: Option<Branch>,
 }
 
 impl<'a> Running<'a> {
@@ -120,18 +132,21 @@ impl<'a> Running<'a> {
             turns: Vec::new(),
             log: TokenLog::default(),
             forced_prefix: String::new(),
+            starts: Vec::new(),
+            branch: None,
         }
     }
 
-    /// Plays and scores.
-    pub(super) async fn play(mut self) -> Episode {
+    /// Plays and scores, from where `root` is left if there is one; with the length of the log before each completion.
+    pub(super) async fn play(mut self, root: Option<&(Arc<Root>, Job)>) -> (Episode, Vec<usize>) {
         let release = Release { policy: self.rollout.policy.as_ref(), episode: self.episode };
-        let ending = self.run_turns().await.unwrap_or_else(infra);
+        let ending = self.run_turns(root).await.unwrap_or_else(infra);
         drop(release);
         let mut episode = Episode {
             task: Task::clone(&self.job.task),
             group: self.job.group,
             member: self.job.member,
+            branch: self.branch,
             prompt: self.prompt,
             turns: self.turns,
             tokens: self.log,
@@ -144,17 +159,22 @@ impl<'a> Running<'a> {
                 Err(fault) => episode.ending = infra(fault),
             }
         }
-        episode
+        (episode, self.starts)
     }
 
-    async fn run_turns(&mut self) -> Result<Ending, Fault> {
+    async fn run_turns(&mut self, root: Option<&(Arc<Root>, Job)>) -> Result<Ending, Fault> {
         let factory = &self.rollout.factory;
         factory.spec().outcome.check(&self.job.task)?;
         let mut env = guarded(Boundary::Environment, async { Ok::<_, EnvError>(factory.make()) }).await?;
-        let reset = env.reset(&self.job.task, self.job.seed.child("environment", &[]));
+        // What two share they read from the same environment.
+        let seed = root.map_or(self.job.seed, |(_, job)| job.seed);
+        let reset = env.reset(&self.job.task, seed.child("environment", &[]));
         self.prompt = guarded(Boundary::Environment, reset).await?.text;
         let opening = self.rollout.presentation.opening(&self.prompt)?;
         self.log = TokenLog::with_prompt(&self.rollout.tokenizer.encode(&opening));
+        if let Some((root, job)) = root {
+            self.follow(root, job, env.as_mut()).await?;
+        }
         loop {
             let spec = factory.spec();
             if self.turns.len() >= spec.max_turns {
@@ -164,11 +184,35 @@ impl<'a> Running<'a> {
             if remaining == 0 {
                 return Ok(Ending::Truncated { limit: Limit::Tokens });
             }
+            self.starts.push(self.log.len());
             let completion = self.generate(spec.max_turn_tokens.min(remaining)).await?;
             if let Some(ending) = self.react(env.as_mut(), &completion).await? {
                 return Ok(ending);
             }
         }
+    }
+
+    /// Takes the turns of `root` up to one that is drawn, and brings the environment there.
+    async fn follow(&mut self, root: &Root, job: &Job, env: &mut dyn Environment) -> Result<(), Fault> {
+        let turns = &root.episode.turns;
+        let last = turns.len().min(root.starts.len());
+        let shared = if last > 1 { self.job.seed.child("branch", &[]).rng().random_range(1..last) } else { 0 };
+        self.branch = Some(Branch { member: job.member, turns: shared });
+        for turn in &turns[..shared] {
+            let action = Action { text: turn.policy.clone(), finish: turn.finish };
+            let step = guarded(Boundary::Environment, env.step(&action)).await?;
+            if step.observation.text != turn.observation || ending_of(&step)?.is_some() {
+                let fault = "the same turns under the same seed led elsewhere, so that no episode can branch";
+                return Err(Fault::contract(Boundary::Environment, fault));
+            }
+            self.forced_prefix = step.forced_prefix.unwrap_or_default();
+        }
+        self.turns.extend_from_slice(&turns[..shared]);
+        self.starts.extend_from_slice(&root.starts[..shared]);
+        if shared > 0 {
+            self.log = root.episode.tokens.before(root.starts[shared]);
+        }
+        Ok(())
     }
 
     async fn generate(&self, max_tokens: usize) -> Result<Completion, Fault> {

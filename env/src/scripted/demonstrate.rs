@@ -31,6 +31,7 @@ pub async fn demonstrate(
         group,
         member: 0,
         seed: seed.child("demonstration", &[group]),
+        leaves: None,
     });
     let rollout =
         Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::FULL, presentation: Presentation::Raw };

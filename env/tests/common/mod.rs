@@ -131,7 +131,13 @@ pub(crate) fn rollout(policy: Arc<dyn Policy>, factory: Arc<dyn EnvFactory>) -> 
 
 pub(crate) fn jobs(task: Task, count: u64) -> Vec<Job> {
     let task = Arc::new(task);
-    let job = |member| Job { task: Arc::clone(&task), group: 0, member, seed: Seed::root(1).child("job", &[member]) };
+    let job = |member| Job {
+        task: Arc::clone(&task),
+        group: 0,
+        member,
+        seed: Seed::root(1).child("job", &[member]),
+        leaves: None,
+    };
     (0..count).map(job).collect()
 }
 

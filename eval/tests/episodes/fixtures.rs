@@ -55,6 +55,7 @@ pub(crate) fn episode(index: usize, correct: bool) -> Episode {
         task: task(index),
         group: index as u64,
         member: 0,
+        branch: None,
         prompt,
         turns,
         tokens,

@@ -23,6 +23,9 @@ pub enum Credit {
         /// Discount per turn, 0 to 1.
         gamma: f64,
     },
+    /// A + T at every policy token: T compares an episode with those of its tree, which left one another after some turns
+    /// (`grpo.trees`), as the recipe's advantage compares members; 0 alone. Tree-GRPO (arXiv 2509.21240).
+    Tree,
     /// The sum of the normalised rewards of a token's turn and of the turns after it, where the rewards of all turns of all
     /// members of the group are normalised together, as the recipe's advantage does with those of members: GRPO with process
     /// supervision (Shao et al. 2024, `DeepSeekMath`, section 4.1.3).
@@ -47,13 +50,14 @@ pub enum Credit {
 impl Credit {
     /// Whether it reads rewards of turns.
     pub const fn reads_turns(self) -> bool {
-        !matches!(self, Self::Constant | Self::DiscountedTurns { .. })
+        !matches!(self, Self::Constant | Self::DiscountedTurns { .. } | Self::Tree)
     }
 
     /// Checks the ranges, and that `advantage` fits.
     pub(super) fn check(self, advantage: Advantage) -> Result<(), String> {
         let (name, gamma) = match self {
             Self::Constant => return Ok(()),
+            Self::Tree => ("tree", 1.0),
             Self::DiscountedTurns { gamma } => ("discounted_turns", gamma),
             Self::ProcessSupervision => ("process_supervision", 1.0),
             Self::Gigpo { gamma, .. } => ("gigpo", gamma),
@@ -70,8 +74,8 @@ impl Credit {
         let normalises =
             matches!(advantage, Advantage::Grpo { .. } | Advantage::GrpoPopulation { .. } | Advantage::DrGrpo);
         match self {
-            Self::ProcessSupervision | Self::Gigpo { .. } if !normalises => Err(format!(
-                "credit.{name} compares turns by the mean of a group; set advantage to grpo, grpo_population or dr_grpo"
+            Self::ProcessSupervision | Self::Gigpo { .. } | Self::Tree if !normalises => Err(format!(
+                "credit.{name} compares by the mean of a group; set advantage to grpo, grpo_population or dr_grpo"
             )),
             Self::RewardToGo { .. } if advantage != Advantage::ReinforcePp => {
                 Err("credit.reward_to_go whitens over the batch; set advantage = \"reinforce_pp\"".to_owned())

@@ -17,6 +17,8 @@ pub struct Member<'a> {
     pub turns: &'a [usize],
     /// `[turns]`: the tokens read just before each; the prompt before the first.
     pub states: Vec<&'a [u32]>,
+    /// The same for members that left one another.
+    pub tree: u64,
 }
 
 impl Member<'_> {
@@ -56,6 +58,10 @@ impl Recipe {
             Credit::Constant | Credit::DiscountedTurns { .. } => {
                 let outcomes = groups.iter().zip(self.of_episodes(groups));
                 outcomes.map(|(group, outcome)| outcome.map(|found| self.spread(group, found))).collect()
+            }
+            Credit::Tree => {
+                let outcomes = groups.iter().zip(self.of_episodes(groups));
+                outcomes.map(|(group, outcome)| self.of_trees(group, outcome)).collect()
             }
             Credit::ProcessSupervision => groups.iter().map(|group| self.of_process(group)).collect(),
             Credit::Gigpo { gamma, weight } => {
@@ -121,6 +127,28 @@ impl Recipe {
             return GroupOutcome::ZeroVariance;
         }
         GroupOutcome::Learn(turns.into_iter().zip(group).map(|(turns, member)| self.of_turns(turns, member)).collect())
+    }
+
+    /// [`Credit::Tree`], from what the comparison of episodes gave.
+    fn of_trees(&self, group: &[Member], episodes: GroupOutcome) -> TokenOutcome {
+        // Where the group as a whole does not vary, neither does a tree.
+        episodes.map(|mut advantages| {
+            let mut trees: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+            for (index, member) in group.iter().enumerate() {
+                trees.entry(member.tree).or_default().push(index);
+            }
+            for members in trees.values() {
+                let rewards: Vec<f32> = members.iter().map(|&index| self.reward_of(&group[index])).collect();
+                let tokens: Vec<usize> = members.iter().map(|&index| group[index].tokens()).collect();
+                let outcome = self.advantage.of_group(&Group { rewards: &rewards, tokens: &tokens });
+                if let GroupOutcome::Learn(within) = outcome {
+                    for (&index, within) in members.iter().zip(within) {
+                        advantages[index] += within;
+                    }
+                }
+            }
+            self.spread(group, advantages)
+        })
     }
 
     /// `[members][turns]`: each return compared with those of the group's turns that read the same; 0 alone.
@@ -190,7 +218,7 @@ mod tests {
     const PROMPT: [u32; 2] = [1, 2];
 
     fn member<'a>(reward: f32, turn_rewards: &'a [f32], turns: &'a [usize], states: &[&'a [u32]]) -> Member<'a> {
-        Member { reward, turn_rewards, turns, states: states.to_vec() }
+        Member { reward, turn_rewards, turns, states: states.to_vec(), tree: 0 }
     }
 
     fn centred(credit: Credit) -> Recipe {

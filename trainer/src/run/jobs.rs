@@ -6,8 +6,13 @@ use forage_env::rollout::Job;
 use forage_env::seed::Seed;
 use forage_env::task::Task;
 
-/// `group_size` jobs per task, in order.
+/// `group_size` jobs per task, in order, each an episode of its own.
 pub fn group_jobs(tasks: &[Arc<Task>], group_size: usize, seed: Seed) -> Vec<Job> {
+    tree_jobs(tasks, group_size, group_size, seed)
+}
+
+/// `group_size` jobs per task, in order: the first `trees` are episodes of their own, the others leave them in turn.
+pub(super) fn tree_jobs(tasks: &[Arc<Task>], group_size: usize, trees: usize, seed: Seed) -> Vec<Job> {
     let members = |(group, task): (usize, &Arc<Task>)| {
         let task = Arc::clone(task);
         (0..group_size as u64).map(move |member| Job {
@@ -15,6 +20,7 @@ pub fn group_jobs(tasks: &[Arc<Task>], group_size: usize, seed: Seed) -> Vec<Job
             group: group as u64,
             member,
             seed: seed.child("episode", &[group as u64, member]),
+            leaves: (member as usize >= trees).then(|| group * group_size + member as usize % trees),
         })
     };
     tasks.iter().enumerate().flat_map(members).collect()

@@ -120,6 +120,7 @@ mod tests {
             task: task.clone(),
             group: 0,
             member,
+            branch: None,
             prompt: String::new(),
             turns: Vec::new(),
             tokens: TokenLog::default(),

@@ -31,7 +31,17 @@ fn episode(spans: &[&[u32]], kinds: Vec<TurnKind>) -> Episode {
         split: Split::Train,
     };
     let turns = kinds.into_iter().map(turn).collect();
-    Episode { task, group: 0, member: 0, prompt: String::new(), turns, tokens, ending: Ending::Answered, score: None }
+    Episode {
+        task,
+        group: 0,
+        member: 0,
+        branch: None,
+        prompt: String::new(),
+        turns,
+        tokens,
+        ending: Ending::Answered,
+        score: None,
+    }
 }
 
 fn search() -> TurnKind {

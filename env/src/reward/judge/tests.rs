@@ -229,7 +229,7 @@ async fn an_episode_without_a_verdict_has_no_score() {
         sampling: Sampling::GREEDY,
         presentation: Presentation::Raw,
     };
-    let job = Job { task: Arc::new(task("t", &["Velm"])), group: 0, member: 0, seed: Seed::root(1) };
+    let job = Job { task: Arc::new(task("t", &["Velm"])), group: 0, member: 0, seed: Seed::root(1), leaves: None };
     let episode = rollout.run(vec![job]).await.remove(0);
     assert_eq!(episode.score, None);
     let Ending::Infra { boundary: Boundary::Reward, message } = &episode.ending else { panic!("{:?}", episode.ending) };
