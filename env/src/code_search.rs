@@ -341,7 +341,7 @@ impl Environment for CodeSearch {
         let golds = task.golds.iter().map(|gold| normalize(gold)).filter(|gold| !gold.is_empty()).collect();
         let tools = PageTools::new(self.shared.finder.clone(), self.shared.settings.functions.clone());
         self.phase = Phase::Running(Episode { turns: 0, seed, golds, tools: Arc::new(tools), interpreter: None });
-        Ok(Observation { text: self.shared.template.replace(prompt::QUESTION, task.question.trim()) })
+        Ok(Observation::new(self.shared.template.replace(prompt::QUESTION, task.question.trim())))
     }
 
     async fn step(&mut self, action: &Action) -> Result<Step, EnvError> {

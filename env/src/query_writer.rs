@@ -165,7 +165,7 @@ impl Environment for QueryWriter {
     async fn reset(&mut self, task: &Task, _seed: Seed) -> Result<Observation, EnvError> {
         ENTRY.outcome.check(task)?;
         self.phase = Phase::Asked(task.clone());
-        Ok(Observation { text: self.shared.template.replace(settings::QUESTION, task.question.trim()) })
+        Ok(Observation::new(self.shared.template.replace(settings::QUESTION, task.question.trim())))
     }
 
     async fn step(&mut self, action: &Action) -> Result<Step, EnvError> {

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::profile::Profile;
 use super::prompt::CodePrompt;
+use crate::merge::over;
 use crate::search_r1::{OnInvalid, SettingsError};
 use crate::wiki::SectionMode;
 use crate::wiki::find::SearchMode;
@@ -251,13 +252,8 @@ impl CodeSearchSettings {
     /// # Errors
     /// When a key is unknown or a value has the wrong type.
     pub fn from_value(written: Value) -> Result<Self, serde_json::Error> {
-        let profile = match written.get("profile") {
-            Some(name) => Profile::deserialize(name)?,
-            None => Profile::Default,
-        };
-        let mut value = serde_json::to_value(profile.settings())?;
-        merge(&mut value, written);
-        serde_json::from_value(value)
+        let profile = written.get("profile").map(Profile::deserialize).transpose()?;
+        over(&profile.unwrap_or_default().settings(), written)
     }
 
     /// Checks what types cannot.
@@ -303,23 +299,6 @@ impl CodeSearchSettings {
         written.insert("max_turn_tokens".to_owned(), 4_000.into());
         written.insert("max_episode_tokens".to_owned(), 80_000.into());
         written
-    }
-}
-
-/// Puts `written` over `base`, table by table.
-fn merge(base: &mut Value, written: Value) {
-    match (base, written) {
-        (Value::Object(base), Value::Object(written)) => {
-            for (key, value) in written {
-                match base.get_mut(&key) {
-                    Some(known) if known.is_object() && value.is_object() && key != "prompt" => merge(known, value),
-                    _ => {
-                        base.insert(key, value);
-                    }
-                }
-            }
-        }
-        (base, written) => *base = written,
     }
 }
 
