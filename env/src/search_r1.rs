@@ -118,10 +118,7 @@ impl SearchR1 {
         settings.check()?;
         let calls = settings.form == SearchForm::ToolCalls;
         if calls && !can_be_written(tokenizer.as_ref()) {
-            return Err(SettingsError::Excluded {
-                what: "`form` is tool_calls and the policy's tokenizer does not give <tool_call> back as it was written",
-                mend: "use a checkpoint whose tokenizer does, or write form = \"tags\"",
-            });
+            return Err(SettingsError::unwritable_calls());
         }
         let template = settings.prompt.read(&settings)?;
         let closing = usize::from(settings.closing_turn != ClosingTurn::None);

@@ -37,6 +37,17 @@ pub enum AnswerForm {
     Message,
 }
 
+/// Who tells the policy of the tools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToldBy {
+    /// The prompt, in words: episodes may be plain text.
+    #[default]
+    Prompt,
+    /// The chat template, by the tools' schemas. For [`Form::PythonCalls`] and [`Form::FunctionCalls`].
+    Template,
+}
+
 /// Where the content of a tag begins when the tag was opened more than once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -194,6 +205,8 @@ pub struct CodeSearchSettings {
     pub form: Form,
     /// What is an answer.
     pub answer: AnswerForm,
+    /// Who tells the policy of the tools.
+    pub tools: ToldBy,
     /// Most completions. A program in the last of them is not run, because nobody would read its output.
     pub max_generations: usize,
     /// Whether the last observation before the last completion says that an answer is due.
@@ -229,6 +242,7 @@ impl Default for CodeSearchSettings {
             profile: Profile::Default,
             form: Form::default(),
             answer: AnswerForm::default(),
+            tools: ToldBy::default(),
             max_generations: 4,
             final_reminder: true,
             append_eos_after_stop: false,
@@ -275,6 +289,12 @@ impl CodeSearchSettings {
         if let Some(&(key, _)) = positive.iter().find(|(_, value)| *value == 0) {
             return Err(SettingsError::Zero { key });
         }
+        if self.form == Form::Tags && self.tools == ToldBy::Template {
+            return Err(SettingsError::Excluded {
+                what: "`tools` is template and `form` is tags: there is no tool to call",
+                mend: "write tools = \"prompt\", or another form",
+            });
+        }
         if self.form == Form::Tags && self.answer == AnswerForm::Message {
             return Err(SettingsError::Excluded {
                 what: "`answer` is message and `form` is tags: every turn without a program would be an answer",
@@ -296,6 +316,8 @@ impl CodeSearchSettings {
 
     /// Settings as written, with room for a token per byte.
     pub(super) fn for_bytes(mut written: Map<String, Value>) -> Map<String, Value> {
+        // Scripts play plain text.
+        written.remove("tools");
         written.insert("max_turn_tokens".to_owned(), 4_000.into());
         written.insert("max_episode_tokens".to_owned(), 80_000.into());
         written

@@ -13,7 +13,7 @@ use super::grading::{exact_match, f1, normalize};
 use super::search_r1::{
     Judged, StructuredWeights, blocks, is_valid_whole_text, retrieved_whole_text, structured_score,
 };
-use super::{Make, Making, Reward, RewardEntry, RewardError, format, retrieval};
+use super::{Make, Reward, RewardEntry, RewardError, format, retrieval};
 use crate::chat::hermes;
 use crate::chat::tools::after_thoughts;
 use crate::environment::Outcome;
@@ -29,7 +29,9 @@ pub const ENTRY: RewardEntry = RewardEntry {
     always: false,
     judges: Some(Outcome::Answer),
     range: [-0.1, 1.23],
-    make: Make::Configured(|making| Ok(Box::new(Published { settings: PublishedSettings::of(making)? }))),
+    make: Make::Configured(|making| {
+        Ok(Box::new(Published { settings: PublishedSettings::read(Value::Object(making.settings.clone()))? }))
+    }),
 };
 
 /// Whose score.
@@ -139,14 +141,17 @@ impl PublishedSettings {
         }
     }
 
-    fn of(making: &Making) -> Result<Self, String> {
-        let Some(grader) = making.settings.get("grader") else {
+    /// Reads settings as written: what is missing is that of the publication they name.
+    ///
+    /// # Errors
+    /// In words, when no grader is named, a key is unknown or a value does not fit.
+    pub fn read(written: Value) -> Result<Self, String> {
+        let Some(grader) = written.get("grader") else {
             return Err(
                 "`grader` is missing; write whose score it is, grader = \"search_r1_v03\" for instance".to_owned()
             );
         };
         let grader = Grader::deserialize(grader).map_err(|cause| format!("grader: {cause}"))?;
-        let written = Value::Object(making.settings.clone());
         let settings: Self = over(&Self::published(grader), written).map_err(|cause| cause.to_string())?;
         let Self { structure, final_format, retrieval, format, no_search_penalty, .. } = settings;
         if [structure, final_format, retrieval, format, no_search_penalty].iter().all(|weight| weight.is_finite()) {

@@ -173,6 +173,16 @@ pub enum SettingsError {
     },
 }
 
+impl SettingsError {
+    /// Tool calls with a tokenizer that loses their tags.
+    pub(crate) fn unwritable_calls() -> Self {
+        Self::Excluded {
+            what: "`form` asks for tool calls and the policy's tokenizer does not give <tool_call> back as it was written",
+            mend: "use a checkpoint whose tokenizer does, or write form = \"tags\"",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

@@ -349,7 +349,7 @@ fn prompts_can_be_read_and_episodes_fit_the_engine() {
         let config = recipe.config().unwrap();
         let settings = Json::Object(config.environment.settings.clone());
         let limits = if config.environment.id == "search-r1" {
-            let settings: SearchR1Settings = serde_json::from_value(settings).unwrap();
+            let settings = SearchR1Settings::from_value(settings).unwrap();
             assert!(settings.prompt.read(&settings).is_ok(), "{}", recipe.name);
             [settings.max_turn_tokens, settings.max_episode_tokens]
         } else if config.environment.id == "query-writer" {
