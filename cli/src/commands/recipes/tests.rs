@@ -43,7 +43,7 @@ const SEARCH_R1: Facts = Facts {
     loss: clip(0.2, 0.2),
     kl: Some(0.001),
     entropy: 0.001,
-    turns: (5, 3),
+    turns: (4, 3),
     temperature: 1.0,
     adapter: None,
     clip_norm: 1.0,
@@ -86,6 +86,7 @@ const FACTS: [Facts; 14] = [
         loss: PolicyLoss::IsReinforce,
         kl: None,
         entropy: 0.0,
+        turns: (5, 3),
         adapter: Some((32, 32.0)),
         clip_norm: 1e9,
         ..SEARCH_R1
