@@ -6,6 +6,7 @@ mod builtin;
 mod commands;
 mod config;
 mod jsonl;
+mod lint;
 mod memory;
 mod pipeline;
 mod policy;

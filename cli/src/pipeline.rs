@@ -149,12 +149,14 @@ fn learner_of(training: &Training<'_>, config: &RunConfig, start: Checkpoint) ->
 fn problem_of(training: &Training<'_>, config: &RunConfig, start: &Checkpoint, data: &Data) -> Result<Problem> {
     let tokenizer: Arc<dyn Tokenizer> = Arc::new(start.tokenizer.clone());
     let window = Some(setup::window(config, &start.config));
+    let factory = setup::environment(&config.environment, data.resources(tokenizer), window)?;
+    let presentation = setup::presentation(&config.policy, start, factory.spec())?;
     Ok(Problem {
-        factory: setup::environment(&config.environment, data.resources(tokenizer), window)?,
+        factory,
         rewards: setup::rewards(&config.environment.id, &training.reward, config.seed)?,
         train: Arc::clone(&data.train),
         dev: Arc::clone(&data.dev),
-        presentation: setup::presentation(&config.policy, start)?,
+        presentation,
     })
 }
 
@@ -233,7 +235,7 @@ pub(crate) fn evaluate(
     let factory = setup::environment(&config.environment, resources, Some(window))?;
     let rewards = setup::rewards(&config.environment.id, &config.reward, config.seed)?;
     let policy = engine(checkpoint, config, threads);
-    let presentation = setup::presentation(&config.policy, checkpoint)?;
+    let presentation = setup::presentation(&config.policy, checkpoint, factory.spec())?;
     let rollout = Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::GREEDY, presentation };
     play(&rollout, tasks, config.seed, config.evaluation.samples)
 }
@@ -316,7 +318,7 @@ pub(crate) fn from_scratch(
     let dev = world.questions(Split::Dev, section.dev_questions as u64)?.map(Arc::new).collect();
     let outcome = factory.spec().outcome;
     let rewards = Arc::new(RewardSet::measure(outcome));
-    let presentation = Presentation::Raw;
+    let presentation = setup::with_tools(Presentation::Raw, factory.spec())?;
     let problem = Problem { factory: Arc::clone(&factory), rewards, train: Arc::from([]), dev, presentation };
     let learning = &section.learning;
     let update = UpdateConfig {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use forage_env::dataset::{read_tasks, relabel};
-use forage_env::environment::{EnvFactory, Outcome};
+use forage_env::environment::{EnvFactory, EnvSpec, Outcome};
 use forage_env::registry::{self, OpenWiki, Resources, make};
 use forage_env::reward::judge::JudgeSettings;
 use forage_env::reward::{RewardSet, Weighting, default_weights};
@@ -270,8 +270,20 @@ pub(crate) fn hub() -> Hub {
     Hub::from_variables(|name| std::env::var(name).ok())
 }
 
-/// How a policy reads an environment's text.
-pub(crate) fn presentation(policy: &PolicyConfig, checkpoint: &Checkpoint) -> Result<Presentation> {
+/// How a policy reads an environment's text, its tools included where it has some.
+pub(crate) fn presentation(policy: &PolicyConfig, checkpoint: &Checkpoint, spec: &EnvSpec) -> Result<Presentation> {
+    with_tools(plain_presentation(policy, checkpoint)?, spec)
+}
+
+/// A presentation that shows an environment's tools.
+pub(crate) fn with_tools(presentation: Presentation, spec: &EnvSpec) -> Result<Presentation> {
+    presentation
+        .with_tools(&spec.tools)
+        .with_context(|| BadConfig("[environment.settings]: tool calls cannot be used".to_owned()))
+}
+
+/// How a policy reads text, without an environment's tools.
+pub(crate) fn plain_presentation(policy: &PolicyConfig, checkpoint: &Checkpoint) -> Result<Presentation> {
     let Some(settings) = &policy.chat else { return Ok(Presentation::Raw) };
     let Some(template) = &checkpoint.chat else {
         let message = "policy.chat is set, but the checkpoint has no chat template".to_owned();

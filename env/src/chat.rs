@@ -2,7 +2,7 @@
 //!
 //! [`ChatTemplate`] runs the Jinja template of a checkpoint as transformers does. [`Renderer`] writes an episode in
 //! pieces that are only ever appended, so that what the policy sampled is never written anew. [`hermes`] reads the tool
-//! calls of the Hermes and Qwen models.
+//! calls of the Hermes and Qwen models, [`tools`] says what there is to call and what is wrong with a call.
 
 mod error;
 pub mod hermes;
@@ -11,6 +11,7 @@ mod pieces;
 mod python;
 mod renderer;
 mod template;
+pub mod tools;
 
 pub use error::ChatError;
 pub use pieces::Piece;

@@ -21,6 +21,7 @@ use async_trait::async_trait;
 use forage_sandbox::{SandboxError, Status, Tools, TurnOutput};
 use serde_json::Value;
 
+use crate::chat::tools::can_be_written;
 use crate::check;
 use crate::environment::{
     Action, CodeTurn, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
@@ -39,7 +40,7 @@ pub use profile::Profile;
 pub use prompt::CodePrompt;
 pub use settings::{
     AnswerForm, CodeObservation, CodeSearchSettings, ErrorForm, Flavour, Form, FunctionSettings, LimitSettings,
-    Opening, StateMode,
+    Opening, StateMode, ToldBy,
 };
 pub use tools::{PageTools, READ_TOOL, VIEW_TOOL};
 
@@ -54,6 +55,9 @@ pub const ENTRY: EnvEntry = EnvEntry {
     make: |settings, resources| {
         let settings = CodeSearchSettings::from_value(settings)?;
         settings.check()?;
+        if settings.form != Form::Tags && !can_be_written(resources.tokenizer.as_ref()) {
+            return Err(SettingsError::unwritable_calls().into());
+        }
         let wiki = resources.open_wiki()?;
         let finder = Finder::new(wiki, settings.functions.search, Arc::clone(&resources.retriever))?;
         let sandbox = match settings.form {
@@ -164,6 +168,10 @@ impl CodeSearch {
             max_episode_tokens: settings.max_episode_tokens,
             stop: action::stops(&settings),
             append_eos_after_stop: settings.append_eos_after_stop,
+            tools: match settings.tools {
+                ToldBy::Prompt => Vec::new(),
+                ToldBy::Template => tools::schemas(&settings),
+            },
         };
         Ok(Arc::new(Factory(Arc::new(Shared { settings, template, spec, finder, sandbox }))))
     }
@@ -173,7 +181,7 @@ impl Shared {
     /// The reaction to a turn of a running episode.
     async fn react(&self, episode: &mut Episode, action: &Action) -> Result<Step, EnvError> {
         let is_last = episode.turns >= self.spec.max_turns;
-        let (text, turn) = match parse(&action.text, &self.settings) {
+        let (observation, turn) = match parse(&action.text, &self.settings) {
             CodeAction::Answer(answer) => return Ok(terminated(TurnKind::Answer { answer })),
             CodeAction::Invalid(fault) => return Ok(self.invalid(&fault, episode.turns)),
             CodeAction::Code(_) | CodeAction::Calls(_) if is_last => {
@@ -183,11 +191,11 @@ impl Shared {
             CodeAction::Code(code) => self.run(episode, &code).await?,
             CodeAction::Calls(calls) => self.call(episode, calls).await?,
         };
-        Ok(self.going_on(text, TurnKind::Code(turn), episode.turns))
+        Ok(self.going_on(observation, TurnKind::Code(turn), episode.turns))
     }
 
     /// Runs a program; gives the observation and the record.
-    async fn run(&self, episode: &mut Episode, code: &str) -> Result<(String, CodeTurn), EnvError> {
+    async fn run(&self, episode: &mut Episode, code: &str) -> Result<(Observation, CodeTurn), EnvError> {
         let output = if code.is_empty() { nothing() } else { self.execute(episode, code).await? };
         let content = observation::of_program(&output, &self.settings);
         let turn = CodeTurn {
@@ -198,7 +206,7 @@ impl Shared {
             redefined: output.redefined,
             gold_read: episode.reads_gold(&content)?,
         };
-        Ok((self.wrap(&content), turn))
+        Ok((self.answered(vec![content]), turn))
     }
 
     async fn execute(&self, episode: &mut Episode, code: &str) -> Result<TurnOutput, EnvError> {
@@ -230,8 +238,8 @@ impl Shared {
         &self,
         episode: &mut Episode,
         calls: Vec<Result<Call, CodeFault>>,
-    ) -> Result<(String, CodeTurn), EnvError> {
-        let (mut text, mut shown) = (String::new(), String::new());
+    ) -> Result<(Observation, CodeTurn), EnvError> {
+        let mut results = Vec::with_capacity(calls.len());
         let mut failed = None;
         for call in calls {
             let answered = match call {
@@ -245,19 +253,23 @@ impl Shared {
                     message
                 }
             };
-            let content = observation::cut(&content, &self.settings.observation);
-            text.push_str(&self.wrap(&content));
-            shown.push_str(&content);
-            shown.push('\n');
+            results.push(observation::cut(&content, &self.settings.observation));
         }
         let turn = CodeTurn {
             status: Some(failed.unwrap_or(Status::Ok)),
             printed: true,
             calls: episode.tools.take_calls(),
-            gold_read: episode.reads_gold(&shown)?,
+            gold_read: episode.reads_gold(&results.join("\n"))?,
             ..CodeTurn::default()
         };
-        Ok((text, turn))
+        Ok((self.answered(results), turn))
+    }
+
+    /// What the policy reads of a program or of each call.
+    fn answered(&self, results: Vec<String>) -> Observation {
+        let text = results.iter().map(|content| self.wrap(content)).collect();
+        let results = if self.settings.form == Form::Tags { Vec::new() } else { results };
+        Observation { text, results }
     }
 
     /// What a direct call shows of a value.
@@ -283,23 +295,24 @@ impl Shared {
         if turns >= self.spec.max_turns {
             return truncated(kind);
         }
-        let text = match on_invalid {
-            OnInvalid::Notice => notice(self.settings.form).to_owned(),
-            OnInvalid::Empty => self.wrap(""),
-            OnInvalid::Silent | OnInvalid::End => String::new(),
+        let observation = match (on_invalid, fault) {
+            // The model reads what is wrong with its call where it waits for the result.
+            (OnInvalid::Notice, CodeFault::BadCall(message)) => self.answered(vec![message.clone()]),
+            (OnInvalid::Notice, _) => Observation::new(notice(self.settings.form)),
+            (OnInvalid::Empty, _) => self.answered(vec![String::new()]),
+            (OnInvalid::Silent | OnInvalid::End, _) => Observation::default(),
         };
-        self.going_on(text, kind, turns)
+        self.going_on(observation, kind, turns)
     }
 
     /// A step after which the policy writes again, with what announces its last turn.
-    fn going_on(&self, mut text: String, kind: TurnKind, turns: usize) -> Step {
+    fn going_on(&self, mut observation: Observation, kind: TurnKind, turns: usize) -> Step {
         if self.settings.final_reminder && turns + 1 == self.spec.max_turns {
-            text.push_str(match self.settings.answer {
+            observation.add(match self.settings.answer {
                 AnswerForm::Tag => REMINDER,
                 AnswerForm::Message => MESSAGE_REMINDER,
             });
         }
-        let observation = Observation { text };
         Step { observation, reward: 0.0, terminated: false, truncated: false, kind, forced_prefix: None }
     }
 }
@@ -341,7 +354,7 @@ impl Environment for CodeSearch {
         let golds = task.golds.iter().map(|gold| normalize(gold)).filter(|gold| !gold.is_empty()).collect();
         let tools = PageTools::new(self.shared.finder.clone(), self.shared.settings.functions.clone());
         self.phase = Phase::Running(Episode { turns: 0, seed, golds, tools: Arc::new(tools), interpreter: None });
-        Ok(Observation { text: self.shared.template.replace(prompt::QUESTION, task.question.trim()) })
+        Ok(Observation::new(self.shared.template.replace(prompt::QUESTION, task.question.trim())))
     }
 
     async fn step(&mut self, action: &Action) -> Result<Step, EnvError> {

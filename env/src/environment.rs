@@ -21,6 +21,25 @@ pub use query::QueryTurn;
 pub struct Observation {
     /// The text; empty on the last step.
     pub text: String,
+    /// What calls of tools returned, one by one, without the text around them: messages where episodes are chats, in the
+    /// place of the text. Empty where the turn called none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub results: Vec<String>,
+}
+
+impl Observation {
+    /// Text that answers no call.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), results: Vec::new() }
+    }
+
+    /// Adds a sentence at the end, of the last result too.
+    pub fn add(&mut self, sentence: &str) {
+        self.text.push_str(sentence);
+        if let Some(last) = self.results.last_mut() {
+            last.push_str(sentence.trim_end());
+        }
+    }
 }
 
 /// One turn of the policy.
@@ -40,7 +59,10 @@ pub enum TurnKind {
     Search {
         /// The query as parsed.
         query: String,
-        /// Ids of the passages shown, best first.
+        /// Further queries of the same turn.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        more: Vec<String>,
+        /// Ids of the passages shown, best first, query by query.
         shown: Vec<String>,
     },
     /// An answer.
@@ -73,7 +95,7 @@ impl TurnKind {
     /// The queries of the turn, in order.
     pub fn queries(&self) -> Vec<&str> {
         match self {
-            Self::Search { query, .. } => vec![query],
+            Self::Search { query, more, .. } => std::iter::once(query).chain(more).map(String::as_str).collect(),
             Self::Code(turn) => turn.queries().collect(),
             Self::Query(turn) => vec![&turn.query],
             Self::Answer { .. } | Self::Invalid { .. } => Vec::new(),
@@ -116,6 +138,8 @@ pub struct EnvSpec {
     pub stop: Vec<String>,
     /// Whether the driver appends the end-of-sequence token, as forced, to completions that end with a stop string.
     pub append_eos_after_stop: bool,
+    /// JSON schemas of the tools that a chat template is to show; empty where the prompt says all there is to say.
+    pub tools: Vec<serde_json::Value>,
 }
 
 /// A fault of the environment or what stands behind it. Never a reward of zero.

@@ -51,4 +51,5 @@ pub mod dataset;
 pub mod wiki;
 pub mod world;
 
+mod merge;
 pub mod nearest;

@@ -2,7 +2,7 @@
 //!
 //! The policy reads an information need and writes `<reasoning>text</reasoning><query>query</query>`, the reasoning if it
 //! likes. The query is run over BM25 in boolean mode, whose syntax `docs/query-syntax.md` describes, and the episode ends.
-//! What the query found is compared with the task's judgments ([`crate::task::Task::judgments`]); a task without any is an
+//! With [`QueryForm::ToolCalls`] the query is the argument of a call. What the query found is compared with the task's judgments ([`crate::task::Task::judgments`]); a task without any is an
 //! error that names it. A turn without a query, a query that had to be repaired and a query that found nothing relevant are
 //! three different records: [`TurnKind::Invalid`], [`QueryTurn::repairs`], [`QueryTurn::found`].
 //!
@@ -21,6 +21,7 @@ use async_trait::async_trait;
 use forage_retriever::{BooleanAnswer, BooleanSearch, Filter, Query};
 use serde_json::{Map, Value};
 
+use crate::chat::tools::can_be_written;
 use crate::environment::{
     Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, QueryTurn, Step, TurnKind,
 };
@@ -30,7 +31,8 @@ use crate::seed::Seed;
 use crate::task::Task;
 
 pub use action::{
-    QUERY_CLOSE, QUERY_OPEN, QueryFault, REASONING_CLOSE, REASONING_OPEN, Take, WrittenQuery, parse, quoted,
+    QUERY_CLOSE, QUERY_OPEN, QueryFault, QueryForm, REASONING_CLOSE, REASONING_OPEN, SUBMIT_QUERY, Take, WrittenQuery,
+    parse, parse_call, quoted,
 };
 pub use keywords::{KEYWORDS, STOP_WORDS, keyword_query};
 pub use settings::{QueryPrompt, QueryWriterSettings};
@@ -44,6 +46,8 @@ pub const ENTRY: EnvEntry = EnvEntry {
     gold: judged_ids,
     for_bytes: |settings| {
         let limits = Map::from_iter([
+            // Scripts write tags.
+            ("form".to_owned(), Value::from("tags")),
             ("max_turn_tokens".to_owned(), Value::from(4_000)),
             ("max_episode_tokens".to_owned(), Value::from(40_000)),
         ]);
@@ -52,6 +56,9 @@ pub const ENTRY: EnvEntry = EnvEntry {
     make: |settings, resources| {
         let settings: QueryWriterSettings = serde_json::from_value(settings)?;
         let index = resources.retriever.boolean().ok_or(RegistryError::NoBoolean)?;
+        if settings.form == QueryForm::ToolCalls && !can_be_written(resources.tokenizer.as_ref()) {
+            return Err(SettingsError::unwritable_calls().into());
+        }
         Ok(QueryWriter::factory(settings, index)?)
     },
 };
@@ -114,15 +121,17 @@ impl QueryWriter {
         index: Arc<dyn BooleanSearch>,
     ) -> Result<Arc<dyn EnvFactory>, SettingsError> {
         settings.check()?;
-        let template = settings.prompt.read()?;
+        let template = settings.prompt.read(&settings)?;
+        let calls = settings.form == QueryForm::ToolCalls;
         let spec = EnvSpec {
             id: ENTRY.id.to_owned(),
             outcome: ENTRY.outcome,
             max_turns: 1,
             max_turn_tokens: settings.max_turn_tokens,
             max_episode_tokens: settings.max_episode_tokens,
-            stop: vec![QUERY_CLOSE.to_owned()],
+            stop: if calls { Vec::new() } else { vec![QUERY_CLOSE.to_owned()] },
             append_eos_after_stop: settings.append_eos_after_stop,
+            tools: if calls { vec![action::tool().schema()] } else { Vec::new() },
         };
         let baselines = Mutex::default();
         Ok(Arc::new(Factory(Arc::new(Shared { settings, template, spec, index, baselines }))))
@@ -165,7 +174,7 @@ impl Environment for QueryWriter {
     async fn reset(&mut self, task: &Task, _seed: Seed) -> Result<Observation, EnvError> {
         ENTRY.outcome.check(task)?;
         self.phase = Phase::Asked(task.clone());
-        Ok(Observation { text: self.shared.template.replace(settings::QUESTION, task.question.trim()) })
+        Ok(Observation::new(self.shared.template.replace(settings::QUESTION, task.question.trim())))
     }
 
     async fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
@@ -174,7 +183,12 @@ impl Environment for QueryWriter {
             Phase::Over => return Err(EnvError::OutOfOrder("after the end")),
             Phase::Asked(task) => task,
         };
-        let kind = match parse(&action.text, self.shared.settings.take) {
+        let settings = &self.shared.settings;
+        let written = match settings.form {
+            QueryForm::Tags => parse(&action.text, settings.take),
+            QueryForm::ToolCalls => parse_call(&action.text),
+        };
+        let kind = match written {
             Ok(written) => TurnKind::Query(self.shared.judge(task, written).await?),
             Err(fault) => TurnKind::Invalid { fault: fault.to_string() },
         };

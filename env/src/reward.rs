@@ -19,6 +19,7 @@ pub mod em;
 pub mod f1;
 pub mod format;
 pub mod judge;
+pub mod published;
 pub mod retrieval;
 pub mod sub_em;
 

@@ -1,9 +1,14 @@
 //! `forage/search-r1-v0`: think, search, read, answer.
 //!
 //! The policy writes `<search>query</search>` and reads passages in an `<information>` block, or writes
-//! `<answer>text</answer>` and is done. Every published variant of this protocol is a setting of [`SearchR1Settings`].
+//! `<answer>text</answer>` and is done; the same environment speaks tool calls. Every published variant of this protocol is
+//! a [`Profile`] of [`SearchR1Settings`].
 
+mod action;
+mod forms;
 mod observation;
+mod profile;
+mod prompt;
 mod settings;
 
 use std::sync::Arc;
@@ -11,17 +16,24 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use forage_retriever::{Query, Retriever};
 
+use crate::chat::tools::{CallFault, can_be_written};
 use crate::check;
 use crate::environment::{Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind};
-use crate::protocol::{ActionFault, ParsedAction, Tag, parse_action};
+use crate::protocol::Tag;
 use crate::registry::EnvEntry;
 use crate::reward::grading::sub_exact_match;
 use crate::seed::Seed;
 use crate::task::Task;
 use crate::tokenizer::Tokenizer;
 
-pub use observation::ObservationSettings;
-pub use settings::{ClosingTurn, OnInvalid, PromptTemplate, SearchR1Settings, SettingsError};
+pub use action::{ANSWER_PREFIX, Asked, SEARCH, parse};
+pub use forms::{CallSettings, ClosingTurn, OnBadCall, OnInvalid, QueryArgument, SearchAnswer, SearchForm, Take};
+pub(crate) use observation::query_line;
+pub use observation::{Cut, Encoding, ObservationSettings};
+use observation::{Found, Rendered};
+pub use profile::Profile;
+pub use prompt::PromptTemplate;
+pub use settings::{SearchR1Settings, SettingsError};
 
 /// The registry's entry.
 pub const ENTRY: EnvEntry = EnvEntry {
@@ -40,7 +52,7 @@ pub const ENTRY: EnvEntry = EnvEntry {
         limits.as_object().cloned().unwrap_or_default()
     },
     make: |settings, resources| {
-        let settings: SearchR1Settings = serde_json::from_value(settings)?;
+        let settings = SearchR1Settings::from_value(settings)?;
         Ok(SearchR1::factory(settings, resources.retriever, resources.tokenizer)?)
     },
 };
@@ -104,7 +116,11 @@ impl SearchR1 {
         tokenizer: Arc<dyn Tokenizer>,
     ) -> Result<Arc<dyn EnvFactory>, SettingsError> {
         settings.check()?;
-        let template = settings.prompt.read()?;
+        let calls = settings.form == SearchForm::ToolCalls;
+        if calls && !can_be_written(tokenizer.as_ref()) {
+            return Err(SettingsError::unwritable_calls());
+        }
+        let template = settings.prompt.read(&settings)?;
         let closing = usize::from(settings.closing_turn != ClosingTurn::None);
         let spec = EnvSpec {
             id: ENTRY.id.to_owned(),
@@ -112,32 +128,50 @@ impl SearchR1 {
             max_turns: settings.max_generations + closing,
             max_turn_tokens: settings.max_turn_tokens,
             max_episode_tokens: settings.max_episode_tokens,
-            stop: vec![Tag::Search.closing().to_owned(), Tag::Answer.closing().to_owned()],
+            stop: if calls {
+                Vec::new()
+            } else {
+                [Tag::Search, Tag::Answer].map(|tag| tag.closing().to_owned()).into()
+            },
             append_eos_after_stop: settings.append_eos_after_stop,
+            tools: if calls { vec![action::tool(&settings.calls).schema()] } else { Vec::new() },
         };
         Ok(Arc::new(Factory(Arc::new(Shared { settings, template, spec, retriever, tokenizer }))))
     }
 
-    async fn search(&mut self, query: String) -> Result<Step, EnvError> {
+    /// Runs the searches of a turn, all queries together, and answers each call.
+    async fn search(&mut self, calls: Vec<Result<Vec<String>, CallFault>>) -> Result<Step, EnvError> {
+        let queries: Vec<String> = calls.iter().flatten().flatten().cloned().collect();
+        let mut kind = search_of(&queries);
         if self.turns >= self.shared.spec.max_turns {
             // Nobody would read the result.
-            return Ok(truncated(TurnKind::Search { query, shown: Vec::new() }));
+            return Ok(truncated(kind));
         }
-        let settings = &self.shared.settings;
-        let queries = [Query::new(query.as_str())];
-        let found = self.shared.retriever.search(&queries, settings.top_k).await?;
-        let hits = found.into_iter().next().unwrap_or_default();
-        let (text, count) = settings.observation.render(&hits, self.shared.tokenizer.as_ref());
-        let shown = hits.into_iter().take(count).map(|hit| hit.id).collect();
-        let reward = self.pay(&text);
-        Ok(Step { reward, ..self.going_on(text, TurnKind::Search { query, shown }) })
+        let asked: Vec<Query> = queries.iter().map(|query| Query::new(query.as_str())).collect();
+        let found = self.shared.retriever.search(&asked, self.shared.settings.top_k).await?;
+        let mut found = queries.iter().zip(&found).map(|(query, hits)| Found { query, hits });
+        let (mut results, mut read) = (Vec::with_capacity(calls.len()), String::new());
+        for call in &calls {
+            results.push(match call {
+                Err(fault) => self.shared.wrapped(fault.to_string()),
+                Ok(queries) => {
+                    let found: Vec<Found<'_>> = found.by_ref().take(queries.len()).collect();
+                    let rendered = self.shared.settings.observation.render(&found, self.shared.tokenizer.as_ref());
+                    if let TurnKind::Search { shown, .. } = &mut kind {
+                        let hits = found.iter().flat_map(|found| found.hits);
+                        shown.extend(hits.take(rendered.shown).map(|hit| hit.id.clone()));
+                    }
+                    read.push_str(&rendered.content);
+                    rendered
+                }
+            });
+        }
+        let reward = self.pay(&read);
+        Ok(Step { reward, ..self.going_on(self.shared.observation(results), kind) })
     }
 
-    /// What a turn earns that shows `text`: the reward of an episode's first gold.
-    fn pay(&mut self, text: &str) -> f32 {
-        let ObservationSettings { opening, closing, .. } = &self.shared.settings.observation;
-        let passages = text.strip_prefix(opening.as_str()).unwrap_or(text);
-        let passages = passages.strip_suffix(closing.as_str()).unwrap_or(passages);
+    /// What a turn earns that shows `passages`: the reward of an episode's first gold.
+    fn pay(&mut self, passages: &str) -> f32 {
         if self.golds.is_empty() || !sub_exact_match(passages, &self.golds) {
             return 0.0;
         }
@@ -145,8 +179,8 @@ impl SearchR1 {
         self.shared.settings.gold_shown_reward
     }
 
-    fn invalid(&self, fault: ActionFault) -> Step {
-        let kind = TurnKind::Invalid { fault: fault.to_string() };
+    fn invalid(&self, fault: String, calls: &[CallFault]) -> Step {
+        let kind = TurnKind::Invalid { fault };
         let on_invalid = self.shared.settings.on_invalid;
         if on_invalid == OnInvalid::End {
             return terminated(kind);
@@ -154,28 +188,58 @@ impl SearchR1 {
         if self.turns >= self.shared.spec.max_turns {
             return truncated(kind);
         }
-        let text = match on_invalid {
-            OnInvalid::Notice => NOTICE.to_owned(),
-            OnInvalid::Empty => self.shared.settings.observation.render(&[], self.shared.tokenizer.as_ref()).0,
-            OnInvalid::Silent | OnInvalid::End => String::new(),
+        let empty = || self.shared.settings.observation.render(&[], self.shared.tokenizer.as_ref());
+        let observation = match on_invalid {
+            OnInvalid::Notice if calls.is_empty() => Observation::new(prompt::notice(&self.shared.settings)),
+            OnInvalid::Notice => {
+                self.shared.observation(calls.iter().map(|fault| self.shared.wrapped(fault.to_string())).collect())
+            }
+            OnInvalid::Empty => self.shared.observation(vec![empty(); calls.len().max(1)]),
+            OnInvalid::Silent | OnInvalid::End => Observation::default(),
         };
-        self.going_on(text, kind)
+        self.going_on(observation, kind)
     }
 
     /// A step after which the policy writes again, with what announces a closing turn.
-    fn going_on(&self, mut text: String, kind: TurnKind) -> Step {
+    fn going_on(&self, mut observation: Observation, kind: TurnKind) -> Step {
         let settings = &self.shared.settings;
         let mut forced_prefix = None;
         if self.turns == settings.max_generations {
             match settings.closing_turn {
-                ClosingTurn::None => {}
-                ClosingTurn::Reminder => text.push_str(REMINDER),
+                ClosingTurn::None | ClosingTurn::Silent => {}
+                ClosingTurn::Reminder => observation.add(prompt::reminder(settings)),
                 ClosingTurn::ForcedAnswer => forced_prefix = Some(Tag::Answer.opening().to_owned()),
             }
         }
-        let observation = Observation { text };
         Step { observation, reward: 0.0, terminated: false, truncated: false, kind, forced_prefix }
     }
+}
+
+impl Shared {
+    /// What answers a call without passages.
+    fn wrapped(&self, content: String) -> Rendered {
+        let ObservationSettings { opening, closing, .. } = &self.settings.observation;
+        let text = [opening, content.as_str(), closing].concat();
+        Rendered { content, text, shown: 0 }
+    }
+
+    /// The answers to a turn's calls.
+    fn observation(&self, rendered: Vec<Rendered>) -> Observation {
+        match self.settings.form {
+            SearchForm::Tags => Observation::new(rendered.into_iter().map(|one| one.text).collect::<String>()),
+            SearchForm::ToolCalls => {
+                let text = rendered.iter().map(|one| one.text.as_str()).collect::<Vec<_>>().join("\n");
+                Observation { text, results: rendered.into_iter().map(|one| one.content).collect() }
+            }
+        }
+    }
+}
+
+/// The record of a turn's searches; none were shown yet.
+fn search_of(queries: &[String]) -> TurnKind {
+    let (query, more) =
+        queries.split_first().map_or((String::new(), Vec::new()), |(query, more)| (query.clone(), more.to_vec()));
+    TurnKind::Search { query, more, shown: Vec::new() }
 }
 
 fn terminated(kind: TurnKind) -> Step {
@@ -196,7 +260,7 @@ impl Environment for SearchR1 {
         if self.shared.settings.gold_shown_reward.abs() > 0.0 {
             self.golds.clone_from(&task.golds);
         }
-        Ok(Observation { text: self.shared.template.replace(settings::QUESTION, task.question.trim()) })
+        Ok(Observation::new(self.shared.template.replace(prompt::QUESTION, task.question.trim())))
     }
 
     async fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
@@ -205,10 +269,10 @@ impl Environment for SearchR1 {
             Phase::Over => return Err(EnvError::OutOfOrder("after the end")),
             Phase::Running => self.turns += 1,
         }
-        let step = match parse_action(&action.text) {
-            ParsedAction::Search(query) => self.search(query).await?,
-            ParsedAction::Answer(answer) => terminated(TurnKind::Answer { answer }),
-            ParsedAction::Invalid(fault) => self.invalid(fault),
+        let step = match parse(&action.text, &self.shared.settings) {
+            Asked::Search(calls) => self.search(calls).await?,
+            Asked::Answer(answer) => terminated(TurnKind::Answer { answer }),
+            Asked::Invalid { fault, calls } => self.invalid(fault, &calls),
         };
         if step.terminated || step.truncated {
             self.phase = Phase::Over;

@@ -78,13 +78,15 @@ impl Collect {
         let checkpoint = setup::checkpoint(&config)?;
         let tokenizer: Arc<dyn Tokenizer> = Arc::new(checkpoint.tokenizer.clone());
         let window = Some(setup::window(&config, &checkpoint.config));
+        let factory = setup::environment(&config.environment, data.resources(Arc::clone(&tokenizer)), window)?;
+        let presentation = setup::presentation(&config.policy, &checkpoint, factory.spec())?;
         let rollout = Rollout {
             policy: engine(&checkpoint, &config, config.threads()),
-            factory: setup::environment(&config.environment, data.resources(Arc::clone(&tokenizer)), window)?,
+            factory,
             tokenizer,
             rewards: setup::rewards(&config.environment.id, &config.reward, config.seed)?,
             sampling,
-            presentation: setup::presentation(&config.policy, &checkpoint)?,
+            presentation,
         };
         let jobs = group_jobs(&tasks, self.samples, Seed::root(config.seed).child("collect", &[]));
         let counts = self.play(&rollout, &jobs, config.engine.sequences)?;

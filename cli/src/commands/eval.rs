@@ -162,14 +162,8 @@ impl Eval {
         let factory = setup::environment(&material.environment, resources, material.window)?;
         let rewards = setup::rewards(&material.environment.id, &material.rewards, material.seed)?;
         let (policy, tokenizer) = (Arc::clone(&material.policy), Arc::clone(&material.tokenizer));
-        let rollout = Rollout {
-            policy,
-            tokenizer,
-            factory,
-            rewards,
-            sampling: Sampling::GREEDY,
-            presentation: material.presentation.clone(),
-        };
+        let presentation = setup::with_tools(material.presentation.clone(), factory.spec())?;
+        let rollout = Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::GREEDY, presentation };
         let evaluated = play(&rollout, &material.tasks, material.seed, material.samples)?;
         if let Some(path) = &self.out {
             write_episodes(path, &evaluated.greedy)?;
@@ -294,7 +288,7 @@ fn open_policy(name: &str, config: &RunConfig, tasks: &Tasks) -> Result<Opened> 
                 let checkpoint = setup::load_policy(name, config)?;
                 let tokenizer: Arc<dyn Tokenizer> = Arc::new(checkpoint.tokenizer.clone());
                 let window = Some(setup::window(config, &checkpoint.config));
-                let presentation = setup::presentation(&config.policy, &checkpoint)?;
+                let presentation = setup::plain_presentation(&config.policy, &checkpoint)?;
                 let policy = engine(&checkpoint, config, config.threads());
                 return Ok(Opened { policy, tokenizer, window, presentation });
             }

@@ -130,7 +130,7 @@ fn spelled_out(config: &RunConfig) -> Result<String> {
     let written = Json::Object(std::mem::take(&mut environment.settings));
     let resolved = match environment.id.as_str() {
         id if id == search_r1::ENTRY.id => {
-            let settings: SearchR1Settings = serde_json::from_value(written).context("environment.settings")?;
+            let settings = SearchR1Settings::from_value(written).context("environment.settings")?;
             settings.check().context("environment.settings")?;
             serde_json::to_value(settings)?
         }

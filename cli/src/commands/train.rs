@@ -8,8 +8,9 @@ use forage_trainer::checkpoint::fork;
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::weights::Checkpoint;
 
-use super::out;
+use super::{note, out};
 use crate::config::RunConfig;
+use crate::lint;
 use crate::memory::{self, Start};
 use crate::pipeline::{Experience, Training, train};
 use crate::progress::{Progress, stop_on_interrupt};
@@ -50,6 +51,9 @@ impl Train {
         config.device = self.device.unwrap_or(config.device);
         let name = self.config.file_stem().context("the config has no file name")?;
         let folder = self.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(name));
+        for warning in lint::warnings(&config) {
+            note(&format!("warning: {warning}"));
+        }
         if self.dry_run {
             return dry_run(&config, self.rollouts.as_deref());
         }

@@ -42,6 +42,23 @@ pub enum ChatError {
     /// An option has the name of a part of the conversation.
     #[error("option `{0}` of the chat template is a part of the conversation; remove it or mend its name")]
     Option(String),
+    /// The template shows nothing of tools, or nothing of what they return.
+    #[error(
+        "chat template {name}: {message}; use a checkpoint whose template knows tools, or write form = \"tags\" in \
+         [environment.settings]"
+    )]
+    NoTools {
+        /// The template's file.
+        name: String,
+        /// What was seen.
+        message: &'static str,
+    },
+    /// Tools are shown by a template and there is none.
+    #[error(
+        "the environment's tools are shown by a chat template, and episodes are plain text; add [policy.chat], or write \
+         form = \"tags\" in [environment.settings]"
+    )]
+    NoTemplate,
     /// The template does not put messages one after another, so a conversation cannot grow by appending.
     #[error("chat template {name}: {message}; it cannot serve episodes of several turns")]
     NotAppending {

@@ -7,8 +7,10 @@
 
 use serde_json::Value;
 
-const OPEN: &str = "<tool_call>";
-const CLOSE: &str = "</tool_call>";
+/// Opens a call.
+pub const OPEN: &str = "<tool_call>";
+/// Closes a call.
+pub const CLOSE: &str = "</tool_call>";
 
 /// A call of a tool.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,13 +69,18 @@ pub enum Piece {
     Malformed(Malformed),
 }
 
-/// Reads a whole turn.
-pub fn parse(text: &str) -> Parsed {
+/// Reads a whole turn, its pieces in order.
+pub fn pieces(text: &str) -> Vec<Piece> {
     let mut stream = Stream::default();
     let mut pieces = stream.push(text);
     pieces.extend(stream.finish());
+    pieces
+}
+
+/// Reads a whole turn.
+pub fn parse(text: &str) -> Parsed {
     let mut parsed = Parsed::default();
-    for piece in pieces {
+    for piece in pieces(text) {
         match piece {
             Piece::Text(text) => parsed.content.push_str(&text),
             Piece::Call(call) => parsed.calls.push(call),

@@ -87,6 +87,11 @@ impl Renderer {
         Ok(Delta { end: end.to_owned(), rest: rest.to_owned() })
     }
 
+    /// The template.
+    pub fn template(&self) -> &ChatTemplate {
+        &self.template
+    }
+
     /// What ends an assistant turn, for instance `<|im_end|>`; empty where the template has no such text.
     pub fn end(&self) -> &str {
         self.closing.trim_end()

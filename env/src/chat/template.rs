@@ -119,7 +119,7 @@ impl ChatTemplate {
     }
 
     /// The template's file, for messages.
-    pub(super) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::settings::{AnswerForm, CodeSearchSettings, Form};
+use super::settings::{AnswerForm, CodeSearchSettings, Form, ToldBy};
 use crate::search_r1::SettingsError;
 
 /// Stands for the question in a prompt template.
@@ -21,7 +21,7 @@ const BY_MESSAGE: &str = "As soon as you know the answer, reply with only the an
 #[serde(rename_all = "snake_case")]
 pub enum CodePrompt {
     /// Explains the form and the functions: `configs/prompts/code_search.txt`, `code_search_python_calls.txt` or
-    /// `code_search_function_calls.txt`.
+    /// `code_search_function_calls.txt`; `code_search_tools.txt` where the chat template explains them.
     #[default]
     Full,
     /// `configs/prompts/short.txt`: the question alone, for policies that were taught the protocol.
@@ -39,6 +39,9 @@ impl CodePrompt {
     /// When the file cannot be read or `{question}` is missing.
     pub fn read(&self, settings: &CodeSearchSettings) -> Result<String, SettingsError> {
         let text = match (self, settings.form) {
+            (Self::Full, _) if settings.tools == ToldBy::Template => {
+                include_str!("../../../configs/prompts/code_search_tools.txt").to_owned()
+            }
             (Self::Full, Form::Tags) => include_str!("../../../configs/prompts/code_search.txt").to_owned(),
             (Self::Full, Form::PythonCalls) => {
                 include_str!("../../../configs/prompts/code_search_python_calls.txt").to_owned()

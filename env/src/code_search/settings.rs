@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::profile::Profile;
 use super::prompt::CodePrompt;
+use crate::merge::over;
 use crate::search_r1::{OnInvalid, SettingsError};
 use crate::wiki::SectionMode;
 use crate::wiki::find::SearchMode;
@@ -34,6 +35,17 @@ pub enum AnswerForm {
     Tag,
     /// A turn without a call, after its thoughts. For [`Form::PythonCalls`] and [`Form::FunctionCalls`].
     Message,
+}
+
+/// Who tells the policy of the tools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToldBy {
+    /// The prompt, in words: episodes may be plain text.
+    #[default]
+    Prompt,
+    /// The chat template, by the tools' schemas. For [`Form::PythonCalls`] and [`Form::FunctionCalls`].
+    Template,
 }
 
 /// Where the content of a tag begins when the tag was opened more than once.
@@ -193,6 +205,8 @@ pub struct CodeSearchSettings {
     pub form: Form,
     /// What is an answer.
     pub answer: AnswerForm,
+    /// Who tells the policy of the tools.
+    pub tools: ToldBy,
     /// Most completions. A program in the last of them is not run, because nobody would read its output.
     pub max_generations: usize,
     /// Whether the last observation before the last completion says that an answer is due.
@@ -228,6 +242,7 @@ impl Default for CodeSearchSettings {
             profile: Profile::Default,
             form: Form::default(),
             answer: AnswerForm::default(),
+            tools: ToldBy::default(),
             max_generations: 4,
             final_reminder: true,
             append_eos_after_stop: false,
@@ -251,13 +266,8 @@ impl CodeSearchSettings {
     /// # Errors
     /// When a key is unknown or a value has the wrong type.
     pub fn from_value(written: Value) -> Result<Self, serde_json::Error> {
-        let profile = match written.get("profile") {
-            Some(name) => Profile::deserialize(name)?,
-            None => Profile::Default,
-        };
-        let mut value = serde_json::to_value(profile.settings())?;
-        merge(&mut value, written);
-        serde_json::from_value(value)
+        let profile = written.get("profile").map(Profile::deserialize).transpose()?;
+        over(&profile.unwrap_or_default().settings(), written)
     }
 
     /// Checks what types cannot.
@@ -278,6 +288,12 @@ impl CodeSearchSettings {
         ];
         if let Some(&(key, _)) = positive.iter().find(|(_, value)| *value == 0) {
             return Err(SettingsError::Zero { key });
+        }
+        if self.form == Form::Tags && self.tools == ToldBy::Template {
+            return Err(SettingsError::Excluded {
+                what: "`tools` is template and `form` is tags: there is no tool to call",
+                mend: "write tools = \"prompt\", or another form",
+            });
         }
         if self.form == Form::Tags && self.answer == AnswerForm::Message {
             return Err(SettingsError::Excluded {
@@ -300,26 +316,11 @@ impl CodeSearchSettings {
 
     /// Settings as written, with room for a token per byte.
     pub(super) fn for_bytes(mut written: Map<String, Value>) -> Map<String, Value> {
+        // Scripts play plain text.
+        written.remove("tools");
         written.insert("max_turn_tokens".to_owned(), 4_000.into());
         written.insert("max_episode_tokens".to_owned(), 80_000.into());
         written
-    }
-}
-
-/// Puts `written` over `base`, table by table.
-fn merge(base: &mut Value, written: Value) {
-    match (base, written) {
-        (Value::Object(base), Value::Object(written)) => {
-            for (key, value) in written {
-                match base.get_mut(&key) {
-                    Some(known) if known.is_object() && value.is_object() && key != "prompt" => merge(known, value),
-                    _ => {
-                        base.insert(key, value);
-                    }
-                }
-            }
-        }
-        (base, written) => *base = written,
     }
 }
 

@@ -8,9 +8,11 @@ use futures::FutureExt;
 use serde_json::{Map, Value, json};
 use tokio::runtime::Handle;
 
-use super::action::Call;
-use super::settings::{Flavour, FunctionSettings};
+use super::action::{Call, PYTHON_TOOL};
+use super::settings::{CodeSearchSettings, Flavour, Form, FunctionSettings};
+use crate::chat::tools::{Kind, Parameter, Tool};
 use crate::environment::{SEARCH_TOOL, ToolCall};
+use crate::nearest::nearest;
 use crate::reward::grading::{normalize, stands_in};
 use crate::wiki::find::Finder;
 use crate::wiki::{Page, section};
@@ -19,6 +21,45 @@ use crate::wiki::{Page, section};
 pub const VIEW_TOOL: &str = "view_sections";
 /// Reads a section.
 pub const READ_TOOL: &str = "read_section";
+
+/// The tools of a form as the chat template shows them.
+pub(super) fn schemas(settings: &CodeSearchSettings) -> Vec<Value> {
+    let tools = functions(&settings.functions);
+    match settings.form {
+        Form::Tags => Vec::new(),
+        Form::FunctionCalls => tools.iter().map(Tool::schema).collect(),
+        Form::PythonCalls => {
+            let signature = |tool: &Tool| {
+                let parameters: Vec<&str> = tool.parameters.iter().map(|parameter| parameter.name).collect();
+                format!("{}({}): {}", tool.name, parameters.join(", "), tool.about)
+            };
+            let about = format!(
+                "Runs a Python program and returns what it prints. Variables and modules are those of CPython; programs can \
+                 call three functions. {}",
+                tools.iter().map(signature).collect::<Vec<_>>().join(" ")
+            );
+            vec![Tool::of_one(PYTHON_TOOL, about, ("code", "The program.")).schema()]
+        }
+    }
+}
+
+/// The three functions.
+fn functions(settings: &FunctionSettings) -> Vec<Tool> {
+    let name = |tool: &str| format!("{}{tool}", settings.flavour.prefix());
+    let found = "Finds pages and returns their page_id and title, best first.";
+    let mut search = Tool::of_one(name(SEARCH_TOOL), found, ("query", "What to search for."));
+    if settings.takes_n {
+        let about = "How many pages.";
+        search.parameters.push(Parameter { name: "n", about, kind: Kind::Integer, required: false });
+    }
+    let listed = "Lists the sections of a page with their section_id and section_name.";
+    let text = "Returns the text of a section.";
+    vec![
+        search,
+        Tool::of_one(name(VIEW_TOOL), listed, ("page_id", "The page, as a search names it.")),
+        Tool::of_one(name(READ_TOOL), text, ("section_id", "The section; PAGE_ID:full is the whole page.")),
+    ]
+}
 
 /// Most pages one search gives.
 const MAX_PAGES: u64 = 100;
@@ -294,10 +335,12 @@ fn bind(specs: &[ToolSpec], call: &Call) -> Result<Map<String, Value>, String> {
     let name = &call.name;
     let Some(spec) = specs.iter().find(|spec| &spec.name == name) else {
         let known: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
-        return Err(format!("there is no tool '{name}'; there are {}", known.join(", ")));
+        let near = nearest(name, known.iter().copied());
+        return Err(format!("there is no tool '{name}'; did you mean '{near}'? There are {}", known.join(", ")));
     };
     if let Some(unknown) = call.arguments.keys().find(|key| spec.parameters.iter().all(|known| known.name != **key)) {
-        return Err(format!("{name}() got an unexpected keyword argument '{unknown}'"));
+        let near = nearest(unknown, spec.parameters.iter().map(|known| known.name.as_str()));
+        return Err(format!("{name}() got an unexpected keyword argument '{unknown}'. Did you mean '{near}'?"));
     }
     let bound = spec.parameters.iter().map(|parameter| {
         let given = call.arguments.get(&parameter.name).or(parameter.default.as_ref());

@@ -349,6 +349,15 @@ mod tests {
         }
 
         #[test]
+        fn a_stream_reads_the_same_at_every_split(text in taggy()) {
+            let whole = events([text.as_str()]);
+            for (split, _) in text.char_indices() {
+                let (before, after) = text.split_at(split);
+                prop_assert_eq!(&events([before, after]), &whole, "split at {}", split);
+            }
+        }
+
+        #[test]
         fn nothing_is_lost_and_nothing_panics(text in prop_oneof![taggy(), any::<String>()]) {
             let mut again = String::new();
             for event in events([text.as_str()]) {

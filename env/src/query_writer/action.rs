@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::chat::hermes::{self, Piece};
+use crate::chat::tools::{self, CallFault, Tool, after_thoughts};
+
 /// Opens a query.
 pub const QUERY_OPEN: &str = "<query>";
 /// Closes a query.
@@ -11,7 +14,21 @@ pub const REASONING_OPEN: &str = "<reasoning>";
 /// Closes the reasoning.
 pub const REASONING_CLOSE: &str = "</reasoning>";
 
-/// Which query of a turn counts.
+/// How the policy gives its query.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueryForm {
+    /// Between `<query>` and `</query>`.
+    #[default]
+    Tags,
+    /// As the argument of a Hermes call of `submit_query`, whose schema the chat template shows.
+    ToolCalls,
+}
+
+/// The tool that takes a query.
+pub const SUBMIT_QUERY: &str = "submit_query";
+
+/// Which query of a turn counts. For [`QueryForm::Tags`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Take {
@@ -23,7 +40,7 @@ pub enum Take {
 }
 
 /// Why a turn holds no query.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueryFault {
     /// No query tag.
     #[error("no query")]
@@ -34,6 +51,9 @@ pub enum QueryFault {
     /// A query for nothing.
     #[error("the query is empty")]
     Empty,
+    /// The call of the tool cannot be used.
+    #[error("{0}")]
+    Call(#[from] CallFault),
 }
 
 /// A query as the policy wrote it.
@@ -71,6 +91,34 @@ pub fn parse(text: &str, take: Take) -> Result<WrittenQuery, QueryFault> {
             Ok(WrittenQuery { query: query.to_owned(), reasoning_words: reasoning.split_whitespace().count() })
         }
     }
+}
+
+/// The tool as the chat template shows it.
+pub(super) fn tool() -> Tool {
+    let about = "Runs a query in boolean syntax; what it finds is judged, and no other query can follow.";
+    Tool::of_one(SUBMIT_QUERY, about, ("query", "The query."))
+}
+
+/// Reads the query of a turn's last call; what stands around the calls is its reasoning.
+///
+/// # Errors
+/// [`QueryFault`] when there is none.
+pub fn parse_call(text: &str) -> Result<WrittenQuery, QueryFault> {
+    let mut last = Err(QueryFault::NoQuery);
+    for piece in hermes::pieces(after_thoughts(text)) {
+        last = match piece {
+            Piece::Text(_) => continue,
+            Piece::Malformed(malformed) => Err(CallFault::from(malformed.fault).into()),
+            Piece::Call(call) => tools::check(&[tool()], &call).map_err(QueryFault::from).map(|()| call),
+        };
+    }
+    let call = last?;
+    let query = call.arguments["query"].as_str().unwrap_or_default().trim().to_owned();
+    if query.is_empty() {
+        return Err(QueryFault::Empty);
+    }
+    let reasoning_words = hermes::parse(text).content.split_whitespace().count();
+    Ok(WrittenQuery { query, reasoning_words })
 }
 
 fn first_block<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {

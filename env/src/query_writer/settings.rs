@@ -4,17 +4,22 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::action::Take;
+use super::action::{QueryForm, Take};
 use crate::search_r1::SettingsError;
 
 /// Stands for the question in a prompt template.
 pub(super) const QUESTION: &str = "{question}";
 
+/// What the instructions for giving the query say.
+const BY_TAG: &str = "You may think first between <reasoning> and </reasoning>. Then write the query between <query> and \
+                      </query>.";
+const BY_CALL: &str = "You may think first. Then call the tool submit_query with the query, once.";
+
 /// The opening prompt; `{question}` stands for the information need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueryPrompt {
-    /// `configs/prompts/query_writer.txt`: explains the syntax and the tags.
+    /// `configs/prompts/query_writer.txt`: explains the syntax and the tags, or with tool calls that there is a tool.
     #[default]
     Full,
     /// `configs/prompts/short.txt`: the question alone, for policies that were taught the syntax.
@@ -26,13 +31,19 @@ pub enum QueryPrompt {
 }
 
 impl QueryPrompt {
-    /// The template's text.
+    /// The template's text for some settings.
     ///
     /// # Errors
     /// When the file cannot be read or `{question}` is missing.
-    pub fn read(&self) -> Result<String, SettingsError> {
+    pub fn read(&self, settings: &QueryWriterSettings) -> Result<String, SettingsError> {
         let text = match self {
-            Self::Full => include_str!("../../../configs/prompts/query_writer.txt").to_owned(),
+            Self::Full => {
+                let giving = match settings.form {
+                    QueryForm::Tags => BY_TAG,
+                    QueryForm::ToolCalls => BY_CALL,
+                };
+                include_str!("../../../configs/prompts/query_writer.txt").replace("{giving}", giving)
+            }
             Self::Short => include_str!("../../../configs/prompts/short.txt").to_owned(),
             Self::Path(path) => {
                 std::fs::read_to_string(path).map_err(|source| SettingsError::Prompt { path: path.clone(), source })?
@@ -47,6 +58,8 @@ impl QueryPrompt {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct QueryWriterSettings {
+    /// How the policy gives its query.
+    pub form: QueryForm,
     /// Which query of a turn counts.
     pub take: Take,
     /// Passages a query may find; the rewards look at no others.
@@ -68,6 +81,7 @@ pub struct QueryWriterSettings {
 impl Default for QueryWriterSettings {
     fn default() -> Self {
         Self {
+            form: QueryForm::default(),
             take: Take::default(),
             limit: 100,
             corpus_field: None,
@@ -90,6 +104,12 @@ impl QueryWriterSettings {
             if value == 0 {
                 return Err(SettingsError::Zero { key });
             }
+        }
+        if self.form == QueryForm::ToolCalls && self.take != Take::default() {
+            return Err(SettingsError::Excluded {
+                what: "`take` says which tags count and `form` is tool_calls",
+                mend: "leave `take` out, or write form = \"tags\"",
+            });
         }
         if self.limit < 10 {
             return Err(SettingsError::Excluded {

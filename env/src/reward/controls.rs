@@ -23,7 +23,7 @@ pub const CONSTANT: RewardEntry = RewardEntry {
 /// The registry's entry of [`FormatOnly`].
 pub const FORMAT_ONLY: RewardEntry = RewardEntry {
     name: "format_only",
-    about: "control: any answer that is not empty (settings: form = \"answer\" or \"boxed\")",
+    about: "control: any answer that is not empty (settings: form = \"answer\", \"boxed\" or \"text\")",
     always: false,
     judges: Some(Outcome::Answer),
     range: UNIT,
@@ -73,6 +73,8 @@ pub enum Form {
     Answer,
     /// Text in the last `\boxed{}` that the policy wrote.
     Boxed,
+    /// Any text that is not empty: what `_r1_style` of Spurious Rewards comes to.
+    Text,
 }
 
 #[derive(Default, Deserialize)]
@@ -97,6 +99,7 @@ impl Reward for FormatOnly {
     async fn score(&self, _task: &Task, episode: &Episode) -> Result<f32, RewardError> {
         Ok(indicator(match self.form {
             Form::Answer => episode.answer().is_some_and(|answer| !answer.trim().is_empty()),
+            Form::Text => !written(episode).trim().is_empty(),
             Form::Boxed => boxed(&written(episode)).is_some_and(|inside| !inside.trim().is_empty()),
         }))
     }

@@ -34,15 +34,20 @@ impl Reward for Format {
     }
 
     async fn score(&self, _task: &Task, episode: &Episode) -> Result<f32, RewardError> {
-        let texts: Vec<[Cow<'_, str>; 2]> = episode.turns.iter().map(texts).collect();
-        let segments = texts.iter().flat_map(|[policy, environment]| {
-            [
-                Segment { author: Author::Policy, text: policy },
-                Segment { author: Author::Environment, text: environment },
-            ]
-        });
-        Ok(indicator(is_valid_sequence(segments)))
+        Ok(indicator(is_valid(episode)))
     }
+}
+
+/// Whether the turns have the structure.
+pub(super) fn is_valid(episode: &Episode) -> bool {
+    holds(&episode.turns)
+}
+
+fn holds(turns: &[Turn]) -> bool {
+    let texts: Vec<[Cow<'_, str>; 2]> = turns.iter().map(texts).collect();
+    is_valid_sequence(texts.iter().flat_map(|[policy, environment]| {
+        [Segment { author: Author::Policy, text: policy }, Segment { author: Author::Environment, text: environment }]
+    }))
 }
 
 /// What the policy and the environment wrote in a turn, in the tags of searches.
@@ -66,16 +71,6 @@ mod tests {
 
     fn turn(policy: &str, kind: TurnKind, observation: &str) -> Turn {
         Turn { policy: policy.to_owned(), finish: Finish::Stop, kind, observation: observation.to_owned(), reward: 0.0 }
-    }
-
-    fn holds(turns: &[Turn]) -> bool {
-        let texts: Vec<_> = turns.iter().map(texts).collect();
-        is_valid_sequence(texts.iter().flat_map(|[policy, environment]| {
-            [
-                Segment { author: Author::Policy, text: policy },
-                Segment { author: Author::Environment, text: environment },
-            ]
-        }))
     }
 
     #[test]

@@ -2,12 +2,8 @@
 //!
 //! The flaw: the grader reads prompt and response as one text and takes the last `<answer>`, and the published prompt holds
 //! two of them. A rollout that never answers is graded as if it had answered with the prompt's example, and an answer inside
-//! a retrieved passage counts. [`graded_whole_text`] reproduces that for comparison with published numbers; nothing else in
-//! this crate does: rewards read [`crate::episode::Episode::answer`].
-
-use std::sync::LazyLock;
-
-use regex::Regex;
+//! a retrieved passage counts. [`graded_whole_text`] reproduces that for comparison with published numbers, and
+//! [`super::published`] makes rewards of it; all other rewards read [`crate::episode::Episode::answer`].
 
 use super::grading::{exact_match, normalize};
 use crate::protocol::TagParser;
@@ -55,18 +51,21 @@ pub fn structured_score(judged: Judged, weights: StructuredWeights) -> f32 {
     }
 }
 
-static ANSWER: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?s)<answer>(.*?)</answer>").ok());
-static INFORMATION: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"(?s)<information>(.*?)</information>").ok());
-
-fn blocks<'a>(regex: &'static LazyLock<Option<Regex>>, text: &'a str) -> Vec<&'a str> {
-    let Some(regex) = regex.as_ref() else { return Vec::new() };
-    regex.captures_iter(text).filter_map(|found| found.get(1)).map(|block| block.as_str().trim()).collect()
+/// The contents between the tags of `name`, trimmed, as `<name>(.*?)</name>` finds them.
+pub(super) fn blocks<'a>(name: &str, text: &'a str) -> Vec<&'a str> {
+    let (opening, closing) = (format!("<{name}>"), format!("</{name}>"));
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some((content, after)) = rest.split_once(&opening).and_then(|(_, after)| after.split_once(&closing)) {
+        found.push(content.trim());
+        rest = after;
+    }
+    found
 }
 
 /// The answer Search-R1 extracts from prompt and response: the last of at least two `<answer>` blocks.
 pub fn extract_whole_text(text: &str) -> Option<&str> {
-    match blocks(&ANSWER, text)[..] {
+    match blocks("answer", text)[..] {
         [] | [_] => None,
         [.., last] => Some(last),
     }
@@ -84,15 +83,19 @@ pub fn is_valid_whole_text(text: &str) -> bool {
 
 /// Judges prompt and response as one text, the way Search-R1 does; see the module's warning.
 pub fn graded_whole_text(text: &str, golds: &[impl AsRef<str>]) -> Judged {
-    let retrieved = blocks(&INFORMATION, text).iter().any(|block| {
-        let block = normalize(block);
-        golds.iter().any(|gold| block.contains(&normalize(gold.as_ref())))
-    });
     Judged {
         correct: extract_whole_text(text).map(|answer| exact_match(answer, golds)),
         valid: is_valid_whole_text(text),
-        retrieved,
+        retrieved: retrieved_whole_text(text, golds),
     }
+}
+
+/// Whether some normalised gold is part of some normalised information block, whoever wrote it.
+pub(super) fn retrieved_whole_text(text: &str, golds: &[impl AsRef<str>]) -> bool {
+    blocks("information", text).iter().any(|block| {
+        let block = normalize(block);
+        golds.iter().any(|gold| block.contains(&normalize(gold.as_ref())))
+    })
 }
 
 #[cfg(test)]

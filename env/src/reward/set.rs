@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::settings::{Make, Making, Weighting};
 use super::{
-    Reward, RewardError, altered, controls, costs, em, f1, format, gain, judge, mrr, ndcg, random, recall, retrieval,
-    retrieved, searchlm, sub_em, syntax,
+    Reward, RewardError, altered, controls, costs, em, f1, format, gain, judge, mrr, ndcg, published, random, recall,
+    retrieval, retrieved, searchlm, sub_em, syntax,
 };
 use crate::environment::Outcome;
 use crate::episode::{Episode, Score};
@@ -37,6 +37,7 @@ pub const REWARDS: &[RewardEntry] = &[
     f1::ENTRY,
     format::ENTRY,
     retrieval::ENTRY,
+    published::ENTRY,
     ndcg::ENTRY,
     gain::ENTRY,
     mrr::ENTRY,

@@ -112,7 +112,7 @@ async fn costs_grow_to_one_and_no_further() {
     let search = |shown: &str| Turn {
         policy: String::new(),
         finish: Finish::Stop,
-        kind: TurnKind::Search { query: "q".to_owned(), shown: vec![] },
+        kind: TurnKind::Search { query: "q".to_owned(), more: Vec::new(), shown: vec![] },
         observation: shown.to_owned(),
         reward: 0.0,
     };

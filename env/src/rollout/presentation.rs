@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::chat::{ChatError, ChatTemplate, Delta, Renderer};
+use crate::environment::Observation;
 
 /// How the environment's text reaches the policy.
 #[derive(Clone, Debug, Default)]
@@ -55,6 +56,44 @@ impl ObservationRole {
 pub struct Chat {
     renderer: Renderer,
     settings: ChatSettings,
+    /// Whether the template shows tools.
+    has_tools: bool,
+}
+
+/// Stands for a message when a template is tried out.
+const PROBE: &str = "probe-51c0e2";
+
+impl Chat {
+    /// An observation as messages: each result of a call is a tool's, and what answers no call is the user's where there
+    /// are tools.
+    fn messages(&self, observation: &Observation) -> Vec<Value> {
+        let message = |role: ObservationRole, content: &str| json!({"role": role.name(), "content": content});
+        let role = self.settings.observations;
+        if !observation.results.is_empty() && (self.has_tools || role == ObservationRole::Tool) {
+            return observation.results.iter().map(|result| message(ObservationRole::Tool, result)).collect();
+        }
+        let role = if self.has_tools { ObservationRole::User } else { role };
+        if observation.text.is_empty() { Vec::new() } else { vec![message(role, &observation.text)] }
+    }
+
+    /// Refuses a template that renders the same without tools, or leaves out what they return.
+    fn check_tools(&self, opening: &str) -> Result<(), ChatError> {
+        let name = || self.renderer.template().name().to_owned();
+        let bare = Renderer::new(self.renderer.template().clone(), Vec::new(), self.settings.options.clone())?;
+        if bare.opening(&self.opening(PROBE))? == opening {
+            return Err(ChatError::NoTools { name: name(), message: "it shows nothing of the environment's tools" });
+        }
+        let results = Observation { results: vec![PROBE.to_owned()], ..Observation::default() };
+        if !self.renderer.delta(&self.messages(&results))?.rest.contains(PROBE) {
+            return Err(ChatError::NoTools { name: name(), message: "it leaves out what a tool returns" });
+        }
+        Ok(())
+    }
+
+    fn opening(&self, prompt: &str) -> Vec<Value> {
+        let system = self.settings.system.iter().map(|text| json!({"role": "system", "content": text}));
+        system.chain([json!({"role": "user", "content": prompt})]).collect()
+    }
 }
 
 impl Presentation {
@@ -63,30 +102,46 @@ impl Presentation {
     /// # Errors
     /// When the template fails on the system message or on messages of the role of observations, or cannot append.
     pub fn chat(template: ChatTemplate, settings: ChatSettings) -> Result<Self, ChatError> {
-        let renderer = Renderer::new(template, Vec::new(), settings.options.clone())?;
-        let presentation = Self::Chat(Arc::new(Chat { renderer, settings }));
+        Self::of_tools(template, settings, &[])
+    }
+
+    /// The same presentation for an environment whose tools the template is to show: [`crate::environment::EnvSpec::tools`].
+    ///
+    /// # Errors
+    /// When there are tools and episodes are plain text, or the template shows nothing of tools or of their results.
+    pub fn with_tools(self, tools: &[Value]) -> Result<Self, ChatError> {
+        match self {
+            presentation if tools.is_empty() => Ok(presentation),
+            Self::Raw => Err(ChatError::NoTemplate),
+            Self::Chat(chat) => Self::of_tools(chat.renderer.template().clone(), chat.settings.clone(), tools),
+        }
+    }
+
+    fn of_tools(template: ChatTemplate, settings: ChatSettings, tools: &[Value]) -> Result<Self, ChatError> {
+        let renderer = Renderer::new(template, tools.to_vec(), settings.options.clone())?;
+        let presentation = Self::Chat(Arc::new(Chat { renderer, settings, has_tools: !tools.is_empty() }));
         // A template that refuses a role is a wrong setting; found here, no episode is lost to it.
-        presentation.opening("probe")?;
-        presentation.following("probe")?;
+        let opening = presentation.opening(PROBE)?;
+        presentation.following(&Observation::new(PROBE))?;
+        if let (false, Self::Chat(chat)) = (tools.is_empty(), &presentation) {
+            chat.check_tools(&opening)?;
+        }
         Ok(presentation)
     }
 
     /// The text an episode opens with, from the environment's opening prompt.
     pub(super) fn opening(&self, prompt: &str) -> Result<String, ChatError> {
         let Self::Chat(chat) = self else { return Ok(prompt.to_owned()) };
-        let system = chat.settings.system.iter().map(|text| json!({"role": "system", "content": text}));
-        let messages: Vec<Value> = system.chain([json!({"role": "user", "content": prompt})]).collect();
-        chat.renderer.opening(&messages)
+        chat.renderer.opening(&chat.opening(prompt))
     }
 
     /// What is written between two turns, from the environment's observation. An empty one adds no message: in a chat
     /// the next turn begins anew, in running text the policy goes on where it stopped.
-    pub(super) fn following(&self, observation: &str) -> Result<Delta, ChatError> {
-        let Self::Chat(chat) = self else {
-            return Ok(Delta { end: String::new(), rest: observation.to_owned() });
-        };
-        let message = json!({"role": chat.settings.observations.name(), "content": observation});
-        chat.renderer.delta(if observation.is_empty() { &[] } else { std::slice::from_ref(&message) })
+    pub(super) fn following(&self, observation: &Observation) -> Result<Delta, ChatError> {
+        match self {
+            Self::Raw => Ok(Delta { end: String::new(), rest: observation.text.clone() }),
+            Self::Chat(chat) => chat.renderer.delta(&chat.messages(observation)),
+        }
     }
 
     /// What ends a turn of the policy besides the end-of-sequence token; empty where nothing does.

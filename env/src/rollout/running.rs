@@ -285,7 +285,7 @@ impl<'a> Running<'a> {
     /// Logs what the policy reads next; `false`, and nothing logged, when that is beyond the token budget.
     fn log_observation(&mut self, step: &Step) -> Result<bool, Fault> {
         let tokenizer = &self.rollout.tokenizer;
-        let delta = self.rollout.presentation.following(&step.observation.text)?;
+        let delta = self.rollout.presentation.following(&step.observation)?;
         let mut end = tokenizer.encode(&delta.end);
         if self.log.ids().ends_with(&end) {
             // Sampled, or forced after a stop string.

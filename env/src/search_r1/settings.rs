@@ -3,77 +3,28 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::observation::ObservationSettings;
+use super::forms::{CallSettings, ClosingTurn, OnInvalid, SearchAnswer, SearchForm, Take};
+use super::observation::{Cut, ObservationSettings};
+use super::profile::Profile;
+use super::prompt::PromptTemplate;
+use crate::merge::over;
 
-/// Stands for the question in a prompt template.
-pub(super) const QUESTION: &str = "{question}";
-
-/// What may follow the last tool turn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ClosingTurn {
-    /// Nothing: `max_generations` completions are all there are, and a search in the last of them is not executed.
-    #[default]
-    None,
-    /// One more completion, announced by a sentence at the end of the last observation.
-    Reminder,
-    /// One more completion, which the driver begins with `<answer>`.
-    ForcedAnswer,
-}
-
-/// What a turn that is no action leads to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnInvalid {
-    /// A sentence that says what a valid action is; the turn is spent.
-    #[default]
-    Notice,
-    /// An empty information block; the turn is spent.
-    Empty,
-    /// The end of the episode.
-    End,
-    /// Nothing: the policy goes on writing; the turn is spent.
-    Silent,
-}
-
-/// The opening prompt; `{question}` stands for the question.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PromptTemplate {
-    /// `configs/prompts/search_r1.txt`: explains the tags.
-    #[default]
-    SearchR1,
-    /// `configs/prompts/short.txt`: the question alone, for policies that were taught the tags.
-    Short,
-    /// A template file.
-    Path(PathBuf),
-    /// The template itself.
-    Text(String),
-}
-
-impl PromptTemplate {
-    /// The template's text.
-    ///
-    /// # Errors
-    /// When the file cannot be read or `{question}` is missing.
-    pub fn read(&self) -> Result<String, SettingsError> {
-        let text = match self {
-            Self::SearchR1 => include_str!("../../../configs/prompts/search_r1.txt").to_owned(),
-            Self::Short => include_str!("../../../configs/prompts/short.txt").to_owned(),
-            Self::Path(path) => {
-                std::fs::read_to_string(path).map_err(|source| SettingsError::Prompt { path: path.clone(), source })?
-            }
-            Self::Text(text) => text.clone(),
-        };
-        if text.contains(QUESTION) { Ok(text) } else { Err(SettingsError::NoQuestion) }
-    }
-}
-
-/// Settings of `forage/search-r1-v0`. Missing keys take their defaults; unknown keys are errors.
+/// Settings of `forage/search-r1-v0`. Missing keys take those of the profile; unknown keys are errors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SearchR1Settings {
+    /// Where the other settings start.
+    pub profile: Profile,
+    /// How the policy asks for a search.
+    pub form: SearchForm,
+    /// What is an answer.
+    pub answer: SearchAnswer,
+    /// Which tags of a turn count.
+    pub take: Take,
+    /// How searches are called.
+    pub calls: CallSettings,
     /// Most completions, a closing turn not counted.
     pub max_generations: usize,
     /// What may follow them.
@@ -100,6 +51,11 @@ pub struct SearchR1Settings {
 impl Default for SearchR1Settings {
     fn default() -> Self {
         Self {
+            profile: Profile::default(),
+            form: SearchForm::default(),
+            answer: SearchAnswer::default(),
+            take: Take::default(),
+            calls: CallSettings::default(),
             max_generations: 4,
             closing_turn: ClosingTurn::default(),
             append_eos_after_stop: false,
@@ -115,17 +71,25 @@ impl Default for SearchR1Settings {
 }
 
 impl SearchR1Settings {
+    /// Reads settings as written: what is missing is that of the profile they name.
+    ///
+    /// # Errors
+    /// When a key is unknown or a value has the wrong type.
+    pub fn from_value(written: Value) -> Result<Self, serde_json::Error> {
+        let profile = written.get("profile").map(Profile::deserialize).transpose()?;
+        over(&profile.unwrap_or_default().settings(), written)
+    }
+
     /// Checks what types cannot.
     ///
     /// # Errors
-    /// When a number is 0 that must not be, or the passage format shows no text.
+    /// When a number is 0 that must not be, two settings exclude each other, or the passage format shows no text.
     pub fn check(&self) -> Result<(), SettingsError> {
         let positive = [
             ("max_generations", self.max_generations),
             ("top_k", self.top_k),
             ("max_turn_tokens", self.max_turn_tokens),
             ("max_episode_tokens", self.max_episode_tokens),
-            ("observation.limit_tokens", self.observation.limit_tokens),
         ];
         for (key, value) in positive {
             if value == 0 {
@@ -136,7 +100,41 @@ impl SearchR1Settings {
             let (what, mend) = ("`gold_shown_reward` is no finite number", "write one such as 0.5, or leave it out");
             return Err(SettingsError::Excluded { what, mend });
         }
+        for (holds, what, mend) in self.exclusions() {
+            if holds {
+                return Err(SettingsError::Excluded { what, mend });
+            }
+        }
         if self.observation.passage.contains("{text}") { Ok(()) } else { Err(SettingsError::NoText) }
+    }
+}
+
+impl SearchR1Settings {
+    /// Settings that exclude each other: whether they are written so, which, and the mend.
+    fn exclusions(&self) -> [(bool, &'static str, &'static str); 4] {
+        let tags = self.form == SearchForm::Tags;
+        [
+            (
+                tags && self.answer != SearchAnswer::Tag,
+                "`form` is tags and `answer` is none: every turn without a search would be an answer",
+                "write answer = \"tag\", or form = \"tool_calls\"",
+            ),
+            (
+                !tags && self.take != Take::default(),
+                "`take` says which tags count and `form` is tool_calls",
+                "leave `take` out, or write form = \"tags\"",
+            ),
+            (
+                self.closing_turn == ClosingTurn::ForcedAnswer && self.answer != SearchAnswer::Tag,
+                "`closing_turn` forces an answer tag and `answer` is none",
+                "write closing_turn = \"reminder\", or answer = \"tag\"",
+            ),
+            (
+                self.observation.cut == Cut::Middle && self.observation.limit_chars == 0,
+                "`observation.cut` is middle, which counts characters, and `observation.limit_chars` sets no limit",
+                "write a limit, or another cut",
+            ),
+        ]
     }
 }
 
@@ -175,28 +173,61 @@ pub enum SettingsError {
     },
 }
 
+impl SettingsError {
+    /// Tool calls with a tokenizer that loses their tags.
+    pub(crate) fn unwritable_calls() -> Self {
+        Self::Excluded {
+            what: "`form` asks for tool calls and the policy's tokenizer does not give <tool_call> back as it was written",
+            mend: "use a checkpoint whose tokenizer does, or write form = \"tags\"",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
+    use super::super::forms::OnBadCall;
     use super::*;
+
+    fn read(written: Value) -> SearchR1Settings {
+        SearchR1Settings::from_value(written).expect("valid settings")
+    }
 
     #[test]
     fn settings_read_as_written_and_refuse_the_unknown() {
-        let settings: SearchR1Settings = serde_json::from_value(serde_json::json!({
+        let settings = read(json!({
             "max_generations": 2, "closing_turn": "forced_answer", "prompt": {"text": "Q: {question}"},
             "observation": {"limit_tokens": 100}, "on_invalid": "end"
-        }))
-        .expect("valid settings");
+        }));
         assert_eq!(settings.closing_turn, ClosingTurn::ForcedAnswer);
-        assert_eq!(settings.prompt.read().expect("has the question"), "Q: {question}");
+        assert_eq!(settings.prompt.read(&settings).expect("has the question"), "Q: {question}");
         assert_eq!(settings.observation.limit_tokens, 100);
-        let again = serde_json::from_value(serde_json::to_value(&settings).expect("serialises")).expect("reads back");
-        assert_eq!(settings, again);
+        assert_eq!(settings, read(serde_json::to_value(&settings).expect("serialises")));
         for wrong in [
-            serde_json::json!({"max_turns": 2}),
-            serde_json::json!({"observation": {"limit": 2}}),
-            serde_json::json!({"prompt": "unknown"}),
+            json!({"max_turns": 2}),
+            json!({"observation": {"limit": 2}}),
+            json!({"prompt": "unknown"}),
+            json!({"profile": "search_r1"}),
+            json!({"calls": {"many": 2}}),
         ] {
-            assert!(serde_json::from_value::<SearchR1Settings>(wrong.clone()).is_err(), "{wrong}");
+            assert!(SearchR1Settings::from_value(wrong.clone()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_goes_over_the_profile() {
+        assert_eq!(read(json!({})), SearchR1Settings::default());
+        let verl = read(json!({"profile": "verl", "observation": {"limit_chars": 999}, "calls": {"most": 2}}));
+        assert_eq!((verl.form, verl.calls.on_bad), (SearchForm::ToolCalls, OnBadCall::Drop));
+        assert_eq!((verl.observation.limit_chars, verl.calls.most), (999, 2));
+        for profile in Profile::ALL {
+            let settings = profile.settings();
+            let value = serde_json::to_value(&settings).expect("serialises");
+            assert_eq!(read(json!({"profile": value["profile"]})), settings);
+            assert_eq!(read(value), settings);
+            settings.check().expect("sound");
+            assert_eq!(settings.profile, profile);
         }
     }
 
@@ -208,14 +239,14 @@ mod tests {
         assert!(
             reward.check().expect_err("not finite").to_string().contains("`gold_shown_reward` is no finite number")
         );
-        let prompt = PromptTemplate::Text("no placeholder".to_owned());
-        assert!(matches!(prompt.read(), Err(SettingsError::NoQuestion)));
-        assert!(matches!(PromptTemplate::Path("/nowhere/x.txt".into()).read(), Err(SettingsError::Prompt { .. })));
-    }
-
-    #[test]
-    fn embedded_prompts_ask_the_question() {
-        assert_eq!(PromptTemplate::Short.read().expect("embedded"), "Question: {question}\n");
-        assert!(PromptTemplate::SearchR1.read().expect("embedded").ends_with("Question: {question}\n"));
+        for (written, words) in [
+            (json!({"answer": "message"}), "`form` is tags and `answer` is none"),
+            (json!({"form": "tool_calls", "take": "first_opened"}), "leave `take` out"),
+            (json!({"profile": "torchtitan", "closing_turn": "forced_answer"}), "closing_turn = \"reminder\""),
+            (json!({"observation": {"cut": "middle"}}), "`observation.limit_chars` sets no limit"),
+        ] {
+            let error = read(written.clone()).check().expect_err("excluded").to_string();
+            assert!(error.contains(words), "{written}: {error}");
+        }
     }
 }

@@ -32,7 +32,7 @@ fn turn(policy: &str, kind: TurnKind, observation: &str) -> Turn {
 /// Searches twice for the same thing, says one thing nobody understands, then answers, rightly or not.
 pub(crate) fn episode(index: usize, correct: bool) -> Episode {
     let answer = if correct { "Varnholt" } else { "Eastmere" };
-    let search = |query: &str| TurnKind::Search { query: query.into(), shown: vec!["p1".into()] };
+    let search = |query: &str| TurnKind::Search { query: query.into(), more: Vec::new(), shown: vec!["p1".into()] };
     let turns = vec![
         turn("I need the founder.\n<search>founder of works</search>", search("founder of works"), FOUND),
         turn("<search>Founder  of works</search>", search("Founder  of works"), FOUND),

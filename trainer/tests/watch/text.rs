@@ -45,7 +45,7 @@ fn episode(spans: &[&[u32]], kinds: Vec<TurnKind>) -> Episode {
 }
 
 fn search() -> TurnKind {
-    TurnKind::Search { query: "ada".into(), shown: Vec::new() }
+    TurnKind::Search { query: "ada".into(), more: Vec::new(), shown: Vec::new() }
 }
 
 fn answer() -> TurnKind {

@@ -43,7 +43,7 @@ const SEARCH_R1: Facts = Facts {
     loss: clip(0.2, 0.2),
     kl: Some(0.001),
     entropy: 0.001,
-    turns: (5, 3),
+    turns: (4, 3),
     temperature: 1.0,
     adapter: None,
     clip_norm: 1.0,
@@ -86,6 +86,7 @@ const FACTS: [Facts; 14] = [
         loss: PolicyLoss::IsReinforce,
         kl: None,
         entropy: 0.0,
+        turns: (5, 3),
         adapter: Some((32, 32.0)),
         clip_norm: 1e9,
         ..SEARCH_R1
@@ -349,12 +350,12 @@ fn prompts_can_be_read_and_episodes_fit_the_engine() {
         let config = recipe.config().unwrap();
         let settings = Json::Object(config.environment.settings.clone());
         let limits = if config.environment.id == "search-r1" {
-            let settings: SearchR1Settings = serde_json::from_value(settings).unwrap();
-            assert!(settings.prompt.read().is_ok(), "{}", recipe.name);
+            let settings = SearchR1Settings::from_value(settings).unwrap();
+            assert!(settings.prompt.read(&settings).is_ok(), "{}", recipe.name);
             [settings.max_turn_tokens, settings.max_episode_tokens]
         } else if config.environment.id == "query-writer" {
             let settings: QueryWriterSettings = serde_json::from_value(settings).unwrap();
-            assert!(settings.prompt.read().is_ok(), "{}", recipe.name);
+            assert!(settings.prompt.read(&settings).is_ok(), "{}", recipe.name);
             [settings.max_turn_tokens, settings.max_episode_tokens]
         } else {
             let settings = CodeSearchSettings::from_value(settings).unwrap();

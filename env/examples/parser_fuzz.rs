@@ -1,0 +1,166 @@
+//! Feeds mutated turns to every parser of model text: nothing may panic, and a stream must read what the whole reads.
+//!
+//! `cargo run --release -p forage-env --example parser_fuzz -- [INPUTS] [SEED]`
+//!
+//! Prints one line of JSON. The same seed gives the same inputs; an input that breaks something is in the panic's message.
+
+#![allow(clippy::print_stdout, reason = "the example's purpose is to print what it measured")]
+
+use std::error::Error;
+use std::time::Instant;
+
+use forage_env::chat::hermes::{self, Piece, Stream};
+use forage_env::code_search::{self, CodeSearchSettings};
+use forage_env::protocol::{TagEvent, TagParser};
+use forage_env::query_writer::{self, Take};
+use forage_env::reward::search_r1::is_valid_whole_text;
+use forage_env::search_r1::{self, Asked, SearchR1Settings};
+
+/// Valid turns of every protocol.
+const TURNS: [&str; 12] = [
+    "<think>I need the mayor.</think><search> mayor of Orlen </search>",
+    "<think>a < b</think>\n<answer>Ada Brandt</answer>",
+    "\n\n<information>Doc 1(Title: \"Orlen\") a town</information>\n\n<think>b</think><answer>c</answer>",
+    "<tool_call>\n{\"name\": \"search\", \"arguments\": {\"query\": \"mayor of Orlen\"}}\n</tool_call>",
+    "I look.\n<tool_call>{\"name\": \"search\", \"arguments\": {\"query_list\": [\"a\", \"é\"]}}</tool_call>\n",
+    "<tool_call>{\"name\": \"python\", \"arguments\": \"{\\\"code\\\": \\\"print(1)\\\"}\"}</tool_call>",
+    "<python>\nfor page in search_pages(\"Velm\"):\n    print(page[\"title\"])\n</python>",
+    "<reasoning>two words</reasoning><query>\"Ada Brandt\" AND (born OR birth)</query>",
+    "<tool_call>{\"name\": \"submit_query\", \"arguments\": {\"query\": \"tides AND moon\"}}</tool_call>",
+    "So it is. Answer: Velm",
+    "<|im_start|>assistant\n<think>😀</think><answer>東京</answer><|im_end|>",
+    "</think></answer><answer><search>",
+];
+
+/// Pieces that matter to the parsers.
+const PIECES: [&str; 20] = [
+    "<think>",
+    "</think>",
+    "<search>",
+    "</search>",
+    "<answer>",
+    "</answer>",
+    "<information>",
+    "</information>",
+    "<tool_call>",
+    "</tool_call>",
+    "<python>",
+    "</python>",
+    "<query>",
+    "</query>",
+    "<",
+    "</",
+    "{\"name\": \"",
+    "\\u00e9",
+    "é",
+    "\n",
+];
+
+/// Marsaglia's xorshift: fast, and the same everywhere.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % bound.max(1)
+    }
+
+    /// A place between two letters.
+    fn place(&mut self, text: &str) -> usize {
+        text.floor_char_boundary(self.below(text.len() + 1))
+    }
+}
+
+/// A turn with up to six changes: pieces put in, parts left out or doubled, another turn's part put in, letters changed.
+fn mutated(dice: &mut Dice, text: &mut String) {
+    text.clear();
+    text.push_str(TURNS[dice.below(TURNS.len())]);
+    for _ in 0..dice.below(7) {
+        let (left, right) = (dice.place(text), dice.place(text));
+        let range = left.min(right)..left.max(right);
+        match dice.below(5) {
+            0 => text.insert_str(left, PIECES[dice.below(PIECES.len())]),
+            1 => text.replace_range(range, ""),
+            2 if text.len() < 400 => {
+                let part = text[range.clone()].to_owned();
+                text.insert_str(range.end, &part);
+            }
+            3 if text.len() < 400 => {
+                let other = TURNS[dice.below(TURNS.len())];
+                let start = dice.place(other);
+                text.insert_str(left, &other[start..]);
+            }
+            _ => {
+                let letter = char::from_u32(dice.below(0x300) as u32).unwrap_or('\u{fffd}');
+                text.insert(left, letter);
+            }
+        }
+    }
+}
+
+/// Events as text, runs of text joined.
+fn tags(parts: &[&str]) -> Vec<(u8, String)> {
+    let mut events: Vec<(u8, String)> = Vec::new();
+    let mut sink = |event: TagEvent<'_>| match event {
+        TagEvent::Text(text) => match events.last_mut() {
+            Some((0, last)) => last.push_str(text),
+            _ => events.push((0, text.to_owned())),
+        },
+        TagEvent::Open(tag) => events.push((1, tag.opening().to_owned())),
+        TagEvent::Close(tag) => events.push((2, tag.closing().to_owned())),
+    };
+    let mut parser = TagParser::new();
+    parts.iter().for_each(|part| parser.push(part, &mut sink));
+    parser.finish(&mut sink);
+    events
+}
+
+fn calls(parts: &[&str]) -> Vec<Piece> {
+    let mut stream = Stream::default();
+    let mut pieces: Vec<Piece> = parts.iter().flat_map(|part| stream.push(part)).collect();
+    pieces.extend(stream.finish());
+    let mut joined: Vec<Piece> = Vec::new();
+    for piece in pieces {
+        match (joined.last_mut(), piece) {
+            (Some(Piece::Text(before)), Piece::Text(text)) => before.push_str(&text),
+            (_, piece) => joined.push(piece),
+        }
+    }
+    joined
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let numbers: Vec<u64> = std::env::args().skip(1).map(|text| text.parse()).collect::<Result<_, _>>()?;
+    let inputs = numbers.first().copied().unwrap_or(1_000_000) as usize;
+    let mut dice = Dice(numbers.get(1).copied().unwrap_or(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let search: Vec<SearchR1Settings> = search_r1::Profile::ALL.map(search_r1::Profile::settings).into();
+    let code: Vec<CodeSearchSettings> = code_search::Profile::ALL.map(code_search::Profile::settings).into();
+    let (mut bytes, mut actions, mut found_calls) = (0_usize, 0_usize, 0_usize);
+    let mut text = String::new();
+    let began = Instant::now();
+    for input in 0..inputs {
+        mutated(&mut dice, &mut text);
+        let (before, after) = text.split_at(dice.place(&text));
+        assert_eq!(tags(&[before, after]), tags(&[&text]), "{text:?} split after {before:?}");
+        let pieces = calls(&[&text]);
+        assert_eq!(calls(&[before, after]), pieces, "{text:?} split after {before:?}");
+        found_calls += pieces.iter().filter(|piece| matches!(piece, Piece::Call(_))).count();
+        let asked = search_r1::parse(&text, &search[input % search.len()]);
+        actions += usize::from(!matches!(asked, Asked::Invalid { .. }));
+        code_search::parse(&text, &code[input % code.len()]);
+        let take = [Take::Last, Take::First][input % 2];
+        let _ = (query_writer::parse(&text, take), query_writer::parse_call(&text), hermes::parse(&text));
+        is_valid_whole_text(&text);
+        bytes += text.len();
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    println!(
+        "{{\"bench\":\"parser_fuzz\",\"held\":true,\"figures\":{{\"inputs\":{inputs},\"seconds\":{seconds:.1},\
+         \"inputs_per_second\":{:.0},\"mean_bytes\":{:.0},\"actions\":{actions},\"calls\":{found_calls}}}}}",
+        inputs as f64 / seconds,
+        bytes as f64 / inputs.max(1) as f64,
+    );
+    Ok(())
+}

@@ -1,0 +1,278 @@
+//! What a turn of the search environment asks for.
+
+use serde_json::Value;
+
+use super::forms::{CallSettings, OnBadCall, QueryArgument, SearchAnswer, SearchForm, Take};
+use super::settings::SearchR1Settings;
+use crate::chat::hermes::{self, Piece, ToolCall};
+use crate::chat::tools::{self, CallFault, Kind, Parameter, Tool, after_thoughts};
+use crate::protocol::{ActionFault, ParsedAction, Tag, parse_action};
+
+/// The tool that searches.
+pub const SEARCH: &str = "search";
+/// What announces an answer under [`SearchAnswer::Prefix`].
+pub const ANSWER_PREFIX: &str = "Answer:";
+
+/// What a turn asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Asked {
+    /// Searches by call: the queries of each, or what is wrong with it. At least one call can be run.
+    Search(Vec<Result<Vec<String>, CallFault>>),
+    /// The end, with an answer.
+    Answer(String),
+    /// Nothing the protocol knows.
+    Invalid {
+        /// Why.
+        fault: String,
+        /// What is wrong with each call that was made.
+        calls: Vec<CallFault>,
+    },
+}
+
+/// Reads a turn of the policy.
+///
+/// ```
+/// use forage_env::search_r1::{Asked, Profile, parse};
+///
+/// let turn = "<answer>a</answer><search>q</search>";
+/// assert_eq!(parse(turn, &Profile::Skyrl.settings()), Asked::Answer("a".to_owned()));
+/// ```
+pub fn parse(text: &str, settings: &SearchR1Settings) -> Asked {
+    match settings.form {
+        SearchForm::Tags => by_tags(text, settings.take),
+        SearchForm::ToolCalls => by_calls(text, settings),
+    }
+}
+
+fn search(query: &str) -> Asked {
+    Asked::Search(vec![Ok(vec![query.trim().to_owned()])])
+}
+
+fn answer(text: &str) -> Asked {
+    Asked::Answer(text.trim().to_owned())
+}
+
+fn invalid(fault: impl ToString) -> Asked {
+    Asked::Invalid { fault: fault.to_string(), calls: Vec::new() }
+}
+
+fn by_tags(text: &str, take: Take) -> Asked {
+    match take {
+        Take::FirstCompleted => match parse_action(text) {
+            ParsedAction::Search(query) => search(&query),
+            ParsedAction::Answer(text) => answer(&text),
+            ParsedAction::Invalid(fault) => invalid(fault),
+        },
+        Take::FirstOpened => first_opened(text),
+        Take::AnswerFirst => answer_first(text),
+    }
+}
+
+/// The content between the first opening tag and the next closing one, and where the opening tag stands.
+fn block(text: &str, tag: Tag) -> Option<(usize, &str)> {
+    let start = text.find(tag.opening())?;
+    let content = &text[start + tag.opening().len()..];
+    content.find(tag.closing()).map(|end| (start, &content[..end]))
+}
+
+/// As `<(search|answer)>(.*?)</\1>` finds it: an opening tag that nothing closes is passed over.
+fn first_opened(text: &str) -> Asked {
+    match (block(text, Tag::Search), block(text, Tag::Answer)) {
+        (Some((at, query)), other) if other.is_none_or(|(later, _)| at < later) => search(query),
+        (_, Some((_, text))) => answer(text),
+        (_, None) => invalid(unfinished(text)),
+    }
+}
+
+/// Both answer tags anywhere are an answer, empty where the closing one stands first.
+fn answer_first(text: &str) -> Asked {
+    if text.contains(Tag::Answer.opening()) && text.contains(Tag::Answer.closing()) {
+        return answer(block(text, Tag::Answer).map_or("", |(_, text)| text));
+    }
+    block(text, Tag::Search).map_or_else(|| invalid(unfinished(text)), |(_, query)| search(query))
+}
+
+fn unfinished(text: &str) -> ActionFault {
+    if text.contains(Tag::Answer.opening()) {
+        ActionFault::UnclosedAnswer
+    } else if text.contains(Tag::Search.opening()) {
+        ActionFault::UnclosedSearch
+    } else {
+        ActionFault::NoAction
+    }
+}
+
+/// The tool as the chat template shows it.
+pub(super) fn tool(settings: &CallSettings) -> Tool {
+    let about = "Finds passages with a search engine.";
+    match settings.argument {
+        QueryArgument::Query => Tool::of_one(SEARCH, about, ("query", "What to search for.")),
+        QueryArgument::QueryList => {
+            let about_list = "Queries; each is answered with passages of its own.";
+            let parameter = Parameter { name: "query_list", about: about_list, kind: Kind::Texts, required: true };
+            Tool { name: SEARCH.to_owned(), about: about.to_owned(), parameters: vec![parameter] }
+        }
+    }
+}
+
+fn by_calls(text: &str, settings: &SearchR1Settings) -> Asked {
+    let CallSettings { most, on_bad, .. } = settings.calls;
+    let most = if most == 0 { usize::MAX } else { most };
+    let tools = [tool(&settings.calls)];
+    let mut content = String::new();
+    let mut calls = Vec::new();
+    for piece in hermes::pieces(after_thoughts(text)) {
+        match piece {
+            Piece::Text(text) => content.push_str(&text),
+            Piece::Call(call) => calls.push(tools::check(&tools, &call).map(|()| queries(&call))),
+            Piece::Malformed(malformed) => calls.push(Err(CallFault::Malformed(malformed.fault))),
+        }
+    }
+    match on_bad {
+        OnBadCall::Drop => {
+            calls.retain(|call| !matches!(call, Err(CallFault::Malformed(_))));
+            calls.truncate(most);
+        }
+        OnBadCall::EmptyQuery => {
+            calls.iter_mut().filter(|call| call.is_err()).for_each(|call| *call = Ok(vec![String::new()]))
+        }
+        OnBadCall::Notice => {}
+    }
+    calls.iter_mut().skip(most).for_each(|call| *call = Err(CallFault::TooMany { most }));
+    if calls.iter().any(Result::is_ok) {
+        return Asked::Search(calls);
+    }
+    let calls: Vec<CallFault> = calls.into_iter().filter_map(Result::err).collect();
+    match calls.first() {
+        Some(fault) => Asked::Invalid { fault: fault.to_string(), calls },
+        None => message(&content, settings.answer),
+    }
+}
+
+/// The queries of a call that was checked.
+fn queries(call: &ToolCall) -> Vec<String> {
+    let values = call.arguments.as_object().into_iter().flat_map(|arguments| arguments.values());
+    let texts = values.flat_map(|value| match value {
+        Value::Array(list) => list.iter().collect(),
+        value => vec![value],
+    });
+    texts.filter_map(Value::as_str).map(|text| text.trim().to_owned()).collect()
+}
+
+/// The answer of a turn without calls.
+fn message(content: &str, form: SearchAnswer) -> Asked {
+    let found = match form {
+        SearchAnswer::Message => Some(content),
+        SearchAnswer::Tag => block(content, Tag::Answer).map(|(_, text)| text),
+        SearchAnswer::Prefix => match content.split(ANSWER_PREFIX).collect::<Vec<_>>()[..] {
+            [_, text] => Some(text),
+            _ => None,
+        },
+    };
+    match found.map(str::trim) {
+        None if form == SearchAnswer::Tag => invalid(unfinished(content)),
+        None => invalid(format!("not exactly one `{ANSWER_PREFIX}`")),
+        Some("") => invalid(ActionFault::EmptyAnswer),
+        Some(text) => answer(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::profile::Profile;
+    use super::*;
+
+    fn of(profile: Profile, turn: &str) -> Asked {
+        parse(turn, &profile.settings())
+    }
+
+    fn searched(queries: &[&[&str]]) -> Asked {
+        Asked::Search(queries.iter().map(|list| Ok(list.iter().map(|&query| query.to_owned()).collect())).collect())
+    }
+
+    fn call(arguments: &str) -> String {
+        format!("<tool_call>\n{{\"name\": \"search\", \"arguments\": {arguments}}}\n</tool_call>")
+    }
+
+    #[test]
+    fn published_readers_differ_on_the_same_turn() {
+        let cases = [
+            ("<search>q</search><answer>a</answer>", searched(&[&["q"]]), answer("a")),
+            ("<answer>a</answer><search>q</search>", answer("a"), answer("a")),
+            (
+                "the <search> tag, then <search>q</search>",
+                searched(&[&["tag, then <search>q"]]),
+                searched(&[&["tag, then <search>q"]]),
+            ),
+            ("<search>q<answer>a</answer>", answer("a"), answer("a")),
+            ("<search></search>", searched(&[&[""]]), searched(&[&[""]])),
+            ("</answer> <answer>", invalid(ActionFault::UnclosedAnswer), answer("")),
+            ("<search>q", invalid(ActionFault::UnclosedSearch), invalid(ActionFault::UnclosedSearch)),
+            ("", invalid(ActionFault::NoAction), invalid(ActionFault::NoAction)),
+        ];
+        for (turn, search_r1, skyrl) in cases {
+            assert_eq!(of(Profile::SearchR1V02, turn), search_r1, "{turn}");
+            assert_eq!(of(Profile::Slime, turn), search_r1, "{turn}");
+            assert_eq!(of(Profile::Skyrl, turn), skyrl, "{turn}");
+        }
+        let ours = of(Profile::Forage, "the <search> tag, then <search>q</search>");
+        assert_eq!(ours, searched(&[&["q"]]));
+        assert_eq!(of(Profile::Forage, "<search></search>"), invalid(ActionFault::EmptySearch));
+    }
+
+    #[test]
+    fn calls_are_read_as_each_system_reads_them() {
+        let (one, two) = (call("{\"query_list\": [\"a\", \"b\"]}"), call("{\"query_list\": [\"c\"]}"));
+        let both = [one.as_str(), &two].concat();
+        assert_eq!(of(Profile::Tinker, &both), searched(&[&["a", "b"], &["c"]]));
+        assert_eq!(of(Profile::Verl, &both), searched(&[&["a", "b"]]), "the first call alone");
+        let single = call("{\"query\": \"q\"}");
+        assert_eq!(of(Profile::Torchtitan, &[single.as_str(), &single].concat()), searched(&[&["q"], &["q"]]));
+        let broken = "<tool_call>{\"name\": </tool_call>";
+        assert_eq!(of(Profile::Torchtitan, broken), searched(&[&[""]]));
+        let Asked::Invalid { calls, .. } = of(Profile::Verl, broken) else { panic!("no answer tag") };
+        assert!(calls.is_empty(), "dropped without a word");
+        let graded = format!("{broken}<answer>a</answer>");
+        assert_eq!(of(Profile::Verl, &graded), answer("a"), "a syntax error makes it the last message");
+    }
+
+    #[test]
+    fn bad_calls_are_answered_with_what_is_wrong() {
+        let settings = SearchR1Settings { form: SearchForm::ToolCalls, ..SearchR1Settings::default() };
+        let read = |turn: &str| parse(turn, &settings);
+        let Asked::Search(calls) = read(&[call("{\"query\": \"q\"}"), call("{\"qury\": \"q\"}")].concat()) else {
+            panic!("one call can be run")
+        };
+        assert_eq!(calls[0], Ok(vec!["q".to_owned()]));
+        assert!(calls[1].as_ref().expect_err("a fault").to_string().contains("did you mean `query`?"));
+        for (turn, words) in [
+            (
+                "<tool_call>{\"name\": \"serch\", \"arguments\": {\"query\": \"q\"}}</tool_call>",
+                "did you mean `search`?",
+            ),
+            ("<tool_call>{\"name\": \"search\"", "not closed"),
+            ("<tool_call>{name}</tool_call>", "not JSON"),
+            ("no call", "neither a search nor an answer"),
+        ] {
+            let Asked::Invalid { fault, calls } = read(turn) else { panic!("{turn}") };
+            assert!(fault.contains(words), "{turn}: {fault}");
+            assert_eq!(calls.len(), usize::from(turn.contains("tool_call")));
+        }
+        let many = call("{\"query\": \"q\"}").repeat(5);
+        let Asked::Search(calls) = read(&many) else { panic!("four can be run") };
+        assert_eq!(calls.iter().filter(|call| call.is_ok()).count(), 4);
+        assert_eq!(calls[4], Err(CallFault::TooMany { most: 4 }));
+        assert_eq!(read("<think><tool_call>x</think><answer> a </answer>"), answer("a"));
+    }
+
+    #[test]
+    fn messages_are_answers() {
+        assert_eq!(of(Profile::Torchtitan, "<think>x</think>\n\nVelm.\n"), answer("Velm."));
+        assert_eq!(of(Profile::Torchtitan, " "), invalid(ActionFault::EmptyAnswer));
+        assert_eq!(of(Profile::Tinker, "I found it. Answer: Velm"), answer("Velm"));
+        for turn in ["Velm", "Answer: a Answer: b"] {
+            assert!(matches!(of(Profile::Tinker, turn), Asked::Invalid { .. }), "{turn}");
+        }
+        assert!(matches!(of(Profile::Verl, "Velm"), Asked::Invalid { .. }));
+    }
+}

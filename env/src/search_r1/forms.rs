@@ -1,0 +1,115 @@
+//! What the settings of the search environment choose from.
+
+use serde::{Deserialize, Serialize};
+
+/// How the policy asks for a search.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchForm {
+    /// `<search>query</search>`; a turn ends at its tag.
+    #[default]
+    Tags,
+    /// Hermes calls of the tool `search`, whose schema the chat template shows. A turn ends at the end-of-sequence token,
+    /// a turn with a call is no answer, and what a call returns is a tool's message.
+    ToolCalls,
+}
+
+/// What is an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchAnswer {
+    /// What stands between `<answer>` and `</answer>`.
+    #[default]
+    Tag,
+    /// A turn without a call, after its thoughts. For [`SearchForm::ToolCalls`].
+    Message,
+    /// What follows the only `Answer:` of a turn without a call. For [`SearchForm::ToolCalls`].
+    Prefix,
+}
+
+/// Which tags of a turn count. For [`SearchForm::Tags`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Take {
+    /// The search or answer that is completed first, from its last opening tag on: a tag only mentioned before is not part
+    /// of it. Empty ones are no actions.
+    #[default]
+    FirstCompleted,
+    /// The search or answer that is opened first and completed at all, from that opening tag on, empty or not: the regular
+    /// expression of Search-R1.
+    FirstOpened,
+    /// An answer wherever it stands, else the first search, empty or not.
+    AnswerFirst,
+}
+
+/// What may follow the last tool turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClosingTurn {
+    /// Nothing: `max_generations` completions are all there are, and a search in the last of them is not executed.
+    #[default]
+    None,
+    /// One more completion, which nothing announces; a search in it is not executed.
+    Silent,
+    /// One more completion, announced by a sentence at the end of the last observation.
+    Reminder,
+    /// One more completion, which the driver begins with `<answer>`.
+    ForcedAnswer,
+}
+
+/// What a turn that is no action leads to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnInvalid {
+    /// A sentence that says what a valid action is; the turn is spent.
+    #[default]
+    Notice,
+    /// An empty information block; the turn is spent.
+    Empty,
+    /// The end of the episode.
+    End,
+    /// Nothing: the policy goes on writing; the turn is spent.
+    Silent,
+}
+
+/// The argument of the tool `search`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueryArgument {
+    /// `query`, a text.
+    #[default]
+    Query,
+    /// `query_list`, a list of texts, searched for together.
+    QueryList,
+}
+
+/// What a call leads to that cannot be run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnBadCall {
+    /// What is wrong with it, with the nearest right name, in the place of a result.
+    #[default]
+    Notice,
+    /// Nothing where it cannot be read or is one too many, as if it had not been written; else a notice.
+    Drop,
+    /// A search for the empty query.
+    EmptyQuery,
+}
+
+/// How searches are called. For [`SearchForm::ToolCalls`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CallSettings {
+    /// The argument of the tool.
+    pub argument: QueryArgument,
+    /// Calls of a turn that are run; 0 sets no limit.
+    pub most: usize,
+    /// What a call leads to that cannot be run.
+    pub on_bad: OnBadCall,
+}
+
+impl Default for CallSettings {
+    fn default() -> Self {
+        Self { argument: QueryArgument::default(), most: 4, on_bad: OnBadCall::default() }
+    }
+}
