@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use crate::check;
 use crate::environment::{
-    Action, CodeTurn, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
+    Action, CodeTurn, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind, TurnTool,
 };
 use crate::registry::EnvEntry;
 use crate::reward::grading::{normalize, stands_in};
@@ -133,6 +133,10 @@ impl EnvFactory for Factory {
 
     fn spec(&self) -> &EnvSpec {
         &self.0.spec
+    }
+
+    fn tools(&self) -> Vec<TurnTool> {
+        action::tools(&self.0.settings)
     }
 }
 

@@ -22,7 +22,7 @@ use forage_retriever::{BooleanAnswer, BooleanSearch, Filter, Query};
 use serde_json::{Map, Value};
 
 use crate::environment::{
-    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, QueryTurn, Step, TurnKind,
+    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, QueryTurn, Step, TurnKind, TurnTool,
 };
 use crate::registry::{EnvEntry, RegistryError};
 use crate::search_r1::SettingsError;
@@ -101,6 +101,11 @@ impl EnvFactory for Factory {
 
     fn spec(&self) -> &EnvSpec {
         &self.0.spec
+    }
+
+    fn tools(&self) -> Vec<TurnTool> {
+        let about = "Runs the one query in boolean syntax that the episode is judged by, and ends it.";
+        vec![TurnTool::tags("submit_query", "query", [QUERY_OPEN, QUERY_CLOSE], about)]
     }
 }
 

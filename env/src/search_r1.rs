@@ -12,7 +12,9 @@ use async_trait::async_trait;
 use forage_retriever::{Query, Retriever};
 
 use crate::check;
-use crate::environment::{Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind};
+use crate::environment::{
+    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind, TurnTool,
+};
 use crate::protocol::{ActionFault, ParsedAction, Tag, parse_action};
 use crate::registry::EnvEntry;
 use crate::reward::grading::sub_exact_match;
@@ -88,6 +90,14 @@ impl EnvFactory for Factory {
 
     fn spec(&self) -> &EnvSpec {
         &self.0.spec
+    }
+
+    fn tools(&self) -> Vec<TurnTool> {
+        let tags = |tag: Tag| [tag.opening(), tag.closing()];
+        vec![
+            TurnTool::tags("search", "query", tags(Tag::Search), "Searches; returns the best passages."),
+            TurnTool::tags("answer", "answer", tags(Tag::Answer), "Gives the final answer and ends the episode."),
+        ]
     }
 }
 
