@@ -152,6 +152,7 @@ mod tests {
         let mut seen = 0;
         for name in [
             "README.md",
+            "docs/environment-server.md",
             "docs/recipes.md",
             "docs/retrieval.md",
             "docs/remote.md",

@@ -140,7 +140,7 @@ impl Socket {
 
 /// What a world serves for an environment.
 pub(crate) fn served(env: &str, settings: Value) -> Served {
-    let world = World::new(WorldSpec::new(60, 3)).expect("a world");
+    let world = World::new(WorldSpec::new(200, 3)).expect("a world");
     let retriever: Arc<dyn Retriever> =
         Arc::new(Bm25Retriever::in_memory(world.passages().collect()).expect("an index"));
     let entry = registry::find(env).expect("registered");
