@@ -2,10 +2,10 @@
 //!
 //! | route | for |
 //! |---|---|
-//! | `POST /reset`, `/step`, `GET /state`, `WS /ws`, ... | `OpenEnv`'s shapes, with real sessions over HTTP too |
+//! | `POST /reset`, `/step`, `GET /state`, `WS /ws`, ... | OpenEnv's shapes, with real sessions over HTTP too |
 //! | `POST /gym/make`, `/gym/reset`, `/gym/step`, `/gym/close` | Gymnasium's, one environment or many in a request |
 //! | `/mcp` | tools over the Model Context Protocol |
-//! | `POST /seed_session`, `/{tool}`, `/verify` | `NeMo`-Gym's resource servers |
+//! | `POST /seed_session`, `/{tool}`, `/verify` | NeMo-Gym's resource servers |
 //! | `GET /healthz`, `/readyz`, `/info`, `/tasks`, `/metrics` | whoever runs it |
 //!
 //! All of them play the same episodes: a turn is text, a call of a tool is a way to write one, the reward of the last turn
@@ -87,7 +87,8 @@ pub struct ServerConfig {
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
-            max_sessions: 1024,
+            // As many as the sandbox has room for.
+            max_sessions: 1000,
             session_ttl: Duration::from_secs(600),
             max_body_bytes: 8 * 1024 * 1024,
             max_action_bytes: 256 * 1024,

@@ -69,6 +69,8 @@ pub(super) struct App {
     pub(super) metrics: Metrics,
     /// Requests being answered and episodes being played: what a server that stops waits for.
     pub(super) flights: Arc<Flights>,
+    /// The requests among them, for the metrics.
+    requests: Arc<Flights>,
     pub(super) sessions: Sessions,
     work: Work,
     gave_up: watch::Sender<bool>,
@@ -79,9 +81,11 @@ pub(super) struct App {
 
 impl App {
     pub(super) fn new(config: ServerConfig, served: Served) -> Result<Self, ServeError> {
+        let metrics = Metrics::new();
         Ok(Self {
             tasks: Tasks::new(Arc::clone(&served.tasks)),
-            metrics: Metrics::new(),
+            requests: Arc::new(Flights::new(metrics.traffic.in_flight(), metrics.traffic.cancelled())),
+            metrics,
             flights: Arc::new(Flights::new(Gauge::default(), Counter::default())),
             sessions: Sessions::new(config.max_sessions, config.session_ttl),
             work: Work::new(config.workers).map_err(ServeError::Threads)?,
@@ -123,7 +127,11 @@ impl App {
 
     /// Opens a session that ends with its episode, and begins it.
     pub(super) async fn begin(self: &Arc<Self>, id: Option<String>, options: &Options) -> Result<Reply, Fault> {
-        let asked = self.ask(options)?;
+        self.begin_asked(id, self.ask(options)?).await
+    }
+
+    /// As [`Self::begin`], with what was looked up before.
+    pub(super) async fn begin_asked(self: &Arc<Self>, id: Option<String>, asked: Asked) -> Result<Reply, Fault> {
         let session = self.open(id, false)?;
         self.reset(&session, asked).await
     }
@@ -290,7 +298,7 @@ impl App {
         route: &'static str,
         work: impl Future<Output = Result<Response, Fault>>,
     ) -> Response {
-        let flight = self.flights.enter();
+        let (flight, request) = (self.flights.enter(), self.requests.enter());
         let begin = Instant::now();
         let response = work.await.unwrap_or_else(|fault| {
             self.metrics.traffic.failed(fault.cause());
@@ -298,6 +306,7 @@ impl App {
         });
         self.metrics.traffic.answered(route, response.status().as_u16(), begin.elapsed());
         flight.land();
+        request.land();
         response
     }
 }

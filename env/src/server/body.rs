@@ -41,7 +41,7 @@ pub(super) struct ActionBody {
     text: String,
     /// Why it ended; taken from the text and the stop strings by default.
     finish: Option<Finish>,
-    /// `OpenEnv`'s clients send it with every action; it has no effect.
+    /// OpenEnv's clients send it with every action; it has no effect.
     #[serde(default)]
     #[expect(dead_code, reason = "taken so that it is not refused")]
     metadata: Map<String, Value>,

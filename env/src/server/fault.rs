@@ -1,5 +1,5 @@
 //! Everything that is not an answer: over HTTP `{"detail", "code", "cause"}` with a status, over a WebSocket an `error`
-//! message with the same words and `OpenEnv`'s code.
+//! message with the same words and OpenEnv's code.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -71,7 +71,7 @@ impl Fault {
         }
     }
 
-    /// `OpenEnv`'s code.
+    /// OpenEnv's code.
     pub(super) fn code(&self) -> &'static str {
         match self {
             Self::Invalid(_) | Self::Body(_) | Self::NotFound(_) | Self::MethodNotAllowed => "VALIDATION_ERROR",

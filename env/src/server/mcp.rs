@@ -5,7 +5,7 @@
 //! sessions name the episode in each call, by the `episode_id` that `new_question` gave.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -90,12 +90,17 @@ impl Handler {
     /// Begins an episode; the one before is closed.
     async fn begin(&self, arguments: Map<String, Value>) -> Result<Reply, Fault> {
         let options: Options = body::parse_value(Value::Object(arguments))?;
-        let reply = self.app.begin(None, &options).await?;
-        let before = self.current.lock().unwrap_or_else(PoisonError::into_inner).replace(reply.view.episode_id.clone());
-        if let Some(before) = before {
+        let asked = self.app.ask(&options)?;
+        if let Some(before) = self.current().take() {
             self.app.close(&before);
         }
+        let reply = self.app.begin_asked(None, asked).await?;
+        *self.current() = Some(reply.view.episode_id.clone());
         Ok(reply)
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<String>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn act(&self, name: &str, mut arguments: Map<String, Value>) -> Result<Reply, Fault> {
@@ -106,8 +111,7 @@ impl Handler {
         };
         let turn =
             tools::turn(&self.app, name, &arguments).map_err(|fault| Fault::Invalid(fault.words().to_owned()))?;
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let id = named.or(current).ok_or_else(|| {
+        let id = named.or_else(|| self.current().clone()).ok_or_else(|| {
             Fault::Invalid(format!("no episode was begun; call {NEW} first, or give its `{EPISODE}`"))
         })?;
         let session = self.app.sessions.find(&id)?;

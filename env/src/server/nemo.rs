@@ -1,4 +1,4 @@
-//! The routes of a `NeMo`-Gym resources server: `/seed_session` begins an episode and names it in a cookie, a route per tool
+//! The routes of a NeMo-Gym resources server: `/seed_session` begins an episode and names it in a cookie, a route per tool
 //! takes a turn, `/verify` takes the last message as the last turn and gives the reward.
 
 use std::sync::Arc;
@@ -107,9 +107,8 @@ async fn verified(app: &Arc<App>, id: Option<String>, row: &Row, last: Option<St
                 return Err(Fault::Invalid(words.to_owned()));
             }
             let asked = app.ask(&options)?;
-            let session = app.open(None, false)?;
-            app.reset(&session, asked).await?;
-            session
+            let reply = app.begin_asked(None, asked).await?;
+            app.sessions.find(&reply.view.episode_id)?
         }
     };
     let mut reply = None;

@@ -1,4 +1,4 @@
-//! `OpenEnv`'s HTTP routes. A reset opens a session that `/step` and `/state` name by its `episode_id`.
+//! OpenEnv's HTTP routes. A reset opens a session that `/step` and `/state` name by its `episode_id`.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ pub(super) struct StateQuery {
     episode_id: Option<String>,
 }
 
-/// What `OpenEnv` calls a result: `{"observation", "reward", "done"}`.
+/// What OpenEnv calls a result: `{"observation", "reward", "done"}`.
 pub(super) fn result(reply: &Reply) -> Value {
     let mut observation = json!({"text": reply.text});
     if let (Some(fields), Value::Object(view)) = (observation.as_object_mut(), json!(reply.view)) {

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Query, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use base64::prelude::{BASE64_STANDARD, Engine};
 use forage_retriever::server::shell::Guard;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -61,10 +63,21 @@ pub(super) fn router(app: &Arc<App>, local_only: bool) -> Router {
 }
 
 async fn authorize(guard: Guard, request: Request, next: Next) -> Response {
-    if guard.admits(request.headers()) { next.run(request).await } else { Fault::Unauthorized.into_response() }
+    let headers = request.headers();
+    let admitted = guard.admits(headers) || password(headers).is_some_and(|headers| guard.admits(&headers));
+    if admitted { next.run(request).await } else { Fault::Unauthorized.into_response() }
 }
 
-/// `OpenEnv`'s word for it; the server answers, so it is.
+/// The password of `Authorization: Basic`, as the header of a token: OpenEnv's WebSocket client takes no headers, but it
+/// takes `http://user:TOKEN@host`.
+fn password(headers: &HeaderMap) -> Option<HeaderMap> {
+    let basic = headers.get(header::AUTHORIZATION)?.as_bytes().strip_prefix(b"Basic ")?;
+    let pair = String::from_utf8(BASE64_STANDARD.decode(basic).ok()?).ok()?;
+    let (_, password) = pair.split_once(':')?;
+    Some(HeaderMap::from_iter([(HeaderName::from_static("x-api-key"), HeaderValue::from_str(password).ok()?)]))
+}
+
+/// OpenEnv's word for it; the server answers, so it is.
 async fn health() -> Response {
     json_response(&json!({"status": "healthy"}))
 }

@@ -1,4 +1,4 @@
-//! `OpenEnv`'s WebSocket: one session per connection, which ends with it.
+//! OpenEnv's WebSocket: one session per connection, which ends with it.
 
 use std::sync::Arc;
 use std::time::Instant;

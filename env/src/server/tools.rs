@@ -53,7 +53,7 @@ pub(super) fn turn(app: &App, name: &str, arguments: &Map<String, Value>) -> Res
     }
 }
 
-/// The tools as `OpenEnv` lists them.
+/// The tools as OpenEnv lists them.
 pub(super) fn listed(app: &App) -> Value {
     let tools = all(app);
     let list =

@@ -96,6 +96,10 @@ async fn a_token_is_asked_for() {
     assert_eq!(server.get("/health").await, (200, json!({"status": "healthy"})));
     let request = server.client.post(server.url("/reset")).header("Authorization", "Bearer secret");
     assert_eq!(request.send().await.expect("answered").status(), 200);
+    for (password, status) in [("secret", 200), ("guess", 401)] {
+        let request = server.client.post(server.url("/reset")).basic_auth("anyone", Some(password));
+        assert_eq!(request.send().await.expect("answered").status(), status);
+    }
 }
 
 /// A retriever that is down.

@@ -1,4 +1,4 @@
-//! The routes of a `NeMo`-Gym resources server.
+//! The routes of a NeMo-Gym resources server.
 
 use forage_env::server::ServerConfig;
 use serde_json::{Value, json};

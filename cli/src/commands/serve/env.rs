@@ -20,8 +20,8 @@ use crate::config::{EnvironmentConfig, RunConfig};
 use crate::retrieval::RetrieverConfig;
 use crate::setup::{self, Tasks};
 
-/// Serves an environment to trainers and agents that bring their own policy: `OpenEnv`'s protocol over HTTP and WebSocket,
-/// Gymnasium's shape as JSON, tools over MCP and `NeMo`-Gym's routes, with /healthz, /readyz, /info and /metrics.
+/// Serves an environment to trainers and agents that bring their own policy: OpenEnv's protocol over HTTP and WebSocket,
+/// Gymnasium's shape as JSON, tools over MCP and NeMo-Gym's routes, with /healthz, /readyz, /info and /metrics.
 ///
 /// The questions are a config's, those of --questions with --index or --corpus, or else a generated world's.
 #[derive(Args, Debug)]
