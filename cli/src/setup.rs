@@ -17,10 +17,11 @@ use forage_env::tokenizer::Tokenizer;
 use forage_env::wiki::Wiki;
 use forage_env::world::export::{self, QuestionCounts};
 use forage_env::world::{World, WorldSpec};
-use forage_retriever::{BuildRequest, CorpusFormat, Index, Retriever, corpus_digest};
+use forage_retriever::{Bm25Retriever, BuildRequest, CorpusFormat, Index, Retriever, corpus_digest};
+use forage_trainer::device::DeviceSpec;
 use forage_trainer::generate::EngineConfig;
 use forage_trainer::model::{KvCache, ModelConfig};
-use forage_trainer::weights::{Checkpoint, Hub, Precision};
+use forage_trainer::weights::{Checkpoint, Hub, Precision, tokenizer_of};
 
 use crate::commands::note;
 use crate::config::{
@@ -172,6 +173,35 @@ fn load_files(files: &FilesConfig, data: &DataConfig, retriever: &RetrieverConfi
     })
 }
 
+/// A generated world whose passages are searched in memory, with its pages.
+pub(crate) fn generated(spec: WorldSpec) -> Result<(Arc<World>, Arc<dyn Retriever>, OpenWiki)> {
+    let world = Arc::new(World::new(spec)?);
+    let retriever: Arc<dyn Retriever> = Arc::new(Bm25Retriever::in_memory(world.passages().collect())?);
+    let pages = Arc::clone(&world);
+    Ok((world, retriever, lazily(move || Ok(Wiki::of_world(&pages)?))))
+}
+
+/// What searches an index folder, or a corpus that is indexed in `scratch` first, with its pages.
+pub(crate) fn searchable(
+    index: Option<&Path>,
+    corpus: Option<(&Path, CorpusFormat)>,
+    retrieval: &RetrieverConfig,
+    scratch: &Path,
+) -> Result<(Arc<dyn Retriever>, OpenWiki)> {
+    let found = match (index, corpus) {
+        (Some(index), None) => Arc::new(Index::open(index)?),
+        (None, Some((corpus, format))) => open_or_build(corpus, format, &scratch.join("index"))?,
+        _ => bail!("give exactly one of --index and --corpus"),
+    };
+    let retriever = retrieval.over(&found)?;
+    let wiki = match corpus {
+        Some((corpus, format)) => pages_of(corpus, format, Some(found), scratch),
+        // What the index holds are the pages.
+        None => lazily(move || Ok(Wiki::of_index(Arc::clone(&found)))),
+    };
+    Ok((retriever, wiki))
+}
+
 /// Opens an index after checking that it was built from `corpus`.
 pub(crate) fn open_checked(place: &Path, corpus: &Path, format: CorpusFormat) -> Result<Arc<Index>> {
     let index = Index::open(place)?;
@@ -245,6 +275,18 @@ pub(crate) fn checkpoint(config: &RunConfig) -> Result<Checkpoint> {
         (None, _) => {}
     }
     Ok(checkpoint)
+}
+
+/// The tokenizer of a checkpoint folder, or of a policy inside the binary.
+pub(crate) fn tokenizer(name: &str) -> Result<Arc<dyn Tokenizer>> {
+    if let Some(builtin) = name.strip_prefix("builtin:") {
+        return Ok(Arc::new(crate::builtin::load(builtin, &DeviceSpec::default())?.tokenizer));
+    }
+    let folder = Path::new(name);
+    if !folder.is_dir() {
+        bail!("`{name}` is no folder; name the policy's with --tokenizer: only its tokenizer is read");
+    }
+    Ok(Arc::new(tokenizer_of(folder)?))
 }
 
 /// A checkpoint by its folder or name on the hub, or one inside the binary.

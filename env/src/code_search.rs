@@ -24,7 +24,7 @@ use serde_json::Value;
 use crate::chat::tools::can_be_written;
 use crate::check;
 use crate::environment::{
-    Action, CodeTurn, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
+    Action, CodeTurn, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind, TurnTool,
 };
 use crate::registry::EnvEntry;
 use crate::reward::grading::{normalize, stands_in};
@@ -137,6 +137,10 @@ impl EnvFactory for Factory {
 
     fn spec(&self) -> &EnvSpec {
         &self.0.spec
+    }
+
+    fn tools(&self) -> Vec<TurnTool> {
+        action::tools(&self.0.settings)
     }
 }
 

@@ -3,6 +3,7 @@
 mod code;
 mod outcome;
 mod query;
+mod tool;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,7 @@ pub use code::{CodeTurn, SEARCH_TOOL, ToolCall};
 pub use forage_sandbox::Status as CodeStatus;
 pub use outcome::Outcome;
 pub use query::QueryTurn;
+pub use tool::{TurnForm, TurnTool};
 
 /// Text the environment shows the policy. Appended verbatim to the token log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -192,4 +194,9 @@ pub trait EnvFactory: Send + Sync {
 
     /// What every environment it makes has in common.
     fn spec(&self) -> &EnvSpec;
+
+    /// Its actions as tools, for clients that call tools; none where turns can only be written as text.
+    fn tools(&self) -> Vec<TurnTool> {
+        Vec::new()
+    }
 }

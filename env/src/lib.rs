@@ -17,6 +17,7 @@
 //! - [`search_r1`], [`code_search`], [`query_writer`]: the environments; [`registry`]: the list of environments; [`wrappers`], [`check`]: around any.
 //! - [`reward`]: grading, rewards by name, their weighted set.
 //! - [`rollout`]: the driver, the fault budget, records on disk.
+//! - [`server`]: the environments over HTTP, WebSocket and MCP.
 //! - [`scripted`]: policies without a model: oracle, controls, human.
 //! - [`world`], [`dataset`]: generated and published questions.
 
@@ -46,6 +47,8 @@ pub mod reward;
 pub mod rollout;
 
 pub mod scripted;
+
+pub mod server;
 
 pub mod dataset;
 pub mod wiki;

@@ -23,7 +23,8 @@ use serde_json::{Map, Value};
 
 use crate::chat::tools::can_be_written;
 use crate::environment::{
-    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, QueryTurn, Step, TurnKind,
+    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, QueryTurn, Step, TurnForm, TurnKind,
+    TurnTool,
 };
 use crate::registry::{EnvEntry, RegistryError};
 use crate::search_r1::SettingsError;
@@ -108,6 +109,15 @@ impl EnvFactory for Factory {
 
     fn spec(&self) -> &EnvSpec {
         &self.0.spec
+    }
+
+    fn tools(&self) -> Vec<TurnTool> {
+        let about = "Runs the one query in boolean syntax that the episode is judged by, and ends it.";
+        let form = match self.0.settings.form {
+            QueryForm::Tags => TurnForm::Tags { open: QUERY_OPEN, before_close: "", close: QUERY_CLOSE },
+            QueryForm::ToolCalls => TurnForm::Call { tool: SUBMIT_QUERY.to_owned(), argument: "query", list: false },
+        };
+        vec![TurnTool { name: SUBMIT_QUERY, about, parameter: "query", form }]
     }
 }
 

@@ -4,6 +4,7 @@ pub mod budget;
 pub mod driver;
 pub mod presentation;
 mod running;
+pub(crate) mod stage;
 
 pub mod record;
 pub mod rejection;

@@ -18,7 +18,9 @@ use forage_retriever::{Query, Retriever};
 
 use crate::chat::tools::{CallFault, can_be_written};
 use crate::check;
-use crate::environment::{Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind};
+use crate::environment::{
+    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind, TurnTool,
+};
 use crate::protocol::Tag;
 use crate::registry::EnvEntry;
 use crate::reward::grading::sub_exact_match;
@@ -100,6 +102,10 @@ impl EnvFactory for Factory {
 
     fn spec(&self) -> &EnvSpec {
         &self.0.spec
+    }
+
+    fn tools(&self) -> Vec<TurnTool> {
+        action::tools(&self.0.settings)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::environment::{Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step, TurnKind};
+use crate::environment::{Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step, TurnKind, TurnTool};
 use crate::seed::Seed;
 use crate::task::Task;
 
@@ -42,6 +42,10 @@ impl EnvFactory for TimeLimitFactory {
 
     fn spec(&self) -> &EnvSpec {
         &self.spec
+    }
+
+    fn tools(&self) -> Vec<TurnTool> {
+        self.inner.tools()
     }
 }
 

@@ -21,7 +21,6 @@ use forage_env::scripted::{
 use forage_env::seed::Seed;
 use forage_env::task::Split;
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
-use forage_env::wiki::Wiki;
 use forage_eval::retrieval::evaluate_retrieval;
 use forage_eval::stats::Bootstrap;
 use forage_eval::summary::EvalSummary;
@@ -228,17 +227,8 @@ impl Eval {
         let questions = self.questions.as_ref().context("give a config, or --questions with --index or --corpus")?;
         let read = read_tasks(questions, None, Split::Test)?;
         let tasks: Tasks = read.into_iter().take(self.limit.unwrap_or(usize::MAX)).map(Arc::new).collect();
-        let index = match (&self.index, &self.corpus, self.format) {
-            (Some(index), None, _) => Arc::new(Index::open(index)?),
-            (None, Some(corpus), Some(format)) => setup::open_or_build(corpus, format, &scratch.join("index"))?,
-            _ => bail!("give exactly one of --index and --corpus"),
-        };
-        let retriever = self.retrieval.over(&index)?;
-        let wiki = match (&self.corpus, self.format) {
-            (Some(corpus), Some(format)) => setup::pages_of(corpus, format, Some(index), scratch),
-            // What the index holds are the pages.
-            _ => setup::lazily(move || Ok(Wiki::of_index(Arc::clone(&index)))),
-        };
+        let corpus = self.corpus.as_deref().zip(self.format);
+        let (retriever, wiki) = setup::searchable(self.index.as_deref(), corpus, &self.retrieval, scratch)?;
         let scripts = "give --policy: a folder, oracle, random, search-title, one-call, broken-code, keywords, \
                        broken-query, constant:X";
         let name = self.policy.clone().context(scripts)?;

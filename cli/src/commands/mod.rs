@@ -153,6 +153,7 @@ mod tests {
         for name in [
             "README.md",
             "docs/profiles.md",
+            "docs/environment-server.md",
             "docs/recipes.md",
             "docs/retrieval.md",
             "docs/remote.md",

@@ -1,7 +1,7 @@
 //! `forage play`: you are the policy.
 
 use std::io::{BufRead, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -16,13 +16,13 @@ use forage_env::scripted::{Human, View};
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
-use forage_env::wiki::Wiki;
-use forage_env::world::{World, WorldSpec};
-use forage_retriever::{Bm25Retriever, Retriever};
+use forage_env::world::WorldSpec;
+use forage_retriever::Retriever;
 
 use super::out;
 use crate::config::EnvironmentConfig;
 use crate::pipeline::runtime;
+use crate::retrieval::RetrieverConfig;
 use crate::setup;
 
 /// Plays an environment in the terminal: write turns as a model would, an empty line ends a turn.
@@ -80,19 +80,16 @@ impl Play {
 
     fn material(&self) -> Result<(Arc<dyn Retriever>, OpenWiki, Task)> {
         let (Some(index), Some(questions)) = (&self.index, &self.questions) else {
-            let world = World::new(WorldSpec::new(1000, self.seed))?;
-            let task = world.question(Split::Test, self.question as u64);
-            let retriever: Arc<dyn Retriever> = Arc::new(Bm25Retriever::in_memory(world.passages().collect())?);
-            return Ok((retriever, setup::lazily(move || Ok(Wiki::of_world(&world)?)), task));
+            let (world, retriever, wiki) = setup::generated(WorldSpec::new(1000, self.seed))?;
+            return Ok((retriever, wiki, world.question(Split::Test, self.question as u64)));
         };
         let tasks = read_tasks(questions, None, Split::Test)?;
         let count = tasks.len();
         let task = tasks.into_iter().nth(self.question);
         let task = task.with_context(|| format!("--question must be below {count}"))?;
-        let found = Arc::new(Bm25Retriever::open(index)?);
-        let (pages, retriever): (_, Arc<dyn Retriever>) = (Arc::clone(found.index()), found);
-        // What the index holds are the pages.
-        Ok((retriever, setup::lazily(move || Ok(Wiki::of_index(Arc::clone(&pages)))), task))
+        let retrieval = RetrieverConfig::default();
+        let (retriever, wiki) = setup::searchable(Some(index), None, &retrieval, Path::new(""))?;
+        Ok((retriever, wiki, task))
     }
 }
 

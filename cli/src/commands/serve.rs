@@ -1,5 +1,6 @@
 //! `forage serve`: answers over HTTP.
 
+mod env;
 mod policy;
 mod retriever;
 
@@ -14,9 +15,10 @@ use clap::{Args, Subcommand};
 
 use super::note;
 
-/// Serves over HTTP what other programs search through or generate with.
+/// Serves over HTTP what other programs play, search through or generate with.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Serve {
+    Env(Box<env::Env>),
     Retriever(Box<retriever::Retriever>),
     Policy(Box<policy::Policy>),
 }
@@ -24,6 +26,7 @@ pub(crate) enum Serve {
 impl Serve {
     pub(crate) fn run(self) -> Result<()> {
         match self {
+            Self::Env(command) => command.run(),
             Self::Retriever(command) => command.run(),
             Self::Policy(command) => command.run(),
         }

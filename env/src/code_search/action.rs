@@ -3,6 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::settings::{AnswerForm, CodeSearchSettings, Form, Opening};
+use super::tools::{READ_TOOL, VIEW_TOOL};
+use crate::environment::{SEARCH_TOOL, TurnForm, TurnTool};
 use crate::protocol::Tag;
 
 /// Opens a program.
@@ -68,6 +70,43 @@ pub(super) fn stops(settings: &CodeSearchSettings) -> Vec<String> {
     };
     let answer = (settings.answer == AnswerForm::Tag).then_some(Tag::Answer.closing());
     action.into_iter().chain(answer).map(str::to_owned).collect()
+}
+
+/// The actions as tools.
+pub(super) fn tools(settings: &CodeSearchSettings) -> Vec<TurnTool> {
+    let call = |name, parameter, argument, tool: String, about| {
+        let form = TurnForm::Call { tool, argument, list: false };
+        TurnTool { name, about, parameter, form }
+    };
+    let python =
+        "Runs a Python program, which may call search_pages, view_sections and read_section; returns what it prints.";
+    let mut tools = match settings.form {
+        Form::Tags => {
+            let form = TurnForm::Tags { open: "<python>\n", before_close: "\n", close: PYTHON_CLOSE };
+            vec![TurnTool { name: "run_python", about: python, parameter: "code", form }]
+        }
+        Form::PythonCalls => vec![call("run_python", "code", "code", PYTHON_TOOL.to_owned(), python)],
+        Form::FunctionCalls => {
+            let prefix = settings.functions.flavour.prefix();
+            let function = |name: &'static str, parameter, about| {
+                call(name, parameter, parameter, format!("{prefix}{name}"), about)
+            };
+            vec![
+                function(SEARCH_TOOL, "query", "Finds pages, best first."),
+                function(VIEW_TOOL, "page_id", "Lists the sections of a page."),
+                function(READ_TOOL, "section_id", "Returns the text of a section."),
+            ]
+        }
+    };
+    let about = "Gives the final answer and ends the episode.";
+    tools.push(match settings.answer {
+        AnswerForm::Tag => {
+            let form = TurnForm::Tags { open: Tag::Answer.opening(), before_close: "", close: Tag::Answer.closing() };
+            TurnTool { name: "answer", about, parameter: "answer", form }
+        }
+        AnswerForm::Message => TurnTool { name: "answer", about, parameter: "answer", form: TurnForm::Text },
+    });
+    tools
 }
 
 /// Reads a turn: the program, call or answer that is completed first decides.

@@ -1,91 +1,21 @@
 //! One episode while it is played.
 
-use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures::FutureExt;
 use rand::RngExt;
 
 use super::driver::{Job, Rollout};
-use crate::chat::ChatError;
-use crate::environment::{Action, EnvError, Environment, Step, TurnKind};
-use crate::episode::{Boundary, Branch, Ending, Episode, Limit, Score, Turn};
-use crate::policy::{Completion, Finish, GenerateRequest, Policy, PolicyError};
-use crate::reward::RewardError;
+use super::stage::{Fault, Stage, guarded, judge};
+use crate::environment::{Action, Step};
+use crate::episode::{Boundary, Branch, Ending, Episode, Limit};
+use crate::policy::{Completion, Finish, GenerateRequest, Policy};
 use crate::task::Task;
 use crate::tokens::TokenLog;
 
 /// Names episodes towards engines; unique within the process, part of no result.
 static NEXT_EPISODE: AtomicU64 = AtomicU64::new(0);
-
-/// Something of ours failed.
-struct Fault {
-    boundary: Boundary,
-    message: String,
-}
-
-impl Fault {
-    fn new(boundary: Boundary, error: &dyn std::error::Error) -> Self {
-        let mut message = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            message.push_str(": ");
-            message.push_str(&error.to_string());
-            cause = error.source();
-        }
-        Self { boundary, message }
-    }
-
-    fn contract(boundary: Boundary, message: &str) -> Self {
-        Self { boundary, message: format!("broken contract: {message}") }
-    }
-}
-
-impl From<PolicyError> for Fault {
-    fn from(error: PolicyError) -> Self {
-        Self::new(Boundary::Policy, &error)
-    }
-}
-
-impl From<EnvError> for Fault {
-    fn from(error: EnvError) -> Self {
-        let boundary = match error {
-            EnvError::Retriever(_) => Boundary::Retriever,
-            EnvError::Sandbox(_) => Boundary::Sandbox,
-            EnvError::Task { .. } | EnvError::OutOfOrder(_) => Boundary::Environment,
-        };
-        Self::new(boundary, &error)
-    }
-}
-
-impl From<ChatError> for Fault {
-    fn from(error: ChatError) -> Self {
-        Self::new(Boundary::Environment, &error)
-    }
-}
-
-impl From<RewardError> for Fault {
-    fn from(error: RewardError) -> Self {
-        Self::new(Boundary::Reward, &error)
-    }
-}
-
-/// Awaits `work`; a panic in it becomes a fault at `boundary`.
-async fn guarded<T, E>(boundary: Boundary, work: impl Future<Output = Result<T, E>>) -> Result<T, Fault>
-where
-    Fault: From<E>,
-{
-    match AssertUnwindSafe(work).catch_unwind().await {
-        Ok(result) => result.map_err(Fault::from),
-        Err(panic) => {
-            let text = panic.downcast_ref::<&str>().map(|&text| text.to_owned());
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            Err(Fault { boundary, message: format!("panicked: {text}") })
-        }
-    }
-}
 
 /// Tells the policy that the episode is over, however it ended.
 struct Release<'a> {
@@ -112,8 +42,8 @@ pub(super) struct Running<'a> {
     rollout: &'a Rollout,
     job: &'a Job,
     episode: u64,
-    prompt: String,
-    turns: Vec<Turn>,
+    /// Once the environment has opened the episode.
+    stage: Option<Stage>,
     log: TokenLog,
     /// What the driver put at the beginning of the coming turn.
     forced_prefix: String,
@@ -128,8 +58,7 @@ impl<'a> Running<'a> {
             rollout,
             job,
             episode: NEXT_EPISODE.fetch_add(1, Ordering::Relaxed),
-            prompt: String::new(),
-            turns: Vec::new(),
+            stage: None,
             log: TokenLog::default(),
             forced_prefix: String::new(),
             starts: Vec::new(),
@@ -140,74 +69,68 @@ impl<'a> Running<'a> {
     /// Plays and scores, from where `root` is left if there is one; with the length of the log before each completion.
     pub(super) async fn play(mut self, root: Option<&(Arc<Root>, Job)>) -> (Episode, Vec<usize>) {
         let release = Release { policy: self.rollout.policy.as_ref(), episode: self.episode };
-        let ending = self.run_turns(root).await.unwrap_or_else(infra);
+        let ending = self.run_turns(root).await.unwrap_or_else(Ending::from);
         drop(release);
-        let mut episode = Episode {
+        let (prompt, turns) = self.stage.map(Stage::into_record).unwrap_or_default();
+        let episode = Episode {
             task: Task::clone(&self.job.task),
             group: self.job.group,
             member: self.job.member,
             branch: self.branch,
-            prompt: self.prompt,
-            turns: self.turns,
+            prompt,
+            turns,
             tokens: self.log,
             ending,
             score: None,
         };
-        if !episode.ending.is_infra() {
-            match score(self.rollout, &episode).await {
-                Ok(score) => episode.score = Some(score),
-                Err(fault) => episode.ending = infra(fault),
-            }
-        }
-        (episode, self.starts)
+        (judge(&self.rollout.rewards, episode).await, self.starts)
     }
 
     async fn run_turns(&mut self, root: Option<&(Arc<Root>, Job)>) -> Result<Ending, Fault> {
         let factory = &self.rollout.factory;
-        factory.spec().outcome.check(&self.job.task)?;
-        let mut env = guarded(Boundary::Environment, async { Ok::<_, EnvError>(factory.make()) }).await?;
         // What two share they read from the same environment.
         let seed = root.map_or(self.job.seed, |(_, job)| job.seed);
-        let reset = env.reset(&self.job.task, seed.child("environment", &[]));
-        self.prompt = guarded(Boundary::Environment, reset).await?.text;
-        let opening = self.rollout.presentation.opening(&self.prompt)?;
+        let stage = Stage::open(factory.as_ref(), &self.job.task, seed).await?;
+        let stage = self.stage.insert(stage);
+        let opening = self.rollout.presentation.opening(stage.prompt())?;
         self.log = TokenLog::with_prompt(&self.rollout.tokenizer.encode(&opening));
         if let Some((root, job)) = root {
-            self.follow(root, job, env.as_mut()).await?;
+            self.follow(root, job).await?;
         }
         loop {
             let spec = factory.spec();
-            if self.turns.len() >= spec.max_turns {
+            let Some(stage) = self.stage.as_ref().filter(|stage| !stage.is_out_of_turns()) else {
                 return Ok(Ending::Truncated { limit: Limit::Turns });
-            }
+            };
+            let turn = stage.turns().len();
             let remaining = spec.max_episode_tokens.saturating_sub(self.log.len());
             if remaining == 0 {
                 return Ok(Ending::Truncated { limit: Limit::Tokens });
             }
             self.starts.push(self.log.len());
-            let completion = self.generate(spec.max_turn_tokens.min(remaining)).await?;
-            if let Some(ending) = self.react(env.as_mut(), &completion).await? {
+            let completion = self.generate(turn, spec.max_turn_tokens.min(remaining)).await?;
+            if let Some(ending) = self.react(&completion).await? {
                 return Ok(ending);
             }
         }
     }
 
     /// Takes the turns of `root` up to one that is drawn, and brings the environment there.
-    async fn follow(&mut self, root: &Root, job: &Job, env: &mut dyn Environment) -> Result<(), Fault> {
+    async fn follow(&mut self, root: &Root, job: &Job) -> Result<(), Fault> {
         let turns = &root.episode.turns;
         let last = turns.len().min(root.starts.len());
         let shared = if last > 1 { self.job.seed.child("branch", &[]).rng().random_range(1..last) } else { 0 };
         self.branch = Some(Branch { member: job.member, turns: shared });
         for turn in &turns[..shared] {
+            let Some(stage) = &mut self.stage else { break };
             let action = Action { text: turn.policy.clone(), finish: turn.finish };
-            let step = guarded(Boundary::Environment, env.step(&action)).await?;
-            if step.observation.text != turn.observation || ending_of(&step)?.is_some() {
+            let reaction = stage.react(action).await?;
+            self.forced_prefix = reaction.step.forced_prefix.clone().unwrap_or_default();
+            if stage.keep(reaction).is_some() || stage.turns().last() != Some(turn) {
                 let fault = "the same turns under the same seed led elsewhere, so that no episode can branch";
                 return Err(Fault::contract(Boundary::Environment, fault));
             }
-            self.forced_prefix = step.forced_prefix.unwrap_or_default();
         }
-        self.turns.extend_from_slice(&turns[..shared]);
         self.starts.extend_from_slice(&root.starts[..shared]);
         if shared > 0 {
             self.log = root.episode.tokens.before(root.starts[shared]);
@@ -215,7 +138,7 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    async fn generate(&self, max_tokens: usize) -> Result<Completion, Fault> {
+    async fn generate(&mut self, turn: usize, max_tokens: usize) -> Result<Completion, Fault> {
         let request = GenerateRequest {
             episode: self.episode,
             tokens: self.log.ids().to_vec(),
@@ -223,7 +146,7 @@ impl<'a> Running<'a> {
             ignore_eos: false,
             stop: self.rollout.factory.spec().stop.clone(),
             sampling: self.rollout.sampling,
-            seed: self.job.seed.child("turn", &[self.turns.len() as u64]),
+            seed: self.job.seed.child("turn", &[turn as u64]),
         };
         let completion = guarded(Boundary::Policy, self.rollout.policy.generate(request)).await?;
         let fault = if completion.tokens.len() != completion.logprobs.len() {
@@ -239,28 +162,21 @@ impl<'a> Running<'a> {
     }
 
     /// Logs a completion, lets the environment react and logs that; returns the ending if this was the last turn.
-    async fn react(&mut self, env: &mut dyn Environment, completion: &Completion) -> Result<Option<Ending>, Fault> {
+    async fn react(&mut self, completion: &Completion) -> Result<Option<Ending>, Fault> {
         let text = self.log_completion(completion);
-        let action = Action { text, finish: completion.finish };
-        let mut step = guarded(Boundary::Environment, env.step(&action)).await?;
-        if !step.reward.is_finite() {
-            return Err(Fault::contract(Boundary::Environment, "the reward of a turn is not finite"));
-        }
-        let mut ending = ending_of(&step)?;
-        let by_environment = ending.is_some();
-        if ending.is_none() && completion.finish == Finish::Context {
-            ending = Some(Ending::Truncated { limit: Limit::Context });
-        }
-        if ending.is_none() && !self.log_observation(&step)? {
-            ending = Some(Ending::Truncated { limit: Limit::Tokens });
-        }
-        if ending.is_some() {
-            hide(&mut step);
-        }
-        let reward = if ending.is_none() || by_environment { step.reward } else { 0.0 };
-        let Action { text: policy, finish } = action;
-        self.turns.push(Turn { policy, finish, kind: step.kind, observation: step.observation.text, reward });
-        Ok(ending)
+        // Taken out while its reaction is logged.
+        let Some(mut stage) = self.stage.take() else {
+            return Err(Fault::contract(Boundary::Environment, "a turn before the episode was opened"));
+        };
+        let reaction = stage.react(Action { text, finish: completion.finish }).await;
+        let kept = reaction.and_then(|mut reaction| {
+            if reaction.ending.is_none() && !self.log_observation(&reaction.step)? {
+                reaction.cut(Limit::Tokens);
+            }
+            Ok(stage.keep(reaction))
+        });
+        self.stage = Some(stage);
+        kept
     }
 
     /// Returns the turn's text: the forced prefix and what was sampled, without the token that ends a turn.
@@ -304,30 +220,4 @@ impl<'a> Running<'a> {
         prefix.clone_into(&mut self.forced_prefix);
         Ok(true)
     }
-}
-
-fn infra(fault: Fault) -> Ending {
-    Ending::Infra { boundary: fault.boundary, message: fault.message }
-}
-
-fn ending_of(step: &Step) -> Result<Option<Ending>, Fault> {
-    match (step.terminated, step.truncated) {
-        (true, true) => Err(Fault::contract(Boundary::Environment, "a step is both terminated and truncated")),
-        (false, true) => Ok(Some(Ending::Truncated { limit: Limit::Turns })),
-        (false, false) => Ok(None),
-        (true, false) => Ok(Some(match &step.kind {
-            TurnKind::Invalid { fault } => Ending::Malformed { fault: fault.clone() },
-            _ => Ending::Answered,
-        })),
-    }
-}
-
-/// Removes from the record of a last step what the policy never read.
-fn hide(step: &mut Step) {
-    step.observation.text.clear();
-    step.kind.hide();
-}
-
-async fn score(rollout: &Rollout, episode: &Episode) -> Result<Score, Fault> {
-    guarded(Boundary::Reward, rollout.rewards.score(&episode.task, episode)).await
 }

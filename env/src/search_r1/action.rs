@@ -6,6 +6,7 @@ use super::forms::{CallSettings, OnBadCall, QueryArgument, SearchAnswer, SearchF
 use super::settings::SearchR1Settings;
 use crate::chat::hermes::{self, Piece, ToolCall};
 use crate::chat::tools::{self, CallFault, Kind, Parameter, Tool, after_thoughts};
+use crate::environment::{TurnForm, TurnTool};
 use crate::protocol::{ActionFault, ParsedAction, Tag, parse_action};
 
 /// The tool that searches.
@@ -102,14 +103,38 @@ fn unfinished(text: &str) -> ActionFault {
     }
 }
 
+/// The actions as tools for clients that call tools.
+pub(super) fn tools(settings: &SearchR1Settings) -> Vec<TurnTool> {
+    let tags = |tag: Tag| TurnForm::Tags { open: tag.opening(), before_close: "", close: tag.closing() };
+    let search = match (settings.form, settings.calls.argument) {
+        (SearchForm::Tags, _) => tags(Tag::Search),
+        (SearchForm::ToolCalls, argument) => TurnForm::Call {
+            tool: SEARCH.to_owned(),
+            argument: argument.name(),
+            list: argument == QueryArgument::QueryList,
+        },
+    };
+    let answer = match settings.answer {
+        SearchAnswer::Tag => tags(Tag::Answer),
+        SearchAnswer::Message => TurnForm::Text,
+        SearchAnswer::Prefix => TurnForm::Tags { open: "Answer: ", before_close: "", close: "" },
+    };
+    let about = ["Searches; returns the best passages.", "Gives the final answer and ends the episode."];
+    vec![
+        TurnTool { name: SEARCH, about: about[0], parameter: "query", form: search },
+        TurnTool { name: "answer", about: about[1], parameter: "answer", form: answer },
+    ]
+}
+
 /// The tool as the chat template shows it.
 pub(super) fn tool(settings: &CallSettings) -> Tool {
     let about = "Finds passages with a search engine.";
     match settings.argument {
-        QueryArgument::Query => Tool::of_one(SEARCH, about, ("query", "What to search for.")),
+        QueryArgument::Query => Tool::of_one(SEARCH, about, (settings.argument.name(), "What to search for.")),
         QueryArgument::QueryList => {
             let about_list = "Queries; each is answered with passages of its own.";
-            let parameter = Parameter { name: "query_list", about: about_list, kind: Kind::Texts, required: true };
+            let parameter =
+                Parameter { name: settings.argument.name(), about: about_list, kind: Kind::Texts, required: true };
             Tool { name: SEARCH.to_owned(), about: about.to_owned(), parameters: vec![parameter] }
         }
     }

@@ -83,6 +83,16 @@ pub enum QueryArgument {
     QueryList,
 }
 
+impl QueryArgument {
+    /// The argument's name.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Query => "query",
+            Self::QueryList => "query_list",
+        }
+    }
+}
+
 /// What a call leads to that cannot be run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -259,6 +259,16 @@ impl Checkpoint {
     }
 }
 
+/// The tokenizer of a Hugging Face folder, without the model's weights.
+///
+/// # Errors
+/// [`WeightsError`] that names the file.
+pub fn tokenizer_of(folder: &Path) -> Result<HfTokenizer, WeightsError> {
+    let path = folder.join("tokenizer.json");
+    let eos = Companions::read(folder)?.eos_token(folder, &read(&path)?)?;
+    Ok(HfTokenizer::from_file(&path, &eos)?)
+}
+
 fn check_vocabulary(path: &Path, tokenizer: &HfTokenizer, config: &ModelConfig) -> Result<(), WeightsError> {
     if tokenizer.vocab_size() <= config.vocab_size {
         return Ok(());

@@ -1,0 +1,193 @@
+//! What an environment makes of an episode's turns, whoever writes them: the driver's policy, or a client far away.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+
+use futures::FutureExt;
+
+use crate::chat::ChatError;
+use crate::environment::{Action, EnvError, EnvFactory, Environment, Step, TurnKind};
+use crate::episode::{Boundary, Ending, Episode, Limit, Turn};
+use crate::policy::{Finish, PolicyError};
+use crate::reward::{RewardError, RewardSet};
+use crate::seed::Seed;
+use crate::task::Task;
+
+/// Something of ours failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(crate) boundary: Boundary,
+    pub(crate) message: String,
+}
+
+impl Fault {
+    fn new(boundary: Boundary, error: &dyn std::error::Error) -> Self {
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            message.push_str(": ");
+            message.push_str(&error.to_string());
+            cause = error.source();
+        }
+        Self { boundary, message }
+    }
+
+    pub(crate) fn contract(boundary: Boundary, message: &str) -> Self {
+        Self { boundary, message: format!("broken contract: {message}") }
+    }
+}
+
+impl From<PolicyError> for Fault {
+    fn from(error: PolicyError) -> Self {
+        Self::new(Boundary::Policy, &error)
+    }
+}
+
+impl From<EnvError> for Fault {
+    fn from(error: EnvError) -> Self {
+        let boundary = match error {
+            EnvError::Retriever(_) => Boundary::Retriever,
+            EnvError::Sandbox(_) => Boundary::Sandbox,
+            EnvError::Task { .. } | EnvError::OutOfOrder(_) => Boundary::Environment,
+        };
+        Self::new(boundary, &error)
+    }
+}
+
+impl From<ChatError> for Fault {
+    fn from(error: ChatError) -> Self {
+        Self::new(Boundary::Environment, &error)
+    }
+}
+
+impl From<RewardError> for Fault {
+    fn from(error: RewardError) -> Self {
+        Self::new(Boundary::Reward, &error)
+    }
+}
+
+impl From<Fault> for Ending {
+    fn from(fault: Fault) -> Self {
+        Self::Infra { boundary: fault.boundary, message: fault.message }
+    }
+}
+
+/// Awaits `work`; a panic in it becomes a fault at `boundary`.
+pub(crate) async fn guarded<T, E>(boundary: Boundary, work: impl Future<Output = Result<T, E>>) -> Result<T, Fault>
+where
+    Fault: From<E>,
+{
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(result) => result.map_err(Fault::from),
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().map(|&text| text.to_owned());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+            Err(Fault { boundary, message: format!("panicked: {text}") })
+        }
+    }
+}
+
+/// An environment in the middle of an episode, and the turns so far.
+pub(crate) struct Stage {
+    env: Box<dyn Environment>,
+    max_turns: usize,
+    prompt: String,
+    turns: Vec<Turn>,
+}
+
+/// What the environment did with a turn that is not yet part of the record.
+pub(crate) struct Reaction {
+    action: Action,
+    pub(crate) step: Step,
+    pub(crate) ending: Option<Ending>,
+}
+
+impl Reaction {
+    /// A limit keeps what the environment wrote, and what it paid for it, from the policy.
+    pub(crate) fn cut(&mut self, limit: Limit) {
+        self.ending = Some(Ending::Truncated { limit });
+        self.step.reward = 0.0;
+    }
+}
+
+impl Stage {
+    /// Makes an environment and opens `task`'s episode; `seed` starts the episode's random streams.
+    pub(crate) async fn open(factory: &dyn EnvFactory, task: &Task, seed: Seed) -> Result<Self, Fault> {
+        factory.spec().outcome.check(task)?;
+        let mut env = guarded(Boundary::Environment, async { Ok::<_, EnvError>(factory.make()) }).await?;
+        let reset = env.reset(task, seed.child("environment", &[]));
+        let prompt = guarded(Boundary::Environment, reset).await?.text;
+        Ok(Self { env, max_turns: factory.spec().max_turns, prompt, turns: Vec::new() })
+    }
+
+    /// The opening prompt.
+    pub(crate) fn prompt(&self) -> &str {
+        &self.prompt
+    }
+
+    /// Turns taken.
+    pub(crate) fn turns(&self) -> &[Turn] {
+        &self.turns
+    }
+
+    /// Whether the last allowed turn is used.
+    pub(crate) fn is_out_of_turns(&self) -> bool {
+        self.turns.len() >= self.max_turns
+    }
+
+    /// Lets the environment react to a turn. The reaction counts once it is [`kept`](Self::keep).
+    pub(crate) async fn react(&mut self, action: Action) -> Result<Reaction, Fault> {
+        let step = guarded(Boundary::Environment, self.env.step(&action)).await?;
+        if !step.reward.is_finite() {
+            return Err(Fault::contract(Boundary::Environment, "the reward of a turn is not finite"));
+        }
+        let ending = ending_of(&step)?;
+        let mut reaction = Reaction { action, step, ending };
+        if reaction.ending.is_none() && reaction.action.finish == Finish::Context {
+            reaction.cut(Limit::Context);
+        }
+        Ok(reaction)
+    }
+
+    /// Records a turn; returns the ending if it was the last one. Of a last turn the record leaves out what the policy
+    /// never read.
+    pub(crate) fn keep(&mut self, reaction: Reaction) -> Option<Ending> {
+        let Reaction { action, mut step, ending } = reaction;
+        if ending.is_some() {
+            step.observation.text.clear();
+            step.kind.hide();
+        }
+        let Action { text: policy, finish } = action;
+        let (kind, observation, reward) = (step.kind, step.observation.text, step.reward);
+        self.turns.push(Turn { policy, finish, kind, observation, reward });
+        ending
+    }
+
+    /// The prompt and the turns.
+    pub(crate) fn into_record(self) -> (String, Vec<Turn>) {
+        (self.prompt, self.turns)
+    }
+}
+
+fn ending_of(step: &Step) -> Result<Option<Ending>, Fault> {
+    match (step.terminated, step.truncated) {
+        (true, true) => Err(Fault::contract(Boundary::Environment, "a step is both terminated and truncated")),
+        (false, true) => Ok(Some(Ending::Truncated { limit: Limit::Turns })),
+        (false, false) => Ok(None),
+        (true, false) => Ok(Some(match &step.kind {
+            TurnKind::Invalid { fault } => Ending::Malformed { fault: fault.clone() },
+            _ => Ending::Answered,
+        })),
+    }
+}
+
+/// Scores a finished episode, unless a fault ended it; a reward that fails is a fault too.
+pub(crate) async fn judge(rewards: &RewardSet, mut episode: Episode) -> Episode {
+    if !episode.ending.is_infra() {
+        match guarded(Boundary::Reward, rewards.score(&episode.task, &episode)).await {
+            Ok(score) => episode.score = Some(score),
+            Err(fault) => episode.ending = fault.into(),
+        }
+    }
+    episode
+}

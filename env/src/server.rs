@@ -1,0 +1,177 @@
+//! The environment server: episodes over HTTP, WebSocket and MCP, for trainers and agents that bring their own policy.
+//!
+//! | route | for |
+//! |---|---|
+//! | `POST /reset`, `/step`, `GET /state`, `WS /ws`, ... | OpenEnv's shapes, with real sessions over HTTP too |
+//! | `POST /gym/make`, `/gym/reset`, `/gym/step`, `/gym/close` | Gymnasium's, one environment or many in a request |
+//! | `/mcp` | tools over the Model Context Protocol |
+//! | `POST /seed_session`, `/{tool}`, `/verify` | NeMo-Gym's resource servers |
+//! | `GET /healthz`, `/readyz`, `/info`, `/tasks`, `/metrics` | whoever runs it |
+//!
+//! All of them play the same episodes: a turn is text, a call of a tool is a way to write one, the reward of the last turn
+//! is what the [`RewardSet`] says of the whole episode. What the policy wrote and what it read are kept apart as in the
+//! rollout driver, by the same code.
+//!
+//! **Sessions.** An episode takes a place among [`ServerConfig::max_sessions`] and gives it back when it ends, is closed, or
+//! was idle for [`ServerConfig::session_ttl`]; a WebSocket connection and a Gymnasium handle keep theirs until they are
+//! closed. Beyond that number new ones are refused at once.
+//!
+//! **Faults** of ours (a retriever that is down, a judge that does not answer) end the episode with a typed error, never
+//! with a reward.
+//!
+//! **Scheduling.** The runtime that calls [`serve`] moves bytes; steps run on a runtime of their own. A client that goes
+//! away in the middle of a step does not tear the episode: the step is finished, and its answer can be asked for again
+//! under the same `request_id`.
+
+mod app;
+mod body;
+mod fault;
+mod gym;
+mod mcp;
+mod metrics;
+mod nemo;
+mod openenv;
+mod play;
+mod routes;
+mod session;
+mod socket;
+mod tasks;
+mod tools;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forage_retriever::server::shell;
+use tokio::net::TcpListener;
+
+use crate::environment::EnvFactory;
+use crate::reward::RewardSet;
+use crate::task::Task;
+use crate::tokenizer::Tokenizer;
+use app::App;
+
+/// What is served.
+#[derive(Clone)]
+pub struct Served {
+    /// Makes the environments.
+    pub factory: Arc<dyn EnvFactory>,
+    /// What is asked; ids must differ.
+    pub tasks: Arc<[Arc<Task>]>,
+    /// Scores finished episodes.
+    pub rewards: Arc<RewardSet>,
+    /// Counts tokens for rewards that look at lengths: give the policy's own.
+    pub tokenizer: Arc<dyn Tokenizer>,
+}
+
+/// Limits and habits of a server.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// Sessions at a time; those beyond are refused with 503 or `CAPACITY_REACHED`.
+    pub max_sessions: usize,
+    /// Time without a request after which a session is closed.
+    pub session_ttl: Duration,
+    /// Most bytes in a request body or message.
+    pub max_body_bytes: usize,
+    /// Most bytes in the text of a turn.
+    pub max_action_bytes: usize,
+    /// Longest time for a step, its reward included. A request may ask for less.
+    pub step_timeout: Duration,
+    /// Threads that run steps; one per core by default.
+    pub workers: usize,
+    /// What `Authorization: Bearer` must carry, when set. `/health`, `/healthz` and `/readyz` are open to all.
+    pub token: Option<String>,
+    /// How long running episodes may take to finish once the server is told to stop.
+    pub drain: Duration,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            // As many as the sandbox has room for.
+            max_sessions: 1000,
+            session_ttl: Duration::from_secs(600),
+            max_body_bytes: 8 * 1024 * 1024,
+            max_action_bytes: 256 * 1024,
+            // A judge answers in seconds, with its retries in tens of them.
+            step_timeout: Duration::from_secs(120),
+            workers: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            token: None,
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Failures of starting or running a server.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The configuration makes no sense.
+    #[error("server configuration: {0}")]
+    Config(String),
+    /// The threads that run steps could not be started.
+    #[error("start the threads that run steps; check the process limits")]
+    Threads(#[source] std::io::Error),
+    /// Connections can no longer be accepted.
+    #[error("accept connections")]
+    Accept(#[source] std::io::Error),
+}
+
+/// What a server did in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Summary {
+    /// Requests and messages that got an answer of any kind.
+    pub served: u64,
+    /// Requests and messages refused because there was no place or the server was stopping.
+    pub refused: u64,
+    /// Episodes that ended with a score.
+    pub episodes: u64,
+    /// Episodes and requests given up at the end because they did not finish within [`ServerConfig::drain`].
+    pub dropped: u64,
+}
+
+/// Serves until `shutdown` completes, then drains: `/readyz` and new episodes are refused, running ones may finish, for at
+/// most [`ServerConfig::drain`], connections are closed.
+///
+/// # Errors
+/// [`ServeError`] when the configuration is contradictory, threads cannot be started, or accepting fails.
+pub async fn serve(
+    listener: TcpListener,
+    config: ServerConfig,
+    served: Served,
+    shutdown: impl Future<Output = ()>,
+) -> Result<Summary, ServeError> {
+    check(&config, &served)?;
+    let drain = config.drain;
+    // Without a token, a page in somebody's browser must not reach a server that listens for this machine alone.
+    let local_only = config.token.is_none() && listener.local_addr().is_ok_and(|addr| addr.ip().is_loopback());
+    let app = Arc::new(App::new(config, served)?);
+    let sweeper = app::sweep(&app);
+    let router = routes::router(&app, local_only);
+    let ran = shell::run(listener, router, &app.flights, drain, shutdown, || app.give_up()).await;
+    sweeper.abort();
+    let dropped = ran.map_err(ServeError::Accept)?;
+    let (served, refused) = (app.metrics.traffic.served(), app.metrics.traffic.refused());
+    Ok(Summary { served, refused, episodes: app.metrics.scored(), dropped })
+}
+
+fn check(config: &ServerConfig, served: &Served) -> Result<(), ServeError> {
+    let wrong = |what: &str| Err(ServeError::Config(what.to_owned()));
+    if config.max_sessions == 0 || config.workers == 0 {
+        return wrong("max_sessions and workers must be at least 1");
+    }
+    if config.session_ttl.is_zero() || config.step_timeout.is_zero() {
+        return wrong("the times of sessions and steps must be above 0");
+    }
+    if config.max_action_bytes == 0 || config.max_action_bytes > config.max_body_bytes {
+        return wrong("max_action_bytes must be at least 1 and at most max_body_bytes");
+    }
+    if config.token.as_ref().is_some_and(String::is_empty) {
+        return wrong("the token is empty; write one to its file or run without");
+    }
+    if served.tasks.is_empty() {
+        return wrong("there are no tasks; name questions, or another split");
+    }
+    let outcome = served.factory.spec().outcome;
+    let unfit = served.tasks.iter().find_map(|task| outcome.check(task).err());
+    unfit.map_or(Ok(()), |error| Err(ServeError::Config(error.to_string())))
+}

@@ -1,0 +1,370 @@
+//! What all protocols share: opening, playing and closing sessions.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::response::{IntoResponse, Response};
+use forage_retriever::server::shell::Flights;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use serde::Deserialize;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::task::JoinHandle;
+
+use super::fault::{Fault, boundary_name};
+use super::metrics::Metrics;
+use super::play::{Opening, Play, Reply, Turn};
+use super::session::{How, Last, Playing, Session, Sessions, Slot};
+use super::tasks::Tasks;
+use super::{ServeError, Served, ServerConfig};
+use crate::episode::Limit;
+use crate::rollout::stage;
+use crate::seed::Seed;
+use crate::task::Task;
+
+/// Longest id a client may give to a session or a request.
+const LONGEST_ID: usize = 255;
+
+/// What a reset may ask for.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Options {
+    pub(super) seed: Option<u64>,
+    pub(super) task_id: Option<String>,
+    pub(super) task_index: Option<usize>,
+    pub(super) member: Option<u64>,
+}
+
+/// What a reset asks for, looked up.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    task: Arc<Task>,
+    seed: u64,
+    member: u64,
+    /// What the episode is called, where that is not its session's id.
+    name: Option<String>,
+}
+
+impl Asked {
+    /// Calls the episode otherwise than its session.
+    pub(super) fn named(self, name: Option<String>) -> Self {
+        Self { name, ..self }
+    }
+}
+
+/// What goes with a step.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Manner {
+    pub(super) timeout: Option<Duration>,
+    pub(super) request: Option<String>,
+}
+
+pub(super) struct App {
+    pub(super) config: ServerConfig,
+    pub(super) served: Served,
+    pub(super) tasks: Tasks,
+    pub(super) metrics: Metrics,
+    /// Requests being answered and episodes being played: what a server that stops waits for.
+    pub(super) flights: Arc<Flights>,
+    /// The requests among them, for the metrics.
+    requests: Arc<Flights>,
+    pub(super) sessions: Sessions,
+    work: Work,
+    gave_up: watch::Sender<bool>,
+    /// Differs from process to process.
+    seed: Seed,
+    numbers: AtomicU64,
+}
+
+impl App {
+    pub(super) fn new(config: ServerConfig, served: Served) -> Result<Self, ServeError> {
+        let metrics = Metrics::new();
+        Ok(Self {
+            tasks: Tasks::new(Arc::clone(&served.tasks)),
+            requests: Arc::new(Flights::new(metrics.traffic.in_flight(), metrics.traffic.cancelled())),
+            metrics,
+            flights: Arc::new(Flights::new(Gauge::default(), Counter::default())),
+            sessions: Sessions::new(config.max_sessions, config.session_ttl),
+            work: Work::new(config.workers).map_err(ServeError::Threads)?,
+            gave_up: watch::Sender::new(false),
+            seed: Seed::root(RandomState::new().hash_one(std::process::id())),
+            numbers: AtomicU64::new(0),
+            config,
+            served,
+        })
+    }
+
+    /// A name for a session: 32 hexadecimal digits nobody can guess.
+    pub(super) fn fresh_id(&self) -> String {
+        let seed = self.seed.child("session", &[self.numbers.fetch_add(1, Ordering::Relaxed)]);
+        format!("{:016x}{:016x}", seed.0, seed.child("tail", &[]).0)
+    }
+
+    /// A seed nobody chose, that survives being a JSON number.
+    fn fresh_seed(&self) -> u64 {
+        self.seed.child("episode", &[self.numbers.fetch_add(1, Ordering::Relaxed)]).0 >> 11
+    }
+
+    /// Opens a session under an id of the client's or a fresh one; one that is open already is given.
+    pub(super) fn open(&self, id: Option<String>, lasting: bool) -> Result<Arc<Session>, Fault> {
+        if self.flights.draining() {
+            return Err(Fault::Stopped);
+        }
+        let id = id.unwrap_or_else(|| self.fresh_id());
+        check_id("episode_id", &id)?;
+        self.sessions.open(&self.metrics, id, lasting)
+    }
+
+    /// Looks up what a reset asks for. Done before a session is opened for it.
+    pub(super) fn ask(&self, options: &Options) -> Result<Asked, Fault> {
+        let task = self.tasks.choose(options.task_id.as_deref(), options.task_index, options.seed)?;
+        let seed = options.seed.unwrap_or_else(|| self.fresh_seed());
+        Ok(Asked { task, seed, member: options.member.unwrap_or(seed), name: None })
+    }
+
+    /// Opens a session that ends with its episode, and begins it.
+    pub(super) async fn begin(self: &Arc<Self>, id: Option<String>, options: &Options) -> Result<Reply, Fault> {
+        self.begin_asked(id, self.ask(options)?).await
+    }
+
+    /// As [`Self::begin`], with what was looked up before.
+    pub(super) async fn begin_asked(self: &Arc<Self>, id: Option<String>, asked: Asked) -> Result<Reply, Fault> {
+        let session = self.open(id, false)?;
+        self.reset(&session, asked).await
+    }
+
+    /// Begins an episode, in place of the one that may be running.
+    pub(super) async fn reset(self: &Arc<Self>, session: &Arc<Session>, asked: Asked) -> Result<Reply, Fault> {
+        if self.flights.draining() {
+            return Err(Fault::Stopped);
+        }
+        let Asked { task, seed, member, name } = asked;
+        let id = name.unwrap_or_else(|| session.id.clone());
+        check_id("episode_id", &id)?;
+        let opening = Opening { id, task, seed, member };
+        let mut slot = take(session)?;
+        let (app, flight) = (Arc::clone(self), self.flights.enter());
+        self.on_workers(session, None, async move {
+            *slot = Slot::Empty;
+            let (play, reply) = Play::open(&app.served, opening, flight).await?;
+            let last = Last { reply: reply.clone(), request: None };
+            *slot = Slot::Playing(Box::new(Playing { play, last }));
+            Ok(reply)
+        })
+        .await
+    }
+
+    /// Takes a turn.
+    pub(super) async fn step(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        turn: Turn,
+        manner: Manner,
+    ) -> Result<Reply, Fault> {
+        let most = self.config.max_action_bytes;
+        if turn.text.len() > most {
+            let length = turn.text.len();
+            return Err(Fault::Invalid(format!("the turn has {length} bytes, at most {most} are taken; write less")));
+        }
+        if let Some(request) = &manner.request {
+            check_id("request_id", request)?;
+        }
+        let mut slot = take(session)?;
+        let playing = match std::mem::take(&mut *slot) {
+            Slot::Empty => return Err(Fault::NotReset(session.id.clone())),
+            Slot::Over(last) => {
+                let again = last.again(manner.request.as_deref());
+                *slot = Slot::Over(last);
+                return again.ok_or_else(|| Fault::Over(session.id.clone()));
+            }
+            Slot::Playing(playing) => match playing.last.again(manner.request.as_deref()) {
+                Some(reply) => {
+                    *slot = Slot::Playing(playing);
+                    return Ok(reply);
+                }
+                None => playing,
+            },
+        };
+        let app = Arc::clone(self);
+        let keeper = Arc::clone(session);
+        self.on_workers(session, manner.timeout, async move {
+            let begin = Instant::now();
+            let (reply, play) = playing.play.step(&app.served, turn).await?;
+            app.metrics.step(begin.elapsed());
+            let last = Last { reply: reply.clone(), request: manner.request };
+            match play {
+                Some(play) => *slot = Slot::Playing(Box::new(Playing { play, last })),
+                None => app.over(&keeper, &mut slot, last),
+            }
+            Ok(reply)
+        })
+        .await
+    }
+
+    /// Ends an episode that its client has left, with its score.
+    pub(super) async fn stop(self: &Arc<Self>, session: &Arc<Session>, limit: Limit) -> Result<Reply, Fault> {
+        let mut slot = take(session)?;
+        let playing = match std::mem::take(&mut *slot) {
+            Slot::Empty => return Err(Fault::NotReset(session.id.clone())),
+            Slot::Over(last) => {
+                let reply = last.reply.clone();
+                *slot = Slot::Over(last);
+                return Ok(reply);
+            }
+            Slot::Playing(playing) => playing,
+        };
+        let (app, keeper) = (Arc::clone(self), Arc::clone(session));
+        self.on_workers(session, None, async move {
+            let reply = playing.play.stop(&app.served, limit).await?;
+            app.over(&keeper, &mut slot, Last { reply: reply.clone(), request: None });
+            Ok(reply)
+        })
+        .await
+    }
+
+    /// An episode ended by itself.
+    fn over(&self, session: &Session, slot: &mut Slot, last: Last) {
+        if let Some(ending) = &last.reply.view.info.ending {
+            self.metrics.ended(ending);
+        }
+        if session.lasting {
+            *slot = Slot::Over(last);
+        } else {
+            *slot = Slot::Over(last.clone());
+            self.sessions.close(&self.metrics, &session.id, How::Ended, Some(last));
+        }
+    }
+
+    /// Does a piece of an episode on the threads for that, to its end also when its client goes away. What fails or takes
+    /// too long ends the episode.
+    async fn on_workers(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        timeout: Option<Duration>,
+        work: impl Future<Output = Result<Reply, stage::Fault>> + Send + 'static,
+    ) -> Result<Reply, Fault> {
+        let (app, session) = (Arc::clone(self), Arc::clone(session));
+        let limit = timeout.map_or(self.config.step_timeout, |asked| asked.min(self.config.step_timeout));
+        let flight = self.flights.enter();
+        let done = self.work.spawn(async move {
+            let done = tokio::time::timeout(limit, work).await;
+            session.touch();
+            flight.land();
+            let fault = match done {
+                Ok(Ok(reply)) => return Ok(reply),
+                Ok(Err(stage::Fault { boundary, message })) => {
+                    app.metrics.failed(boundary_name(boundary));
+                    Fault::Episode { id: session.id.clone(), boundary, message }
+                }
+                Err(_) => {
+                    app.metrics.failed("deadline");
+                    Fault::Late { id: session.id.clone(), seconds: limit.as_secs_f64() }
+                }
+            };
+            if !session.lasting {
+                app.sessions.close(&app.metrics, &session.id, How::Failed, None);
+            }
+            Err(fault)
+        });
+        tokio::select! {
+            done = done => done.unwrap_or(Err(Fault::Stopped)),
+            () = self.given_up() => Err(Fault::Stopped),
+        }
+    }
+
+    /// Closes a session; `false` when it was not open.
+    pub(super) fn close(&self, id: &str) -> bool {
+        self.sessions.close(&self.metrics, id, How::Closed, None)
+    }
+
+    /// Ends everything in flight.
+    pub(super) fn give_up(&self) {
+        self.gave_up.send_replace(true);
+        self.work.stop();
+    }
+
+    /// Completes when everything in flight is to end.
+    pub(super) async fn given_up(&self) {
+        // The sender lives as long as this does.
+        let _ = self.gave_up.subscribe().wait_for(|given_up| *given_up).await;
+    }
+
+    /// Answers a request, counted and measured.
+    pub(super) async fn observe(
+        &self,
+        route: &'static str,
+        work: impl Future<Output = Result<Response, Fault>>,
+    ) -> Response {
+        let (flight, request) = (self.flights.enter(), self.requests.enter());
+        let begin = Instant::now();
+        let response = work.await.unwrap_or_else(|fault| {
+            self.metrics.traffic.failed(fault.cause());
+            fault.into_response()
+        });
+        self.metrics.traffic.answered(route, response.status().as_u16(), begin.elapsed());
+        flight.land();
+        request.land();
+        response
+    }
+}
+
+/// The session's slot, or the refusal of a second request at a time.
+fn take(session: &Session) -> Result<OwnedMutexGuard<Slot>, Fault> {
+    let slot = Arc::clone(&session.slot).try_lock_owned().map_err(|_| Fault::Busy(session.id.clone()))?;
+    session.touch();
+    Ok(slot)
+}
+
+/// Refuses ids that are empty or too long.
+fn check_id(name: &str, id: &str) -> Result<(), Fault> {
+    if id.is_empty() || id.len() > LONGEST_ID {
+        return Err(Fault::Invalid(format!("`{name}` must have 1 to {LONGEST_ID} bytes, not {}", id.len())));
+    }
+    Ok(())
+}
+
+/// Closes idle sessions from time to time, until aborted.
+pub(super) fn sweep(app: &Arc<App>) -> JoinHandle<()> {
+    let weak = Arc::downgrade(app);
+    let often = (app.config.session_ttl / 4).clamp(Duration::from_millis(20), Duration::from_secs(5));
+    tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(often);
+        loop {
+            ticks.tick().await;
+            let Some(app) = weak.upgrade() else { return };
+            app.sessions.sweep(&app.metrics);
+        }
+    })
+}
+
+/// The runtime that runs steps.
+struct Work {
+    runtime: Mutex<Option<Runtime>>,
+    handle: Handle,
+}
+
+impl Work {
+    fn new(workers: usize) -> std::io::Result<Self> {
+        let runtime = Builder::new_multi_thread().worker_threads(workers).thread_name("steps").enable_all().build()?;
+        Ok(Self { handle: runtime.handle().clone(), runtime: Mutex::new(Some(runtime)) })
+    }
+
+    fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        self.handle.spawn(work)
+    }
+
+    fn stop(&self) {
+        if let Some(runtime) = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,221 @@
+//! The environment's actions as tools of the Model Context Protocol: `new_question` begins an episode, every other call is a
+//! turn of it.
+//!
+//! Within an MCP session calls mean the session's own episode, which ends with it. Clients of protocol versions without
+//! sessions name the episode in each call, by the `episode_id` that `new_question` gave.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, InitializeRequestParams,
+    InitializeResult, JsonObject, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+};
+use rmcp::service::RequestContext;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use rmcp::{ErrorData, RoleServer, ServerHandler};
+use serde_json::{Map, Value, json};
+
+use super::app::{App, Manner, Options};
+use super::body;
+use super::fault::Fault;
+use super::play::Reply;
+use super::tools;
+
+/// Begins an episode.
+const NEW: &str = "new_question";
+/// Names an episode in a call.
+const EPISODE: &str = "episode_id";
+
+/// The service at `/mcp`.
+pub(super) type Service = StreamableHttpService<Handler, LocalSessionManager>;
+
+/// The sessions of the transport, which are counted.
+pub(super) type Manager = Arc<LocalSessionManager>;
+
+/// The service and its sessions. `local_only` refuses requests that name another host than this machine, as pages in a
+/// browser are made to send them.
+pub(super) fn service(app: &Arc<App>, local_only: bool) -> (Service, Manager) {
+    let mut manager = LocalSessionManager::default();
+    manager.session_config.keep_alive = Some(app.sessions.ttl());
+    let manager = Arc::new(manager);
+    let mut config = StreamableHttpServerConfig::default()
+        .with_max_request_body_bytes(app.config.max_body_bytes)
+        .with_json_response(true);
+    if !local_only {
+        config = config.disable_allowed_hosts();
+    }
+    let app = Arc::clone(app);
+    let make = move || Ok(Handler { app: Arc::clone(&app), bound: AtomicBool::new(false), current: Mutex::default() });
+    (StreamableHttpService::new(make, Arc::clone(&manager), config), manager)
+}
+
+/// Refuses new sessions of the transport beyond as many as there may be episodes.
+pub(super) async fn limit(State((app, manager)): State<(Arc<App>, Manager)>, request: Request, next: Next) -> Response {
+    let is_new = !request.headers().contains_key("mcp-session-id");
+    if is_new && manager.sessions.read().await.len() >= app.sessions.max() {
+        let fault = Fault::Full { active: app.sessions.max(), max: app.sessions.max() };
+        app.metrics.traffic.failed(fault.cause());
+        return fault.into_response();
+    }
+    let begin = std::time::Instant::now();
+    let response = next.run(request).await;
+    app.metrics.traffic.answered("mcp", response.status().as_u16(), begin.elapsed());
+    response
+}
+
+/// One MCP session, or one request where there are none.
+pub(super) struct Handler {
+    app: Arc<App>,
+    /// Whether a session stands behind it, whose end is its end.
+    bound: AtomicBool,
+    /// The episode that calls mean.
+    current: Mutex<Option<String>>,
+}
+
+impl Drop for Handler {
+    fn drop(&mut self) {
+        let current = self.current.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(id) = current.filter(|_| self.bound.load(Ordering::SeqCst)) {
+            self.app.close(&id);
+        }
+    }
+}
+
+impl Handler {
+    /// Begins an episode; the one before is closed.
+    async fn begin(&self, arguments: Map<String, Value>) -> Result<Reply, Fault> {
+        let options: Options = body::parse_value(Value::Object(arguments))?;
+        let asked = self.app.ask(&options)?;
+        if let Some(before) = self.current().take() {
+            self.app.close(&before);
+        }
+        let reply = self.app.begin_asked(None, asked).await?;
+        *self.current() = Some(reply.view.episode_id.clone());
+        Ok(reply)
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<String>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn act(&self, name: &str, mut arguments: Map<String, Value>) -> Result<Reply, Fault> {
+        let named = match arguments.remove(EPISODE) {
+            None | Some(Value::Null) => None,
+            Some(Value::String(id)) => Some(id),
+            Some(_) => return Err(Fault::Invalid(format!("`{EPISODE}` must be a string"))),
+        };
+        let turn =
+            tools::turn(&self.app, name, &arguments).map_err(|fault| Fault::Invalid(fault.words().to_owned()))?;
+        let id = named.or_else(|| self.current().clone()).ok_or_else(|| {
+            Fault::Invalid(format!("no episode was begun; call {NEW} first, or give its `{EPISODE}`"))
+        })?;
+        let session = self.app.sessions.find(&id)?;
+        self.app.step(&session, turn, Manner::default()).await
+    }
+}
+
+/// What the model reads of a call, and what a program does.
+fn result(reply: &Reply, is_new: bool) -> CallToolResult {
+    let text = if is_new {
+        format!("Question: {}", reply.view.question)
+    } else if reply.done() {
+        let parts = reply.view.info.score.iter().flat_map(|score| &score.parts);
+        let parts: Vec<String> = parts.map(|(name, value)| format!("{name} {value}")).collect();
+        format!("The episode is over. Reward: {} ({})", reply.reward.unwrap_or_default(), parts.join(", "))
+    } else {
+        reply.text.clone()
+    };
+    let mut structured = super::openenv::result(reply);
+    structured[EPISODE] = reply.view.episode_id.clone().into();
+    let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
+    result.structured_content = Some(structured);
+    result
+}
+
+/// A refusal or a fault, for the model to read.
+fn failure(fault: &Fault) -> CallToolResult {
+    let mut result = CallToolResult::error(vec![ContentBlock::text(fault.words())]);
+    result.structured_content = Some(fault.data());
+    result
+}
+
+fn object(value: Value) -> JsonObject {
+    match value {
+        Value::Object(object) => object,
+        _ => JsonObject::new(),
+    }
+}
+
+fn listed(app: &App) -> Vec<Tool> {
+    let choice = json!({
+        "type": "object",
+        "properties": {
+            "task_id": {"type": "string"},
+            "task_index": {"type": "integer", "minimum": 0},
+            "seed": {"type": "integer", "minimum": 0},
+            "member": {"type": "integer", "minimum": 0},
+        },
+    });
+    let about = "Begins an episode and returns its question: the next one, or the one that is named.";
+    let mut list = vec![Tool::new(NEW, about, object(choice))];
+    for tool in tools::all(app) {
+        let mut schema = tool.schema();
+        schema["properties"][EPISODE] =
+            json!({"type": "string", "description": "which episode; the session's own by default"});
+        list.push(Tool::new(tool.name, tool.about, object(schema)));
+    }
+    list
+}
+
+impl ServerHandler for Handler {
+    fn get_info(&self) -> ServerConfig {
+        let spec = self.app.served.factory.spec();
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(Implementation::new(spec.id.clone(), env!("CARGO_PKG_VERSION")))
+            .with_instructions(format!(
+                "Call {NEW}, then the other tools until the episode is over; at most {} calls.",
+                spec.max_turns
+            ))
+    }
+
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        self.bound.store(true, Ordering::SeqCst);
+        let answer = self.negotiate_initialize(&request);
+        context.peer.set_peer_info(request);
+        answer
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(listed(&self.app)))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let arguments = request.arguments.unwrap_or_default();
+        let done = match request.name.as_ref() {
+            NEW => self.begin(arguments).await.map(|reply| result(&reply, true)),
+            name => self.act(name, arguments).await.map(|reply| result(&reply, false)),
+        };
+        let result = done.unwrap_or_else(|fault| {
+            self.app.metrics.traffic.failed(fault.cause());
+            failure(&fault)
+        });
+        Ok(result.into())
+    }
+}

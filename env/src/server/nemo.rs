@@ -1,0 +1,156 @@
+//! The routes of a NeMo-Gym resources server: `/seed_session` begins an episode and names it in a cookie, a route per tool
+//! takes a turn, `/verify` takes the last message as the last turn and gives the reward.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::Response;
+use serde_json::{Map, Value, json};
+
+use super::app::{App, Manner, Options};
+use super::body;
+use super::fault::{Fault, json_response};
+use super::play::{Reply, Turn};
+use super::tools;
+use crate::episode::{Limit, Score};
+use crate::policy::Finish;
+
+type Shared = State<Arc<App>>;
+type Row = Map<String, Value>;
+
+/// The session's cookie.
+const COOKIE: &str = "forage_session";
+/// The tool that gives an answer or a query, by environment.
+const LAST_TOOLS: [&str; 2] = ["answer", "submit_query"];
+
+pub(super) async fn seed_session(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
+    let work = async {
+        let row: Row = body::read(&app, &headers, body).await?;
+        let reply = app.begin(None, &options(&row)?).await?;
+        let view = &reply.view;
+        let mut response =
+            json_response(&json!({"episode_id": view.episode_id, "task_id": view.task_id, "prompt": reply.text}));
+        let cookie = format!("{COOKIE}={}; Path=/; HttpOnly", view.episode_id);
+        if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+            response.headers_mut().insert(header::SET_COOKIE, cookie);
+        }
+        Ok(response)
+    };
+    app.observe("seed_session", work).await
+}
+
+/// Which question a row of a data set asks: the row's own fields, or those of its `verifier_metadata`. Its other fields are
+/// for others.
+fn options(row: &Row) -> Result<Options, Fault> {
+    let known = ["seed", "task_id", "task_index", "member"];
+    let inner = row.get("verifier_metadata").and_then(Value::as_object);
+    let field = |name: &str| row.get(name).or_else(|| inner.and_then(|inner| inner.get(name)));
+    let fields: Row = known.iter().filter_map(|&name| Some((name.to_owned(), field(name)?.clone()))).collect();
+    body::parse_value(Value::Object(fields))
+}
+
+pub(super) async fn tool(State(app): Shared, Path(name): Path<String>, headers: HeaderMap, body: Body) -> Response {
+    let work = async {
+        if tools::all(&app).iter().all(|tool| tool.name != name) {
+            return Err(Fault::NotFound(format!("no route /{name}")));
+        }
+        let arguments: Row = body::read(&app, &headers, body).await?;
+        let id = cookie(&headers)
+            .ok_or_else(|| Fault::Invalid(format!("no cookie `{COOKIE}`; POST /seed_session first and keep it")))?;
+        let session = app.sessions.find(&id)?;
+        let turn = match tools::turn(&app, &name, &arguments) {
+            Ok(turn) => turn,
+            // For the model to read, as results are.
+            Err(fault) => return Ok(json_response(&json!({"error": fault.words()}))),
+        };
+        let reply = app.step(&session, turn, Manner::default()).await?;
+        Ok(json_response(&json!({"result": shown(&reply), "done": reply.done()})))
+    };
+    app.observe("tool", work).await
+}
+
+/// What a model reads of a tool's turn.
+fn shown(reply: &Reply) -> &str {
+    if reply.done() { "The episode is over." } else { &reply.text }
+}
+
+pub(super) async fn verify(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
+    let work = async {
+        let mut row: Row = body::read(&app, &headers, body).await?;
+        let response = row.get("response").ok_or_else(|| Fault::Invalid("`response` is missing".to_owned()))?;
+        let last = last_message(response);
+        let score = verified(&app, cookie(&headers), &row, last).await?;
+        row.insert("reward".to_owned(), json!(score.total));
+        row.insert("reward_components".to_owned(), json!(score.parts));
+        Ok(json_response(&Value::Object(row)))
+    };
+    app.observe("verify", work).await
+}
+
+/// The score of a session's episode, which the last message ends unless a tool has; without a session, of an episode whose
+/// only turn is that message.
+async fn verified(app: &Arc<App>, id: Option<String>, row: &Row, last: Option<String>) -> Result<Score, Fault> {
+    let session = match id {
+        Some(id) => match app.sessions.find(&id) {
+            Ok(session) => session,
+            Err(fault) => {
+                let last = app.sessions.grave(&id).and_then(|grave| grave.last);
+                return last.and_then(|last| last.reply.view.info.score).ok_or(fault);
+            }
+        },
+        None => {
+            let options = options(row)?;
+            if options.task_id.is_none() && options.task_index.is_none() {
+                let words = "the row has neither `task_id` nor `task_index`, and there is no session";
+                return Err(Fault::Invalid(words.to_owned()));
+            }
+            let asked = app.ask(&options)?;
+            let reply = app.begin_asked(None, asked).await?;
+            app.sessions.find(&reply.view.episode_id)?
+        }
+    };
+    let mut reply = None;
+    if let Some(text) = last {
+        let turn = Turn { text: as_last_turn(app, text), finish: Some(Finish::Eos) };
+        reply = Some(app.step(&session, turn, Manner::default()).await?);
+    }
+    let over = match reply {
+        Some(reply) if reply.done() => reply,
+        // The model stopped without an end that the environment knows.
+        _ => app.stop(&session, Limit::Turns).await?,
+    };
+    Ok(over.view.info.score.unwrap_or_default())
+}
+
+/// A message as the turn that ends an episode: as it is when it holds one of the environment's own endings, else as what the
+/// environment's last tool would write.
+fn as_last_turn(app: &App, text: String) -> String {
+    let tools = app.served.factory.tools();
+    let own = app.served.factory.spec().stop.iter().any(|stop| text.contains(stop.as_str()));
+    match tools.iter().find(|tool| LAST_TOOLS.contains(&tool.name)) {
+        Some(tool) if !own => tool.turn(text.trim()).unwrap_or(text),
+        _ => text,
+    }
+}
+
+/// The text of the last message of a Responses object; `None` without one, as when the model was cut off in a call.
+fn last_message(response: &Value) -> Option<String> {
+    let items = response.get("output")?.as_array()?;
+    let message = items.iter().rev().find(|item| item.get("type").and_then(Value::as_str) == Some("message"))?;
+    let text = match message.get("content")? {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => {
+            parts.iter().filter_map(|part| part.get("text").and_then(Value::as_str)).collect::<String>()
+        }
+        _ => return None,
+    };
+    (!text.trim().is_empty()).then_some(text)
+}
+
+fn cookie(headers: &HeaderMap) -> Option<String> {
+    let pairs = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = pairs.flat_map(|value| value.split(';'));
+    pairs.find_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('=').map(str::to_owned))
+}

@@ -1,0 +1,194 @@
+//! One episode on the server: turns in, observations and rewards out.
+
+use std::sync::Arc;
+
+use forage_retriever::server::shell::Flight;
+use serde::Serialize;
+
+use super::Served;
+use crate::environment::{Action, TurnKind};
+use crate::episode::{Ending, Episode, Limit, Score};
+use crate::policy::Finish;
+use crate::rollout::stage::{Fault, Stage, judge};
+use crate::seed::Seed;
+use crate::task::Task;
+use crate::tokens::TokenLog;
+
+/// A turn as a client wrote it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Turn {
+    pub(super) text: String,
+    /// Why it ended, where the client says so.
+    pub(super) finish: Option<Finish>,
+}
+
+/// What a client learns of a reset or a step, in every protocol.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct View {
+    pub(super) episode_id: String,
+    pub(super) task_id: String,
+    pub(super) question: String,
+    pub(super) data_source: String,
+    /// Turns taken.
+    pub(super) turn: usize,
+    pub(super) max_turns: usize,
+    /// Strings that end a turn.
+    pub(super) stop: Vec<String>,
+    /// Text the next turn begins with.
+    pub(super) forced_prefix: Option<String>,
+    pub(super) seed: u64,
+    pub(super) terminated: bool,
+    pub(super) truncated: bool,
+    pub(super) info: Info,
+}
+
+/// What was understood of a turn, and of the episode once it is over.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Info {
+    /// What the environment understood; `None` after a reset.
+    pub(super) kind: Option<TurnKind>,
+    /// How the episode ended.
+    pub(super) ending: Option<Ending>,
+    /// Total and parts, once it is over.
+    pub(super) score: Option<Score>,
+    /// Characters behind the stop string, which nobody read.
+    pub(super) ignored_chars: usize,
+}
+
+/// The answer to a reset or a step.
+#[derive(Clone, Debug)]
+pub(super) struct Reply {
+    /// What the policy reads next.
+    pub(super) text: String,
+    /// Of the turn, with the score on the last one; `None` after a reset.
+    pub(super) reward: Option<f32>,
+    pub(super) view: View,
+}
+
+impl Reply {
+    /// Whether the episode is over.
+    pub(super) fn done(&self) -> bool {
+        self.view.terminated || self.view.truncated
+    }
+}
+
+/// How an episode is to be begun.
+#[derive(Clone, Debug)]
+pub(super) struct Opening {
+    pub(super) id: String,
+    pub(super) task: Arc<Task>,
+    pub(super) seed: u64,
+    pub(super) member: u64,
+}
+
+/// An episode in the middle.
+pub(super) struct Play {
+    opening: Opening,
+    stage: Stage,
+    log: TokenLog,
+    forced_prefix: String,
+    /// A server that stops waits for it.
+    flight: Flight,
+}
+
+impl Play {
+    pub(super) async fn open(served: &Served, opening: Opening, flight: Flight) -> Result<(Self, Reply), Fault> {
+        let stage = Stage::open(served.factory.as_ref(), &opening.task, Seed::root(opening.seed)).await?;
+        let log = TokenLog::with_prompt(&served.tokenizer.encode(stage.prompt()));
+        let play = Self { opening, stage, log, forced_prefix: String::new(), flight };
+        let reply =
+            Reply { text: play.stage.prompt().to_owned(), reward: None, view: play.view(served, Info::default()) };
+        Ok((play, reply))
+    }
+
+    /// Takes a turn; gives the episode back unless it is over.
+    pub(super) async fn step(mut self, served: &Served, turn: Turn) -> Result<(Reply, Option<Self>), Fault> {
+        let (action, ignored_chars) = self.action(served, turn);
+        let reaction = self.stage.react(action).await?;
+        let mut info = Info { kind: Some(reaction.step.kind.clone()), ignored_chars, ..Info::default() };
+        let (text, reward) = (reaction.step.observation.text.clone(), reaction.step.reward);
+        let prefix = reaction.step.forced_prefix.clone().unwrap_or_default();
+        let ending = self.stage.keep(reaction);
+        let out_of_turns = self.stage.is_out_of_turns().then_some(Ending::Truncated { limit: Limit::Turns });
+        if let Some(ending) = ending.or(out_of_turns) {
+            info.kind = self.stage.turns().last().map(|turn| turn.kind.clone());
+            return self.end(served, ending, info, reward).await.map(|reply| (reply, None));
+        }
+        self.log.push_environment(&served.tokenizer.encode(&text));
+        self.forced_prefix = prefix;
+        let reply = Reply { text, reward: Some(reward), view: self.view(served, info) };
+        Ok((reply, Some(self)))
+    }
+
+    /// Ends the episode before the policy did.
+    pub(super) async fn stop(self, served: &Served, limit: Limit) -> Result<Reply, Fault> {
+        self.end(served, Ending::Truncated { limit }, Info::default(), 0.0).await
+    }
+
+    /// The turn as an engine would have ended it, logged, and how many characters stand behind its end.
+    fn action(&mut self, served: &Served, turn: Turn) -> (Action, usize) {
+        let Turn { mut text, finish } = turn;
+        if !text.starts_with(&self.forced_prefix) {
+            text.insert_str(0, &self.forced_prefix);
+        }
+        let stops = &served.factory.spec().stop;
+        let end = stops.iter().filter_map(|stop| text.find(stop.as_str()).map(|start| start + stop.len())).min();
+        let ignored = end.map_or(0, |end| text[end..].chars().count());
+        text.truncate(end.unwrap_or(text.len()));
+        let finish = if end.is_some() { Finish::Stop } else { finish.unwrap_or(Finish::Eos) };
+        let (forced, written) = text.split_at(self.forced_prefix.len());
+        self.log.push_forced(&served.tokenizer.encode(forced));
+        let tokens = served.tokenizer.encode(written);
+        // Nobody here knows how likely they were; what is counted is their number.
+        self.log.push_policy(&tokens, &vec![0.0; tokens.len()], 0);
+        (Action { text, finish }, ignored)
+    }
+
+    async fn end(self, served: &Served, ending: Ending, info: Info, reward: f32) -> Result<Reply, Fault> {
+        let mut view = self.view(served, info);
+        let (prompt, turns) = self.stage.into_record();
+        let episode = Episode {
+            task: Task::clone(&self.opening.task),
+            group: 0,
+            member: self.opening.member,
+            prompt,
+            turns,
+            tokens: self.log,
+            ending,
+            score: None,
+        };
+        let Episode { ending, score, .. } = judge(&served.rewards, episode).await;
+        self.flight.land();
+        let total = match (&ending, &score) {
+            (Ending::Infra { boundary, message }, _) => {
+                return Err(Fault { boundary: *boundary, message: message.clone() });
+            }
+            (_, score) => score.as_ref().map_or(0.0, |score| score.total),
+        };
+        view.truncated = matches!(ending, Ending::Truncated { .. });
+        view.terminated = !view.truncated;
+        view.info.ending = Some(ending);
+        view.info.score = score;
+        view.forced_prefix = None;
+        Ok(Reply { text: String::new(), reward: Some(reward + total), view })
+    }
+
+    fn view(&self, served: &Served, info: Info) -> View {
+        let spec = served.factory.spec();
+        let Opening { id, task, seed, .. } = &self.opening;
+        View {
+            episode_id: id.clone(),
+            task_id: task.id.clone(),
+            question: task.question.clone(),
+            data_source: task.data_source.clone(),
+            turn: self.stage.turns().len(),
+            max_turns: spec.max_turns,
+            stop: spec.stop.clone(),
+            forced_prefix: (!self.forced_prefix.is_empty()).then(|| self.forced_prefix.clone()),
+            seed: *seed,
+            terminated: false,
+            truncated: false,
+            info,
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Routes.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Query, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use base64::prelude::{BASE64_STANDARD, Engine};
+use forage_retriever::server::shell::Guard;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::app::App;
+use super::fault::{Fault, json_response};
+use super::{gym, mcp, nemo, openenv, socket, tools};
+
+type Shared = State<Arc<App>>;
+
+/// Tasks listed in one answer, at most.
+const TASKS: usize = 1000;
+
+pub(super) fn router(app: &Arc<App>, local_only: bool) -> Router {
+    let (service, manager) = mcp::service(app, local_only);
+    let tools = Router::new()
+        .route_service("/mcp", service)
+        .layer(middleware::from_fn_with_state((Arc::clone(app), manager), mcp::limit));
+    let guarded = Router::new()
+        .route("/reset", post(openenv::reset))
+        .route("/step", post(openenv::step))
+        .route("/state", get(openenv::state))
+        .route("/close", post(openenv::close))
+        .route("/schema", get(openenv::schema))
+        .route("/metadata", get(openenv::metadata))
+        .route("/ws", get(socket::upgrade))
+        .route("/gym/make", post(gym::make))
+        .route("/gym/reset", post(gym::reset))
+        .route("/gym/step", post(gym::step))
+        .route("/gym/close", post(gym::close))
+        .route("/seed_session", post(nemo::seed_session))
+        .route("/verify", post(nemo::verify))
+        .route("/{tool}", post(nemo::tool))
+        .route("/info", get(info))
+        .route("/tasks", get(tasks))
+        .route("/metrics", get(metrics))
+        .merge(tools);
+    let guarded = match &app.config.token {
+        Some(token) => {
+            let guard = Guard::new(token);
+            guarded.layer(middleware::from_fn(move |request: Request, next: Next| authorize(guard, request, next)))
+        }
+        None => guarded,
+    };
+    guarded
+        .route("/health", get(health))
+        .route("/healthz", get(health))
+        .route("/readyz", get(ready))
+        .fallback(|request: Request| async move { Fault::NotFound(format!("no route {}", request.uri().path())) })
+        .method_not_allowed_fallback(|| async { Fault::MethodNotAllowed })
+        .with_state(Arc::clone(app))
+}
+
+async fn authorize(guard: Guard, request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    let admitted = guard.admits(headers) || password(headers).is_some_and(|headers| guard.admits(&headers));
+    if admitted { next.run(request).await } else { Fault::Unauthorized.into_response() }
+}
+
+/// The password of `Authorization: Basic`, as the header of a token: OpenEnv's WebSocket client takes no headers, but it
+/// takes `http://user:TOKEN@host`.
+fn password(headers: &HeaderMap) -> Option<HeaderMap> {
+    let basic = headers.get(header::AUTHORIZATION)?.as_bytes().strip_prefix(b"Basic ")?;
+    let pair = String::from_utf8(BASE64_STANDARD.decode(basic).ok()?).ok()?;
+    let (_, password) = pair.split_once(':')?;
+    Some(HeaderMap::from_iter([(HeaderName::from_static("x-api-key"), HeaderValue::from_str(password).ok()?)]))
+}
+
+/// OpenEnv's word for it; the server answers, so it is.
+async fn health() -> Response {
+    json_response(&json!({"status": "healthy"}))
+}
+
+async fn ready(State(app): Shared) -> Response {
+    if app.flights.draining() {
+        return Fault::Stopped.into_response();
+    }
+    json_response(&json!({"status": "ready"}))
+}
+
+async fn metrics(State(app): Shared) -> Response {
+    app.metrics.exposition()
+}
+
+async fn info(State(app): Shared) -> Response {
+    let config = &app.config;
+    json_response(&json!({
+        "name": "forage",
+        "version": env!("CARGO_PKG_VERSION"),
+        "spec": app.served.factory.spec(),
+        "tasks": app.tasks.all().len(),
+        "tools": tools::listed(&app),
+        "limits": {
+            "sessions": config.max_sessions,
+            "session_ttl_s": config.session_ttl.as_secs_f64(),
+            "body_bytes": config.max_body_bytes,
+            "action_bytes": config.max_action_bytes,
+            "step_timeout_s": config.step_timeout.as_secs_f64(),
+        },
+    }))
+}
+
+#[derive(Debug, Deserialize)]
+struct Page {
+    #[serde(default)]
+    offset: usize,
+    limit: Option<usize>,
+}
+
+/// What may be asked, without the answers.
+async fn tasks(State(app): Shared, Query(page): Query<Page>) -> Response {
+    let all = app.tasks.all();
+    let limit = page.limit.unwrap_or(TASKS).min(TASKS);
+    let listed = all.iter().enumerate().skip(page.offset).take(limit).map(|(index, task)| {
+        json!({
+            "task_index": index, "task_id": task.id, "question": task.question,
+            "data_source": task.data_source, "split": task.split,
+        })
+    });
+    json_response(&json!({"total": all.len(), "tasks": listed.collect::<Vec<Value>>()}))
+}

@@ -1,0 +1,249 @@
+//! The sessions that are open, and what is remembered of those that were.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::fault::Fault;
+use super::metrics::Metrics;
+use super::play::{Play, Reply};
+
+/// Most closed sessions that are remembered.
+const REMEMBERED: usize = 4096;
+
+/// Where a session stands. Whoever works on it holds its lock, and whoever finds it held is refused.
+#[derive(Default)]
+pub(super) enum Slot {
+    /// No episode: none was begun, or a fault ended it.
+    #[default]
+    Empty,
+    /// In the middle of one.
+    Playing(Box<Playing>),
+    /// At the end of one.
+    Over(Last),
+}
+
+/// An episode and its last answer.
+pub(super) struct Playing {
+    pub(super) play: Play,
+    pub(super) last: Last,
+}
+
+/// The last answer, and the request it was for where that had a name.
+#[derive(Clone)]
+pub(super) struct Last {
+    pub(super) reply: Reply,
+    pub(super) request: Option<String>,
+}
+
+impl Last {
+    /// The answer, when `request` is the one it was for: it was sent again because the answer was lost.
+    pub(super) fn again(&self, request: Option<&str>) -> Option<Reply> {
+        request.filter(|&request| self.request.as_deref() == Some(request)).map(|_| self.reply.clone())
+    }
+}
+
+/// A place among the open sessions.
+pub(super) struct Place {
+    _permit: OwnedSemaphorePermit,
+    active: Gauge,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.active.dec();
+    }
+}
+
+/// One client's environment.
+pub(super) struct Session {
+    pub(super) id: String,
+    /// Whether it outlives its episodes, as a connection or a handle does.
+    pub(super) lasting: bool,
+    pub(super) slot: Arc<tokio::sync::Mutex<Slot>>,
+    touched: Mutex<Instant>,
+    _place: Place,
+}
+
+impl Session {
+    /// Something was asked of it.
+    pub(super) fn touch(&self) {
+        *lock(&self.touched) = now();
+    }
+
+    pub(super) fn idle(&self) -> Duration {
+        lock(&self.touched).elapsed()
+    }
+}
+
+/// Why a session was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// Its episode ended.
+    Ended,
+    /// Its client closed it or went away.
+    Closed,
+    /// Nobody asked anything of it for too long.
+    Expired,
+    /// A fault ended its episode.
+    Failed,
+}
+
+impl How {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ended => "ended",
+            Self::Closed => "closed",
+            Self::Expired => "expired",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// What is remembered of a closed session.
+#[derive(Clone)]
+pub(super) struct Grave {
+    how: How,
+    pub(super) last: Option<Last>,
+}
+
+impl Grave {
+    /// The refusal for whoever still asks something of the session.
+    pub(super) fn fault(&self, id: &str) -> Fault {
+        let why = match self.how {
+            How::Ended => return Fault::Over(id.to_owned()),
+            How::Closed => "was closed",
+            How::Expired => "was closed because it was idle for too long",
+            How::Failed => "was ended by a fault of the server",
+        };
+        Fault::Gone { id: id.to_owned(), why: why.to_owned() }
+    }
+}
+
+#[derive(Default)]
+struct Graves {
+    order: VecDeque<(Instant, String)>,
+    by_id: HashMap<String, Grave>,
+}
+
+/// All sessions.
+pub(super) struct Sessions {
+    open: Mutex<HashMap<String, Arc<Session>>>,
+    graves: Mutex<Graves>,
+    places: Arc<Semaphore>,
+    max: usize,
+    ttl: Duration,
+}
+
+impl Sessions {
+    pub(super) fn new(max: usize, ttl: Duration) -> Self {
+        let max = max.min(Semaphore::MAX_PERMITS);
+        let places = Arc::new(Semaphore::new(max));
+        Self { open: Mutex::default(), graves: Mutex::default(), places, max, ttl }
+    }
+
+    /// A session with a place, known to whoever holds it alone.
+    pub(super) fn unlisted(&self, metrics: &Metrics, id: String, lasting: bool) -> Result<Arc<Session>, Fault> {
+        let permit = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
+            let active = self.max - self.places.available_permits();
+            Fault::Full { active, max: self.max }
+        })?;
+        metrics.sessions_active.inc();
+        metrics.sessions_opened.inc();
+        let place = Place { _permit: permit, active: metrics.sessions_active.clone() };
+        let touched = Mutex::new(now());
+        Ok(Arc::new(Session { id, lasting, slot: Arc::default(), touched, _place: place }))
+    }
+
+    /// A session that can be found by its id.
+    pub(super) fn open(&self, metrics: &Metrics, id: String, lasting: bool) -> Result<Arc<Session>, Fault> {
+        let mut open = lock(&self.open);
+        if let Some(session) = open.get(&id) {
+            return Ok(Arc::clone(session));
+        }
+        let session = self.unlisted(metrics, id.clone(), lasting)?;
+        let mut graves = lock(&self.graves);
+        graves.by_id.remove(&id);
+        drop(graves);
+        open.insert(id, Arc::clone(&session));
+        Ok(session)
+    }
+
+    pub(super) fn find(&self, id: &str) -> Result<Arc<Session>, Fault> {
+        let found = lock(&self.open).get(id).cloned();
+        found
+            .ok_or_else(|| self.grave(id).map_or_else(|| Fault::UnknownSession(id.to_owned()), |grave| grave.fault(id)))
+    }
+
+    /// What is remembered of a closed session.
+    pub(super) fn grave(&self, id: &str) -> Option<Grave> {
+        lock(&self.graves).by_id.get(id).cloned()
+    }
+
+    /// Takes a session off the list; its place is free once nobody works on it any more. `false` when it was not there.
+    pub(super) fn close(&self, metrics: &Metrics, id: &str, how: How, last: Option<Last>) -> bool {
+        let Some(session) = lock(&self.open).remove(id) else { return false };
+        metrics.closed(how.name());
+        self.bury(session.id.clone(), Grave { how, last });
+        true
+    }
+
+    fn bury(&self, id: String, grave: Grave) {
+        let mut graves = lock(&self.graves);
+        graves.order.push_back((now(), id.clone()));
+        graves.by_id.insert(id, grave);
+        while graves.order.len() > REMEMBERED {
+            graves.forget_first();
+        }
+    }
+
+    /// Closes what was idle for too long, and forgets what was closed that long ago.
+    pub(super) fn sweep(&self, metrics: &Metrics) {
+        let idle: Vec<Arc<Session>> =
+            lock(&self.open).values().filter(|session| session.idle() >= self.ttl).cloned().collect();
+        for session in idle {
+            // A step that takes long is no idleness; and no step may begin between the look and the closing.
+            let Ok(slot) = session.slot.try_lock() else { continue };
+            if session.idle() >= self.ttl {
+                self.close(metrics, &session.id, How::Expired, None);
+            }
+            drop(slot);
+        }
+        let mut graves = lock(&self.graves);
+        while graves.order.front().is_some_and(|(buried, _)| buried.elapsed() >= self.ttl) {
+            graves.forget_first();
+        }
+    }
+
+    /// Counts a session that was not on the list.
+    pub(super) fn count_closed(metrics: &Metrics, how: How) {
+        metrics.closed(how.name());
+    }
+
+    pub(super) fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    pub(super) fn max(&self) -> usize {
+        self.max
+    }
+}
+
+impl Graves {
+    fn forget_first(&mut self) {
+        if let Some((_, id)) = self.order.pop_front() {
+            self.by_id.remove(&id);
+        }
+    }
+}
+
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,62 @@
+//! Turns by calls of tools: the environment's own actions, and whole turns.
+
+use serde_json::{Map, Value, json};
+
+use super::app::App;
+use super::play::Turn;
+use crate::environment::{TurnForm, TurnTool};
+
+/// Why a call is no turn, in words for the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum CallFault {
+    NotFound(String),
+    Arguments(String),
+}
+
+impl CallFault {
+    pub(super) fn words(&self) -> &str {
+        match self {
+            Self::NotFound(words) | Self::Arguments(words) => words,
+        }
+    }
+}
+
+/// Every tool that takes a turn.
+pub(super) fn all(app: &App) -> Vec<TurnTool> {
+    let mut tools = app.served.factory.tools();
+    tools.push(TurnTool {
+        name: "write_turn",
+        about: "Writes a whole turn in the environment's own text protocol, thoughts and tags included.",
+        parameter: "text",
+        form: TurnForm::Text,
+    });
+    tools
+}
+
+/// The turn that a call writes.
+pub(super) fn turn(app: &App, name: &str, arguments: &Map<String, Value>) -> Result<Turn, CallFault> {
+    let tools = all(app);
+    let Some(tool) = tools.iter().find(|tool| tool.name == name) else {
+        let known: Vec<&str> = tools.iter().map(|tool| tool.name).collect();
+        return Err(CallFault::NotFound(format!("there is no tool `{name}`; there are {}", known.join(", "))));
+    };
+    let wrong = |words: String| Err(CallFault::Arguments(words));
+    if let Some(unknown) = arguments.keys().find(|key| *key != tool.parameter) {
+        return wrong(format!("{name} takes no `{unknown}`; it takes `{}`", tool.parameter));
+    }
+    let Some(Value::String(argument)) = arguments.get(tool.parameter) else {
+        return wrong(format!("{name} needs `{}`, a string", tool.parameter));
+    };
+    match tool.turn(argument) {
+        Ok(text) => Ok(Turn { text, finish: None }),
+        Err(words) => wrong(words),
+    }
+}
+
+/// The tools as OpenEnv lists them.
+pub(super) fn listed(app: &App) -> Value {
+    let tools = all(app);
+    let list =
+        tools.iter().map(|tool| json!({"name": tool.name, "description": tool.about, "input_schema": tool.schema()}));
+    Value::Array(list.collect())
+}

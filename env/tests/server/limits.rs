@@ -1,0 +1,181 @@
+//! Capacity, idle sessions, the end.
+
+use std::time::{Duration, Instant};
+
+use forage_env::server::ServerConfig;
+use futures::future::join_all;
+use serde_json::{Value, json};
+
+use super::support::{Server, Socket, search};
+
+#[tokio::test]
+async fn places_are_few_and_come_back() {
+    let config = ServerConfig { max_sessions: 2, ..ServerConfig::default() };
+    let server = Server::start(search(), config).await;
+    let first = server.ok("/reset", json!({})).await["episode_id"].clone();
+    let mut socket = server.socket().await;
+    socket.observe(json!({"type": "reset"})).await;
+    let answer = server.client.post(server.url("/reset")).send().await.expect("answered");
+    assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (503, &"1".parse().unwrap()));
+    let body: Value = answer.json().await.expect("JSON");
+    assert_eq!((&body["code"], &body["max_sessions"]), (&json!("CAPACITY_REACHED"), &json!(2)));
+    let mut refused = server.socket().await;
+    let answer = refused.hear().await.expect("told");
+    assert_eq!(answer["data"]["code"], "CAPACITY_REACHED");
+    assert_eq!((&answer["data"]["active_sessions"], &answer["data"]["max_sessions"]), (&json!(2), &json!(2)));
+    assert_eq!(refused.hear().await, None);
+    assert_eq!(server.post("/gym/make", json!({"num_envs": 1})).await.0, 503);
+    // Each of these gives a place back: the end of an episode, a farewell, a connection that breaks off, a closing.
+    server.ok("/step", json!({"episode_id": first, "action": {"text": "<answer>x</answer>"}})).await;
+    let second = server.ok("/reset", json!({})).await["episode_id"].clone();
+    drop(socket);
+    wait_for(&server, "sessions_active", 1.0).await;
+    let mut third = server.socket().await;
+    third.observe(json!({"type": "reset"})).await;
+    assert_eq!(server.post("/reset", json!({})).await.0, 503);
+    assert_eq!(third.ask_end(json!({"type": "close"})).await, None);
+    assert_eq!(server.metric("sessions_active").await, 1.0);
+    assert_eq!(server.ok("/close", json!({"episode_id": second})).await["closed"], true);
+    assert_eq!(server.metric("sessions_active").await, 0.0);
+    let (status, answer) = server.post("/step", json!({"episode_id": second, "action": {"text": "x"}})).await;
+    assert_eq!((status, &answer["cause"]), (410, &json!("session_closed")));
+    // All or none.
+    assert_eq!(server.post("/gym/make", json!({"num_envs": 3})).await.0, 422);
+    server.ok("/reset", json!({})).await;
+    assert_eq!(server.post("/gym/make", json!({"num_envs": 2})).await.0, 503);
+    assert_eq!(server.metric("sessions_active").await, 1.0);
+}
+
+async fn wait_for(server: &Server, metric: &str, value: f64) {
+    let begin = Instant::now();
+    while (server.metric(metric).await - value).abs() > 0.5 {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{metric} stays {}", server.metric(metric).await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn idle_sessions_expire_and_busy_ones_do_not() {
+    let config = ServerConfig { session_ttl: Duration::from_millis(300), ..ServerConfig::default() };
+    let server = Server::start(search(), config).await;
+    let idle = server.ok("/reset", json!({})).await["episode_id"].clone();
+    let handle = server.ok("/gym/make", json!({})).await["env_id"].clone();
+    let busy = server.ok("/gym/make", json!({})).await["env_id"].clone();
+    let mut socket = server.socket().await;
+    socket.observe(json!({"type": "reset"})).await;
+    for _ in 0..8 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        server.ok("/gym/reset", json!({"env_id": busy})).await;
+    }
+    let told = socket.hear().await.expect("told");
+    assert_eq!((&told["data"]["code"], &told["data"]["cause"]), (&json!("SESSION_ERROR"), &json!("session_closed")));
+    assert_eq!(socket.hear().await, None);
+    assert_eq!(server.metric("sessions_active").await, 1.0);
+    assert_eq!(server.metric("sessions_closed_total{how=\"expired\"}").await, 3.0);
+    for (route, body) in
+        [("/step", json!({"episode_id": idle, "action": {"text": "x"}})), ("/gym/reset", json!({"env_id": handle}))]
+    {
+        let (status, _) = server.post(route, body).await;
+        // Remembered for as long again, then forgotten.
+        assert!(status == 410 || status == 404, "{status}");
+    }
+}
+
+/// Resident memory of this process, MiB.
+fn resident() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: f64 = text.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * 4096.0 / 1048576.0)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_abandoned_sessions_leave_nothing() {
+    let config =
+        ServerConfig { max_sessions: 4000, session_ttl: Duration::from_millis(500), ..ServerConfig::default() };
+    let server = Server::start(search(), config).await;
+    let round = async || {
+        for batch in 0..20 {
+            let http = (0..400).map(|_| server.ok("/reset", json!({})));
+            join_all(http).await;
+            let sockets: Vec<Socket> = join_all((0..100).map(|_| async {
+                let mut socket = server.socket().await;
+                socket.observe(json!({"type": "reset"})).await;
+                socket
+            }))
+            .await;
+            // Half of them are left open, for the server to close.
+            let kept: Vec<Socket> = sockets.into_iter().take(50).collect();
+            if batch % 5 == 4 {
+                wait_for(&server, "sessions_active", 0.0).await;
+            }
+            drop(kept);
+        }
+        wait_for(&server, "sessions_active", 0.0).await;
+    };
+    // The first round fills what is kept for later: pools, arenas, the memory of closed sessions.
+    round().await;
+    let before = resident();
+    round().await;
+    let after = resident();
+    assert_eq!(server.metric("sessions_opened_total").await, 20_000.0);
+    let Some((before, after)) = before.zip(after) else { return };
+    assert!(after < before + 32.0, "resident memory went from {before:.1} to {after:.1} MiB");
+    report(&format!("10,000 abandoned sessions: resident memory {before:.1} MiB before, {after:.1} MiB after"));
+}
+
+#[expect(clippy::print_stderr, reason = "a figure for whoever runs the test")]
+fn report(text: &str) {
+    eprintln!("{text}");
+}
+
+#[tokio::test]
+async fn a_server_that_stops_lets_episodes_finish() {
+    let mut server = Server::start(search(), ServerConfig::default()).await;
+    let id = server.ok("/reset", json!({})).await["episode_id"].clone();
+    let mut socket = server.socket().await;
+    socket.observe(json!({"type": "reset"})).await;
+    let handle = server.ok("/gym/make", json!({})).await["env_id"].clone();
+    server.begin_stop();
+    while server.get("/readyz").await.0 == 200 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for (route, body) in [("/reset", json!({})), ("/gym/make", json!({})), ("/gym/reset", json!({"env_id": handle}))] {
+        let (status, answer) = server.post(route, body).await;
+        assert_eq!((status, &answer["cause"]), (503, &json!("stopped")), "{route}");
+    }
+    let step = json!({"episode_id": id, "action": {"text": "<search>a</search>"}});
+    assert_eq!(server.ok("/step", step).await["done"], false);
+    let end = socket.observe(json!({"type": "step", "data": {"text": "<answer>x</answer>"}})).await;
+    assert_eq!(end["done"], true);
+    let last = json!({"episode_id": id, "action": {"text": "<answer>x</answer>"}});
+    assert_eq!(server.ok("/step", last).await["done"], true);
+    let summary = server.ended().await;
+    assert_eq!((summary.episodes, summary.dropped), (2, 0));
+}
+
+#[tokio::test]
+async fn a_server_that_stops_does_not_wait_for_ever() {
+    let config = ServerConfig { drain: Duration::from_millis(200), ..ServerConfig::default() };
+    let mut server = Server::start(search(), config).await;
+    server.ok("/reset", json!({})).await;
+    let mut socket = server.socket().await;
+    socket.observe(json!({"type": "reset"})).await;
+    let begin = Instant::now();
+    server.begin_stop();
+    assert_eq!(socket.hear().await.expect("told")["data"]["cause"], "stopped");
+    let summary = server.ended().await;
+    assert_eq!(summary.dropped, 2);
+    assert!(begin.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn a_second_request_at_a_time_is_refused() {
+    let server = Server::start(search(), ServerConfig::default()).await;
+    let id = server.ok("/gym/make", json!({})).await["env_id"].clone();
+    server.ok("/gym/reset", json!({"env_id": id})).await;
+    let steps = json!({"env_ids": [id, id], "actions": ["<search>a</search>", "<search>b</search>"]});
+    let answer = server.ok("/gym/step", steps).await;
+    let causes: Vec<&Value> =
+        answer["errors"].as_array().expect("a list").iter().map(|error| &error["cause"]).collect();
+    assert_eq!(causes, [&Value::Null, &json!("busy")]);
+}

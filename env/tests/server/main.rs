@@ -1,0 +1,8 @@
+//! The environment server over real connections.
+
+mod faults;
+mod limits;
+mod mcp;
+mod nemo;
+mod play;
+mod support;
