@@ -4,6 +4,8 @@ mod code;
 mod outcome;
 mod query;
 
+use std::error::Error;
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
@@ -140,6 +142,9 @@ pub enum EnvError {
     /// `step` was called before `reset` or after the end.
     #[error("step called {0}; call reset first")]
     OutOfOrder(&'static str),
+    /// What an environment from outside stands on failed.
+    #[error("the environment failed")]
+    Own(#[source] Box<dyn Error + Send + Sync>),
 }
 
 /// One episode at a time.

@@ -19,7 +19,7 @@ use crate::tokens::TokenLog;
 static NEXT_EPISODE: AtomicU64 = AtomicU64::new(0);
 
 /// Something of ours failed.
-struct Fault {
+pub(super) struct Fault {
     boundary: Boundary,
     message: String,
 }
@@ -52,7 +52,7 @@ impl From<EnvError> for Fault {
         let boundary = match error {
             EnvError::Retriever(_) => Boundary::Retriever,
             EnvError::Sandbox(_) => Boundary::Sandbox,
-            EnvError::Task { .. } | EnvError::OutOfOrder(_) => Boundary::Environment,
+            EnvError::Task { .. } | EnvError::OutOfOrder(_) | EnvError::Own(_) => Boundary::Environment,
         };
         Self::new(boundary, &error)
     }
@@ -137,6 +137,7 @@ impl<'a> Running<'a> {
             tokens: self.log,
             ending,
             score: None,
+            seed: Some(self.job.seed),
         };
         if !episode.ending.is_infra() {
             match score(self.rollout, &episode).await {
@@ -266,7 +267,7 @@ fn infra(fault: Fault) -> Ending {
     Ending::Infra { boundary: fault.boundary, message: fault.message }
 }
 
-fn ending_of(step: &Step) -> Result<Option<Ending>, Fault> {
+pub(super) fn ending_of(step: &Step) -> Result<Option<Ending>, Fault> {
     match (step.terminated, step.truncated) {
         (true, true) => Err(Fault::contract(Boundary::Environment, "a step is both terminated and truncated")),
         (false, true) => Ok(Some(Ending::Truncated { limit: Limit::Turns })),
@@ -279,7 +280,7 @@ fn ending_of(step: &Step) -> Result<Option<Ending>, Fault> {
 }
 
 /// Removes from the record of a last step what the policy never read.
-fn hide(step: &mut Step) {
+pub(super) fn hide(step: &mut Step) {
     step.observation.text.clear();
     step.kind.hide();
 }
