@@ -1,7 +1,9 @@
 //! The config file of a run: as written, then checked and resolved.
 
+mod data;
+
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use forage_env::dataset::Labels;
@@ -10,7 +12,6 @@ use forage_env::reward::{RewardSet, Weighting};
 use forage_env::rollout::ChatSettings;
 use forage_env::seed::Seed;
 use forage_env::world::WorldSpec;
-use forage_retriever::CorpusFormat;
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::learner::OldLogprobs;
 use forage_trainer::lora::{LoraConfig, Targets};
@@ -23,6 +24,8 @@ use forage_trainer::weights::Precision;
 use serde::{Deserialize, Serialize};
 
 use crate::retrieval::RetrieverConfig;
+
+pub(crate) use data::{DataConfig, Digests, FilesConfig, OwnQuestions};
 
 /// Everything that shapes a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -141,47 +144,6 @@ impl LoraSection {
             base: base.to_owned(),
         }
     }
-}
-
-/// Exactly one of `world` and `files`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct DataConfig {
-    /// Questions to learn from.
-    pub(crate) train_questions: usize,
-    /// Questions for evaluations during training.
-    pub(crate) dev_questions: usize,
-    /// Held-out questions.
-    pub(crate) test_questions: usize,
-    /// Which answers count as right in training: `true`, or as a control `shuffled`, `wrong`, `majority:FILE` or
-    /// `wrong-majority:FILE` with recorded episodes. Development and test questions keep their own.
-    #[serde(default, skip_serializing_if = "Labels::are_true")]
-    pub(crate) labels: Labels,
-    /// A generated world.
-    pub(crate) world: Option<WorldSpec>,
-    /// Published files.
-    pub(crate) files: Option<FilesConfig>,
-}
-
-/// A corpus and its questions as files.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct FilesConfig {
-    /// The corpus; absent when the passages are on a server.
-    pub(crate) corpus: Option<PathBuf>,
-    /// How it is written.
-    pub(crate) format: Option<CorpusFormat>,
-    /// Whole pages (`id`, `title`, `content`) for environments that read them; the corpus's own by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) pages: Option<PathBuf>,
-    /// A ready-made index of the corpus; built into the run's folder when absent.
-    pub(crate) index: Option<PathBuf>,
-    /// Questions to learn from (JSON lines).
-    pub(crate) train: PathBuf,
-    /// Questions for evaluations during training.
-    pub(crate) dev: Option<PathBuf>,
-    /// Held-out questions.
-    pub(crate) test: Option<PathBuf>,
 }
 
 /// Which environment, with its own settings.
@@ -333,10 +295,15 @@ impl RunConfig {
     }
 
     fn check(&self) -> Result<()> {
-        match (&self.data.world, &self.data.files) {
-            (Some(world), None) => world.check().context("data.world")?,
-            (None, Some(_)) => {}
-            _ => bail!("data needs exactly one of [data.world] and [data.files]"),
+        let entry = registry::find(&self.environment.id).context("environment.id")?;
+        match (&self.data.world, &self.data.files, self.data.own) {
+            (Some(world), None, None) => world.check().context("data.world")?,
+            (None, Some(files), None) => files.check().context("data.files")?,
+            (None, None, Some(_)) if entry.own.is_some() => {}
+            (None, None, Some(_)) => {
+                bail!("{} has no questions of its own; write [data.world] or [data.files], not [data.own]", entry.id)
+            }
+            _ => bail!("data needs exactly one of [data.world], [data.files] and [data.own]"),
         }
         if let Some(lora) = &self.policy.lora {
             lora.check().context("[policy.lora]")?;
@@ -368,8 +335,7 @@ impl RunConfig {
                 "[reward] gives nothing a weight: no group would have a direction; write for instance em = 1.0 or ndcg = 1.0"
             );
         }
-        let outcome = registry::find(&self.environment.id).context("environment.id")?.outcome;
-        RewardSet::configured(outcome, &self.reward, Seed::root(self.seed)).context("[reward]")?;
+        RewardSet::configured(entry.outcome, &self.reward, Seed::root(self.seed)).context("[reward]")?;
         if self.evaluation.resamples == 0 {
             bail!("evaluation.resamples must be at least 1");
         }
@@ -402,6 +368,8 @@ impl RunConfig {
                 labels: Labels::True,
                 world: None,
                 files: None,
+                digests: None,
+                own: None,
             },
             retriever: RetrieverConfig::default(),
             environment: EnvironmentConfig { id: environment.to_owned(), settings: serde_json::Map::new() },
@@ -501,6 +469,33 @@ mod tests {
         ] {
             assert!(RunConfig::parse(QUICKSTART, &[bad.to_owned()]).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn questions_have_one_source_and_one_rule_of_splitting() {
+        let files = |rest: &str| {
+            let mut table: toml::Table = QUICKSTART.parse().unwrap();
+            let data = table["data"].as_table_mut().unwrap();
+            data.remove("world");
+            let files = format!("train = \"q.jsonl\"\n{rest}").parse::<toml::Table>().unwrap();
+            data.insert("files".to_owned(), files.into());
+            RunConfig::parse(&toml::to_string(&table).unwrap(), &[])
+        };
+        let config = files("train_share = 0.8").unwrap();
+        assert_eq!(config.data.files.as_ref().unwrap().train_share, Some(0.8));
+        assert_eq!(RunConfig::parse(&config.to_toml().unwrap(), &[]).unwrap().data, config.data);
+        let config = files("ids = { train = \"train.ids\" }").unwrap();
+        assert_eq!(RunConfig::parse(&config.to_toml().unwrap(), &[]).unwrap().data, config.data);
+        for (bad, part) in [
+            ("train_share = 1.0", "write a share between 0 and 1"),
+            ("train_share = 0.8\ntest = \"t.jsonl\"", "remove it, or `test` and `ids`"),
+            ("ids = { trian = \"x\" }", "trian"),
+        ] {
+            let error = format!("{:#}", files(bad).unwrap_err());
+            assert!(error.contains(part), "{bad}: {error}");
+        }
+        let own = format!("{:#}", RunConfig::parse(QUICKSTART, &["data.own={ seed = 1 }".to_owned()]).unwrap_err());
+        assert!(own.contains("exactly one of [data.world], [data.files] and [data.own]"), "{own}");
     }
 
     #[test]

@@ -9,8 +9,8 @@ use forage_retriever::dense::DenseRetriever;
 use forage_retriever::remote::RemoteSpec;
 use forage_retriever::server::Services;
 use forage_retriever::{
-    Bm25Retriever, BooleanRetriever, CachedRetriever, Encoder, Fusion, HybridRetriever, Index, Mode, RerankedRetriever,
-    Reranker, Retriever,
+    Bm25Retriever, BooleanRetriever, CachedRetriever, Encoder, Fusion, HybridRetriever, Index, Mode,
+    RecordingRetriever, RerankedRetriever, Reranker, Retriever, TapeWriter,
 };
 use forage_trainer::bert::{BertEncoder, BertReranker, EncoderOptions, RerankerOptions};
 use forage_trainer::device::DeviceSpec;
@@ -175,6 +175,13 @@ fn read_remote(file: &Path) -> Result<RemoteSpec> {
     let text = std::fs::read_to_string(file)
         .with_context(|| BadConfig(format!("cannot read remote retriever {}", file.display())))?;
     toml::from_str(&text).with_context(|| BadConfig(format!("remote retriever {} is not usable", file.display())))
+}
+
+/// The same retriever, with a tape of what it answers where one is asked for.
+pub(crate) fn recorded(retriever: Arc<dyn Retriever>, tape: Option<&Path>) -> Result<Arc<dyn Retriever>> {
+    let Some(path) = tape else { return Ok(retriever) };
+    let tape = TapeWriter::open(path, &retriever).with_context(|| BadConfig("--record-tools".to_owned()))?;
+    Ok(Arc::new(RecordingRetriever::new(retriever, Arc::new(tape))))
 }
 
 /// Opens a BERT encoder folder.

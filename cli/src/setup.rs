@@ -1,13 +1,13 @@
 //! From a config to the things a run is made of.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
-use forage_env::dataset::{read_tasks, relabel};
+use forage_env::dataset::{digest_ids, pick_ids, read_tasks, relabel, split_by_index};
 use forage_env::environment::{EnvFactory, EnvSpec, Outcome};
-use forage_env::registry::{self, OpenWiki, Resources, make};
+use forage_env::registry::{self, OpenWiki, Own, Resources, make};
 use forage_env::reward::judge::JudgeSettings;
 use forage_env::reward::{RewardSet, Weighting, default_weights};
 use forage_env::rollout::Presentation;
@@ -17,7 +17,9 @@ use forage_env::tokenizer::Tokenizer;
 use forage_env::wiki::Wiki;
 use forage_env::world::export::{self, QuestionCounts};
 use forage_env::world::{World, WorldSpec};
-use forage_retriever::{Bm25Retriever, BuildRequest, CorpusFormat, Index, Retriever, corpus_digest};
+use forage_retriever::{
+    Bm25Retriever, BuildRequest, CorpusFormat, Index, NoPassages, Retriever, Tape, corpus_digest,
+};
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::generate::EngineConfig;
 use forage_trainer::model::{KvCache, ModelConfig};
@@ -25,7 +27,8 @@ use forage_trainer::weights::{Checkpoint, Hub, Precision, tokenizer_of};
 
 use crate::commands::note;
 use crate::config::{
-    BadConfig, Base, DataConfig, EngineSection, EnvironmentConfig, FilesConfig, PolicyConfig, RunConfig,
+    BadConfig, Base, DataConfig, Digests, EngineSection, EnvironmentConfig, FilesConfig, OwnQuestions, PolicyConfig,
+    RunConfig,
 };
 use crate::pipeline::Experience;
 use crate::retrieval::RetrieverConfig;
@@ -41,6 +44,8 @@ pub(crate) struct Data {
     pub(crate) train: Tasks,
     pub(crate) dev: Tasks,
     pub(crate) test: Tasks,
+    /// Of the questions, with their own labels.
+    pub(crate) digests: Digests,
 }
 
 impl Data {
@@ -89,22 +94,90 @@ pub(crate) fn pages_of(corpus: &Path, format: CorpusFormat, passages: Option<Arc
 }
 
 /// Makes or opens what `[data]` names; what is made goes into the run's folder.
-pub(crate) fn load_data(data: &DataConfig, retriever: &RetrieverConfig, folder: &Path, seed: u64) -> Result<Data> {
-    let mut loaded = match (&data.world, &data.files) {
-        (Some(world), None) => load_world(world, data, retriever, folder),
-        (None, Some(files)) => load_files(files, data, retriever, folder),
-        _ => bail!("data needs exactly one of [data.world] and [data.files]"),
+pub(crate) fn load_data(config: &RunConfig, folder: &Path) -> Result<Data> {
+    let RunConfig { data, retriever, .. } = config;
+    let environment = &config.environment.id;
+    let own = registry::find(environment)?.own;
+    let (wiki, retriever, [train, dev, test]) = match (&data.world, &data.files, data.own) {
+        (Some(world), None, None) => load_world(world, data, retriever, folder),
+        (None, Some(files), None) => load_files(files, data, (retriever, own.is_none()), folder),
+        (None, None, Some(OwnQuestions { seed })) => {
+            let own = own.with_context(|| format!("{environment} has no questions of its own"))?;
+            Ok((None, Arc::new(NoPassages) as Arc<dyn Retriever>, own_splits(own, data, seed)))
+        }
+        _ => bail!("data needs exactly one of [data.world], [data.files] and [data.own]"),
     }?;
+    finished(config, retriever, wiki, [train, dev, test])
+}
+
+/// As [`load_data`], with the answers of a tape for a retriever: no index is opened and no server asked.
+pub(crate) fn load_taped(config: &RunConfig, tape: &Path, folder: &Path) -> Result<Data> {
+    let retriever: Arc<dyn Retriever> = Arc::new(Tape::open(tape)?);
+    if let Some(files) = &config.data.files {
+        let wiki = files_wiki(files, None, folder);
+        let none = || -> Tasks { Arc::from([]) };
+        // Recorded episodes hold their questions.
+        let digests = Digests::default();
+        return Ok(Data { retriever, wiki, train: none(), dev: none(), test: none(), digests });
+    }
+    let plain = RunConfig { retriever: RetrieverConfig::default(), ..config.clone() };
+    Ok(Data { retriever, ..load_data(&plain, folder)? })
+}
+
+/// Questions with the digests that a config asks for and the labels it gives.
+fn finished(
+    config: &RunConfig,
+    retriever: Arc<dyn Retriever>,
+    wiki: Option<OpenWiki>,
+    [train, dev, test]: [Tasks; 3],
+) -> Result<Data> {
+    let data = &config.data;
+    let of = |tasks: &Tasks| {
+        let tasks: Vec<Task> = tasks.iter().map(|task| Task::clone(task)).collect();
+        (!tasks.is_empty()).then(|| digest_ids(&tasks))
+    };
+    let digests = Digests { train: of(&train), dev: of(&dev), test: of(&test) };
+    if let Some(asked) = &data.digests {
+        for ((key, asked), (_, found)) in asked.by_key().into_iter().zip(digests.by_key()) {
+            if asked.is_some() && asked != found {
+                let found = found.map_or("none", String::as_str);
+                let mend =
+                    format!("the questions here have {found}; use the files of that run, or remove [data.digests]");
+                return Err(
+                    anyhow::anyhow!(mend).context(BadConfig(format!("data.digests.{key} is of other questions")))
+                );
+            }
+        }
+    }
+    let mut loaded = Data { retriever, wiki, train, dev, test, digests };
     if !data.labels.are_true() {
         let tasks = loaded.train.iter().map(|task| Task::clone(task)).collect();
-        let tasks =
-            relabel(tasks, &data.labels, Seed::root(seed)).with_context(|| BadConfig("data.labels".to_owned()))?;
+        let tasks = relabel(tasks, &data.labels, Seed::root(config.seed))
+            .with_context(|| BadConfig("data.labels".to_owned()))?;
         loaded.train = tasks.into_iter().map(Arc::new).collect();
     }
     Ok(loaded)
 }
 
-fn load_world(spec: &WorldSpec, data: &DataConfig, retriever: &RetrieverConfig, folder: &Path) -> Result<Data> {
+/// What a run stands on: pages, passages, and the questions to learn from, to watch and to hold out.
+type Loaded = (Option<OpenWiki>, Arc<dyn Retriever>, [Tasks; 3]);
+
+/// Questions that an environment brings along.
+fn own_splits(own: Own, data: &DataConfig, seed: u64) -> [Tasks; 3] {
+    let tasks = |split, count| own_questions(own, split, count, seed);
+    [
+        tasks(Split::Train, data.train_questions),
+        tasks(Split::Dev, data.dev_questions),
+        tasks(Split::Test, data.test_questions),
+    ]
+}
+
+/// The first questions of a split that an environment brings along.
+pub(crate) fn own_questions(own: Own, split: Split, count: usize, seed: u64) -> Tasks {
+    (own.questions)(split, count, Seed::root(seed)).into_iter().map(Arc::new).collect()
+}
+
+fn load_world(spec: &WorldSpec, data: &DataConfig, retriever: &RetrieverConfig, folder: &Path) -> Result<Loaded> {
     let world = World::new(spec.clone())?;
     let place = folder.join("world");
     let counts = QuestionCounts {
@@ -120,13 +193,13 @@ fn load_world(spec: &WorldSpec, data: &DataConfig, retriever: &RetrieverConfig, 
     let index = open_or_build(&place.join("beir"), CorpusFormat::Beir, &folder.join("index"))?;
     let tasks =
         |split, count: usize| -> Result<Tasks> { Ok(world.questions(split, count as u64)?.map(Arc::new).collect()) };
-    Ok(Data {
-        retriever: retriever.over(&index)?,
-        wiki: Some(pages_of(&place.join("pages/pages.jsonl"), CorpusFormat::Pages, None, folder)),
-        train: tasks(Split::Train, data.train_questions)?,
-        dev: tasks(Split::Dev, data.dev_questions)?,
-        test: tasks(Split::Test, data.test_questions)?,
-    })
+    let wiki = pages_of(&place.join("pages/pages.jsonl"), CorpusFormat::Pages, None, folder);
+    let splits = [
+        tasks(Split::Train, data.train_questions)?,
+        tasks(Split::Dev, data.dev_questions)?,
+        tasks(Split::Test, data.test_questions)?,
+    ];
+    Ok((Some(wiki), retriever.over(&index)?, splits))
 }
 
 /// A world that is already in the run's folder must be the one the config asks for.
@@ -143,34 +216,62 @@ fn check_world(place: &Path, world: &World, questions: QuestionCounts) -> Result
     Ok(())
 }
 
-fn load_files(files: &FilesConfig, data: &DataConfig, retriever: &RetrieverConfig, folder: &Path) -> Result<Data> {
+/// `retriever`: how passages are found, and whether the environment needs any.
+fn load_files(
+    files: &FilesConfig,
+    data: &DataConfig,
+    (retriever, needed): (&RetrieverConfig, bool),
+    folder: &Path,
+) -> Result<Loaded> {
     let index = match (&files.corpus, files.format, &files.index) {
         (Some(corpus), Some(format), Some(index)) => Some(open_checked(index, corpus, format)?),
         (Some(corpus), Some(format), None) => Some(open_or_build(corpus, format, &folder.join("index"))?),
         _ => None,
     };
-    let wiki = match (&files.pages, &files.corpus, files.format) {
-        (Some(pages), _, _) => Some(pages_of(pages, CorpusFormat::WholePages, None, folder)),
-        (None, Some(corpus), Some(format)) => Some(pages_of(corpus, format, index.clone(), folder)),
-        _ => None,
-    };
+    let wiki = files_wiki(files, index.clone(), folder);
     let retriever = match (retriever.connect()?, index) {
         (Some(remote), None) if files.corpus.is_none() && files.format.is_none() => remote,
         (None, Some(index)) => retriever.over(&index)?,
+        (None, None) if !needed && files.corpus.is_none() && files.format.is_none() => Arc::new(NoPassages),
         _ => bail!("data.files needs corpus and format, or else a remote retriever in [retriever.remote] and neither"),
     };
-    let tasks = |path: Option<&Path>, split, count: usize| -> Result<Tasks> {
-        let Some(path) = path else { return Ok(Arc::from([])) };
-        let read = read_tasks(path, None, split)?;
-        Ok(read.into_iter().take(count).map(Arc::new).collect())
+    Ok((wiki, retriever, file_splits(files, data)?))
+}
+
+/// A file by its path, or by its address on the hub (`hf://datasets/ORG/NAME/PATH`), which is fetched.
+pub(crate) fn here(path: &Path) -> Result<PathBuf> {
+    let Some(address) = path.to_str().filter(|path| path.starts_with("hf://")) else { return Ok(path.to_owned()) };
+    hub().fetch_data(address).with_context(|| BadConfig(format!("the data set {address} cannot be had")))
+}
+
+/// The questions of files, by their splits.
+fn file_splits(files: &FilesConfig, data: &DataConfig) -> Result<[Tasks; 3]> {
+    let ids = files.ids.clone().unwrap_or_default();
+    let tasks = |path: Option<&Path>, ids: Option<&Path>, split| -> Result<Vec<Task>> {
+        let Some(path) = path else { return Ok(Vec::new()) };
+        let read = read_tasks(&here(path)?, None, split)?;
+        Ok(match ids {
+            Some(ids) => pick_ids(read, ids)?,
+            None => read,
+        })
     };
-    Ok(Data {
-        retriever,
-        wiki,
-        train: tasks(Some(&files.train), Split::Train, data.train_questions)?,
-        dev: tasks(files.dev.as_deref(), Split::Dev, data.dev_questions)?,
-        test: tasks(files.test.as_deref(), Split::Test, data.test_questions)?,
-    })
+    let first = |tasks: Vec<Task>, count: usize| -> Tasks { tasks.into_iter().take(count).map(Arc::new).collect() };
+    let mut train = tasks(Some(&files.train), ids.train.as_deref(), Split::Train)?;
+    let dev = tasks(files.dev.as_deref(), ids.dev.as_deref(), Split::Dev)?;
+    let mut test = tasks(files.test.as_deref(), ids.test.as_deref(), Split::Test)?;
+    if let Some(share) = files.train_share {
+        (train, test) = split_by_index(train, share);
+    }
+    Ok([first(train, data.train_questions), first(dev, data.dev_questions), first(test, data.test_questions)])
+}
+
+/// Whole pages of files: their own, or those of the corpus, whose index serves where it is of pages.
+fn files_wiki(files: &FilesConfig, index: Option<Arc<Index>>, folder: &Path) -> Option<OpenWiki> {
+    match (&files.pages, &files.corpus, files.format) {
+        (Some(pages), _, _) => Some(pages_of(pages, CorpusFormat::WholePages, None, folder)),
+        (None, Some(corpus), Some(format)) => Some(pages_of(corpus, format, index, folder)),
+        _ => None,
+    }
 }
 
 /// A generated world whose passages are searched in memory, with its pages.
@@ -354,6 +455,7 @@ pub(crate) fn digest(config: &RunConfig, experience: Experience<'_>) -> Result<S
     shape.grpo.evaluate_every = 0;
     shape.grpo.sentinel = forage_trainer::watch::SentinelConfig::default();
     shape.tensorboard = None;
+    shape.data.digests = None;
     if let Some(judge) = shape.reward.get_mut("judge") {
         judge.without(&JudgeSettings::CONDUCT);
     }
@@ -394,5 +496,23 @@ mod tests {
         let first = of("url = \"http://a\"");
         assert_eq!(first, of("url = \"http://b:1\", max_calls = 9, cache = \"c\", attempts = 1"));
         assert_ne!(first, of("url = \"http://a\", rubric = [\"It is short.\"]"));
+    }
+
+    #[test]
+    fn a_resolved_config_is_of_its_questions() {
+        let smoke = include_str!("../../configs/smoke.toml");
+        let small = ["data.world.pages=60", "data.train_questions=20", "data.dev_questions=0", "data.test_questions=5"];
+        let small: Vec<String> = small.map(str::to_owned).into();
+        let mut config = RunConfig::parse(smoke, &small).unwrap();
+        let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let digests = load_data(&config, first.path()).unwrap().digests;
+        assert!(digests.train.is_some() && digests.test.is_some() && digests.dev.is_none());
+        config.data.digests = Some(digests.clone());
+        let again = RunConfig::parse(&config.to_toml().unwrap(), &[]).unwrap();
+        assert_eq!(load_data(&again, first.path()).unwrap().digests, digests);
+        let other = RunConfig::parse(&config.to_toml().unwrap(), &["data.train_questions=19".to_owned()]).unwrap();
+        let error = load_data(&other, second.path()).err().unwrap();
+        assert!(error.downcast_ref::<BadConfig>().is_some());
+        assert!(format!("{error:#}").contains("data.digests.train is of other questions"), "{error:#}");
     }
 }

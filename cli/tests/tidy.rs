@@ -8,6 +8,8 @@ fn root() -> PathBuf {
 
 /// Crates in the order dependencies may point: to the left only.
 const ORDER: [&str; 6] = ["sandbox", "retriever", "env", "trainer", "eval", "cli"];
+/// Stands outside, as a user's crate would: it may name any of them, none of them names it.
+const OUTSIDE: &str = "examples";
 
 fn manifest(member: &str) -> toml::Table {
     std::fs::read_to_string(root().join(member).join("Cargo.toml")).unwrap().parse().unwrap()
@@ -28,6 +30,19 @@ fn dependencies_point_one_way() {
 }
 
 #[test]
+fn nothing_depends_on_what_stands_outside() {
+    for member in ORDER {
+        let named = dependencies(member);
+        assert!(!named.contains(&"forage-examples".to_owned()), "{member} must not depend on the examples");
+        assert!(!named.contains(&"rusqlite".to_owned()), "{member}: rusqlite is for the examples alone");
+    }
+    assert!(dependencies(OUTSIDE).contains(&"forage".to_owned()));
+    let members = std::fs::read_to_string(root().join("Cargo.toml")).unwrap().parse::<toml::Table>().unwrap();
+    let members = members["workspace"]["members"].as_array().unwrap().len();
+    assert_eq!(members, ORDER.len() + 1, "a new crate has its place in ORDER");
+}
+
+#[test]
 fn sandbox_and_retriever_know_nothing_of_each_other() {
     assert!(!dependencies("retriever").contains(&"forage-sandbox".to_owned()));
 }
@@ -42,7 +57,7 @@ fn each_engine_is_named_by_one_crate() {
         ("hnsw_rs", "retriever"),
         ("wasmtime", "sandbox"),
     ] {
-        for member in ORDER {
+        for member in ORDER.into_iter().chain([OUTSIDE]) {
             let named = dependencies(member).iter().any(|name| name == engine);
             assert_eq!(named, member == owner, "{engine} in {member}");
         }
@@ -63,7 +78,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 #[test]
 fn files_stay_readable() {
     let mut found = Vec::new();
-    for member in ORDER {
+    for member in ORDER.into_iter().chain([OUTSIDE]) {
         sources(&root().join(member).join("src"), &mut found);
     }
     assert!(found.len() > 50);

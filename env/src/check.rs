@@ -273,6 +273,7 @@ impl Check<'_> {
             tokens: TokenLog::default(),
             ending: if answered { Ending::Answered } else { Ending::Truncated { limit: Limit::Turns } },
             score: None,
+            seed: None,
         }
     }
 }

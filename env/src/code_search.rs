@@ -52,6 +52,7 @@ pub const ENTRY: EnvEntry = EnvEntry {
     probe: "<think>look</think><python>\nfor page in search_pages(\"first query\"):\n    print(page[\"title\"])\n</python>",
     gold: check::gold_answer,
     for_bytes: CodeSearchSettings::for_bytes,
+    own: None,
     make: |settings, resources| {
         let settings = CodeSearchSettings::from_value(settings)?;
         settings.check()?;

@@ -5,6 +5,8 @@ mod outcome;
 mod query;
 mod tool;
 
+use std::error::Error;
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
@@ -166,6 +168,9 @@ pub enum EnvError {
     /// `step` was called before `reset` or after the end.
     #[error("step called {0}; call reset first")]
     OutOfOrder(&'static str),
+    /// What an environment from outside stands on failed.
+    #[error("the environment failed")]
+    Own(#[source] Box<dyn Error + Send + Sync>),
 }
 
 /// One episode at a time.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::{CodeTurn, QueryTurn, TurnKind};
 use crate::policy::Finish;
+use crate::seed::Seed;
 use crate::task::Task;
 use crate::tokens::TokenLog;
 
@@ -133,6 +134,9 @@ pub struct Episode {
     pub ending: Ending,
     /// `None` exactly when the ending is an infrastructure fault.
     pub score: Option<Score>,
+    /// Start of its random streams, the environment's among them; `None` where nobody recorded it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<Seed>,
 }
 
 impl Episode {

@@ -14,7 +14,8 @@
 //! - [`environment`], [`policy`], [`tokenizer`]: the three contracts; [`tokens`], [`episode`]: what a rollout leaves behind.
 //! - [`chat`]: chat templates, conversations that only grow, tool calls.
 //! - [`protocol`]: tags in policy turns, and the structure a whole response must have.
-//! - [`search_r1`], [`code_search`], [`query_writer`]: the environments; [`registry`]: the list of environments; [`wrappers`], [`check`]: around any.
+//! - [`search_r1`], [`code_search`], [`query_writer`]: the environments; [`registry`]: the list of environments; [`plugins`]: entries from
+//!   outside; [`wrappers`], [`vector`], [`check`]: around any.
 //! - [`reward`]: grading, rewards by name, their weighted set.
 //! - [`rollout`]: the driver, the fault budget, records on disk.
 //! - [`server`]: the environments over HTTP, WebSocket and MCP.
@@ -37,9 +38,11 @@ pub mod protocol;
 
 pub mod check;
 pub mod code_search;
+pub mod plugins;
 pub mod query_writer;
 pub mod registry;
 pub mod search_r1;
+pub mod vector;
 pub mod wrappers;
 
 pub mod reward;

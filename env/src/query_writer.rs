@@ -54,6 +54,7 @@ pub const ENTRY: EnvEntry = EnvEntry {
         ]);
         settings.into_iter().chain(limits).collect()
     },
+    own: None,
     make: |settings, resources| {
         let settings: QueryWriterSettings = serde_json::from_value(settings)?;
         let index = resources.retriever.boolean().ok_or(RegistryError::NoBoolean)?;

@@ -10,9 +10,11 @@ use serde_json::{Map, Value};
 use crate::code_search;
 use crate::environment::{EnvFactory, Outcome};
 use crate::nearest::nearest;
+use crate::plugins::environments;
 use crate::query_writer;
 use crate::search_r1::{self, SettingsError};
-use crate::task::Task;
+use crate::seed::Seed;
+use crate::task::{Split, Task};
 use crate::tokenizer::Tokenizer;
 use crate::wiki::{Wiki, WikiError};
 
@@ -73,11 +75,32 @@ pub struct EnvEntry {
     pub gold: fn(&Task) -> String,
     /// Settings for scripted policies, whose tokens are bytes, about four to one of a model's; for settings as written.
     pub for_bytes: fn(Map<String, Value>) -> Map<String, Value>,
+    /// What an environment brings along that needs neither passages nor questions of others.
+    pub own: Option<Own>,
     /// Builds its factory from settings as written.
     pub make: fn(Value, Resources) -> Result<Arc<dyn EnvFactory>, RegistryError>,
 }
 
-/// Every environment there is. A new one is a file and a line here, and is then covered by the conformance tests.
+/// Questions of an environment's own and how a perfect player answers them.
+#[derive(Clone, Copy, Debug)]
+pub struct Own {
+    /// The first `count` questions of a split; a function of the split and the seed, splits share nothing.
+    pub questions: fn(split: Split, count: usize, seed: Seed) -> Vec<Task>,
+    /// The turn a perfect player writes after these observations, for `--policy oracle` and demonstrations.
+    pub oracle: fn(task: &Task, shown: &[String]) -> String,
+}
+
+impl EnvEntry {
+    /// The names it is found by: the id, the id without its namespace, and that without its version.
+    pub fn names(&self) -> [&'static str; 3] {
+        let versioned = self.id.rsplit_once('/').map_or(self.id, |(_, name)| name);
+        let short = versioned.rsplit_once("-v").map_or(versioned, |(name, _)| name);
+        [self.id, versioned, short]
+    }
+}
+
+/// Every built-in environment. A new one is a file and a line here, and is then covered by the conformance tests; one from
+/// outside is registered through [`crate::plugins`].
 pub const ENVIRONMENTS: &[EnvEntry] = &[search_r1::ENTRY, code_search::ENTRY, query_writer::ENTRY];
 
 /// An environment could not be made.
@@ -115,6 +138,9 @@ pub enum RegistryError {
     /// The sandbox cannot be opened.
     #[error("open the sandbox")]
     Sandbox(#[from] SandboxError),
+    /// What an environment from outside stands on cannot be used.
+    #[error("set up the environment")]
+    Own(#[source] Box<dyn Error + Send + Sync>),
 }
 
 /// Finds an environment by its id (`forage/search-r1-v0`) or its short name (`search-r1`, `search-r1-v0`).
@@ -122,19 +148,12 @@ pub enum RegistryError {
 /// # Errors
 /// When there is none; the error names the nearest.
 pub fn find(id: &str) -> Result<&'static EnvEntry, RegistryError> {
-    let known = ENVIRONMENTS.iter().find(|entry| names(entry.id).contains(&id));
+    let known = environments().find(|entry| entry.names().contains(&id));
     known.ok_or_else(|| {
-        let all = ENVIRONMENTS.iter().flat_map(|entry| names(entry.id));
+        let all = environments().flat_map(EnvEntry::names);
         let nearest = nearest(id, all);
         RegistryError::Unknown { id: id.to_owned(), nearest }
     })
-}
-
-/// The id, the id without its namespace, and that without its version.
-fn names(id: &'static str) -> [&'static str; 3] {
-    let versioned = id.rsplit_once('/').map_or(id, |(_, name)| name);
-    let short = versioned.rsplit_once("-v").map_or(versioned, |(name, _)| name);
-    [id, versioned, short]
 }
 
 /// Makes the factory of the environment `id`. `settings` may be null for the defaults.

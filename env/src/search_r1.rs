@@ -53,6 +53,7 @@ pub const ENTRY: EnvEntry = EnvEntry {
         });
         limits.as_object().cloned().unwrap_or_default()
     },
+    own: None,
     make: |settings, resources| {
         let settings = SearchR1Settings::from_value(settings)?;
         Ok(SearchR1::factory(settings, resources.retriever, resources.tokenizer)?)

@@ -81,6 +81,63 @@ impl Environment for TimeLimit {
     }
 }
 
+/// Refuses steps before a reset and after the end, so that what is inside need not.
+pub struct OrderEnforcing {
+    inner: Box<dyn Environment>,
+    /// Why a step would be refused now.
+    refusal: Option<&'static str>,
+}
+
+impl OrderEnforcing {
+    /// Enforces order around `inner`.
+    pub fn new(inner: Box<dyn Environment>) -> Self {
+        Self { inner, refusal: Some("before reset") }
+    }
+
+    /// Enforces order around every environment that `inner` makes.
+    pub fn factory(inner: Arc<dyn EnvFactory>) -> Arc<dyn EnvFactory> {
+        Arc::new(OrderFactory(inner))
+    }
+}
+
+struct OrderFactory(Arc<dyn EnvFactory>);
+
+impl EnvFactory for OrderFactory {
+    fn make(&self) -> Box<dyn Environment> {
+        Box::new(OrderEnforcing::new(self.0.make()))
+    }
+
+    fn spec(&self) -> &EnvSpec {
+        self.0.spec()
+    }
+}
+
+#[async_trait]
+impl Environment for OrderEnforcing {
+    async fn reset(&mut self, task: &Task, seed: Seed) -> Result<Observation, EnvError> {
+        // A reset that fails leaves no episode to step in.
+        self.refusal = Some("before a reset that went through");
+        let opening = self.inner.reset(task, seed).await?;
+        self.refusal = None;
+        Ok(opening)
+    }
+
+    async fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
+        if let Some(when) = self.refusal {
+            return Err(EnvError::OutOfOrder(when));
+        }
+        let step = self.inner.step(action).await?;
+        if step.terminated || step.truncated {
+            self.refusal = Some("after the end");
+        }
+        Ok(step)
+    }
+
+    fn spec(&self) -> &EnvSpec {
+        self.inner.spec()
+    }
+}
+
 /// Counts of one episode.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct EpisodeStatistics {

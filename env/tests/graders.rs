@@ -71,7 +71,8 @@ impl Row {
             (false, _) => Ending::Truncated { limit: Limit::Turns },
         };
         let (prompt, tokens) = (self.prompt.clone(), TokenLog::default());
-        Episode { task: self.task(), group: 0, member: 0, prompt, turns, tokens, ending, score: None }
+        let (branch, seed) = (None, None);
+        Episode { task: self.task(), group: 0, member: 0, branch, prompt, turns, tokens, ending, score: None, seed }
     }
 }
 

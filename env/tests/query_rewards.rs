@@ -51,6 +51,7 @@ fn episode(row: &Row) -> Episode {
         tokens: TokenLog::default(),
         ending: Ending::Answered,
         score: None,
+        seed: None,
     }
 }
 

@@ -259,7 +259,8 @@ impl Drop for Landing {
     }
 }
 
-fn key(fingerprint: &Fingerprint, query: &Query, k: usize) -> Key {
+/// Content address of an answer.
+pub(crate) fn key(fingerprint: &Fingerprint, query: &Query, k: usize) -> Key {
     let mut hasher = blake3::Hasher::new();
     let mut add = |part: &str| {
         hasher.update(&(part.len() as u64).to_le_bytes());

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ReadError;
 pub use format::CorpusFormat;
+pub(crate) use source::RowSource;
 use source::{Source, corpus_files};
 
 /// The unit of retrieval.

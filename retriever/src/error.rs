@@ -334,6 +334,22 @@ pub enum RetrieverError {
         /// What is wrong and what to do.
         what: String,
     },
+    /// There is nothing to search.
+    #[error("there are no passages to search; give the run a corpus, an index or a remote retriever")]
+    NoPassages,
+    /// A tape answers only what was recorded.
+    #[error("`{}` has no answer to `{query}` (k = {k}); record the tools again, or replay with the passages at hand", path.display())]
+    NotRecorded {
+        /// The tape.
+        path: PathBuf,
+        /// What was asked.
+        query: String,
+        /// Hits asked for.
+        k: usize,
+    },
+    /// A tape cannot be written.
+    #[error(transparent)]
+    Tape(#[from] crate::tape::TapeError),
     /// The work could not be finished because the program is shutting down or a worker is gone.
     #[error("search was stopped before it was done; ask again")]
     Stopped,

@@ -36,14 +36,17 @@ pub mod exchange;
 mod hybrid;
 mod index;
 mod lines;
+mod none;
 mod porter;
 mod query;
 mod record;
 pub mod remote;
 mod rerank;
 mod retriever;
+mod rows;
 pub mod server;
 mod snippet;
+mod tape;
 mod trec;
 
 pub use analyzer::{ANALYZER_ID, analyze};
@@ -61,8 +64,11 @@ pub use index::{
     AddRequest, BuildProgress, BuildRequest, BuildStage, BuildSummary, Counts, Document, Duplicates, Existing,
     FileRecord, Fingerprint, Index, Manifest, SegmentManifest, Source,
 };
+pub use none::NoPassages;
 pub use query::{Filter, Hit, Mode, Query, Statistics};
 pub use rerank::{RerankedRetriever, Reranker};
 pub use retriever::{Bm25Retriever, Retriever};
+pub use rows::{JsonRow, JsonRows};
 pub use snippet::{Snippet, snippet};
+pub use tape::{RecordingRetriever, Tape, TapeError, TapeWriter};
 pub use trec::{Qrels, read_qrels, write_run};

@@ -7,6 +7,7 @@ use std::path::Path;
 use forage_env::chat::{ChatError, Renderer};
 use forage_env::episode::Episode;
 use forage_env::tokenizer::Tokenizer;
+use forage_retriever::JsonRows;
 use serde_json::{Map, Value};
 
 use crate::sample::{Line, Recorded, check_vocabulary};
@@ -47,7 +48,7 @@ pub struct DemonstrationError {
     pub message: String,
 }
 
-/// Reads JSON lines, each of one of three forms:
+/// Reads JSON lines, or the rows of a `.parquet` file, each of one of three forms:
 ///
 /// - `{"messages": [{"role", "content", ...}, ...], "tools": [...]}`: a conversation in the chat template of `checkpoint`.
 ///   Learned is what the assistant wrote, with the text that ends its turns (the end-of-sequence token where a template has
@@ -68,14 +69,11 @@ pub fn read_demonstrations(
     choice: &Choice,
 ) -> Result<Demonstrations, DemonstrationError> {
     let fail = |message: String| DemonstrationError { path: path.display().to_string(), message };
-    let file = File::open(path).map_err(|error| fail(format!("cannot be read: {error}")))?;
     let mut found = Demonstrations::default();
-    for (number, line) in (1..).zip(BufReader::new(file).lines()) {
-        let at = |message: String| fail(format!("line {number} {message}"));
-        let line = line.map_err(|error| at(format!("cannot be read: {error}")))?;
-        if !line.trim().is_empty() {
-            found.add(&line, checkpoint, choice).map_err(at)?;
-        }
+    if path.extension().is_some_and(|end| end == "parquet") {
+        found.add_rows(path, checkpoint, choice).map_err(&fail)?;
+    } else {
+        found.add_lines(path, checkpoint, choice).map_err(&fail)?;
     }
     if found.sequences.is_empty() {
         let Demonstrations { too_long, low_reward, faults, .. } = found;
@@ -87,9 +85,43 @@ pub fn read_demonstrations(
     Ok(found)
 }
 
+/// The value without fields that are null.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let said = fields.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(said.map(|(name, value)| (name, without_nulls(value))).collect())
+        }
+        Value::Array(items) => items.into_iter().map(without_nulls).collect(),
+        value => value,
+    }
+}
+
 impl Demonstrations {
-    fn add(&mut self, line: &str, checkpoint: &Checkpoint, choice: &Choice) -> Result<(), String> {
-        let value: Value = serde_json::from_str(line).map_err(|error| format!("is no JSON: {error}"))?;
+    fn add_lines(&mut self, path: &Path, checkpoint: &Checkpoint, choice: &Choice) -> Result<(), String> {
+        let file = File::open(path).map_err(|error| format!("cannot be read: {error}"))?;
+        for (number, line) in (1..).zip(BufReader::new(file).lines()) {
+            let at = |message: String| format!("line {number} {message}");
+            let line = line.map_err(|error| at(format!("cannot be read: {error}")))?;
+            if !line.trim().is_empty() {
+                let value = serde_json::from_str(&line).map_err(|error| at(format!("is no JSON: {error}")))?;
+                self.add(value, checkpoint, choice).map_err(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows of a parquet file, in which every message has every field: a null says nothing.
+    fn add_rows(&mut self, path: &Path, checkpoint: &Checkpoint, choice: &Choice) -> Result<(), String> {
+        for row in JsonRows::open(path).map_err(|error| format!("cannot be read: {error}"))? {
+            let row = row.map_err(|error| format!("cannot be read: {error}"))?;
+            let value = without_nulls(Value::Object(row.fields));
+            self.add(value, checkpoint, choice).map_err(|message| format!("row {} {message}", row.number))?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, value: Value, checkpoint: &Checkpoint, choice: &Choice) -> Result<(), String> {
         let Some(sequence) = self.sequence(value, checkpoint, choice)? else { return Ok(()) };
         check_vocabulary(&sequence, checkpoint.config.vocab_size)?;
         if sequence.targets.is_empty() {

@@ -34,6 +34,7 @@ impl Served {
             .collect();
         files.insert("README.md".to_owned(), b"not needed".to_vec());
         files.insert("pytorch_model.bin".to_owned(), b"not needed".to_vec());
+        files.insert("data/train.jsonl".to_owned(), b"{\"question\":\"q\"}\n".to_vec());
         Arc::new(Self { files, log: Mutex::default() })
     }
 
@@ -55,7 +56,7 @@ impl Served {
         Response::builder()
             .status(StatusCode::PARTIAL_CONTENT)
             .header(header::CONTENT_RANGE, format!("bytes {start}-{}/{}", end - 1, bytes.len()))
-            .header(header::ETAG, format!("\"etag-{file}\""))
+            .header(header::ETAG, format!("\"etag-{}\"", file.replace('/', "-")))
             .header("x-repo-commit", COMMIT)
             .body(Body::from(bytes[start..end].to_vec()))
             .unwrap()
@@ -98,6 +99,15 @@ async fn resolve(
         .unwrap()
 }
 
+async fn data(
+    State(served): State<Arc<Served>>,
+    UrlPath((revision, file)): UrlPath<(String, String)>,
+    headers: HeaderMap,
+) -> Response<Body> {
+    served.note(&format!("/datasets/org/set/resolve/{revision}/{file}"), &headers);
+    served.partial(&file, &headers)
+}
+
 async fn cdn(State(served): State<Arc<Served>>, UrlPath(file): UrlPath<String>, headers: HeaderMap) -> Response<Body> {
     served.partial(&file, &headers)
 }
@@ -107,6 +117,7 @@ async fn serve(served: Arc<Served>) -> String {
     let router = Router::new()
         .route("/api/models/{*rest}", get(info))
         .route("/org/tiny/resolve/{revision}/{file}", get(resolve))
+        .route("/datasets/org/set/resolve/{revision}/{*file}", get(data))
         .route("/cdn/{file}", get(cdn))
         .with_state(served);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -160,6 +171,33 @@ async fn a_name_is_fetched_once_and_then_found_in_the_cache() {
     std::fs::remove_file(repo.join("snapshots").join(COMMIT).join("model-00002-of-00004.safetensors")).unwrap();
     let error = open(Hub { offline: true, ..hub }, "org/tiny").await.unwrap_err();
     assert!(error.contains("model-00002-of-00004.safetensors is missing"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_data_sets_are_fetched_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let served = Served::new(folder.path());
+    let endpoint = serve(Arc::clone(&served)).await;
+    let hub = Hub { cache: folder.path().join("cache"), endpoint, token: Some("secret".into()), offline: false };
+    let fetch = |hub: Hub, address: &'static str| async move {
+        let fetched = tokio::task::spawn_blocking(move || hub.fetch_data(address)).await.unwrap();
+        fetched.map_err(|error| error.to_string())
+    };
+    let address = "hf://datasets/org/set/data/train.jsonl";
+    let path = fetch(hub.clone(), address).await.unwrap();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"question\":\"q\"}\n");
+    assert!(path.ends_with(format!("datasets--org--set/snapshots/{COMMIT}/data/train.jsonl")), "{}", path.display());
+    let asked = served.asked().len();
+    assert_eq!(fetch(Hub { offline: true, ..hub.clone() }, address).await.unwrap(), path);
+    assert_eq!(fetch(hub.clone(), address).await.unwrap(), path);
+    assert_eq!(served.asked().len(), asked, "what the cache has serves");
+    let error = fetch(hub.clone(), "hf://datasets/org/set/data/none.jsonl").await.unwrap_err();
+    assert!(error.contains("org/set"), "{error}");
+    let error = fetch(Hub { offline: true, ..hub.clone() }, "hf://datasets/org/set/data/none.jsonl").await.unwrap_err();
+    assert!(error.contains("HF_HUB_OFFLINE"), "{error}");
+    for bad in ["hf://datasets/org/set", "hf://datasets/org/set/../x", "hf://org/set/x", "hf://datasets//set/x"] {
+        assert!(fetch(hub.clone(), bad).await.unwrap_err().contains("no file of a data set"), "{bad}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

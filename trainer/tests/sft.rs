@@ -106,6 +106,22 @@ fn of_a_conversation_what_the_assistant_wrote_is_learned() {
 }
 
 #[test]
+fn rows_of_parquet_are_the_lines_they_stand_for() {
+    let start = with_template(ENDING);
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/demonstrations.parquet");
+    let found = read_demonstrations(&path, &start, &ALL).unwrap();
+    let line = |question: &str, query: &str| {
+        let answer = format!("<query>{query}</query>");
+        let messages = json!([{"role": "user", "content": question}, {"role": "assistant", "content": answer}]);
+        json!({"messages": messages}).to_string()
+    };
+    let lines = [line("tides", "tides AND moon"), line("wind", "wind")];
+    assert_eq!(found, read_lines(&lines, &start, &ALL).unwrap());
+    let error = read_demonstrations(&path, &start, &Choice { context: 3, ..ALL }).unwrap_err().to_string();
+    assert!(error.contains("row 1 has"), "{error}");
+}
+
+#[test]
 fn a_template_without_an_end_gets_the_end_of_sequence() {
     let start = with_template(&ENDING.replace("+ eos_token ", ""));
     let line = json!({"messages": [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes?"}]});

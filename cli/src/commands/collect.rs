@@ -17,6 +17,7 @@ use super::out;
 use crate::config::{BadConfig, RunConfig};
 use crate::pipeline::{engine, runtime};
 use crate::progress::{Progress, stop_on_interrupt};
+use crate::retrieval::recorded;
 use crate::setup::{self, Tasks};
 
 /// Plays the training questions of a config several times each and keeps the episodes worth imitating, for `forage sft`.
@@ -48,6 +49,9 @@ pub(crate) struct Collect {
     /// Change a config value: key.path=value; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     overrides: Vec<String>,
+    /// Keep what the retriever answers in this file, for `forage replay --tools`.
+    #[arg(long, value_name = "FILE")]
+    record_tools: Option<PathBuf>,
     /// Compute device instead of the config's: cpu, cuda:0, ...
     #[arg(long)]
     device: Option<DeviceSpec>,
@@ -73,7 +77,8 @@ impl Collect {
             bail!(BadConfig("--samples and --questions must be at least 1, --min-reward a number".to_owned()));
         }
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
-        let data = setup::load_data(&config.data, &config.retriever, scratch.path(), config.seed)?;
+        let mut data = setup::load_data(&config, scratch.path())?;
+        data.retriever = recorded(data.retriever, self.record_tools.as_deref())?;
         let tasks: Tasks = data.train.iter().take(self.questions.unwrap_or(usize::MAX)).cloned().collect();
         let checkpoint = setup::checkpoint(&config)?;
         let tokenizer: Arc<dyn Tokenizer> = Arc::new(checkpoint.tokenizer.clone());

@@ -1,8 +1,7 @@
 //! `forage envs`: the registered environments and rewards.
 
 use clap::Args;
-use forage_env::registry::ENVIRONMENTS;
-use forage_env::reward::REWARDS;
+use forage_env::plugins::{environments, rewards};
 
 use super::out;
 
@@ -17,18 +16,18 @@ pub(crate) struct Envs {
 impl Envs {
     pub(crate) fn run(self) {
         if self.json {
-            let environments: Vec<_> =
-                ENVIRONMENTS.iter().map(|entry| serde_json::json!({"id": entry.id, "about": entry.about})).collect();
-            let rewards: Vec<_> = REWARDS.iter().map(|entry| entry.name).collect();
-            out(&serde_json::json!({"environments": environments, "rewards": rewards}).to_string());
+            let listed: Vec<_> =
+                environments().map(|entry| serde_json::json!({"id": entry.id, "about": entry.about})).collect();
+            let rewards: Vec<_> = rewards().map(|entry| entry.name).collect();
+            out(&serde_json::json!({"environments": listed, "rewards": rewards}).to_string());
             return;
         }
         out("environments");
-        for entry in ENVIRONMENTS {
+        for entry in environments() {
             out(&format!("  {:22} {}", entry.id, entry.about));
         }
         out("rewards");
-        for entry in REWARDS {
+        for entry in rewards() {
             out(&format!("  {:22} {}", entry.name, entry.about));
         }
     }

@@ -15,8 +15,8 @@ use forage_env::registry::{self, OpenWiki};
 use forage_env::reward::Weighting;
 use forage_env::rollout::{EpisodeWriter, Presentation, Rollout};
 use forage_env::scripted::{
-    BrokenCode, BrokenQuery, Constant, Haste, KeywordWriter, Means, OneCall, Oracle, OracleStyle, RandomPolicy,
-    SearchThenTitle,
+    BrokenCode, BrokenQuery, Constant, Haste, KeywordWriter, Means, OneCall, Oracle, OracleStyle, OwnOracle,
+    RandomPolicy, SearchThenTitle,
 };
 use forage_env::seed::Seed;
 use forage_env::task::Split;
@@ -24,14 +24,14 @@ use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
 use forage_eval::retrieval::evaluate_retrieval;
 use forage_eval::stats::Bootstrap;
 use forage_eval::summary::EvalSummary;
-use forage_retriever::{CorpusFormat, Index, Query, Retriever, read_qrels, read_queries, write_run};
+use forage_retriever::{CorpusFormat, Index, NoPassages, Query, Retriever, read_qrels, read_queries, write_run};
 use forage_trainer::device::DeviceSpec;
 use serde_json::{Map, Value};
 
 use super::out;
 use crate::config::{EnvironmentConfig, RunConfig};
 use crate::pipeline::{Evaluated, engine, play, runtime};
-use crate::retrieval::RetrieverConfig;
+use crate::retrieval::{RetrieverConfig, recorded};
 use crate::setup::{self, Tasks};
 
 /// Evaluates a policy on questions, greedy and sampled, with 95 % bootstrap intervals.
@@ -77,6 +77,12 @@ pub(crate) struct Eval {
     /// Write the greedy episodes to this file and the sampled ones beside it, with the ending .sampled.jsonl.
     #[arg(long)]
     out: Option<PathBuf>,
+    /// Keep what the retriever answers in this file, for `forage replay --tools`.
+    #[arg(long, value_name = "FILE")]
+    record_tools: Option<PathBuf>,
+    /// Let a script write in the tokens of this policy, a folder or name: its episodes are then demonstrations for `forage sft`.
+    #[arg(long, value_name = "POLICY", requires = "config")]
+    tokens_of: Option<String>,
     /// Compute device instead of the config's: cpu, cuda:0, ...
     #[arg(long)]
     device: Option<DeviceSpec>,
@@ -157,7 +163,8 @@ impl Eval {
             bail!("there are no questions to ask");
         }
         let tokenizer = Arc::clone(&material.tokenizer);
-        let resources = setup::resources(&material.retriever, material.wiki.as_ref(), tokenizer);
+        let searched = recorded(Arc::clone(&material.retriever), self.record_tools.as_deref())?;
+        let resources = setup::resources(&searched, material.wiki.as_ref(), tokenizer);
         let factory = setup::environment(&material.environment, resources, material.window)?;
         let rewards = setup::rewards(&material.environment.id, &material.rewards, material.seed)?;
         let (policy, tokenizer) = (Arc::clone(&material.policy), Arc::clone(&material.tokenizer));
@@ -201,10 +208,11 @@ impl Eval {
         let mut config = config.clone();
         config.seed = self.seed.unwrap_or(config.seed);
         config.device = self.device.unwrap_or(config.device);
-        let data = setup::load_data(&config.data, &config.retriever, scratch, config.seed)?;
+        let data = setup::load_data(&config, scratch)?;
         let tasks: Tasks = data.test.iter().take(self.limit.unwrap_or(usize::MAX)).cloned().collect();
         let name = self.policy.clone().unwrap_or_else(|| config.policy.checkpoint.clone());
-        let Opened { policy, tokenizer, window, presentation } = open_policy(&name, &config, &tasks)?;
+        let opened = open_policy(&name, self.tokens_of.as_deref(), &config, &tasks)?;
+        let Opened { policy, tokenizer, window, presentation } = opened;
         if window.is_none() {
             config.environment.settings = byte_limits(&config.environment.id, config.environment.settings)?;
         }
@@ -218,23 +226,27 @@ impl Eval {
             window,
             presentation,
             rewards: config.reward,
-            samples: self.samples.unwrap_or(if window.is_some() { config.evaluation.samples } else { 0 }),
+            samples: self.samples.unwrap_or(if is_script(&name) { 0 } else { config.evaluation.samples }),
             seed: config.seed,
         })
     }
 
     fn of_flags(&self, scratch: &Path) -> Result<Material> {
-        let questions = self.questions.as_ref().context("give a config, or --questions with --index or --corpus")?;
-        let read = read_tasks(questions, None, Split::Test)?;
-        let tasks: Tasks = read.into_iter().take(self.limit.unwrap_or(usize::MAX)).map(Arc::new).collect();
-        let corpus = self.corpus.as_deref().zip(self.format);
-        let (retriever, wiki) = setup::searchable(self.index.as_deref(), corpus, &self.retrieval, scratch)?;
+        let seed = self.seed.unwrap_or(1);
+        let own = registry::find(&self.env)?.own;
+        let (tasks, retriever, wiki) = match (&self.questions, own) {
+            (None, Some(own)) if self.index.is_none() && self.corpus.is_none() => {
+                let tasks = setup::own_questions(own, Split::Test, self.limit.unwrap_or(OWN_QUESTIONS), seed);
+                (tasks, Arc::new(NoPassages) as Arc<dyn Retriever>, None)
+            }
+            _ => self.passages(scratch)?,
+        };
         let scripts = "give --policy: a folder, oracle, random, search-title, one-call, broken-code, keywords, \
                        broken-query, constant:X";
         let name = self.policy.clone().context(scripts)?;
         let mut defaults = RunConfig::for_evaluation(&self.env);
         defaults.device = self.device.unwrap_or(defaults.device);
-        let Opened { policy, tokenizer, window, presentation } = open_policy(&name, &defaults, &tasks)?;
+        let Opened { policy, tokenizer, window, presentation } = open_policy(&name, None, &defaults, &tasks)?;
         let scripted = window.is_none();
         let settings = match window {
             None => byte_limits(&self.env, Map::new())?,
@@ -243,7 +255,7 @@ impl Eval {
         Ok(Material {
             tasks,
             retriever,
-            wiki: Some(wiki),
+            wiki,
             policy,
             tokenizer,
             environment: EnvironmentConfig { id: self.env.clone(), settings },
@@ -252,39 +264,69 @@ impl Eval {
             rewards: setup::default_rewards(registry::find(&self.env)?.outcome),
             // A script does not know temperatures: its samples would repeat the greedy episodes.
             samples: self.samples.unwrap_or(usize::from(!scripted)),
-            seed: self.seed.unwrap_or(1),
+            seed,
         })
+    }
+
+    /// Questions and what they are asked about.
+    fn passages(&self, scratch: &Path) -> Result<(Tasks, Arc<dyn Retriever>, Option<OpenWiki>)> {
+        let questions = self.questions.as_ref().context("give a config, or --questions with --index or --corpus")?;
+        let read = read_tasks(&setup::here(questions)?, None, Split::Test)?;
+        let tasks: Tasks = read.into_iter().take(self.limit.unwrap_or(usize::MAX)).map(Arc::new).collect();
+        let corpus = self.corpus.as_deref().zip(self.format);
+        let (retriever, wiki) = setup::searchable(self.index.as_deref(), corpus, &self.retrieval, scratch)?;
+        Ok((tasks, retriever, Some(wiki)))
     }
 }
 
-fn open_policy(name: &str, config: &RunConfig, tasks: &Tasks) -> Result<Opened> {
+/// What `--env` asks of an environment with questions of its own, where nobody says.
+const OWN_QUESTIONS: usize = 100;
+
+/// Names of scripts, and how those with an argument begin.
+const SCRIPTS: [&str; 7] = ["oracle", "random", "search-title", "one-call", "broken-code", "keywords", "broken-query"];
+const CONSTANT: &str = "constant:";
+
+/// Whether a policy of this name is a script, whose tokens are bytes.
+pub(super) fn is_script(name: &str) -> bool {
+    SCRIPTS.contains(&name) || name.starts_with(CONSTANT)
+}
+
+/// `tokens_of`: whose tokens a script writes; bytes by default.
+fn open_policy(name: &str, tokens_of: Option<&str>, config: &RunConfig, tasks: &Tasks) -> Result<Opened> {
+    if !is_script(name) {
+        let checkpoint = setup::load_policy(name, config)?;
+        let tokenizer: Arc<dyn Tokenizer> = Arc::new(checkpoint.tokenizer.clone());
+        let window = Some(setup::window(config, &checkpoint.config));
+        let presentation = setup::presentation(&config.policy, &checkpoint)?;
+        let policy = engine(&checkpoint, config, config.threads());
+        return Ok(Opened { policy, tokenizer, window, presentation });
+    }
     let bytes: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer);
-    let shared = Arc::clone(&bytes);
-    let scripted: Arc<dyn Policy> = match name {
-        "oracle" => {
+    let (tokenizer, window) = match tokens_of {
+        None => (bytes, None),
+        Some(name) => {
+            let checkpoint = setup::load_policy(name, config)?;
+            let window = setup::window(config, &checkpoint.config);
+            (Arc::new(checkpoint.tokenizer) as Arc<dyn Tokenizer>, Some(window))
+        }
+    };
+    let shared = Arc::clone(&tokenizer);
+    let own = registry::find(&config.environment.id)?.own;
+    let policy: Arc<dyn Policy> = match (name, own) {
+        ("oracle", Some(own)) => Arc::new(OwnOracle::of_own(shared, tasks.iter().cloned(), own)),
+        ("oracle", None) => {
             let means = Means::of_environment(&config.environment.id);
             Arc::new(Oracle::hasty(shared, tasks.iter().cloned(), means, OracleStyle::Plain, Haste::NONE))
         }
-        "random" => Arc::new(RandomPolicy::new(shared)),
-        "search-title" => Arc::new(SearchThenTitle::new(shared)),
-        "one-call" => Arc::new(OneCall::new(shared)),
-        "broken-code" => Arc::new(BrokenCode::new(shared)),
-        "keywords" => Arc::new(KeywordWriter::new(shared)),
-        "broken-query" => Arc::new(BrokenQuery::new(shared)),
-        _ => {
-            if let Some(answer) = name.strip_prefix("constant:") {
-                Arc::new(Constant::new(shared, answer))
-            } else {
-                let checkpoint = setup::load_policy(name, config)?;
-                let tokenizer: Arc<dyn Tokenizer> = Arc::new(checkpoint.tokenizer.clone());
-                let window = Some(setup::window(config, &checkpoint.config));
-                let presentation = setup::plain_presentation(&config.policy, &checkpoint)?;
-                let policy = engine(&checkpoint, config, config.threads());
-                return Ok(Opened { policy, tokenizer, window, presentation });
-            }
-        }
+        ("random", _) => Arc::new(RandomPolicy::new(shared)),
+        ("search-title", _) => Arc::new(SearchThenTitle::new(shared)),
+        ("one-call", _) => Arc::new(OneCall::new(shared)),
+        ("broken-code", _) => Arc::new(BrokenCode::new(shared)),
+        ("keywords", _) => Arc::new(KeywordWriter::new(shared)),
+        ("broken-query", _) => Arc::new(BrokenQuery::new(shared)),
+        (name, _) => Arc::new(Constant::new(shared, name.strip_prefix(CONSTANT).unwrap_or(name))),
     };
-    Ok(Opened { policy: scripted, tokenizer: bytes, window: None, presentation: Presentation::Raw })
+    Ok(Opened { policy, tokenizer, window, presentation: Presentation::Raw })
 }
 
 /// A policy with its tokenizer and, for models, its window.
@@ -296,7 +338,7 @@ struct Opened {
 }
 
 /// Settings of an environment for scripts, whose tokens are bytes.
-fn byte_limits(id: &str, settings: Map<String, Value>) -> Result<Map<String, Value>> {
+pub(super) fn byte_limits(id: &str, settings: Map<String, Value>) -> Result<Map<String, Value>> {
     Ok((registry::find(id)?.for_bytes)(settings))
 }
 

@@ -2,6 +2,7 @@
 
 mod collect;
 mod compare;
+mod data;
 mod envs;
 mod eval;
 mod export;
@@ -12,6 +13,7 @@ mod policy;
 mod python;
 mod quickstart;
 mod recipes;
+mod replay;
 mod report;
 mod search;
 mod serve;
@@ -45,8 +47,11 @@ enum Command {
     Eval(Box<eval::Eval>),
     Compare(compare::Compare),
     #[command(subcommand)]
+    Data(data::Data),
+    #[command(subcommand)]
     Judge(judge::Judge),
     Report(report::ReportArgs),
+    Replay(replay::Replay),
     #[command(subcommand)]
     Index(index::Index),
     Search(Box<search::Search>),
@@ -71,8 +76,10 @@ impl Cli {
             Command::Collect(command) => command.run(),
             Command::Eval(command) => command.run(),
             Command::Compare(command) => command.run(),
+            Command::Data(command) => command.run(),
             Command::Judge(command) => command.run(),
             Command::Report(command) => command.run(),
+            Command::Replay(command) => command.run(),
             Command::Index(command) => command.run(),
             Command::Search(command) => command.run(),
             Command::Serve(command) => command.run(),
@@ -154,7 +161,9 @@ mod tests {
             "README.md",
             "docs/profiles.md",
             "docs/environment-server.md",
+            "docs/data.md",
             "docs/recipes.md",
+            "docs/replay.md",
             "docs/retrieval.md",
             "docs/remote.md",
             "docs/results.md",

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use forage_env::code_search::{CALL_CLOSE, PYTHON_CLOSE, PYTHON_OPEN};
+use forage_env::code_search::PYTHON_OPEN;
 use forage_env::dataset::read_tasks;
 use forage_env::policy::Sampling;
-use forage_env::query_writer::QUERY_CLOSE;
 use forage_env::registry::{self, OpenWiki};
 use forage_env::rollout::{Job, Presentation, Rollout};
 use forage_env::scripted::{Human, View};
@@ -17,7 +16,7 @@ use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
 use forage_env::world::WorldSpec;
-use forage_retriever::Retriever;
+use forage_retriever::{NoPassages, Retriever};
 
 use super::out;
 use crate::config::EnvironmentConfig;
@@ -50,10 +49,11 @@ impl Play {
         let tokenizer: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer);
         let settings = (registry::find(&self.env)?.for_bytes)(serde_json::Map::new());
         let environment = EnvironmentConfig { id: self.env.clone(), settings };
-        let resources = setup::resources(&retriever, Some(&wiki), Arc::clone(&tokenizer));
+        let resources = setup::resources(&retriever, wiki.as_ref(), Arc::clone(&tokenizer));
         let factory = setup::environment(&environment, resources, None)?;
         let rewards = setup::rewards(&self.env, &setup::default_rewards(factory.spec().outcome), self.seed)?;
-        let policy = Arc::new(Human::new(Arc::clone(&tokenizer), ask));
+        let stops = factory.spec().stop.clone();
+        let policy = Arc::new(Human::new(Arc::clone(&tokenizer), move |view| ask(view, &stops)));
         let rollout = Rollout {
             policy,
             tokenizer,
@@ -78,10 +78,15 @@ impl Play {
         Ok(())
     }
 
-    fn material(&self) -> Result<(Arc<dyn Retriever>, OpenWiki, Task)> {
+    fn material(&self) -> Result<(Arc<dyn Retriever>, Option<OpenWiki>, Task)> {
         let (Some(index), Some(questions)) = (&self.index, &self.questions) else {
+            if let Some(own) = registry::find(&self.env)?.own {
+                let tasks = setup::own_questions(own, Split::Test, self.question + 1, self.seed);
+                let task = tasks.last().with_context(|| format!("{} has no questions", self.env))?;
+                return Ok((Arc::new(NoPassages), None, Task::clone(task)));
+            }
             let (world, retriever, wiki) = setup::generated(WorldSpec::new(1000, self.seed))?;
-            return Ok((retriever, wiki, world.question(Split::Test, self.question as u64)));
+            return Ok((retriever, Some(wiki), world.question(Split::Test, self.question as u64)));
         };
         let tasks = read_tasks(questions, None, Split::Test)?;
         let count = tasks.len();
@@ -89,15 +94,12 @@ impl Play {
         let task = task.with_context(|| format!("--question must be below {count}"))?;
         let retrieval = RetrieverConfig::default();
         let (retriever, wiki) = setup::searchable(Some(index), None, &retrieval, Path::new(""))?;
-        Ok((retriever, wiki, task))
+        Ok((retriever, Some(wiki), task))
     }
 }
 
-/// What closes an action.
-const STOPS: [&str; 5] = ["</search>", "</answer>", PYTHON_CLOSE, CALL_CLOSE, QUERY_CLOSE];
-
 /// Shows what is new and reads a turn: lines up to an empty one outside of a program, or to one that closes an action.
-fn ask(view: &View<'_>) -> Option<String> {
+fn ask(view: &View<'_>, stops: &[String]) -> Option<String> {
     out(view.shown.last().map_or(view.prompt, String::as_str));
     let mut turn = String::new();
     let mut lines = std::io::stdin().lock().lines();
@@ -112,7 +114,7 @@ fn ask(view: &View<'_>) -> Option<String> {
             turn.push('\n');
         }
         turn.push_str(&line);
-        if STOPS.iter().any(|stop| line.trim_end().ends_with(stop)) {
+        if stops.iter().any(|stop| line.trim_end().ends_with(stop.as_str())) {
             break;
         }
     }

@@ -75,7 +75,7 @@ impl Quickstart {
         let progress = Progress::new();
         let stop = stop_on_interrupt()?;
         progress.say(&format!("building the world and its index in {}", self.out.display()));
-        let data = setup::load_data(&config.data, &config.retriever, &self.out, config.seed)?;
+        let data = setup::load_data(&config, &self.out)?;
         if data.test.is_empty() {
             bail!("there are no held-out questions: a verdict needs data.test_questions above 0");
         }

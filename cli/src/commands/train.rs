@@ -14,6 +14,7 @@ use crate::lint;
 use crate::memory::{self, Start};
 use crate::pipeline::{Experience, Training, train};
 use crate::progress::{Progress, stop_on_interrupt};
+use crate::retrieval::recorded;
 use crate::setup;
 
 /// Trains a policy with GRPO. The run folder holds the resolved config, metrics, rollouts, checkpoints and, at the end,
@@ -40,6 +41,9 @@ pub(crate) struct Train {
     /// Print the resolved config, the arithmetic of a step and an estimate of the memory, and stop.
     #[arg(long)]
     dry_run: bool,
+    /// Keep what the retriever answers in this file, for `forage replay --tools`.
+    #[arg(long, value_name = "FILE", conflicts_with = "rollouts")]
+    record_tools: Option<PathBuf>,
     /// Compute device instead of the config's: cpu, cuda:0, ...
     #[arg(long)]
     device: Option<DeviceSpec>,
@@ -64,8 +68,7 @@ impl Train {
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         if !self.resume {
             // A resumed run keeps the record of how it was started.
-            std::fs::write(folder.join("config.toml"), config.to_toml()?)
-                .with_context(|| format!("cannot write into {}", folder.display()))?;
+            write_config(&config, &folder)?;
         }
         let progress = Progress::new();
         if let Some(said) = said {
@@ -76,7 +79,16 @@ impl Train {
         let experience = if let Some(file) = &self.rollouts {
             Experience::Recorded(file)
         } else {
-            data = setup::load_data(&config.data, &config.retriever, &folder, config.seed)?;
+            let mut loaded = setup::load_data(&config, &folder)?;
+            loaded.retriever = recorded(loaded.retriever, self.record_tools.as_deref())?;
+            if let Some(warning) = few_questions(loaded.train.len(), &config) {
+                progress.say(&warning);
+            }
+            config.data.digests = Some(loaded.digests.clone());
+            if !self.resume {
+                write_config(&config, &folder)?;
+            }
+            data = loaded;
             Experience::Data(&data)
         };
         let checkpoint = setup::checkpoint(&config)?;
@@ -95,6 +107,27 @@ impl Train {
         }
         Ok(())
     }
+}
+
+fn write_config(config: &RunConfig, folder: &Path) -> Result<()> {
+    std::fs::write(folder.join("config.toml"), config.to_toml()?)
+        .with_context(|| format!("cannot write into {}", folder.display()))
+}
+
+/// Steps that a run should be able to take before it meets a question again.
+const STEPS_PER_PASS: usize = 10;
+
+/// What to say of a run that meets its questions so often that it may learn them by heart.
+fn few_questions(questions: usize, config: &RunConfig) -> Option<String> {
+    let groups = config.grpo.prompts_per_step;
+    (questions < STEPS_PER_PASS * groups).then(|| {
+        format!(
+            "warning: {questions} training questions for {groups} groups a step: each comes again every {:.1} steps, and a \
+             policy may learn the answers by heart; use {} questions or more",
+            questions as f64 / groups as f64,
+            STEPS_PER_PASS * groups,
+        )
+    })
 }
 
 /// Checks that a run's folder holds a run exactly where one is to be resumed.
@@ -136,9 +169,28 @@ fn dry_run(config: &RunConfig, rollouts: Option<&Path>) -> Result<()> {
         config.grpo.group_size,
         episodes as u64 * config.grpo.steps,
     ));
+    // A file may hold fewer than are asked for: what it holds is known when the run starts.
+    if let Some(warning) = few_questions(config.data.train_questions, config).filter(|_| rollouts.is_none()) {
+        out(&format!("# {warning}"));
+    }
     match Start::of(config, false)? {
         Some(start) => out(&memory::table(&memory::of_run(config, &start, rollouts)?)),
         None => out("# memory: not known before the policy is fetched"),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_questions_are_warned_of() {
+        let config = RunConfig::parse(include_str!("../../../configs/smoke.toml"), &[]).unwrap();
+        let groups = config.grpo.prompts_per_step;
+        assert_eq!(few_questions(10 * groups, &config), None);
+        let warning = few_questions(3 * groups, &config).unwrap();
+        assert!(warning.contains("comes again every 3.0 steps"), "{warning}");
+        assert!(warning.contains(&format!("use {} questions", 10 * groups)), "{warning}");
+    }
 }

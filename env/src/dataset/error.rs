@@ -18,7 +18,7 @@ pub enum DatasetError {
         source: std::io::Error,
     },
     /// The file holds no line.
-    #[error("data set `{}` is empty; expected one JSON object per line", path.display())]
+    #[error("data set `{}` is empty; expected one JSON object per line, a JSON list, or parquet", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
@@ -34,10 +34,12 @@ pub enum DatasetError {
         rows: usize,
     },
     /// A line is not what the format asks for.
-    #[error("data set `{}` line {line}: {fault}; {mend}", path.display())]
+    #[error("data set `{}` {unit} {line}: {fault}; {mend}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
+        /// `line`, or `row` of a JSON list or a parquet file.
+        unit: &'static str,
         /// The line, counted from 1.
         line: usize,
         /// What is wrong.
@@ -45,8 +47,21 @@ pub enum DatasetError {
         /// What to do about it.
         mend: String,
     },
+    /// The file's bytes are not what they promise.
+    #[error(transparent)]
+    Rows(#[from] forage_retriever::ReadError),
+    /// A list of ids cannot be followed.
+    #[error("id list `{}` line {line}: {what}", path.display())]
+    Ids {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong and the mend.
+        what: String,
+    },
     /// A file of a BEIR folder cannot be read.
-    #[error("BEIR folder `{}`; it holds queries.jsonl and qrels/{{train,dev,test}}.tsv", path.display())]
+    #[error("BEIR folder `{}`; it holds queries.jsonl and qrels/{{train,dev,test}}.tsv, or both as parquet", path.display())]
     Beir {
         /// The folder.
         path: PathBuf,

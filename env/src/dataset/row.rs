@@ -1,5 +1,7 @@
 //! Row formats: which fields a line has and how they become a task.
 
+mod published;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -7,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::task::{Split, Task};
 
-/// Row formats of JSON-lines data sets.
+/// Row formats of data sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TaskFormat {
@@ -18,6 +20,20 @@ pub enum TaskFormat {
     /// `HotpotQA`-like with evidence: `_id`, `question` or `text`, `answer` or `answers`, and optionally `answer_aliases`,
     /// `gold` (passage ids), `decomposition`.
     Annotated,
+    /// `HotpotQA` and `2WikiMultihopQA` as published: `_id` or `id`, `question`, `answer`, `supporting_facts`, whose titles are
+    /// the evidence, and `context`.
+    HotpotQa,
+    /// `MuSiQue` as published: `id`, `question`, `answer`, `answer_aliases`, `paragraphs`, whose supporting ones are the
+    /// evidence by title, and `question_decomposition`.
+    Musique,
+    /// Questions about wiki pages: `question`, `answer` and the page's `filename`, which is the evidence.
+    Trivia,
+    /// verl and `SkyRL`: `prompt` (messages), `data_source`, and `ground_truth.target` in `reward_model` or `reward_spec`.
+    Verl,
+    /// `NeMo` Gym: `responses_create_params` with the input, and a field with the answer.
+    NemoGym,
+    /// TRL, verifiers and Spurious Rewards: `prompt` (text or messages), and a field with the answer.
+    Prompt,
     /// `question` with `answer` or `answers`, and optionally `id`.
     Plain,
 }
@@ -48,17 +64,31 @@ impl TaskFormat {
         if has("golden_answers") {
             return Ok(Self::SearchR1);
         }
-        if has("_id") && answer {
-            return Ok(Self::Annotated);
+        if has("nl_query") && has("boolean_query") {
+            return Err(Fault::new(
+                "the rows show queries to imitate and judge no passage",
+                "give the file to `forage sft`; questions for query-writer are BEIR folders",
+            ));
         }
-        if has("question") && answer {
-            return Ok(Self::Plain);
+        let question = has("question") && answer;
+        let published = [
+            (has("reward_model") || has("reward_spec"), Self::Verl),
+            (has("responses_create_params"), Self::NemoGym),
+            (question && has("paragraphs"), Self::Musique),
+            (question && has("supporting_facts"), Self::HotpotQa),
+            (question && has("filename"), Self::Trivia),
+            (has("_id") && answer, Self::Annotated),
+            (question, Self::Plain),
+            (has("prompt"), Self::Prompt),
+        ];
+        if let Some((_, format)) = published.into_iter().find(|(fits, _)| *fits) {
+            return Ok(format);
         }
         let fields: Vec<&str> = row.keys().map(String::as_str).collect();
         Err(Fault::new(
             format!("fields [{}] fit no known format", fields.join(", ")),
             "write `question` and `answer`, or the fields of a published format: `golds` (forage), `golden_answers` \
-             (Search-R1), `_id` with `answer` or `answers` (HotpotQA-like)",
+             (Search-R1), `_id` with `answer` or `answers` (HotpotQA-like), `prompt` with an answer (TRL)",
         ))
     }
 }
@@ -72,10 +102,21 @@ pub(super) fn task_from(format: TaskFormat, row: Row, line: usize, source: &str,
             common(&row, id(&row, "id")?, golds, source, split)
         }
         TaskFormat::Annotated => annotated(&row, source, split),
-        TaskFormat::Plain => {
-            let id = if row.contains_key("id") { id(&row, "id")? } else { format!("line-{line}") };
-            common(&row, id, answers(&row)?, source, split)
-        }
+        TaskFormat::HotpotQa => published::hotpot_qa(&row, source, split),
+        TaskFormat::Musique => published::musique(&row, source, split),
+        TaskFormat::Trivia => published::trivia(&row, id_or_line(&row, line)?, source, split),
+        TaskFormat::Verl => published::verl(&row, id_or_line(&row, line)?, source, split),
+        TaskFormat::NemoGym => published::nemo_gym(&row, id_or_line(&row, line)?, source, split),
+        TaskFormat::Prompt => published::prompt(&row, id_or_line(&row, line)?, source, split),
+        TaskFormat::Plain => common(&row, id_or_line(&row, line)?, answers(&row)?, source, split),
+    }
+}
+
+/// The row's id, or where it stands.
+fn id_or_line(row: &Row, line: usize) -> Result<String, Fault> {
+    match row.get("id") {
+        None | Some(Value::Null) => Ok(format!("line-{line}")),
+        Some(_) => id(row, "id"),
     }
 }
 
@@ -105,13 +146,24 @@ fn annotated(row: &Row, source: &str, split: Split) -> Result<Task, Fault> {
 /// The fields every format but ours shares.
 fn common(row: &Row, id: String, golds: Vec<String>, source: &str, split: Split) -> Result<Task, Fault> {
     let field = if row.contains_key("question") { "question" } else { "text" };
-    let question = string(row, field)?;
+    asked(row, (field, string(row, field)?), id, golds, (source, split))
+}
+
+/// A task with this question, which stands in `field`.
+fn asked(
+    row: &Row,
+    (field, question): (&str, String),
+    id: String,
+    golds: Vec<String>,
+    (source, split): (&str, Split),
+) -> Result<Task, Fault> {
     if question.trim().is_empty() {
         return Err(Fault::new(format!("`{field}` is empty"), "write the question's text"));
     }
     let data_source = match row.get("data_source") {
         None | Some(Value::Null) => source.to_owned(),
-        Some(_) => string(row, "data_source")?,
+        // verl's preparation puts the name of the recipe before the data set's.
+        Some(_) => string(row, "data_source")?.trim_start_matches("searchR1_").to_owned(),
     };
     let mut distinct: Vec<String> = Vec::with_capacity(golds.len());
     for gold in golds {

@@ -4,9 +4,10 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::Map;
 
-use super::{Make, Making, REWARDS, Reward, RewardEntry, RewardError, UNIT, draw};
+use super::{Make, Making, Reward, RewardEntry, RewardError, UNIT, draw};
 use crate::episode::Episode;
 use crate::nearest::nearest;
+use crate::plugins;
 use crate::seed::Seed;
 use crate::task::Task;
 
@@ -63,11 +64,11 @@ impl Default for NoisySettings {
 /// The reward that is altered: any of range 0 to 1 that can do without settings of its own.
 fn inner(of: Option<&str>, making: &Making) -> Result<Box<dyn Reward>, String> {
     let of = of.unwrap_or(making.outcome.measure());
-    let usable = |entry: &&RewardEntry| {
+    let usable = |entry: &&'static RewardEntry| {
         entry.fits(making.outcome) && entry.range == UNIT && ![INVERSE.name, NOISY.name].contains(&entry.name)
     };
-    let Some(entry) = REWARDS.iter().filter(usable).find(|entry| entry.name == of) else {
-        let nearest = nearest(of, REWARDS.iter().filter(usable).map(|entry| entry.name));
+    let Some(entry) = plugins::rewards().filter(usable).find(|entry| entry.name == of) else {
+        let nearest = nearest(of, plugins::rewards().filter(usable).map(|entry| entry.name));
         return Err(format!("of is `{of}`, which is no reward of range 0 to 1 here; did you mean `{nearest}`?"));
     };
     let plain = Making { settings: Map::new(), ..making.clone() };

@@ -10,6 +10,7 @@ use super::{
 use crate::environment::Outcome;
 use crate::episode::{Episode, Score};
 use crate::nearest::nearest;
+use crate::plugins;
 use crate::seed::Seed;
 use crate::task::Task;
 
@@ -30,7 +31,7 @@ pub struct RewardEntry {
     pub make: Make,
 }
 
-/// Every reward there is. A new one is a file and a line here.
+/// Every built-in reward. A new one is a file and a line here; one from outside is registered through [`plugins`].
 pub const REWARDS: &[RewardEntry] = &[
     em::ENTRY,
     sub_em::ENTRY,
@@ -123,7 +124,7 @@ struct Part {
 }
 
 fn unfit(name: &str, outcome: Outcome) -> RewardSetError {
-    let fitting = REWARDS.iter().filter(|entry| entry.fits(outcome)).map(|entry| entry.name);
+    let fitting = plugins::rewards().filter(|entry| entry.fits(outcome)).map(|entry| entry.name);
     let outcome = match outcome {
         Outcome::Answer => "an answer",
         Outcome::Query => "a query",
@@ -164,8 +165,8 @@ impl RewardSet {
         seed: Seed,
     ) -> Result<Self, RewardSetError> {
         for (name, weighting) in rewards {
-            let Some(entry) = REWARDS.iter().find(|entry| entry.name == name) else {
-                let nearest = nearest(name, REWARDS.iter().map(|entry| entry.name));
+            let Some(entry) = plugins::rewards().find(|entry| entry.name == name) else {
+                let nearest = nearest(name, plugins::rewards().map(|entry| entry.name));
                 return Err(RewardSetError::Unknown { name: name.clone(), nearest });
             };
             if !entry.fits(outcome) {
@@ -177,7 +178,7 @@ impl RewardSet {
             }
         }
         let mut parts = Vec::new();
-        for entry in REWARDS {
+        for entry in plugins::rewards() {
             let written = rewards.get(entry.name);
             let weight = written.map_or(0.0, Weighting::weight);
             let logged = (entry.always && entry.fits(outcome)) || matches!(written, Some(Weighting::Table(_)));
@@ -198,7 +199,7 @@ impl RewardSet {
 
     /// [`Outcome::measure`] with weight 1, everything else logged only.
     pub fn measure(outcome: Outcome) -> Self {
-        let entries = REWARDS.iter().filter(|entry| entry.always && entry.fits(outcome));
+        let entries = plugins::rewards().filter(|entry| entry.always && entry.fits(outcome));
         let parts = entries.filter_map(|entry| {
             // What is always computed takes no settings.
             let Make::Plain(make) = entry.make else { return None };

@@ -41,6 +41,7 @@ pub(super) fn episode(policy: &str, answer: Option<&str>) -> Episode {
         tokens: TokenLog::with_prompt(&[1, 2, 3]),
         ending: Ending::Answered,
         score: None,
+        seed: None,
     }
 }
 

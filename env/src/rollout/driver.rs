@@ -123,5 +123,6 @@ fn lost(job: &Job, message: String) -> Episode {
         tokens: TokenLog::default(),
         ending: Ending::Infra { boundary: Boundary::Environment, message },
         score: None,
+        seed: Some(job.seed),
     }
 }

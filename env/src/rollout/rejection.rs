@@ -135,6 +135,7 @@ mod tests {
             tokens: log,
             ending: if reward.is_some() { Ending::Answered } else { fault },
             score: reward.map(|total| Score { total, ..Score::default() }),
+            seed: None,
         }
     }
 

@@ -82,6 +82,7 @@ impl<'a> Running<'a> {
             tokens: self.log,
             ending,
             score: None,
+            seed: Some(seed),
         };
         (judge(&self.rollout.rewards, episode).await, self.starts)
     }

@@ -48,7 +48,7 @@ impl From<EnvError> for Fault {
         let boundary = match error {
             EnvError::Retriever(_) => Boundary::Retriever,
             EnvError::Sandbox(_) => Boundary::Sandbox,
-            EnvError::Task { .. } | EnvError::OutOfOrder(_) => Boundary::Environment,
+            EnvError::Task { .. } | EnvError::OutOfOrder(_) | EnvError::Own(_) => Boundary::Environment,
         };
         Self::new(boundary, &error)
     }

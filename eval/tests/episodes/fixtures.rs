@@ -61,6 +61,7 @@ pub(crate) fn episode(index: usize, correct: bool) -> Episode {
         tokens,
         ending: Ending::Answered,
         score,
+        seed: None,
     }
 }
 

@@ -88,6 +88,11 @@ impl JsonList {
         Ok(true)
     }
 
+    /// The record read last, as written.
+    pub(super) fn text(&self) -> &str {
+        &self.text[self.record.clone()]
+    }
+
     pub(super) fn record(&self) -> Result<Record<'_>, ReadError> {
         parse_json(&self.text[self.record.clone()]).map_err(|Fault { what, .. }| self.fault(Fault { what, mend: MEND }))
     }

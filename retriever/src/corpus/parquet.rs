@@ -11,6 +11,8 @@ use parquet::record::reader::{ReaderIter, TreeBuilder};
 use parquet::record::{Field, Row};
 use parquet::schema::types::{SchemaDescPtr, SchemaDescriptor, Type};
 
+use serde_json::{Map, Value};
+
 use crate::error::ReadError;
 use crate::lines::MAX_RECORD_BYTES;
 use crate::record::{Cell, Fault, Record};
@@ -19,7 +21,7 @@ use crate::record::{Cell, Fault, Record};
 pub(super) const MAGIC: [u8; 4] = *b"PAR1";
 const MEND: &str = "fetch or write the file again";
 
-/// Reads the scalar columns and those of structs; lists and maps stay on disk.
+/// Reads the scalar columns and those of structs; lists and maps stay on disk, unless all is asked for.
 pub(super) struct ParquetRows {
     path: PathBuf,
     file: SerializedFileReader<File>,
@@ -33,6 +35,19 @@ pub(super) struct ParquetRows {
 
 impl ParquetRows {
     pub(super) fn open(path: &Path, file: File) -> Result<Self, ReadError> {
+        Self::open_columns(path, file, |file| projection(file.metadata().file_metadata().schema_descr().root_schema()))
+    }
+
+    /// With every column, for [`Self::json`].
+    pub(super) fn open_whole(path: &Path, file: File) -> Result<Self, ReadError> {
+        Self::open_columns(path, file, |file| Ok(file.metadata().file_metadata().schema_descr_ptr()))
+    }
+
+    fn open_columns(
+        path: &Path,
+        file: File,
+        columns: impl FnOnce(&SerializedFileReader<File>) -> Result<SchemaDescPtr, ParquetError>,
+    ) -> Result<Self, ReadError> {
         let fail = |cause: &ParquetError| ReadError::Unreadable {
             path: path.to_owned(),
             what: format!("not a readable parquet file ({cause})"),
@@ -40,7 +55,7 @@ impl ParquetRows {
         };
         let opened = guarded(|| {
             let file = SerializedFileReader::new(file)?;
-            let columns = projection(file.metadata().file_metadata().schema_descr().root_schema())?;
+            let columns = columns(&file)?;
             Ok((file, columns))
         });
         let (file, columns) = opened.map_err(|cause| fail(&cause))?;
@@ -90,6 +105,12 @@ impl ParquetRows {
             record.push(name.as_str(), cell(field).map_err(|what| self.fault(misfit(name, what)))?);
         }
         Ok(record)
+    }
+
+    /// The row read last, all of it.
+    pub(super) fn json(&self) -> Map<String, Value> {
+        let columns = self.current.iter().flat_map(Row::get_column_iter);
+        columns.map(|(name, field)| (name.clone(), json(field))).collect()
     }
 
     /// The error for the row read last.
@@ -150,6 +171,38 @@ fn cell(field: &Field) -> Result<Cell<'_>, &'static str> {
         // Fractions, dates and times have no one spelling to compare.
         _ => Cell::Float,
     })
+}
+
+/// A value as JSON: numbers and booleans keep their kinds, dates and times become text.
+fn json(field: &Field) -> Value {
+    match field {
+        Field::Null => Value::Null,
+        Field::Bool(value) => (*value).into(),
+        Field::Byte(value) => (*value).into(),
+        Field::Short(value) => (*value).into(),
+        Field::Int(value) => (*value).into(),
+        Field::Long(value) => (*value).into(),
+        Field::UByte(value) => (*value).into(),
+        Field::UShort(value) => (*value).into(),
+        Field::UInt(value) => (*value).into(),
+        Field::ULong(value) => (*value).into(),
+        Field::Float(value) => f64::from(*value).into(),
+        Field::Double(value) => (*value).into(),
+        Field::Str(text) => text.as_str().into(),
+        Field::Bytes(bytes) => String::from_utf8_lossy(bytes.data()).into(),
+        Field::Group(row) => {
+            Value::Object(row.get_column_iter().map(|(name, field)| (name.clone(), json(field))).collect())
+        }
+        Field::ListInternal(list) => list.elements().iter().map(json).collect(),
+        Field::MapInternal(map) => {
+            let key = |field: &Field| match field {
+                Field::Str(text) => text.clone(),
+                other => other.to_string(),
+            };
+            Value::Object(map.entries().iter().map(|(name, field)| (key(name), json(field))).collect())
+        }
+        other => other.to_string().into(),
+    }
 }
 
 fn short_enough(text: &str) -> Result<&str, &'static str> {

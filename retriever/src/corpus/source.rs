@@ -4,15 +4,51 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use serde_json::{Map, Value};
+
 use super::list::JsonList;
 use super::markdown::MarkdownFile;
-use super::parquet::{self, ParquetRows};
+use super::parquet::{MAGIC, ParquetRows};
 use crate::error::ReadError;
 use crate::lines::{LineReader, open_failure};
 use crate::record::{Fault, Record};
 
 /// Bytes in which a file shows what it is.
 const START_BYTES: u64 = 64;
+
+/// One file of rows as whole JSON objects, read from front to back: what [`Source`] reads, without the choice of fields.
+pub(crate) struct RowSource(Source);
+
+impl RowSource {
+    /// Opens a file; its first bytes tell parquet, gzip and a JSON list.
+    pub(crate) fn open(path: &Path) -> Result<Self, ReadError> {
+        Source::by_bytes(path, ParquetRows::open_whole).map(Self)
+    }
+
+    /// Reads the next row; false at the end.
+    pub(crate) fn advance(&mut self) -> Result<bool, ReadError> {
+        self.0.advance()
+    }
+
+    /// 1-based line or row of the row read last.
+    pub(crate) fn number(&self) -> u64 {
+        self.0.number()
+    }
+
+    /// The row read last.
+    pub(crate) fn json(&self) -> Result<Map<String, Value>, ReadError> {
+        let text = match &self.0 {
+            Source::Parquet(rows) => return Ok(rows.json()),
+            Source::Lines(lines) => lines.text()?,
+            Source::List(list) => list.text(),
+            Source::Markdown(_) => "",
+        };
+        serde_json::from_str(text).map_err(|cause| {
+            let what = if cause.is_data() { "not a JSON object".to_owned() } else { format!("not JSON ({cause})") };
+            self.0.fault(Fault { what, mend: "write one JSON object per line, in UTF-8" })
+        })
+    }
+}
 
 /// One file of records, read from front to back.
 pub(super) enum Source {
@@ -28,12 +64,19 @@ impl Source {
         if Kind::of(path) == Some(Kind::Markdown) {
             return MarkdownFile::open(path).map(Self::Markdown);
         }
+        Self::by_bytes(path, ParquetRows::open)
+    }
+
+    fn by_bytes(
+        path: &Path,
+        parquet: impl Fn(&Path, File) -> Result<ParquetRows, ReadError>,
+    ) -> Result<Self, ReadError> {
         let mut magic = Vec::with_capacity(START_BYTES as usize);
         let mut file = File::open(path).map_err(|source| open_failure(path, source))?;
         let read = file.by_ref().take(START_BYTES).read_to_end(&mut magic);
         read.map_err(|source| open_failure(path, source))?;
-        if magic.starts_with(&parquet::MAGIC) {
-            Ok(Self::Parquet(Box::new(ParquetRows::open(path, file)?)))
+        if magic.starts_with(&MAGIC) {
+            Ok(Self::Parquet(Box::new(parquet(path, file)?)))
         } else if JsonList::begins(&magic) {
             JsonList::open(path).map(Self::List)
         } else {

@@ -82,7 +82,8 @@ mod tests {
         let turns =
             vec![Turn { policy: String::new(), finish: Finish::Stop, kind, observation: String::new(), reward: 0.0 }];
         let (tokens, ending) = (TokenLog::default(), Ending::Answered);
-        Episode { task, group: 0, member: 0, branch: None, prompt: String::new(), turns, tokens, ending, score: None }
+        let (prompt, branch, seed) = (String::new(), None, None);
+        Episode { task, group: 0, member: 0, branch, prompt, turns, tokens, ending, score: None, seed }
     }
 
     fn query(text: &str, found: usize, repaired: bool) -> Episode {

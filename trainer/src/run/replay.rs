@@ -126,6 +126,7 @@ mod tests {
             tokens: TokenLog::default(),
             ending: Ending::Answered,
             score: Some(Score { total: *reward, ..Score::default() }),
+            seed: None,
         };
         rewards.iter().zip(0..).map(episode).collect()
     }

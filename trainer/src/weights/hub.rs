@@ -30,6 +30,9 @@ pub enum HubError {
          path"
     )]
     Name(String),
+    /// The address is no file of a data set.
+    #[error("`{0}` is no file of a data set on the hub; write hf://datasets/ORG/NAME/PATH or ORG/NAME@REVISION/PATH")]
+    Data(String),
     /// The repository lacks what a checkpoint needs.
     #[error("{name} has no {missing}; a checkpoint needs config.json, tokenizer.json and safetensors weights")]
     Incomplete {
@@ -74,6 +77,8 @@ const TEXTS: [&str; 6] = [
 ];
 /// Files without which a folder is no model.
 const NEEDED: [&str; 2] = ["config.json", "tokenizer.json"];
+/// How addresses of data sets begin.
+const DATA: &str = "hf://datasets/";
 const ADAPTER_CONFIG: &str = "adapter_config.json";
 const ADAPTER: &str = "adapter_model.safetensors";
 
@@ -124,6 +129,33 @@ impl Hub {
                 result => result,
             },
         }
+    }
+
+    /// A file of a data set, `hf://datasets/ORG/NAME/PATH` or `ORG/NAME@REVISION/PATH`, in the cache. What the cache has
+    /// serves; what it lacks is fetched first.
+    ///
+    /// # Errors
+    /// [`HubError`].
+    pub fn fetch_data(&self, address: &str) -> Result<PathBuf, HubError> {
+        let bad = || HubError::Data(address.to_owned());
+        let mut parts = address.strip_prefix(DATA).ok_or_else(bad)?.splitn(3, '/');
+        let (Some(organisation), Some(set), Some(file)) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(bad());
+        };
+        let wanted = Wanted::parse(&format!("{organisation}/{set}")).ok_or_else(bad)?;
+        if file.split('/').any(|part| part.is_empty() || part == "..") {
+            return Err(bad());
+        }
+        let repo = Repo::with_revision(wanted.id.clone(), RepoType::Dataset, wanted.revision.clone());
+        if let Some(held) = Cache::new(self.cache.clone()).repo(repo.clone()).get(file) {
+            return Ok(held);
+        }
+        if self.offline {
+            let (name, missing) = (wanted.name, file.to_owned());
+            return Err(HubError::Offline { name, cache: self.cache.clone(), missing });
+        }
+        let fetched = self.api().and_then(|api| api.repo(repo).get(file));
+        fetched.map_err(|error| self.failure(&wanted, &error))
     }
 
     /// The snapshot that the cache has of a revision, whole or not.

@@ -31,17 +31,8 @@ fn episode(spans: &[&[u32]], kinds: Vec<TurnKind>) -> Episode {
         split: Split::Train,
     };
     let turns = kinds.into_iter().map(turn).collect();
-    Episode {
-        task,
-        group: 0,
-        member: 0,
-        branch: None,
-        prompt: String::new(),
-        turns,
-        tokens,
-        ending: Ending::Answered,
-        score: None,
-    }
+    let (prompt, ending) = (String::new(), Ending::Answered);
+    Episode { task, group: 0, member: 0, branch: None, prompt, turns, tokens, ending, score: None, seed: None }
 }
 
 fn search() -> TurnKind {

@@ -1,0 +1,96 @@
+//! `forage data`: what is known of a data set before anything is learned from it.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand};
+use forage_env::dataset::{Contamination, Leak, contamination, digest_ids, read_all};
+use forage_env::task::{Split, Task};
+
+use super::out;
+use crate::setup;
+
+/// Examines data sets.
+#[derive(Subcommand, Debug)]
+pub(crate) enum Data {
+    Check(Check),
+}
+
+impl Data {
+    pub(crate) fn run(self) -> Result<()> {
+        let Self::Check(command) = self;
+        command.run()
+    }
+}
+
+/// Looks for questions asked twice, questions that hold their answer, and questions, answers and passages that two sets
+/// share. Exit code 1 when the sets share something.
+///
+/// Without --against, the held-out questions of a file that names splits are held against its training questions. Answers
+/// that are yes, no or a number are not compared.
+#[derive(Args, Debug)]
+pub(crate) struct Check {
+    /// Questions in any format that a config reads: JSON lines, a JSON list, parquet, a BEIR folder.
+    file: PathBuf,
+    /// The other set, for instance the held-out questions.
+    #[arg(long)]
+    against: Option<PathBuf>,
+    /// Print as JSON, every finding.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Findings of a kind that are shown; --json has all.
+const SHOWN: usize = 5;
+
+impl Check {
+    fn run(self) -> Result<()> {
+        let tasks = read_all(&setup::here(&self.file)?, None)?;
+        let (tasks, others): (Vec<Task>, Vec<Task>) = match &self.against {
+            Some(other) => (tasks, read_all(&setup::here(other)?, None)?),
+            None => tasks.into_iter().partition(|task| task.split == Split::Train),
+        };
+        // A file of held-out questions alone is looked at as well.
+        let (tasks, others) = if tasks.is_empty() { (others, tasks) } else { (tasks, others) };
+        let found = contamination(&tasks, &others);
+        if self.json {
+            let mut value = serde_json::to_value(&found)?;
+            value["digest"] = digest_ids(&tasks).into();
+            out(&value.to_string());
+        } else {
+            tell(&found, &digest_ids(&tasks));
+        }
+        if found.leaks() {
+            bail!("the two sets share something: what was learned from one is not held out in the other");
+        }
+        Ok(())
+    }
+}
+
+fn tell(found: &Contamination, digest: &str) {
+    out(&format!("{} questions, ids {digest}", found.questions));
+    out(&format!("asked more than once: {}", found.duplicates.len()));
+    for repeated in found.duplicates.iter().take(SHOWN) {
+        out(&format!("  {}  {}", repeated.ids.join(" "), repeated.question));
+    }
+    out(&format!("answer in the question: {}", found.answer_in_question.len()));
+    for id in found.answer_in_question.iter().take(SHOWN) {
+        out(&format!("  {id}"));
+    }
+    if found.against == 0 {
+        out("held against nothing: give --against");
+        return;
+    }
+    out(&format!("held against {} questions", found.against));
+    let kinds = [
+        ("same question", &found.same_question),
+        ("same answer", &found.same_answer),
+        ("same evidence", &found.same_evidence),
+    ];
+    for (name, leaks) in kinds {
+        out(&format!("{name}: {}", leaks.len()));
+        for Leak { id, with, shared } in leaks.iter().take(SHOWN) {
+            out(&format!("  {id} and {with}: {shared}"));
+        }
+    }
+}

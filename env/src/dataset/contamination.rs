@@ -1,0 +1,157 @@
+//! Questions that stand in two places: what would make a held-out score say less than it seems.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use serde::Serialize;
+
+use crate::reward::grading::normalize;
+use crate::task::Task;
+
+/// What was found. Ids are those of the tasks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Contamination {
+    /// Questions looked at.
+    pub questions: usize,
+    /// Questions they were held against; 0 when there were none.
+    pub against: usize,
+    /// Questions that are asked more than once, white space, case, articles and punctuation aside.
+    pub duplicates: Vec<Repeated>,
+    /// Questions that hold an answer of theirs, yes and no aside.
+    pub answer_in_question: Vec<String>,
+    /// Questions that the other set asks too.
+    pub same_question: Vec<Leak>,
+    /// Questions whose answer is an answer in the other set; yes, no and numbers say nothing and are passed over.
+    pub same_answer: Vec<Leak>,
+    /// Questions whose evidence is evidence in the other set.
+    pub same_evidence: Vec<Leak>,
+}
+
+/// One question under several ids.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Repeated {
+    /// As it is first asked.
+    pub question: String,
+    /// Every id, in order.
+    pub ids: Vec<String>,
+}
+
+/// A question and what it shares with the other set.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Leak {
+    /// The question's id.
+    pub id: String,
+    /// The first id of the other set that shares it.
+    pub with: String,
+    /// The question, answer or passage that both have.
+    pub shared: String,
+}
+
+impl Contamination {
+    /// Whether the two sets share a question, an answer or a passage.
+    pub fn leaks(&self) -> bool {
+        !(self.same_question.is_empty() && self.same_answer.is_empty() && self.same_evidence.is_empty())
+    }
+}
+
+/// Looks through `tasks` for questions asked twice or that give their answer away, and holds them against `others`
+/// (training questions against held-out ones, in either order).
+pub fn contamination(tasks: &[Task], others: &[Task]) -> Contamination {
+    let mut asked: BTreeMap<String, Vec<&Task>> = BTreeMap::new();
+    for task in tasks {
+        asked.entry(normalize(&task.question)).or_default().push(task);
+    }
+    let repeated = asked.values().filter(|tasks| tasks.len() > 1).map(|tasks| Repeated {
+        question: tasks[0].question.clone(),
+        ids: tasks.iter().map(|task| task.id.clone()).collect(),
+    });
+    let question = |task: &Task| BTreeSet::from([normalize(&task.question)]);
+    let evidence = |task: &Task| {
+        let judged = task.qrels.iter().filter(|(_, grade)| **grade > 0).map(|(id, _)| id);
+        task.evidence.iter().chain(judged).cloned().collect()
+    };
+    Contamination {
+        questions: tasks.len(),
+        against: others.len(),
+        duplicates: repeated.collect(),
+        answer_in_question: tasks.iter().filter(|task| gives_away(task)).map(|task| task.id.clone()).collect(),
+        same_question: shared(tasks, others, question),
+        same_answer: shared(tasks, others, telling_answers),
+        same_evidence: shared(tasks, others, evidence),
+    }
+}
+
+/// The first thing that each task shares with one of the others.
+fn shared(tasks: &[Task], others: &[Task], parts: impl Fn(&Task) -> BTreeSet<String>) -> Vec<Leak> {
+    let mut owners: HashMap<String, &str> = HashMap::new();
+    for other in others {
+        for part in parts(other) {
+            owners.entry(part).or_insert(&other.id);
+        }
+    }
+    let leak = |task: &Task| {
+        let (part, owner) =
+            parts(task).into_iter().find_map(|part| owners.get(&part).map(|owner| (part.clone(), *owner)))?;
+        Some(Leak { id: task.id.clone(), with: owner.to_owned(), shared: part })
+    };
+    tasks.iter().filter_map(leak).collect()
+}
+
+/// Answers that name something.
+fn telling_answers(task: &Task) -> BTreeSet<String> {
+    let telling = |answer: &String| {
+        !["", "yes", "no", "true", "false"].contains(&answer.as_str()) && !answer.chars().all(|c| c.is_ascii_digit())
+    };
+    task.golds.iter().map(|gold| normalize(gold)).filter(telling).collect()
+}
+
+/// Whether the question holds an answer as whole words.
+fn gives_away(task: &Task) -> bool {
+    let question = format!(" {} ", normalize(&task.question));
+    telling_answers(task).iter().any(|answer| question.contains(&format!(" {answer} ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::Split;
+
+    fn task(id: &str, question: &str, gold: &str, evidence: &[&str]) -> Task {
+        Task {
+            id: id.to_owned(),
+            question: question.to_owned(),
+            golds: vec![gold.to_owned()],
+            evidence: evidence.iter().map(|&id| id.to_owned()).collect(),
+            qrels: BTreeMap::new(),
+            hops: 0,
+            oracle: Vec::new(),
+            data_source: String::new(),
+            split: Split::Train,
+        }
+    }
+
+    #[test]
+    fn what_two_sets_share_is_named() {
+        let train = [
+            task("a", "Who leads the choir?", "Ada", &["p1"]),
+            task("b", "who leads  choir", "Bea", &["p2"]),
+            task("c", "Is Rome older than Paris?", "yes", &["p3"]),
+            task("d", "Was it Rome or Paris that fell in 476?", "Rome", &[]),
+        ];
+        let test = [
+            task("x", "Who leads the choir!", "the ADA", &["p9"]),
+            task("y", "Is it?", "Yes", &["p3"]),
+            task("z", "When?", "476", &[]),
+        ];
+        let found = contamination(&train, &test);
+        assert_eq!(found.duplicates.len(), 1);
+        assert_eq!(found.duplicates[0].ids, ["a", "b"]);
+        assert_eq!(found.answer_in_question, ["d"]);
+        let ids = |leaks: &[Leak]| leaks.iter().map(|leak| format!("{}-{}", leak.id, leak.with)).collect::<Vec<_>>();
+        assert_eq!(ids(&found.same_question), ["a-x", "b-x"]);
+        assert_eq!(ids(&found.same_answer), ["a-x"]);
+        assert_eq!(ids(&found.same_evidence), ["c-y"]);
+        assert!(found.leaks());
+        let alone = contamination(&train, &[]);
+        assert!(!alone.leaks() && alone.duplicates.len() == 1);
+    }
+}

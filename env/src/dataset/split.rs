@@ -1,0 +1,48 @@
+//! Which questions of a file are for what: by place, or by a fixed list of ids.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::error::DatasetError;
+use crate::task::{Split, Task};
+
+/// Cuts a file in two in its own order: the first `share` (0 to 1, rounded down) for training, the rest held out.
+pub fn split_by_index(mut tasks: Vec<Task>, share: f64) -> (Vec<Task>, Vec<Task>) {
+    let first = (tasks.len() as f64 * share.clamp(0.0, 1.0)).floor() as usize;
+    let mut held_out = tasks.split_off(first.min(tasks.len()));
+    for task in &mut tasks {
+        task.split = Split::Train;
+    }
+    for task in &mut held_out {
+        task.split = Split::Test;
+    }
+    (tasks, held_out)
+}
+
+/// The questions that a list names, in the order of the list: one id a line; blank lines and lines that begin with `#` say
+/// nothing.
+///
+/// # Errors
+/// When the list cannot be read, names an id that is not there or one twice, or names nothing.
+pub fn pick_ids(tasks: Vec<Task>, path: &Path) -> Result<Vec<Task>, DatasetError> {
+    let text = std::fs::read_to_string(path).map_err(|source| DatasetError::Io { path: path.to_owned(), source })?;
+    let mut known: HashMap<String, Task> = tasks.into_iter().map(|task| (task.id.clone(), task)).collect();
+    let mut first: HashMap<&str, usize> = HashMap::new();
+    let mut picked = Vec::new();
+    for (line, id) in (1..).zip(text.lines().map(str::trim)) {
+        if id.is_empty() || id.starts_with('#') {
+            continue;
+        }
+        let fault = |what: String| DatasetError::Ids { path: path.to_owned(), line, what };
+        if let Some(before) = first.insert(id, line) {
+            return Err(fault(format!("id `{id}` stands on line {before} already; remove one of them")));
+        }
+        let none = || fault(format!("the data set has no question `{id}`; the list belongs to another file"));
+        picked.push(known.remove(id).ok_or_else(none)?);
+    }
+    if picked.is_empty() {
+        let what = "the list names no id; write one a line".to_owned();
+        return Err(DatasetError::Ids { path: path.to_owned(), line: 1, what });
+    }
+    Ok(picked)
+}

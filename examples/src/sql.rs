@@ -1,0 +1,418 @@
+//! An environment from outside: questions about a small database, which the policy asks in SQL.
+//!
+//! A turn is `<sql>SELECT ...</sql>`, answered with the rows in `<rows>`, or `<answer>...</answer>`, which ends the episode.
+//! Each question has a database of its own, made from the seed in its id; only reading is allowed, and a query stops after a
+//! number of steps of the database's machine, not of seconds, so that an episode replays exactly on any computer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use forage_env::check::gold_answer;
+use forage_env::environment::{
+    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
+};
+use forage_env::registry::{EnvEntry, Own, RegistryError};
+use forage_env::seed::Seed;
+use forage_env::task::{OracleHop, Split, Task};
+use forage_env::wrappers::{OrderEnforcing, TimeLimit};
+use rand::RngExt;
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use rusqlite::limits::Limit;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, ErrorCode};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The registry's entry.
+pub(crate) const ENTRY: EnvEntry = EnvEntry {
+    id: "lab/sql-v0",
+    outcome: Outcome::Answer,
+    about: "questions about a small database, asked in SQL",
+    probe: "<sql>SELECT name FROM customers ORDER BY name</sql>",
+    gold: gold_answer,
+    for_bytes: |settings| {
+        let limits = [("max_turn_tokens", 2_000), ("max_episode_tokens", 40_000)];
+        settings.into_iter().chain(limits.map(|(key, value)| (key.to_owned(), Value::from(value)))).collect()
+    },
+    own: Some(Own { questions, oracle }),
+    make: |settings, _resources| {
+        let settings: Settings = serde_json::from_value(settings)?;
+        settings.check().map_err(RegistryError::Own)?;
+        let turns = settings.max_turns;
+        let factory: Arc<dyn EnvFactory> = Arc::new(Factory { spec: settings.spec(), settings });
+        // The wrappers refuse steps out of order and end the episode after its last turn.
+        Ok(OrderEnforcing::factory(TimeLimit::factory(factory, turns)))
+    },
+};
+
+/// Settings of `lab/sql-v0`; missing keys take their defaults, unknown keys are errors.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Settings {
+    /// Whether the prompt explains the tables and the tags; without it the question stands alone.
+    explain: bool,
+    /// Most turns of an episode.
+    max_turns: usize,
+    /// Rows of a result that are shown.
+    max_rows: usize,
+    /// Thousands of machine steps after which a query is stopped.
+    max_kilosteps: u32,
+    /// Most tokens of a turn.
+    max_turn_tokens: usize,
+    /// Most tokens of an episode.
+    max_episode_tokens: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            explain: true,
+            max_turns: 4,
+            max_rows: 8,
+            max_kilosteps: 1_000,
+            max_turn_tokens: 96,
+            max_episode_tokens: 1024,
+        }
+    }
+}
+
+impl Settings {
+    fn check(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let numbers = [
+            ("max_turns", self.max_turns),
+            ("max_rows", self.max_rows),
+            ("max_kilosteps", self.max_kilosteps as usize),
+            ("max_turn_tokens", self.max_turn_tokens),
+            ("max_episode_tokens", self.max_episode_tokens),
+        ];
+        match numbers.iter().find(|(_, number)| *number == 0) {
+            Some((key, _)) => Err(format!("`{key}` is 0; write at least 1").into()),
+            None => Ok(()),
+        }
+    }
+
+    fn spec(&self) -> EnvSpec {
+        EnvSpec {
+            id: ENTRY.id.to_owned(),
+            outcome: ENTRY.outcome,
+            max_turns: self.max_turns,
+            max_turn_tokens: self.max_turn_tokens,
+            max_episode_tokens: self.max_episode_tokens,
+            stop: vec!["</sql>".to_owned(), "</answer>".to_owned()],
+            append_eos_after_stop: false,
+        }
+    }
+}
+
+struct Factory {
+    spec: EnvSpec,
+    settings: Settings,
+}
+
+impl EnvFactory for Factory {
+    fn make(&self) -> Box<dyn Environment> {
+        Box::new(Sql { spec: self.spec.clone(), settings: self.settings.clone(), database: None })
+    }
+
+    fn spec(&self) -> &EnvSpec {
+        &self.spec
+    }
+}
+
+/// One episode.
+struct Sql {
+    spec: EnvSpec,
+    settings: Settings,
+    database: Option<Connection>,
+}
+
+#[async_trait]
+impl Environment for Sql {
+    async fn reset(&mut self, task: &Task, _seed: Seed) -> Result<Observation, EnvError> {
+        self.database = Some(database_of(task)?);
+        let question = task.question.trim();
+        let prompt = if self.settings.explain { PROMPT } else { "" };
+        Ok(Observation { text: format!("{prompt}Question: {question}\n") })
+    }
+
+    async fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
+        let database = self.database.as_ref().ok_or(EnvError::OutOfOrder("before reset"))?;
+        let (text, kind) = match parse(&action.text) {
+            Turn::Answer(answer) => (String::new(), TurnKind::Answer { answer: answer.to_owned() }),
+            Turn::Query(sql) => {
+                let shown = match run(database, sql, self.settings.max_rows, self.settings.max_kilosteps) {
+                    Ok(table) => table.to_text(),
+                    Err(message) => format!("error: {message}"),
+                };
+                (format!("\n<rows>\n{shown}\n</rows>\n"), TurnKind::Search { query: sql.to_owned(), shown: Vec::new() })
+            }
+            Turn::Neither => {
+                let fault = "neither <sql> nor <answer>";
+                (format!("\n{fault}: write one of them.\n"), TurnKind::Invalid { fault: fault.to_owned() })
+            }
+        };
+        let terminated = matches!(kind, TurnKind::Answer { .. });
+        let observation = Observation { text };
+        Ok(Step { observation, reward: 0.0, terminated, truncated: false, kind, forced_prefix: None })
+    }
+
+    fn spec(&self) -> &EnvSpec {
+        &self.spec
+    }
+}
+
+const PROMPT: &str = "Answer the question from a database. Its tables:
+customers(id, name, city), products(id, name, category, price), orders(id, customer_id, product_id, year, quantity)
+Write <sql>SELECT ...</sql> to see rows, or <answer>...</answer> to answer.
+";
+
+enum Turn<'a> {
+    Query(&'a str),
+    Answer(&'a str),
+    Neither,
+}
+
+/// What stands in the last pair of tags, which the completion ends with.
+fn parse(text: &str) -> Turn<'_> {
+    let between = |opening: &str, closing: &str| {
+        let inside = text.trim_end().strip_suffix(closing)?;
+        inside.rfind(opening).map(|start| inside[start + opening.len()..].trim())
+    };
+    match (between("<sql>", "</sql>"), between("<answer>", "</answer>")) {
+        (Some(sql), _) => Turn::Query(sql),
+        (None, Some(answer)) => Turn::Answer(answer),
+        (None, None) => Turn::Neither,
+    }
+}
+
+/// The last query of a turn, for rewards.
+pub(crate) fn query_of(turn: &str) -> Option<&str> {
+    if let Turn::Query(sql) = parse(turn) { Some(sql) } else { None }
+}
+
+/// Rows of a result.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Table {
+    columns: Vec<String>,
+    pub(crate) rows: Vec<Vec<String>>,
+    /// Whether there are more.
+    cut: bool,
+}
+
+impl Table {
+    fn to_text(&self) -> String {
+        let mut lines = vec![self.columns.join(" | ")];
+        lines.extend(self.rows.iter().map(|row| row.join(" | ")));
+        if self.rows.is_empty() {
+            lines.push("(no rows)".to_owned());
+        } else if self.cut {
+            lines.push("(more rows)".to_owned());
+        }
+        lines.join("\n")
+    }
+}
+
+/// Runs one query of a policy's; what is wrong with it comes back in the database's own words.
+pub(crate) fn run(database: &Connection, sql: &str, max_rows: usize, max_kilosteps: u32) -> Result<Table, String> {
+    let mut left = max_kilosteps;
+    let watched = database.progress_handler(
+        1000,
+        Some(move || {
+            left = left.saturating_sub(1);
+            left == 0
+        }),
+    );
+    let words = |error: rusqlite::Error| match error.sqlite_error_code() {
+        Some(ErrorCode::OperationInterrupted) => "the query takes too long; ask for less".to_owned(),
+        Some(ErrorCode::TooBig) => "the result is too large".to_owned(),
+        _ => error.to_string(),
+    };
+    watched.map_err(words)?;
+    let mut statement = database.prepare(sql).map_err(words)?;
+    let columns: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+    let mut table = Table { columns, rows: Vec::new(), cut: false };
+    let mut rows = statement.query([]).map_err(words)?;
+    while let Some(row) = rows.next().map_err(words)? {
+        if table.rows.len() == max_rows {
+            table.cut = true;
+            break;
+        }
+        let cells = (0..table.columns.len()).map(|at| row.get_ref(at).map(cell));
+        table.rows.push(cells.collect::<Result<_, _>>().map_err(words)?);
+    }
+    Ok(table)
+}
+
+fn cell(value: ValueRef<'_>) -> String {
+    match value {
+        ValueRef::Null => "NULL".to_owned(),
+        ValueRef::Integer(number) => number.to_string(),
+        ValueRef::Real(number) => number.to_string(),
+        ValueRef::Text(text) => String::from_utf8_lossy(text).into_owned(),
+        ValueRef::Blob(bytes) => format!("({} bytes)", bytes.len()),
+    }
+}
+
+/// The database a question is about.
+pub(crate) fn database_of(task: &Task) -> Result<Connection, EnvError> {
+    let missing = "names no database: its id must end in `@` and a seed, as `forage-examples` makes them";
+    let seed = task.id.rsplit_once('@').and_then(|(_, seed)| seed.parse().ok());
+    let seed =
+        seed.ok_or_else(|| EnvError::Task { task: task.id.clone(), question: task.question.clone(), missing })?;
+    let opened = database(Seed(seed)).and_then(|database| guard(&database).map(|()| database));
+    opened.map_err(|error| EnvError::Own(error.into()))
+}
+
+/// Functions that would make an episode depend on the clock or on chance.
+const UNREPEATABLE: [&str; 10] = [
+    "random",
+    "randomblob",
+    "date",
+    "time",
+    "datetime",
+    "julianday",
+    "strftime",
+    "unixepoch",
+    "current_date",
+    "current_timestamp",
+];
+
+/// From here on the database is read, and nothing else.
+fn guard(database: &Connection) -> rusqlite::Result<()> {
+    database.set_limit(Limit::SQLITE_LIMIT_LENGTH, 100_000)?;
+    database.set_limit(Limit::SQLITE_LIMIT_SQL_LENGTH, 10_000)?;
+    database.authorizer(Some(|context: AuthContext<'_>| match context.action {
+        AuthAction::Function { function_name } if UNREPEATABLE.contains(&function_name.to_lowercase().as_str()) => {
+            Authorization::Deny
+        }
+        AuthAction::Select | AuthAction::Read { .. } | AuthAction::Recursive | AuthAction::Function { .. } => {
+            Authorization::Allow
+        }
+        _ => Authorization::Deny,
+    }))
+}
+
+const CITIES: [&str; 8] = ["Aldern", "Brisk", "Corvale", "Dunmere", "Eastwick", "Farrow", "Glim", "Hollen"];
+const CATEGORIES: [&str; 5] = ["tools", "lamps", "books", "chairs", "kettles"];
+const SYLLABLES: [&str; 12] = ["ka", "lo", "mi", "ren", "sa", "tor", "vel", "wyn", "bra", "den", "fi", "gus"];
+const YEARS: std::ops::Range<u32> = 2018..2024;
+
+/// A shop made from a seed: customers, products and orders with names that nobody has read before.
+fn database(seed: Seed) -> rusqlite::Result<Connection> {
+    let mut rng = seed.rng();
+    let mut database = Connection::open_in_memory()?;
+    let filling = database.transaction()?;
+    filling.execute_batch(
+        "CREATE TABLE customers(id INTEGER PRIMARY KEY, name TEXT, city TEXT);
+         CREATE TABLE products(id INTEGER PRIMARY KEY, name TEXT, category TEXT, price INTEGER);
+         CREATE TABLE orders(id INTEGER PRIMARY KEY, customer_id INTEGER, product_id INTEGER, year INTEGER, quantity INTEGER);",
+    )?;
+    let mut names = BTreeSet::new();
+    for id in 1..=CUSTOMERS {
+        let name = format!("{} {}", fresh(&mut names, &mut rng, 2), fresh(&mut names, &mut rng, 3));
+        filling.execute("INSERT INTO customers VALUES (?, ?, ?)", (id, name, *pick(&CITIES, &mut rng)))?;
+    }
+    for id in 1..=PRODUCTS {
+        let (name, category) = (fresh(&mut names, &mut rng, 3), *pick(&CATEGORIES, &mut rng));
+        let price = rng.random_range(3..400_u32);
+        filling.execute("INSERT INTO products VALUES (?, ?, ?, ?)", (id, name, category, price))?;
+    }
+    for id in 1..=300_u32 {
+        let (customer, product) = (rng.random_range(1..=CUSTOMERS), rng.random_range(1..=PRODUCTS));
+        let row = (id, customer, product, rng.random_range(YEARS), rng.random_range(1..10_u32));
+        filling.execute("INSERT INTO orders VALUES (?, ?, ?, ?, ?)", row)?;
+    }
+    filling.commit()?;
+    Ok(database)
+}
+
+const CUSTOMERS: u32 = 40;
+const PRODUCTS: u32 = 25;
+
+/// A name that this shop does not have yet.
+fn fresh(names: &mut BTreeSet<String>, rng: &mut impl rand::Rng, syllables: usize) -> String {
+    loop {
+        let name: String = (0..syllables).map(|_| *pick(&SYLLABLES, rng)).collect();
+        let name = name[..1].to_uppercase() + &name[1..];
+        if names.insert(name.clone()) {
+            return name;
+        }
+    }
+}
+
+fn pick<'a, T>(items: &'a [T], rng: &mut impl rand::Rng) -> &'a T {
+    &items[rng.random_range(0..items.len())]
+}
+
+/// Questions of a split; no two splits share a database.
+fn questions(split: Split, count: usize, seed: Seed) -> Vec<Task> {
+    let name = match split {
+        Split::Train => "train",
+        Split::Dev => "dev",
+        Split::Test => "test",
+    };
+    let made = |index| {
+        let made = question(split, name, index, seed.child(name, &[index]));
+        made.expect("a database in memory takes what is put into it")
+    };
+    (0..count as u64).map(made).collect()
+}
+
+fn question(split: Split, name: &str, index: u64, seed: Seed) -> rusqlite::Result<Task> {
+    let database = database(seed)?;
+    let mut rng = seed.child("question", &[]).rng();
+    let named = |table: &str, id: u32| {
+        database.query_row(&format!("SELECT name FROM {table} WHERE id = ?"), [id], |row| row.get::<_, String>(0))
+    };
+    let year = rng.random_range(YEARS);
+    let (question, sql) = match rng.random_range(0..4_u32) {
+        0 => {
+            let customer = named("customers", rng.random_range(1..=CUSTOMERS))?;
+            let sql = format!("SELECT city FROM customers WHERE name = '{customer}'");
+            (format!("In which city does {customer} live?"), sql)
+        }
+        1 => {
+            let product = named("products", rng.random_range(1..=PRODUCTS))?;
+            let sql = format!("SELECT price FROM products WHERE name = '{product}'");
+            (format!("What is the price of {product}?"), sql)
+        }
+        2 => {
+            let customer = named("customers", rng.random_range(1..=CUSTOMERS))?;
+            let sql = format!(
+                "SELECT COUNT(*) FROM orders JOIN customers ON customers.id = customer_id WHERE name = '{customer}' AND \
+                 year = {year}"
+            );
+            (format!("How many orders did {customer} place in {year}?"), sql)
+        }
+        _ => {
+            let product = named("products", rng.random_range(1..=PRODUCTS))?;
+            let sql = format!(
+                "SELECT COALESCE(SUM(quantity), 0) FROM orders JOIN products ON products.id = product_id WHERE name = \
+                 '{product}' AND year = {year}"
+            );
+            (format!("How many pieces of {product} were sold in {year}?"), sql)
+        }
+    };
+    let answer = database.query_row(&sql, [], |row| row.get_ref(0).map(cell))?;
+    Ok(Task {
+        id: format!("{name}-{index}@{}", seed.0),
+        question,
+        golds: vec![answer.clone()],
+        evidence: Vec::new(),
+        qrels: BTreeMap::new(),
+        hops: 1,
+        oracle: vec![OracleHop { query: sql, finding: answer }],
+        data_source: "sql".to_owned(),
+        split,
+    })
+}
+
+/// Asks the known query, then answers with the first cell it reads.
+fn oracle(task: &Task, shown: &[String]) -> String {
+    let query = task.oracle.first().map_or("", |hop| hop.query.as_str());
+    match shown.last().and_then(|shown| shown.split_once("<rows>\n")).map(|(_, rows)| rows.lines().nth(1)) {
+        None => format!("<sql>{query}</sql>"),
+        Some(cell) => format!("<answer>{}</answer>", cell.unwrap_or_default()),
+    }
+}

@@ -1,0 +1,343 @@
+//! Answers on disk, addressed by what was asked: written beside rollouts, they let the rollouts be played again without
+//! the passages.
+//!
+//! A tape is JSON lines. The first names the retriever; each other holds one answer under the BLAKE3 of fingerprint, mode,
+//! `k`, query and filter, so that what many episodes asked is there once.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::boolean::{BooleanAnswer, BooleanSearch, ParseIssue};
+use crate::cache::key;
+use crate::error::RetrieverError;
+use crate::index::Fingerprint;
+use crate::query::{Hit, Query};
+use crate::retriever::Retriever;
+
+/// Counted up when a reader of the old form would misread the new one.
+const SCHEMA: u32 = 1;
+
+/// A tape cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TapeError {
+    /// The operating system refused.
+    #[error("{action} tape `{}`; check the path, permissions and free space", path.display())]
+    Io {
+        /// What was being done.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A line is not what a tape holds.
+    #[error("tape `{}` line {line}: {what}; remove the file and record again", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// 1-based line.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// The tape is of another retriever.
+    #[error("tape `{}` was recorded with retriever {found}, this one is {asked}; give another file", path.display())]
+    Other {
+        /// The file.
+        path: PathBuf,
+        /// Fingerprint in the file.
+        found: String,
+        /// Fingerprint of the retriever at hand.
+        asked: String,
+    },
+}
+
+/// The first line.
+#[derive(Serialize, Deserialize)]
+struct Header {
+    schema: u32,
+    fingerprint: Fingerprint,
+    /// Whether the retriever had a boolean mode.
+    boolean: bool,
+}
+
+/// One answer.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    key: String,
+    /// For people; the key decides.
+    query: Query,
+    k: usize,
+    hits: Vec<Hit>,
+    /// What was repaired in a boolean query; absent in answers to text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    issues: Option<Vec<ParseIssue>>,
+}
+
+/// The address of an answer; boolean mode has addresses of its own.
+fn address(fingerprint: &Fingerprint, boolean: bool, query: &Query, k: usize) -> String {
+    let of = if boolean { fingerprint.boolean() } else { fingerprint.clone() };
+    blake3::Hash::from_bytes(key(&of, query, k)).to_hex().to_string()
+}
+
+/// The whole lines of a tape and how many bytes they are: the last line of a killed program may be cut.
+fn read(path: &Path) -> Result<(Header, Vec<Line>, u64), TapeError> {
+    let io = |action| move |source| TapeError::Io { action, path: path.to_owned(), source };
+    let mut file = BufReader::new(File::open(path).map_err(io("open"))?);
+    let (mut header, mut lines, mut whole) = (None, Vec::new(), 0);
+    let mut text = String::new();
+    for line in 1.. {
+        text.clear();
+        let bytes = file.read_line(&mut text).map_err(io("read"))?;
+        if !text.ends_with('\n') {
+            break;
+        }
+        whole += bytes as u64;
+        let bad = |what: String| TapeError::Malformed { path: path.to_owned(), line, what };
+        if header.is_some() {
+            lines.push(serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?);
+            continue;
+        }
+        let found: Header = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
+        if found.schema != SCHEMA {
+            return Err(bad(format!("schema {} where this program reads {SCHEMA}", found.schema)));
+        }
+        header = Some(found);
+    }
+    let empty = || TapeError::Malformed { path: path.to_owned(), line: 1, what: "there is no line".to_owned() };
+    Ok((header.ok_or_else(empty)?, lines, whole))
+}
+
+/// Appends answers to a tape, each address once. A line is handed to the operating system before its answer is used.
+pub struct TapeWriter {
+    path: PathBuf,
+    state: Mutex<(File, HashSet<String>)>,
+}
+
+impl TapeWriter {
+    /// Begins a tape of this retriever, or goes on with one.
+    ///
+    /// # Errors
+    /// When the file cannot be written, or is a tape of another retriever.
+    pub fn open(path: &Path, retriever: &Arc<dyn Retriever>) -> Result<Self, TapeError> {
+        let io = |action| move |source| TapeError::Io { action, path: path.to_owned(), source };
+        let fingerprint = retriever.fingerprint();
+        let begun = std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
+        let known = if begun { Some(read(path)?) } else { None };
+        let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(io("write"))?;
+        let mut keys = HashSet::new();
+        if let Some((header, lines, whole)) = known {
+            if header.fingerprint != fingerprint {
+                let (found, asked) = (header.fingerprint.0, fingerprint.0);
+                return Err(TapeError::Other { path: path.to_owned(), found, asked });
+            }
+            file.set_len(whole).map_err(io("write"))?;
+            keys.extend(lines.into_iter().map(|line| line.key));
+        } else {
+            let boolean = Arc::clone(retriever).boolean().is_some();
+            let header = Header { schema: SCHEMA, fingerprint, boolean };
+            write_line(&mut file, &header).map_err(io("write"))?;
+        }
+        Ok(Self { path: path.to_owned(), state: Mutex::new((file, keys)) })
+    }
+
+    fn keep(
+        &self,
+        key: String,
+        query: &Query,
+        k: usize,
+        hits: &[Hit],
+        issues: Option<&[ParseIssue]>,
+    ) -> Result<(), TapeError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (file, keys) = &mut *state;
+        if !keys.insert(key.clone()) {
+            return Ok(());
+        }
+        let line = Line { key, query: query.clone(), k, hits: hits.to_vec(), issues: issues.map(<[_]>::to_vec) };
+        write_line(file, &line).map_err(|source| TapeError::Io { action: "write", path: self.path.clone(), source })
+    }
+}
+
+fn write_line(file: &mut File, line: &impl Serialize) -> std::io::Result<()> {
+    let mut text = serde_json::to_string(line)?;
+    text.push('\n');
+    file.write_all(text.as_bytes())
+}
+
+/// Searches with another retriever and keeps every answer on a tape.
+pub struct RecordingRetriever {
+    inner: Arc<dyn Retriever>,
+    tape: Arc<TapeWriter>,
+}
+
+impl RecordingRetriever {
+    /// Records what `inner` answers.
+    pub fn new(inner: Arc<dyn Retriever>, tape: Arc<TapeWriter>) -> Self {
+        Self { inner, tape }
+    }
+}
+
+#[async_trait::async_trait]
+impl Retriever for RecordingRetriever {
+    fn fingerprint(&self) -> Fingerprint {
+        self.inner.fingerprint()
+    }
+
+    async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+        let answers = self.inner.search(queries, k).await?;
+        let fingerprint = self.inner.fingerprint();
+        for (query, hits) in queries.iter().zip(&answers) {
+            self.tape.keep(address(&fingerprint, false, query, k), query, k, hits, None)?;
+        }
+        Ok(answers)
+    }
+
+    fn boolean(self: Arc<Self>) -> Option<Arc<dyn BooleanSearch>> {
+        let inner = Arc::clone(&self.inner).boolean()?;
+        Some(Arc::new(RecordingBoolean { fingerprint: self.inner.fingerprint(), inner, tape: Arc::clone(&self.tape) }))
+    }
+}
+
+/// The boolean mode of a [`RecordingRetriever`].
+struct RecordingBoolean {
+    fingerprint: Fingerprint,
+    inner: Arc<dyn BooleanSearch>,
+    tape: Arc<TapeWriter>,
+}
+
+#[async_trait::async_trait]
+impl BooleanSearch for RecordingBoolean {
+    async fn answer(&self, query: &Query, k: usize) -> Result<BooleanAnswer, RetrieverError> {
+        let answer = self.inner.answer(query, k).await?;
+        let key = address(&self.fingerprint, true, query, k);
+        self.tape.keep(key, query, k, &answer.hits, Some(&answer.issues))?;
+        Ok(answer)
+    }
+}
+
+/// Answers from a tape what was recorded, and nothing else.
+pub struct Tape {
+    path: PathBuf,
+    header: Header,
+    answers: HashMap<String, Line>,
+}
+
+impl Tape {
+    /// Reads a tape into memory.
+    ///
+    /// # Errors
+    /// When it cannot be read or a line is not what a tape holds; the last line may be cut.
+    pub fn open(path: &Path) -> Result<Self, TapeError> {
+        let (header, lines, _) = read(path)?;
+        let answers = lines.into_iter().map(|line| (line.key.clone(), line)).collect();
+        Ok(Self { path: path.to_owned(), header, answers })
+    }
+
+    /// Answers it holds.
+    pub fn len(&self) -> usize {
+        self.answers.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.answers.is_empty()
+    }
+
+    fn find(&self, boolean: bool, query: &Query, k: usize) -> Result<&Line, RetrieverError> {
+        let found = self.answers.get(&address(&self.header.fingerprint, boolean, query, k));
+        found.ok_or_else(|| RetrieverError::NotRecorded { path: self.path.clone(), query: query.text.clone(), k })
+    }
+}
+
+#[async_trait::async_trait]
+impl Retriever for Tape {
+    /// That of the retriever it was recorded with.
+    fn fingerprint(&self) -> Fingerprint {
+        self.header.fingerprint.clone()
+    }
+
+    async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+        queries.iter().map(|query| Ok(self.find(false, query, k)?.hits.clone())).collect()
+    }
+
+    fn boolean(self: Arc<Self>) -> Option<Arc<dyn BooleanSearch>> {
+        self.header.boolean.then_some(self as Arc<dyn BooleanSearch>)
+    }
+}
+
+#[async_trait::async_trait]
+impl BooleanSearch for Tape {
+    async fn answer(&self, query: &Query, k: usize) -> Result<BooleanAnswer, RetrieverError> {
+        let line = self.find(true, query, k)?;
+        Ok(BooleanAnswer { hits: line.hits.clone(), issues: line.issues.clone().unwrap_or_default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::corpus::Passage;
+    use crate::retriever::Bm25Retriever;
+
+    fn block_on<T>(work: impl Future<Output = T>) -> T {
+        tokio::runtime::Runtime::new().expect("a runtime").block_on(work)
+    }
+
+    fn library(text: &str) -> Arc<dyn Retriever> {
+        let passages = vec![Passage::new("d1", "Tides", text), Passage::new("d2", "Wind", "The sun drives the wind.")];
+        Arc::new(Bm25Retriever::in_memory(passages).expect("an index"))
+    }
+
+    #[test]
+    fn a_tape_answers_what_was_asked_as_it_was_answered() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("tools.jsonl");
+        let inner = library("The moon raises tides.");
+        let queries = [Query::new("the moon"), Query::new("nothing at all"), Query::new("the moon")];
+        let record = |queries: &[Query]| {
+            let tape = Arc::new(TapeWriter::open(&path, &inner).expect("a tape"));
+            let recording = Arc::new(RecordingRetriever::new(Arc::clone(&inner), tape));
+            let boolean = Arc::clone(&recording).boolean().expect("boolean mode");
+            let answer = block_on(boolean.answer(&Query::new("sun AND (wind"), 3)).expect("an answer");
+            (block_on(recording.search(queries, 3)).expect("answers"), answer)
+        };
+        let (answers, answer) = record(&queries);
+        let before = std::fs::read_to_string(&path).expect("a file");
+        assert_eq!(before.lines().count(), 4, "a header, two answers, one in boolean mode");
+        // A line that was cut by a kill is written again; what is there stays once.
+        std::fs::write(&path, &before[..before.len() - 5]).expect("cut");
+        assert_eq!(record(&queries), (answers.clone(), answer.clone()));
+        assert_eq!(std::fs::read_to_string(&path).expect("a file"), before);
+
+        let tape = Arc::new(Tape::open(&path).expect("a tape"));
+        assert_eq!((tape.len(), tape.fingerprint()), (3, inner.fingerprint()));
+        assert_eq!(block_on(tape.search(&queries, 3)).expect("recorded"), answers);
+        let boolean = Arc::clone(&tape).boolean().expect("boolean mode");
+        assert_eq!(block_on(boolean.answer(&Query::new("sun AND (wind"), 3)).expect("recorded"), answer);
+        assert!(!answer.issues.is_empty());
+        for (query, k) in [("the moon", 2), ("the sun", 3), ("sun AND (wind", 3)] {
+            let error = block_on(tape.search(&[Query::new(query)], k)).expect_err("never asked").to_string();
+            assert!(error.contains(query), "{error}");
+        }
+    }
+
+    #[test]
+    fn tapes_of_others_and_damaged_ones_are_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("tools.jsonl");
+        drop(TapeWriter::open(&path, &library("One.")).expect("a tape"));
+        let other = TapeWriter::open(&path, &library("Two.")).err().expect("another corpus").to_string();
+        assert!(other.contains("was recorded with retriever"), "{other}");
+        std::fs::write(&path, "{}\n").expect("write");
+        let error = Tape::open(&path).err().expect("no header").to_string();
+        assert!(error.contains("line 1"), "{error}");
+    }
+}
