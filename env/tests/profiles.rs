@@ -35,7 +35,8 @@ fn table(columns: &[(&str, Value)]) -> String {
     let columns: Vec<(&str, BTreeMap<String, String>)> =
         columns.iter().map(|(name, value)| (*name, flat(value))).collect();
     let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
-    let mut lines = vec![format!("| setting | {} |", names.join(" | ")), format!("|{}", "---|".repeat(names.len() + 1))];
+    let mut lines =
+        vec![format!("| setting | {} |", names.join(" | ")), format!("|{}", "---|".repeat(names.len() + 1))];
     for key in columns[0].1.keys() {
         let first = &columns[0].1[key];
         let cells = columns.iter().enumerate().map(|(place, (_, settings))| match &settings[key] {

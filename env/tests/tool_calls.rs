@@ -46,7 +46,13 @@ fn environment(settings: SearchR1Settings) -> Arc<dyn EnvFactory> {
     SearchR1::factory(settings, library(), Arc::new(ByteTokenizer)).expect("settings are valid")
 }
 
-async fn play(factory: Arc<dyn EnvFactory>, presentation: Presentation, tokenizer: Arc<dyn Tokenizer>, lines: &[&str], task: Task) -> Episode {
+async fn play(
+    factory: Arc<dyn EnvFactory>,
+    presentation: Presentation,
+    tokenizer: Arc<dyn Tokenizer>,
+    lines: &[&str],
+    task: Task,
+) -> Episode {
     let lines: Vec<String> = lines.iter().map(|&line| line.to_owned()).collect();
     let policy = Human::new(Arc::clone(&tokenizer), move |view| lines.get(view.shown.len()).or(lines.last()).cloned());
     let rewards = Arc::new(RewardSet::measure(factory.spec().outcome));
@@ -74,7 +80,7 @@ async fn searches_are_called_and_results_are_messages() {
     assert_eq!(episode.queries().collect::<Vec<_>>(), ["mayor of Orlen", "Ada Brandt born"]);
     let TurnKind::Search { shown, .. } = &episode.turns[0].kind else { panic!("a search") };
     assert!(shown.contains(&"Ada Brandt".to_owned()), "{shown:?}");
-    assert!(text.starts_with("[tools]{\"function\": {\"description\": \"Finds passages"), "{text}");
+    assert!(text.starts_with("[tools]{") && text.contains("\"description\": \"Finds passages"), "{text}");
     assert_eq!(text.matches("[tool]Doc 1(Title: ").count(), 2, "a message for each call: {text}");
     assert!(!text.contains("<information>"), "no wrapper within a message: {text}");
     let score = episode.score.expect("scored");
@@ -113,7 +119,8 @@ async fn profiles_with_calls_play_as_published() {
     assert_eq!(verl.ending, Ending::Truncated { limit: Limit::Turns });
     assert!(text.matches("[tool]{\"result\": \"").count() == 1 && text.contains("...(truncated)..."), "{text}");
     let single = call("search", &json!({"query": "Ada Brandt born"}));
-    let (titan, _) = in_bytes(environment(wide(written("torchtitan"))), &["<tool_call>?</tool_call>", &single, "Velm."]).await;
+    let (titan, _) =
+        in_bytes(environment(wide(written("torchtitan"))), &["<tool_call>?</tool_call>", &single, "Velm."]).await;
     assert_eq!((titan.answer(), titan.reward()), (Some("Velm."), Some(1.0)));
     assert_eq!(titan.queries().collect::<Vec<_>>(), ["", "Ada Brandt born"], "a broken call searches for nothing");
 }
@@ -169,13 +176,18 @@ async fn pages_are_read_by_calls() {
     let python = json!({"form": "python_calls", "tools": "template"});
     let python = make("code-search", python, resources(Arc::new(ByteTokenizer))).expect("an environment");
     assert_eq!(names(&python), ["python"]);
-    assert!(python.spec().tools[0]["function"]["description"].as_str().is_some_and(|text| text.contains("search_pages(query, n)")));
+    assert!(
+        python.spec().tools[0]["function"]["description"]
+            .as_str()
+            .is_some_and(|text| text.contains("search_pages(query, n)"))
+    );
 }
 
 #[tokio::test]
 async fn queries_are_submitted_by_calls() {
     let settings = json!({"form": "tool_calls", "max_turn_tokens": 2000, "max_episode_tokens": 30_000});
-    let factory = |settings| make("query-writer", settings, resources(Arc::new(ByteTokenizer))).expect("an environment");
+    let factory =
+        |settings| make("query-writer", settings, resources(Arc::new(ByteTokenizer))).expect("an environment");
     let submitted = call("submit_query", &json!({"query": "Orlen AND mayor"}));
     let turn = ["I need the town.\n", &submitted].concat();
     let (episode, text) = in_bytes(factory(settings.clone()), &[&turn]).await;
@@ -218,7 +230,10 @@ fn what_cannot_work_is_refused_at_start_with_the_mend() {
     let ignoring = HERMES.replace("{% if tools %}", "{% if false %}");
     let error = chat(&ignoring).with_tools(&tools).expect_err("ignores tools").to_string();
     assert!(error.contains("shows nothing of the environment's tools") && error.contains("form = \"tags\""), "{error}");
-    let silent = HERMES.replace("[{{ message.role }}]{{ message.content }}", "{% if message.role != 'tool' %}[{{ message.role }}]{{ message.content }}{% endif %}");
+    let silent = HERMES.replace(
+        "[{{ message.role }}]{{ message.content }}",
+        "{% if message.role != 'tool' %}[{{ message.role }}]{{ message.content }}{% endif %}",
+    );
     let error = chat(&silent).with_tools(&tools).expect_err("drops results").to_string();
     assert!(error.contains("leaves out what a tool returns"), "{error}");
     assert!(chat(HERMES).with_tools(&tools).is_ok() && Presentation::Raw.with_tools(&[]).is_ok());
@@ -262,7 +277,8 @@ async fn qwen_reads_tools_and_results_as_its_template_writes_them() {
         assert_eq!((&episode.ending, episode.reward()), (&Ending::Answered, Some(1.0)), "{name}");
         let text = tokenizer.decode(episode.tokens.ids());
         let arguments = json!({"query": "Ada Brandt born"});
-        let observation = episode.turns[0].observation.replace("\n\n<information>", "").replace("</information>\n\n", "");
+        let observation =
+            episode.turns[0].observation.replace("\n\n<information>", "").replace("</information>\n\n", "");
         let messages = vec![
             json!({"role": "user", "content": episode.prompt}),
             json!({"role": "assistant", "content": "", "tool_calls": [{"name": "search", "arguments": arguments}]}),
