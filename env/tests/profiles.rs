@@ -17,7 +17,9 @@ fn flatten(value: &Value, path: &str, settings: &mut BTreeMap<String, String>) {
             }
         }
         value if !["profile", "prompt", "grader"].contains(&path) => {
-            settings.insert(path.to_owned(), format!("`{value}`"));
+            // Weights are 32 bits wide.
+            let float = value.as_f64().filter(|_| value.is_f64()).map(|number| (number as f32).to_string());
+            settings.insert(path.to_owned(), format!("`{}`", float.unwrap_or_else(|| value.to_string())));
         }
         _ => {}
     }

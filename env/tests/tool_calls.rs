@@ -80,7 +80,7 @@ async fn searches_are_called_and_results_are_messages() {
     assert_eq!(episode.queries().collect::<Vec<_>>(), ["mayor of Orlen", "Ada Brandt born"]);
     let TurnKind::Search { shown, .. } = &episode.turns[0].kind else { panic!("a search") };
     assert!(shown.contains(&"Ada Brandt".to_owned()), "{shown:?}");
-    assert!(text.starts_with("[tools]{\"function\": {\"description\": \"Finds passages"), "{text}");
+    assert!(text.starts_with("[tools]{\"type\": \"function\", \"function\": {\"name\": \"search\", "), "{text}");
     assert_eq!(text.matches("[tool]Doc 1(Title: ").count(), 2, "a message for each call: {text}");
     assert!(!text.contains("<information>"), "no wrapper within a message: {text}");
     let score = episode.score.expect("scored");

@@ -75,7 +75,7 @@ impl Tool {
         Self { name: name.into(), about: about.into(), parameters: vec![parameter] }
     }
 
-    /// The form in which `OpenAI` and chat templates take it: `{"type": "function", "function": {...}}`. Keys are sorted.
+    /// The form in which `OpenAI` and chat templates take it: `{"type": "function", "function": {...}}`.
     pub fn schema(&self) -> Value {
         let property = |parameter: &Parameter| {
             let mut schema = parameter.kind.schema();

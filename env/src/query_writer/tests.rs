@@ -215,7 +215,7 @@ async fn the_contract_is_kept_and_registered() {
     assert_eq!(crate::registry::find("query-writer").expect("registered").id, ENTRY.id);
     let few = QueryWriterSettings { limit: 9, ..settings() };
     assert!(few.check().is_err_and(|error| error.to_string().contains("at least 10")));
-    let prompt = QueryPrompt::Full.read().expect("embedded");
+    let prompt = QueryPrompt::Full.read(&QueryWriterSettings::default()).expect("embedded");
     assert!(prompt.ends_with("Question: {question}\n") && prompt.contains("<query> and </query>"), "{prompt}");
 }
 
