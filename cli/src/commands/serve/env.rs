@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use forage_env::dataset::read_tasks;
 use forage_env::registry::{self, OpenWiki};
+use forage_env::reward::RewardSet;
 use forage_env::server::{self, Served, ServerConfig};
 use forage_env::task::Split;
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
@@ -103,7 +104,7 @@ impl Env {
         let config = self.server()?;
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
         let served = match &self.config {
-            Some(path) => self.of_config(RunConfig::read(path, &self.overrides)?, scratch.path())?,
+            Some(path) => self.of_config(&RunConfig::read(path, &self.overrides)?, scratch.path())?,
             None => self.of_flags(self.env.as_deref().unwrap_or_default(), scratch.path())?,
         };
         let front = self.front.bind("play")?;
@@ -130,7 +131,7 @@ impl Env {
         })
     }
 
-    fn of_config(&self, config: RunConfig, scratch: &Path) -> Result<Served> {
+    fn of_config(&self, config: &RunConfig, scratch: &Path) -> Result<Served> {
         let seed = self.seed.unwrap_or(config.seed);
         let data = setup::load_data(&config.data, &config.retriever, scratch, seed)?;
         let all = match self.split {
@@ -148,7 +149,7 @@ impl Env {
     fn of_flags(&self, id: &str, scratch: &Path) -> Result<Served> {
         let entry = registry::find(id)?;
         let mut settings = serde_json::Map::new();
-        let tokenizer = if let Some(name) = &self.tokenizer {
+        let tokenizer: Arc<dyn Tokenizer> = if let Some(name) = &self.tokenizer {
             setup::tokenizer(name)?
         } else {
             settings = (entry.for_bytes)(settings);
@@ -182,7 +183,7 @@ fn serve_with(
     environment: &EnvironmentConfig,
     material: Material,
     tokenizer: Arc<dyn Tokenizer>,
-    rewards: Arc<forage_env::reward::RewardSet>,
+    rewards: Arc<RewardSet>,
 ) -> Result<Served> {
     let Material { retriever, wiki, tasks } = material;
     if tasks.is_empty() {
