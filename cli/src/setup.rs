@@ -17,9 +17,7 @@ use forage_env::tokenizer::Tokenizer;
 use forage_env::wiki::Wiki;
 use forage_env::world::export::{self, QuestionCounts};
 use forage_env::world::{World, WorldSpec};
-use forage_retriever::{
-    Bm25Retriever, BuildRequest, CorpusFormat, Index, NoPassages, Retriever, Tape, corpus_digest,
-};
+use forage_retriever::{Bm25Retriever, BuildRequest, CorpusFormat, Index, NoPassages, Retriever, Tape, corpus_digest};
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::generate::EngineConfig;
 use forage_trainer::model::{KvCache, ModelConfig};

@@ -24,7 +24,7 @@ use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
 use forage_eval::retrieval::evaluate_retrieval;
 use forage_eval::stats::Bootstrap;
 use forage_eval::summary::EvalSummary;
-use forage_retriever::{CorpusFormat, Index, NoPassages, Query, Retriever, read_qrels, read_queries, write_run};
+use forage_retriever::{CorpusFormat, NoPassages, Query, Retriever, read_qrels, read_queries, write_run};
 use forage_trainer::device::DeviceSpec;
 use serde_json::{Map, Value};
 

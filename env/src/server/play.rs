@@ -151,11 +151,13 @@ impl Play {
             task: Task::clone(&self.opening.task),
             group: 0,
             member: self.opening.member,
+            branch: None,
             prompt,
             turns,
             tokens: self.log,
             ending,
             score: None,
+            seed: Some(Seed::root(self.opening.seed)),
         };
         let Episode { ending, score, .. } = judge(&served.rewards, episode).await;
         self.flight.land();

@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use forage_env::dataset::read_tasks;
-use forage_env::registry::{self, OpenWiki};
+use forage_env::registry::{self, OpenWiki, Own};
+use forage_env::reward::RewardSet;
 use forage_env::server::{self, Served, ServerConfig};
 use forage_env::task::Split;
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
 use forage_env::world::WorldSpec;
-use forage_retriever::{CorpusFormat, Retriever};
+use forage_retriever::{CorpusFormat, NoPassages, Retriever};
 
 use super::Front;
 use crate::commands::note;
@@ -103,7 +104,7 @@ impl Env {
         let config = self.server()?;
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
         let served = match &self.config {
-            Some(path) => self.of_config(RunConfig::read(path, &self.overrides)?, scratch.path())?,
+            Some(path) => self.of_config(&RunConfig::read(path, &self.overrides)?, scratch.path())?,
             None => self.of_flags(self.env.as_deref().unwrap_or_default(), scratch.path())?,
         };
         let front = self.front.bind("play")?;
@@ -130,9 +131,10 @@ impl Env {
         })
     }
 
-    fn of_config(&self, config: RunConfig, scratch: &Path) -> Result<Served> {
+    fn of_config(&self, config: &RunConfig, scratch: &Path) -> Result<Served> {
         let seed = self.seed.unwrap_or(config.seed);
-        let data = setup::load_data(&config.data, &config.retriever, scratch, seed)?;
+        let config = RunConfig { seed, ..config.clone() };
+        let data = setup::load_data(&config, scratch)?;
         let all = match self.split {
             Split::Train => data.train,
             Split::Dev => data.dev,
@@ -148,7 +150,7 @@ impl Env {
     fn of_flags(&self, id: &str, scratch: &Path) -> Result<Served> {
         let entry = registry::find(id)?;
         let mut settings = serde_json::Map::new();
-        let tokenizer = if let Some(name) = &self.tokenizer {
+        let tokenizer: Arc<dyn Tokenizer> = if let Some(name) = &self.tokenizer {
             setup::tokenizer(name)?
         } else {
             settings = (entry.for_bytes)(settings);
@@ -157,11 +159,15 @@ impl Env {
         let seed = self.seed.unwrap_or(1);
         let rewards = setup::rewards(id, &setup::default_rewards(entry.outcome), seed)?;
         let environment = EnvironmentConfig { id: id.to_owned(), settings };
-        serve_with(&environment, self.material(seed, scratch)?, tokenizer, rewards)
+        serve_with(&environment, self.material(entry.own, seed, scratch)?, tokenizer, rewards)
     }
 
-    fn material(&self, seed: u64, scratch: &Path) -> Result<Material> {
+    fn material(&self, own: Option<Own>, seed: u64, scratch: &Path) -> Result<Material> {
         let Some(questions) = &self.questions else {
+            if let Some(own) = own {
+                let tasks = setup::own_questions(own, self.split, self.limit.unwrap_or(QUESTIONS), seed);
+                return Ok(Material { retriever: Arc::new(NoPassages), wiki: None, tasks });
+            }
             let (world, retriever, wiki) = setup::generated(WorldSpec::new(self.pages, seed))?;
             let count = self.limit.unwrap_or(QUESTIONS) as u64;
             let tasks = world.questions(self.split, count)?.map(Arc::new).collect();
@@ -170,7 +176,7 @@ impl Env {
         if self.index.is_none() && self.corpus.is_none() {
             bail!("--questions goes with --index or --corpus, what they are searched in");
         }
-        let read = read_tasks(questions, None, self.split)?;
+        let read = read_tasks(&setup::here(questions)?, None, self.split)?;
         let tasks = read.into_iter().take(self.limit.unwrap_or(usize::MAX)).map(Arc::new).collect();
         let corpus = self.corpus.as_deref().zip(self.format);
         let (retriever, wiki) = setup::searchable(self.index.as_deref(), corpus, &self.retrieval, scratch)?;
@@ -182,7 +188,7 @@ fn serve_with(
     environment: &EnvironmentConfig,
     material: Material,
     tokenizer: Arc<dyn Tokenizer>,
-    rewards: Arc<forage_env::reward::RewardSet>,
+    rewards: Arc<RewardSet>,
 ) -> Result<Served> {
     let Material { retriever, wiki, tasks } = material;
     if tasks.is_empty() {
