@@ -29,7 +29,9 @@ use crate::task::Task;
 use crate::tokenizer::Tokenizer;
 
 pub use action::{ANSWER_PREFIX, Asked, SEARCH, parse};
-pub use forms::{CallSettings, ClosingTurn, OnBadCall, OnInvalid, QueryArgument, SearchAnswer, SearchForm, Take};
+pub use forms::{
+    CallSettings, ClosingTurn, OnBadCall, OnInvalid, QueryArgument, SearchAnswer, SearchForm, Searcher, Take,
+};
 pub(crate) use observation::query_line;
 pub use observation::{Cut, Encoding, ObservationSettings};
 use observation::{Found, Rendered};
@@ -90,6 +92,8 @@ pub struct SearchR1 {
     phase: Phase,
     /// Turns taken.
     turns: usize,
+    /// Queries run.
+    queries: usize,
     /// Golds that the reward of a turn waits for; none once it is paid.
     golds: Vec<String>,
 }
@@ -98,7 +102,7 @@ struct Factory(Arc<Shared>);
 
 impl EnvFactory for Factory {
     fn make(&self) -> Box<dyn Environment> {
-        Box::new(SearchR1 { shared: Arc::clone(&self.0), phase: Phase::Fresh, turns: 0, golds: Vec::new() })
+        Box::new(SearchR1 { shared: Arc::clone(&self.0), phase: Phase::Fresh, turns: 0, queries: 0, golds: Vec::new() })
     }
 
     fn spec(&self) -> &EnvSpec {
@@ -135,10 +139,10 @@ impl SearchR1 {
             max_turns: settings.max_generations + closing,
             max_turn_tokens: settings.max_turn_tokens,
             max_episode_tokens: settings.max_episode_tokens,
-            stop: if calls {
-                Vec::new()
-            } else {
-                [Tag::Search, Tag::Answer].map(|tag| tag.closing().to_owned()).into()
+            stop: match (calls, settings.searcher) {
+                (true, _) => Vec::new(),
+                (false, Searcher::Retriever) => [Tag::Search, Tag::Answer].map(|tag| tag.closing().to_owned()).into(),
+                (false, Searcher::Policy) => vec![Tag::Answer.closing().to_owned()],
             },
             append_eos_after_stop: settings.append_eos_after_stop,
             tools: if calls { vec![action::tool(&settings.calls).schema()] } else { Vec::new() },
@@ -154,6 +158,11 @@ impl SearchR1 {
             // Nobody would read the result.
             return Ok(truncated(kind));
         }
+        let budget = self.shared.settings.search_budget;
+        if budget > 0 && self.queries + queries.len() > budget {
+            return Ok(self.over_budget(budget, calls.len()));
+        }
+        self.queries += queries.len();
         let asked: Vec<Query> = queries.iter().map(|query| Query::new(query.as_str())).collect();
         let found = self.shared.retriever.search(&asked, self.shared.settings.top_k).await?;
         let mut found = queries.iter().zip(&found).map(|(query, hits)| Found { query, hits });
@@ -184,6 +193,23 @@ impl SearchR1 {
         }
         self.golds.clear();
         self.shared.settings.gold_shown_reward
+    }
+
+    /// What follows searches that the budget has no room for: none of them is run.
+    fn over_budget(&self, budget: usize, calls: usize) -> Step {
+        let fault = format!("the budget of {budget} queries is spent");
+        let kind = TurnKind::Invalid { fault };
+        if self.shared.settings.on_invalid == OnInvalid::End {
+            return terminated(kind);
+        }
+        let observation = match self.shared.settings.form {
+            SearchForm::Tags => Observation::new(prompt::reminder(&self.shared.settings)),
+            SearchForm::ToolCalls => {
+                let reminder = prompt::reminder(&self.shared.settings).trim().to_owned();
+                self.shared.observation(vec![self.shared.wrapped(reminder); calls])
+            }
+        };
+        self.going_on(observation, kind)
     }
 
     fn invalid(&self, fault: String, calls: &[CallFault]) -> Step {
@@ -262,7 +288,7 @@ fn truncated(kind: TurnKind) -> Step {
 impl Environment for SearchR1 {
     async fn reset(&mut self, task: &Task, _seed: Seed) -> Result<Observation, EnvError> {
         self.phase = Phase::Running;
-        self.turns = 0;
+        (self.turns, self.queries) = (0, 0);
         self.golds.clear();
         if self.shared.settings.gold_shown_reward.abs() > 0.0 {
             self.golds.clone_from(&task.golds);

@@ -15,8 +15,13 @@ const BY_TAG: &str = "As soon as you know the answer, write only the answer, wit
 const BY_MESSAGE: &str = "As soon as you know the answer, reply with only the answer, without a call and without \
                           explanation. Answer by your last turn, with your best guess if need be.";
 
+/// What the prompts say of the functions beyond the published three.
+const MORE: &str = "- {prefix}open_page(page_id, part=1) returns a part of a page and says how many there are.\n\
+                    - {prefix}find_in_page(page_id, text) lists the places where a text stands in a page.\n\
+                    - {prefix}rank_pages(query, page_ids) orders pages by what their texts say of a query.\n";
+
 /// The opening prompt. `{question}` stands for the question, `{turns}` for the number of turns, `{prefix}` for what function
-/// names begin with, `{answering}` for the sentences that say how to answer.
+/// names begin with, `{more}` and `{count}` for the functions beyond the published three and the number of all, `{answering}` for the sentences that say how to answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CodePrompt {
@@ -62,6 +67,8 @@ impl CodePrompt {
             AnswerForm::Tag => BY_TAG,
             AnswerForm::Message => BY_MESSAGE,
         };
+        let (more, count) = if settings.functions.more { (MORE, "six") } else { ("", "three") };
+        let text = text.replace("{more}", more).replace("{count}", count);
         let prefix = settings.functions.flavour.prefix();
         let turns = settings.max_generations.to_string();
         Ok(text.replace("{turns}", &turns).replace("{prefix}", prefix).replace("{answering}", answering))

@@ -130,12 +130,14 @@ impl Flavour {
     }
 }
 
-/// What the three functions do.
+/// What the functions do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FunctionSettings {
     /// What a search looks at.
     pub search: SearchMode,
+    /// Whether programs and calls have `open_page`, `find_in_page` and `rank_pages` besides the three published functions.
+    pub more: bool,
     /// Pages a search finds, unless the call says otherwise.
     pub top_k: usize,
     /// Whether `search_pages` takes the number of pages as its second parameter `n`.
@@ -152,6 +154,7 @@ impl Default for FunctionSettings {
     fn default() -> Self {
         Self {
             search: SearchMode::default(),
+            more: false,
             top_k: 10,
             takes_n: true,
             similarity: false,

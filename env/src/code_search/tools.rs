@@ -1,4 +1,6 @@
-//! The three functions over a wiki, and a log of what was called.
+//! The functions over a wiki, and a log of what was called.
+
+mod more;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -16,6 +18,8 @@ use crate::nearest::nearest;
 use crate::reward::grading::{normalize, stands_in};
 use crate::wiki::find::Finder;
 use crate::wiki::{Page, section};
+
+pub use more::{FIND_TOOL, OPEN_TOOL, RANK_TOOL};
 
 /// Lists the sections of a page.
 pub const VIEW_TOOL: &str = "view_sections";
@@ -35,7 +39,8 @@ pub(super) fn schemas(settings: &CodeSearchSettings) -> Vec<Value> {
             };
             let about = format!(
                 "Runs a Python program and returns what it prints. Variables and modules are those of CPython; programs can \
-                 call three functions. {}",
+                 call {} functions. {}",
+                if settings.functions.more { "six" } else { "three" },
                 tools.iter().map(signature).collect::<Vec<_>>().join(" ")
             );
             vec![Tool::of_one(PYTHON_TOOL, about, ("code", "The program.")).schema()]
@@ -43,7 +48,7 @@ pub(super) fn schemas(settings: &CodeSearchSettings) -> Vec<Value> {
     }
 }
 
-/// The three functions.
+/// The functions, three or six.
 fn functions(settings: &FunctionSettings) -> Vec<Tool> {
     let name = |tool: &str| format!("{}{tool}", settings.flavour.prefix());
     let found = "Finds pages and returns their page_id and title, best first.";
@@ -54,11 +59,15 @@ fn functions(settings: &FunctionSettings) -> Vec<Tool> {
     }
     let listed = "Lists the sections of a page with their section_id and section_name.";
     let text = "Returns the text of a section.";
-    vec![
+    let mut tools = vec![
         search,
         Tool::of_one(name(VIEW_TOOL), listed, ("page_id", "The page, as a search names it.")),
         Tool::of_one(name(READ_TOOL), text, ("section_id", "The section; PAGE_ID:full is the whole page.")),
-    ]
+    ];
+    if settings.more {
+        tools.extend(more::functions(name));
+    }
+    tools
 }
 
 /// Most pages one search gives.
@@ -92,6 +101,8 @@ enum Returned {
     Names(String),
     /// A section, by page and key.
     Section(String, String),
+    /// The text itself.
+    Text(String),
 }
 
 /// What a call comes to.
@@ -161,6 +172,7 @@ impl PageTools {
         let wiki = self.finder.wiki();
         Ok(match returned {
             Returned::Titles(titles) => titles.iter().any(|title| holds(title)),
+            Returned::Text(text) => holds(text),
             Returned::Names(id) => {
                 wiki.page(id)?.is_some_and(|page| section::list(&page, mode).iter().any(|section| holds(&section.name)))
             }
@@ -205,6 +217,9 @@ impl PageTools {
             SEARCH_TOOL => self.search(arguments).await,
             VIEW_TOOL => self.view(arguments),
             READ_TOOL => self.read(arguments),
+            OPEN_TOOL if self.settings.more => self.open(arguments),
+            FIND_TOOL if self.settings.more => self.find(arguments),
+            RANK_TOOL if self.settings.more => self.rank(arguments).await,
             _ => raise("NameError", format!("name '{name}' is not defined")),
         };
         // A map is sorted by name: the number of pages would come before the query.
@@ -350,6 +365,14 @@ fn bind(specs: &[ToolSpec], call: &Call) -> Result<Map<String, Value>, String> {
     bound.collect()
 }
 
+/// A function as programs call it; what may be left out is the first part of a page.
+fn spec(tool: &Tool) -> ToolSpec {
+    let (required, others): (Vec<&Parameter>, Vec<_>) = tool.parameters.iter().partition(|one| one.required);
+    let required: Vec<&str> = required.iter().map(|parameter| parameter.name).collect();
+    let spec = ToolSpec::new(&tool.name, &required, &tool.about);
+    others.into_iter().fold(spec, |spec, parameter| spec.with_default(parameter.name, 1.into()))
+}
+
 impl Tools for PageTools {
     fn specs(&self) -> Vec<ToolSpec> {
         let prefix = self.settings.flavour.prefix();
@@ -364,11 +387,15 @@ impl Tools for PageTools {
         }
         let view = "Lists the sections of a page. Returns a list of {\"section_id\": ..., \"section_name\": ...}.";
         let read = "Returns the text of a section. \"PAGE_ID:full\" is the whole page.";
-        vec![
+        let mut specs = vec![
             search,
             ToolSpec::new(&name(VIEW_TOOL), &["page_id"], view),
             ToolSpec::new(&name(READ_TOOL), &["section_id"], read),
-        ]
+        ];
+        if self.settings.more {
+            specs.extend(more::functions(name).iter().map(spec));
+        }
+        specs
     }
 
     fn call(&self, name: &str, arguments: &Map<String, Value>) -> Result<Value, ToolError> {

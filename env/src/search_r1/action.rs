@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::forms::{CallSettings, OnBadCall, QueryArgument, SearchAnswer, SearchForm, Take};
+use super::forms::{CallSettings, OnBadCall, QueryArgument, SearchAnswer, SearchForm, Searcher, Take};
 use super::settings::SearchR1Settings;
 use crate::chat::hermes::{self, Piece, ToolCall};
 use crate::chat::tools::{self, CallFault, Kind, Parameter, Tool, after_thoughts};
@@ -40,6 +40,7 @@ pub enum Asked {
 /// ```
 pub fn parse(text: &str, settings: &SearchR1Settings) -> Asked {
     match settings.form {
+        SearchForm::Tags if settings.searcher == Searcher::Policy => self_searched(text),
         SearchForm::Tags => by_tags(text, settings.take),
         SearchForm::ToolCalls => by_calls(text, settings),
     }
@@ -55,6 +56,17 @@ fn answer(text: &str) -> Asked {
 
 fn invalid(fault: impl ToString) -> Asked {
     Asked::Invalid { fault: fault.to_string(), calls: Vec::new() }
+}
+
+/// The answer after whatever the policy searched for and told itself.
+fn self_searched(text: &str) -> Asked {
+    let Some(end) = text.rfind(Tag::Answer.closing()) else { return invalid(unfinished(text)) };
+    let start = text[..end].rfind(Tag::Answer.opening()).map(|start| start + Tag::Answer.opening().len());
+    match start.map(|start| text[start..end].trim()) {
+        None => invalid(ActionFault::NoAction),
+        Some("") => invalid(ActionFault::EmptyAnswer),
+        Some(text) => answer(text),
+    }
 }
 
 fn by_tags(text: &str, take: Take) -> Asked {

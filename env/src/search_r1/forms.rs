@@ -27,6 +27,18 @@ pub enum SearchAnswer {
     Prefix,
 }
 
+/// Who answers a search.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Searcher {
+    /// The retriever, between turns.
+    #[default]
+    Retriever,
+    /// The policy itself, from what it knows: it writes search and information into one turn, which ends with its answer
+    /// (self-search, SSRL, arXiv 2508.10874). For [`SearchForm::Tags`].
+    Policy,
+}
+
 /// Which tags of a turn count. For [`SearchForm::Tags`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

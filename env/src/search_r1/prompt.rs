@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::forms::{SearchAnswer, SearchForm};
+use super::forms::{SearchAnswer, SearchForm, Searcher};
 use super::settings::{SearchR1Settings, SettingsError};
 
 /// Stands for the question in a prompt template.
@@ -14,7 +14,7 @@ pub(crate) const QUESTION: &str = "{question}";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PromptTemplate {
-    /// `configs/prompts/search_r1.txt`, which explains the tags, or `search_r1_calls.txt` with tool calls, whose tool the
+    /// `configs/prompts/search_r1.txt`, which explains the tags, or `self_search.txt` where the policy answers itself, or `search_r1_calls.txt` with tool calls, whose tool the
     /// chat template explains.
     #[default]
     SearchR1,
@@ -33,6 +33,9 @@ impl PromptTemplate {
     /// When the file cannot be read or `{question}` is missing.
     pub fn read(&self, settings: &SearchR1Settings) -> Result<String, SettingsError> {
         let text = match (self, settings.form) {
+            (Self::SearchR1, SearchForm::Tags) if settings.searcher == Searcher::Policy => {
+                include_str!("../../../configs/prompts/self_search.txt").to_owned()
+            }
             (Self::SearchR1, SearchForm::Tags) => include_str!("../../../configs/prompts/search_r1.txt").to_owned(),
             (Self::SearchR1, SearchForm::ToolCalls) => {
                 include_str!("../../../configs/prompts/search_r1_calls.txt").to_owned()

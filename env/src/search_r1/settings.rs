@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::forms::{CallSettings, ClosingTurn, OnInvalid, SearchAnswer, SearchForm, Take};
+use super::forms::{CallSettings, ClosingTurn, OnInvalid, SearchAnswer, SearchForm, Searcher, Take};
 use super::observation::{Cut, ObservationSettings};
 use super::profile::Profile;
 use super::prompt::PromptTemplate;
@@ -32,6 +32,10 @@ pub struct SearchR1Settings {
     /// Whether the end-of-sequence token follows `</search>` and `</answer>` in the log, as forced: some chat templates
     /// expect it. It is not trained on, because the policy did not sample it.
     pub append_eos_after_stop: bool,
+    /// Who answers a search.
+    pub searcher: Searcher,
+    /// Most queries of an episode; 0 for as many as its turns have room for.
+    pub search_budget: usize,
     /// Passages asked of the retriever.
     pub top_k: usize,
     /// Most tokens per completion.
@@ -59,6 +63,8 @@ impl Default for SearchR1Settings {
             max_generations: 4,
             closing_turn: ClosingTurn::default(),
             append_eos_after_stop: false,
+            searcher: Searcher::default(),
+            search_budget: 0,
             top_k: 3,
             max_turn_tokens: 500,
             max_episode_tokens: 4096,
@@ -111,7 +117,7 @@ impl SearchR1Settings {
 
 impl SearchR1Settings {
     /// Settings that exclude each other: whether they are written so, which, and the mend.
-    fn exclusions(&self) -> [(bool, &'static str, &'static str); 4] {
+    fn exclusions(&self) -> [(bool, &'static str, &'static str); 6] {
         let tags = self.form == SearchForm::Tags;
         [
             (
@@ -123,6 +129,16 @@ impl SearchR1Settings {
                 !tags && self.take != Take::default(),
                 "`take` says which tags count and `form` is tool_calls",
                 "leave `take` out, or write form = \"tags\"",
+            ),
+            (
+                self.searcher == Searcher::Policy && !tags,
+                "`searcher` is policy and `form` is tool_calls: what the policy writes itself is no tool's result",
+                "write form = \"tags\", or searcher = \"retriever\"",
+            ),
+            (
+                self.searcher == Searcher::Policy && (self.search_budget > 0 || self.gold_shown_reward.abs() > 0.0),
+                "`searcher` is policy, and nobody counts or reads searches then",
+                "leave `search_budget` and `gold_shown_reward` out",
             ),
             (
                 self.closing_turn == ClosingTurn::ForcedAnswer && self.answer != SearchAnswer::Tag,
