@@ -112,7 +112,9 @@ fn tags(parts: &[&str]) -> Vec<(u8, String)> {
         TagEvent::Close(tag) => events.push((2, tag.closing().to_owned())),
     };
     let mut parser = TagParser::new();
-    parts.iter().for_each(|part| parser.push(part, &mut sink));
+    for part in parts {
+        parser.push(part, &mut sink);
+    }
     parser.finish(&mut sink);
     events
 }

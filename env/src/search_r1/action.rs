@@ -54,7 +54,7 @@ fn answer(text: &str) -> Asked {
     Asked::Answer(text.trim().to_owned())
 }
 
-fn invalid(fault: impl ToString) -> Asked {
+fn invalid(fault: &impl ToString) -> Asked {
     Asked::Invalid { fault: fault.to_string(), calls: Vec::new() }
 }
 
@@ -74,7 +74,7 @@ fn by_tags(text: &str, take: Take) -> Asked {
         Take::FirstCompleted => match parse_action(text) {
             ParsedAction::Search(query) => search(&query),
             ParsedAction::Answer(text) => answer(&text),
-            ParsedAction::Invalid(fault) => invalid(fault),
+            ParsedAction::Invalid(fault) => invalid(&fault),
         },
         Take::FirstOpened => first_opened(text),
         Take::AnswerFirst => answer_first(text),
@@ -93,7 +93,7 @@ fn first_opened(text: &str) -> Asked {
     match (block(text, Tag::Search), block(text, Tag::Answer)) {
         (Some((at, query)), other) if other.is_none_or(|(later, _)| at < later) => search(query),
         (_, Some((_, text))) => answer(text),
-        (_, None) => invalid(unfinished(text)),
+        (_, None) => invalid(&unfinished(text)),
     }
 }
 
@@ -102,7 +102,7 @@ fn answer_first(text: &str) -> Asked {
     if text.contains(Tag::Answer.opening()) && text.contains(Tag::Answer.closing()) {
         return answer(block(text, Tag::Answer).map_or("", |(_, text)| text));
     }
-    block(text, Tag::Search).map_or_else(|| invalid(unfinished(text)), |(_, query)| search(query))
+    block(text, Tag::Search).map_or_else(|| invalid(&unfinished(text)), |(_, query)| search(query))
 }
 
 fn unfinished(text: &str) -> ActionFault {
@@ -171,7 +171,7 @@ fn by_calls(text: &str, settings: &SearchR1Settings) -> Asked {
             calls.truncate(most);
         }
         OnBadCall::EmptyQuery => {
-            calls.iter_mut().filter(|call| call.is_err()).for_each(|call| *call = Ok(vec![String::new()]))
+            calls.iter_mut().filter(|call| call.is_err()).for_each(|call| *call = Ok(vec![String::new()]));
         }
         OnBadCall::Notice => {}
     }
@@ -207,9 +207,9 @@ fn message(content: &str, form: SearchAnswer) -> Asked {
         },
     };
     match found.map(str::trim) {
-        None if form == SearchAnswer::Tag => invalid(unfinished(content)),
-        None => invalid(format!("not exactly one `{ANSWER_PREFIX}`")),
-        Some("") => invalid(ActionFault::EmptyAnswer),
+        None if form == SearchAnswer::Tag => invalid(&unfinished(content)),
+        None => invalid(&format!("not exactly one `{ANSWER_PREFIX}`")),
+        Some("") => invalid(&ActionFault::EmptyAnswer),
         Some(text) => answer(text),
     }
 }
@@ -243,9 +243,9 @@ mod tests {
             ),
             ("<search>q<answer>a</answer>", answer("a"), answer("a")),
             ("<search></search>", searched(&[&[""]]), searched(&[&[""]])),
-            ("</answer> <answer>", invalid(ActionFault::UnclosedAnswer), answer("")),
-            ("<search>q", invalid(ActionFault::UnclosedSearch), invalid(ActionFault::UnclosedSearch)),
-            ("", invalid(ActionFault::NoAction), invalid(ActionFault::NoAction)),
+            ("</answer> <answer>", invalid(&ActionFault::UnclosedAnswer), answer("")),
+            ("<search>q", invalid(&ActionFault::UnclosedSearch), invalid(&ActionFault::UnclosedSearch)),
+            ("", invalid(&ActionFault::NoAction), invalid(&ActionFault::NoAction)),
         ];
         for (turn, search_r1, skyrl) in cases {
             assert_eq!(of(Profile::SearchR1V02, turn), search_r1, "{turn}");
@@ -254,7 +254,7 @@ mod tests {
         }
         let ours = of(Profile::Forage, "the <search> tag, then <search>q</search>");
         assert_eq!(ours, searched(&[&["q"]]));
-        assert_eq!(of(Profile::Forage, "<search></search>"), invalid(ActionFault::EmptySearch));
+        assert_eq!(of(Profile::Forage, "<search></search>"), invalid(&ActionFault::EmptySearch));
     }
 
     #[test]
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn messages_are_answers() {
         assert_eq!(of(Profile::Torchtitan, "<think>x</think>\n\nVelm.\n"), answer("Velm."));
-        assert_eq!(of(Profile::Torchtitan, " "), invalid(ActionFault::EmptyAnswer));
+        assert_eq!(of(Profile::Torchtitan, " "), invalid(&ActionFault::EmptyAnswer));
         assert_eq!(of(Profile::Tinker, "I found it. Answer: Velm"), answer("Velm"));
         for turn in ["Velm", "Answer: a Answer: b"] {
             assert!(matches!(of(Profile::Tinker, turn), Asked::Invalid { .. }), "{turn}");
