@@ -499,7 +499,13 @@ mod tests {
     #[test]
     fn a_resolved_config_is_of_its_questions() {
         let smoke = include_str!("../../configs/smoke.toml");
-        let small = ["data.world.pages=60", "data.train_questions=20", "data.dev_questions=0", "data.test_questions=5"];
+        let small = [
+            "data.world.pages=100",
+            "data.train_questions=20",
+            "data.dev_questions=0",
+            "data.test_questions=5",
+            "grpo.evaluate_every=0",
+        ];
         let small: Vec<String> = small.map(str::to_owned).into();
         let mut config = RunConfig::parse(smoke, &small).unwrap();
         let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

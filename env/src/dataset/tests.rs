@@ -85,7 +85,7 @@ fn malformed_lines_name_the_line_the_fault_and_the_mend() {
     assert_eq!(apart, ["line-1", "line-3"], "blank lines are counted and passed over");
     assert!(message("{\"question\":").contains("line 1: not JSON"));
     assert!(message("[1]").contains("not a JSON object"));
-    assert!(message("{\"prompt\":\"p\",\"label\":1}").contains("fields [prompt, label] fit no known format"));
+    assert!(message("{\"text\":\"p\",\"score\":1}").contains("fields [text, score] fit no known format"));
     assert!(message("{\"question\":\"q\",\"answers\":[]}").contains("no answer"));
     assert!(message("{\"question\":\" \",\"answer\":\"a\"}").contains("`question` is empty"));
     assert!(message("{\"question\":\"q\",\"answer\":null}").contains("`answer` is null"));
