@@ -89,11 +89,11 @@ impl Default for ServerConfig {
         Self {
             // As many as the sandbox has room for.
             max_sessions: 1000,
-            session_ttl: Duration::from_secs(600),
+            session_ttl: Duration::from_mins(10),
             max_body_bytes: 8 * 1024 * 1024,
             max_action_bytes: 256 * 1024,
             // A judge answers in seconds, with its retries in tens of them.
-            step_timeout: Duration::from_secs(120),
+            step_timeout: Duration::from_mins(2),
             workers: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             token: None,
             drain: Duration::from_secs(30),

@@ -231,9 +231,9 @@ impl App {
             self.metrics.ended(ending);
         }
         if session.lasting {
-            *slot = Slot::Over(last);
+            *slot = Slot::Over(Box::new(last));
         } else {
-            *slot = Slot::Over(last.clone());
+            *slot = Slot::Over(Box::new(last.clone()));
             self.sessions.close(&self.metrics, &session.id, How::Ended, Some(last));
         }
     }

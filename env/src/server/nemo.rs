@@ -13,6 +13,7 @@ use super::app::{App, Manner, Options};
 use super::body;
 use super::fault::{Fault, json_response};
 use super::play::{Reply, Turn};
+use super::session::Session;
 use super::tools;
 use crate::episode::{Limit, Score};
 use crate::policy::Finish;
@@ -92,24 +93,16 @@ pub(super) async fn verify(State(app): Shared, headers: HeaderMap, body: Body) -
 /// The score of a session's episode, which the last message ends unless a tool has; without a session, of an episode whose
 /// only turn is that message.
 async fn verified(app: &Arc<App>, id: Option<String>, row: &Row, last: Option<String>) -> Result<Score, Fault> {
-    let session = match id {
-        Some(id) => match app.sessions.find(&id) {
+    let session = if let Some(id) = id {
+        match app.sessions.find(&id) {
             Ok(session) => session,
             Err(fault) => {
                 let last = app.sessions.grave(&id).and_then(|grave| grave.last);
                 return last.and_then(|last| last.reply.view.info.score).ok_or(fault);
             }
-        },
-        None => {
-            let options = options(row)?;
-            if options.task_id.is_none() && options.task_index.is_none() {
-                let words = "the row has neither `task_id` nor `task_index`, and there is no session";
-                return Err(Fault::Invalid(words.to_owned()));
-            }
-            let asked = app.ask(&options)?;
-            let reply = app.begin_asked(None, asked).await?;
-            app.sessions.find(&reply.view.episode_id)?
         }
+    } else {
+        begun_for(app, row).await?
     };
     let mut reply = None;
     if let Some(text) = last {
@@ -122,6 +115,17 @@ async fn verified(app: &Arc<App>, id: Option<String>, row: &Row, last: Option<St
         _ => app.stop(&session, Limit::Turns).await?,
     };
     Ok(over.view.info.score.unwrap_or_default())
+}
+
+/// An episode on the question of a row that came without a session.
+async fn begun_for(app: &Arc<App>, row: &Row) -> Result<Arc<Session>, Fault> {
+    let options = options(row)?;
+    if options.task_id.is_none() && options.task_index.is_none() {
+        let words = "the row has neither `task_id` nor `task_index`, and there is no session";
+        return Err(Fault::Invalid(words.to_owned()));
+    }
+    let reply = app.begin(None, &options).await?;
+    app.sessions.find(&reply.view.episode_id)
 }
 
 /// A message as the turn that ends an episode: as it is when it holds one of the environment's own endings, else as what the

@@ -23,7 +23,7 @@ pub(super) enum Slot {
     /// In the middle of one.
     Playing(Box<Playing>),
     /// At the end of one.
-    Over(Last),
+    Over(Box<Last>),
 }
 
 /// An episode and its last answer.

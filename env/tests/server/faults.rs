@@ -161,7 +161,7 @@ async fn faults_of_ours_end_the_episode_without_a_reward() {
         assert!(answer["detail"].as_str().expect("words").contains(words), "{answer}");
         assert_eq!(answer.get("reward"), None);
         assert_eq!(server.post("/step", step).await.0, 410);
-        assert_eq!(server.metric(&format!("faults_total{{cause=\"{cause}\"}}")).await, 1.0);
+        assert_eq!(server.metric(&format!("faults_total{{cause=\"{cause}\"}}")).await, 1);
         let mut socket = server.socket().await;
         socket.observe(json!({"type": "reset"})).await;
         if cause != "deadline" {
@@ -172,8 +172,20 @@ async fn faults_of_ours_end_the_episode_without_a_reward() {
             socket.observe(json!({"type": "reset"})).await;
         }
     }
-    assert_eq!(server.metric("sessions_closed_total{how=\"failed\"}").await, 4.0);
-    assert_eq!(server.metric("episodes_total{ending=\"answered\"}").await, 0.0);
+    assert_eq!(server.metric("sessions_closed_total{how=\"failed\"}").await, 4);
+    assert_eq!(server.metric("episodes_total{ending=\"answered\"}").await, 0);
+}
+
+#[tokio::test]
+async fn a_second_request_at_a_time_is_refused() {
+    let server = Server::start(down(), ServerConfig::default()).await;
+    let id = server.ok("/gym/make", json!({})).await["env_id"].clone();
+    server.ok("/gym/reset", json!({"env_id": id})).await;
+    // The first waits when the second comes.
+    let actions = ["<search>wait</search>", "<answer>b</answer>"];
+    let answer = server.ok("/gym/step", json!({"env_ids": [id, id], "actions": actions, "timeout_s": 0.2})).await;
+    let errors = answer["errors"].as_array().expect("a list").iter();
+    assert_eq!(errors.map(|error| &error["cause"]).collect::<Vec<_>>(), ["deadline", "busy"]);
 }
 
 /// An environment nobody can make.
@@ -201,7 +213,7 @@ async fn an_episode_that_cannot_begin_holds_no_place() {
     }
     let (status, answer) = server.post("/reset", json!({"task_id": "nonsense"})).await;
     assert_eq!(status, 422, "{answer}");
-    assert_eq!(server.metric("sessions_active").await, 0.0);
+    assert_eq!(server.metric("sessions_active").await, 0);
     assert_eq!(server.get("/info").await.1["tools"].as_array().map_or(0, Vec::len), 1);
     let (_, tasks): (_, Value) = server.get("/tasks?offset=10").await;
     assert_eq!((&tasks["total"], tasks["tasks"].as_array().expect("a list").len()), (&json!(12), 2));

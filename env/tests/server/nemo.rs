@@ -47,7 +47,7 @@ async fn a_rollout_is_seeded_played_and_verified() {
     // What was scored stays scored.
     verify["response"] = response("wrong");
     assert_eq!(send(&server, "/verify", Some(&cookie), verify).await.1["reward"], 1.0);
-    assert_eq!(server.metric("sessions_active").await, 0.0);
+    assert_eq!(server.metric("sessions_active").await, 0);
 }
 
 #[tokio::test]
@@ -70,5 +70,5 @@ async fn rows_are_verified_without_a_session_too() {
     assert!(refused["detail"].to_string().contains("task_id"));
     assert_eq!(send(&server, "/search", None, json!({"query": "x"})).await.0, 422);
     assert_eq!(send(&server, "/verify", Some("forage_session=nobody"), json!({"response": {}})).await.0, 404);
-    assert_eq!(server.metric("sessions_active").await, 0.0);
+    assert_eq!(server.metric("sessions_active").await, 0);
 }

@@ -77,11 +77,11 @@ impl Server {
     }
 
     /// A value of `/metrics`, by the beginning of its line.
-    pub(crate) async fn metric(&self, name: &str) -> f64 {
+    pub(crate) async fn metric(&self, name: &str) -> u64 {
         let (_, text) = self.get("/metrics").await;
         let text = text.as_str().expect("text").to_owned();
         let line = text.lines().find(|line| line.starts_with(&format!("forage_environment_{name}")));
-        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
     }
 
     pub(crate) async fn socket(&self) -> Socket {
@@ -145,7 +145,8 @@ pub(crate) fn served(env: &str, settings: Value) -> Served {
         Arc::new(Bm25Retriever::in_memory(world.passages().collect()).expect("an index"));
     let entry = registry::find(env).expect("registered");
     let mut fields = (entry.for_bytes)(serde_json::Map::new());
-    fields.extend(settings.as_object().cloned().unwrap_or_default());
+    let Value::Object(settings) = settings else { panic!("settings are an object") };
+    fields.extend(settings);
     let wiki = Arc::new(Wiki::of_world(&world).expect("pages"));
     let tokenizer = Arc::new(ByteTokenizer);
     let resources = Resources::new(retriever, tokenizer.clone()).with_open_wiki(wiki);
