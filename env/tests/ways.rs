@@ -34,7 +34,8 @@ async fn a_spent_budget_runs_no_more_queries_and_says_so() {
     let ends = SearchR1Settings { on_invalid: OnInvalid::End, ..budget };
     assert!(matches!(play(&[SEARCH, SEARCH], ends).await.ending, Ending::Malformed { .. }));
     let calls = SearchR1Settings { form: SearchForm::ToolCalls, search_budget: 1, ..settings() };
-    let call = |query: &str| format!("<tool_call>{}</tool_call>", json!({"name": "search", "arguments": {"query": query}}));
+    let call =
+        |query: &str| format!("<tool_call>{}</tool_call>", json!({"name": "search", "arguments": {"query": query}}));
     let mut env = factory(calls, library()).make();
     env.reset(&task(), Seed::root(1)).await.unwrap();
     let text = [call("Orlen"), call("Velm")].concat();
@@ -53,7 +54,10 @@ async fn a_policy_may_answer_its_own_searches() {
     let turn = "<think>who?</think><search>mayor of Orlen</search><information>Ada Brandt, <answer>x</answer></information>\
                 <think>she</think><answer> Velm </answer>";
     let episode = play(&[turn], own.clone()).await;
-    assert_eq!((episode.answer(), episode.ending.clone(), episode.reward()), (Some("Velm"), Ending::Answered, Some(1.0)));
+    assert_eq!(
+        (episode.answer(), episode.ending.clone(), episode.reward()),
+        (Some("Velm"), Ending::Answered, Some(1.0))
+    );
     assert_eq!(episode.prompt.matches("what a search engine would find").count(), 1);
     // Nobody searched, and nothing was shown.
     assert_eq!((episode.searches(), episode.score.unwrap().parts["retrieval"]), (0, 0.0));

@@ -297,7 +297,7 @@ fn open_policy(name: &str, tokens_of: Option<&str>, config: &RunConfig, tasks: &
         let checkpoint = setup::load_policy(name, config)?;
         let tokenizer: Arc<dyn Tokenizer> = Arc::new(checkpoint.tokenizer.clone());
         let window = Some(setup::window(config, &checkpoint.config));
-        let presentation = setup::presentation(&config.policy, &checkpoint)?;
+        let presentation = setup::plain_presentation(&config.policy, &checkpoint)?;
         let policy = engine(&checkpoint, config, config.threads());
         return Ok(Opened { policy, tokenizer, window, presentation });
     }

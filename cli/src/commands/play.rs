@@ -62,7 +62,7 @@ impl Play {
             sampling: Sampling::GREEDY,
             presentation: Presentation::Raw,
         };
-        let job = Job { task: Arc::new(task.clone()), group: 0, member: 0, seed: Seed::root(self.seed) };
+        let job = Job { task: Arc::new(task.clone()), group: 0, member: 0, seed: Seed::root(self.seed), leaves: None };
         let episodes = runtime()?.block_on(rollout.run(vec![job]));
         let episode = episodes.first().context("no episode")?;
         out(&format!("\nending {:?}", episode.ending));

@@ -19,7 +19,7 @@ use crate::reward::grading::{normalize, stands_in};
 use crate::wiki::find::Finder;
 use crate::wiki::{Page, section};
 
-pub use more::{FIND_TOOL, OPEN_TOOL, RANK_TOOL};
+use more::{FIND_TOOL, OPEN_TOOL, RANK_TOOL};
 
 /// Lists the sections of a page.
 pub const VIEW_TOOL: &str = "view_sections";

@@ -11,6 +11,7 @@ use super::stage::{Fault, Stage, guarded, judge};
 use crate::environment::{Action, Step};
 use crate::episode::{Boundary, Branch, Ending, Episode, Limit};
 use crate::policy::{Completion, Finish, GenerateRequest, Policy};
+use crate::seed::Seed;
 use crate::task::Task;
 use crate::tokens::TokenLog;
 
@@ -68,8 +69,10 @@ impl<'a> Running<'a> {
 
     /// Plays and scores, from where `root` is left if there is one; with the length of the log before each completion.
     pub(super) async fn play(mut self, root: Option<&(Arc<Root>, Job)>) -> (Episode, Vec<usize>) {
+        // What two share they read from the same environment.
+        let seed = root.map_or(self.job.seed, |(_, job)| job.seed);
         let release = Release { policy: self.rollout.policy.as_ref(), episode: self.episode };
-        let ending = self.run_turns(root).await.unwrap_or_else(Ending::from);
+        let ending = self.run_turns(root, seed).await.unwrap_or_else(Ending::from);
         drop(release);
         let (prompt, turns) = self.stage.map(Stage::into_record).unwrap_or_default();
         let episode = Episode {
@@ -87,10 +90,8 @@ impl<'a> Running<'a> {
         (judge(&self.rollout.rewards, episode).await, self.starts)
     }
 
-    async fn run_turns(&mut self, root: Option<&(Arc<Root>, Job)>) -> Result<Ending, Fault> {
+    async fn run_turns(&mut self, root: Option<&(Arc<Root>, Job)>, seed: Seed) -> Result<Ending, Fault> {
         let factory = &self.rollout.factory;
-        // What two share they read from the same environment.
-        let seed = root.map_or(self.job.seed, |(_, job)| job.seed);
         let stage = Stage::open(factory.as_ref(), &self.job.task, seed).await?;
         let stage = self.stage.insert(stage);
         let opening = self.rollout.presentation.opening(stage.prompt())?;

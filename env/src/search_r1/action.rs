@@ -60,11 +60,11 @@ fn invalid(fault: &impl ToString) -> Asked {
 
 /// The answer after whatever the policy searched for and told itself.
 fn self_searched(text: &str) -> Asked {
-    let Some(end) = text.rfind(Tag::Answer.closing()) else { return invalid(unfinished(text)) };
+    let Some(end) = text.rfind(Tag::Answer.closing()) else { return invalid(&unfinished(text)) };
     let start = text[..end].rfind(Tag::Answer.opening()).map(|start| start + Tag::Answer.opening().len());
     match start.map(|start| text[start..end].trim()) {
-        None => invalid(ActionFault::NoAction),
-        Some("") => invalid(ActionFault::EmptyAnswer),
+        None => invalid(&ActionFault::NoAction),
+        Some("") => invalid(&ActionFault::EmptyAnswer),
         Some(text) => answer(text),
     }
 }

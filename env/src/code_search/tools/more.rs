@@ -1,17 +1,17 @@
 //! Functions beyond the three published ones: paging through a page, finding in it, ordering pages.
 
-use forage_retriever::{Bm25Retriever, Passage, Query, Retriever};
+use forage_retriever::{Bm25Retriever, Passage, Query, Retriever, RetrieverError};
 use serde_json::{Map, Value, json};
 
 use super::{Failure, Outcome, PageTools, Returned, raise, text, wrong_type};
 use crate::chat::tools::{Kind, Parameter, Tool};
 
 /// Opens a page, part by part.
-pub const OPEN_TOOL: &str = "open_page";
+pub(super) const OPEN_TOOL: &str = "open_page";
 /// Finds a text in a page.
-pub const FIND_TOOL: &str = "find_in_page";
+pub(super) const FIND_TOOL: &str = "find_in_page";
 /// Orders pages by what they say of a query.
-pub const RANK_TOOL: &str = "rank_pages";
+pub(super) const RANK_TOOL: &str = "rank_pages";
 
 /// Characters of a part of a page.
 const PART_CHARS: usize = 2_000;
@@ -90,7 +90,7 @@ impl PageTools {
         let order: Vec<String> = pages.iter().map(|page| page.id.clone()).collect();
         let mut ranked: Vec<String> = Vec::with_capacity(order.len());
         if !pages.is_empty() {
-            let index = Bm25Retriever::in_memory(pages)?;
+            let index = Bm25Retriever::in_memory(pages).map_err(RetrieverError::from)?;
             let hits = index.search(&[Query::new(query)], order.len()).await?;
             ranked.extend(hits.into_iter().flatten().map(|hit| hit.id));
         }
@@ -121,8 +121,10 @@ fn parts(content: &str) -> Vec<&str> {
 fn places(content: &str, wanted: &str) -> Vec<String> {
     let pattern = regex::RegexBuilder::new(&regex::escape(wanted)).case_insensitive(true).build();
     let Ok(pattern) = pattern else { return Vec::new() };
-    let before = |at: usize| content[..at].char_indices().rev().take(CONTEXT_CHARS).last().map_or(at, |(place, _)| place);
-    let after = |at: usize| content[at..].char_indices().nth(CONTEXT_CHARS).map_or(content.len(), |(place, _)| at + place);
+    let before =
+        |at: usize| content[..at].char_indices().rev().take(CONTEXT_CHARS).last().map_or(at, |(place, _)| place);
+    let after =
+        |at: usize| content[at..].char_indices().nth(CONTEXT_CHARS).map_or(content.len(), |(place, _)| at + place);
     let mut spans: Vec<(usize, usize)> = Vec::new();
     for found in pattern.find_iter(content) {
         let (start, end) = (before(found.start()), after(found.end()));
