@@ -8,8 +8,8 @@ env.evaluate_sync(client=..., model=..., num_examples=20)
 
 The opening prompt is the user's first message, what the environment writes is a user's message each. The model ends a turn at the
 environment's stop strings, which are in the sampling arguments; vLLM and SGLang are asked to keep them, and where an engine cuts
-one off, as OpenAI's do, it is put back. A fault is verifiers' `InfraError` in `state["error"]`, which `max_retries` plays anew and
-trainers mask; its reward is NaN, never 0.
+one off, as OpenAI's do, it is put back. A fault is verifiers' `InfraError` in `state["error"]`, which `max_retries` plays anew
+and trainers mask; its reward is NaN, never 0.
 """
 
 import asyncio
@@ -86,7 +86,7 @@ class ForageEnvironment(vf.MultiTurnEnv):  # type: ignore[misc]
 
     async def env_response(self, messages: Any, state: Any, **kwargs: Any) -> Any:
         """The environment's answer to the model's last message."""
-        step = await self._step(state)
+        step: Step = state["forage_step"]
         return [vf.UserMessage(role="user", content=step.observation.text)]
 
     async def add_trajectory_step(self, state: Any, trajectory_step: Any) -> None:
@@ -94,17 +94,11 @@ class ForageEnvironment(vf.MultiTurnEnv):  # type: ignore[misc]
         await super().add_trajectory_step(state, trajectory_step)
         session: Session = state["forage_session"]
         text, finish = self._turn(trajectory_step)
-        text = (session.observation.forced_prefix or "") + text
         step: Step = await self._call(partial(session.step, text, finish))
         state["forage_step"] = step
-        trajectory_step["reward"] = None
         if step.done:
             state["forage_reward"] = session.total
             state["forage_score"] = dict(step.observation.score.parts) if step.observation.score else {}
-
-    async def _step(self, state: Any) -> Step:
-        step: Step = state["forage_step"]
-        return step
 
     def _turn(self, trajectory_step: Any) -> tuple[str, Finish | None]:
         """What the model wrote, with the stop string that an engine cut off."""
