@@ -44,6 +44,10 @@ class Client:
             return False
         return True
 
+    def close(self) -> None:
+        """Closes this thread's connection; sessions stay as they are, and the next request opens another."""
+        self.http.close()
+
     def tasks(self, limit: int | None = None) -> Iterator[Task]:
         """The questions in order, all or the first `limit`."""
         seen = 0

@@ -87,10 +87,14 @@ def _spaces(info: Info) -> tuple[Words, Words]:
 
 
 def _details(seen: Observation) -> dict[str, Any]:
-    """`info`: what is known beside the text."""
+    """`info`: what is known beside the text. What is None is left out, for a vector's infos are arrays."""
+    score = None if seen.score is None else {"total": seen.score.total, "parts": dict(seen.score.parts)}
+    known = vars(seen) | {"score": score}
     return {
-        name: value for name, value in vars(seen).items() if name not in ("text", "terminated", "truncated", "score")
-    } | {"score": None if seen.score is None else {"total": seen.score.total, "parts": dict(seen.score.parts)}}
+        name: value
+        for name, value in known.items()
+        if name not in ("text", "terminated", "truncated") and value is not None
+    }
 
 
 def _seed(seed: int | None, rng: np.random.Generator) -> int:
@@ -101,7 +105,7 @@ def _seed(seed: int | None, rng: np.random.Generator) -> int:
 class ForageEnv(gymnasium.Env[str, str]):
     """One environment."""
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"]}  # noqa: RUF012
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012
 
     def __init__(self, base_url: str, token: str | None = None, render_mode: str | None = None, **kwargs: Any) -> None:
         """Opens it on the server, where it has its place until `close`.
@@ -115,11 +119,11 @@ class ForageEnv(gymnasium.Env[str, str]):
         Raises:
             Capacity: every place is taken.
         """
-        client = Client(base_url, token, **kwargs)
-        self.observation_space, self.action_space = _spaces(client.info())
+        self._client = Client(base_url, token, **kwargs)
+        self.observation_space, self.action_space = _spaces(self._client.info())
         self.render_mode = render_mode
         self._shown = ""
-        self._one = client.make(1)
+        self._one = self._client.make(1)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begins an episode.
@@ -159,6 +163,7 @@ class ForageEnv(gymnasium.Env[str, str]):
     def close(self) -> None:
         """Gives the place back."""
         self._one.close()
+        self._client.close()
 
 
 class ForageVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray[Any, np.dtype[Any]]]):
@@ -172,12 +177,12 @@ class ForageVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray[Any, 
 
     def __init__(self, num_envs: int, base_url: str, token: str | None = None, **kwargs: Any) -> None:
         """Opens them on the server, all or none; the arguments are those of `ForageEnv`."""
-        client = Client(base_url, token, **kwargs)
+        self._client = Client(base_url, token, **kwargs)
         self.num_envs = num_envs
-        self.single_observation_space, self.single_action_space = _spaces(client.info())
+        self.single_observation_space, self.single_action_space = _spaces(self._client.info())
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._many = client.make(num_envs)
+        self._many = self._client.make(num_envs)
         self._over = np.zeros(num_envs, dtype=bool)
         self._texts = [""] * num_envs
 
@@ -208,7 +213,8 @@ class ForageVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray[Any, 
             Observations, rewards [num_envs], terminations [num_envs], truncations [num_envs] and infos.
 
         Raises:
-            BatchFault: some had a fault; the others took their turn, and are in the next step as if this one had been theirs.
+            BatchFault: some had a fault, whose episodes are over without a reward. The others took their turn; what it brought
+                is not told, so a trainer resets all.
         """
         rewards = np.zeros(self.num_envs)
         terminated = np.zeros(self.num_envs, dtype=bool)
@@ -254,6 +260,7 @@ class ForageVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], np.ndarray[Any, 
     def close_extras(self, **kwargs: Any) -> None:
         """Gives the places back."""
         self._many.close()
+        self._client.close()
 
 
 def register() -> None:

@@ -74,7 +74,7 @@ class Http:
         try:
             status, retry_after, text = self._exchange(method, path, body)
         except (OSError, http.client.HTTPException) as error:
-            self._drop()
+            self.close()
             words = str(error) or type(error).__name__
             raise Unreachable(f"{method} {self.base_url}{path}: {words}", "unreachable") from error
         try:
@@ -96,7 +96,7 @@ class Http:
             except _STALE:
                 # Closed while idle, or lost on the way. Episodes and turns are named by the client, so the server does
                 # nothing twice.
-                self._drop()
+                self.close()
         self._kept.connection = fresh = self._connect()
         return self._send(fresh, method, path, body)
 
@@ -117,7 +117,8 @@ class Http:
         assert self._address.hostname is not None
         return kind(self._address.hostname, self._address.port, timeout=self._timeout)
 
-    def _drop(self) -> None:
+    def close(self) -> None:
+        """Closes this thread's connection; the next request opens another."""
         kept: http.client.HTTPConnection | None = getattr(self._kept, "connection", None)
         self._kept.connection = None
         if kept is not None:
