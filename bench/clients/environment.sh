@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.."
 . bench/clients/common.sh
 build
 PARTS="${PARTS:-server,client,trl,verifiers}"
-export FORAGE_BIN="$(realpath "$FORAGE")" PYTHONPATH="$PWD/clients/python/src" HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1
+export FORAGE_BIN="$(realpath "$FORAGE")" HF_HUB_OFFLINE=1 PYTHONDONTWRITEBYTECODE=1
 export TRL_EXPERIMENTAL_SILENCE=1
 HELD=true
 FIGURES=
