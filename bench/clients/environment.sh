@@ -37,8 +37,13 @@ if [[ ",$PARTS," == *,server,* ]]; then
     echo secret > "$WORK/token"
     serve closed env search-r1 --pages 100 --token-file "$WORK/token"
     CLOSED="$URL"
-    sed "s|QUESTIONS|$QUESTIONS|" bench/clients/dead_retriever.toml > "$WORK/dead.toml"
+    # The retriever of the third server is there when it starts, and then killed.
+    "$FORAGE" index build --corpus "$WORK/world/search-r1/wiki.jsonl" --format search-r1 --out "$WORK/index" > /dev/null 2>&1
+    serve retriever retriever "$WORK/index"
+    RETRIEVER="$SERVER"
+    sed "s|QUESTIONS|$QUESTIONS|; s|RETRIEVER|$URL|" bench/clients/dead_retriever.toml > "$WORK/dead.toml"
     serve dead env --config "$WORK/dead.toml"
+    kill -9 "$RETRIEVER"
     "$VENV/bin/python" bench/clients/test_environment.py "$OPEN" "$CLOSED" "$URL" "$QUESTIONS" | tee "$WORK/server.lines" || HELD=false
     FIGURES="$FIGURES, \"server\": $(tail -1 "$WORK/server.lines")"
 fi

@@ -4,9 +4,8 @@ import json
 import os
 import re
 import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,9 +31,9 @@ class World:
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[str]:
+def serving(*arguments: str, kind: str = "env") -> Iterator[str]:
     """The address of a server that runs as long as this is entered."""
-    command = [BINARY, "serve", "env", *arguments, "--addr", "127.0.0.1:0", "--drain-seconds", "0"]
+    command = [BINARY, "serve", kind, *arguments, "--addr", "127.0.0.1:0", "--drain-seconds", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         try:
             assert server.stderr is not None
@@ -82,7 +81,7 @@ test_questions = 0
 train = "{questions}"
 [retriever.remote]
 kind = "search-r1"
-url = "http://127.0.0.1:9/retrieve"
+url = "{retriever}"
 [retriever.remote.http]
 attempts = 1
 timeout_ms = 500
@@ -95,17 +94,14 @@ em = 1.0
 
 @pytest.fixture(scope="session")
 def dead_url(world: World) -> Iterator[str]:
-    """A server whose retriever nobody answers at."""
-    config = world.folder / "dead.toml"
-    config.write_text(DEAD.format(questions=world.folder / "search-r1/train.jsonl"))
-    with serving("--config", str(config)) as address:
+    """A server whose retriever was there when it started, and is gone."""
+    config, index = world.folder / "dead.toml", world.folder / "index"
+    corpus = str(world.folder / "search-r1/wiki.jsonl")
+    build = [BINARY, "index", "build", "--corpus", corpus, "--format", "search-r1", "--out", str(index)]
+    subprocess.run(build, check=True, capture_output=True)
+    with ExitStack() as stack:
+        with serving(str(index), kind="retriever") as retriever:
+            questions = world.folder / "search-r1/train.jsonl"
+            config.write_text(DEAD.format(questions=questions, retriever=retriever))
+            address = stack.enter_context(serving("--config", str(config)))
         yield address
-
-
-def wait_for(condition, seconds: float = 10.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
