@@ -52,7 +52,9 @@ def openenv_over_websocket():
         question = ROWS[0]["question"]
         check("OpenEnv: reset", question in begun.observation["text"] and begun.reward is None and not begun.done)
         found = env.step({"text": f"<search>{question}</search>"})
-        check("OpenEnv: a search", "<information>" in found.observation["text"] and found.reward == 0 and not found.done)
+        check(
+            "OpenEnv: a search", "<information>" in found.observation["text"] and found.reward == 0 and not found.done
+        )
         state = env.state()
         check("OpenEnv: state", state["step_count"] == 1 and state["status"] == "running")
         end = env.step({"text": f"<answer>{ROWS[0]['golden_answers'][0]}</answer>"})
@@ -93,8 +95,17 @@ def openenv_tools():
 
 def openenv_over_http():
     status, begun = http(URL + "/reset", {"task_index": 3, "episode_id": "mine"})
-    check("HTTP: reset", status == 200 and begun["episode_id"] == "mine" and set(begun) == {"observation", "reward", "done", "episode_id"})
-    step = {"episode_id": "mine", "action": {"text": f"<answer>{ROWS[3]['golden_answers'][0]}</answer>"}, "request_id": "1"}
+    check(
+        "HTTP: reset",
+        status == 200
+        and begun["episode_id"] == "mine"
+        and set(begun) == {"observation", "reward", "done", "episode_id"},
+    )
+    step = {
+        "episode_id": "mine",
+        "action": {"text": f"<answer>{ROWS[3]['golden_answers'][0]}</answer>"},
+        "request_id": "1",
+    }
     first = http(URL + "/step", step)
     check("HTTP: the right answer", first[0] == 200 and first[1]["reward"] == 1.0)
     check("HTTP: the same request again has the same answer", http(URL + "/step", step) == first)
@@ -146,7 +157,9 @@ async def mcp_episode(mode):
         wrong = await mcp.call_tool("search", {"q": "x", **named})
         check(f"MCP {mode}: wrong arguments are an error the model reads", wrong.is_error)
         end = await mcp.call_tool("answer", {"answer": ROWS[4]["golden_answers"][0], **named})
-        check(f"MCP {mode}: the right answer", end.structured_content["reward"] == 1.0 and end.structured_content["done"])
+        check(
+            f"MCP {mode}: the right answer", end.structured_content["reward"] == 1.0 and end.structured_content["done"]
+        )
 
 
 def faults():
@@ -159,7 +172,9 @@ def faults():
         check("fault: the connection plays on", env.step({"text": "<answer>x</answer>"}).reward == 0.0)
     _, begun = http(DEAD + "/reset", {"task_index": 0})
     status, answer = http(DEAD + "/step", {"episode_id": begun["episode_id"], "action": {"text": "<search>x</search>"}})
-    check("fault: 503 with its cause", (status, answer["code"], answer["cause"]) == (503, "EXECUTION_ERROR", "retriever"))
+    check(
+        "fault: 503 with its cause", (status, answer["code"], answer["cause"]) == (503, "EXECUTION_ERROR", "retriever")
+    )
     check("fault: no reward anywhere", "reward" not in answer)
 
     async def by_mcp():
