@@ -1,7 +1,7 @@
 """Makes a tiny model that writes one reply by heart, whatever it is asked: `judge_model.py TOKENIZER_FOLDER OUT_FOLDER REPLY`.
 
-One layer of Qwen2's shape with the tokenizer of configs/quickstart, to which the reply is added as one token. Its attention writes
-nothing, so that what comes next hangs on the last token alone: behind the assistant's mark stands the reply, then the end.
+One layer of Qwen2's shape with the tokenizer of configs/quickstart, to which the reply is added as one token. Its attention
+writes nothing, so that what comes next hangs on the last token alone: behind the assistant's mark stands the reply, then the end.
 """
 
 import json

@@ -1,6 +1,7 @@
 """`forage judge audit` and OpenAI's Python package against policy servers that are judges.
 
-Usage: test_judge.py FORAGE URL_EXACT URL_CHATTY FOLDER. Prints a line per check; the last line is JSON. Exit code 1 if any failed.
+Usage: test_judge.py FORAGE URL_EXACT URL_CHATTY FOLDER. Prints a line per check; the last line is JSON.
+Exit code 1 if any failed.
 """
 
 import json
