@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Speaks to the environment server with the clients of others: OpenEnv's over WebSocket, the MCP SDK of both protocols, Gymnasium's
-# own check, TRL's GRPOTrainer and verifiers through clients/python, and plain HTTP. Five minutes once forage is built.
+# Speaks to the environment server with the clients of others: OpenEnv's over WebSocket, the MCP SDK in both protocols, plain
+# HTTP, and through clients/python Gymnasium's own check, TRL's GRPOTrainer and verifiers. A few minutes once forage is built.
 #
-# The packages are installed from PyPI once: openenv-core, mcp, gymnasium, trl with torch, verifiers. PARTS=server,client,trl,verifiers
-# (the default) says what is run.
+# The packages are installed once: openenv-core, mcp, gymnasium, trl with torch, verifiers. PARTS says what is run; by default
+# PARTS=server,client,trl,verifiers.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . bench/clients/common.sh

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The policy server as a judge's endpoint: OpenAI's Python package and `forage judge audit` against it. One model gives a verdict of
-# the exact form to every question, one says a plain yes, one is not there. Half a minute once forage is built.
+# The policy server as a judge's endpoint: OpenAI's Python package and `forage judge audit` against it. One model gives a
+# verdict of the exact form to every question, one says a plain yes, one is not there. Half a minute once forage is built.
 #
-# openai and torch with transformers are installed from PyPI once; the models are made here, in seconds.
+# openai and torch with transformers are installed once; the models are made here, in seconds.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . bench/clients/common.sh

@@ -49,7 +49,7 @@ def quickstart(world) -> Iterator[str]:
 def kept(into: list) -> object:
     """The rewards as TRL gives them to a reward function."""
 
-    def environment_reward_kept(episode_reward, env_rows=None, **columns):
+    def environment_reward_kept(episode_reward, **columns):
         into.extend(episode_reward)
         return environment_reward(episode_reward)
 
@@ -196,7 +196,7 @@ def test_a_model_that_never_answers_is_scored_and_leaves_no_session(url, tmp_pat
 
 
 def test_faults_are_no_rewards(dead_url, tmp_path):
-    client, rewards = Client(dead_url, patience=60), []
+    client = Client(dead_url, patience=60)
     trainer = tools_trainer(client, tmp_path, lambda place, text: call("search", query="x"))
     trainer.args.max_tool_calling_iterations = trainer.max_tool_calling_iterations = 2
     weights = {name: value.clone() for name, value in trainer.model.named_parameters()}
@@ -220,4 +220,3 @@ def test_faults_are_no_rewards(dead_url, tmp_path):
     played = Rollout(client, generate=searching)([task.task_id for task in client.tasks(2)], Trainer())
     assert environment_reward(**{"completions": [], **played}) == [None, None]
     assert not any(any(mask) for mask in played["env_mask"])
-    assert rewards == []
