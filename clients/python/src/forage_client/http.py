@@ -1,0 +1,125 @@
+"""JSON over HTTP with kept connections, one for each thread."""
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from .errors import Capacity, Invalid, Unreachable, from_answer
+
+__all__ = ["Http"]
+
+# What a kept connection says when the server has closed it in the meantime.
+_STALE = (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)
+
+
+class Http:
+    """Requests to one server. Threads may share it."""
+
+    def __init__(self, base_url: str, token: str | None, timeout: float, patience: float) -> None:
+        """Connects to nothing yet.
+
+        Raises:
+            ValueError: `base_url` is no address like `http://host:8000`.
+        """
+        address = urlsplit(base_url)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise ValueError(f"base_url is {base_url!r}; write it like http://localhost:8000")
+        self.base_url = base_url.rstrip("/")
+        self._address = address
+        self._timeout = timeout
+        self._patience = patience
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._kept = threading.local()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Connections do not travel between processes."""
+        return {name: value for name, value in self.__dict__.items() if name != "_kept"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Connects anew."""
+        self.__dict__.update(state)
+        self._kept = threading.local()
+
+    def get(self, path: str) -> Any:
+        """The answer to a GET."""
+        return self._ask("GET", path, None)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The answer to a POST; fields that are None are left out.
+
+        Raises:
+            ForageError: as the server's answer tells, or `Unreachable`.
+        """
+        given = {name: value for name, value in body.items() if value is not None}
+        return self._ask("POST", path, json.dumps(given).encode())
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> Any:
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                return self._ask_once(method, path, body)
+            except Capacity as full:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise
+                time.sleep(min(full.retry_after, left))
+
+    def _ask_once(self, method: str, path: str, body: bytes | None) -> Any:
+        try:
+            status, retry_after, text = self._exchange(method, path, body)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            words = str(error) or type(error).__name__
+            raise Unreachable(f"{method} {self.base_url}{path}: {words}", "unreachable") from error
+        try:
+            answer = json.loads(text)
+        except ValueError as error:
+            if status < 500:
+                message = f"{method} {self.base_url}{path} did not answer with JSON; is this the environment server?"
+                raise Invalid(message, "not_json") from error
+            answer = {"detail": text[:200].decode(errors="replace")}
+        if status >= 400:
+            raise from_answer(status, answer if isinstance(answer, dict) else {}, retry_after)
+        return answer
+
+    def _exchange(self, method: str, path: str, body: bytes | None) -> tuple[int, float, bytes]:
+        kept: http.client.HTTPConnection | None = getattr(self._kept, "connection", None)
+        if kept is not None:
+            try:
+                return self._send(kept, method, path, body)
+            except _STALE:
+                # Closed while idle, or lost on the way. Episodes and turns are named by the client, so the server does
+                # nothing twice.
+                self.close()
+        self._kept.connection = fresh = self._connect()
+        return self._send(fresh, method, path, body)
+
+    def _send(
+        self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None
+    ) -> tuple[int, float, bytes]:
+        connection.request(method, self._address.path.rstrip("/") + path, body, self._headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        try:
+            retry_after = max(float(answer.headers.get("Retry-After", "1")), 0.05)
+        except ValueError:
+            retry_after = 1.0
+        return answer.status, retry_after, text
+
+    def _connect(self) -> http.client.HTTPConnection:
+        kind = http.client.HTTPSConnection if self._address.scheme == "https" else http.client.HTTPConnection
+        assert self._address.hostname is not None
+        return kind(self._address.hostname, self._address.port, timeout=self._timeout)
+
+    def close(self) -> None:
+        """Closes this thread's connection; the next request opens another."""
+        kept: http.client.HTTPConnection | None = getattr(self._kept, "connection", None)
+        self._kept.connection = None
+        if kept is not None:
+            kept.close()

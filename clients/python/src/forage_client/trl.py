@@ -1,0 +1,289 @@
+"""TRL's `GRPOTrainer`, in either of the two ways it plays episodes.
+
+With a chat model that calls tools, the environment's tools are the model's, and TRL samples:
+
+```
+client = Client("http://localhost:8000", patience=600)
+GRPOTrainer(model=..., train_dataset=tool_rows(client), environment_factory=environment_factory(client))
+```
+
+With any model, in the environment's own text protocol, ids in and ids out:
+
+```
+GRPOTrainer(model=..., train_dataset=rows(client), rollout_func=Rollout(client), reward_funcs=[environment_reward])
+```
+
+Either way a fault leaves a completion without a reward (None): TRL keeps it out of its group's baseline and gives it the
+advantage 0. Its tokens do not count in the loss with `Rollout`.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from .client import Client, Session
+from .errors import Conflict, Fault, Invalid
+from .tokens import Codec, Episode, Generation
+from .wire import Finish, Tool
+
+__all__ = ["Rollout", "ToolEnvironment", "environment_factory", "environment_reward", "rows", "tool_rows"]
+
+_CALLS = 64
+
+
+def rows(client: Client, limit: int | None = None) -> Any:
+    """A dataset for `Rollout`: the prompt is the question's id, in whose place the policy reads the environment's prompt."""
+    from datasets import Dataset
+
+    return Dataset.from_list([{"prompt": task.task_id} for task in client.tasks(limit)])
+
+
+def tool_rows(client: Client, limit: int | None = None, *, system: str | None = None) -> Any:
+    """A dataset for `environment_factory`: the question as the user's message, and its `task_id`."""
+    from datasets import Dataset
+
+    opening = [] if system is None else [{"role": "system", "content": system}]
+    return Dataset.from_list(
+        [
+            {"prompt": [*opening, {"role": "user", "content": task.question}], "task_id": task.task_id}
+            for task in client.tasks(limit)
+        ]
+    )
+
+
+class ToolEnvironment:
+    """One rollout's environment, as TRL's `environment_factory` makes them.
+
+    TRL takes every public method of its class for a tool; `environment_factory` makes a subclass with one for each tool of the
+    server.
+    """
+
+    def __init__(self, client: Client) -> None:
+        """Opens nothing yet."""
+        self._client = client
+        self._session: Session | None = None
+        self._fault: Fault | None = None
+
+    def reset(self, **row: Any) -> None:
+        """Begins the episode of a row, by its `task_id` or `task_index`.
+
+        Raises:
+            ValueError: the row names no task; the rollouts of a group would have different questions.
+            ForageError: see `Client.reset`.
+        """
+        task = {name: row[name] for name in ("task_id", "task_index", "seed", "member") if row.get(name) is not None}
+        if not {"task_id", "task_index"} & task.keys():
+            raise ValueError("a row has neither `task_id` nor `task_index`; see forage_client.trl.tool_rows")
+        self._leave()
+        self._fault = None
+        self._session = self._client.reset(**task)
+
+    def get_reward(self) -> float | None:
+        """The episode's reward; None after a fault. An episode without an answer ends here, as truncated."""
+        if self._session is None or self._fault is not None:
+            return None
+        if not self._session.observation.done:
+            try:
+                self._session.step("", "context")
+            except Fault as fault:
+                self._fault = fault
+                return None
+        return self._session.total
+
+    def _use(self, tool: Tool, argument: str) -> str:
+        if self._session is None or self._fault is not None:
+            raise RuntimeError("the episode has ended by a fault")
+        try:
+            step = self._session.call(tool.name, **{tool.parameter: argument})
+        except Fault as fault:
+            self._fault = fault
+            raise
+        except Conflict as error:
+            raise ValueError("the episode is over; write nothing more") from error
+        except Invalid as error:
+            # The model's to mend.
+            raise ValueError(str(error)) from error
+        return step.observation.text.strip() or "Noted."
+
+    def _leave(self) -> None:
+        if self._session is not None:
+            # After a fault it is gone already, or soon will be.
+            with suppress(Fault):
+                self._session.close()
+
+
+def environment_factory(client: Client) -> Callable[[], ToolEnvironment]:
+    """What `GRPOTrainer(environment_factory=...)` takes; its tools are those of the server."""
+
+    def method(tool: Tool) -> Callable[..., str]:
+        def use(self: ToolEnvironment, *args: str, **kwargs: str) -> str:
+            return self._use(tool, signature.bind(self, *args, **kwargs).arguments[tool.parameter])
+
+        names = ("self", tool.parameter)
+        parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        parameters[1] = parameters[1].replace(annotation=str)
+        signature = inspect.Signature(parameters, return_annotation=str)
+        use.__signature__ = signature  # type: ignore[attr-defined]
+        use.__annotations__ = {tool.parameter: str, "return": str}
+        use.__name__ = use.__qualname__ = tool.name
+        # Transformers reads a tool's schema from here.
+        use.__doc__ = (
+            f"{tool.description}\n\nArgs:\n    {tool.parameter}: The {tool.parameter}.\n\nReturns:\n    The findings."
+        )
+        return use
+
+    tools = client.info().tools
+    kind = type("ForageEnvironment", (ToolEnvironment,), {tool.name: method(tool) for tool in tools})
+    return lambda: kind(client)
+
+
+class Rollout:
+    """What `GRPOTrainer(rollout_func=...)` takes: plays a batch of episodes, one request to the model for each turn of all.
+
+    Attributes:
+        chat: whether the opening prompt is the user's message in the tokenizer's chat template.
+    """
+
+    def __init__(self, client: Client, *, chat: bool = False, generate: "Generate | None" = None) -> None:
+        """Connects to nothing yet.
+
+        Args:
+            client: of the server.
+            chat: whether the opening prompt is the user's message in the tokenizer's chat template.
+            generate: samples a turn of each episode; by default with the trainer's own model (`sample`). An engine of its own
+                (vLLM) is put in here.
+        """
+        self._client = client
+        self.chat = chat
+        self._info = client.info()
+        self._generate = sample if generate is None else generate
+
+    def __call__(self, prompts: list[str], trainer: Any) -> dict[str, list[Any]]:
+        """Plays an episode for each prompt, the id of its question.
+
+        Returns:
+            `prompt_ids`, `completion_ids`, `logprobs` and `env_mask` (1 where the policy sampled), a list for each prompt, and
+            `episode_reward`, a number or None for each. TRL takes the rollouts of a group to stand side by side, as the
+            prompts do.
+        """
+        codec = Codec(trainer.processing_class, chat=self.chat)
+        most = trainer.args.max_completion_length
+        with ThreadPoolExecutor(min(_CALLS, len(prompts))) as threads:
+
+            def begin(place: int) -> Episode | Fault:
+                try:
+                    return Episode(
+                        self._client, codec, self._info, max_response=most, task_id=prompts[place], member=place
+                    )
+                except Fault as fault:
+                    return fault
+
+            episodes = list(threads.map(begin, range(len(prompts))))
+            faults = {place: episode for place, episode in enumerate(episodes) if isinstance(episode, Fault)}
+            while True:
+                playing = list(_playing(episodes, faults))
+                if not playing:
+                    break
+                generations = self._generate(trainer, [episode for _, episode in playing], self._info.stop)
+
+                def take(pair: tuple[tuple[int, Episode], Generation]) -> None:
+                    (place, episode), generation = pair
+                    try:
+                        episode.take(generation)
+                    except Fault as fault:
+                        faults[place] = fault
+
+                list(threads.map(take, zip(playing, generations, strict=True)))
+        return _columns(episodes, faults, codec.eos or 0)
+
+
+Generate = Callable[[Any, list[Episode], tuple[str, ...]], list[Generation]]
+"""Samples a turn of each episode: the trainer, the episodes, and the strings that end a turn."""
+
+
+def _playing(episodes: list[Episode | Fault], faults: dict[int, Fault]) -> Iterator[tuple[int, Episode]]:
+    for place, episode in enumerate(episodes):
+        if isinstance(episode, Episode) and place not in faults and not episode.done:
+            yield place, episode
+
+
+def _columns(episodes: list[Episode | Fault], faults: dict[int, Fault], filler: int) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("prompt_ids", "completion_ids", "logprobs", "env_mask", "episode_reward")
+    }
+    for place, episode in enumerate(episodes):
+        # One token that counts for nothing where there is none: TRL does not take empty lists.
+        row: tuple[Any, ...] = ([filler], [filler], [0.0], [0], None)
+        if isinstance(episode, Episode) and episode.transcript.response_ids:
+            done, faulty = episode.transcript, place in faults
+            mask = [0] * len(done.mask) if faulty else done.mask
+            row = (done.prompt_ids, done.response_ids, done.logprobs, mask, None if faulty else episode.reward)
+        for column, value in zip(columns.values(), row, strict=True):
+            column.append(value)
+    return columns
+
+
+def environment_reward(episode_reward: list[float | None], **columns: Any) -> list[float | None]:
+    """The reward function that goes with `Rollout`: what the episodes brought, None where a fault ended them."""
+    return episode_reward
+
+
+def sample(trainer: Any, episodes: list[Episode], stop: tuple[str, ...]) -> list[Generation]:
+    """Samples a turn of each episode with the trainer's own model, at the trainer's temperature, top-p, top-k and min-p.
+
+    The log-probabilities are those of the distribution that was sampled from.
+    """
+    import torch
+    from trl.models import unwrap_model_for_generation
+
+    tokenizer, args, device = trainer.processing_class, trainer.args, trainer.accelerator.device
+    contexts = [episode.context for episode in episodes]
+    width = max(map(len, contexts))
+    pad = tokenizer.pad_token_id
+    ids = torch.tensor([[pad] * (width - len(context)) + context for context in contexts], device=device)
+    seen = torch.tensor([[0] * (width - len(context)) + [1] * len(context) for context in contexts], device=device)
+    settings: dict[str, Any] = {
+        "do_sample": True,
+        "temperature": args.temperature,
+        "top_p": args.top_p,
+        "top_k": args.top_k,
+        "min_p": args.min_p,
+        "pad_token_id": pad,
+        "max_new_tokens": max(episode.room for episode in episodes),
+        "stop_strings": list(stop),
+        "return_dict_in_generate": True,
+        "output_scores": True,
+    }
+    with (
+        unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model,
+        torch.no_grad(),
+    ):
+        was_training = model.training
+        model.eval()
+        done = model.generate(input_ids=ids, attention_mask=seen, tokenizer=tokenizer, **settings)
+        model.train(was_training)
+    new = done.sequences[:, width:]
+    scores = torch.stack(done.scores, dim=1).float().log_softmax(-1)
+    logprobs = scores.gather(-1, new.unsqueeze(-1)).squeeze(-1)
+    return [
+        _cut(episode, tokens, values, tokenizer, stop)
+        for episode, tokens, values in zip(episodes, new.tolist(), logprobs.tolist(), strict=True)
+    ]
+
+
+def _cut(episode: Episode, ids: list[int], logprobs: list[float], tokenizer: Any, stop: tuple[str, ...]) -> Generation:
+    """What belongs to this episode of a row that is as long as the batch's longest."""
+    finish: Finish = "length"
+    length = min(len(ids), episode.room)
+    for place in range(length):
+        if ids[place] == tokenizer.eos_token_id:
+            length, finish = place + 1, "eos"
+            break
+        # A stop string is a few tokens long; it ends with the token that completes it.
+        tail = tokenizer.decode(ids[max(0, place - 31) : place + 1], skip_special_tokens=False)
+        if any(string in tail for string in stop):
+            length, finish = place + 1, "stop"
+            break
+    return Generation(ids[:length], logprobs[:length], finish)

@@ -1,0 +1,116 @@
+"""Many environments in one request."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from .errors import Fault, ForageError, Refused, from_answer
+from .http import Http
+from .wire import Finish, Observation, Step
+
+__all__ = ["Turn", "Vector"]
+
+Turn = str | tuple[str, Finish]
+"""A turn's text, or the text and why it ended."""
+
+
+class Vector:
+    """Environments that outlive their episodes. One thread at a time.
+
+    Each member has its own fault: in place of its result it has a `Fault`, and the others are not lost with it. A member whose
+    episode is over, or that had a fault, is reset before it is stepped again.
+
+    Attributes:
+        env_ids: names of the members.
+    """
+
+    def __init__(self, http: Http, num_envs: int) -> None:
+        """Opens `num_envs` environments, all or none."""
+        self._http = http
+        self._asked = 0
+        self.env_ids: list[str] = http.post("/gym/make", {"num_envs": num_envs})["env_ids"]
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.env_ids)
+
+    def reset(
+        self,
+        members: Sequence[int] | None = None,
+        *,
+        seeds: Sequence[int | None] | None = None,
+        options: Sequence[dict[str, Any] | None] | None = None,
+    ) -> list[Observation | Fault]:
+        """Begins episodes.
+
+        Args:
+            members: which ones, all by default.
+            seeds: one for each of them.
+            options: `task_id`, `task_index` and `member` for each of them.
+
+        Returns:
+            As many as `members`, in their order.
+
+        Raises:
+            Refused: what was asked of a member was wrong.
+        """
+        ids = self._ids(members)
+        answer = self._http.post("/gym/reset", {"env_ids": ids, "seed": _list(seeds), "options": _list(options)})
+        rows = zip(answer["observations"], answer["infos"], answer["errors"], strict=True)
+        return [Observation.read(info, text) if error is None else _fault(error) for text, info, error in rows]
+
+    def step(self, turns: Sequence[Turn], members: Sequence[int] | None = None) -> list[Step | Fault]:
+        """Takes a turn with each of `members`, all by default.
+
+        Raises:
+            Refused: a turn was wrong, or a member is not in the middle of an episode.
+        """
+        self._asked += 1
+        actions = [turn if isinstance(turn, str) else {"text": turn[0], "finish": turn[1]} for turn in turns]
+        body = {"env_ids": self._ids(members), "actions": actions, "request_id": f"step-{self._asked}"}
+        answer = self._http.post("/gym/step", body)
+        columns = ("observations", "rewards", "infos", "errors")
+        steps: list[Step | Fault] = []
+        for text, reward, info, error in zip(*(answer[column] for column in columns), strict=True):
+            if error is not None:
+                steps.append(_fault(error))
+                continue
+            observation = Observation.read(info, text)
+            steps.append(Step(observation, reward, observation.done))
+        return steps
+
+    def close(self) -> None:
+        """Gives the places back; closing twice is no error."""
+        if self.env_ids:
+            self._http.post("/gym/close", {"env_ids": self.env_ids})
+            self.env_ids = []
+
+    def _ids(self, members: Sequence[int] | None) -> list[str]:
+        return self.env_ids if members is None else [self.env_ids[member] for member in members]
+
+    def __enter__(self) -> "Vector":
+        """Itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes; what was raised inside is not hidden by a server that is gone."""
+        try:
+            self.close()
+        except Fault:
+            if error is None:
+                raise
+
+
+def _list(values: Sequence[Any] | None) -> list[Any] | None:
+    return None if values is None else list(values)
+
+
+def _fault(entry: dict[str, Any]) -> Fault:
+    """A member's fault; a request that was wrong is raised."""
+    error: ForageError = from_answer(0, entry)
+    if isinstance(error, Fault):
+        return error
+    assert isinstance(error, Refused)
+    raise error

@@ -1,0 +1,107 @@
+"""A real server, over a small generated world whose answers are known here."""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from forage_client import Client
+
+BINARY = os.environ.get("FORAGE_BIN", "")
+QUESTIONS = 40
+
+
+@dataclass(frozen=True)
+class World:
+    folder: Path
+    golds: list[str]
+    questions: list[str]
+
+    @property
+    def arguments(self) -> list[str]:
+        wiki, questions = self.folder / "search-r1/wiki.jsonl", self.folder / "search-r1/train.jsonl"
+        files = ["--corpus", str(wiki), "--format", "search-r1", "--questions", str(questions)]
+        return ["search-r1", *files, "--limit", str(QUESTIONS)]
+
+
+@contextmanager
+def serving(*arguments: str, kind: str = "env") -> Iterator[str]:
+    """The address of a server that runs as long as this is entered."""
+    command = [BINARY, "serve", kind, *arguments, "--addr", "127.0.0.1:0", "--drain-seconds", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            told = []
+            for line in server.stderr:
+                told.append(line)
+                if found := re.match(r"listening on (http:[^,]*),", line):
+                    yield found[1]
+                    return
+            pytest.fail("the server did not start:\n" + "".join(told))
+        finally:
+            server.terminate()
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    if not BINARY:
+        pytest.skip("FORAGE_BIN is not set; write the path of the forage binary to it")
+    folder = tmp_path_factory.mktemp("world") / "world"
+    subprocess.run([BINARY, "world", "--pages", "200", "--out", str(folder)], check=True, capture_output=True)
+    rows = [json.loads(line) for line in (folder / "search-r1/train.jsonl").read_text().splitlines()[:QUESTIONS]]
+    return World(folder, [row["golden_answers"][0] for row in rows], [row["question"] for row in rows])
+
+
+@pytest.fixture(scope="session")
+def url(world: World) -> Iterator[str]:
+    with serving(*world.arguments) as address:
+        yield address
+
+
+@pytest.fixture
+def client(url: str) -> Client:
+    return Client(url)
+
+
+DEAD = """
+seed = 1
+[policy]
+checkpoint = "builtin:quickstart"
+[data]
+train_questions = 40
+dev_questions = 0
+test_questions = 0
+[data.files]
+train = "{questions}"
+[retriever.remote]
+kind = "search-r1"
+url = "{retriever}"
+[retriever.remote.http]
+attempts = 1
+timeout_ms = 500
+[environment]
+id = "search-r1"
+[reward]
+em = 1.0
+"""
+
+
+@pytest.fixture(scope="session")
+def dead_url(world: World) -> Iterator[str]:
+    """A server whose retriever was there when it started, and is gone."""
+    config, index = world.folder / "dead.toml", world.folder / "index"
+    corpus = str(world.folder / "search-r1/wiki.jsonl")
+    build = [BINARY, "index", "build", "--corpus", corpus, "--format", "search-r1", "--out", str(index)]
+    subprocess.run(build, check=True, capture_output=True)
+    with ExitStack() as stack:
+        with serving(str(index), kind="retriever") as retriever:
+            questions = world.folder / "search-r1/train.jsonl"
+            config.write_text(DEAD.format(questions=questions, retriever=retriever))
+            address = stack.enter_context(serving("--config", str(config)))
+        yield address

@@ -1,0 +1,197 @@
+import pickle
+import threading
+import time
+
+import pytest
+from conftest import QUESTIONS, serving
+
+from forage_client import (
+    Capacity,
+    Client,
+    Conflict,
+    Infra,
+    Invalid,
+    Session,
+    SessionLost,
+    Unauthorized,
+    Unreachable,
+)
+
+
+def test_an_episode_is_played_and_scored(client, world):
+    with client.reset(task_index=0, seed=7) as episode:
+        seen = episode.observation
+        assert world.questions[0] in seen.text
+        assert (seen.question, seen.turn, seen.seed, seen.done) == (world.questions[0], 0, 7, False)
+        assert "</answer>" in seen.stop
+        found = episode.step(f"<search>{world.questions[0]}</search>")
+        assert "<information>" in found.observation.text
+        assert found.reward == 0
+        assert not found.done
+        assert found.observation.kind["kind"] == "search"
+        end = episode.step(f"<answer>{world.golds[0]}</answer> and more")
+    assert (end.reward, end.done, episode.total) == (1.0, True, 1.0)
+    assert end.observation.score.total == 1.0
+    assert end.observation.ignored_chars == 9
+    assert end.observation.terminated
+    assert not end.observation.truncated
+
+
+def test_a_wrong_answer_is_worth_nothing(client):
+    with client.reset(task_index=0) as episode:
+        end = episode.step("<answer>a wrong one</answer>")
+    assert (end.reward, end.done) == (0.0, True)
+
+
+def test_a_limit_truncates(client):
+    with client.reset(task_index=0) as episode:
+        end = episode.step("I wonder", finish="context")
+    assert (end.done, end.observation.truncated, end.observation.terminated) == (True, True, False)
+
+
+def test_the_same_seed_asks_the_same(client):
+    texts = []
+    for _ in range(2):
+        with client.reset(seed=11) as episode:
+            texts.append(episode.observation.text)
+    assert texts[0] == texts[1]
+
+
+def test_tasks_and_info(client, world):
+    tasks = list(client.tasks())
+    assert [task.question for task in tasks] == world.questions
+    assert [task.task_id for task in client.tasks(3)] == [task.task_id for task in tasks[:3]]
+    info = client.info()
+    assert info.tasks == QUESTIONS
+    assert info.env_id == "forage/search-r1-v0"
+    assert [(tool.name, tool.parameter) for tool in info.tools] == [("search", "query"), ("answer", "answer")]
+    assert client.ready()
+
+
+def test_tools_write_turns(client, world):
+    with client.reset(task_index=1) as episode:
+        assert "<information>" in episode.call("search", query="town").observation.text
+        with pytest.raises(Invalid, match="</answer>"):
+            episode.call("answer", answer="x</answer>")
+        with pytest.raises(Invalid, match="there is no tool"):
+            episode.call("dig", query="x")
+        assert episode.call("answer", answer=world.golds[1]).reward == 1.0
+
+
+def test_a_turn_that_is_sent_again_is_taken_once(client, world):
+    episode = client.reset(task_index=0)
+    twin = Session(client.http, episode.observation)
+    first = episode.step("<search>town</search>")
+    assert twin.step("<search>town</search>") == first
+    assert first.observation.turn == 1
+    episode.close()
+
+
+def test_refusals_are_typed(client):
+    with pytest.raises(Invalid, match="did you mean"):
+        client.reset(task_id="nonsense")
+    with pytest.raises(Invalid, match=f"there are {QUESTIONS} tasks"):
+        client.reset(task_index=99)
+    episode = client.reset(task_index=0)
+    episode.step("<answer>x</answer>")
+    with pytest.raises(Conflict) as caught:
+        episode.step("<answer>x</answer>")
+    assert caught.value.cause == "episode_over"
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (type(again), str(again), again.cause) == (Conflict, str(caught.value), "episode_over")
+
+
+def test_nobody_there():
+    client = Client("http://127.0.0.1:9", timeout=2)
+    assert not client.ready()
+    with pytest.raises(Unreachable):
+        client.reset()
+    with pytest.raises(ValueError, match="http://localhost:8000"):
+        Client("localhost:8000")
+
+
+def test_the_token(world, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    with serving(*world.arguments, "--token-file", str(token)) as url:
+        for wrong in (None, "wrong"):
+            with pytest.raises(Unauthorized):
+                Client(url, wrong).reset()
+        assert Client(url, "secret").reset(task_index=0).observation.turn == 0
+
+
+def test_a_full_server_is_waited_for(world):
+    with serving(*world.arguments, "--max-sessions", "1") as url:
+        first = Client(url).reset(task_index=0)
+        with pytest.raises(Capacity) as caught:
+            Client(url).reset(task_index=1)
+        assert (caught.value.active, caught.value.most) == (1, 1)
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert (again.active, again.most, str(again)) == (1, 1, str(caught.value))
+        threading.Timer(0.5, first.close).start()
+        begin = time.monotonic()
+        second = Client(url, patience=20).reset(task_index=1)
+        assert time.monotonic() - begin > 0.3
+        assert second.observation.turn == 0
+
+
+def test_an_idle_session_is_lost(world):
+    with serving(*world.arguments, "--session-ttl-seconds", "1") as url:
+        episode = Client(url).reset(task_index=0)
+        time.sleep(2.5)
+        with pytest.raises(SessionLost):
+            episode.step("<search>town</search>")
+
+
+def test_a_dead_retriever_is_no_reward(dead_url):
+    episode = Client(dead_url).reset(task_index=0)
+    with pytest.raises(Infra) as caught:
+        episode.step("<search>town</search>")
+    assert caught.value.cause == "retriever"
+    assert episode.observation.score is None
+    assert episode.total == 0.0
+    episode.close()
+
+
+def test_many_threads_share_a_client(client, world):
+    rewards = [None] * 16
+
+    def play(place: int) -> None:
+        with client.reset(task_index=place) as episode:
+            episode.step("<search>town</search>")
+            rewards[place] = episode.step(f"<answer>{world.golds[place]}</answer>").reward
+
+    threads = [threading.Thread(target=play, args=(place,)) for place in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert rewards == [1.0] * 16
+
+
+def test_members_have_their_own_results(client, world):
+    with client.make(3) as many:
+        begun = many.reset(seeds=[1, 2, 3], options=[{"task_index": place} for place in range(3)])
+        assert [seen.question for seen in begun] == world.questions[:3]
+        assert [seen.seed for seen in begun] == [1, 2, 3]
+        texts = ["<search>town</search>", f"<answer>{world.golds[1]}</answer>", ("I wonder", "context")]
+        steps = many.step(texts)
+        assert [step.reward for step in steps] == [0.0, 1.0, 0.0]
+        assert [step.done for step in steps] == [False, True, True]
+        assert steps[2].observation.truncated
+        with pytest.raises(Conflict):
+            many.step(["x"], [1])
+        (end,) = many.step([f"<answer>{world.golds[0]}</answer>"], [0])
+        assert end.reward == 1.0
+
+
+def test_members_have_their_own_faults(dead_url):
+    with Client(dead_url).make(2) as many:
+        many.reset(options=[{"task_index": 0}] * 2)
+        failed, wrong = many.step(["<search>town</search>", "<answer>x</answer>"])
+        assert isinstance(failed, Infra)
+        assert failed.cause == "retriever"
+        assert (wrong.reward, wrong.done) == (0.0, True)
+        # The member is there for the next episode.
+        (again,) = many.reset([0], options=[{"task_index": 1}])
+        assert again.turn == 0

@@ -1,0 +1,84 @@
+import warnings
+
+import pytest
+
+gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed")
+
+from gymnasium.utils.env_checker import check_env  # noqa: E402
+
+from forage_client import Conflict, Infra  # noqa: E402
+from forage_client.gymnasium import BatchFault, Words  # noqa: E402
+
+ID = "forage/episode-v0"
+
+
+def test_gymnasiums_own_check(url):
+    env = gymnasium.make(ID, base_url=url, disable_env_checker=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(env.unwrapped, skip_render_check=True)
+    env.close()
+
+
+def test_an_episode(url, world):
+    env = gymnasium.make(ID, base_url=url, render_mode="ansi")
+    text, info = env.reset(seed=3, options={"task_index": 2})
+    assert world.questions[2] in text
+    assert (info["seed"], info["question"]) == (3, world.questions[2])
+    shown, reward, terminated, truncated, info = env.step("<search>town</search>")
+    assert (reward, terminated, truncated) == (0.0, False, False)
+    text, reward, terminated, truncated, info = env.step(f"<answer>{world.golds[2]}</answer>")
+    assert (text, reward, terminated, truncated) == ("", 1.0, True, False)
+    assert info["score"]["total"] == 1.0
+    assert shown in env.render()
+    with pytest.raises(Conflict):
+        env.step("x")
+    env.close()
+
+
+def test_a_fault_is_raised(dead_url):
+    env = gymnasium.make(ID, base_url=dead_url)
+    env.reset(seed=1)
+    with pytest.raises(Infra):
+        env.step("<search>town</search>")
+    assert env.reset(seed=2)[1]["turn"] == 0
+    env.close()
+
+
+def test_words_are_of_any_script():
+    words = Words(100)
+    words.seed(1)
+    assert "Straße 東京 😀" in words
+    assert "x" * 101 not in words
+    assert all(words.sample() in words for _ in range(100))
+
+
+def test_a_vector_resets_what_is_over(url, world):
+    envs = gymnasium.make_vec(ID, num_envs=3, vectorization_mode="vector_entry_point", base_url=url)
+    texts, info = envs.reset(seed=5)
+    assert info["seed"].tolist() == [5, 6, 7]
+    places = [world.questions.index(question) for question in info["question"]]
+    actions = [f"<answer>{world.golds[places[0]]}</answer>", "<search>town</search>", "<answer>wrong</answer>"]
+    texts, rewards, terminated, truncated, info = envs.step(actions)
+    assert rewards.tolist() == [1.0, 0.0, 0.0]
+    assert terminated.tolist() == [True, False, True]
+    assert not truncated.any()
+    assert "<information>" in texts[1]
+    texts, rewards, terminated, truncated, info = envs.step(["", f"<answer>{world.golds[places[1]]}</answer>", ""])
+    assert rewards.tolist() == [0.0, 1.0, 0.0]
+    assert terminated.tolist() == [False, True, False]
+    assert info["turn"].tolist() == [0, 2, 0]
+    assert all(world.questions.index(info["question"][member]) >= 0 for member in (0, 2))
+    envs.close()
+
+
+def test_a_vectors_faults_are_raised(dead_url):
+    envs = gymnasium.make_vec(ID, num_envs=2, vectorization_mode="vector_entry_point", base_url=dead_url)
+    envs.reset(seed=5)
+    with pytest.raises(BatchFault) as caught:
+        envs.step(["<search>town</search>", "<answer>wrong</answer>"])
+    assert list(caught.value.faults) == [0]
+    assert isinstance(caught.value.faults[0], Infra)
+    texts, *_ = envs.step(["", ""])
+    assert all(texts)
+    envs.close()

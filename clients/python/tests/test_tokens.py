@@ -1,0 +1,73 @@
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from policy import Bytes, agrees, script, written
+
+from forage_client import Client, Infra
+from forage_client.tokens import Codec, Episode, play
+
+CODEC = Codec(Bytes())
+
+
+def test_ids_stay_as_they_were_sampled(client, world):
+    episode = Episode(client, CODEC, client.info(), task_index=0)
+    turns = [script(world.golds[0], turn) for turn in range(2)]
+    assert bytes(episode.context).decode() == episode.observation.text
+    assert not episode.take(written(turns[0]))
+    assert episode.context == episode.transcript.prompt_ids + episode.transcript.response_ids
+    assert episode.reward is None
+    assert episode.take(written(turns[1]))
+    done = episode.transcript
+    assert episode.reward == 1.0
+    agrees(done.response_ids, done.mask, done.logprobs, turns)
+
+
+def test_a_chat_template_goes_around_the_prompt(client):
+    episode = Episode(client, Codec(Bytes(), chat=True), client.info(), task_index=0)
+    assert bytes(episode.context).decode() == f"[user]{episode.observation.text}[assistant]"
+    episode.close()
+
+
+def test_no_room_ends_an_episode_as_truncated(client, world):
+    info = client.info()
+    episode = Episode(client, CODEC, info, max_response=40, task_index=0)
+    assert episode.room == 40
+    # The observation does not fit any more, and is not shown.
+    assert episode.take(written(script("", 0)))
+    assert episode.observation.truncated
+    assert episode.transcript.mask == [1] * len("<search>town</search>")
+    episode = Episode(client, CODEC, info, max_response=10, task_index=0)
+    assert episode.take(written("I wonder, ", "length"))
+    assert episode.observation.ending == {"how": "truncated", "limit": "context"}
+    assert episode.reward == 0.0
+
+
+def test_wrong_generations_are_refused(client):
+    episode = Episode(client, CODEC, client.info(), task_index=0)
+    generation = written("abc")
+    with pytest.raises(ValueError, match="3 ids have 2"):
+        episode.take(type(generation)(generation.ids, generation.logprobs[:2], "stop"))
+    episode.close()
+
+
+def test_faults_are_played_anew_and_then_raised(dead_url):
+    client, begun = Client(dead_url), []
+
+    async def turn(episode):
+        begun.append(episode)
+        return written(script("", 0))
+
+    with ThreadPoolExecutor(2) as threads, pytest.raises(Infra):
+        asyncio.run(play(client, CODEC, client.info(), turn, threads, attempts=3, task_index=0))
+    assert len(set(map(id, begun))) == 3
+    assert all(episode.reward is None for episode in begun)
+
+
+def test_an_engine_that_gives_up_leaves_no_reward(client):
+    async def turn(episode):
+        return None
+
+    with ThreadPoolExecutor(2) as threads:
+        episode = asyncio.run(play(client, CODEC, client.info(), turn, threads, task_index=0))
+    assert episode.reward is None

@@ -1,0 +1,102 @@
+"""verifiers' own loop, scoring and errors; the model is an endpoint of OpenAI's shape that writes a script."""
+
+import asyncio
+import json
+import math
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+
+import pytest
+
+vf = pytest.importorskip("verifiers", reason="verifiers is not installed")
+
+from openai import AsyncOpenAI  # noqa: E402
+
+from forage_client.verifiers import ForageFault, load_environment  # noqa: E402
+
+
+@pytest.fixture
+def model() -> Iterator[SimpleNamespace]:
+    """Answers `script(messages)`, and cuts the stop string off, as OpenAI's engine does."""
+    state = SimpleNamespace(script=None, asked=[])
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args) -> None:
+            pass
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            state.asked.append(body)
+            text = state.script(body["messages"])
+            for stop in body["stop"]:
+                text = text.split(stop)[0]
+            message = {"role": "assistant", "content": text}
+            choice = {"index": 0, "message": message, "finish_reason": "stop"}
+            usage = {"prompt_tokens": 5, "completion_tokens": 5, "total_tokens": 10}
+            answer = {
+                "id": "1",
+                "object": "chat.completion",
+                "created": 1,
+                "model": "m",
+                "choices": [choice],
+                "usage": usage,
+            }
+            data = json.dumps(answer).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        state.url = f"http://127.0.0.1:{server.server_port}/v1"
+        yield state
+        server.shutdown()
+
+
+def evaluated(environment, model, examples: int, **kwargs):
+    """The rollouts' outputs."""
+    from verifiers.clients import OpenAIChatCompletionsClient
+
+    async def all_of_them():
+        client = OpenAIChatCompletionsClient(AsyncOpenAI(base_url=model.url, api_key="none"))
+        return await environment.evaluate(client, "m", num_examples=examples, rollouts_per_example=1, **kwargs)
+
+    return asyncio.run(all_of_them())["outputs"]
+
+
+def test_episodes_are_played_and_scored(url, world, model):
+    golds = dict(zip(world.questions, world.golds, strict=True))
+
+    def script(messages) -> str:
+        question = next(question for question in golds if question in messages[0]["content"])
+        if len(messages) == 1:
+            return f"I look. <search>{question}</search> and more"
+        right = world.questions.index(question) % 2
+        return f"<answer>{golds[question] if right else 'wrong'}</answer>"
+
+    model.script = script
+    outputs = evaluated(load_environment(url, limit=4), model, 4)
+    rewards = {output["info"]["task_id"]: output["reward"] for output in outputs}
+    assert rewards == {"fw-train-0": 0.0, "fw-train-1": 1.0, "fw-train-2": 0.0, "fw-train-3": 1.0}
+    assert all(len(body["messages"]) in (1, 3) for body in model.asked)
+    assert all("<information>" in body["messages"][2]["content"] for body in model.asked if len(body["messages"]) == 3)
+    assert model.asked[0]["max_completion_tokens"] > 0
+
+
+def test_a_model_that_rambles_is_scored_as_it_is(url, model):
+    model.script = lambda messages: "I wonder."
+    (output,) = evaluated(load_environment(url, limit=1), model, 1)
+    assert output["reward"] == 0.0
+    assert output.get("error") is None
+
+
+def test_a_fault_is_an_infra_error_and_no_reward(dead_url, model):
+    model.script = lambda messages: "<search>town</search>"
+    (output,) = evaluated(load_environment(dead_url, limit=1), model, 1)
+    assert math.isnan(output["reward"])
+    assert "retriever" in json.dumps(output["error"], default=str)
+    assert issubclass(ForageFault, vf.InfraError)
