@@ -86,6 +86,11 @@ pub enum TurnKind {
 }
 
 impl TurnKind {
+    /// A search of one query that showed passages of these ids.
+    pub fn search(query: impl Into<String>, shown: Vec<String>) -> Self {
+        Self::Search { query: query.into(), more: Vec::new(), shown }
+    }
+
     /// Removes from the record what the policy was not shown after all.
     pub fn hide(&mut self) {
         match self {

@@ -101,6 +101,7 @@ impl Settings {
             max_episode_tokens: self.max_episode_tokens,
             stop: vec!["</sql>".to_owned(), "</answer>".to_owned()],
             append_eos_after_stop: false,
+            tools: Vec::new(),
         }
     }
 }
@@ -133,7 +134,7 @@ impl Environment for Sql {
         self.database = Some(database_of(task)?);
         let question = task.question.trim();
         let prompt = if self.settings.explain { PROMPT } else { "" };
-        Ok(Observation { text: format!("{prompt}Question: {question}\n") })
+        Ok(Observation::new(format!("{prompt}Question: {question}\n")))
     }
 
     async fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
@@ -145,7 +146,7 @@ impl Environment for Sql {
                     Ok(table) => table.to_text(),
                     Err(message) => format!("error: {message}"),
                 };
-                (format!("\n<rows>\n{shown}\n</rows>\n"), TurnKind::Search { query: sql.to_owned(), shown: Vec::new() })
+                (format!("\n<rows>\n{shown}\n</rows>\n"), TurnKind::search(sql, Vec::new()))
             }
             Turn::Neither => {
                 let fault = "neither <sql> nor <answer>";
@@ -153,7 +154,7 @@ impl Environment for Sql {
             }
         };
         let terminated = matches!(kind, TurnKind::Answer { .. });
-        let observation = Observation { text };
+        let observation = Observation::new(text);
         Ok(Step { observation, reward: 0.0, terminated, truncated: false, kind, forced_prefix: None })
     }
 

@@ -63,8 +63,13 @@ async fn an_oracle_is_always_right_and_its_episodes_replay() {
         sampling: Sampling::GREEDY,
         presentation: Presentation::Raw,
     };
-    let job =
-        |(group, task): (u64, &Arc<Task>)| Job { task: Arc::clone(task), group, member: 0, seed: Seed::root(group) };
+    let job = |(group, task): (u64, &Arc<Task>)| Job {
+        task: Arc::clone(task),
+        group,
+        member: 0,
+        seed: Seed::root(group),
+        leaves: None,
+    };
     let episodes = rollout.run((0..).zip(&tasks).map(job).collect()).await;
     for episode in &episodes {
         assert_eq!(episode.reward(), Some(1.5), "{episode:?}");
@@ -80,7 +85,7 @@ async fn an_oracle_is_always_right_and_its_episodes_replay() {
     let lines = ["<sql>SELECT 1</sql>".to_owned(), guess];
     let policy = Human::new(Arc::new(ByteTokenizer), move |view| lines.get(view.shown.len()).cloned());
     let guessed = Rollout { policy: Arc::new(policy), ..rollout.clone() };
-    let job = Job { task: Arc::clone(&tasks[0]), group: 0, member: 0, seed: Seed::root(0) };
+    let job = Job { task: Arc::clone(&tasks[0]), group: 0, member: 0, seed: Seed::root(0), leaves: None };
     let episode = guessed.run(vec![job]).await.remove(0);
     let score = episode.score.expect("a score");
     assert_eq!((score.parts["em"], score.parts["rows_match"], score.total), (1.0, 0.0, 1.0));

@@ -26,6 +26,7 @@ fn config() -> GrpoConfig {
         checkpoint_every: 2,
         keep_checkpoints: 2,
         evaluate_every: 2,
+        trees: None,
         lookahead: false,
         replay: None,
         sentinel: SentinelConfig::default(),

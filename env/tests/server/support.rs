@@ -178,6 +178,7 @@ pub(crate) async fn played(served: &Served) -> Vec<Episode> {
         group: 0,
         member: 0,
         seed: Seed::root(100 + index as u64),
+        leaves: None,
     };
     let jobs = served.tasks.iter().enumerate().map(job).collect();
     let episodes = rollout.run(jobs).await;

@@ -52,6 +52,7 @@ async fn stage(kind: RemoteKind, timeout: f64) -> Stage {
             group: group as u64,
             member,
             seed: Seed::root(1).child("job", &[group as u64, member]),
+            leaves: None,
         })
     };
     let jobs = tasks.iter().enumerate().flat_map(job).collect();
