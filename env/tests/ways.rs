@@ -5,11 +5,11 @@ mod common;
 use std::sync::Arc;
 
 use common::{factory, jobs, library, lines, pages, rollout, settings, task};
-use forage_env::code_search::{CodeSearch, CodeSearchSettings, Form, FunctionSettings};
+use forage_env::code_search::{CodeSearchSettings, Form, FunctionSettings};
 use forage_env::environment::{Action, EnvFactory, TurnKind};
 use forage_env::episode::{Ending, Episode};
 use forage_env::policy::Finish;
-use forage_env::registry::Resources;
+use forage_env::registry::{Resources, make};
 use forage_env::search_r1::{OnInvalid, SearchForm, SearchR1Settings, Searcher};
 use forage_env::seed::Seed;
 use forage_env::tokenizer::ByteTokenizer;
@@ -51,7 +51,7 @@ async fn a_policy_may_answer_its_own_searches() {
     let own = SearchR1Settings { searcher: Searcher::Policy, ..settings() };
     let factory = factory(own.clone(), library());
     assert_eq!(factory.spec().stop, ["</answer>"]);
-    let turn = "<think>who?</think><search>mayor of Orlen</search><information>Ada Brandt, <answer>x</answer></information>\
+    let turn = "<think>who?</think><search>mayor of Orlen</search><information>Ada Brandt, born in Velm</information>\
                 <think>she</think><answer> Velm </answer>";
     let episode = play(&[turn], own.clone()).await;
     assert_eq!(
@@ -75,7 +75,7 @@ fn wiki_factory(more: bool) -> Arc<dyn EnvFactory> {
     };
     let wiki = Arc::new(Wiki::in_memory(&pages()).unwrap());
     let resources = Resources::new(library(), Arc::new(ByteTokenizer)).with_open_wiki(wiki);
-    CodeSearch::factory(settings, resources).unwrap()
+    make("code-search", serde_json::to_value(settings).unwrap(), resources).unwrap()
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn programs_have_the_functions_too() {
     };
     let wiki = Arc::new(Wiki::in_memory(&pages()).unwrap());
     let resources = Resources::new(library(), Arc::new(ByteTokenizer)).with_open_wiki(wiki);
-    let mut env = CodeSearch::factory(settings, resources).unwrap().make();
+    let mut env = make("code-search", serde_json::to_value(settings).unwrap(), resources).unwrap().make();
     env.reset(&task(), Seed::root(1)).await.unwrap();
     let text = "<python>\nids = rank_pages('mayor', ['velm', 'orlen'])\nprint(ids, open_page(ids[0])[:15], \
                 open_page(ids[0], part=1)[:6], len(find_in_page('orlen', 'tay')))\n</python>";

@@ -355,7 +355,8 @@ impl MemoryPlan<'_> {
         let bytes = |numbers: usize| numbers as u64 * F32;
         // `forward`: what enters each layer and what its attention gives, what the last one gives, and middles.
         let middle = middle_bytes(self.model, tokens);
-        let middles = (MIDDLE_BYTES / middle).min(num_hidden_layers);
+        // A run may have had nothing to learn from.
+        let middles = (MIDDLE_BYTES / middle.max(1)).min(num_hidden_layers);
         let kept = bytes(tokens * (num_hidden_layers * (h + q) + h)) + (middles * middle) as u64;
         // `Backward::feed_forward`: gate, up, activation and the gradient by it, which the product makes twice; the stream, its
         // norm and the gradients by both. Where the middle was kept, gate, up and stream are counted with it.

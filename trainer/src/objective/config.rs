@@ -199,7 +199,7 @@ mod tests {
                 Credit::Gigpo { gamma: 0.95, weight: 1.0 },
                 "set advantage to grpo, grpo_population or dr_grpo",
             ),
-            (Algorithm::ReinforcePp, Credit::ProcessSupervision, "credit.process_supervision compares turns"),
+            (Algorithm::ReinforcePp, Credit::ProcessSupervision, "credit.process_supervision compares"),
             (Algorithm::Grpo, Credit::RewardToGo { gamma: 1.0 }, "set advantage = \"reinforce_pp\""),
         ] {
             assert!(fault(credit(algorithm, part)).contains(expected), "{part:?}");
