@@ -1,7 +1,7 @@
 //! Environments and rewards from outside: each a file with an entry, registered in a line.
 //!
-//! The lists of what there is are constants ([`ENVIRONMENTS`](crate::registry::ENVIRONMENTS),
-//! [`REWARDS`](crate::reward::REWARDS)). A program that brings its own sets this table once, before anything is looked up;
+//! The lists of what there is are constants ([`ENVIRONMENTS`],
+//! [`REWARDS`]). A program that brings its own sets this table once, before anything is looked up;
 //! from then on its entries are found wherever a built-in one is: configs, commands, `inverse` and `noisy`, suggestions.
 
 use std::sync::OnceLock;

@@ -291,9 +291,10 @@ fn an_adapter_beside_a_base_of_8_bits_learns_as_beside_its_widened_weights() {
         let (found, dtype) = &found[&name];
         let projection = name.contains("_proj");
         assert_eq!(*dtype, if projection || name.contains("norm") { DType::F32 } else { DType::BF16 }, "{name}");
-        let (expected, off) = match projection {
-            true => (eight_bits(&expected, expected.len() / inputs(&name, &config)), 1e-6),
-            false => (expected, 4e-3),
+        let (expected, off) = if projection {
+            (eight_bits(&expected, expected.len() / inputs(&name, &config)), 1e-6)
+        } else {
+            (expected, 4e-3)
         };
         for (found, expected) in found.iter().zip(expected) {
             assert!((found - expected).abs() <= off * expected.abs(), "{name}: {found} instead of {expected}");

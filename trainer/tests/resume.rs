@@ -54,13 +54,15 @@ async fn run_as(
     stop_after: u64,
 ) -> (Result<(), RunError>, Vec<u8>) {
     let problem = problem(&start, &[("random", 1.0)]);
-    let mut learner = learner(start, config.update.clone());
+    let mut learner = Box::new(learner(start, config.update.clone()));
     let mut seen = 0;
-    let result = run_grpo(&mut learner, Source::Play(&problem), config, &place(folder, resume), |_, _, _| {
+    let place = place(folder, resume);
+    let ran = run_grpo(&mut learner, Source::Play(&problem), config, &place, |_, _, _| {
         seen += 1;
         if seen >= stop_after { Control::Stop } else { Control::Continue }
-    })
-    .await;
+    });
+    // Large, and awaited by every test here.
+    let result = Box::pin(ran).await;
     (result, weights(&learner))
 }
 

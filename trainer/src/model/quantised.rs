@@ -94,7 +94,7 @@ mod tests {
     }
 
     fn numbers(x: Tensor<2>) -> Vec<f32> {
-        x.into_data().convert::<f32>().to_vec().unwrap()
+        x.into_data().convert::<f32>().try_into_vec().unwrap()
     }
 
     #[test]

@@ -29,7 +29,7 @@ use crate::setup::{self, Tasks};
 pub(crate) struct Env {
     /// Environment; `forage envs` lists them.
     #[arg(required_unless_present = "config", conflicts_with = "config")]
-    env: Option<String>,
+    id: Option<String>,
     /// Config whose environment, rewards, corpus and questions are served.
     #[arg(long, conflicts_with_all = ["index", "corpus", "questions"])]
     config: Option<PathBuf>,
@@ -105,7 +105,7 @@ impl Env {
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
         let served = match &self.config {
             Some(path) => self.of_config(&RunConfig::read(path, &self.overrides)?, scratch.path())?,
-            None => self.of_flags(self.env.as_deref().unwrap_or_default(), scratch.path())?,
+            None => self.of_flags(self.id.as_deref().unwrap_or_default(), scratch.path())?,
         };
         let front = self.front.bind("play")?;
         let described = format!("environment `{}`, {} tasks", served.factory.spec().id, served.tasks.len());
