@@ -15,6 +15,7 @@ mod policy;
 mod progress;
 mod retrieval;
 mod setup;
+mod twins;
 
 use std::process::ExitCode;
 

@@ -10,6 +10,7 @@
 //! - [`summary`]: the numbers of one set of episodes, with intervals.
 //! - [`compare`]: two sets of episodes on the same questions.
 //! - [`verdict`]: start, trained and control in one honest statement, written to `verdict.json`.
+//! - [`study`]: several seeds beside their spurious twins.
 //! - [`report`]: one self-contained HTML page, readable offline.
 
 pub mod compare;
@@ -18,6 +19,7 @@ pub mod measures;
 pub mod report;
 pub mod retrieval;
 pub mod stats;
+pub mod study;
 pub mod summary;
 mod text;
 pub mod verdict;

@@ -28,8 +28,9 @@ use forage_retriever::{CorpusFormat, NoPassages, Query, Retriever, read_qrels, r
 use forage_trainer::device::DeviceSpec;
 use serde_json::{Map, Value};
 
-use super::out;
+use super::{controls, out};
 use crate::config::{EnvironmentConfig, RunConfig};
+use crate::lint;
 use crate::pipeline::{Evaluated, engine, play, runtime};
 use crate::retrieval::{RetrieverConfig, recorded};
 use crate::setup::{self, Tasks};
@@ -83,6 +84,10 @@ pub(crate) struct Eval {
     /// Let a script write in the tokens of this policy, a folder or name: its episodes are then demonstrations for `forage sft`.
     #[arg(long, value_name = "POLICY", requires = "config")]
     tokens_of: Option<String>,
+    /// Evaluate folders of `forage train`, one per seed, each beside its start and its --twins, on the run's held-out questions:
+    /// what each gained, and in words whether the gain is real.
+    #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["config", "policy", "index", "corpus", "questions"])]
+    controls: Vec<PathBuf>,
     /// Compute device instead of the config's: cpu, cuda:0, ...
     #[arg(long)]
     device: Option<DeviceSpec>,
@@ -154,6 +159,9 @@ impl Eval {
         if let Some(What::Retrieval(retrieval)) = self.what {
             return retrieval.run();
         }
+        if !self.controls.is_empty() {
+            return controls::verdict(&self.controls, self.limit, self.json);
+        }
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
         let material = match &self.config {
             Some(path) => self.of_config(&RunConfig::read(path, &self.overrides)?, scratch.path())?,
@@ -208,6 +216,7 @@ impl Eval {
         let mut config = config.clone();
         config.seed = self.seed.unwrap_or(config.seed);
         config.device = self.device.unwrap_or(config.device);
+        lint::warn(&config);
         let data = setup::load_data(&config, scratch)?;
         let tasks: Tasks = data.test.iter().take(self.limit.unwrap_or(usize::MAX)).cloned().collect();
         let name = self.policy.clone().unwrap_or_else(|| config.policy.checkpoint.clone());

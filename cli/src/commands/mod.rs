@@ -2,6 +2,7 @@
 
 mod collect;
 mod compare;
+mod controls;
 mod data;
 mod envs;
 mod eval;
