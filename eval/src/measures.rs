@@ -107,6 +107,11 @@ pub fn episode_measures(episode: &Episode) -> BTreeMap<String, f64> {
     measures
 }
 
+/// Whether a metric counts something, and so may pass 1.
+pub(crate) fn is_count(name: &str) -> bool {
+    ["searches", "turns", "query_words", "query_complexity"].contains(&name) || name.ends_with("_tokens")
+}
+
 /// Position of a metric in tables: the known ones first, the others after them by name.
 pub(crate) fn display_rank(name: &str) -> (usize, &str) {
     (ORDER.iter().position(|known| *known == name).unwrap_or(ORDER.len()), name)
