@@ -3,5 +3,6 @@
 mod compare;
 mod fixtures;
 mod report;
+mod samples;
 mod summary;
 mod verdict;
