@@ -138,13 +138,16 @@ fn aggregates_equal_rliable() -> TestResult {
     let aggregates: [fn(&[Vec<f64>]) -> Option<f64>; 4] =
         [mean_score, median_score, interquartile_mean, |scores| optimality_gap(scores, 1.0)];
     for case in references()?.aggregates {
+        // Half a step of the mean of a task's runs, where scores are quarters.
+        let quarters = case.x.concat().iter().all(|score| (4.0 * score).fract().abs() < 1e-12);
+        let step = if quarters { 0.125 / case.x.len() as f64 } else { 0.0 };
         for (index, aggregate) in aggregates.into_iter().enumerate() {
             for (resampling, expected) in
                 [(Resampling::Runs, case.runs), (Resampling::RunsAndTasks, case.runs_and_tasks)]
             {
                 let found = stratified_bootstrap(&case.x, resampling, SETTINGS, aggregate)?.ok_or("defined")?;
                 assert!(close(found.estimate, case.points[index]), "{index}: {found:?} {:?}", case.points);
-                assert!(close_ends(found, expected[index], 0.0), "{index} {resampling:?}: {found:?} {expected:?}");
+                assert!(close_ends(found, expected[index], step), "{index} {resampling:?}: {found:?} {expected:?}");
             }
         }
         let found =

@@ -2,6 +2,7 @@
 
 mod compare;
 mod fixtures;
+mod measures;
 mod report;
 mod study;
 mod summary;
