@@ -30,7 +30,7 @@ pub enum Probe {
     NoSearch,
     /// Every search finds the passages of another question.
     ShuffledPassages,
-    /// The passages that hold the question's evidence are found by no search.
+    /// The pages that hold the question's evidence are found by no search, with all their passages.
     MissingPassages,
     /// The best hit of every search asserts a wrong answer.
     PoisonedPassages,

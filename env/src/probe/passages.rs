@@ -19,7 +19,7 @@ use crate::wiki::find::SearchMode;
 /// How the id of a poisoned passage begins; the answer it asserts follows, up to a `#`.
 const POISON: &str = "poison:";
 
-/// Passages of a page that may stand among the hits, where evidence is named by page.
+/// Passages of a page that may stand among the hits in the place of others.
 const PASSAGES_PER_PAGE: usize = 8;
 
 /// The answer that a passage asserts whose id marks it as poisoned (`poison:Velm`, `poison:Velm#2`).
@@ -39,12 +39,12 @@ pub fn asserted(id: &str) -> Option<&str> {
 #[derive(Clone, Debug)]
 enum Change {
     Nothing,
-    /// Those of another question, but none of these.
+    /// Those of another question, but none of these pages.
     Of {
         question: String,
         but: BTreeSet<String>,
     },
-    /// All but these.
+    /// All but those of these pages.
     But(BTreeSet<String>),
     /// Before them, one that asserts an answer to the question.
     After {
@@ -112,10 +112,16 @@ impl PassageProbe {
     }
 }
 
-/// The passages a task is answered from.
+/// The pages a task is answered from.
 fn evidence(task: &Task) -> BTreeSet<String> {
-    let judged = task.judgments().iter().filter(|(_, grade)| **grade > 0).map(|(id, _)| id.clone()).collect::<Vec<_>>();
-    task.evidence.iter().cloned().chain(judged).collect()
+    let judgments = task.judgments();
+    let judged = judgments.iter().filter(|(_, grade)| **grade > 0).map(|(id, _)| id);
+    task.evidence.iter().chain(judged).map(|id| page_of(id).to_owned()).collect()
+}
+
+/// The page of a passage `page#n`; a passage of another name is its own page.
+fn page_of(id: &str) -> &str {
+    id.rsplit_once('#').map_or(id, |(page, _)| page)
 }
 
 /// The next question that other passages answer.
@@ -128,11 +134,11 @@ fn other(tasks: &[Arc<Task>], place: usize) -> Result<Change, ProbeError> {
 }
 
 fn missing(task: &Task) -> Result<Change, ProbeError> {
-    let ids = evidence(task);
-    if ids.is_empty() {
+    let pages = evidence(task);
+    if pages.is_empty() {
         return Err(ProbeError::NoEvidence { task: task.id.clone() });
     }
-    Ok(Change::But(ids))
+    Ok(Change::But(pages))
 }
 
 /// `task`: with the wrong answer for its gold.
@@ -147,14 +153,16 @@ struct Changed {
 }
 
 impl Changed {
-    /// The first `k` hits that are neither among `ids` nor passages of pages among them.
-    async fn but(&self, queries: &[Query], k: usize, ids: &BTreeSet<String>) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        let mut found = self.inner.search(queries, k + PASSAGES_PER_PAGE * ids.len()).await?;
+    /// The first `k` hits that are of none of these pages.
+    async fn but(
+        &self,
+        queries: &[Query],
+        k: usize,
+        pages: &BTreeSet<String>,
+    ) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+        let mut found = self.inner.search(queries, k + PASSAGES_PER_PAGE * pages.len()).await?;
         for hits in &mut found {
-            hits.retain(|hit| {
-                let page = hit.id.rsplit_once('#').map_or(hit.id.as_str(), |(page, _)| page);
-                !ids.contains(&hit.id) && !ids.contains(page)
-            });
+            hits.retain(|hit| !pages.contains(page_of(&hit.id)));
             hits.truncate(k);
         }
         Ok(found)
@@ -174,7 +182,7 @@ impl Retriever for Changed {
                 let others = vec![Query::new(question.as_str()); queries.len()];
                 self.but(&others, k, but).await
             }
-            Change::But(ids) => self.but(queries, k, ids).await,
+            Change::But(pages) => self.but(queries, k, pages).await,
             Change::After { question, answer } => {
                 let mut found = self.inner.search(queries, k).await?;
                 for hits in &mut found {

@@ -4,4 +4,5 @@ mod compare;
 mod fixtures;
 mod report;
 mod summary;
+mod telemetry;
 mod verdict;
