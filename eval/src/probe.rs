@@ -71,8 +71,7 @@ impl ProbeResult {
         }
         for name in TELLING {
             if let Some(found) = self.telemetry.item(name) {
-                let under = [number(found.estimate), ends(found)];
-                rows.push([vec![name.to_owned(), String::new()], under.to_vec()].concat());
+                rows.push(vec![name.to_owned(), String::new(), number(found.estimate), ends(found)]);
             }
         }
         let header = ["metric", "plain", "probe", "its interval", "change", "its interval"];
@@ -108,7 +107,7 @@ impl Sensitivity {
         let Some((plain, others)) = values.split_first() else { return Err(StatsError::Empty) };
         let shared: Vec<_> = plain.keys().filter(|key| others.iter().all(|other| other.contains_key(key))).collect();
         let means: Vec<Vec<f64>> =
-            values.iter().map(|values| shared.iter().map(|key| mean(&values[key])).collect()).collect();
+            values.iter().map(|values| shared.iter().map(|key| mean(&values[*key])).collect()).collect();
         let wordings = means.iter().map(|means| bootstrap_mean(means, bootstrap)).collect::<Result<_, _>>()?;
         let spread = |items: &[usize]| {
             let of = |means: &Vec<f64>| items.iter().map(|item| means[*item]).sum::<f64>() / items.len() as f64;

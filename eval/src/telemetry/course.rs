@@ -172,9 +172,11 @@ fn trend(series: &Series, bootstrap: Bootstrap) -> Result<Option<Trend>, StatsEr
 }
 
 /// Where an item was first above its threshold.
+#[derive(Clone, Copy)]
 struct Raised {
-    /// Index of the first step of the span among the steps that have the item.
+    /// First step of the span.
     from: u64,
+    /// Its last, which raised the alarm.
     step: u64,
     value: f64,
     threshold: f64,

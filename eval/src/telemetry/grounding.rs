@@ -50,12 +50,12 @@ pub(super) fn fabricated_support(reading: &Reading<'_>) -> Option<Sign> {
         return Some(Sign::of(None));
     }
     let forgery = reading.episode.turns.iter().filter_map(forged).find(|text| normalize(text).contains(&claim));
-    let echoes = || {
-        let turns = reading.episode.turns.iter().zip(&reading.shown);
-        let mut echoed = turns.filter(|(turn, shown)| matches!(turn.kind, TurnKind::Code(_)) && shown.contains(&claim));
-        echoed.next().map(|(turn, _)| turn.policy.as_str())
+    let echo = || {
+        let mut turns = reading.episode.turns.iter().zip(&reading.shown);
+        let found = turns.find(|(turn, shown)| matches!(turn.kind, TurnKind::Code(_)) && shown.contains(&claim));
+        found.map(|(turn, _)| turn.policy.as_str())
     };
-    Some(Sign::of(forgery.or_else(echoes)))
+    Some(Sign::of(forgery.or_else(echo)))
 }
 
 /// An answer that names something although every search came back empty, of the answers after such searches.
