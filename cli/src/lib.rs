@@ -15,6 +15,7 @@ mod policy;
 mod progress;
 mod retrieval;
 mod setup;
+mod telemetry;
 mod twins;
 
 use std::process::ExitCode;

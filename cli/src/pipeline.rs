@@ -36,6 +36,7 @@ use forage_trainer::workers::Workers;
 use crate::config::{BadConfig, EnvironmentConfig, RunConfig, WarmStartSection};
 use crate::progress::{Progress, line};
 use crate::setup::{self, Data, Tasks};
+use crate::telemetry;
 
 /// Lines of a world's text for each episode in the text of a vocabulary.
 const LINES_PER_EPISODE: u64 = 5;
@@ -115,6 +116,7 @@ pub(crate) fn train(
     let rollouts = training.folder.join("rollouts");
     std::fs::create_dir_all(&rollouts).with_context(|| format!("cannot make {}", rollouts.display()))?;
     let mut events = Events { folder: &training.folder, names: config.tensorboard, writer: None };
+    let mut conduct = telemetry::Log::of(&training.folder);
     let mut failed = None;
     let ran = runtime()?.block_on(run_grpo(&mut learner, source, &config.grpo, &place, |row, episodes, alarms| {
         bar.set(row.step() + 1, &line(row));
@@ -122,6 +124,7 @@ pub(crate) fn train(
             progress.say(&format!("{} step {}: {}", training.name, alarm.step, alarm.message));
         }
         let kept = keep_rollouts(&rollouts, row, episodes).and_then(|()| events.write(row));
+        let kept = kept.and_then(|()| conduct.write(row.step(), episodes));
         failed = kept.and_then(|()| keep_alarms(&training.folder, alarms)).err();
         if failed.is_some() || stop.load(Ordering::SeqCst) { Control::Stop } else { Control::Continue }
     }));

@@ -11,8 +11,10 @@
 //! - [`cost`]: searches, turns and tokens per right answer, exact match within a budget of searches.
 //! - [`calibration`]: stated certainties against what was right.
 //! - [`summary`]: the numbers of one set of episodes, with intervals.
+//! - [`telemetry`]: conduct, signs of gamed rewards, alarms; of a set of episodes or of a run.
 //! - [`compare`]: two sets of episodes on the same questions.
 //! - [`verdict`]: start, trained and control in one honest statement, written to `verdict.json`.
+//! - [`probe`]: the same policy plain and under a change.
 //! - [`study`]: several seeds beside their spurious twins.
 //! - [`report`]: one self-contained HTML page, readable offline.
 //!
@@ -25,19 +27,23 @@ pub mod compare;
 pub mod cost;
 pub mod judge;
 pub mod measures;
+pub mod probe;
 pub mod report;
 pub mod retrieval;
 pub mod stats;
 pub mod study;
 pub mod summary;
+pub mod telemetry;
 mod text;
 pub mod verdict;
 
 pub use forage_env::reward::ranking;
 
 pub use compare::{CompareError, Comparison};
+pub use probe::{ProbeResult, Sensitivity};
 pub use report::{Report, ReportError};
 pub use retrieval::{RetrievalReport, evaluate_retrieval};
 pub use stats::{Bootstrap, Interval, StatsError, bootstrap_mean, paired_bootstrap};
 pub use summary::EvalSummary;
+pub use telemetry::Telemetry;
 pub use verdict::{Verdict, VerdictError};

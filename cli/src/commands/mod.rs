@@ -19,6 +19,7 @@ mod report;
 mod search;
 mod serve;
 mod sft;
+mod telemetry;
 mod train;
 mod world;
 
@@ -52,6 +53,7 @@ enum Command {
     #[command(subcommand)]
     Judge(judge::Judge),
     Report(report::ReportArgs),
+    Telemetry(telemetry::TelemetryArgs),
     Replay(replay::Replay),
     #[command(subcommand)]
     Index(index::Index),
@@ -80,6 +82,7 @@ impl Cli {
             Command::Data(command) => command.run(),
             Command::Judge(command) => command.run(),
             Command::Report(command) => command.run(),
+            Command::Telemetry(command) => command.run(),
             Command::Replay(command) => command.run(),
             Command::Index(command) => command.run(),
             Command::Search(command) => command.run(),
@@ -170,6 +173,7 @@ mod tests {
             "docs/results.md",
             "docs/sandbox.md",
             "docs/serving.md",
+            "docs/telemetry.md",
             "docs/training.md",
         ] {
             let text = std::fs::read_to_string(root.join(name)).unwrap();

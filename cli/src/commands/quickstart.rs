@@ -12,6 +12,7 @@ use forage_env::{code_search, registry, search_r1};
 use forage_eval::report::Report;
 use forage_eval::stats::Bootstrap;
 use forage_eval::summary::EvalSummary;
+use forage_eval::telemetry::{Alarm, Telemetry};
 use forage_eval::verdict::{Detail, RunFacts, Verdict};
 use forage_trainer::metrics;
 use forage_trainer::weights::Checkpoint;
@@ -21,6 +22,7 @@ use crate::config::RunConfig;
 use crate::pipeline::{Evaluated, Experience, Training, evaluate, from_scratch, train};
 use crate::progress::{Progress, stop_on_interrupt};
 use crate::setup::{self, Data};
+use crate::telemetry;
 
 /// The whole job on this machine's processor: builds a world and its index, takes the warm-started tiny policy, trains it
 /// with GRPO, trains a twin on random rewards from the same start, evaluates all three on held-out entities, and writes
@@ -178,6 +180,7 @@ fn conclude(
         let sampled = Detail::from_episodes(&before.sampled, &after.sampled, Some(&twin.sampled), bootstrap)?;
         verdict = verdict.with_sampled(sampled);
     }
+    verdict = verdict.with_alarms(alarms(folder, &after.greedy, bootstrap)?);
     verdict.write(&folder.join("verdict.json"))?;
     let mut report = Report::new("forage quickstart").verdict(verdict.clone()).config(config.to_toml()?);
     for name in ["trained", "control"] {
@@ -200,11 +203,22 @@ fn conclude(
         }
     }
     report.write(&folder.join("report.html"))?;
+    for alarm in &verdict.alarms {
+        out(&alarm.to_text());
+    }
     for sentence in verdict.words() {
         out(&sentence);
     }
     out(&format!("{}  {}", folder.join("verdict.json").display(), folder.join("report.html").display()));
     Ok(())
+}
+
+/// What the trained policy's conduct raises: first in its run, then on the held-out questions.
+fn alarms(folder: &Path, held_out: &[Episode], bootstrap: Bootstrap) -> Result<Vec<Alarm>> {
+    let course = telemetry::course(&folder.join("trained"), bootstrap)?;
+    let mut alarms = course.map_or_else(Vec::new, |course| course.alarms);
+    alarms.extend(Telemetry::from_episodes(held_out, bootstrap)?.alarms);
+    Ok(alarms)
 }
 
 /// The mean of what episodes are measured by, in words.

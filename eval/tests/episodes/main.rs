@@ -2,8 +2,9 @@
 
 mod compare;
 mod fixtures;
-mod measures;
 mod report;
+mod samples;
 mod study;
 mod summary;
+mod telemetry;
 mod verdict;
