@@ -10,7 +10,8 @@
 //! - [`summary`]: the numbers of one set of episodes, with intervals.
 //! - [`compare`]: two sets of episodes on the same questions.
 //! - [`verdict`]: start, trained and control in one honest statement, written to `verdict.json`.
-//! - [`report`]: one self-contained HTML page, readable offline.
+//! - [`trajectory`]: episodes as people read them.
+//! - [`report`]: one self-contained HTML page, readable offline; the same as Markdown or JSON.
 
 pub mod compare;
 pub mod judge;
@@ -20,6 +21,7 @@ pub mod retrieval;
 pub mod stats;
 pub mod summary;
 mod text;
+pub mod trajectory;
 pub mod verdict;
 
 pub use forage_env::reward::ranking;

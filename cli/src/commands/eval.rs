@@ -13,7 +13,7 @@ use forage_env::episode::Episode;
 use forage_env::policy::{Policy, Sampling};
 use forage_env::registry::{self, OpenWiki};
 use forage_env::reward::Weighting;
-use forage_env::rollout::{EpisodeWriter, Presentation, Rollout};
+use forage_env::rollout::{Presentation, Rollout};
 use forage_env::scripted::{
     BrokenCode, BrokenQuery, Constant, Haste, KeywordWriter, Means, OneCall, Oracle, OracleStyle, OwnOracle,
     RandomPolicy, SearchThenTitle,
@@ -30,7 +30,7 @@ use serde_json::{Map, Value};
 
 use super::out;
 use crate::config::{EnvironmentConfig, RunConfig};
-use crate::pipeline::{Evaluated, engine, play, runtime};
+use crate::pipeline::{Evaluated, engine, play, runtime, write_episodes};
 use crate::retrieval::{RetrieverConfig, recorded};
 use crate::setup::{self, Tasks};
 
@@ -172,9 +172,9 @@ impl Eval {
         let rollout = Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::GREEDY, presentation };
         let evaluated = play(&rollout, &material.tasks, material.seed, material.samples)?;
         if let Some(path) = &self.out {
-            write_episodes(path, &evaluated.greedy)?;
+            write_episodes(path, evaluated.greedy.iter().cloned())?;
             if material.samples > 0 {
-                write_episodes(&path.with_extension("sampled.jsonl"), &evaluated.sampled)?;
+                write_episodes(&path.with_extension("sampled.jsonl"), evaluated.sampled.iter().cloned())?;
             }
         }
         self.print(&material, &evaluated)
@@ -362,14 +362,6 @@ fn question_recall(
         return Ok(None);
     }
     Ok(Some(evaluate_retrieval(&rankings, &qrels, &CUTOFFS, bootstrap)?))
-}
-
-fn write_episodes(path: &Path, episodes: &[Episode]) -> Result<()> {
-    let mut writer = EpisodeWriter::create(path)?;
-    for episode in episodes {
-        writer.write(episode.clone())?;
-    }
-    Ok(writer.finish()?)
 }
 
 impl Retrieval {

@@ -7,6 +7,7 @@ mod envs;
 mod eval;
 mod export;
 mod index;
+mod inspect;
 mod judge;
 mod play;
 mod policy;
@@ -50,6 +51,7 @@ enum Command {
     Data(data::Data),
     #[command(subcommand)]
     Judge(judge::Judge),
+    Inspect(inspect::Inspect),
     Report(report::ReportArgs),
     Replay(replay::Replay),
     #[command(subcommand)]
@@ -78,6 +80,7 @@ impl Cli {
             Command::Compare(command) => command.run(),
             Command::Data(command) => command.run(),
             Command::Judge(command) => command.run(),
+            Command::Inspect(command) => command.run(),
             Command::Report(command) => command.run(),
             Command::Replay(command) => command.run(),
             Command::Index(command) => command.run(),
@@ -164,6 +167,7 @@ mod tests {
             "docs/data.md",
             "docs/recipes.md",
             "docs/replay.md",
+            "docs/reports.md",
             "docs/retrieval.md",
             "docs/remote.md",
             "docs/results.md",
