@@ -156,27 +156,28 @@ fn sparkline(values: &[f64]) -> String {
 
 /// A trajectory in full, its authors in colours or named.
 fn describe(trajectory: &Trajectory, colours: bool) -> String {
-    let bold = |text: String| if colours { format!("\x1b[1m{text}\x1b[0m") } else { text };
     let reward = trajectory.reward.map_or_else(|| "no reward".to_owned(), |reward| format!("reward {reward:.2}"));
     let parts: Vec<String> = trajectory.parts.iter().map(|(name, value)| format!("{name} {value:.2}")).collect();
-    let mut lines = vec![
-        bold(format!("{} · {reward} · {}", trajectory.label(), ending_words(&trajectory.ending))),
-        format!("{} ({}, {})", trajectory.question, trajectory.key.data_source, trajectory.key.id),
-        format!("gold: {}", trajectory.golds.join(" | ")),
-        format!("score: {}", if parts.is_empty() { "none".to_owned() } else { parts.join(" · ") }),
-    ];
+    let title = format!("{} · {reward} · {}", trajectory.label(), ending_words(&trajectory.ending));
+    let facts = format!(
+        "{} ({}, {})\ngold: {}\nscore: {}",
+        trajectory.question,
+        trajectory.key.data_source,
+        trajectory.key.id,
+        trajectory.golds.join(" | "),
+        if parts.is_empty() { "none".to_owned() } else { parts.join(" · ") }
+    );
+    let title = printable(&title);
+    let mut lines = vec![if colours { format!("\x1b[1m{title}\x1b[0m") } else { title }, printable(&facts)];
     for segment in &trajectory.segments {
-        let (name, text) = (author_name(segment.author), printable(segment.text.trim_end()));
-        lines.push(match colours {
-            true => paint(&text, segment.author),
-            false => format!("[{name}] {text}"),
+        let text = printable(segment.text.trim_end());
+        lines.push(if colours {
+            paint(&text, segment.author)
+        } else {
+            format!("[{}] {text}", author_name(segment.author))
         });
     }
-    lines
-        .iter()
-        .map(|line| if line.contains('\x1b') { line.clone() } else { printable(line) })
-        .collect::<Vec<_>>()
-        .join("\n")
+    lines.join("\n")
 }
 
 /// Prompts dim, the policy blue, the environment green, what was forced red.

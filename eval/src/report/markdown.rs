@@ -34,7 +34,6 @@ pub(super) fn render(report: &Report) -> String {
         let _ = write!(text, "\n## Configuration of {}\n\n", cell(&recipe.run));
         let rows = recipe.digests.iter().map(|(name, digest)| vec![cell(name), format!("`{digest}`")]);
         text.push_str(&table(&["of", "digest"].map(str::to_owned), rows.collect()));
-        // A fence longer than any inside.
         let _ = write!(text, "\n````toml\n{}\n````\n", recipe.config.trim_end());
     }
     text
