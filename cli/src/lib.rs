@@ -14,6 +14,7 @@ mod pipeline;
 mod policy;
 mod progress;
 mod retrieval;
+mod run_folder;
 mod setup;
 mod telemetry;
 mod twins;

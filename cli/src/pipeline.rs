@@ -202,18 +202,20 @@ fn keep_alarms(folder: &Path, alarms: &[Alarm]) -> Result<()> {
     std::fs::write(&path, lines).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Keeps the best and the worst episode of the first group of every tenth step, one file per step, so that a resumed run
-/// replaces what it plays again.
+/// Keeps the first group of every tenth step, one file per step, so that a resumed run replaces what it plays again.
 fn keep_rollouts(folder: &Path, row: &Row, episodes: &[Episode]) -> Result<()> {
     if !row.step().is_multiple_of(10) || episodes.is_empty() {
         return Ok(());
     }
-    let group = episodes.iter().take_while(|episode| episode.group == 0);
-    let mut ranked: Vec<&Episode> = group.filter(|episode| episode.score.is_some()).collect();
-    ranked.sort_by(|a, b| b.reward().unwrap_or(0.0).total_cmp(&a.reward().unwrap_or(0.0)));
-    let mut writer = EpisodeWriter::create(&folder.join(format!("step-{:06}.jsonl", row.step())))?;
-    for episode in ranked.first().into_iter().chain(ranked.last().filter(|_| ranked.len() > 1)) {
-        writer.write((*episode).clone())?;
+    let group: Vec<Episode> = episodes.iter().take_while(|episode| episode.group == 0).cloned().collect();
+    write_episodes(&folder.join(format!("step-{:06}.jsonl", row.step())), group)
+}
+
+/// Writes a file of episodes, which appears when it is complete.
+pub(crate) fn write_episodes(path: &Path, episodes: impl IntoIterator<Item = Episode>) -> Result<()> {
+    let mut writer = EpisodeWriter::create(path)?;
+    for episode in episodes {
+        writer.write(episode)?;
     }
     Ok(writer.finish()?)
 }

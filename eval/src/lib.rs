@@ -16,7 +16,8 @@
 //! - [`verdict`]: start, trained and control in one honest statement, written to `verdict.json`.
 //! - [`probe`]: the same policy plain and under a change.
 //! - [`study`]: several seeds beside their spurious twins.
-//! - [`report`]: one self-contained HTML page, readable offline.
+//! - [`trajectory`]: episodes as people read them.
+//! - [`report`]: one self-contained HTML page, readable offline; the same as Markdown or JSON.
 //!
 //! Which test for what, how to read an interval, formulas, coverage and the reference each function is held equal to:
 //! `docs/statistics.md`.
@@ -35,6 +36,7 @@ pub mod study;
 pub mod summary;
 pub mod telemetry;
 mod text;
+pub mod trajectory;
 pub mod verdict;
 
 pub use forage_env::reward::ranking;

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use forage_env::episode::Episode;
-use forage_env::rollout::EpisodeWriter;
 use forage_eval::stats::Bootstrap;
 use forage_eval::study::{SeedEpisodes, Study};
 
 use super::{note, out};
 use crate::config::RunConfig;
-use crate::pipeline::{Evaluated, evaluate};
+use crate::pipeline::{Evaluated, evaluate, write_episodes};
+use crate::run_folder::EVALUATION;
 use crate::setup;
 use crate::twins;
 
@@ -56,7 +56,7 @@ fn evaluated(run: &Path, config: &RunConfig, limit: Option<usize>) -> Result<Vec
     if data.test.is_empty() {
         bail!("{}: there are no held-out questions; a verdict needs data.test_questions above 0", run.display());
     }
-    let place = run.join("evaluation");
+    let place = run.join(EVALUATION);
     std::fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
     let mut policies = vec![("start".to_owned(), None), ("trained".to_owned(), Some(run.join("policy")))];
     policies.extend(twins_of(run)?.into_iter().map(|(name, folder)| (name, Some(folder.join("policy")))));
@@ -68,11 +68,7 @@ fn evaluated(run: &Path, config: &RunConfig, limit: Option<usize>) -> Result<Vec
             Some(folder) => setup::load_policy(&folder.to_string_lossy(), config)?,
         };
         let found = evaluate(&policy, config, &data, &tasks, config.threads())?;
-        let mut writer = EpisodeWriter::create(&place.join(format!("{name}.jsonl")))?;
-        for episode in &found.greedy {
-            writer.write(episode.clone())?;
-        }
-        writer.finish()?;
+        write_episodes(&place.join(format!("{name}.jsonl")), found.greedy.iter().cloned())?;
         arms.push((name, found));
     }
     Ok(arms)

@@ -16,7 +16,7 @@ use forage_env::policy::{Policy, Sampling};
 use forage_env::probe::Probe;
 use forage_env::registry::{self, OpenWiki};
 use forage_env::reward::Weighting;
-use forage_env::rollout::{EpisodeWriter, Presentation, Rollout};
+use forage_env::rollout::{Presentation, Rollout};
 use forage_env::scripted::{
     BrokenCode, BrokenQuery, Constant, Haste, KeywordWriter, Means, OneCall, Oracle, OracleStyle, OwnOracle,
     RandomPolicy, SearchThenTitle,
@@ -35,7 +35,7 @@ use serde_json::{Map, Value};
 use super::{controls, out};
 use crate::config::{EnvironmentConfig, RunConfig};
 use crate::lint;
-use crate::pipeline::{Evaluated, engine, play, runtime};
+use crate::pipeline::{Evaluated, engine, play, runtime, write_episodes};
 use crate::retrieval::{RetrieverConfig, recorded};
 use crate::setup::{self, Tasks};
 use probes::{Plain, Probed};
@@ -189,9 +189,9 @@ impl Eval {
         let rollout = Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::GREEDY, presentation };
         let evaluated = play(&rollout, &material.tasks, material.seed, material.samples)?;
         if let Some(path) = &self.out {
-            write_episodes(path, &evaluated.greedy)?;
+            write_episodes(path, evaluated.greedy.iter().cloned())?;
             if material.samples > 0 {
-                write_episodes(&path.with_extension("sampled.jsonl"), &evaluated.sampled)?;
+                write_episodes(&path.with_extension("sampled.jsonl"), evaluated.sampled.iter().cloned())?;
             }
         }
         let (episodes, out) = (evaluated.greedy.as_slice(), self.out.as_deref());
@@ -396,14 +396,6 @@ fn question_recall(
         return Ok(None);
     }
     Ok(Some(evaluate_retrieval(&rankings, &qrels, &CUTOFFS, bootstrap)?))
-}
-
-fn write_episodes(path: &Path, episodes: &[Episode]) -> Result<()> {
-    let mut writer = EpisodeWriter::create(path)?;
-    for episode in episodes {
-        writer.write(episode.clone())?;
-    }
-    Ok(writer.finish()?)
 }
 
 impl Retrieval {

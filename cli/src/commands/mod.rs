@@ -8,6 +8,7 @@ mod envs;
 mod eval;
 mod export;
 mod index;
+mod inspect;
 mod judge;
 mod play;
 mod policy;
@@ -52,6 +53,7 @@ enum Command {
     Data(data::Data),
     #[command(subcommand)]
     Judge(judge::Judge),
+    Inspect(inspect::Inspect),
     Report(report::ReportArgs),
     Telemetry(telemetry::TelemetryArgs),
     Replay(replay::Replay),
@@ -81,6 +83,7 @@ impl Cli {
             Command::Compare(command) => command.run(),
             Command::Data(command) => command.run(),
             Command::Judge(command) => command.run(),
+            Command::Inspect(command) => command.run(),
             Command::Report(command) => command.run(),
             Command::Telemetry(command) => command.run(),
             Command::Replay(command) => command.run(),
@@ -168,6 +171,7 @@ mod tests {
             "docs/data.md",
             "docs/recipes.md",
             "docs/replay.md",
+            "docs/reports.md",
             "docs/retrieval.md",
             "docs/remote.md",
             "docs/results.md",

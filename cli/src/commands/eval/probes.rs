@@ -14,7 +14,8 @@ use forage_eval::{ProbeResult, Sensitivity};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Material, write_episodes};
+use super::Material;
+use crate::pipeline::write_episodes;
 use crate::commands::note;
 use crate::config::{BadConfig, EnvironmentConfig};
 use crate::pipeline::play;
@@ -86,7 +87,7 @@ impl Plain<'_> {
     fn play(&self, rollout: Rollout, name: &str) -> Result<Vec<Episode>> {
         let episodes = play(&rollout, &self.material.tasks, self.material.seed, 0)?.greedy;
         if let Some(path) = self.out {
-            write_episodes(&path.with_extension(format!("{name}.jsonl")), &episodes)?;
+            write_episodes(&path.with_extension(format!("{name}.jsonl")), episodes.iter().cloned())?;
         }
         Ok(episodes)
     }
