@@ -21,6 +21,10 @@ mod sft;
 mod train;
 mod world;
 
+#[cfg(test)]
+#[path = "../../tests/guide/blocks.rs"]
+mod blocks;
+
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -135,10 +139,7 @@ pub(crate) fn note(text: &str) {
 mod tests {
     use clap::{CommandFactory, Parser};
 
-    use super::Cli;
-
-    #[path = "../../../tests/guide/blocks.rs"]
-    mod blocks;
+    use super::{Cli, blocks};
 
     /// The `forage` commands in a line of a shell block, as words: each part of a pipe on its own, without redirections.
     fn commands(line: &str) -> Vec<Vec<String>> {

@@ -18,6 +18,8 @@ const SERVER: &str = "server";
 const FILE: &str = "file=";
 /// What a block may take, and a server before it listens.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// What a search says that found nothing: no example for a reader.
+const NOTHING: &str = "no passage matches";
 /// The port that documents name; each has a free one here, so that they may run side by side.
 const PORT: &str = ":8000";
 
@@ -93,7 +95,7 @@ impl Place {
         let begun = Instant::now();
         loop {
             match child.try_wait().unwrap() {
-                Some(status) if status.success() => return Ok(()),
+                Some(status) if status.success() && !self.said().contains(NOTHING) => return Ok(()),
                 Some(status) => return Err(format!("{status}\n{}", self.said())),
                 None if begun.elapsed() > PATIENCE => {
                     let _ = child.kill();
@@ -165,7 +167,8 @@ fn the_commands_of_every_document_run_in_its_order() {
     let failed: Vec<&String> = done.iter().filter_map(|(_, _, followed)| followed.as_ref().err()).collect();
     assert!(failed.is_empty(), "{}", failed.iter().map(|error| error.as_str()).collect::<Vec<_>>().join("\n\n"));
     let (mut run, mut read) = (0, 0);
-    for (document, seconds, tally) in done.iter().filter_map(|(name, time, tally)| Some((name, time, tally.as_ref().ok()?)))
+    for (document, seconds, tally) in
+        done.iter().filter_map(|(name, time, tally)| Some((name, time, tally.as_ref().ok()?)))
     {
         println!("{document}: {} blocks run in {:.1} s, only read {:?}", tally.run, seconds.as_secs_f64(), tally.read);
         run += tally.run;
@@ -180,9 +183,14 @@ fn commands_stand_in_shell_blocks_with_known_tags() {
     for document in documents() {
         for block in blocks(&read(&document)) {
             let place = format!("{document}:{}", block.line);
-            let command = |line: &&str| ["forage ", "forage-examples ", "curl ", "cargo "].iter().any(|name| line.starts_with(name));
+            let command = |line: &&str| {
+                ["forage ", "forage-examples ", "curl ", "cargo "].iter().any(|name| line.starts_with(name))
+            };
             if let Some(line) = block.text.lines().find(command) {
-                assert!(block.is_shell(), "{place}: `{line}` is a command: write ```sh (docs/introduction.md has the tags)");
+                assert!(
+                    block.is_shell(),
+                    "{place}: `{line}` is a command: write ```sh (docs/introduction.md has the tags)"
+                );
             }
             for tag in &block.tags {
                 let known = match block.is_shell() {
