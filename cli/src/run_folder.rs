@@ -15,6 +15,8 @@ use forage_trainer::metrics::{self, Row};
 use forage_trainer::watch::Alarm;
 use forage_trainer::weights::tokenizer_of;
 
+use crate::twins;
+
 /// Folder inside a run's that holds the episodes of its evaluations.
 pub(crate) const EVALUATION: &str = "evaluation";
 /// What the parts of a quickstart are called, in the order people read them.
@@ -26,7 +28,7 @@ const SAMPLED: &str = ".sampled";
 pub(crate) struct RunFolder {
     pub(crate) name: String,
     pub(crate) verdict: Option<Verdict>,
-    /// The run's own, or those of a quickstart's two runs.
+    /// The run's own and its twins', or those of a quickstart's two runs.
     pub(crate) records: Vec<Records>,
     /// The resolved config, or the settings of supervised fine-tuning, as they stand in the folder.
     pub(crate) config: Option<String>,
@@ -37,7 +39,7 @@ pub(crate) struct RunFolder {
 
 /// What a run writes step by step.
 pub(crate) struct Records {
-    /// `trained` or `control` of a quickstart, else the run's.
+    /// `trained` or `control` of a quickstart, a twin's, else the run's.
     pub(crate) name: String,
     pub(crate) rows: Vec<Row>,
     pub(crate) alarms: Vec<Alarm>,
@@ -77,7 +79,9 @@ impl RunFolder {
         let own = [(name.as_str(), path.to_owned())];
         let inner = PARTS.map(|part| (part, path.join(part)));
         let mut records = Vec::new();
-        for (name, folder) in own.into_iter().chain(inner) {
+        let twins = twins::folders(path);
+        let twins = twins.iter().map(|(name, folder)| (name.as_str(), folder.clone()));
+        for (name, folder) in own.into_iter().chain(inner).chain(twins) {
             if folder.join("metrics.jsonl").exists() {
                 records.push(Records::read(name, &folder, steps(&settings))?);
             }

@@ -1,6 +1,7 @@
 //! Spurious twins: the same run under a reward, or labels, that cannot teach the task (Shao et al. 2025). What a twin gains as
 //! well is no gain of the reward.
 
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use forage_env::dataset::Labels;
@@ -75,6 +76,19 @@ impl Twin {
         }
         Ok(twin)
     }
+}
+
+/// The folders of a run's twins by name, in order; none where it has none.
+pub(crate) fn folders(run: &Path) -> Vec<(String, PathBuf)> {
+    let entries = std::fs::read_dir(run.join(FOLDER)).into_iter().flatten();
+    let mut found: Vec<_> = entries
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            Some((entry.file_name().to_string_lossy().into_owned(), entry.path()))
+        })
+        .collect();
+    found.sort();
+    found
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ fn evaluated(run: &Path, config: &RunConfig, limit: Option<usize>) -> Result<Vec
     let place = run.join(EVALUATION);
     std::fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
     let mut policies = vec![("start".to_owned(), None), ("trained".to_owned(), Some(run.join("policy")))];
-    policies.extend(twins_of(run)?.into_iter().map(|(name, folder)| (name, Some(folder.join("policy")))));
+    policies.extend(finished_twins(run)?.into_iter().map(|(name, folder)| (name, Some(folder.join("policy")))));
     let mut arms = Vec::new();
     for (name, folder) in policies {
         note(&format!("{}: {name} on {} questions", run.display(), data.test.len().min(limit.unwrap_or(usize::MAX))));
@@ -74,25 +74,11 @@ fn evaluated(run: &Path, config: &RunConfig, limit: Option<usize>) -> Result<Vec
     Ok(arms)
 }
 
-/// The twins of a run that have come to their ends, by name.
-fn twins_of(run: &Path) -> Result<Vec<(String, PathBuf)>> {
-    let place = run.join(twins::FOLDER);
-    if !place.exists() {
-        return Ok(Vec::new());
+/// The twins of a run, all of which have come to their ends.
+fn finished_twins(run: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let found = twins::folders(run);
+    if let Some((name, _)) = found.iter().find(|(_, folder)| !folder.join("policy").exists()) {
+        bail!("twin {name} of {} has not come to its end; `forage train --resume` with the same --twins ends it", run.display());
     }
-    let read = std::fs::read_dir(&place).with_context(|| format!("cannot read {}", place.display()))?;
-    let mut found = Vec::new();
-    for entry in read {
-        let entry = entry.with_context(|| format!("cannot read {}", place.display()))?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if !entry.path().join("policy").exists() {
-            bail!(
-                "twin {name} of {} has not come to its end; `forage train --resume` with the same --twins ends it",
-                run.display()
-            );
-        }
-        found.push((name, entry.path()));
-    }
-    found.sort();
     Ok(found)
 }

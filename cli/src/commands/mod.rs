@@ -24,6 +24,10 @@ mod telemetry;
 mod train;
 mod world;
 
+#[cfg(test)]
+#[path = "../../tests/guide/blocks.rs"]
+mod blocks;
+
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -140,21 +144,23 @@ pub(crate) fn note(text: &str) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use clap::{CommandFactory, Parser};
 
-    use super::Cli;
+    use super::{Cli, blocks};
 
-    /// A command of the documentation, as words: what follows three blanks is a remark and what follows `>` a file, quotes
-    /// hold words together.
-    fn words(line: &str) -> Vec<String> {
-        let command = line.split("   ").next().and_then(|line| line.split(" > ").next()).unwrap_or_default();
-        let parts = command.split('"').enumerate();
-        parts
-            .flat_map(|(place, part)| match place % 2 {
-                0 => part.split_whitespace().map(str::to_owned).collect(),
-                _ => vec![part.to_owned()],
+    /// The `forage` commands in a line of a shell block, as words: each part of a pipe on its own, without redirections.
+    fn commands(line: &str) -> Vec<Vec<String>> {
+        let words = shlex::split(line).unwrap_or_else(|| panic!("`{line}` has an open quote"));
+        let parts = words.split(|word| ["|", "&&", ";"].contains(&word.as_str()));
+        let plain = parts.map(|part| part.iter().take_while(|word| !word.starts_with('>')).cloned().collect());
+        plain
+            .filter_map(|words: Vec<String>| match words.first()?.as_str() {
+                "forage" => Some(words),
+                "cargo" => {
+                    let ours = words.windows(3).position(|seen| seen == ["-p", "forage", "--"])?;
+                    Some(words[ours + 1..].iter().filter(|word| *word != "--").cloned().collect())
+                }
+                _ => None,
             })
             .collect()
     }
@@ -162,34 +168,17 @@ mod tests {
     #[test]
     fn commands_of_the_documentation_are_understood() {
         Cli::command().debug_assert();
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut seen = 0;
-        for name in [
-            "README.md",
-            "docs/profiles.md",
-            "docs/environment-server.md",
-            "docs/data.md",
-            "docs/recipes.md",
-            "docs/replay.md",
-            "docs/reports.md",
-            "docs/retrieval.md",
-            "docs/remote.md",
-            "docs/results.md",
-            "docs/sandbox.md",
-            "docs/serving.md",
-            "docs/telemetry.md",
-            "docs/training.md",
-        ] {
-            let text = std::fs::read_to_string(root.join(name)).unwrap();
-            // Odd pieces stand inside fences: a line of prose may well begin with "forage".
-            let fenced = text.split("```").skip(1).step_by(2).flat_map(str::lines);
-            for line in fenced.filter(|line| line.starts_with("forage ") && !line.contains("COMMAND")) {
-                if let Err(error) = Cli::try_parse_from(words(line)) {
-                    panic!("{name}: `{line}`: {error}");
+        for document in blocks::documents() {
+            for block in blocks::blocks(&blocks::read(&document)).iter().filter(|block| block.is_shell()) {
+                for words in block.lines().iter().flat_map(|line| commands(line)) {
+                    if let Err(error) = Cli::try_parse_from(&words) {
+                        panic!("{document}:{}: `{}`: {error}", block.line, words.join(" "));
+                    }
+                    seen += 1;
                 }
-                seen += 1;
             }
         }
-        assert!(seen > 20, "{seen} commands found");
+        assert!(seen > 100, "{seen} commands found");
     }
 }

@@ -1,0 +1,5 @@
+//! The guide holds: its commands do what they are shown for, and it is a book without a dead link.
+
+mod blocks;
+mod book;
+mod commands;
