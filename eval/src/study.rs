@@ -218,9 +218,9 @@ fn seed_gain(
 fn scores(episodes: &[Episode], measure: &str) -> Scores {
     let questions = by_question(episodes);
     let values = clusters(&questions).remove(measure).unwrap_or_default();
-    let text = |key| questions.get(key).and_then(|asked| asked.first()).map_or("", |first| &first.task.question);
     let asked = values.into_iter().map(|(key, samples)| {
-        let question = text(&key).to_owned();
+        let first = questions.get(&key).and_then(|asked| asked.first());
+        let question = first.map_or_else(String::new, |first| first.task.question.clone());
         ((key.data_source, key.id, question), mean(&samples))
     });
     asked.collect()

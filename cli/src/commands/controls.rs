@@ -78,7 +78,10 @@ fn evaluated(run: &Path, config: &RunConfig, limit: Option<usize>) -> Result<Vec
 fn finished_twins(run: &Path) -> Result<Vec<(String, PathBuf)>> {
     let found = twins::folders(run);
     if let Some((name, _)) = found.iter().find(|(_, folder)| !folder.join("policy").exists()) {
-        bail!("twin {name} of {} has not come to its end; `forage train --resume` with the same --twins ends it", run.display());
+        bail!(
+            "twin {name} of {} has not come to its end; `forage train --resume` with the same --twins ends it",
+            run.display()
+        );
     }
     Ok(found)
 }

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use forage_env::dataset::read_tasks;
-use forage_env::episode::Episode;
 use forage_env::policy::{Policy, Sampling};
 use forage_env::probe::Probe;
 use forage_env::registry::{self, OpenWiki};

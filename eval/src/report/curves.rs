@@ -24,7 +24,7 @@ const TOTAL: &str = "reward/mean";
 const PART: &str = "reward/component/";
 
 /// Metrics shown first, with the words above their panel.
-pub const HEADLINE: [(&str, &str); 18] = [
+pub(super) const HEADLINE: [(&str, &str); 18] = [
     (TOTAL, "Training reward"),
     ("val/em", "Validation exact match"),
     ("val/ndcg", "Validation NDCG@10"),

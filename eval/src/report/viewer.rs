@@ -64,10 +64,16 @@ struct Detail<'a> {
 }
 
 /// Distinct names in the order they were met.
-#[derive(Default)]
 struct Names<'a, K> {
     known: HashMap<K, usize>,
     order: Vec<&'a str>,
+}
+
+// Derived, it would ask for a default of the keys, which references have not.
+impl<K> Default for Names<'_, K> {
+    fn default() -> Self {
+        Self { known: HashMap::new(), order: Vec::new() }
+    }
 }
 
 impl<'a, K: std::hash::Hash + Eq> Names<'a, K> {

@@ -15,10 +15,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Material;
-use crate::pipeline::write_episodes;
 use crate::commands::note;
 use crate::config::{BadConfig, EnvironmentConfig};
 use crate::pipeline::play;
+use crate::pipeline::write_episodes;
 use crate::setup;
 
 /// What came of a probe.
