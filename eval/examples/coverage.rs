@@ -36,7 +36,7 @@ fn means() -> Result<(), StatsError> {
     for p in [0.5, 0.2, 0.05, 0.01] {
         for n in [20, 50, 100, 250] {
             let share = |method: Method| coverage(p, method, |rng| (0..n).map(|_| bernoulli(rng, p)).collect());
-            let cells = [share(percentile_mean)?, share(bootstrap_mean)?, share(default_mean)?];
+            let cells = [share(percentile_mean)?, share(bootstrap_mean)?, share(mean_interval)?];
             row(&format!("right or wrong, p = {p}"), n, &cells.map(interval_cell));
         }
     }
@@ -54,11 +54,6 @@ fn means() -> Result<(), StatsError> {
 }
 
 type Method = fn(&[f64], Bootstrap) -> Result<Interval, StatsError>;
-
-fn default_mean(values: &[f64], settings: Bootstrap) -> Result<Interval, StatsError> {
-    let clusters: Vec<Vec<f64>> = values.iter().map(|value| vec![*value]).collect();
-    mean_interval(&clusters, settings)
-}
 
 fn mean_cells(n: usize, truth: f64, draw: &dyn Fn(&mut ChaCha8Rng) -> f64) -> Result<[String; 3], StatsError> {
     let share = |method: Method| coverage(truth, method, |rng| (0..n).map(|_| draw(rng)).collect());
