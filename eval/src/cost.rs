@@ -9,7 +9,7 @@ use forage_env::tokens::Provenance;
 use serde::{Deserialize, Serialize};
 
 use crate::measures::{QuestionKey, by_question};
-use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_statistic, mean, mean_interval};
+use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_statistic, cluster_means, mean_interval};
 
 /// A cost per right answer, or why there is none to state.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,8 +42,7 @@ pub fn per_correct(costs: &[Vec<f64>], correct: &[Vec<f64>], settings: Bootstrap
     if costs.iter().chain(correct).any(Vec::is_empty) {
         return Err(StatsError::Empty);
     }
-    let means = |side: &[Vec<f64>]| side.iter().map(|samples| mean(samples)).collect::<Vec<_>>();
-    let (costs, correct) = (means(costs), means(correct));
+    let (costs, correct) = (cluster_means(costs), cluster_means(correct));
     let ratio = |items: &[usize]| {
         let total = |values: &[f64]| items.iter().map(|&item| values[item]).sum::<f64>();
         let right = total(&correct);
@@ -116,7 +115,8 @@ pub fn budget_curve(
     let questions = graded(episodes);
     let point = |&searches: &usize| {
         let within = |episode: &Episode, em: f64| if episode.searches() <= searches { em } else { 0.0 };
-        Ok(BudgetPoint { searches, em: mean_interval(&per_question(&questions, within), settings)? })
+        let found = cluster_means(&per_question(&questions, within));
+        Ok(BudgetPoint { searches, em: mean_interval(&found, settings)? })
     };
     budgets.iter().map(point).collect()
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::ranking::{Judgments, average_precision, ndcg, precision, recall, reciprocal_rank};
-use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_mean};
+use crate::stats::{Bootstrap, Interval, StatsError, mean_interval};
 use crate::text;
 
 /// Document ids per query id, best first.
@@ -83,7 +83,7 @@ pub fn evaluate_retrieval(
     }
     let mut metrics = BTreeMap::new();
     for (metric, per_query) in values {
-        let mean = bootstrap_mean(&per_query, bootstrap)?;
+        let mean = mean_interval(&per_query, bootstrap)?;
         metrics.insert(metric, RetrievalMetric { mean, per_query });
     }
     Ok(RetrievalReport {

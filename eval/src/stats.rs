@@ -14,7 +14,7 @@ mod stratified;
 use serde::{Deserialize, Serialize};
 
 pub use aggregate::{interquartile_mean, mean_score, median_score, optimality_gap, probability_of_improvement};
-pub use bootstrap::{bootstrap_clusters, bootstrap_mean, bootstrap_statistic, percentile_mean};
+pub use bootstrap::{bootstrap_clusters, bootstrap_mean, bootstrap_statistic, cluster_means, percentile_mean};
 pub use multiple::{benjamini_hochberg, holm};
 pub use noninferiority::{Better, NonInferiority, non_inferiority};
 pub use normal::{normal_cdf, normal_quantile};

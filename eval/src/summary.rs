@@ -6,7 +6,7 @@ use forage_env::episode::Episode;
 use serde::{Deserialize, Serialize};
 
 use crate::measures::{QuestionKey, by_question, clusters, display_rank, is_count};
-use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_clusters, mean_interval};
+use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_mean, cluster_means, mean_interval};
 use crate::text;
 
 /// A metric's mean over questions, and how many questions had it.
@@ -148,8 +148,8 @@ fn summarise(questions: &Questions<'_>, bootstrap: Bootstrap) -> Result<BTreeMap
     let mut metrics = BTreeMap::new();
     for (name, values) in clusters(questions) {
         let samples: Vec<Vec<f64>> = values.into_values().collect();
-        let interval = if is_count(&name) { bootstrap_clusters } else { mean_interval };
-        let interval = interval(&samples, bootstrap)?;
+        let interval = if is_count(&name) { bootstrap_mean } else { mean_interval };
+        let interval = interval(&cluster_means(&samples), bootstrap)?;
         metrics.insert(name, Metric { interval, questions: samples.len() });
     }
     Ok(metrics)

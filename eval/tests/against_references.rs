@@ -12,6 +12,7 @@ use forage_eval::stats::{
 use serde::Deserialize;
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
+type Aggregate = fn(&[Vec<f64>]) -> Option<f64>;
 
 const SETTINGS: Bootstrap = Bootstrap { resamples: 50_000, confidence: 0.95, seed: 9 };
 
@@ -20,13 +21,13 @@ struct References {
     aggregates: Vec<Aggregates>,
     permutation: Vec<Permutation>,
     multiple: Vec<Multiple>,
-    power: Vec<Power>,
+    power: Vec<PowerCase>,
     mcnemar: Vec<McNemar>,
     wilson: Vec<Wilson>,
     pass: Vec<(usize, usize, usize, f64)>,
     majority: Vec<Majority>,
     calibration: Vec<Calibrated>,
-    ratio: Vec<Ratio>,
+    ratio: Vec<RatioCase>,
     inferiority: Vec<Inferiority>,
 }
 
@@ -60,7 +61,7 @@ struct Multiple {
 }
 
 #[derive(Deserialize)]
-struct Power {
+struct PowerCase {
     differences: Vec<f64>,
     confidence: f64,
     power: f64,
@@ -104,7 +105,7 @@ struct Calibrated {
 }
 
 #[derive(Deserialize)]
-struct Ratio {
+struct RatioCase {
     costs: Vec<f64>,
     correct: Vec<f64>,
     ratio: f64,
@@ -135,7 +136,7 @@ fn close_ends(got: Interval, expected: [f64; 2], step: f64) -> bool {
 
 #[test]
 fn aggregates_equal_rliable() -> TestResult {
-    let aggregates: [fn(&[Vec<f64>]) -> Option<f64>; 4] =
+    let aggregates: [Aggregate; 4] =
         [mean_score, median_score, interquartile_mean, |scores| optimality_gap(scores, 1.0)];
     for case in references()?.aggregates {
         // Half a step of the mean of a task's runs, where scores are quarters.
@@ -208,7 +209,7 @@ fn tests_equal_scipy_and_statsmodels() -> TestResult {
 #[test]
 fn power_equals_statsmodels() -> TestResult {
     for case in references()?.power {
-        let Power { differences, confidence, power, effect, detectable, questions } = case;
+        let PowerCase { differences, confidence, power, effect, detectable, questions } = case;
         let found = minimum_detectable_effect(&differences, confidence, power).ok_or("varies")?;
         assert!(close(found, detectable), "{found} {detectable}");
         assert_eq!(questions_needed(&differences, effect, confidence, power), Some(questions.ceil() as u64));

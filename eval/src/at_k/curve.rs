@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Attempts, majority_at_k, pass_at_k};
 use crate::compare::signed;
-use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_mean, paired_bootstrap};
+use crate::stats::{Bootstrap, Interval, StatsError, mean_interval, paired_bootstrap};
 
 /// What `k` samples of a question are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +35,7 @@ impl AtK {
 pub struct CurvePoint {
     /// Samples per question.
     pub k: usize,
-    /// Mean over questions with its bootstrap interval over questions.
+    /// Mean over questions with its interval over questions.
     pub value: Interval,
 }
 
@@ -51,7 +51,7 @@ pub fn curve(
 ) -> Result<Vec<CurvePoint>, StatsError> {
     let point = |&k: &usize| {
         let values = at_k.values(questions, k, settings.seed)?;
-        Ok(CurvePoint { k, value: bootstrap_mean(&values, settings)? })
+        Ok(CurvePoint { k, value: mean_interval(&values, settings)? })
     };
     ks.iter().map(point).collect()
 }

@@ -43,8 +43,8 @@ pub fn bootstrap_clusters(clusters: &[Vec<f64>], settings: Bootstrap) -> Result<
     bootstrap_mean(&cluster_means(clusters), settings)
 }
 
-/// Means of the clusters that are not empty.
-pub(super) fn cluster_means(clusters: &[Vec<f64>]) -> Vec<f64> {
+/// Means of the clusters that are not empty: one value per question, however many samples it has.
+pub fn cluster_means(clusters: &[Vec<f64>]) -> Vec<f64> {
     clusters.iter().filter(|cluster| !cluster.is_empty()).map(|cluster| mean(cluster)).collect()
 }
 

@@ -1,18 +1,21 @@
 //! Two policies on the same questions.
 
-use super::bootstrap::{bootstrap_mean, cluster_means};
+use super::bootstrap::{cluster_means, percentile_mean};
 use super::{Bootstrap, Interval, StatsError};
 
-/// Mean of `b - a` over the same questions, with a bootstrap interval by resampling questions.
+/// Mean of `b - a` over the same questions, with a percentile bootstrap interval by resampling questions.
+///
+/// Percentile and not `BCa`: differences of equal policies are symmetric, and the skewness that `BCa` corrects by is then chance.
+/// It covers less often for it, far less where tails are heavy or few questions differ (`docs/statistics.md`).
 ///
 /// # Errors
-/// [`StatsError`] for different lengths and as [`bootstrap_mean`].
+/// [`StatsError`] for different lengths and as [`percentile_mean`].
 pub fn paired_bootstrap(a: &[f64], b: &[f64], settings: Bootstrap) -> Result<Interval, StatsError> {
     if a.len() != b.len() {
         return Err(StatsError::Lengths { a: a.len(), b: b.len() });
     }
     let differences: Vec<f64> = a.iter().zip(b).map(|(a, b)| b - a).collect();
-    bootstrap_mean(&differences, settings)
+    percentile_mean(&differences, settings)
 }
 
 /// [`paired_bootstrap`] where each question has several samples: questions are resampled with all their samples.
@@ -20,7 +23,7 @@ pub fn paired_bootstrap(a: &[f64], b: &[f64], settings: Bootstrap) -> Result<Int
 /// The two sides may hold different numbers of samples of a question, but at least one each.
 ///
 /// # Errors
-/// [`StatsError`] for different lengths, questions without samples on one side, and as [`bootstrap_mean`].
+/// [`StatsError`] for different lengths, questions without samples on one side, and as [`percentile_mean`].
 pub fn paired_bootstrap_clusters(a: &[Vec<f64>], b: &[Vec<f64>], settings: Bootstrap) -> Result<Interval, StatsError> {
     if a.len() != b.len() {
         return Err(StatsError::Lengths { a: a.len(), b: b.len() });

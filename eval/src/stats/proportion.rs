@@ -1,6 +1,6 @@
 //! Intervals of a share of right answers.
 
-use super::bootstrap::{bootstrap_clusters, cluster_means};
+use super::bootstrap::bootstrap_mean;
 use super::normal::normal_quantile;
 use super::{Bootstrap, Interval, StatsError};
 
@@ -30,25 +30,21 @@ pub fn wilson(successes: u64, trials: u64, confidence: f64) -> Result<Interval, 
     Ok(Interval { estimate: share, low, high })
 }
 
-/// Mean over clusters of the cluster means with the interval that fits them: [`wilson`] where every cluster is right or
-/// wrong, 1 or 0, as a question answered once is; [`bootstrap_clusters`] otherwise.
+/// Mean of scores between 0 and 1 with the interval that fits them: [`wilson`] where each is right or wrong, 1 or 0, as of
+/// questions answered once; [`bootstrap_mean`] otherwise.
 ///
 /// The bootstrap cannot see beyond its sample: it gives 0 of 20 right an interval of width 0, and covers too seldom where few
 /// or nearly all are right (`docs/statistics.md`).
 ///
 /// # Errors
-/// As [`bootstrap_clusters`].
-pub fn mean_interval(clusters: &[Vec<f64>], settings: Bootstrap) -> Result<Interval, StatsError> {
-    let means = cluster_means(clusters);
-    let [mut right, mut wrong] = [0, 0];
-    for mean in &means {
-        right += u64::from((mean - 1.0).abs() < f64::EPSILON);
-        wrong += u64::from(mean.abs() < f64::EPSILON);
+/// As [`bootstrap_mean`].
+pub fn mean_interval(scores: &[f64], settings: Bootstrap) -> Result<Interval, StatsError> {
+    let equal = |to: f64| scores.iter().filter(|score| (**score - to).abs() < f64::EPSILON).count();
+    let (right, wrong) = (equal(1.0), equal(0.0));
+    if scores.is_empty() || right + wrong < scores.len() {
+        return bootstrap_mean(scores, settings);
     }
-    if means.is_empty() || right + wrong < means.len() as u64 {
-        return bootstrap_clusters(clusters, settings);
-    }
-    wilson(right, right + wrong, settings.confidence)
+    wilson(right as u64, scores.len() as u64, settings.confidence)
 }
 
 #[cfg(test)]
@@ -71,11 +67,10 @@ mod tests {
 
     #[test]
     fn the_interval_fits_the_values() -> Result<(), StatsError> {
-        let once = vec![vec![1.0], vec![], vec![0.0], vec![1.0, 1.0]];
-        assert_eq!(mean_interval(&once, SETTINGS)?, wilson(2, 3, 0.95)?);
-        let several = vec![vec![1.0, 0.0], vec![0.0], vec![1.0]];
-        assert_eq!(mean_interval(&several, SETTINGS)?, bootstrap_clusters(&several, SETTINGS)?);
-        assert_eq!(mean_interval(&[vec![]], SETTINGS), Err(StatsError::Empty));
+        assert_eq!(mean_interval(&[1.0, 0.0, 1.0], SETTINGS)?, wilson(2, 3, 0.95)?);
+        let parts = [1.0, 0.0, 0.5];
+        assert_eq!(mean_interval(&parts, SETTINGS)?, bootstrap_mean(&parts, SETTINGS)?);
+        assert_eq!(mean_interval(&[], SETTINGS), Err(StatsError::Empty));
         Ok(())
     }
 }
