@@ -202,7 +202,7 @@ fn alarm(item: &Item, raised: Raised, trend: &Trend, steps: &[StepTelemetry], pe
         None => String::new(),
     };
     let explanation = format!(
-        "{} over steps {from} to {step}, over {threshold}: {}. At the end {}.{reward} {}",
+        "{} over steps {from} to {step}, where {threshold} is the limit: {}. {} in the last quarter.{reward} {}",
         number(value),
         item.about,
         number(trend.last),

@@ -71,6 +71,19 @@ fn raised(episodes: &[Episode]) -> Vec<String> {
 }
 
 #[test]
+fn every_item_is_documented() {
+    let documentation = include_str!("../../../docs/telemetry.md");
+    for (place, item) in ITEMS.iter().enumerate() {
+        assert!(ITEMS[..place].iter().all(|other| other.name != item.name), "{} is there twice", item.name);
+        assert_eq!(item.threshold.is_some(), !item.meaning.is_empty(), "{}", item.name);
+        let row = documentation.lines().find(|line| line.starts_with(&format!("| `{}` |", item.name)));
+        let row = row.unwrap_or_else(|| panic!("docs/telemetry.md has no row of {}", item.name));
+        let threshold = item.threshold.map_or_else(String::new, |threshold| threshold.to_string());
+        assert_eq!(row.split('|').nth(3).map(str::trim), Some(threshold.as_str()), "{}", item.name);
+    }
+}
+
+#[test]
 fn healthy_episodes_raise_nothing() {
     for healthy in [set(searching), set(coding), set(querying)] {
         assert_eq!(raised(&healthy), [""; 0]);
