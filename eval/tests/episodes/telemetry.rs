@@ -256,6 +256,11 @@ fn a_collapse_into_keywords_is_told_before_the_reward_peaks() -> TestResult {
     let course = Course::of(&healthy, SETTINGS)?;
     assert!(course.alarms.is_empty() && course.items["keyword_bag"].first_alarm.is_none());
     assert!(course.items["reward"].change.is_some_and(|change| change.is_positive()));
+    // What training takes away was there before it.
+    let unlearned: Vec<_> = (0..80).map(|number| step(number, 0.5, 20 - (number as usize).min(18))).collect();
+    assert!(Course::of(&unlearned, SETTINGS)?.alarms.is_empty());
+    let kept: Vec<_> = (0..80).map(|number| step(number, 0.5, 20)).collect();
+    assert_eq!(Course::of(&kept, SETTINGS)?.items["keyword_bag"].first_alarm, Some(2));
     assert!(Course::of(&[], SETTINGS).is_err());
     Ok(())
 }
