@@ -71,8 +71,11 @@ fn settings(id: &str, written: Value) -> Value {
     Value::Object((find(id).unwrap().for_bytes)(written))
 }
 
+/// With turns enough for four hops and the answer.
 fn search_r1() -> Value {
-    settings("search-r1", Value::Object(Map::new()))
+    let mut settings = settings("search-r1", Value::Object(Map::new()));
+    settings["max_generations"] = json!(6);
+    settings
 }
 
 fn right(episodes: &[Episode]) -> f64 {
@@ -115,7 +118,8 @@ async fn a_poisoned_passage_earns_nothing_and_is_marked() {
     for (policy, expected) in [(believer, 0.0), (stage.oracle(Means::Search), 0.9), (constant, 0.0)] {
         let factory = stage.under(Probe::PoisonedPassages, "search-r1", search_r1()).unwrap();
         let episodes = stage.play(policy, factory).await;
-        assert!(right(&episodes) >= expected && (expected > 0.0 || right(&episodes).abs() < 1e-9));
+        let right = right(&episodes);
+        assert!(right >= expected && (expected > 0.0 || right.abs() < 1e-9), "{expected}: {right}");
         for episode in episodes.iter().filter(|episode| episode.searches() > 0) {
             let poison = shown(episode).into_iter().find_map(asserted).expect("the first hit is poisoned");
             assert!(!exact_match(poison, &episode.task.golds), "{poison}");

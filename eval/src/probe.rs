@@ -51,7 +51,8 @@ impl ProbeResult {
         })
     }
 
-    /// An aligned table of every metric plain and under the probe, how the policy met it, and the outcome in a sentence.
+    /// An aligned table of the metrics that moved, plain and under the probe, how the policy met it, and the outcome in a
+    /// sentence.
     pub fn to_text(&self) -> String {
         let ends = |Interval { low, high, .. }: Interval| format!("[{}, {}]", number(low), number(high));
         let mut rows = Vec::new();
@@ -60,6 +61,10 @@ impl ProbeResult {
                 continue;
             };
             let change = difference.difference;
+            let still = change.low >= 0.0 && change.high <= 0.0;
+            if still && name != self.outcome.measure() {
+                continue;
+            }
             rows.push(vec![
                 name.to_owned(),
                 number(difference.a),

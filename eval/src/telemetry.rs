@@ -66,12 +66,12 @@ pub struct Alarm {
 impl Alarm {
     /// The alarm as people read it: its name, the explanation, and an example a line.
     pub fn to_text(&self) -> String {
-        let mut text = format!("alarm {}: {}\n", self.name, self.explanation);
-        for Example { step, task, question, excerpt, .. } in &self.examples {
+        let examples = self.examples.iter().map(|Example { step, task, question, excerpt, .. }| {
             let step = step.map_or(String::new(), |step| format!("step {step}, "));
-            text.push_str(&format!("  {step}{task} ({question}): {excerpt}\n"));
-        }
-        text
+            format!("  {step}{task} ({question}): {excerpt}\n")
+        });
+        let examples: String = examples.collect();
+        format!("alarm {}: {}\n{examples}", self.name, self.explanation)
     }
 }
 

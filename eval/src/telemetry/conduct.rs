@@ -27,15 +27,19 @@ pub(super) fn reasoning(reading: &Reading<'_>) -> Option<Sign> {
     (!turns.is_empty()).then(|| Sign::number(count as f64 / turns.len() as f64))
 }
 
-/// A turn that opens several answers: for graders that search the text for one.
+/// A turn that opens several answers: for graders that search the text for one. Not where a query is what is asked for.
 pub(super) fn answer_spam(reading: &Reading<'_>) -> Option<Sign> {
+    if reading.episode.query_turn().is_some() {
+        return None;
+    }
     let spam = |turn: &&Turn| turn.policy.matches(Tag::Answer.opening()).nth(1).is_some();
     Some(Sign::of(reading.episode.turns.iter().find(spam).map(|turn| turn.policy.as_str())))
 }
 
 /// A turn in which the policy writes what only the environment may write.
 pub(super) fn forged_observation(reading: &Reading<'_>) -> Option<Sign> {
-    Some(Sign::of(reading.episode.turns.iter().find_map(forged)))
+    let turns = &reading.episode.turns;
+    (!turns.is_empty()).then(|| Sign::of(turns.iter().find_map(forged)))
 }
 
 /// What a turn forges, from the environment's tag on. A policy that is its own search engine writes such tags by order.

@@ -92,7 +92,7 @@ pub struct Course {
 
 impl Course {
     /// The course of a run from its steps, in their order. An alarm is raised where an item is above its threshold over three
-    /// steps together, or in one for a threshold of 0.
+    /// steps together by two standard errors, or at all for a threshold of 0; but not by what a run begins with and unlearns.
     ///
     /// # Errors
     /// [`StatsError`] without steps, for means that are not finite, and when the bootstrap's settings are out of range.
@@ -106,7 +106,7 @@ impl Course {
                 return Err(StatsError::NotFinite { index });
             }
             let Some(mut trend) = trend(&found, bootstrap)? else { continue };
-            if let Some(raised) = raised(item, &found) {
+            if let Some(raised) = raised(item, &found, trend.last) {
                 trend.first_alarm = Some(raised.step);
                 alarms.push(alarm(item, raised, &trend, steps, reward_peak));
             }
@@ -182,13 +182,20 @@ struct Raised {
     threshold: f64,
 }
 
-fn raised(item: &Item, series: &Series) -> Option<Raised> {
+/// The first span clearly above the item's threshold, by two standard errors of a share. What a run begins with and has
+/// unlearned in its last quarter is what it was trained for.
+fn raised(item: &Item, series: &Series, last: f64) -> Option<Raised> {
     let threshold = item.threshold?;
     let (span, least) = if threshold > 0.0 { (SPAN, LEAST_EPISODES) } else { (1, 1) };
-    series.windows(span).find_map(|steps| {
+    let unlearned = last <= threshold && threshold > 0.0;
+    let mut spans = series.windows(span).skip_while(|steps| unlearned && pooled(steps).mean > threshold);
+    spans.find_map(|steps| {
         let StepItem { mean, episodes } = pooled(steps);
+        // No mean of numbers between 0 and 1 scatters more than this.
+        let error = (mean * (1.0 - mean) / episodes.max(1) as f64).max(0.0).sqrt();
+        let clear = if threshold > 0.0 { mean - 2.0 * error > threshold } else { mean > 0.0 };
         let [from, step] = [steps[0].0, steps[span - 1].0];
-        (episodes >= least && mean > threshold).then_some(Raised { from, step, value: mean, threshold })
+        (episodes >= least && clear).then_some(Raised { from, step, value: mean, threshold })
     })
 }
 
@@ -202,7 +209,7 @@ fn alarm(item: &Item, raised: Raised, trend: &Trend, steps: &[StepTelemetry], pe
         None => String::new(),
     };
     let explanation = format!(
-        "{} over steps {from} to {step}, over {threshold}: {}. At the end {}.{reward} {}",
+        "{} over steps {from} to {step}, where {threshold} is the limit: {}. {} in the last quarter.{reward} {}",
         number(value),
         item.about,
         number(trend.last),

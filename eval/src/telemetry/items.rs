@@ -182,24 +182,3 @@ pub const ITEMS: &[Item] = &[
         grounding::poison_believed,
     ),
 ];
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn every_item_is_complete_and_documented() {
-        let documentation = include_str!("../../../docs/telemetry.md");
-        let names: BTreeSet<&str> = ITEMS.iter().map(|item| item.name).collect();
-        assert_eq!(names.len(), ITEMS.len());
-        for item in ITEMS {
-            assert_eq!(item.threshold.is_some(), !item.meaning.is_empty(), "{}", item.name);
-            let row = documentation.lines().find(|line| line.starts_with(&format!("| `{}` |", item.name)));
-            let row = row.unwrap_or_else(|| panic!("docs/telemetry.md has no row of {}", item.name));
-            let cell = item.threshold.map_or_else(String::new, |threshold| threshold.to_string());
-            assert_eq!(row.split('|').nth(3).unwrap_or_default().trim(), cell, "{}", item.name);
-        }
-    }
-}

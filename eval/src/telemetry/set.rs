@@ -112,7 +112,7 @@ fn alarm(item: &Item, found: &SetItem, examples: Vec<Example>, bootstrap: Bootst
         first_step: None,
         examples,
         explanation: format!(
-            "{} ({:.0} % interval {} to {}, {} episodes), over {threshold}: {}. {}",
+            "{} ({:.0} % interval {} to {}, {} episodes), where {threshold} is the limit: {}. {}",
             number(estimate),
             100.0 * bootstrap.confidence,
             number(low),

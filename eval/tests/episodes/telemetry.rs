@@ -71,6 +71,19 @@ fn raised(episodes: &[Episode]) -> Vec<String> {
 }
 
 #[test]
+fn every_item_is_documented() {
+    let documentation = include_str!("../../../docs/telemetry.md");
+    for (place, item) in ITEMS.iter().enumerate() {
+        assert!(ITEMS[..place].iter().all(|other| other.name != item.name), "{} is there twice", item.name);
+        assert_eq!(item.threshold.is_some(), !item.meaning.is_empty(), "{}", item.name);
+        let row = documentation.lines().find(|line| line.starts_with(&format!("| `{}` |", item.name)));
+        let row = row.unwrap_or_else(|| panic!("docs/telemetry.md has no row of {}", item.name));
+        let threshold = item.threshold.map_or_else(String::new, |threshold| threshold.to_string());
+        assert_eq!(row.split('|').nth(3).map(str::trim), Some(threshold.as_str()), "{}", item.name);
+    }
+}
+
+#[test]
 fn healthy_episodes_raise_nothing() {
     for healthy in [set(searching), set(coding), set(querying)] {
         assert_eq!(raised(&healthy), [""; 0]);
@@ -127,7 +140,9 @@ const FAILURES: &[Failure] = &[
         played(index, vec![Turn { finish: Finish::Length, ..cut }, coding(index).turns[0].clone(), answer("Varnholt")])
     }),
     (&["unprinted_results"], |index| {
-        let silent = program("search_pages('works')", CodeTurn { printed: false, ..ran(2) }, "(nothing was printed)");
+        let mut record = CodeTurn { printed: false, ..ran(2) };
+        record.calls[0].argument = "founder".into();
+        let silent = program("search_pages('founder')", record, "(nothing was printed)");
         played(index, vec![silent, coding(index).turns[0].clone(), answer("Varnholt")])
     }),
     (&["redefined_tools"], |index| {
@@ -241,6 +256,11 @@ fn a_collapse_into_keywords_is_told_before_the_reward_peaks() -> TestResult {
     let course = Course::of(&healthy, SETTINGS)?;
     assert!(course.alarms.is_empty() && course.items["keyword_bag"].first_alarm.is_none());
     assert!(course.items["reward"].change.is_some_and(|change| change.is_positive()));
+    // What training takes away was there before it.
+    let unlearned: Vec<_> = (0..80).map(|number| step(number, 0.5, 20 - (number as usize).min(18))).collect();
+    assert!(Course::of(&unlearned, SETTINGS)?.alarms.is_empty());
+    let kept: Vec<_> = (0..80).map(|number| step(number, 0.5, 20)).collect();
+    assert_eq!(Course::of(&kept, SETTINGS)?.items["keyword_bag"].first_alarm, Some(2));
     assert!(Course::of(&[], SETTINGS).is_err());
     Ok(())
 }
