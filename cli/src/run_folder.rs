@@ -73,7 +73,7 @@ impl RunFolder {
             return Ok(Self::of_file(path, &name));
         }
         let config = ["config.toml", "sft.json"].iter().find_map(|name| std::fs::read_to_string(path.join(name)).ok());
-        let settings: toml::Table = config.as_ref().and_then(|text| text.parse().ok()).unwrap_or_default();
+        let settings = config.as_deref().map(settings).unwrap_or_default();
         let own = [(name.as_str(), path.to_owned())];
         let inner = PARTS.map(|part| (part, path.join(part)));
         let mut records = Vec::new();
@@ -145,11 +145,11 @@ impl RunFolder {
         Bootstrap { resamples: resamples.map_or(default.resamples, |count| count.cast_unsigned() as usize), ..default }
     }
 
-    /// The config without what differs between runs that are the same but for their seeds.
+    /// The config without what differs between runs that are the same but for their seeds; of a run without a config, its name.
     pub(crate) fn arm(&self) -> String {
         let mut settings = self.settings.clone();
         forget_seeds(&mut settings);
-        settings.to_string()
+        if settings.is_empty() { self.name.clone() } else { settings.to_string() }
     }
 
     /// Digests of the config and, as the config has them, of the data.
@@ -231,6 +231,11 @@ fn words(age: Duration) -> String {
         seconds @ 7200..172_800 => format!("{} h", seconds / 3600),
         seconds => format!("{} d", seconds / 86_400),
     }
+}
+
+/// What is set; nothing where a file of another form lies in the folder.
+fn settings(text: &str) -> toml::Table {
+    text.parse().ok().or_else(|| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
 fn steps(settings: &toml::Table) -> Option<u64> {
