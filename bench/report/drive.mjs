@@ -8,6 +8,7 @@ const url = pathToFileURL(report).href;
 const TRAJECTORIES = 10000;
 const INTERACTIVE_MS = 3000;
 const ANSWER_MS = 500;
+const STEP_MS = 10000;
 const PHONE = { width: 390, height: 844 };
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
@@ -32,8 +33,13 @@ async function visit(name, address, options, steps) {
   page.on("console", (message) => said.push(message.text()));
   page.on("pageerror", (error) => said.push(error.message));
   page.on("request", (request) => asked.push(request.url()));
-  await page.goto(address);
-  await steps(page);
+  page.setDefaultTimeout(STEP_MS);
+  try {
+    await page.goto(address);
+    await steps(page);
+  } catch (error) {
+    check(`${name}: to its end`, false, error.message.split("\n")[0]);
+  }
   await page.screenshot({ path: `${shots}/${name.replaceAll(" ", "-")}.png` });
   const home = address.startsWith("file:") ? [address] : [];
   const strange = asked.filter((one) => (home.length ? !home.includes(one.split("#")[0]) : !one.startsWith(server)));

@@ -19,7 +19,7 @@ shutil.copytree(small, large, ignore=shutil.ignore_patterns("world", "index", "c
 config = (large / "config.toml").read_text()
 evaluations = [line for path in sorted((large / "evaluation").glob("*.jsonl")) for line in path.open()]
 records = [json.loads(line) for line in evaluations]
-steps = (count - len(evaluations)) // GROUP
+steps = -(-(count - len(evaluations)) // GROUP)
 (large / "config.toml").write_text(config.replace("steps = 4\n", f"steps = {10 * steps}\n", 1))
 
 

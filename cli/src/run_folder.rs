@@ -14,6 +14,7 @@ use forage_eval::verdict::Verdict;
 use forage_trainer::metrics::{self, Row};
 use forage_trainer::watch::Alarm;
 use forage_trainer::weights::tokenizer_of;
+use serde_json::Value;
 
 use crate::twins;
 
@@ -32,7 +33,7 @@ pub(crate) struct RunFolder {
     pub(crate) records: Vec<Records>,
     /// The resolved config, or the settings of supervised fine-tuning, as they stand in the folder.
     pub(crate) config: Option<String>,
-    settings: toml::Table,
+    settings: Value,
     evaluations: Vec<(String, PathBuf)>,
     tokenizer: Option<HfTokenizer>,
 }
@@ -75,7 +76,7 @@ impl RunFolder {
             return Ok(Self::of_file(path, &name));
         }
         let config = ["config.toml", "sft.json"].iter().find_map(|name| std::fs::read_to_string(path.join(name)).ok());
-        let settings: toml::Table = config.as_ref().and_then(|text| text.parse().ok()).unwrap_or_default();
+        let settings = config.as_deref().map(settings).unwrap_or_default();
         let own = [(name.as_str(), path.to_owned())];
         let inner = PARTS.map(|part| (part, path.join(part)));
         let mut records = Vec::new();
@@ -83,7 +84,7 @@ impl RunFolder {
         let twins = twins.iter().map(|(name, folder)| (name.as_str(), folder.clone()));
         for (name, folder) in own.into_iter().chain(inner).chain(twins) {
             if folder.join("metrics.jsonl").exists() {
-                records.push(Records::read(name, &folder, steps(&settings))?);
+                records.push(Records::read(name, &folder, settings["grpo"]["steps"].as_u64())?);
             }
         }
         let evaluations = evaluations(path);
@@ -107,7 +108,7 @@ impl RunFolder {
             verdict: None,
             records: Vec::new(),
             config: None,
-            settings: toml::Table::new(),
+            settings: Value::Null,
             evaluations: vec![(label, path.to_owned())],
             tokenizer: None,
         }
@@ -143,31 +144,26 @@ impl RunFolder {
 
     /// How the run's own intervals were made.
     pub(crate) fn bootstrap(&self) -> Bootstrap {
-        let number = |value: Option<&toml::Value>| value.and_then(toml::Value::as_integer);
-        let default = Bootstrap::new(number(self.settings.get("seed")).map_or(1, i64::cast_unsigned));
-        let resamples = number(self.settings.get("evaluation").and_then(|section| section.get("resamples")));
-        Bootstrap { resamples: resamples.map_or(default.resamples, |count| count.cast_unsigned() as usize), ..default }
+        let default = Bootstrap::new(self.settings["seed"].as_u64().unwrap_or(1));
+        let resamples = self.settings["evaluation"]["resamples"].as_u64();
+        Bootstrap { resamples: resamples.map_or(default.resamples, |count| count as usize), ..default }
     }
 
-    /// The config without what differs between runs that are the same but for their seeds.
+    /// The config without what differs between runs that are the same but for their seeds; of a run without a config, its name.
     pub(crate) fn arm(&self) -> String {
         let mut settings = self.settings.clone();
         forget_seeds(&mut settings);
-        settings.to_string()
+        if settings.is_null() { self.name.clone() } else { settings.to_string() }
     }
 
     /// Digests of the config and, as the config has them, of the data.
     pub(crate) fn digests(&self) -> Vec<(String, String)> {
-        let config = self
-            .config
-            .as_ref()
-            .map(|text| ("this file (BLAKE3)".to_owned(), blake3::hash(text.as_bytes()).to_hex().to_string()));
-        let data = self.settings.get("data").and_then(|data| data.get("digests")).and_then(toml::Value::as_table);
-        let data = data
-            .into_iter()
-            .flatten()
-            .map(|(split, digest)| (format!("{split} questions"), digest.as_str().unwrap_or_default().to_owned()));
-        config.into_iter().chain(data).collect()
+        let digest = |text: &String| blake3::hash(text.as_bytes()).to_hex().to_string();
+        let config = self.config.iter().map(|text| ("this file (BLAKE3)".to_owned(), digest(text)));
+        let data = self.settings["data"]["digests"].as_object().into_iter().flatten();
+        let data =
+            data.map(|(split, digest)| (format!("{split} questions"), digest.as_str().unwrap_or_default().to_owned()));
+        config.chain(data).collect()
     }
 }
 
@@ -237,17 +233,16 @@ fn words(age: Duration) -> String {
     }
 }
 
-fn steps(settings: &toml::Table) -> Option<u64> {
-    settings.get("grpo")?.get("steps")?.as_integer().and_then(|steps| steps.try_into().ok())
+/// What is set, from TOML or JSON; null where the file is of another form.
+fn settings(text: &str) -> Value {
+    toml::from_str(text).ok().or_else(|| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
-fn forget_seeds(table: &mut toml::Table) {
-    table.remove("seed");
-    table.remove("digests");
+fn forget_seeds(settings: &mut Value) {
+    let Value::Object(table) = settings else { return };
+    table.retain(|key, _| key != "seed" && key != "digests");
     for (_, value) in table.iter_mut() {
-        if let toml::Value::Table(inner) = value {
-            forget_seeds(inner);
-        }
+        forget_seeds(value);
     }
 }
 

@@ -198,11 +198,6 @@ impl Report {
         }
         content
     }
-
-    /// The headline metrics that the arms have, with their words.
-    fn headline(&self) -> Vec<(String, &'static str)> {
-        headline_metrics(&self.arms)
-    }
 }
 
 /// The metrics that people look at first, among those of the arms, with their words.

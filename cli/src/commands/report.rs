@@ -90,7 +90,7 @@ fn arms(runs: &[RunFolder]) -> Vec<Arm> {
     for run in runs {
         for records in &run.records {
             let part = if records.name == run.name { "" } else { &records.name };
-            let key = if run.config.is_some() { format!("{part} {}", run.arm()) } else { run.name.clone() };
+            let key = format!("{part} {}", run.arm());
             let rows: Vec<Value> = records.rows.iter().map(|row| Value::Object(row.0.clone())).collect();
             let label = label(runs, run, &records.name);
             match arms.iter_mut().find(|(known, ..)| *known == key) {

@@ -24,7 +24,7 @@ const TOTAL: &str = "reward/mean";
 const PART: &str = "reward/component/";
 
 /// Metrics shown first, with the words above their panel.
-pub(super) const HEADLINE: [(&str, &str); 18] = [
+const HEADLINE: [(&str, &str); 18] = [
     (TOTAL, "Training reward"),
     ("val/em", "Validation exact match"),
     ("val/ndcg", "Validation NDCG@10"),
@@ -86,7 +86,9 @@ pub(super) fn headline(names: &BTreeSet<String>) -> Vec<(&str, &'static str)> {
     let fits = |name: &str, metric: &str| {
         name == metric || (metric == "val/em" && name.starts_with("val/") && name.ends_with("/em"))
     };
-    let found = |(metric, title)| names.iter().filter(move |name| fits(name, metric)).map(move |name| (&**name, title));
+    let found = |(metric, title): (&'static str, &'static str)| {
+        names.iter().filter(move |name| fits(name, metric)).map(move |name| (&**name, title))
+    };
     HEADLINE.into_iter().flat_map(found).collect()
 }
 

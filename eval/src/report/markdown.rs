@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Arm, Report, Trend};
+use super::{Arm, Report, Trend, headline_metrics};
 use crate::measures::display_rank;
 use crate::stats::Interval;
 use crate::summary::{EvalSummary, Metric, number};
@@ -74,7 +74,7 @@ fn faults(summary: &EvalSummary) -> usize {
 
 /// The headline metrics of each arm, from the first tenth of the steps to the last.
 fn training(report: &Report) -> String {
-    let metrics = report.headline();
+    let metrics = headline_metrics(&report.arms);
     if metrics.is_empty() {
         return String::new();
     }

@@ -24,7 +24,7 @@ function show(row) {
   bar.setAttribute("role", "toolbar");
   bar.setAttribute("aria-label", "View");
   for (const [key, [name]] of Object.entries(VIEWS)) bar.append(viewButton(key, name));
-  const back = make("button", "back", "Back to the list");
+  const back = make("button", "back", "List");
   back.type = "button";
   back.onclick = () => at("list").focus();
   bar.append(back);
@@ -77,7 +77,7 @@ function facts(row, found) {
     ["gold", found.golds.join(" | ")],
     ["answer", found.answer ?? "none"],
     ["score", parts.join(" · ") || "none"],
-    ["conduct", `${found.turns} turns, ${row.searches} searches`],
+    ["conduct", `${count(found.turns, "turn")}, ${count(row.searches, "search", "es")}`],
     ["tokens", found.tokens.map((count, author) => `${count} ${AUTHORS[author]}`).join(", ")],
     ["alarms", row.alarms.map((kind) => index.alarms[kind]).join(", ")],
   ];
@@ -105,7 +105,9 @@ function transcript(row) {
 function group(row) {
   const mates = sameGroup(row).sort((a, b) => (b.reward ?? -Infinity) - (a.reward ?? -Infinity) || a.id - b.id);
   const prompt = detailOf(row).segments.filter(([author]) => author === "prompt");
-  const count = mates.length === 1 ? "The only recorded sample" : `${mates.length} recorded samples`;
+  const caption = mates.length === 1
+    ? "The only recorded sample of this question."
+    : `${mates.length} recorded samples of this question, the highest reward first.`;
   const columns = mates.map((mate) => {
     const found = detailOf(mate);
     const open = make("button", "", `member ${mate.member}`);
@@ -121,16 +123,13 @@ function group(row) {
   strip.tabIndex = 0;
   strip.setAttribute("role", "group");
   strip.setAttribute("aria-label", "Samples of the group side by side");
-  return [make("p", "caption", `${count} of this question, the highest reward first.`), ...prompt.map(([author, text]) => segment(author, text)), strip];
+  return [make("p", "caption", caption), ...prompt.map(([author, text]) => segment(author, text)), strip];
 }
 
 function compare(row) {
   const others = sameQuestion(row).filter((other) => other !== row);
   if (!others.length) return [make("p", "caption", "No other trajectory has this question.")];
-  const elsewhere = (other) => other.run !== row.run || other.step !== row.step;
-  const kept = (other) => partner && other.run === partner.run && other.step === partner.step;
-  const other =
-    others.find((one) => kept(one) && one.member === row.member) ?? others.find(kept) ?? others.find(elsewhere) ?? others[0];
+  const other = others.reduce((best, one) => (likeness(one, row) > likeness(best, row) ? one : best));
   const choice = make("select");
   for (const one of others) {
     const option = make("option", "", `${originOf(one)}, member ${one.member}, ${rewardOf(one)}`);
@@ -143,6 +142,15 @@ function compare(row) {
     detail.querySelector(".columns").replaceWith(sides(row, partner));
   };
   return [make("label", "", "with ", choice), sides(row, other)];
+}
+
+// How good a partner of a comparison `one` is: of the run and step compared with last, else of another checkpoint, sampled in the
+// same way, the same member.
+function likeness(one, row) {
+  const kept = partner && one.run === partner.run && one.step === partner.step;
+  const elsewhere = one.run !== row.run || one.step !== row.step;
+  const how = ({ run, step }) => (step === null ? index.runs[run].split(", ").at(-1) : "");
+  return 8 * Boolean(kept) + 4 * elsewhere + 2 * (how(one) === how(row)) + (one.member === row.member);
 }
 
 // The n-th text of an author stands beside the n-th of the same author on the other side.

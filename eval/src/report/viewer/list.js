@@ -14,7 +14,7 @@ let searches = 0;
 function option(row, position) {
   const mark = row.correct === null ? "" : row.correct ? "✓ " : "✗ ";
   const head = make("b", row.correct === null ? "" : row.correct ? "right" : "wrong", mark + (row.reward === null ? "–" : row.reward.toFixed(2)));
-  const node = make("div", "row", make("div", "", head, " ", questionOf(row)), make("small", "", `${originOf(row)} · ${index.endings[row.ending]} · ${row.searches} searches${row.alarms.length ? " · alarm" : ""}`));
+  const node = make("div", "row", make("div", "", head, " ", questionOf(row)), make("small", "", `${originOf(row)} · ${index.endings[row.ending]} · ${count(row.searches, "search", "es")}${row.alarms.length ? " · alarm" : ""}`));
   node.id = `row-${row.id}`;
   node.style.top = `${position * ROW_PIXELS}px`;
   node.setAttribute("role", "option");
@@ -66,7 +66,8 @@ function open() {
 
 const narrow = () => matchMedia("(max-width: 820px)").matches;
 
-function refresh() {
+// Shows what fits the filters; `kept` stays selected where it does.
+function refresh(kept) {
   const text = (id) => at(id).value;
   const chosen = (id) => (text(id) === "" ? null : Number(text(id)));
   const wanted = {
@@ -79,13 +80,12 @@ function refresh() {
     reward: [chosen("reward-low"), chosen("reward-high")],
     order: text("order"),
   };
-  const before = fitting[place];
   fitting = select(wanted, hits);
   const rewards = fitting.filter((row) => row.reward !== null).map((row) => row.reward);
   const mean = rewards.length ? ` · mean reward ${(rewards.reduce((sum, one) => sum + one, 0) / rewards.length).toFixed(3)}` : "";
   at("count").textContent = `${fitting.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} trajectories${mean}`;
   list.scrollTop = 0;
-  move(Math.max(0, fitting.indexOf(before)));
+  move(Math.max(0, fitting.indexOf(kept)));
 }
 
 async function seek() {
@@ -95,7 +95,7 @@ async function seek() {
   const found = needle ? await search(needle, () => turn !== searches) : null;
   if (turn !== searches) return;
   hits = found;
-  refresh();
+  refresh(shown);
 }
 
 function offer(id, names, values = names.map((_, value) => value)) {

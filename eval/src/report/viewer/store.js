@@ -27,6 +27,7 @@ const block = (number) => (parsed[number] ??= JSON.parse(elements[number].textCo
 const questionOf = (row) => index.questions[row.question][2];
 const originOf = (row) => index.runs[row.run] + (row.step === null ? "" : `, step ${row.step}`);
 const rewardOf = (row) => (row.reward === null ? "no reward" : `reward ${row.reward.toFixed(2)}`);
+const count = (number, thing, ending = "s") => `${number} ${thing}${number === 1 ? "" : ending}`;
 const sameQuestion = (row) => rows.filter((other) => other.question === row.question);
 const sameGroup = (row) =>
   sameQuestion(row).filter((other) => other.run === row.run && other.step === row.step && other.group === row.group);
