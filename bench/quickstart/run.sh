@@ -8,8 +8,11 @@ cd "$(dirname "$0")/../.."
 scratch=${1:?usage: bench/quickstart/run.sh SCRATCH_FOLDER}
 shift
 mkdir -p "$scratch"
-cargo build --release --locked -p forage
-forage="${CARGO_TARGET_DIR:-target}/release/forage"
+forage=${FORAGE_BIN:-}
+if [ -z "$forage" ]; then
+  cargo build --release --locked -p forage
+  forage="${CARGO_TARGET_DIR:-target}/release/forage"
+fi
 for seed in 1 2 3; do
   start=()
   if [[ " $* " == *" --config "* ]]; then

@@ -7,8 +7,11 @@ cd "$(dirname "$0")/../.."
 scratch=${1:?usage: bench/searchlm/run.sh SCRATCH_FOLDER}
 shift
 mkdir -p "$scratch"
-cargo build --release --locked -p forage
-forage="${CARGO_TARGET_DIR:-target}/release/forage"
+forage=${FORAGE_BIN:-}
+if [ -z "$forage" ]; then
+  cargo build --release --locked -p forage
+  forage="${CARGO_TARGET_DIR:-target}/release/forage"
+fi
 config=configs/searchlm-collapse.toml
 start=$scratch/start
 # The start: the built-in policy, which can copy names, learns to write queries in a world of other entities.

@@ -14,7 +14,10 @@ mod pipeline;
 mod policy;
 mod progress;
 mod retrieval;
+mod run_folder;
 mod setup;
+mod telemetry;
+mod twins;
 
 use std::process::ExitCode;
 

@@ -7,10 +7,18 @@ use forage_env::reward::published::PublishedSettings;
 use forage_env::search_r1::{self, SearchR1Settings};
 use serde_json::Value;
 
+use crate::commands::note;
 use crate::config::RunConfig;
 
+/// Says on stderr what [`warnings`] finds.
+pub(crate) fn warn(config: &RunConfig) {
+    for warning in warnings(config) {
+        note(&format!("warning: {warning}"));
+    }
+}
+
 /// What may be meant otherwise, a sentence or two each. Settings that cannot be read are left to where they are used.
-pub(crate) fn warnings(config: &RunConfig) -> Vec<String> {
+fn warnings(config: &RunConfig) -> Vec<String> {
     let Some(prompt) = prompt(config) else { return Vec::new() };
     answer_in_prompt(&prompt, grades_prompt(config)).into_iter().collect()
 }

@@ -36,6 +36,7 @@ use forage_trainer::workers::Workers;
 use crate::config::{BadConfig, EnvironmentConfig, RunConfig, WarmStartSection};
 use crate::progress::{Progress, line};
 use crate::setup::{self, Data, Tasks};
+use crate::telemetry;
 
 /// Lines of a world's text for each episode in the text of a vocabulary.
 const LINES_PER_EPISODE: u64 = 5;
@@ -115,6 +116,7 @@ pub(crate) fn train(
     let rollouts = training.folder.join("rollouts");
     std::fs::create_dir_all(&rollouts).with_context(|| format!("cannot make {}", rollouts.display()))?;
     let mut events = Events { folder: &training.folder, names: config.tensorboard, writer: None };
+    let mut conduct = telemetry::Log::of(&training.folder);
     let mut failed = None;
     let ran = runtime()?.block_on(run_grpo(&mut learner, source, &config.grpo, &place, |row, episodes, alarms| {
         bar.set(row.step() + 1, &line(row));
@@ -122,6 +124,7 @@ pub(crate) fn train(
             progress.say(&format!("{} step {}: {}", training.name, alarm.step, alarm.message));
         }
         let kept = keep_rollouts(&rollouts, row, episodes).and_then(|()| events.write(row));
+        let kept = kept.and_then(|()| conduct.write(row.step(), episodes));
         failed = kept.and_then(|()| keep_alarms(&training.folder, alarms)).err();
         if failed.is_some() || stop.load(Ordering::SeqCst) { Control::Stop } else { Control::Continue }
     }));
@@ -199,18 +202,20 @@ fn keep_alarms(folder: &Path, alarms: &[Alarm]) -> Result<()> {
     std::fs::write(&path, lines).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Keeps the best and the worst episode of the first group of every tenth step, one file per step, so that a resumed run
-/// replaces what it plays again.
+/// Keeps the first group of every tenth step, one file per step, so that a resumed run replaces what it plays again.
 fn keep_rollouts(folder: &Path, row: &Row, episodes: &[Episode]) -> Result<()> {
     if !row.step().is_multiple_of(10) || episodes.is_empty() {
         return Ok(());
     }
-    let group = episodes.iter().take_while(|episode| episode.group == 0);
-    let mut ranked: Vec<&Episode> = group.filter(|episode| episode.score.is_some()).collect();
-    ranked.sort_by(|a, b| b.reward().unwrap_or(0.0).total_cmp(&a.reward().unwrap_or(0.0)));
-    let mut writer = EpisodeWriter::create(&folder.join(format!("step-{:06}.jsonl", row.step())))?;
-    for episode in ranked.first().into_iter().chain(ranked.last().filter(|_| ranked.len() > 1)) {
-        writer.write((*episode).clone())?;
+    let group: Vec<Episode> = episodes.iter().take_while(|episode| episode.group == 0).cloned().collect();
+    write_episodes(&folder.join(format!("step-{:06}.jsonl", row.step())), group)
+}
+
+/// Writes a file of episodes, which appears when it is complete.
+pub(crate) fn write_episodes(path: &Path, episodes: impl IntoIterator<Item = Episode>) -> Result<()> {
+    let mut writer = EpisodeWriter::create(path)?;
+    for episode in episodes {
+        writer.write(episode)?;
     }
     Ok(writer.finish()?)
 }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
-use forage_env::dataset::{digest_ids, pick_ids, read_tasks, relabel, split_by_index};
+use forage_env::dataset::{Labels, digest_ids, pick_ids, read_tasks, relabel, split_by_index};
 use forage_env::environment::{EnvFactory, EnvSpec, Outcome};
 use forage_env::registry::{self, OpenWiki, Own, Resources, make};
-use forage_env::reward::judge::JudgeSettings;
+use forage_env::reward::judge::{self, JudgeSettings};
 use forage_env::reward::{RewardSet, Weighting, default_weights};
 use forage_env::rollout::Presentation;
 use forage_env::seed::Seed;
@@ -35,6 +35,7 @@ use crate::retrieval::RetrieverConfig;
 pub(crate) type Tasks = Arc<[Arc<Task>]>;
 
 /// A corpus that can be searched and its questions.
+#[derive(Clone)]
 pub(crate) struct Data {
     pub(crate) retriever: Arc<dyn Retriever>,
     /// Whole pages, for environments that read them.
@@ -147,14 +148,18 @@ fn finished(
             }
         }
     }
-    let mut loaded = Data { retriever, wiki, train, dev, test, digests };
-    if !data.labels.are_true() {
-        let tasks = loaded.train.iter().map(|task| Task::clone(task)).collect();
-        let tasks = relabel(tasks, &data.labels, Seed::root(config.seed))
-            .with_context(|| BadConfig("data.labels".to_owned()))?;
-        loaded.train = tasks.into_iter().map(Arc::new).collect();
+    let train = relabelled(&train, &data.labels, config.seed)?;
+    Ok(Data { retriever, wiki, train, dev, test, digests })
+}
+
+/// Training questions with the labels that a config gives them.
+pub(crate) fn relabelled(train: &Tasks, labels: &Labels, seed: u64) -> Result<Tasks> {
+    if labels.are_true() {
+        return Ok(Arc::clone(train));
     }
-    Ok(loaded)
+    let tasks = train.iter().map(|task| Task::clone(task)).collect();
+    let tasks = relabel(tasks, labels, Seed::root(seed)).with_context(|| BadConfig("data.labels".to_owned()))?;
+    Ok(tasks.into_iter().map(Arc::new).collect())
 }
 
 /// What a run stands on: pages, passages, and the questions to learn from, to watch and to hold out.
@@ -454,8 +459,10 @@ pub(crate) fn digest(config: &RunConfig, experience: Experience<'_>) -> Result<S
     shape.grpo.sentinel = forage_trainer::watch::SentinelConfig::default();
     shape.tensorboard = None;
     shape.data.digests = None;
-    if let Some(judge) = shape.reward.get_mut("judge") {
-        judge.without(&JudgeSettings::CONDUCT);
+    for judge in [judge::ENTRY, judge::BATCH, judge::TOURNAMENT] {
+        if let Some(part) = shape.reward.get_mut(judge.name) {
+            part.without(&JudgeSettings::CONDUCT);
+        }
     }
     shape.evaluation = crate::config::EvaluationConfig::default();
     let text = shape.to_toml()?;

@@ -19,6 +19,7 @@
 //! - [`reward`]: grading, rewards by name, their weighted set.
 //! - [`rollout`]: the driver, the fault budget, records on disk.
 //! - [`server`]: the environments over HTTP, WebSocket and MCP.
+//! - [`probe`]: evaluations under a change.
 //! - [`scripted`]: policies without a model: oracle, controls, human.
 //! - [`world`], [`dataset`]: generated and published questions.
 
@@ -39,6 +40,7 @@ pub mod protocol;
 pub mod check;
 pub mod code_search;
 pub mod plugins;
+pub mod probe;
 pub mod query_writer;
 pub mod registry;
 pub mod search_r1;

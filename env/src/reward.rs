@@ -19,6 +19,7 @@ pub mod em;
 pub mod f1;
 pub mod format;
 pub mod judge;
+pub mod majority;
 pub mod published;
 pub mod retrieval;
 pub mod sub_em;
@@ -42,7 +43,7 @@ pub mod settings;
 mod tests;
 
 pub use set::{REWARDS, RewardEntry, RewardSet, RewardSetError, default_weights};
-pub use settings::{Make, Making, Weighting};
+pub use settings::{Built, Make, Making, Weighting};
 
 /// A reward could not be computed. An infrastructure fault, never a reward of zero.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -73,6 +74,20 @@ pub trait Reward: Send + Sync {
     async fn score_in_pieces(&self, task: &Task, episode: &Episode) -> Result<(f32, Pieces), RewardError> {
         Ok((self.score(task, episode).await?, Pieces::new()))
     }
+}
+
+/// Scores the finished episodes of a group by comparing them.
+#[async_trait]
+pub trait GroupReward: Send + Sync {
+    /// Name under which the part is logged.
+    fn name(&self) -> &'static str;
+
+    /// The scores of the members before weighting, in their order, each with the pieces it is made of. The members are the
+    /// group's episodes of `task` that no fault ended; a group may be of one.
+    ///
+    /// # Errors
+    /// [`RewardError`] when no scores could be computed; every member is then a fault.
+    async fn score_group(&self, task: &Task, members: &[&Episode]) -> Result<Vec<(f32, Pieces)>, RewardError>;
 }
 
 /// Pieces of a score by name, for people to read: they carry no weight.

@@ -42,6 +42,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forage_retriever::server::shell;
+pub use forage_retriever::server::shell::ServeError;
 use tokio::net::TcpListener;
 
 use crate::environment::EnvFactory;
@@ -99,21 +100,6 @@ impl Default for ServerConfig {
             drain: Duration::from_secs(30),
         }
     }
-}
-
-/// Failures of starting or running a server.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// The configuration makes no sense.
-    #[error("server configuration: {0}")]
-    Config(String),
-    /// The threads that run steps could not be started.
-    #[error("start the threads that run steps; check the process limits")]
-    Threads(#[source] std::io::Error),
-    /// Connections can no longer be accepted.
-    #[error("accept connections")]
-    Accept(#[source] std::io::Error),
 }
 
 /// What a server did in its life.

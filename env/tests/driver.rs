@@ -6,7 +6,7 @@ use common::{Broken, Down, Recorder, factory, jobs, library, lines, rollout, set
 use forage_env::environment::TurnKind;
 use forage_env::episode::{Boundary, Ending, Episode, Limit};
 use forage_env::policy::Policy;
-use forage_env::rollout::{EpisodeWriter, InfraBudget, read_episodes};
+use forage_env::rollout::{EpisodeWriter, InfraBudget, RecordError, read_episodes};
 use forage_env::search_r1::{ClosingTurn, OnInvalid, SearchR1Settings};
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
 use forage_env::tokens::Provenance;
@@ -231,6 +231,9 @@ async fn records_round_trip() {
     std::fs::write(&path, "{}\n").expect("written");
     let error = read_episodes(&path).expect("opened").next().expect("a line").expect_err("no record");
     assert!(error.to_string().contains("line 1 is not an episode record"), "{error}");
+    std::fs::write(&path, "{\"schema\":1,\"rew").expect("written");
+    let error = read_episodes(&path).expect("opened").next().expect("a line").expect_err("no record");
+    assert!(matches!(error, RecordError::Unfinished { line: 1, .. }), "{error}");
 }
 
 #[tokio::test]

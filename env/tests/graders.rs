@@ -1,12 +1,13 @@
 //! Graders of published systems against `fixtures/graders.py`, which writes them anew, and the default against the same
-//! episodes: an answer that the policy did not write earns nothing there.
+//! episodes: an answer that the policy did not write earns nothing there. Exact match and F1 against the `SQuAD` script
+//! (`fixtures/squad.py`).
 
 use std::collections::BTreeMap;
 
 use forage_env::environment::{Outcome, TurnKind};
 use forage_env::episode::{Ending, Episode, Limit, Turn};
 use forage_env::policy::Finish;
-use forage_env::reward::grading::normalize;
+use forage_env::reward::grading::{exact_match, f1, normalize};
 use forage_env::reward::published::{Grader, PublishedSettings};
 use forage_env::reward::{RewardSet, Weighting};
 use forage_env::search_r1::{Asked, Profile, SearchR1Settings, parse};
@@ -167,6 +168,18 @@ fn texts_are_normalised_as_python_does() {
     assert!(texts.len() > 150);
     for (text, expected) in texts {
         assert_eq!(normalize(&text), expected, "{text:?}");
+    }
+}
+
+#[test]
+fn answers_are_scored_as_by_the_squad_script() {
+    let rows: Vec<(String, String, u8, f32)> =
+        serde_json::from_str(include_str!("fixtures/squad.json")).expect("a fixture");
+    assert!(rows.len() > 500);
+    for (prediction, gold, exact, overlap) in rows {
+        assert_eq!(exact_match(&prediction, &[&gold]), exact == 1, "{prediction:?} {gold:?}");
+        let found = f1(&prediction, &[&gold]);
+        assert!(close(found, overlap), "{prediction:?} {gold:?}: {found}, not {overlap}");
     }
 }
 

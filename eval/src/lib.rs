@@ -3,30 +3,49 @@
 //! Functions from finished episodes and rankings to numbers with intervals, comparisons, a verdict and a report. This
 //! crate runs no policy and no search: it takes [`forage_env`] episodes and plain ranked lists.
 //!
-//! - [`stats`]: seeded bootstrap intervals, paired tests, aggregates over runs.
+//! - [`stats`]: seeded bootstrap intervals, paired tests and their corrections, power, aggregates and profiles over runs.
 //! - [`ranking`]: NDCG, recall, precision, reciprocal rank, average precision, equal to `trec_eval`.
 //! - [`retrieval`]: a whole run of rankings against judgments.
 //! - [`measures`]: the numbers read off one episode.
+//! - [`at_k`]: pass@k and maj@k, and whether training added capability or sharpened sampling.
+//! - [`cost`]: searches, turns and tokens per right answer, exact match within a budget of searches.
+//! - [`calibration`]: stated certainties against what was right.
 //! - [`summary`]: the numbers of one set of episodes, with intervals.
+//! - [`telemetry`]: conduct, signs of gamed rewards, alarms; of a set of episodes or of a run.
 //! - [`compare`]: two sets of episodes on the same questions.
 //! - [`verdict`]: start, trained and control in one honest statement, written to `verdict.json`.
-//! - [`report`]: one self-contained HTML page, readable offline.
+//! - [`probe`]: the same policy plain and under a change.
+//! - [`study`]: several seeds beside their spurious twins.
+//! - [`trajectory`]: episodes as people read them.
+//! - [`report`]: one self-contained HTML page, readable offline; the same as Markdown or JSON.
+//!
+//! Which test for what, how to read an interval, formulas, coverage and the reference each function is held equal to:
+//! `docs/statistics.md`.
 
+pub mod at_k;
+pub mod calibration;
 pub mod compare;
+pub mod cost;
 pub mod judge;
 pub mod measures;
+pub mod probe;
 pub mod report;
 pub mod retrieval;
 pub mod stats;
+pub mod study;
 pub mod summary;
+pub mod telemetry;
 mod text;
+pub mod trajectory;
 pub mod verdict;
 
 pub use forage_env::reward::ranking;
 
 pub use compare::{CompareError, Comparison};
+pub use probe::{ProbeResult, Sensitivity};
 pub use report::{Report, ReportError};
 pub use retrieval::{RetrievalReport, evaluate_retrieval};
 pub use stats::{Bootstrap, Interval, StatsError, bootstrap_mean, paired_bootstrap};
 pub use summary::EvalSummary;
+pub use telemetry::Telemetry;
 pub use verdict::{Verdict, VerdictError};

@@ -67,9 +67,9 @@ impl QuestionKey {
 ///   absent without searches;
 /// - only where a query was the goal: `query_words`, its words, and `query_complexity`, its operators, phrases, fields,
 ///   boosts, prefixes and parentheses together;
+/// - `give_up_rate`: 1 when the answer says that nothing was found; absent without an answer;
 /// - only where code was run: `working_code_rate`, the share of programs that ran to their ends; `unprinted_results`, the
-///   share that had something from a function and printed nothing; `give_up_rate`, 1 when the answer says that nothing was
-///   found (absent without an answer).
+///   share that had something from a function and printed nothing.
 pub fn episode_measures(episode: &Episode) -> BTreeMap<String, f64> {
     let Some(score) = episode.score.as_ref().filter(|_| !episode.ending.is_infra()) else {
         return BTreeMap::new();
@@ -95,7 +95,7 @@ pub fn episode_measures(episode: &Episode) -> BTreeMap<String, f64> {
         ("repeated_queries", repeated_share(episode)),
         ("working_code_rate", code_share(episode, |turn| turn.worked() == Some(true))),
         ("unprinted_results", code_share(episode, CodeTurn::unprinted)),
-        ("give_up_rate", give_up(episode)),
+        ("give_up_rate", episode.answer().map(|answer| f64::from(u8::from(is_give_up(answer))))),
         ("query_words", episode.query_turn().map(|turn| turn.shape().words as f64)),
         ("query_complexity", episode.query_turn().map(|turn| turn.shape().complexity() as f64)),
     ];
@@ -105,6 +105,11 @@ pub fn episode_measures(episode: &Episode) -> BTreeMap<String, f64> {
         }
     }
     measures
+}
+
+/// Whether a metric counts something, and so may pass 1.
+pub(crate) fn is_count(name: &str) -> bool {
+    ["searches", "turns", "query_words", "query_complexity"].contains(&name) || name.ends_with("_tokens")
 }
 
 /// Position of a metric in tables: the known ones first, the others after them by name.
@@ -156,12 +161,6 @@ fn repeated_share(episode: &Episode) -> Option<f64> {
 fn code_share(episode: &Episode, holds: impl Fn(&CodeTurn) -> bool) -> Option<f64> {
     let run = episode.code_turns().filter(|turn| turn.status.is_some());
     share(run.clone().filter(|turn| holds(turn)).count(), run.count())
-}
-
-/// Whether the answer of an episode that ran code gives up.
-fn give_up(episode: &Episode) -> Option<f64> {
-    episode.code_turns().next()?;
-    Some(f64::from(u8::from(is_give_up(episode.answer()?))))
 }
 
 fn share(part: usize, whole: usize) -> Option<f64> {

@@ -1,22 +1,57 @@
-//! One self-contained HTML page about a run, readable offline: no scripts, no network, light and dark.
+//! What a run became, for people: one self-contained HTML page, readable offline; the same as Markdown or JSON.
+//!
+//! The page needs no network and, but for the trajectory viewer, no script. Its content security policy lets the viewer's
+//! script run and nothing else.
 
+mod arms;
 mod axis;
 mod curves;
 mod html;
 mod intervals;
+mod markdown;
 mod tables;
 mod trajectory;
+mod viewer;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use forage_env::episode::Episode;
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use crate::summary::EvalSummary;
 use crate::text::write_atomic;
+use crate::trajectory::Trajectory;
 use crate::verdict::Verdict;
-use html::{escape, section};
-use trajectory::Trajectory;
+use html::{concat, escape, section};
+
+pub use arms::{Arm, Trend};
+
+/// Something that a run's sentinel raised.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Alarm {
+    /// The run.
+    pub run: String,
+    /// The step that raised it.
+    pub step: u64,
+    /// `note`, `warn` or `stop`.
+    pub severity: String,
+    /// What went wrong, in a word.
+    pub kind: String,
+    /// What happened, the probable cause, the mend.
+    pub message: String,
+}
+
+/// How a run is made again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Recipe {
+    /// The run.
+    pub run: String,
+    /// Its resolved configuration.
+    pub config: String,
+    /// Digests by what they are of.
+    pub digests: Vec<(String, String)>,
+}
 
 /// Collects what a report shows; parts left out leave no gap.
 ///
@@ -24,11 +59,13 @@ use trajectory::Trajectory;
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     title: String,
-    verdict: Option<Verdict>,
-    config: String,
-    series: Vec<(String, Vec<Value>)>,
+    notes: Vec<String>,
+    verdicts: Vec<(String, Verdict)>,
+    arms: Vec<Arm>,
+    alarms: Vec<Alarm>,
     evaluations: Vec<(String, EvalSummary)>,
     trajectories: Vec<Trajectory>,
+    recipes: Vec<Recipe>,
 }
 
 /// A report that cannot be written.
@@ -47,25 +84,31 @@ impl Report {
         Self { title: title.into(), ..Self::default() }
     }
 
-    /// Opens the page with the verdict.
+    /// Adds a sentence on the state of what is shown, such as a run that still goes on.
     #[must_use]
-    pub fn verdict(mut self, verdict: Verdict) -> Self {
-        self.verdict = Some(verdict);
+    pub fn note(mut self, sentence: impl Into<String>) -> Self {
+        self.notes.push(sentence.into());
         self
     }
 
-    /// Closes the page with the resolved configuration.
+    /// Adds a run's verdict, with which the page opens.
     #[must_use]
-    pub fn config(mut self, text: impl Into<String>) -> Self {
-        self.config = text.into();
+    pub fn verdict(mut self, run: impl Into<String>, verdict: Verdict) -> Self {
+        self.verdicts.push((run.into(), verdict));
         self
     }
 
-    /// Adds a run to the training curves: its rows of `metrics.jsonl`, objects with `step` and numbers by name. Runs
-    /// share one plot per metric; a name with "control" in it is drawn as the control.
+    /// Adds curves; all arms share one plot per metric.
     #[must_use]
-    pub fn series(mut self, run: impl Into<String>, rows: Vec<Value>) -> Self {
-        self.series.push((run.into(), rows));
+    pub fn arm(mut self, arm: Arm) -> Self {
+        self.arms.push(arm);
+        self
+    }
+
+    /// Adds an alarm.
+    #[must_use]
+    pub fn alarm(mut self, alarm: Alarm) -> Self {
+        self.alarms.push(alarm);
         self
     }
 
@@ -76,36 +119,60 @@ impl Report {
         self
     }
 
-    /// Adds an episode, coloured by author turn by turn.
+    /// Adds an episode to the viewer; the first ones can be read without its script.
     #[must_use]
-    pub fn trajectory(mut self, label: impl Into<String>, episode: &Episode) -> Self {
-        self.trajectories.push(Trajectory::from_turns(label.into(), episode));
+    pub fn trajectory(mut self, trajectory: Trajectory) -> Self {
+        self.trajectories.push(trajectory);
         self
     }
 
-    /// Adds an episode, coloured by the authorship of its tokens, forced ones included; `decode` turns ids into text.
+    /// Adds a run's configuration, with which the page closes.
     #[must_use]
-    pub fn decoded_trajectory(
-        mut self,
-        label: impl Into<String>,
-        episode: &Episode,
-        decode: impl Fn(&[u32]) -> String,
-    ) -> Self {
-        self.trajectories.push(Trajectory::from_tokens(label.into(), episode, decode));
+    pub fn recipe(mut self, recipe: Recipe) -> Self {
+        self.recipes.push(recipe);
         self
     }
 
     /// The page.
     pub fn render(&self) -> String {
-        let mut body = format!("<header><h1>{}</h1>{}</header>", escape(&self.title), self.opening());
-        body.push_str(&self.results());
-        let runs: Vec<(&str, &[Value])> = self.series.iter().map(|(name, rows)| (&**name, &**rows)).collect();
-        body.push_str(&section("Training", &curves::panels(&runs)));
-        body.push_str(&section("Trajectories", &trajectory::list(&self.trajectories)));
-        if !self.config.is_empty() {
-            body.push_str(&section("Configuration", &format!("<pre class=\"config\">{}</pre>", escape(&self.config))));
-        }
-        html::page(&self.title, &body)
+        let notes = concat(&self.notes, |note| format!("<p class=\"caption\">{}</p>", escape(note)));
+        let verdicts = concat(&self.verdicts, |(run, verdict)| self.of_run(run) + &tables::verdict(verdict));
+        let mut body = format!("<header><h1>{}</h1>{verdicts}{notes}</header>", escape(&self.title));
+        body.push_str(&section("Results", &self.results()));
+        body.push_str(&section("Alarms", &tables::alarms(&self.alarms)));
+        body.push_str(&section("Training", &curves::panels(&self.arms)));
+        body.push_str(&section("Reward, part by part", &curves::decomposition(&self.arms)));
+        body.push_str(&section("Trajectories", &viewer::content(&self.trajectories)));
+        body.push_str(&section("Configuration", &concat(&self.recipes, tables::recipe)));
+        let script = if self.trajectories.is_empty() { "" } else { viewer::SCRIPT };
+        html::page(&self.title, &body, script)
+    }
+
+    /// The same without curves and trajectories, as Markdown with tables.
+    pub fn to_markdown(&self) -> String {
+        markdown::render(self)
+    }
+
+    /// The same without curves and trajectories, as JSON: `title`, `notes`, `verdicts` by run, `evaluations` by label, `training`
+    /// (of each arm the [`Trend`] of every metric), `alarms`, `recipes`.
+    pub fn to_json(&self) -> Value {
+        let training = |arm: &Arm| {
+            let trends: Vec<Trend> = arm.metrics().iter().filter_map(|metric| arm.trend(metric)).collect();
+            json!({"arm": arm.name, "runs": arm.runs.len(), "metrics": trends})
+        };
+        let evaluations: Map<String, Value> =
+            self.evaluations.iter().map(|(label, summary)| (label.clone(), json!(summary))).collect();
+        let verdicts: Map<String, Value> =
+            self.verdicts.iter().map(|(run, verdict)| (run.clone(), json!(verdict))).collect();
+        json!({
+            "title": self.title,
+            "notes": self.notes,
+            "verdicts": verdicts,
+            "evaluations": evaluations,
+            "training": self.arms.iter().map(training).collect::<Vec<Value>>(),
+            "alarms": self.alarms,
+            "recipes": self.recipes,
+        })
     }
 
     /// Writes the page; the file appears whole or not at all.
@@ -117,20 +184,29 @@ impl Report {
             .map_err(|source| ReportError { path: path.display().to_string(), source })
     }
 
-    fn opening(&self) -> String {
-        self.verdict.as_ref().map_or_else(String::new, tables::verdict)
+    /// Whose verdict it is, where there are several.
+    fn of_run(&self, run: &str) -> String {
+        if self.verdicts.len() > 1 { format!("<h3>{}</h3>", escape(run)) } else { String::new() }
     }
 
     fn results(&self) -> String {
-        let mut content = String::new();
-        if let Some(verdict) = &self.verdict {
-            content.push_str(&intervals::gains(verdict));
-        }
+        let mut content = concat(&self.verdicts, |(run, verdict)| self.of_run(run) + &intervals::gains(verdict));
         if !self.evaluations.is_empty() {
             content.push_str(&intervals::scores(&self.evaluations));
             content.push_str(&tables::metrics(&self.evaluations));
             content.push_str(&tables::hops(&self.evaluations));
         }
-        section("Results", &content)
+        content
     }
+
+    /// The headline metrics that the arms have, with their words.
+    fn headline(&self) -> Vec<(String, &'static str)> {
+        headline_metrics(&self.arms)
+    }
+}
+
+/// The metrics that people look at first, among those of the arms, with their words.
+pub fn headline_metrics(arms: &[Arm]) -> Vec<(String, &'static str)> {
+    let names: BTreeSet<String> = arms.iter().flat_map(Arm::metrics).collect();
+    curves::headline(&names).into_iter().map(|(name, words)| (name.to_owned(), words)).collect()
 }

@@ -2,15 +2,29 @@
 
 mod aggregate;
 mod bootstrap;
+mod multiple;
+mod noninferiority;
 mod normal;
 mod paired;
+mod permutation;
+mod power;
+mod proportion;
+mod stratified;
 
 use serde::{Deserialize, Serialize};
 
-pub use aggregate::{interquartile_mean, optimality_gap, probability_of_improvement};
+pub use aggregate::{interquartile_mean, mean_score, median_score, optimality_gap, probability_of_improvement};
 pub use bootstrap::{bootstrap_clusters, bootstrap_mean, bootstrap_statistic, percentile_mean};
+pub use multiple::{benjamini_hochberg, holm};
+pub use noninferiority::{Better, NonInferiority, non_inferiority};
 pub use normal::{normal_cdf, normal_quantile};
-pub use paired::{mcnemar_exact, minimum_detectable_effect, paired_bootstrap, paired_bootstrap_clusters};
+pub use paired::{mcnemar_exact, paired_bootstrap, paired_bootstrap_clusters};
+pub use permutation::paired_permutation;
+pub use power::{minimum_detectable_effect, questions_needed};
+pub use proportion::{mean_interval, wilson};
+pub use stratified::{ProfilePoint, Resampling, performance_profile, stratified_bootstrap, stratified_bootstrap_pair};
+
+pub(crate) use bootstrap::below;
 
 /// An estimate with the ends of its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -90,12 +104,56 @@ pub enum StatsError {
         /// Length of the second.
         b: usize,
     },
-    /// The bootstrap has no resamples.
-    #[error("a bootstrap needs at least one resample")]
+    /// No resamples.
+    #[error("resampling needs at least one resample")]
     NoResamples,
     /// The confidence is outside (0, 1).
     #[error("confidence {0} is outside (0, 1)")]
     Confidence(f64),
+    /// A probability is outside `[0, 1]`.
+    #[error("value {index}, {value}, is no probability: it is outside [0, 1]")]
+    Probability {
+        /// Its position.
+        index: usize,
+        /// The value.
+        value: f64,
+    },
+    /// More successes than trials.
+    #[error("{successes} successes of {trials} trials")]
+    Successes {
+        /// Successes.
+        successes: u64,
+        /// Trials.
+        trials: u64,
+    },
+    /// Runs with different numbers of tasks.
+    #[error(
+        "run {run} has scores on {tasks} tasks, the first on {expected}: leave out tasks that not every run played"
+    )]
+    Ragged {
+        /// Position of the run.
+        run: usize,
+        /// Its tasks.
+        tasks: usize,
+        /// The first run's.
+        expected: usize,
+    },
+    /// The margin of a non-inferiority test is not above 0.
+    #[error("a margin of {0} allows nothing: it must be above 0")]
+    Margin(f64),
+    /// A question has fewer samples than are to be drawn.
+    #[error("question {question} has {samples} samples, fewer than k = {k}; k begins at 1")]
+    Samples {
+        /// Position of the question.
+        question: usize,
+        /// Its samples.
+        samples: usize,
+        /// Samples to draw.
+        k: usize,
+    },
+    /// A curve over `k` without two ends.
+    #[error("a curve up to k = {0} has no two ends to compare: at least 2 samples are needed")]
+    ShortCurve(usize),
 }
 
 /// Arithmetic mean; 0 for an empty slice.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use forage_env::episode::Episode;
 use serde::{Deserialize, Serialize};
 
-use crate::measures::{QuestionKey, by_question, clusters, display_rank};
-use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_clusters};
+use crate::measures::{QuestionKey, by_question, clusters, display_rank, is_count};
+use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_clusters, mean_interval};
 use crate::text;
 
 /// A metric's mean over questions, and how many questions had it.
@@ -30,7 +30,8 @@ pub struct HopSummary {
 
 /// One evaluation in numbers. Infrastructure faults are counted and are in no other number.
 ///
-/// Intervals resample questions, not episodes, so several samples of a question do not feign certainty.
+/// Intervals are over questions, not episodes, so several samples of a question do not feign certainty: by resampling
+/// questions, or Wilson's where each is right or wrong ([`mean_interval`]).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EvalSummary {
     /// Questions with a scored episode.
@@ -147,7 +148,8 @@ fn summarise(questions: &Questions<'_>, bootstrap: Bootstrap) -> Result<BTreeMap
     let mut metrics = BTreeMap::new();
     for (name, values) in clusters(questions) {
         let samples: Vec<Vec<f64>> = values.into_values().collect();
-        let interval = bootstrap_clusters(&samples, bootstrap)?;
+        let interval = if is_count(&name) { bootstrap_clusters } else { mean_interval };
+        let interval = interval(&samples, bootstrap)?;
         metrics.insert(name, Metric { interval, questions: samples.len() });
     }
     Ok(metrics)

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compare::{CompareError, Comparison, Difference, signed};
 use crate::stats::{Bootstrap, Interval};
+use crate::telemetry::Alarm;
 use crate::text::write_atomic;
 
 /// Below this many questions a verdict carries a warning.
@@ -58,6 +59,9 @@ pub struct Verdict {
     /// The same with sampled episodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampled: Option<Detail>,
+    /// What the trained policy's conduct raised, in training and on the held-out questions.
+    #[serde(default)]
+    pub alarms: Vec<Alarm>,
 }
 
 /// Facts about the run that are not in its episodes.
@@ -156,7 +160,15 @@ impl Verdict {
             minimum_detectable_effect: gain.minimum_detectable_effect,
             greedy,
             sampled: None,
+            alarms: Vec::new(),
         })
+    }
+
+    /// Adds what the trained policy's conduct raised.
+    #[must_use]
+    pub fn with_alarms(mut self, alarms: Vec<Alarm>) -> Self {
+        self.alarms = alarms;
+        self
     }
 
     /// Adds the comparisons of sampled episodes.

@@ -15,12 +15,14 @@ fn every_metric_of_every_query_is_equal() -> Result<(), Box<dyn std::error::Erro
     for (metric, ours) in &report.metrics {
         let Some(theirs) = trec_name(metric) else { continue };
         for (query, value) in report.queries.iter().zip(&ours.per_query) {
-            let expected = fixture["expected"][query][&theirs].as_f64().unwrap_or(f64::NAN);
+            // `trec_eval -c` counts 0 for what the run leaves out; its library leaves such queries out.
+            let expected = fixture["expected"].get(query).map_or(Some(0.0), |row| row[&theirs].as_f64());
+            let expected = expected.unwrap_or(f64::NAN);
             assert!((value - expected).abs() < 1e-9, "{query} {metric}: {value}, trec_eval {expected}");
             compared += 1;
         }
     }
-    assert_eq!(compared, 21 * 14);
+    assert_eq!((compared, report.unanswered, report.unjudged), (61 * 14, 2, 1));
     Ok(())
 }
 

@@ -39,6 +39,7 @@ use crate::query::Mode;
 use crate::rerank::Reranker;
 use crate::retriever::{Bm25Retriever, Retriever};
 use app::App;
+pub use shell::ServeError;
 
 /// What is served.
 pub struct Services {
@@ -124,21 +125,6 @@ impl Default for ServerConfig {
             drain: Duration::from_secs(10),
         }
     }
-}
-
-/// Failures of starting or running a server.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// The configuration makes no sense.
-    #[error("server configuration: {0}")]
-    Config(String),
-    /// The threads that search could not be started.
-    #[error("start the search threads; check the process limits")]
-    Threads(#[source] std::io::Error),
-    /// Connections can no longer be accepted.
-    #[error("accept connections")]
-    Accept(#[source] std::io::Error),
 }
 
 /// What a server did in its life.

@@ -36,6 +36,7 @@ use forage_env::chat::ChatTemplate;
 use forage_env::policy::Sampling;
 use forage_env::tokenizer::HfTokenizer;
 use forage_retriever::server::shell;
+pub use forage_retriever::server::shell::ServeError;
 use tokio::net::TcpListener;
 
 use crate::generate::{Engine, EngineConfig};
@@ -120,18 +121,6 @@ impl Default for ServerConfig {
             drain: Duration::from_secs(30),
         }
     }
-}
-
-/// Failures of starting or running a server.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// The configuration makes no sense.
-    #[error("server configuration: {0}")]
-    Config(String),
-    /// Connections can no longer be accepted.
-    #[error("accept connections")]
-    Accept(#[source] std::io::Error),
 }
 
 /// What a server did in its life.

@@ -15,6 +15,7 @@ use forage_trainer::run::group_jobs;
 
 use super::out;
 use crate::config::{BadConfig, RunConfig};
+use crate::lint;
 use crate::pipeline::{engine, runtime};
 use crate::progress::{Progress, stop_on_interrupt};
 use crate::retrieval::recorded;
@@ -70,6 +71,7 @@ impl Collect {
     pub(crate) fn run(self) -> Result<()> {
         let mut config = RunConfig::read(&self.config, &self.overrides)?;
         config.device = self.device.unwrap_or(config.device);
+        lint::warn(&config);
         let temperature = self.temperature.unwrap_or(config.grpo.update.temperature);
         let sampling = Sampling { temperature, ..Sampling::FULL };
         sampling.check().map_err(anyhow::Error::msg).with_context(|| BadConfig("--temperature".to_owned()))?;

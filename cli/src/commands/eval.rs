@@ -1,5 +1,7 @@
 //! `forage eval`: any policy on held-out questions, or an index on judged queries.
 
+mod probes;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -11,9 +13,10 @@ use clap::{Args, Subcommand};
 use forage_env::dataset::read_tasks;
 use forage_env::episode::Episode;
 use forage_env::policy::{Policy, Sampling};
+use forage_env::probe::Probe;
 use forage_env::registry::{self, OpenWiki};
 use forage_env::reward::Weighting;
-use forage_env::rollout::{EpisodeWriter, Presentation, Rollout};
+use forage_env::rollout::{Presentation, Rollout};
 use forage_env::scripted::{
     BrokenCode, BrokenQuery, Constant, Haste, KeywordWriter, Means, OneCall, Oracle, OracleStyle, OwnOracle,
     RandomPolicy, SearchThenTitle,
@@ -24,15 +27,18 @@ use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
 use forage_eval::retrieval::evaluate_retrieval;
 use forage_eval::stats::Bootstrap;
 use forage_eval::summary::EvalSummary;
+use forage_eval::telemetry::Telemetry;
 use forage_retriever::{CorpusFormat, NoPassages, Query, Retriever, read_qrels, read_queries, write_run};
 use forage_trainer::device::DeviceSpec;
 use serde_json::{Map, Value};
 
-use super::out;
+use super::{controls, out};
 use crate::config::{EnvironmentConfig, RunConfig};
-use crate::pipeline::{Evaluated, engine, play, runtime};
+use crate::lint;
+use crate::pipeline::{Evaluated, engine, play, runtime, write_episodes};
 use crate::retrieval::{RetrieverConfig, recorded};
 use crate::setup::{self, Tasks};
+use probes::{Plain, Probed};
 
 /// Evaluates a policy on questions, greedy and sampled, with 95 % bootstrap intervals.
 ///
@@ -80,9 +86,17 @@ pub(crate) struct Eval {
     /// Keep what the retriever answers in this file, for `forage replay --tools`.
     #[arg(long, value_name = "FILE")]
     record_tools: Option<PathBuf>,
+    /// Ask the questions again, greedily, under a change, and compare: no-search, shuffled-passages, missing-passages,
+    /// poisoned-passages or paraphrased-prompt; may be repeated. With --out the episodes are kept beside the greedy ones.
+    #[arg(long = "probe", value_name = "PROBE")]
+    probes: Vec<Probe>,
     /// Let a script write in the tokens of this policy, a folder or name: its episodes are then demonstrations for `forage sft`.
     #[arg(long, value_name = "POLICY", requires = "config")]
     tokens_of: Option<String>,
+    /// Evaluate folders of `forage train`, one per seed, each beside its start and its --twins, on the run's held-out questions:
+    /// what each gained, and in words whether the gain is real.
+    #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["config", "policy", "index", "corpus", "questions"])]
+    controls: Vec<PathBuf>,
     /// Compute device instead of the config's: cpu, cuda:0, ...
     #[arg(long)]
     device: Option<DeviceSpec>,
@@ -154,6 +168,9 @@ impl Eval {
         if let Some(What::Retrieval(retrieval)) = self.what {
             return retrieval.run();
         }
+        if !self.controls.is_empty() {
+            return controls::verdict(&self.controls, self.limit, self.json);
+        }
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
         let material = match &self.config {
             Some(path) => self.of_config(&RunConfig::read(path, &self.overrides)?, scratch.path())?,
@@ -165,29 +182,39 @@ impl Eval {
         let tokenizer = Arc::clone(&material.tokenizer);
         let searched = recorded(Arc::clone(&material.retriever), self.record_tools.as_deref())?;
         let resources = setup::resources(&searched, material.wiki.as_ref(), tokenizer);
-        let factory = setup::environment(&material.environment, resources, material.window)?;
+        let factory = setup::environment(&material.environment, resources.clone(), material.window)?;
         let rewards = setup::rewards(&material.environment.id, &material.rewards, material.seed)?;
         let (policy, tokenizer) = (Arc::clone(&material.policy), Arc::clone(&material.tokenizer));
         let presentation = setup::with_tools(material.presentation.clone(), factory.spec())?;
         let rollout = Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::GREEDY, presentation };
         let evaluated = play(&rollout, &material.tasks, material.seed, material.samples)?;
         if let Some(path) = &self.out {
-            write_episodes(path, &evaluated.greedy)?;
+            write_episodes(path, evaluated.greedy.iter().cloned())?;
             if material.samples > 0 {
-                write_episodes(&path.with_extension("sampled.jsonl"), &evaluated.sampled)?;
+                write_episodes(&path.with_extension("sampled.jsonl"), evaluated.sampled.iter().cloned())?;
             }
         }
-        self.print(&material, &evaluated)
+        let (episodes, out) = (evaluated.greedy.as_slice(), self.out.as_deref());
+        let plain = Plain { material: &material, resources, rollout: &rollout, episodes, out };
+        let probed = self.probes.iter().map(|probe| plain.under(*probe)).collect::<Result<Vec<_>>>()?;
+        self.print(&material, &evaluated, &probed)
     }
 
-    fn print(&self, material: &Material, evaluated: &Evaluated) -> Result<()> {
+    fn print(&self, material: &Material, evaluated: &Evaluated, probed: &[Probed]) -> Result<()> {
         let bootstrap = Bootstrap::new(material.seed);
+        let alarms = Telemetry::from_episodes(&evaluated.greedy, bootstrap)?.alarms;
         let greedy = EvalSummary::from_episodes(&evaluated.greedy, bootstrap)?;
         let sampled = EvalSummary::from_episodes(&evaluated.sampled, bootstrap)?;
         let recall = question_recall(material.retriever.as_ref(), &material.tasks, bootstrap)?;
         if self.json {
             let retrieval = recall.as_ref().map(|recall| &recall.metrics);
-            let summary = serde_json::json!({"greedy": greedy, "sampled": sampled, "question_retrieval": retrieval});
+            let summary = serde_json::json!({
+                "greedy": greedy,
+                "sampled": sampled,
+                "question_retrieval": retrieval,
+                "alarms": alarms,
+                "probes": probed,
+            });
             out(&summary.to_string());
             return Ok(());
         }
@@ -197,6 +224,12 @@ impl Eval {
         }
         if let Some(recall) = recall {
             out(&format!("the questions themselves as queries\n{}", recall.to_text()));
+        }
+        for probe in probed {
+            out(&probe.to_text());
+        }
+        for alarm in &alarms {
+            out(&alarm.to_text());
         }
         Ok(())
     }
@@ -208,6 +241,7 @@ impl Eval {
         let mut config = config.clone();
         config.seed = self.seed.unwrap_or(config.seed);
         config.device = self.device.unwrap_or(config.device);
+        lint::warn(&config);
         let data = setup::load_data(&config, scratch)?;
         let tasks: Tasks = data.test.iter().take(self.limit.unwrap_or(usize::MAX)).cloned().collect();
         let name = self.policy.clone().unwrap_or_else(|| config.policy.checkpoint.clone());
@@ -362,14 +396,6 @@ fn question_recall(
         return Ok(None);
     }
     Ok(Some(evaluate_retrieval(&rankings, &qrels, &CUTOFFS, bootstrap)?))
-}
-
-fn write_episodes(path: &Path, episodes: &[Episode]) -> Result<()> {
-    let mut writer = EpisodeWriter::create(path)?;
-    for episode in episodes {
-        writer.write(episode.clone())?;
-    }
-    Ok(writer.finish()?)
 }
 
 impl Retrieval {

@@ -2,11 +2,13 @@
 
 mod collect;
 mod compare;
+mod controls;
 mod data;
 mod envs;
 mod eval;
 mod export;
 mod index;
+mod inspect;
 mod judge;
 mod play;
 mod policy;
@@ -18,6 +20,7 @@ mod report;
 mod search;
 mod serve;
 mod sft;
+mod telemetry;
 mod train;
 mod world;
 
@@ -54,7 +57,9 @@ enum Command {
     Data(data::Data),
     #[command(subcommand)]
     Judge(judge::Judge),
+    Inspect(inspect::Inspect),
     Report(report::ReportArgs),
+    Telemetry(telemetry::TelemetryArgs),
     Replay(replay::Replay),
     #[command(subcommand)]
     Index(index::Index),
@@ -82,7 +87,9 @@ impl Cli {
             Command::Compare(command) => command.run(),
             Command::Data(command) => command.run(),
             Command::Judge(command) => command.run(),
+            Command::Inspect(command) => command.run(),
             Command::Report(command) => command.run(),
+            Command::Telemetry(command) => command.run(),
             Command::Replay(command) => command.run(),
             Command::Index(command) => command.run(),
             Command::Search(command) => command.run(),

@@ -7,20 +7,21 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use forage_env::environment::Outcome;
 use forage_env::episode::Episode;
-use forage_env::tokenizer::Tokenizer;
 use forage_env::{code_search, registry, search_r1};
-use forage_eval::report::Report;
 use forage_eval::stats::Bootstrap;
 use forage_eval::summary::EvalSummary;
+use forage_eval::telemetry::{Alarm, Telemetry};
 use forage_eval::verdict::{Detail, RunFacts, Verdict};
-use forage_trainer::metrics;
 use forage_trainer::weights::Checkpoint;
 
 use super::out;
+use super::report::{self, TRAJECTORIES};
 use crate::config::RunConfig;
-use crate::pipeline::{Evaluated, Experience, Training, evaluate, from_scratch, train};
+use crate::pipeline::{Evaluated, Experience, Training, evaluate, from_scratch, train, write_episodes};
 use crate::progress::{Progress, stop_on_interrupt};
+use crate::run_folder::EVALUATION;
 use crate::setup::{self, Data};
+use crate::telemetry;
 
 /// The whole job on this machine's processor: builds a world and its index, takes the warm-started tiny policy, trains it
 /// with GRPO, trains a twin on random rewards from the same start, evaluates all three on held-out entities, and writes
@@ -90,7 +91,8 @@ impl Quickstart {
         progress.say(&format!("control: {}", measured(&twin.greedy)));
         trained.save(&self.out.join("policy"))?;
         let sets = [("start", &before), ("trained", &after), ("control", &twin)];
-        conclude(&self.out, &config, &sets, &start, progress.minutes())
+        keep_evaluations(&self.out.join(EVALUATION), &sets)?;
+        conclude(&self.out, &config, &sets, progress.minutes())
     }
 
     fn config(&self) -> Result<RunConfig> {
@@ -163,13 +165,19 @@ fn prepare(folder: &Path, resume: bool) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
 }
 
-fn conclude(
-    folder: &Path,
-    config: &RunConfig,
-    sets: &[(&str, &Evaluated); 3],
-    start: &Checkpoint,
-    minutes: f64,
-) -> Result<()> {
+/// Keeps the episodes behind the verdict, for the report and for `forage inspect`.
+fn keep_evaluations(folder: &Path, sets: &[(&str, &Evaluated); 3]) -> Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    for (name, set) in sets {
+        write_episodes(&folder.join(format!("{name}.jsonl")), set.greedy.iter().cloned())?;
+        if !set.sampled.is_empty() {
+            write_episodes(&folder.join(format!("{name}.sampled.jsonl")), set.sampled.iter().cloned())?;
+        }
+    }
+    Ok(())
+}
+
+fn conclude(folder: &Path, config: &RunConfig, sets: &[(&str, &Evaluated); 3], minutes: f64) -> Result<()> {
     let bootstrap = Bootstrap { resamples: config.evaluation.resamples, ..Bootstrap::new(config.seed) };
     let [(_, before), (_, after), (_, twin)] = sets;
     let facts = RunFacts { seed: config.seed, minutes };
@@ -178,33 +186,28 @@ fn conclude(
         let sampled = Detail::from_episodes(&before.sampled, &after.sampled, Some(&twin.sampled), bootstrap)?;
         verdict = verdict.with_sampled(sampled);
     }
+    verdict = verdict.with_alarms(alarms(folder, &after.greedy, bootstrap)?);
     verdict.write(&folder.join("verdict.json"))?;
-    let mut report = Report::new("forage quickstart").verdict(verdict.clone()).config(config.to_toml()?);
-    for name in ["trained", "control"] {
-        let rows = metrics::read(&folder.join(name).join("metrics.jsonl"))?;
-        report = report.series(name, rows.into_iter().map(|row| serde_json::Value::Object(row.0)).collect());
-    }
     for (name, set) in sets {
-        let greedy = EvalSummary::from_episodes(&set.greedy, bootstrap)?;
-        out(&format!("{name}, greedy\n{}", greedy.to_text()));
-        report = report.evaluation(format!("{name}, greedy"), greedy);
-        if !set.sampled.is_empty() {
-            report =
-                report.evaluation(format!("{name}, sampled"), EvalSummary::from_episodes(&set.sampled, bootstrap)?);
-        }
+        out(&format!("{name}, greedy\n{}", EvalSummary::from_episodes(&set.greedy, bootstrap)?.to_text()));
     }
-    for (index, (name, set)) in (0..4).flat_map(|index| sets.iter().map(move |set| (index, set))) {
-        if let Some(episode) = set.greedy.get(index) {
-            let label = format!("{name}, question {}", index + 1);
-            report = report.decoded_trajectory(label, episode, |ids| start.tokenizer.decode(ids));
-        }
+    report::of_runs(&[folder.to_owned()], TRAJECTORIES)?.write(&folder.join("report.html"))?;
+    for alarm in &verdict.alarms {
+        out(&alarm.to_text());
     }
-    report.write(&folder.join("report.html"))?;
     for sentence in verdict.words() {
         out(&sentence);
     }
     out(&format!("{}  {}", folder.join("verdict.json").display(), folder.join("report.html").display()));
     Ok(())
+}
+
+/// What the trained policy's conduct raises: first in its run, then on the held-out questions.
+fn alarms(folder: &Path, held_out: &[Episode], bootstrap: Bootstrap) -> Result<Vec<Alarm>> {
+    let course = telemetry::course(&folder.join("trained"), bootstrap)?;
+    let mut alarms = course.map_or_else(Vec::new, |course| course.alarms);
+    alarms.extend(Telemetry::from_episodes(held_out, bootstrap)?.alarms);
+    Ok(alarms)
 }
 
 /// The mean of what episodes are measured by, in words.

@@ -1,21 +1,25 @@
 //! `forage train`: one GRPO run from a config.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use forage_env::registry;
 use forage_trainer::checkpoint::fork;
 use forage_trainer::device::DeviceSpec;
+use forage_trainer::memory::Workload;
 use forage_trainer::weights::Checkpoint;
 
-use super::{note, out};
+use super::out;
 use crate::config::RunConfig;
 use crate::lint;
 use crate::memory::{self, Start};
 use crate::pipeline::{Experience, Training, train};
 use crate::progress::{Progress, stop_on_interrupt};
 use crate::retrieval::recorded;
-use crate::setup;
+use crate::setup::{self, Data};
+use crate::twins::{self, Twin};
 
 /// Trains a policy with GRPO. The run folder holds the resolved config, metrics, rollouts, checkpoints and, at the end,
 /// the policy as a Hugging Face folder, or as a PEFT folder where an adapter was trained.
@@ -38,6 +42,11 @@ pub(crate) struct Train {
     /// Begin where another run's newest checkpoint stands, weights, moments and place in the data, under this config.
     #[arg(long, value_name = "RUN", conflicts_with = "resume")]
     from: Option<PathBuf>,
+    /// Train spurious twins from the same start as well, one after the other, in OUT/twins/NAME: random, format_only, constant,
+    /// inverse or majority rewards, shuffled or wrong labels; separated by commas. `forage eval --controls OUT` then says what
+    /// is left of the gain.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["rollouts", "from", "record_tools"])]
+    twins: Vec<Twin>,
     /// Print the resolved config, the arithmetic of a step and an estimate of the memory, and stop.
     #[arg(long)]
     dry_run: bool,
@@ -55,9 +64,7 @@ impl Train {
         config.device = self.device.unwrap_or(config.device);
         let name = self.config.file_stem().context("the config has no file name")?;
         let folder = self.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(name));
-        for warning in lint::warnings(&config) {
-            note(&format!("warning: {warning}"));
-        }
+        lint::warn(&config);
         if self.dry_run {
             return dry_run(&config, self.rollouts.as_deref());
         }
@@ -91,22 +98,70 @@ impl Train {
             data = loaded;
             Experience::Data(&data)
         };
-        let checkpoint = setup::checkpoint(&config)?;
-        let reward = config.reward.clone();
+        let twins = self.twins_of(&config)?;
+        let start_policy = setup::checkpoint(&config)?;
         if let Some(other) = &self.from {
             let forked = fork(other, &folder, &setup::digest(&config, experience)?)?;
             out(&format!("forked {} after step {}", other.display(), forked));
         }
         let resume = self.resume || self.from.is_some();
-        let training = Training { name: "train", folder: folder.clone(), reward, threads: config.threads(), resume };
-        let trained = train(&training, &config, checkpoint, experience, &progress, &stop)?;
-        keep_policy(&trained.policy, &folder)?;
-        let then = start.map(|start| memory::of_work(&config, &start, trained.work));
+        let place = Place { name: "train", folder: &folder, resume };
+        let trained = learn(&place, &config, start_policy.clone(), experience, &progress, &stop)?;
+        let then = start.map(|start| memory::of_work(&config, &start, trained));
         if let Some(outcome) = told.and_then(|told| memory::outcome(&told, then.as_ref())) {
             out(&outcome);
         }
+        if let Experience::Data(data) = experience {
+            for (twin, config) in twins {
+                if stop.load(Ordering::SeqCst) {
+                    bail!("interrupted before twin `{}`; --resume goes on", twin.name);
+                }
+                let folder = folder.join(twins::FOLDER).join(twin.name);
+                let resume = self.resume && holds_run(&folder);
+                std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+                write_config(&config, &folder)?;
+                let train = setup::relabelled(&data.train, &config.data.labels, config.seed)?;
+                let data = Data { train, ..data.clone() };
+                let place = Place { name: twin.name, folder: &folder, resume };
+                learn(&place, &config, start_policy.clone(), Experience::Data(&data), &progress, &stop)?;
+            }
+        }
         Ok(())
     }
+
+    /// The runs beside the real one.
+    fn twins_of(&self, config: &RunConfig) -> Result<Vec<(Twin, RunConfig)>> {
+        if !self.twins.is_empty() && !config.data.labels.are_true() {
+            bail!("--twins stand beside a run with true labels; remove data.labels");
+        }
+        let outcome = registry::find(&config.environment.id)?.outcome;
+        let made = |&twin: &Twin| Ok((twin, twin.of(config, outcome).map_err(anyhow::Error::msg)?));
+        self.twins.iter().map(made).collect()
+    }
+}
+
+/// Where a run stands, and what it is called.
+struct Place<'a> {
+    name: &'a str,
+    folder: &'a Path,
+    resume: bool,
+}
+
+/// Trains and keeps the policy.
+fn learn(
+    place: &Place<'_>,
+    config: &RunConfig,
+    start: Checkpoint,
+    experience: Experience<'_>,
+    progress: &Progress,
+    stop: &AtomicBool,
+) -> Result<Workload> {
+    let &Place { name, folder, resume } = place;
+    let reward = config.reward.clone();
+    let training = Training { name, folder: folder.to_owned(), reward, threads: config.threads(), resume };
+    let trained = train(&training, config, start, experience, progress, stop)?;
+    keep_policy(&trained.policy, folder)?;
+    Ok(trained.work)
 }
 
 fn write_config(config: &RunConfig, folder: &Path) -> Result<()> {
@@ -132,7 +187,7 @@ fn few_questions(questions: usize, config: &RunConfig) -> Option<String> {
 
 /// Checks that a run's folder holds a run exactly where one is to be resumed.
 pub(super) fn check_folder(folder: &Path, resume: bool) -> Result<()> {
-    let used = folder.join("metrics.jsonl").exists() || folder.join("checkpoints").exists();
+    let used = holds_run(folder);
     if used && !resume {
         bail!("{} holds a run; give another --out, or --resume to continue it", folder.display());
     }
@@ -140,6 +195,10 @@ pub(super) fn check_folder(folder: &Path, resume: bool) -> Result<()> {
         bail!("{} holds no run to resume; start it without --resume", folder.display());
     }
     Ok(())
+}
+
+fn holds_run(folder: &Path) -> bool {
+    folder.join("metrics.jsonl").exists() || folder.join("checkpoints").exists()
 }
 
 /// Writes what a run has trained into its folder: the whole policy, or the adapter alone where there is one.

@@ -12,6 +12,7 @@ use rand_chacha::rand_core::Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::reward::grading::{exact_match, normalize};
+use crate::reward::majority::most_frequent;
 use crate::rollout::record::{RecordError, read_episodes};
 use crate::seed::Seed;
 use crate::task::Task;
@@ -154,26 +155,23 @@ fn wrong(mut tasks: Vec<Task>, seed: Seed) -> Result<Vec<Task>, LabelError> {
     Ok(tasks)
 }
 
-/// Answers that are equal after normalisation: the first as written, and how many there are.
-type Votes = HashMap<String, (String, usize, usize)>;
-
 fn majority(
     tasks: Vec<Task>,
     path: &std::path::Path,
     keep: impl Fn(&Task, &str) -> bool,
 ) -> Result<Vec<Task>, LabelError> {
-    let mut votes = HashMap::<(String, String), Votes>::new();
-    for (order, record) in read_episodes(path)?.enumerate() {
+    let mut votes = HashMap::<(String, String), Vec<String>>::new();
+    for record in read_episodes(path)? {
         let record = record?;
         let Some(answer) = record.answer else { continue };
-        let votes = votes.entry((record.episode.task.data_source, record.episode.task.id)).or_default();
-        votes.entry(normalize(&answer)).or_insert((answer, 0, order)).1 += 1;
+        votes.entry((record.episode.task.data_source, record.episode.task.id)).or_default().push(answer);
     }
     let questions = tasks.len();
     let labelled = tasks.into_iter().filter_map(|mut task| {
-        let votes = votes.get(&(task.data_source.clone(), task.id.clone()))?.values();
-        // Of equal counts, the answer that came first.
-        let (label, ..) = votes.max_by_key(|(_, count, order)| (*count, std::cmp::Reverse(*order)))?;
+        let answers = votes.get(&(task.data_source.clone(), task.id.clone()))?;
+        let normal: Vec<String> = answers.iter().map(|answer| normalize(answer)).collect();
+        let elected = most_frequent(normal.iter())?;
+        let label = answers.get(normal.iter().position(|answer| answer == elected)?)?;
         keep(&task, label).then(|| task.golds = vec![label.clone()])?;
         Some(task)
     });

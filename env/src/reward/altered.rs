@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::Map;
 
-use super::{Make, Making, Reward, RewardEntry, RewardError, UNIT, draw};
+use super::{Built, Make, Making, Reward, RewardEntry, RewardError, UNIT, draw};
 use crate::episode::Episode;
 use crate::nearest::nearest;
 use crate::plugins;
@@ -72,7 +72,13 @@ fn inner(of: Option<&str>, making: &Making) -> Result<Box<dyn Reward>, String> {
         return Err(format!("of is `{of}`, which is no reward of range 0 to 1 here; did you mean `{nearest}`?"));
     };
     let plain = Making { settings: Map::new(), ..making.clone() };
-    entry.make.build(&plain).map_err(|what| format!("of is `{of}`, which cannot do without settings: {what}"))
+    match entry.make.build(&plain) {
+        Ok(Built::Alone(reward)) => Ok(reward),
+        Ok(Built::Group(_)) => {
+            Err(format!("of is `{of}`, which compares the episodes of a group; name one that does not"))
+        }
+        Err(what) => Err(format!("of is `{of}`, which cannot do without settings: {what}")),
+    }
 }
 
 /// Another reward, turned round always or by a seeded draw per task and member.

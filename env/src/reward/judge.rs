@@ -2,12 +2,13 @@
 //! good, or which principles of a rubric hold.
 //!
 //! - `settings`: `[reward.judge]`; `prompt`: what is asked, every text of others inside fences that it cannot close;
-//!   `verdict`: the strict reading of replies; `client`: tries, budget and cache.
+//!   `verdict`: the strict reading of replies; `client`: tries, budget and cache; `group`: several answers of a group together.
 //!
 //! Whatever goes wrong is a [`JudgeError`] and so an infrastructure fault of the episode: it has no score, and is counted.
 
 mod cache;
 mod client;
+mod group;
 mod prompt;
 mod settings;
 #[cfg(test)]
@@ -17,9 +18,10 @@ mod verdict;
 use async_trait::async_trait;
 
 pub use client::{Judge, JudgeError, Spent};
-pub use prompt::{Question, Transcript};
+pub use group::{BATCH, Batch, TOURNAMENT, Tournament};
+pub use prompt::{Question, Shown, Transcript};
 pub use settings::JudgeSettings;
-pub use verdict::{Preference, Refusal, Verdict, read_preference, read_verdict};
+pub use verdict::{Preference, Refusal, Verdict, read_preference, read_verdict, read_verdicts};
 
 use super::{Make, Pieces, Reward, RewardEntry, RewardError, UNIT, indicator};
 use crate::environment::Outcome;

@@ -49,7 +49,7 @@ pub(super) fn was_read(task: &Task, episode: &Episode) -> bool {
 }
 
 /// What a search showed, without the wrapper and without the queries repeated in it.
-pub(super) fn shown(turn: &Turn) -> Option<String> {
+pub fn shown(turn: &Turn) -> Option<String> {
     let TurnKind::Search { .. } = turn.kind else { return None };
     let text = turn.observation.trim();
     let text = text.strip_prefix(Tag::Information.opening()).unwrap_or(text);

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::settings::{Make, Making, Weighting};
+use super::settings::{Built, Make, Making, Weighting};
 use super::{
-    Reward, RewardError, altered, controls, costs, em, f1, format, gain, judge, mrr, ndcg, published, random, recall,
-    retrieval, retrieved, searchlm, sub_em, syntax,
+    Pieces, Reward, RewardError, altered, controls, costs, em, f1, format, gain, judge, majority, mrr, ndcg, published,
+    random, recall, retrieval, retrieved, searchlm, sub_em, syntax,
 };
 use crate::environment::Outcome;
 use crate::episode::{Episode, Score};
@@ -49,6 +49,9 @@ pub const REWARDS: &[RewardEntry] = &[
     searchlm::V1,
     searchlm::V2,
     judge::ENTRY,
+    judge::BATCH,
+    judge::TOURNAMENT,
+    majority::ENTRY,
     costs::SEARCH_COST,
     costs::LENGTH,
     random::ENTRY,
@@ -119,8 +122,22 @@ pub enum RewardSetError {
 }
 
 struct Part {
-    reward: Box<dyn Reward>,
+    reward: Built,
     weight: f32,
+}
+
+impl Part {
+    /// Adds what was found to a score: the value weighted to the total, value and pieces to the log.
+    fn add(&self, score: &mut Score, value: f32, pieces: Pieces) -> Result<(), RewardError> {
+        let name = self.reward.name();
+        if !value.is_finite() {
+            return Err(RewardError { name: name.to_owned(), message: format!("the score is {value}") });
+        }
+        score.parts.extend(pieces.into_iter().map(|(piece, value)| (format!("{name}_{piece}"), value)));
+        score.total += self.weight * value;
+        score.parts.insert(name.to_owned(), value);
+        Ok(())
+    }
 }
 
 fn unfit(name: &str, outcome: Outcome) -> RewardSetError {
@@ -203,7 +220,10 @@ impl RewardSet {
         let parts = entries.filter_map(|entry| {
             // What is always computed takes no settings.
             let Make::Plain(make) = entry.make else { return None };
-            Some(Part { reward: make(Seed::root(0)), weight: if entry.name == outcome.measure() { 1.0 } else { 0.0 } })
+            Some(Part {
+                reward: Built::Alone(make(Seed::root(0))),
+                weight: if entry.name == outcome.measure() { 1.0 } else { 0.0 },
+            })
         });
         Self { parts: parts.collect() }
     }
@@ -211,26 +231,71 @@ impl RewardSet {
     /// Adds a reward that is not registered, for instance one of a caller's own.
     #[must_use]
     pub fn with(mut self, reward: Box<dyn Reward>, weight: f32) -> Self {
-        self.parts.push(Part { reward, weight });
+        self.parts.push(Part { reward: Built::Alone(reward), weight });
         self
     }
 
-    /// Scores a finished episode. Not for episodes that ended in an infrastructure fault: those have no score.
+    /// Names of the parts that compare the episodes of a group.
+    pub fn group_parts(&self) -> impl Iterator<Item = &'static str> {
+        self.parts.iter().filter(|part| matches!(part.reward, Built::Group(_))).map(|part| part.reward.name())
+    }
+
+    /// Scores a finished episode by itself; the parts that compare the episodes of a group are left to
+    /// [`RewardSet::score_group`]. Not for episodes that ended in an infrastructure fault: those have no score.
     ///
     /// # Errors
     /// When a part cannot be computed or is not finite.
     pub async fn score(&self, task: &Task, episode: &Episode) -> Result<Score, RewardError> {
         let mut score = Score::default();
         for part in &self.parts {
-            let name = part.reward.name();
-            let (value, pieces) = part.reward.score_in_pieces(task, episode).await?;
-            if !value.is_finite() {
-                return Err(RewardError { name: name.to_owned(), message: format!("the score is {value}") });
+            if let Built::Alone(reward) = &part.reward {
+                let (value, pieces) = reward.score_in_pieces(task, episode).await?;
+                part.add(&mut score, value, pieces)?;
             }
-            score.parts.extend(pieces.into_iter().map(|(piece, value)| (format!("{name}_{piece}"), value)));
-            score.total += part.weight * value;
-            score.parts.insert(name.to_owned(), value);
         }
         Ok(score)
+    }
+
+    /// The scores of a group's episodes of `task`, each made by [`RewardSet::score`] before, with the parts that compare
+    /// them added.
+    ///
+    /// # Errors
+    /// When a part cannot be computed or is not finite, or an episode has no score.
+    pub async fn score_group(&self, task: &Task, members: &[&Episode]) -> Result<Vec<Score>, RewardError> {
+        let unscored = || RewardError { name: "group".to_owned(), message: "an episode without a score".to_owned() };
+        let scores = members.iter().map(|member| member.score.clone().ok_or_else(unscored));
+        let mut scores: Vec<Score> = scores.collect::<Result<_, _>>()?;
+        for part in &self.parts {
+            let Built::Group(reward) = &part.reward else { continue };
+            let found = reward.score_group(task, members).await?;
+            if found.len() != members.len() {
+                let message = format!("{} scores for a group of {}", found.len(), members.len());
+                return Err(RewardError { name: reward.name().to_owned(), message });
+            }
+            for (score, (value, pieces)) in scores.iter_mut().zip(found) {
+                part.add(score, value, pieces)?;
+            }
+        }
+        Ok(scores)
+    }
+
+    /// Adds to a score of [`RewardSet::score`] the parts that compare a group, as another score of the same episode has
+    /// them: for an episode that is scored again without its group.
+    pub(crate) fn take_group_parts(&self, score: &mut Score, recorded: &Score) {
+        for part in self.parts.iter().filter(|part| matches!(part.reward, Built::Group(_))) {
+            let name = part.reward.name();
+            let pieces = format!("{name}_");
+            score.parts.extend(
+                recorded
+                    .parts
+                    .iter()
+                    .filter(|(piece, _)| piece.starts_with(&pieces))
+                    .map(|(piece, value)| (piece.clone(), *value)),
+            );
+            if let Some(&value) = recorded.parts.get(name) {
+                score.total += part.weight * value;
+                score.parts.insert(name.to_owned(), value);
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::Reward;
+use super::{GroupReward, Reward};
 use crate::environment::Outcome;
 use crate::seed::Seed;
 
@@ -87,6 +87,26 @@ pub enum Make {
     Plain(fn(Seed) -> Box<dyn Reward>),
     /// From its settings; the error says what is wrong and the mend.
     Configured(fn(&Making) -> Result<Box<dyn Reward>, String>),
+    /// From its settings: one that compares the episodes of a group.
+    Group(fn(&Making) -> Result<Box<dyn GroupReward>, String>),
+}
+
+/// A reward as it was built.
+pub enum Built {
+    /// Scores an episode by itself.
+    Alone(Box<dyn Reward>),
+    /// Scores the episodes of a group by comparing them.
+    Group(Box<dyn GroupReward>),
+}
+
+impl Built {
+    /// Name under which the part is logged.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Alone(reward) => reward.name(),
+            Self::Group(reward) => reward.name(),
+        }
+    }
 }
 
 impl Make {
@@ -94,11 +114,12 @@ impl Make {
     ///
     /// # Errors
     /// In words, when the settings cannot be used.
-    pub fn build(&self, making: &Making) -> Result<Box<dyn Reward>, String> {
+    pub fn build(&self, making: &Making) -> Result<Built, String> {
         match self {
-            Self::Configured(make) => make(making),
+            Self::Configured(make) => make(making).map(Built::Alone),
+            Self::Group(make) => make(making).map(Built::Group),
             Self::Plain(make) => match making.settings.keys().next() {
-                None => Ok(make(making.seed)),
+                None => Ok(Built::Alone(make(making.seed))),
                 Some(key) => Err(format!("`{key}` is no setting: this reward has none; write its weight alone")),
             },
         }

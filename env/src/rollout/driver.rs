@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 
 use super::presentation::Presentation;
 use super::running::{Root, Running};
+use super::stage::judge_groups;
 use crate::environment::EnvFactory;
 use crate::episode::{Boundary, Ending, Episode};
 use crate::policy::{Policy, Sampling};
@@ -107,7 +108,11 @@ impl Rollout {
             }
         }
         let found = episodes.into_iter().zip(&jobs);
-        found.map(|(episode, job)| episode.unwrap_or_else(|| lost(job, "the episode's task vanished".into()))).collect()
+        let found =
+            found.map(|(episode, job)| episode.unwrap_or_else(|| lost(job, "the episode's task vanished".into())));
+        let mut episodes: Vec<Episode> = found.collect();
+        judge_groups(&self.rewards, &mut episodes).await;
+        episodes
     }
 }
 

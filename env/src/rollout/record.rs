@@ -80,6 +80,14 @@ pub enum RecordError {
         #[source]
         source: serde_json::Error,
     },
+    /// The last line has no end: its writer was killed, or is still at work.
+    #[error("`{}` line {line} is only half written; wait for its writer, or remove the line", path.display())]
+    Unfinished {
+        /// The file.
+        path: PathBuf,
+        /// Line number, from 1.
+        line: usize,
+    },
     /// A line was written by another version.
     #[error("`{}` line {line} has schema {found}, this program reads {SCHEMA}", path.display())]
     Schema {
@@ -145,19 +153,34 @@ impl EpisodeWriter {
 /// Reads the records of a file one by one, finished or partial.
 ///
 /// # Errors
-/// When the file cannot be opened; each item is an error when its line cannot be read.
+/// When the file cannot be opened; each item is an error when its line cannot be read, [`RecordError::Unfinished`] for a last
+/// line without its end.
 pub fn read_episodes(path: &Path) -> Result<impl Iterator<Item = Result<EpisodeRecord, RecordError>>, RecordError> {
     let file = File::open(path).map_err(|source| io_error("open", path, source))?;
+    let mut reader = BufReader::new(file);
     let path = path.to_owned();
-    Ok(BufReader::new(file).lines().enumerate().map(move |(index, text)| {
-        let text = text.map_err(|source| io_error("read", &path, source))?;
-        parse(&text, &path, index + 1)
+    let mut line = 0;
+    Ok(std::iter::from_fn(move || {
+        line += 1;
+        let mut text = String::new();
+        match reader.read_line(&mut text) {
+            Ok(0) => None,
+            Ok(_) => Some(parse(&text, &path, line)),
+            Err(source) => Some(Err(io_error("read", &path, source))),
+        }
     }))
 }
 
 fn parse(text: &str, path: &Path, line: usize) -> Result<EpisodeRecord, RecordError> {
-    let record: EpisodeRecord =
-        serde_json::from_str(text).map_err(|source| RecordError::Malformed { path: path.to_owned(), line, source })?;
+    let record: EpisodeRecord = serde_json::from_str(text).map_err(|source| {
+        let path = path.to_owned();
+        // Files that other hands wrote may lack the last line's end.
+        if text.ends_with('\n') {
+            RecordError::Malformed { path, line, source }
+        } else {
+            RecordError::Unfinished { path, line }
+        }
+    })?;
     if record.schema == SCHEMA {
         Ok(record)
     } else {

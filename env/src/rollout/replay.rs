@@ -54,6 +54,8 @@ pub enum ReplayError {
 /// Plays the recorded turns of an episode through a fresh environment and scores what comes of it. The tokens are the
 /// recorded ones: no policy and no tokenizer of the policy takes part, beyond what the environment itself counts with.
 ///
+/// Parts of the score that compare the episodes of a group are taken from the record.
+///
 /// Returns every difference, in order; none means that prompt, observations, what was understood, turn rewards, ending and all
 /// parts of the score are equal to the bit.
 ///
@@ -104,7 +106,10 @@ pub async fn replay(
         differences.0.push(Difference { place, recorded: format!("{:?}", recorded.ending), replayed });
     }
     let score = rewards.score(&recorded.task, &episode).await;
-    let score = score.map_err(|source| ReplayError::Reward { task: task(), source })?;
+    let mut score = score.map_err(|source| ReplayError::Reward { task: task(), source })?;
+    if let Some(recorded) = &recorded.score {
+        rewards.take_group_parts(&mut score, recorded);
+    }
     differences.score(recorded.score.as_ref(), &score);
     Ok(differences.0)
 }

@@ -1,9 +1,11 @@
 //! What an environment makes of an episode's turns, whoever writes them: the driver's policy, or a client far away.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 
 use futures::FutureExt;
+use futures::future::join_all;
 
 use crate::chat::ChatError;
 use crate::environment::{Action, EnvError, EnvFactory, Environment, Step, TurnKind};
@@ -190,4 +192,34 @@ pub(crate) async fn judge(rewards: &RewardSet, mut episode: Episode) -> Episode 
         }
     }
     episode
+}
+
+/// Lets the rewards compare the scored episodes of each group with each other, all groups at once; a reward that fails is a
+/// fault of every episode of its group.
+pub(crate) async fn judge_groups(rewards: &RewardSet, episodes: &mut [Episode]) {
+    if rewards.group_parts().next().is_none() {
+        return;
+    }
+    let mut groups: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+    for (index, episode) in episodes.iter().enumerate().filter(|(_, episode)| episode.score.is_some()) {
+        groups.entry(episode.group).or_default().push(index);
+    }
+    let judged = join_all(groups.into_values().map(|members| {
+        let group: Vec<&Episode> = members.iter().map(|&index| &episodes[index]).collect();
+        async move { (members, guarded(Boundary::Reward, rewards.score_group(&group[0].task, &group)).await) }
+    }))
+    .await;
+    for (members, found) in judged {
+        match found {
+            Ok(scores) => {
+                members.into_iter().zip(scores).for_each(|(index, score)| episodes[index].score = Some(score))
+            }
+            Err(fault) => {
+                for index in members {
+                    episodes[index].score = None;
+                    episodes[index].ending = fault.clone().into();
+                }
+            }
+        }
+    }
 }

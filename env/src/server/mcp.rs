@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use rmcp::model::{
@@ -63,7 +64,12 @@ pub(super) async fn limit(State((app, manager)): State<(Arc<App>, Manager)>, req
         return fault.into_response();
     }
     let begin = std::time::Instant::now();
-    let response = next.run(request).await;
+    let ends = request.method() == Method::DELETE;
+    let mut response = next.run(request).await;
+    if ends && response.status() == StatusCode::ACCEPTED {
+        // A session that was ended is gone, not pending: the reference client takes 202 for a failure.
+        *response.status_mut() = StatusCode::NO_CONTENT;
+    }
     app.metrics.traffic.answered("mcp", response.status().as_u16(), begin.elapsed());
     response
 }

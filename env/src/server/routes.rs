@@ -4,12 +4,10 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Query, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
-use axum::middleware::{self, Next};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use base64::prelude::{BASE64_STANDARD, Engine};
-use forage_retriever::server::shell::Guard;
+use forage_retriever::server::shell;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -46,35 +44,13 @@ pub(super) fn router(app: &Arc<App>, local_only: bool) -> Router {
         .route("/tasks", get(tasks))
         .route("/metrics", get(metrics))
         .merge(tools);
-    let guarded = match &app.config.token {
-        Some(token) => {
-            let guard = Guard::new(token);
-            guarded.layer(middleware::from_fn(move |request: Request, next: Next| authorize(guard, request, next)))
-        }
-        None => guarded,
-    };
-    guarded
+    shell::guarded(guarded, app.config.token.as_deref(), || Fault::Unauthorized.into_response())
         .route("/health", get(health))
         .route("/healthz", get(health))
         .route("/readyz", get(ready))
         .fallback(|request: Request| async move { Fault::NotFound(format!("no route {}", request.uri().path())) })
         .method_not_allowed_fallback(|| async { Fault::MethodNotAllowed })
         .with_state(Arc::clone(app))
-}
-
-async fn authorize(guard: Guard, request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    let admitted = guard.admits(headers) || password(headers).is_some_and(|headers| guard.admits(&headers));
-    if admitted { next.run(request).await } else { Fault::Unauthorized.into_response() }
-}
-
-/// The password of `Authorization: Basic`, as the header of a token: OpenEnv's WebSocket client takes no headers, but it
-/// takes `http://user:TOKEN@host`.
-fn password(headers: &HeaderMap) -> Option<HeaderMap> {
-    let basic = headers.get(header::AUTHORIZATION)?.as_bytes().strip_prefix(b"Basic ")?;
-    let pair = String::from_utf8(BASE64_STANDARD.decode(basic).ok()?).ok()?;
-    let (_, password) = pair.split_once(':')?;
-    Some(HeaderMap::from_iter([(HeaderName::from_static("x-api-key"), HeaderValue::from_str(password).ok()?)]))
 }
 
 /// OpenEnv's word for it; the server answers, so it is.

@@ -1,5 +1,8 @@
 //! The page frame and escaping.
 
+use base64::Engine as _;
+use sha2::{Digest as _, Sha256};
+
 /// Text made safe inside elements and quoted attributes. Control characters browsers reject become U+FFFD.
 pub(super) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len() + text.len() / 8);
@@ -31,16 +34,27 @@ pub(super) fn concat<T>(items: impl IntoIterator<Item = T>, piece: impl FnMut(T)
     items.into_iter().map(piece).collect::<Vec<String>>().concat()
 }
 
-/// The whole document. `body` is HTML.
-pub(super) fn page(title: &str, body: &str) -> String {
+/// The whole document. `body` is HTML; `script`, which may be empty, is the one script that may run in it.
+pub(super) fn page(title: &str, body: &str, script: &str) -> String {
     let style = include_str!("style.css");
+    let (policy, script) = if script.is_empty() {
+        (String::new(), String::new())
+    } else {
+        (format!("; script-src 'sha256-{}'", digest(script)), format!("<script>{script}</script>"))
+    };
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
-         <title>{}</title><style>{style}</style></head><body><main>{body}</main></body></html>\n",
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'{policy}\">\
+         <title>{}</title><style>{style}</style></head>\
+         <body><main>{body}</main>{script}</body></html>\n",
         escape(title)
     )
+}
+
+/// SHA-256 in base64, as content security policies name a script.
+fn digest(script: &str) -> String {
+    base64::engine::general_purpose::STANDARD.encode(Sha256::digest(script))
 }
 
 /// The colour class of a run or evaluation: the start grey, controls orange, others in turn from blue.
@@ -66,6 +80,12 @@ pub(super) fn colours<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<&'sta
         classes.push(class);
     }
     classes
+}
+
+/// The colour class of a part of the reward.
+pub(super) fn part_colour(index: usize) -> &'static str {
+    const PARTS: [&str; 5] = ["c-main", "c-green", "c-violet", "c-teal", "c-control"];
+    PARTS[index % PARTS.len()]
 }
 
 /// A legend line of coloured names.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::html::{concat, escape};
+use super::{Alarm, Recipe};
 use crate::compare::signed;
 use crate::measures::display_rank;
 use crate::summary::{EvalSummary, Metric, hops_label, number};
@@ -87,6 +88,34 @@ pub(super) fn metrics(evaluations: &[(String, EvalSummary)]) -> String {
 fn count_row(name: &str, evaluations: &[(String, EvalSummary)], count: impl Fn(&EvalSummary) -> usize) -> String {
     let cells = concat(evaluations, |(_, summary)| format!("<td>{}</td>", count(summary)));
     format!("<tr class=\"count\"><th scope=\"row\">{name}</th>{cells}</tr>")
+}
+
+/// What the sentinel raised, in the order it did.
+pub(super) fn alarms(alarms: &[Alarm]) -> String {
+    let items = concat(alarms, |alarm| {
+        format!(
+            "<li class=\"alarm\"><b class=\"badge {}\">{}</b> <b>{}</b> <span class=\"outcome\">{}, step {}</span><p>{}</p></li>",
+            if alarm.severity == "stop" { "bad" } else { "plain" },
+            escape(&alarm.severity),
+            escape(&alarm.kind.replace('_', " ")),
+            escape(&alarm.run),
+            alarm.step,
+            escape(&alarm.message)
+        )
+    });
+    if items.is_empty() { items } else { format!("<ul class=\"alarms\">{items}</ul>") }
+}
+
+/// A run's configuration with its digests, folded.
+pub(super) fn recipe(recipe: &Recipe) -> String {
+    let digests = concat(&recipe.digests, |(name, digest)| {
+        format!("<dt>{}</dt><dd><code>{}</code></dd>", escape(name), escape(digest))
+    });
+    format!(
+        "<details><summary>{}</summary><dl>{digests}</dl><pre class=\"config\">{}</pre></details>",
+        escape(&recipe.run),
+        escape(&recipe.config)
+    )
 }
 
 /// Exact match by number of hops; empty unless there are at least two kinds.

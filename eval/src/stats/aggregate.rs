@@ -1,5 +1,26 @@
 //! Aggregates over runs and tasks, equal to rliable's (Agarwal et al. 2021). `scores[run][task]`.
 
+/// Mean over tasks of the mean over runs. `None` when there are no scores or runs differ in their number of tasks.
+pub fn mean_score(scores: &[Vec<f64>]) -> Option<f64> {
+    Some(super::mean(&task_means(scores)?))
+}
+
+/// Median over tasks of the mean over runs. `None` when there are no scores or runs differ in their number of tasks.
+pub fn median_score(scores: &[Vec<f64>]) -> Option<f64> {
+    let mut means = task_means(scores)?;
+    means.sort_by(f64::total_cmp);
+    Some(f64::midpoint(means[(means.len() - 1) / 2], means[means.len() / 2]))
+}
+
+fn task_means(scores: &[Vec<f64>]) -> Option<Vec<f64>> {
+    let tasks = scores.first()?.len();
+    if tasks == 0 || scores.iter().any(|run| run.len() != tasks) {
+        return None;
+    }
+    let sum = |task: usize| scores.iter().map(|run| run[task]).sum::<f64>();
+    Some((0..tasks).map(|task| sum(task) / scores.len() as f64).collect())
+}
+
 /// Mean of the middle half of the values: `floor(n / 4)` dropped on each side. `None` for no values.
 pub fn interquartile_mean(scores: &[Vec<f64>]) -> Option<f64> {
     let mut values = scores.concat();
@@ -56,6 +77,10 @@ mod tests {
         let y = vec![vec![0.1, 0.4], vec![0.1, 0.6], vec![0.2, 0.6], vec![0.5, 0.8]];
         assert!(close(interquartile_mean(&x), 0.45) && close(interquartile_mean(&y), 0.425));
         assert!(close(optimality_gap(&x, 1.0), 0.5375));
+        assert!(close(mean_score(&x), 0.4625) && close(median_score(&x), 0.4625));
+        assert!(close(median_score(&[vec![5.0, 1.0, 2.0]]), 2.0));
+        assert_eq!(median_score(&[vec![1.0], vec![1.0, 2.0]]), None);
+        assert_eq!(mean_score(&[]), None);
         assert!(close(probability_of_improvement(&x, &y), 0.609_375));
         let digits: Vec<f64> = (0..10).map(f64::from).collect();
         assert!(close(interquartile_mean(&[digits]), 4.5));

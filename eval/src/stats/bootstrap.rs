@@ -50,7 +50,7 @@ pub(super) fn cluster_means(clusters: &[Vec<f64>]) -> Vec<f64> {
 
 /// A statistic of items with its percentile bootstrap interval, by resampling the items: `statistic` is told which of the
 /// `count` items a resample holds, and gives `None` where it is undefined. Such resamples are left out; `None` where the
-/// statistic of all items is undefined.
+/// statistic of all items is undefined. A statistic may be infinite, and then so may an end.
 ///
 /// # Errors
 /// [`StatsError`] for no items and settings out of range.
@@ -68,15 +68,26 @@ pub fn bootstrap_statistic(
     let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
     let mut values = Vec::with_capacity(settings.resamples);
     for _ in 0..settings.resamples {
-        items.fill_with(|| ((u64::from(rng.next_u32()) * count as u64) >> 32) as usize);
+        items.fill_with(|| below(&mut rng, count));
         values.extend(statistic(&items));
     }
-    values.sort_by(f64::total_cmp);
     if values.is_empty() {
         return Ok(None);
     }
-    let tail = (1.0 - settings.confidence) / 2.0;
-    Ok(Some(Interval { estimate, low: quantile(&values, tail), high: quantile(&values, 1.0 - tail) }))
+    let [low, high] = percentile_ends(&mut values, settings.confidence);
+    Ok(Some(Interval { estimate, low, high }))
+}
+
+/// Sorts the values of resamples and gives the ends of the percentile interval. `values` is not empty.
+pub(super) fn percentile_ends(values: &mut [f64], confidence: f64) -> [f64; 2] {
+    values.sort_by(f64::total_cmp);
+    let tail = (1.0 - confidence) / 2.0;
+    [quantile(values, tail), quantile(values, 1.0 - tail)]
+}
+
+/// A position below `count`, which is above 0; its bias is below `count / 2^32`.
+pub(crate) fn below(rng: &mut ChaCha8Rng, count: usize) -> usize {
+    ((u64::from(rng.next_u32()) * count as u64) >> 32) as usize
 }
 
 fn sorted_resampled_means(values: &[f64], settings: Bootstrap) -> Result<Vec<f64>, StatsError> {
@@ -142,8 +153,10 @@ fn bca_levels(values: &[f64], sorted_means: &[f64], tail: f64) -> Option<(f64, f
 /// Linear interpolation between order statistics (`NumPy`'s default). `sorted` is not empty.
 fn quantile(sorted: &[f64], level: f64) -> f64 {
     let position = level.clamp(0.0, 1.0) * (sorted.len() - 1) as f64;
-    let below = position.floor() as usize;
-    let above = (below + 1).min(sorted.len() - 1);
+    let [below, above] = [position.floor() as usize, position.ceil() as usize];
+    if below == above || sorted[above].is_infinite() {
+        return sorted[above];
+    }
     sorted[below] + (sorted[above] - sorted[below]) * (position - below as f64)
 }
 

@@ -1,8 +1,7 @@
 //! Two policies on the same questions.
 
 use super::bootstrap::{bootstrap_mean, cluster_means};
-use super::normal::normal_quantile;
-use super::{Bootstrap, Interval, StatsError, standard_deviation};
+use super::{Bootstrap, Interval, StatsError};
 
 /// Mean of `b - a` over the same questions, with a bootstrap interval by resampling questions.
 ///
@@ -49,19 +48,6 @@ pub fn mcnemar_exact(b: u64, c: u64) -> f64 {
     (2.0 * tail).min(1.0)
 }
 
-/// Smallest true mean difference that a paired comparison with these differences would show with probability `power`
-/// at this confidence. `None` when the differences do not vary (fewer than two, or all equal).
-pub fn minimum_detectable_effect(differences: &[f64], confidence: f64, power: f64) -> Option<f64> {
-    let deviation = standard_deviation(differences);
-    let in_range = |share: f64| share > 0.0 && share < 1.0;
-    if deviation <= 0.0 || !in_range(confidence) || !in_range(power) {
-        return None;
-    }
-    let standard_error = deviation / (differences.len() as f64).sqrt();
-    let width = normal_quantile(f64::midpoint(1.0, confidence)) + normal_quantile(power);
-    Some(width * standard_error)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,14 +70,5 @@ mod tests {
         let one = vec![vec![1.0], vec![0.0]];
         assert_eq!(paired_bootstrap_clusters(&one, &one[..1], SETTINGS), Err(StatsError::Lengths { a: 2, b: 1 }));
         assert_eq!(paired_bootstrap_clusters(&one, &[vec![1.0], vec![]], SETTINGS), Err(StatsError::Empty));
-    }
-
-    #[test]
-    fn detectable_effect_follows_the_textbook() {
-        let differences: Vec<f64> = (0..400).map(|index| if index % 2 == 0 { 1.0 } else { -1.0 }).collect();
-        let effect = minimum_detectable_effect(&differences, 0.95, 0.8).unwrap_or(f64::NAN);
-        let expected = (1.959_964 + 0.841_621) * (400.0_f64 / 399.0).sqrt() / 20.0;
-        assert!((effect - expected).abs() < 1e-5, "{effect} {expected}");
-        assert_eq!(minimum_detectable_effect(&[0.0; 10], 0.95, 0.8), None);
     }
 }

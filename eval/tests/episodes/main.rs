@@ -3,5 +3,8 @@
 mod compare;
 mod fixtures;
 mod report;
+mod samples;
+mod study;
 mod summary;
+mod telemetry;
 mod verdict;

@@ -6,7 +6,6 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 
@@ -16,7 +15,7 @@ use super::fault::{Fault, json};
 use super::jobs::Ticket;
 use super::plan;
 use super::request::{Limits, Problem, RerankRequest, RetrieveRequest, parse_statistics};
-use super::shell::{Guard, receive};
+use super::shell::{self, receive};
 
 /// Bodies over this are parsed by the workers: health checks must not wait for megabytes of JSON.
 const PARSE_HERE: usize = 64 * 1024;
@@ -38,14 +37,7 @@ pub(super) fn router(app: &Arc<App>) -> Router {
         .route("/doc/{*id}", get(document))
         .route("/info", get(info))
         .route("/metrics", get(metrics));
-    let guarded = match &app.config.token {
-        Some(token) => {
-            let guard = Guard::new(token);
-            guarded.layer(middleware::from_fn(move |request: Request, next: Next| authorize(guard, request, next)))
-        }
-        None => guarded,
-    };
-    guarded
+    shell::guarded(guarded, app.config.token.as_deref(), || Fault::Unauthorized.into_response())
         .route("/", get(page))
         .route("/healthz", get(alive))
         .route("/health", get(alive))
@@ -53,10 +45,6 @@ pub(super) fn router(app: &Arc<App>) -> Router {
         .fallback(|request: Request| async move { Fault::NotFound(format!("no route {}", request.uri().path())) })
         .method_not_allowed_fallback(|| async { Fault::MethodNotAllowed })
         .with_state(app.clone())
-}
-
-async fn authorize(guard: Guard, request: Request, next: Next) -> Response {
-    if guard.admits(request.headers()) { next.run(request).await } else { Fault::Unauthorized.into_response() }
 }
 
 async fn retrieve(State(app): Shared, headers: HeaderMap, body: Body) -> Response {

@@ -8,9 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::serve::ListenerExt;
+use base64::prelude::{BASE64_STANDARD, Engine};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -25,28 +28,49 @@ pub use traffic::Traffic;
 /// How long idle connections and half-written answers may take to close at the end.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// A token that requests must carry. Digests are compared, so that the time taken says nothing about the token.
-#[derive(Clone, Copy)]
-pub struct Guard(blake3::Hash);
-
-impl std::fmt::Debug for Guard {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Guard")
-    }
+/// Lets requests pass that carry `token`: as `Authorization: Bearer TOKEN`, as `x-api-key: TOKEN` like other search servers,
+/// or as the password of `Authorization: Basic`, for clients that can only be told `http://user:TOKEN@host`. Others get
+/// `refusal`. Without a token all pass.
+pub fn guarded<S>(router: Router<S>, token: Option<&str>, refusal: fn() -> Response) -> Router<S>
+where
+    S: Clone + Send + Sync + 'static,
+{
+    let Some(token) = token else { return router };
+    let expected = blake3::hash(token.as_bytes());
+    router.layer(middleware::from_fn(move |request: Request, next: Next| async move {
+        // Digests are compared, so that the time taken says nothing about the token.
+        let admitted = carried(request.headers()).is_some_and(|given| blake3::hash(&given) == expected);
+        if admitted { next.run(request).await } else { refusal() }
+    }))
 }
 
-impl Guard {
-    /// Asks for `token`.
-    pub fn new(token: &str) -> Self {
-        Self(blake3::hash(token.as_bytes()))
+/// The token that a request carries.
+fn carried(headers: &HeaderMap) -> Option<Vec<u8>> {
+    let authorization = headers.get(header::AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
+    if let Some(token) = authorization.strip_prefix(b"Bearer ") {
+        return Some(token.to_vec());
     }
+    if let Some(pair) = authorization.strip_prefix(b"Basic ") {
+        let pair = BASE64_STANDARD.decode(pair).ok()?;
+        let colon = pair.iter().position(|&byte| byte == b':')?;
+        return Some(pair[colon + 1..].to_vec());
+    }
+    headers.get("x-api-key").map(|key| key.as_bytes().to_vec())
+}
 
-    /// Whether a request carries it: `Authorization: Bearer TOKEN`, or `x-api-key: TOKEN` as other search servers take it.
-    pub fn admits(&self, headers: &HeaderMap) -> bool {
-        let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
-        let given = bearer.or_else(|| headers.get("x-api-key").map(HeaderValue::as_bytes));
-        given.is_some_and(|token| blake3::hash(token) == self.0)
-    }
+/// Failures of starting or running a server.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The configuration makes no sense.
+    #[error("server configuration: {0}")]
+    Config(String),
+    /// The threads that do the work could not be started.
+    #[error("start the worker threads; check the process limits")]
+    Threads(#[source] std::io::Error),
+    /// Connections can no longer be accepted.
+    #[error("accept connections")]
+    Accept(#[source] std::io::Error),
 }
 
 /// What a refusal's status asks of its headers.

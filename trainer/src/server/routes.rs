@@ -6,10 +6,9 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::HeaderMap;
-use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use forage_retriever::server::shell::Guard;
+use forage_retriever::server::shell;
 use serde_json::{Value, json};
 
 use super::app::App;
@@ -26,24 +25,13 @@ pub(super) fn router(app: &Arc<App>) -> Router {
         .route("/v1/models", get(models))
         .route("/v1/models/{*id}", get(model))
         .route("/metrics", get(metrics));
-    let guarded = match &app.config.token {
-        Some(token) => {
-            let guard = Guard::new(token);
-            guarded.layer(middleware::from_fn(move |request: Request, next: Next| authorize(guard, request, next)))
-        }
-        None => guarded,
-    };
-    guarded
+    shell::guarded(guarded, app.config.token.as_deref(), || Fault::Unauthorized.into_response())
         .route("/healthz", get(alive))
         .route("/health", get(alive))
         .route("/readyz", get(ready))
         .fallback(|request: Request| async move { Fault::NoRoute(request.uri().path().to_owned()) })
         .method_not_allowed_fallback(|| async { Fault::MethodNotAllowed })
         .with_state(app.clone())
-}
-
-async fn authorize(guard: Guard, request: Request, next: Next) -> Response {
-    if guard.admits(request.headers()) { next.run(request).await } else { Fault::Unauthorized.into_response() }
 }
 
 async fn complete(State(app): Shared, headers: HeaderMap, body: Body) -> Response {

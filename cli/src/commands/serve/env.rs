@@ -18,6 +18,7 @@ use forage_retriever::{CorpusFormat, NoPassages, Retriever};
 use super::Front;
 use crate::commands::note;
 use crate::config::{EnvironmentConfig, RunConfig};
+use crate::lint;
 use crate::retrieval::RetrieverConfig;
 use crate::setup::{self, Tasks};
 
@@ -142,7 +143,11 @@ impl Env {
         };
         let tasks = all.iter().take(self.limit.unwrap_or(usize::MAX)).cloned().collect();
         let tokenizer = setup::tokenizer(self.tokenizer.as_deref().unwrap_or(&config.policy.checkpoint))?;
+        lint::warn(&config);
         let rewards = setup::rewards(&config.environment.id, &config.reward, seed)?;
+        if let Some(name) = rewards.group_parts().next() {
+            bail!("[reward.{name}] compares the episodes of a group, and a session is one episode; leave it out here");
+        }
         let material = Material { retriever: data.retriever, wiki: data.wiki, tasks };
         serve_with(&config.environment, material, tokenizer, rewards)
     }

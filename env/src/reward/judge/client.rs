@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::cache::Cache;
-use super::prompt::{Question, messages, pair_messages};
+use super::prompt::{Question, Shown, batch_messages, messages, pair_messages};
 use super::settings::JudgeSettings;
-use super::verdict::{Preference, Refusal, Verdict, read_preference, read_verdict};
+use super::verdict::{Preference, Refusal, Verdict, read_preference, read_verdict, read_verdicts};
 
 /// A judge gave no verdict. Never a bad score.
 #[derive(Debug, thiserror::Error)]
@@ -136,6 +136,23 @@ impl Judge {
         }
         let read = |reply: &str| read_verdict(reply, rubric.len());
         self.reply(&messages(question, rubric, *transcript_chars), read).await
+    }
+
+    /// Judges several answers to one question in one request; the verdicts come in the order of the answers.
+    ///
+    /// # Errors
+    /// As [`Judge::ask`].
+    pub async fn ask_together(
+        &self,
+        question: &str,
+        golds: &[String],
+        shown: &[Shown<'_>],
+    ) -> Result<Vec<Verdict>, JudgeError> {
+        if golds.is_empty() {
+            return Err(JudgeError::NoGold);
+        }
+        let messages = batch_messages(question, golds, shown, self.settings.transcript_chars);
+        self.reply(&messages, |reply: &str| read_verdicts(reply, shown.len())).await
     }
 
     /// Says which of two answers is better, in the order given.

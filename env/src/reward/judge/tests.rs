@@ -1,5 +1,6 @@
 //! The judge against servers that fail and replies that are no verdicts.
 
+mod group;
 mod server;
 
 use std::path::Path;

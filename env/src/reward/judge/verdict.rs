@@ -46,6 +46,22 @@ struct AnswerReply {
     approach: f64,
 }
 
+impl AnswerReply {
+    fn verdict(self) -> Result<Verdict, Refusal> {
+        let Self { correct, approach } = self;
+        if !(0.0..=100.0).contains(&approach) {
+            return Err(Refusal(format!("approach is {approach}, not 0 to 100")));
+        }
+        Ok(Verdict::Answer { correct, approach: approach as f32 })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BatchReply {
+    verdicts: Vec<AnswerReply>,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RubricReply {
@@ -78,11 +94,19 @@ pub fn read_verdict(reply: &str, principles: usize) -> Result<Verdict, Refusal> 
         }
         return Ok(Verdict::Rubric { holds });
     }
-    let AnswerReply { correct, approach } = object(reply)?;
-    if !(0.0..=100.0).contains(&approach) {
-        return Err(Refusal(format!("approach is {approach}, not 0 to 100")));
+    object::<AnswerReply>(reply)?.verdict()
+}
+
+/// Reads the verdicts on `count` answers, `{"verdicts": [{"correct": true, "approach": 80}, ...]}`.
+///
+/// # Errors
+/// [`Refusal`] for anything else.
+pub fn read_verdicts(reply: &str, count: usize) -> Result<Vec<Verdict>, Refusal> {
+    let BatchReply { verdicts } = object(reply)?;
+    if verdicts.len() != count {
+        return Err(Refusal(format!("{} verdicts on {count} answers", verdicts.len())));
     }
-    Ok(Verdict::Answer { correct, approach: approach as f32 })
+    verdicts.into_iter().map(AnswerReply::verdict).collect()
 }
 
 /// Reads `{"better": "A"}`, `"B"` or `"tie"`.

@@ -35,6 +35,11 @@ pub(super) struct Server {
 impl Server {
     /// Serves until the process ends; `act` is told the number of the request.
     pub(super) fn start(act: impl Fn(usize) -> Act + Send + Sync + 'static) -> Self {
+        Self::reading(move |number, _| act(number))
+    }
+
+    /// As [`Server::start`]; `act` is told the request's body as well.
+    pub(super) fn reading(act: impl Fn(usize, &str) -> Act + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let bodies = Arc::<Mutex<Vec<String>>>::default();
@@ -46,10 +51,10 @@ impl Server {
                     let Some(body) = request(&stream) else { return };
                     let number = {
                         let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                        seen.push(body);
+                        seen.push(body.clone());
                         seen.len() - 1
                     };
-                    perform(stream, act(number));
+                    perform(stream, act(number, &body));
                 });
             }
         });

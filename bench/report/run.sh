@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# The report of a run with 10,000 trajectories, and the retriever's search page, in headless Chromium: time to interactive,
+# filters, search, groups, comparison, keyboard alone, a phone's width, dark and light, no console message, no request.
+# Takes a scratch folder; screenshots are left in it. Under two minutes.
+#
+# Needs Chromium (CHROMIUM, /usr/bin/chromium), Node and playwright-core, which npm fetches into the scratch folder.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+scratch=$(realpath -m "${1:?usage: bench/report/run.sh SCRATCH_FOLDER}")
+here=$PWD/bench/report
+mkdir -p "$scratch/shots"
+cargo build --release --locked --quiet -p forage
+forage="${CARGO_TARGET_DIR:-target}/release/forage"
+
+rm -rf "$scratch/small" "$scratch/large"
+"$forage" quickstart --config configs/smoke.toml --out "$scratch/small" > "$scratch/quickstart.log" 2>&1
+python3 "$here/multiply.py" "$scratch/small" "$scratch/large" 10000
+time "$forage" report "$scratch/large" --out "$scratch/report.html"
+ls -l "$scratch/report.html"
+
+cd "$scratch"
+[ -d node_modules/playwright-core ] || npm install --silent --no-save playwright-core > npm.log 2>&1
+cp "$here/drive.mjs" .
+"$forage" serve retriever small/index --addr 127.0.0.1:18099 > server.log 2>&1 &
+server=$!
+trap 'kill "$server"' EXIT
+for _ in $(seq 100); do
+    curl --silent --fail --output /dev/null http://127.0.0.1:18099/readyz && break
+    sleep 0.1
+done
+node drive.mjs "$scratch/report.html" http://127.0.0.1:18099/ "$scratch/shots"

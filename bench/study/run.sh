@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Is the gain real? One config under several seeds, each beside twins on a random reward, a reward for any answer, and shuffled
+# labels: gains, leads, probability of improvement, performance profiles, the verdict in words.
+# Usage: bench/study/run.sh SCRATCH_FOLDER [CONFIG [SEEDS [TWINS [more arguments of `forage train`]]]]
+# A run that came to its end is not trained again.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+scratch=${1:?usage: bench/study/run.sh SCRATCH_FOLDER [CONFIG [SEEDS [TWINS [ARGUMENTS]]]]}
+config=${2:-configs/quickstart.toml}
+seeds=${3:-1 2 3 4 5}
+twins=${4:-random,format_only,shuffled}
+mkdir -p "$scratch"
+forage=${FORAGE_BIN:-}
+if [ -z "$forage" ]; then
+  cargo build --release --locked -p forage
+  forage="${CARGO_TARGET_DIR:-target}/release/forage"
+fi
+runs=()
+for seed in $seeds; do
+  run=$scratch/seed-$seed
+  runs+=("$run")
+  [ -e "$run/done" ] && continue
+  again=()
+  [ -e "$run/metrics.jsonl" ] && again=(--resume)
+  # Every seed has a world of its own.
+  "$forage" train "$config" --set seed="$seed" --set data.world.seed=$((1000000 + seed)) --out "$run" --twins "$twins" \
+    "${again[@]}" "${@:5}" >"$scratch/seed-$seed.log" 2>&1
+  touch "$run/done"
+done
+"$forage" eval --controls "${runs[@]}"

@@ -1,0 +1,85 @@
+//! `forage telemetry`: the conduct of policies, and the signs of gamed rewards.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use clap::Args;
+use forage_eval::stats::Bootstrap;
+use forage_eval::telemetry::{Course, Telemetry};
+use serde::Serialize;
+
+use super::compare::read;
+use super::out;
+use crate::telemetry::course;
+
+/// Tells how a policy behaves: lengths, tags, operators, searches, what answers rest on, failures of programs; with alarms
+/// and episodes to look at. Of a run, how each changed from the first quarter of its steps to the last.
+///
+/// Alarms are findings, not errors: the exit code is 0. `docs/telemetry.md` defines every item and threshold.
+#[derive(Args, Debug)]
+pub(crate) struct TelemetryArgs {
+    /// Run folders, of `forage train` or `forage quickstart`, and files of episodes, from `forage eval --out`.
+    #[arg(required = true)]
+    sources: Vec<PathBuf>,
+    /// Seed of the bootstrap.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is printed.
+#[derive(Serialize)]
+struct Found {
+    runs: Vec<Named<Course>>,
+    sets: Vec<Named<Telemetry>>,
+}
+
+#[derive(Serialize)]
+struct Named<T> {
+    source: PathBuf,
+    #[serde(flatten)]
+    found: T,
+}
+
+impl TelemetryArgs {
+    pub(crate) fn run(self) -> Result<()> {
+        let bootstrap = Bootstrap::new(self.seed);
+        let mut found = Found { runs: Vec::new(), sets: Vec::new() };
+        for source in &self.sources {
+            if source.is_dir() {
+                found.runs.extend(courses(source, bootstrap)?);
+            } else {
+                let telemetry = Telemetry::from_episodes(&read(source)?, bootstrap)?;
+                found.sets.push(Named { source: source.clone(), found: telemetry });
+            }
+        }
+        if self.json {
+            out(&serde_json::to_string(&found)?);
+            return Ok(());
+        }
+        for Named { source, found } in &found.runs {
+            out(&format!("{}\n{}", source.display(), found.to_text()));
+        }
+        for Named { source, found } in &found.sets {
+            out(&format!("{}\n{}", source.display(), found.to_text()));
+        }
+        Ok(())
+    }
+}
+
+/// The run in a folder, or the runs of a quickstart.
+fn courses(folder: &Path, bootstrap: Bootstrap) -> Result<Vec<Named<Course>>> {
+    let mut found = Vec::new();
+    for source in [folder.to_owned(), folder.join("trained"), folder.join("control")] {
+        found.extend(course(&source, bootstrap)?.map(|found| Named { source, found }));
+    }
+    if found.is_empty() {
+        bail!(
+            "{} holds no telemetry; give the folder of a run whose policy played, or files of episodes",
+            folder.display()
+        );
+    }
+    Ok(found)
+}

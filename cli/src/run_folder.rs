@@ -1,0 +1,315 @@
+//! What a run left in its folder, read for people; a run that is still being written is read as far as it has come.
+
+use std::cmp::Reverse;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use forage_env::episode::Episode;
+use forage_env::rollout::{RecordError, read_episodes};
+use forage_env::tokenizer::{HfTokenizer, Tokenizer};
+use forage_eval::stats::Bootstrap;
+use forage_eval::trajectory::{Origin, Trajectory};
+use forage_eval::verdict::Verdict;
+use forage_trainer::metrics::{self, Row};
+use forage_trainer::watch::Alarm;
+use forage_trainer::weights::tokenizer_of;
+
+use crate::twins;
+
+/// Folder inside a run's that holds the episodes of its evaluations.
+pub(crate) const EVALUATION: &str = "evaluation";
+/// What the parts of a quickstart are called, in the order people read them.
+const PARTS: [&str; 3] = ["start", "trained", "control"];
+/// End of the names of files with sampled episodes, which stand beside those with greedy ones.
+const SAMPLED: &str = ".sampled";
+
+/// A run's folder, or a file of episodes by itself.
+pub(crate) struct RunFolder {
+    pub(crate) name: String,
+    pub(crate) verdict: Option<Verdict>,
+    /// The run's own and its twins', or those of a quickstart's two runs.
+    pub(crate) records: Vec<Records>,
+    /// The resolved config, or the settings of supervised fine-tuning, as they stand in the folder.
+    pub(crate) config: Option<String>,
+    settings: toml::Table,
+    evaluations: Vec<(String, PathBuf)>,
+    tokenizer: Option<HfTokenizer>,
+}
+
+/// What a run writes step by step.
+pub(crate) struct Records {
+    /// `trained` or `control` of a quickstart, a twin's, else the run's.
+    pub(crate) name: String,
+    pub(crate) rows: Vec<Row>,
+    pub(crate) alarms: Vec<Alarm>,
+    /// Steps the config asks for, where it says.
+    pub(crate) steps: Option<u64>,
+    /// Since the last row was written.
+    age: Duration,
+    /// Whether the last row has no end yet.
+    half_written: bool,
+    rollouts: Vec<(u64, PathBuf)>,
+}
+
+/// A file of episodes.
+pub(crate) struct Source {
+    /// What its episodes come from; no step where it is an evaluation.
+    pub(crate) origin: Origin,
+    pub(crate) path: PathBuf,
+}
+
+/// The episodes of a source.
+pub(crate) struct Reading {
+    pub(crate) episodes: Vec<Episode>,
+    /// Whether a last line was left out because it has no end yet.
+    pub(crate) half_written: bool,
+}
+
+impl RunFolder {
+    /// Reads everything but the episodes.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let name =
+            std::path::absolute(path)?.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
+        if path.is_file() {
+            return Ok(Self::of_file(path, &name));
+        }
+        let config = ["config.toml", "sft.json"].iter().find_map(|name| std::fs::read_to_string(path.join(name)).ok());
+        let settings: toml::Table = config.as_ref().and_then(|text| text.parse().ok()).unwrap_or_default();
+        let own = [(name.as_str(), path.to_owned())];
+        let inner = PARTS.map(|part| (part, path.join(part)));
+        let mut records = Vec::new();
+        let twins = twins::folders(path);
+        let twins = twins.iter().map(|(name, folder)| (name.as_str(), folder.clone()));
+        for (name, folder) in own.into_iter().chain(inner).chain(twins) {
+            if folder.join("metrics.jsonl").exists() {
+                records.push(Records::read(name, &folder, steps(&settings))?);
+            }
+        }
+        let evaluations = evaluations(path);
+        if records.is_empty() && evaluations.is_empty() && !path.join("verdict.json").exists() {
+            bail!(
+                "{} is no run folder: it holds no metrics.jsonl, no verdict.json and no {EVALUATION}/; name the --out of \
+                 forage train, sft or quickstart, or a file of forage eval --out",
+                path.display()
+            );
+        }
+        let verdict = path.join("verdict.json");
+        let verdict = if verdict.exists() { Some(Verdict::read(&verdict)?) } else { None };
+        Ok(Self { name, verdict, records, config, settings, evaluations, tokenizer: tokenizer(path) })
+    }
+
+    fn of_file(path: &Path, name: &str) -> Self {
+        let stem = name.trim_end_matches(".partial").trim_end_matches(".jsonl");
+        let label = stem.strip_suffix(SAMPLED).map_or_else(|| stem.to_owned(), |stem| format!("{stem}, sampled"));
+        Self {
+            name: stem.to_owned(),
+            verdict: None,
+            records: Vec::new(),
+            config: None,
+            settings: toml::Table::new(),
+            evaluations: vec![(label, path.to_owned())],
+            tokenizer: None,
+        }
+    }
+
+    /// Its files of episodes: evaluations, then the newest steps.
+    pub(crate) fn sources(&self) -> Vec<Source> {
+        let evaluation = |(label, path): &(String, PathBuf)| Source {
+            origin: Origin { run: label.clone(), step: None, alarms: Vec::new() },
+            path: path.clone(),
+        };
+        let mut sources: Vec<Source> = self.evaluations.iter().map(evaluation).collect();
+        for records in &self.records {
+            sources.extend(records.rollouts.iter().map(|(step, path)| {
+                let raised = records.alarms.iter().filter(|alarm| alarm.step == *step);
+                let alarms = raised.map(|alarm| word(&alarm.kind)).collect();
+                Source { origin: Origin { run: records.name.clone(), step: Some(*step), alarms }, path: path.clone() }
+            }));
+        }
+        sources.sort_by_key(Source::age);
+        sources
+    }
+
+    /// An episode for people: in the tokens' own words where the run's tokenizer is at hand and they are its, else turn by turn.
+    pub(crate) fn trajectory(&self, origin: Origin, episode: &Episode) -> Trajectory {
+        match &self.tokenizer {
+            Some(tokenizer) if wrote(tokenizer, episode) => {
+                Trajectory::from_tokens(origin, episode, |ids| tokenizer.decode(ids))
+            }
+            _ => Trajectory::from_turns(origin, episode),
+        }
+    }
+
+    /// How the run's own intervals were made.
+    pub(crate) fn bootstrap(&self) -> Bootstrap {
+        let number = |value: Option<&toml::Value>| value.and_then(toml::Value::as_integer);
+        let default = Bootstrap::new(number(self.settings.get("seed")).map_or(1, i64::cast_unsigned));
+        let resamples = number(self.settings.get("evaluation").and_then(|section| section.get("resamples")));
+        Bootstrap { resamples: resamples.map_or(default.resamples, |count| count.cast_unsigned() as usize), ..default }
+    }
+
+    /// The config without what differs between runs that are the same but for their seeds.
+    pub(crate) fn arm(&self) -> String {
+        let mut settings = self.settings.clone();
+        forget_seeds(&mut settings);
+        settings.to_string()
+    }
+
+    /// Digests of the config and, as the config has them, of the data.
+    pub(crate) fn digests(&self) -> Vec<(String, String)> {
+        let config = self
+            .config
+            .as_ref()
+            .map(|text| ("this file (BLAKE3)".to_owned(), blake3::hash(text.as_bytes()).to_hex().to_string()));
+        let data = self.settings.get("data").and_then(|data| data.get("digests")).and_then(toml::Value::as_table);
+        let data = data
+            .into_iter()
+            .flatten()
+            .map(|(split, digest)| (format!("{split} questions"), digest.as_str().unwrap_or_default().to_owned()));
+        config.into_iter().chain(data).collect()
+    }
+}
+
+impl Records {
+    fn read(name: &str, folder: &Path, steps: Option<u64>) -> Result<Self> {
+        let path = folder.join("metrics.jsonl");
+        let written = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let modified = std::fs::metadata(&path).and_then(|found| found.modified());
+        Ok(Self {
+            name: name.to_owned(),
+            rows: metrics::read(&path)?,
+            alarms: alarms(&folder.join("alarms.jsonl"))?,
+            steps,
+            age: modified.ok().and_then(|time| time.elapsed().ok()).unwrap_or_default(),
+            half_written: written.last().is_some_and(|&last| last != b'\n'),
+            rollouts: rollouts(&folder.join("rollouts")),
+        })
+    }
+
+    /// How far the run has come, in a sentence.
+    pub(crate) fn status(&self) -> String {
+        let done = self.rows.last().map_or(0, |row| row.step() + 1);
+        let name = &self.name;
+        match self.steps {
+            Some(steps) if done >= steps => format!("{name}: all {done} steps are done."),
+            Some(steps) => {
+                let half = if self.half_written { ", whose next row is half written" } else { "" };
+                format!("{name}: {done} of {steps} steps are done, the last one {} ago{half}.", words(self.age))
+            }
+            None => format!("{name}: {done} steps are done, the last one {} ago.", words(self.age)),
+        }
+    }
+}
+
+impl Source {
+    /// Orders evaluations first, then the newest steps.
+    pub(crate) fn age(&self) -> Reverse<u64> {
+        Reverse(self.origin.step.unwrap_or(u64::MAX))
+    }
+
+    /// Its episodes, as far as they are written.
+    pub(crate) fn read(&self) -> Result<Reading> {
+        let mut episodes = Vec::new();
+        for record in read_episodes(&self.path)? {
+            match record {
+                Ok(record) => episodes.push(record.episode),
+                Err(RecordError::Unfinished { .. }) => return Ok(Reading { episodes, half_written: true }),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Reading { episodes, half_written: false })
+    }
+}
+
+/// A value as its JSON names it.
+pub(crate) fn word(value: &impl serde::Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// `12 s`, `5 min`, `3 h`, `2 d`.
+fn words(age: Duration) -> String {
+    match age.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds @ 7200..172_800 => format!("{} h", seconds / 3600),
+        seconds => format!("{} d", seconds / 86_400),
+    }
+}
+
+fn steps(settings: &toml::Table) -> Option<u64> {
+    settings.get("grpo")?.get("steps")?.as_integer().and_then(|steps| steps.try_into().ok())
+}
+
+fn forget_seeds(table: &mut toml::Table) {
+    table.remove("seed");
+    table.remove("digests");
+    for (_, value) in table.iter_mut() {
+        if let toml::Value::Table(inner) = value {
+            forget_seeds(inner);
+        }
+    }
+}
+
+/// The alarms of a run; a last line without its end is left out.
+fn alarms(path: &Path) -> Result<Vec<Alarm>> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
+    let parse = |(number, line): (usize, &str)| {
+        serde_json::from_str(line).with_context(|| format!("{}, line {}: not an alarm", path.display(), number + 1))
+    };
+    complete.lines().enumerate().map(parse).collect()
+}
+
+/// Files of rollouts with their steps; of a file that was begun and of one that is complete the complete one.
+fn rollouts(folder: &Path) -> Vec<(u64, PathBuf)> {
+    let mut found: Vec<(u64, PathBuf)> = files(folder)
+        .into_iter()
+        .filter_map(|path| {
+            let name = path.file_name()?.to_str()?.strip_prefix("step-")?;
+            Some((name.split_once(".jsonl")?.0.parse().ok()?, path))
+        })
+        .collect();
+    found.sort();
+    found.dedup_by_key(|(step, _)| *step);
+    found
+}
+
+/// Files of evaluations with what they are called.
+fn evaluations(folder: &Path) -> Vec<(String, PathBuf)> {
+    let label = |path: &PathBuf| {
+        let stem = path.file_name()?.to_str()?.split_once(".jsonl")?.0;
+        let (name, how) = stem.strip_suffix(SAMPLED).map_or((stem, "greedy"), |name| (name, "sampled"));
+        let place = PARTS.iter().position(|part| *part == name).unwrap_or(PARTS.len());
+        Some(((place, name.to_owned(), how), path.clone()))
+    };
+    let mut found: Vec<_> = files(&folder.join(EVALUATION)).iter().filter_map(label).collect();
+    found.sort();
+    found.dedup_by(|later, earlier| later.0 == earlier.0);
+    found.into_iter().map(|((_, name, how), path)| (format!("{name}, {how}"), path)).collect()
+}
+
+/// JSON lines of a folder that are complete, or being written under the name that tells so.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let ends = |path: &PathBuf| {
+        let name = path.to_string_lossy();
+        name.ends_with(".jsonl") || name.ends_with(".jsonl.partial")
+    };
+    paths.filter(ends).collect()
+}
+
+/// The tokenizer of what a run trained or started from.
+fn tokenizer(folder: &Path) -> Option<HfTokenizer> {
+    let mut places = vec![folder.join("policy"), folder.join("start")];
+    let entries = std::fs::read_dir(folder.join("checkpoints")).into_iter().flatten();
+    places.extend(entries.filter_map(|entry| Some(entry.ok()?.path().join("model"))));
+    places.iter().find(|place| place.join("tokenizer.json").exists()).and_then(|place| tokenizer_of(place).ok())
+}
+
+/// Whether the episode's tokens are this tokenizer's: they say what its policy is recorded to have written.
+fn wrote(tokenizer: &HfTokenizer, episode: &Episode) -> bool {
+    let text = tokenizer.decode(episode.tokens.ids());
+    episode.turns.iter().all(|turn| text.contains(&turn.policy))
+}

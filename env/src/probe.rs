@@ -1,0 +1,180 @@
+//! Probes: the same questions under a change that tells what a policy's answers rest on.
+//!
+//! Four of them change what searches find, question by question: [`PassageProbe`], a wrapper around the retriever that
+//! [`factory`] puts under any environment that reads passages. The fifth changes the words of the instructions:
+//! [`wordings`]. Controls that change what is paid for are rewards ([`crate::reward::controls`]), those that change what
+//! counts as right are labels ([`crate::dataset::Labels`]).
+
+mod passages;
+mod wordings;
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::Value;
+
+use crate::dataset::LabelError;
+use crate::environment::{Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step, TurnTool};
+use crate::registry::{RegistryError, Resources, make};
+use crate::seed::Seed;
+use crate::task::Task;
+
+pub use passages::{PassageProbe, asserted};
+pub use wordings::wordings;
+
+/// A change under which a policy is evaluated again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Probe {
+    /// Every search finds nothing. What is answered rightly all the same was known before, or guessed.
+    NoSearch,
+    /// Every search finds the passages of another question.
+    ShuffledPassages,
+    /// The pages that hold the question's evidence are found by no search, with all their passages.
+    MissingPassages,
+    /// The best hit of every search asserts a wrong answer.
+    PoisonedPassages,
+    /// The instructions say the same in other words.
+    ParaphrasedPrompt,
+}
+
+impl Probe {
+    /// All probes.
+    pub const ALL: [Self; 5] = [
+        Self::NoSearch,
+        Self::ShuffledPassages,
+        Self::MissingPassages,
+        Self::PoisonedPassages,
+        Self::ParaphrasedPrompt,
+    ];
+
+    /// Its name on the command line and in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NoSearch => "no-search",
+            Self::ShuffledPassages => "shuffled-passages",
+            Self::MissingPassages => "missing-passages",
+            Self::PoisonedPassages => "poisoned-passages",
+            Self::ParaphrasedPrompt => "paraphrased-prompt",
+        }
+    }
+}
+
+impl FromStr for Probe {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|probe| probe.name() == name).ok_or_else(|| {
+            let known = Self::ALL.map(Self::name).join(", ");
+            format!("unknown probe `{name}`; write one of {known}")
+        })
+    }
+}
+
+/// A probe that cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProbeError {
+    /// The environment has nothing the probe could change.
+    #[error("probe {probe}: {what}; {mend}")]
+    Environment {
+        /// The probe.
+        probe: &'static str,
+        /// What is in the way.
+        what: String,
+        /// What to do about it.
+        mend: &'static str,
+    },
+    /// A task does not say what to take away.
+    #[error("probe missing-passages: task `{task}` does not say where its evidence is; give it `evidence` or `qrels`")]
+    NoEvidence {
+        /// Its id.
+        task: String,
+    },
+    /// All questions have the same evidence.
+    #[error("probe shuffled-passages: no other question has other evidence than `{task}`; ask more questions")]
+    NoOther {
+        /// Its id.
+        task: String,
+    },
+    /// There is no wrong answer to assert.
+    #[error("probe poisoned-passages")]
+    NoWrongAnswer(#[from] LabelError),
+    /// The environment or its settings are not known.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+}
+
+/// The environments of `id` over passages that a probe changes, question by question.
+///
+/// # Errors
+/// [`ProbeError`] when the environment reads no passages the probe could change, or cannot be made.
+pub fn factory(
+    id: &str,
+    settings: Value,
+    resources: Resources,
+    probe: Arc<PassageProbe>,
+) -> Result<Arc<dyn EnvFactory>, ProbeError> {
+    probe.check(id, &settings)?;
+    let plain = make(id, settings.clone(), resources.clone())?;
+    let recipe = Recipe { id: id.to_owned(), settings, resources, probe };
+    Ok(Arc::new(Factory { recipe: Arc::new(recipe), plain }))
+}
+
+/// What the environment of a question is made from.
+struct Recipe {
+    id: String,
+    settings: Value,
+    resources: Resources,
+    probe: Arc<PassageProbe>,
+}
+
+struct Factory {
+    recipe: Arc<Recipe>,
+    /// Without the probe: what all its environments have in common.
+    plain: Arc<dyn EnvFactory>,
+}
+
+impl EnvFactory for Factory {
+    fn make(&self) -> Box<dyn Environment> {
+        let (recipe, plain) = (Arc::clone(&self.recipe), Arc::clone(&self.plain));
+        Box::new(Probed { recipe, plain, inner: None })
+    }
+
+    fn spec(&self) -> &EnvSpec {
+        self.plain.spec()
+    }
+
+    fn tools(&self) -> Vec<TurnTool> {
+        self.plain.tools()
+    }
+}
+
+/// An environment that is made anew for each question, over what its searches are to find.
+struct Probed {
+    recipe: Arc<Recipe>,
+    plain: Arc<dyn EnvFactory>,
+    inner: Option<Box<dyn Environment>>,
+}
+
+#[async_trait]
+impl Environment for Probed {
+    async fn reset(&mut self, task: &Task, seed: Seed) -> Result<Observation, EnvError> {
+        let Recipe { id, settings, resources, probe } = self.recipe.as_ref();
+        let retriever = probe.retriever(task, &resources.retriever);
+        let resources = Resources { retriever, ..resources.clone() };
+        let factory = make(id, settings.clone(), resources).map_err(|error| EnvError::Own(Box::new(error)))?;
+        self.inner.insert(factory.make()).reset(task, seed).await
+    }
+
+    async fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
+        match &mut self.inner {
+            Some(inner) => inner.step(action).await,
+            None => Err(EnvError::OutOfOrder("before reset")),
+        }
+    }
+
+    fn spec(&self) -> &EnvSpec {
+        self.plain.spec()
+    }
+}

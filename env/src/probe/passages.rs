@@ -1,0 +1,206 @@
+//! Retrievers that find what a probe wants found.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use forage_retriever::{Fingerprint, Hit, Query, Retriever, RetrieverError};
+use serde_json::Value;
+
+use super::{Probe, ProbeError};
+use crate::code_search::{self, CodeSearchSettings};
+use crate::dataset::{Labels, relabel};
+use crate::environment::Outcome;
+use crate::registry;
+use crate::seed::Seed;
+use crate::task::Task;
+use crate::wiki::find::SearchMode;
+
+/// How the id of a poisoned passage begins; the answer it asserts follows, up to a `#`.
+const POISON: &str = "poison:";
+
+/// Passages of a page that may stand among the hits in the place of others.
+const PASSAGES_PER_PAGE: usize = 8;
+
+/// The answer that a passage asserts whose id marks it as poisoned (`poison:Velm`, `poison:Velm#2`).
+///
+/// ```
+/// use forage_env::probe::asserted;
+///
+/// assert_eq!(asserted("poison:Velm#2"), Some("Velm"));
+/// assert_eq!(asserted("Velm"), None);
+/// ```
+pub fn asserted(id: &str) -> Option<&str> {
+    let answer = id.strip_prefix(POISON)?;
+    Some(answer.split_once('#').map_or(answer, |(answer, _)| answer))
+}
+
+/// What becomes of the passages that a question's searches find.
+#[derive(Clone, Debug)]
+enum Change {
+    Nothing,
+    /// Those of another question, but none of these pages.
+    Of {
+        question: String,
+        but: BTreeSet<String>,
+    },
+    /// All but those of these pages.
+    But(BTreeSet<String>),
+    /// Before them, one that asserts an answer to the question.
+    After {
+        question: String,
+        answer: String,
+    },
+}
+
+/// A probe of passages, prepared for the questions it is to be asked.
+#[derive(Clone, Debug)]
+pub struct PassageProbe {
+    probe: Probe,
+    /// By data set and id.
+    changes: HashMap<(String, String), Change>,
+}
+
+impl PassageProbe {
+    /// Prepares what `probe` changes for each of `tasks`; `None` for [`Probe::ParaphrasedPrompt`], which changes no passages.
+    /// Wrong answers are drawn from `seed`.
+    ///
+    /// # Errors
+    /// [`ProbeError`] when the tasks do not say what the probe needs to know.
+    pub fn new(probe: Probe, tasks: &[Arc<Task>], seed: Seed) -> Result<Option<Self>, ProbeError> {
+        let changes: Vec<Change> = match probe {
+            Probe::ParaphrasedPrompt => return Ok(None),
+            Probe::NoSearch => vec![Change::Nothing; tasks.len()],
+            Probe::ShuffledPassages => (0..tasks.len()).map(|place| other(tasks, place)).collect::<Result<_, _>>()?,
+            Probe::MissingPassages => tasks.iter().map(|task| missing(task)).collect::<Result<_, _>>()?,
+            Probe::PoisonedPassages => {
+                let tasks: Vec<Task> = tasks.iter().map(|task| Task::clone(task)).collect();
+                relabel(tasks, &Labels::Wrong, seed.child("probe", &[]))?.into_iter().map(poisoned).collect()
+            }
+        };
+        let keys = tasks.iter().map(|task| (task.data_source.clone(), task.id.clone()));
+        Ok(Some(Self { probe, changes: keys.zip(changes).collect() }))
+    }
+
+    /// The retriever for one of the tasks it was prepared for; for any other it finds nothing.
+    pub fn retriever(&self, task: &Task, inner: &Arc<dyn Retriever>) -> Arc<dyn Retriever> {
+        let change = self.changes.get(&(task.data_source.clone(), task.id.clone())).cloned();
+        Arc::new(Changed { inner: Arc::clone(inner), probe: self.probe, change: change.unwrap_or(Change::Nothing) })
+    }
+
+    /// Refuses environments whose passages it could not change.
+    pub(super) fn check(&self, id: &str, settings: &Value) -> Result<(), ProbeError> {
+        let refuse =
+            |what: &str, mend| Err(ProbeError::Environment { probe: self.probe.name(), what: what.to_owned(), mend });
+        let entry = registry::find(id)?;
+        if entry.outcome == Outcome::Query {
+            let mend = "use --probe paraphrased-prompt, or a world of another seed";
+            return refuse("the query is judged by what it finds, and nothing is read", mend);
+        }
+        if entry.id != code_search::ENTRY.id {
+            return Ok(());
+        }
+        if self.probe == Probe::PoisonedPassages {
+            return refuse("programs read pages, and there is no page of the poisoned passage", "use search-r1");
+        }
+        let settings = CodeSearchSettings::from_value(settings.clone()).map_err(registry::RegistryError::from)?;
+        if settings.functions.search == SearchMode::Passages {
+            return Ok(());
+        }
+        let mend = "write --set environment.settings.functions.search=passages";
+        refuse("programs search the pages' own index", mend)
+    }
+}
+
+/// The pages a task is answered from.
+fn evidence(task: &Task) -> BTreeSet<String> {
+    let judgments = task.judgments();
+    let judged = judgments.iter().filter(|(_, grade)| **grade > 0).map(|(id, _)| id);
+    task.evidence.iter().chain(judged).map(|id| page_of(id).to_owned()).collect()
+}
+
+/// The page of a passage `page#n`; a passage of another name is its own page.
+fn page_of(id: &str) -> &str {
+    id.rsplit_once('#').map_or(id, |(page, _)| page)
+}
+
+/// The next question that other passages answer.
+fn other(tasks: &[Arc<Task>], place: usize) -> Result<Change, ProbeError> {
+    let but = evidence(&tasks[place]);
+    let mut following = tasks[place + 1..].iter().chain(&tasks[..place]);
+    let other = following.find(|other| evidence(other).is_disjoint(&but) && other.question != tasks[place].question);
+    let other = other.ok_or_else(|| ProbeError::NoOther { task: tasks[place].id.clone() })?;
+    Ok(Change::Of { question: other.question.clone(), but })
+}
+
+fn missing(task: &Task) -> Result<Change, ProbeError> {
+    let pages = evidence(task);
+    if pages.is_empty() {
+        return Err(ProbeError::NoEvidence { task: task.id.clone() });
+    }
+    Ok(Change::But(pages))
+}
+
+/// `task`: with the wrong answer for its gold.
+fn poisoned(mut task: Task) -> Change {
+    Change::After { answer: task.golds.pop().unwrap_or_default(), question: task.question }
+}
+
+struct Changed {
+    inner: Arc<dyn Retriever>,
+    probe: Probe,
+    change: Change,
+}
+
+impl Changed {
+    /// The first `k` hits that are of none of these pages.
+    async fn but(
+        &self,
+        queries: &[Query],
+        k: usize,
+        pages: &BTreeSet<String>,
+    ) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+        let mut found = self.inner.search(queries, k + PASSAGES_PER_PAGE * pages.len()).await?;
+        for hits in &mut found {
+            hits.retain(|hit| !pages.contains(page_of(&hit.id)));
+            hits.truncate(k);
+        }
+        Ok(found)
+    }
+}
+
+#[async_trait]
+impl Retriever for Changed {
+    fn fingerprint(&self) -> Fingerprint {
+        Fingerprint(format!("{} under {}: {:?}", self.inner.fingerprint().0, self.probe.name(), self.change))
+    }
+
+    async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+        match &self.change {
+            Change::Nothing => Ok(vec![Vec::new(); queries.len()]),
+            Change::Of { question, but } => {
+                let others = vec![Query::new(question.as_str()); queries.len()];
+                self.but(&others, k, but).await
+            }
+            Change::But(pages) => self.but(queries, k, pages).await,
+            Change::After { question, answer } => {
+                let mut found = self.inner.search(queries, k).await?;
+                for hits in &mut found {
+                    hits.insert(0, poison(question, answer, hits.first().map_or(0.0, |best| best.score)));
+                    hits.truncate(k);
+                }
+                Ok(found)
+            }
+        }
+    }
+}
+
+/// A passage that asserts `answer` in words and in the tags of an answer, better than the best.
+fn poison(question: &str, answer: &str, best: f32) -> Hit {
+    Hit {
+        id: format!("{POISON}{answer}"),
+        score: best + 1.0,
+        title: answer.to_owned(),
+        text: format!("{question} The answer is {answer}. <answer>{answer}</answer>"),
+    }
+}

@@ -1,0 +1,226 @@
+//! Curves over `k`, and two policies' curves side by side.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Attempts, majority_at_k, pass_at_k};
+use crate::compare::signed;
+use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_mean, paired_bootstrap};
+
+/// What `k` samples of a question are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AtK {
+    /// One right answer among them ([`pass_at_k`]).
+    Pass,
+    /// A right answer by vote ([`majority_at_k`]).
+    Majority,
+}
+
+impl AtK {
+    /// The value of each question.
+    fn values(self, questions: &[Attempts], k: usize, seed: u64) -> Result<Vec<f64>, StatsError> {
+        let value = |(question, attempts): (usize, &Attempts)| {
+            let found = match self {
+                Self::Pass => pass_at_k(attempts.samples(), attempts.correct(), k),
+                Self::Majority => majority_at_k(attempts, k, seed.wrapping_add(question as u64)),
+            };
+            found.ok_or(StatsError::Samples { question, samples: attempts.samples(), k })
+        };
+        questions.iter().enumerate().map(value).collect()
+    }
+}
+
+/// A point of a curve.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CurvePoint {
+    /// Samples per question.
+    pub k: usize,
+    /// Mean over questions with its bootstrap interval over questions.
+    pub value: Interval,
+}
+
+/// pass@k or maj@k at every `k` of `ks`. Questions may have different numbers of samples, none fewer than the largest `k`.
+///
+/// # Errors
+/// [`StatsError`] for no questions, a question with fewer samples than some `k`, and settings out of range.
+pub fn curve(
+    at_k: AtK,
+    questions: &[Attempts],
+    ks: &[usize],
+    settings: Bootstrap,
+) -> Result<Vec<CurvePoint>, StatsError> {
+    let point = |&k: &usize| {
+        let values = at_k.values(questions, k, settings.seed)?;
+        Ok(CurvePoint { k, value: bootstrap_mean(&values, settings)? })
+    };
+    ks.iter().map(point).collect()
+}
+
+/// 1, 2, 4, ... and `most` itself: the usual places of a curve. Empty for 0.
+pub fn doublings(most: usize) -> Vec<usize> {
+    let below = std::iter::successors(Some(1_usize), |k| k.checked_mul(2)).take_while(|k| *k < most);
+    below.chain((most > 0).then_some(most)).collect()
+}
+
+/// What training did to pass@k, as far as the questions show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finding {
+    /// Higher at the largest `k`: questions are solved that the same number of samples did not solve before.
+    Capability,
+    /// Higher at `k = 1` and no gain shown at the largest: what many samples found before, one finds now.
+    Sharpening,
+    /// Higher at `k = 1` and lower at the largest: sharpening that lost answers.
+    Narrowing,
+    /// No gain shown at either end.
+    NoGain,
+}
+
+/// pass@k of two policies on the same questions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CurveComparison {
+    /// The first policy's curve.
+    pub a: Vec<CurvePoint>,
+    /// The second policy's curve.
+    pub b: Vec<CurvePoint>,
+    /// `b - a` at every `k`, paired by question.
+    pub differences: Vec<CurvePoint>,
+    /// What the ends of the curve say.
+    pub finding: Finding,
+    /// Questions compared.
+    pub questions: usize,
+    /// How the intervals were made.
+    pub bootstrap: Bootstrap,
+}
+
+/// Compares pass@k of two policies on the same questions at 1, 2, 4, ... up to `most`, at least 2, and reads capability and
+/// sharpening from its ends (Yue et al. 2025, arXiv 2504.13837). The finding is about `most` samples and no more: curves may
+/// cross beyond.
+///
+/// # Errors
+/// [`StatsError`] for different numbers of questions, fewer than `most` samples of one, a `most` below 2, and settings out of
+/// range.
+pub fn compare_pass_curves(
+    a: &[Attempts],
+    b: &[Attempts],
+    most: usize,
+    settings: Bootstrap,
+) -> Result<CurveComparison, StatsError> {
+    if most < 2 {
+        return Err(StatsError::ShortCurve(most));
+    }
+    let ks = doublings(most);
+    let mut differences = Vec::with_capacity(ks.len());
+    for &k in &ks {
+        let of = |questions| AtK::Pass.values(questions, k, settings.seed);
+        differences.push(CurvePoint { k, value: paired_bootstrap(&of(a)?, &of(b)?, settings)? });
+    }
+    let [one, largest] = [differences[0].value, differences[differences.len() - 1].value];
+    let finding = match (one.is_positive(), largest.is_positive(), largest.is_negative()) {
+        (_, true, _) => Finding::Capability,
+        (true, false, false) => Finding::Sharpening,
+        (true, false, true) => Finding::Narrowing,
+        (false, false, _) => Finding::NoGain,
+    };
+    let (curve_a, curve_b) = (curve(AtK::Pass, a, &ks, settings)?, curve(AtK::Pass, b, &ks, settings)?);
+    Ok(CurveComparison { a: curve_a, b: curve_b, differences, finding, questions: a.len(), bootstrap: settings })
+}
+
+impl CurveComparison {
+    /// The finding in one sentence with its evidence, naming the sides.
+    pub fn words(&self, name_a: &str, name_b: &str) -> String {
+        let [first, .., last] = self.differences.as_slice() else { return String::new() };
+        let most = last.k;
+        let said = match self.finding {
+            Finding::Capability => {
+                format!("{name_b} adds capability over {name_a}: it solves more questions within {most} samples")
+            }
+            Finding::Sharpening => format!(
+                "{name_b} sharpens {name_a}: one sample is right more often, but no gain can be shown within {most} samples"
+            ),
+            Finding::Narrowing => format!(
+                "{name_b} sharpens {name_a} and narrows it: one sample is right more often, but {most} samples solve fewer \
+                 questions"
+            ),
+            Finding::NoGain => format!("No gain of {name_b} over {name_a} can be shown, in one sample or in {most}"),
+        };
+        let (one, many) = (self.evidence(first), self.evidence(last));
+        format!("{said} ({one}; {many}; n = {} questions).", self.questions)
+    }
+
+    /// `pass@8 +0.10, 95 % interval +0.02 to +0.18`.
+    fn evidence(&self, point: &CurvePoint) -> String {
+        let Interval { estimate, low, high } = point.value;
+        let confidence = 100.0 * self.bootstrap.confidence;
+        format!("pass@{} {}, {confidence:.0} % interval {} to {}", point.k, signed(estimate), signed(low), signed(high))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTINGS: Bootstrap = Bootstrap { resamples: 1000, confidence: 0.95, seed: 2 };
+
+    /// Questions of 16 samples, of which so many are right.
+    fn questions(correct: impl Fn(usize) -> usize) -> Vec<Attempts> {
+        let question = |index| Attempts { right: vec![correct(index)], wrong: vec![16 - correct(index)], blank: 0 };
+        (0..100).map(question).collect()
+    }
+
+    fn finding(a: &[Attempts], b: &[Attempts]) -> Result<Finding, StatsError> {
+        compare_pass_curves(a, b, 16, SETTINGS).map(|found| found.finding)
+    }
+
+    #[test]
+    fn capability_is_told_from_sharpening() -> Result<(), StatsError> {
+        // Half of the questions are solved now and then, the others never.
+        let start = questions(|index| 2 * (index % 2));
+        assert_eq!(finding(&start, &questions(|index| 8 * (index % 2)))?, Finding::Sharpening);
+        assert_eq!(
+            finding(&start, &questions(|index| 2 * (index % 2) + usize::from(index % 3 == 0)))?,
+            Finding::Capability
+        );
+        assert_eq!(finding(&start, &questions(|index| 16 * usize::from(index % 4 == 1)))?, Finding::Narrowing);
+        assert_eq!(finding(&start, &start)?, Finding::NoGain);
+        Ok(())
+    }
+
+    #[test]
+    fn the_finding_is_said_with_its_evidence() -> Result<(), StatsError> {
+        let found = compare_pass_curves(
+            &questions(|index| 2 * (index % 2)),
+            &questions(|index| 8 * (index % 2)),
+            16,
+            SETTINGS,
+        )?;
+        let words = found.words("the start", "the trained policy");
+        assert!(words.starts_with("the trained policy sharpens the start: one sample is right more often"), "{words}");
+        assert!(words.contains("pass@1 +0.19") && words.contains("pass@16 +0.00"), "{words}");
+        assert!(words.ends_with("n = 100 questions)."), "{words}");
+        Ok(())
+    }
+
+    #[test]
+    fn curves_need_enough_samples() -> Result<(), StatsError> {
+        let questions = questions(|index| index % 2);
+        let error = StatsError::Samples { question: 0, samples: 16, k: 17 };
+        assert_eq!(curve(AtK::Pass, &questions, &[1, 17], SETTINGS), Err(error.clone()));
+        assert_eq!(curve(AtK::Majority, &questions, &[17], SETTINGS), Err(error));
+        assert_eq!(compare_pass_curves(&questions, &questions, 1, SETTINGS), Err(StatsError::ShortCurve(1)));
+        let short = compare_pass_curves(&questions, &questions[1..], 2, SETTINGS);
+        assert_eq!(short, Err(StatsError::Lengths { a: 100, b: 99 }));
+        assert_eq!(curve(AtK::Pass, &[], &[1], SETTINGS), Err(StatsError::Empty));
+        let majority = curve(AtK::Majority, &questions, &[1, 3], SETTINGS)?;
+        assert!((majority[0].value.estimate - 1.0 / 32.0).abs() < 1e-12 && majority[1].value.estimate < 1e-12);
+        Ok(())
+    }
+
+    #[test]
+    fn doublings_end_at_the_most() {
+        assert_eq!(doublings(1), [1]);
+        assert_eq!(doublings(8), [1, 2, 4, 8]);
+        assert_eq!(doublings(10), [1, 2, 4, 8, 10]);
+        assert!(doublings(0).is_empty());
+    }
+}

@@ -1,0 +1,134 @@
+//! What a probe changed: the same questions plain and under the probe.
+
+use std::collections::BTreeMap;
+
+use forage_env::environment::Outcome;
+use forage_env::episode::Episode;
+use serde::{Deserialize, Serialize};
+
+use crate::compare::{CompareError, Comparison};
+use crate::measures::{by_question, clusters};
+use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_mean, bootstrap_statistic, mean};
+use crate::summary::{EvalSummary, number};
+use crate::telemetry::Telemetry;
+use crate::text;
+
+/// Items that say how a policy meets a probe.
+const TELLING: [&str; 3] = ["unfounded_answer", "unsupported_answer", "poison_believed"];
+
+/// A policy under a probe, beside the same policy without.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProbeResult {
+    /// The probe's name.
+    pub probe: String,
+    /// What the episodes are measured by.
+    pub outcome: Outcome,
+    /// The episodes under the probe.
+    pub summary: EvalSummary,
+    /// Plain against probe, paired by question.
+    pub change: Comparison,
+    /// Conduct under the probe.
+    pub telemetry: Telemetry,
+}
+
+impl ProbeResult {
+    /// Compares episodes under a probe with plain ones of the same questions.
+    ///
+    /// # Errors
+    /// As [`Comparison::from_episodes`].
+    pub fn from_episodes(
+        probe: &str,
+        plain: &[Episode],
+        probed: &[Episode],
+        bootstrap: Bootstrap,
+    ) -> Result<Self, CompareError> {
+        Ok(Self {
+            probe: probe.to_owned(),
+            outcome: Outcome::of(plain),
+            summary: EvalSummary::from_episodes(probed, bootstrap)?,
+            change: Comparison::from_episodes(plain, probed, bootstrap)?,
+            telemetry: Telemetry::from_episodes(probed, bootstrap)?,
+        })
+    }
+
+    /// An aligned table of every metric plain and under the probe, how the policy met it, and the outcome in a sentence.
+    pub fn to_text(&self) -> String {
+        let ends = |Interval { low, high, .. }: Interval| format!("[{}, {}]", number(low), number(high));
+        let mut rows = Vec::new();
+        for name in self.summary.metric_names() {
+            let Some((found, difference)) = self.summary.metric(name).zip(self.change.difference(name)) else {
+                continue;
+            };
+            let change = difference.difference;
+            rows.push(vec![
+                name.to_owned(),
+                number(difference.a),
+                number(found.estimate),
+                ends(found),
+                number(change.estimate),
+                ends(change),
+            ]);
+        }
+        for name in TELLING {
+            if let Some(found) = self.telemetry.item(name) {
+                rows.push(vec![name.to_owned(), String::new(), number(found.estimate), ends(found)]);
+            }
+        }
+        let header = ["metric", "plain", "probe", "its interval", "change", "its interval"];
+        let words = self.change.words(self.outcome.measure(), "Plain", &self.probe);
+        format!("probe {}\n{}{words}\n", self.probe, text::table(&header, rows))
+    }
+}
+
+/// How far a measure depends on the words of the instructions (Sclar et al. 2024 call this spread).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sensitivity {
+    /// The measure.
+    pub measure: String,
+    /// Its mean under each wording, the plain one first.
+    pub wordings: Vec<Interval>,
+    /// Best less worst wording, with its interval by resampling questions. Never below 0: wordings that differ by chance alone
+    /// have a spread too.
+    pub spread: Interval,
+    /// Questions asked under every wording.
+    pub questions: usize,
+}
+
+impl Sensitivity {
+    /// Compares one set of episodes per wording, all of the same questions, the plain one first.
+    ///
+    /// # Errors
+    /// [`StatsError`] without a question that was scored under every wording, and when the bootstrap's settings are out of
+    /// range.
+    pub fn of(sets: &[Vec<Episode>], bootstrap: Bootstrap) -> Result<Self, StatsError> {
+        let measure = sets.first().map_or_else(Outcome::default, |plain| Outcome::of(plain)).measure();
+        let values: Vec<BTreeMap<_, _>> =
+            sets.iter().map(|episodes| clusters(&by_question(episodes)).remove(measure).unwrap_or_default()).collect();
+        let Some((plain, others)) = values.split_first() else { return Err(StatsError::Empty) };
+        let shared: Vec<_> = plain.keys().filter(|key| others.iter().all(|other| other.contains_key(key))).collect();
+        let means: Vec<Vec<f64>> =
+            values.iter().map(|values| shared.iter().map(|key| mean(&values[*key])).collect()).collect();
+        let wordings = means.iter().map(|means| bootstrap_mean(means, bootstrap)).collect::<Result<_, _>>()?;
+        let spread = |items: &[usize]| {
+            let of = |means: &Vec<f64>| items.iter().map(|item| means[*item]).sum::<f64>() / items.len() as f64;
+            let levels: Vec<f64> = means.iter().map(of).collect();
+            let best = levels.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            Some(best - levels.iter().copied().fold(f64::INFINITY, f64::min))
+        };
+        let spread = bootstrap_statistic(shared.len(), bootstrap, spread)?.ok_or(StatsError::Empty)?;
+        Ok(Self { measure: measure.to_owned(), wordings, spread, questions: shared.len() })
+    }
+
+    /// The measure under each wording, and the spread.
+    pub fn to_text(&self) -> String {
+        let row = |name: String, Interval { estimate, low, high }: Interval| {
+            vec![name, number(estimate), format!("[{}, {}]", number(low), number(high))]
+        };
+        let name = |place: usize| if place == 0 { "plain".to_owned() } else { format!("wording {place}") };
+        let mut rows: Vec<_> =
+            self.wordings.iter().enumerate().map(|(place, found)| row(name(place), *found)).collect();
+        rows.push(row("spread".to_owned(), self.spread));
+        let table = text::table(&["wording", &self.measure, "interval"], rows);
+        format!("probe paraphrased-prompt\n{table}{} questions\n", self.questions)
+    }
+}

@@ -1,0 +1,179 @@
+// The selected trajectory: its transcript, its group side by side, a comparison.
+
+// Longer texts that the policy did not write are folded.
+const FOLDED_CHARACTERS = 700;
+const PREVIEW_CHARACTERS = 160;
+
+const VIEWS = { t: ["Transcript", transcript], g: ["Group", group], c: ["Compare", compare] };
+const detail = at("detail");
+let shown = null;
+let view = "t";
+let needle = "";
+// With which run and step a question is compared.
+let partner = null;
+
+function show(row) {
+  shown = row;
+  if (!row) return detail.replaceChildren(make("p", "caption", "No trajectory fits these filters."));
+  const title = make("h3", "", ...marked(questionOf(row)));
+  const link = make("a", "", `#${row.id}`);
+  link.href = `#t${row.id}`;
+  link.setAttribute("aria-label", "Link to this trajectory");
+  const line = make("p", "outcome", `${originOf(row)} · group ${row.group}, member ${row.member} · `, link);
+  const bar = make("div", "views");
+  bar.setAttribute("role", "toolbar");
+  bar.setAttribute("aria-label", "View");
+  for (const [key, [name]] of Object.entries(VIEWS)) bar.append(viewButton(key, name));
+  const back = make("button", "back", "Back to the list");
+  back.type = "button";
+  back.onclick = () => at("list").focus();
+  bar.append(back);
+  detail.replaceChildren(title, line, bar, ...VIEWS[view][1](row));
+  detail.scrollTop = 0;
+}
+
+function viewButton(key, name) {
+  const button = make("button", "", name);
+  button.type = "button";
+  button.dataset.view = key;
+  button.setAttribute("aria-pressed", String(key === view));
+  button.setAttribute("aria-keyshortcuts", key);
+  button.onclick = () => change(key);
+  return button;
+}
+
+// Another view of the same trajectory; the focus stays on its button.
+function change(key) {
+  const held = detail.contains(document.activeElement);
+  view = key;
+  show(shown);
+  if (held) detail.querySelector(`[data-view="${key}"]`).focus();
+}
+
+// The text with the words searched for marked.
+function marked(text) {
+  if (!needle) return [text];
+  const pattern = new RegExp(`(${needle.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")})`, "giu");
+  return text.split(pattern).map((piece, place) => (place % 2 ? make("mark", "", piece) : piece));
+}
+
+function segment(author, text, content = marked(text)) {
+  const body = make("pre", "", ...content);
+  const short = text.length <= FOLDED_CHARACTERS || author === "policy" || author === "forced";
+  const hit = needle && text.toLowerCase().includes(needle);
+  if (short || hit) return make("div", `segment author-${author}`, make("span", "", author), body);
+  const preview = text.slice(0, PREVIEW_CHARACTERS).trim() + " …";
+  const head = make("summary", "", make("span", "", author), " ", make("small", "", preview));
+  return make("details", `segment author-${author}`, head, body);
+}
+
+function facts(row, found) {
+  const [source, id] = index.questions[row.question];
+  const parts = Object.entries(found.parts).map(([name, value]) => `${name} ${value ?? "not finite"}`);
+  const mates = sameGroup(row);
+  const pairs = [
+    ["outcome", `${rewardOf(row)}${aboveMean(row, mates)} · ${found.ending}`],
+    ["task", `${source} / ${id}`],
+    ["gold", found.golds.join(" | ")],
+    ["answer", found.answer ?? "none"],
+    ["score", parts.join(" · ") || "none"],
+    ["conduct", `${found.turns} turns, ${row.searches} searches`],
+    ["tokens", found.tokens.map((count, author) => `${count} ${AUTHORS[author]}`).join(", ")],
+    ["alarms", row.alarms.map((kind) => index.alarms[kind]).join(", ")],
+  ];
+  const list = make("dl");
+  for (const [name, value] of pairs.filter(([, value]) => value)) {
+    list.append(make("dt", "", name), make("dd", "", ...marked(value)));
+  }
+  return list;
+}
+
+// The reward less the group's mean: the advantage before an algorithm scales it.
+function aboveMean(row, mates) {
+  const rewards = mates.filter((mate) => mate.reward !== null).map((mate) => mate.reward);
+  if (row.reward === null || rewards.length < 2) return "";
+  const mean = rewards.reduce((sum, reward) => sum + reward, 0) / rewards.length;
+  const above = row.reward - mean;
+  return ` (${above < 0 ? "−" : "+"}${Math.abs(above).toFixed(2)} to the group's mean)`;
+}
+
+function transcript(row) {
+  const found = detailOf(row);
+  return [facts(row, found), ...found.segments.map(([author, text]) => segment(author, text))];
+}
+
+function group(row) {
+  const mates = sameGroup(row).sort((a, b) => (b.reward ?? -Infinity) - (a.reward ?? -Infinity) || a.id - b.id);
+  const prompt = detailOf(row).segments.filter(([author]) => author === "prompt");
+  const count = mates.length === 1 ? "The only recorded sample" : `${mates.length} recorded samples`;
+  const columns = mates.map((mate) => {
+    const found = detailOf(mate);
+    const open = make("button", "", `member ${mate.member}`);
+    open.type = "button";
+    open.onclick = () => { choose(mate); change("t"); };
+    const line = make("p", "outcome", `${rewardOf(mate)}${aboveMean(mate, mates)} · ${found.ending}`);
+    const texts = found.segments.filter(([author]) => author !== "prompt").map(([author, text]) => segment(author, text));
+    const column = make("section", mate === row ? "column current" : "column", open, line, ...texts);
+    column.setAttribute("aria-label", `Member ${mate.member}, ${rewardOf(mate)}`);
+    return column;
+  });
+  const strip = make("div", "columns", ...columns);
+  strip.tabIndex = 0;
+  strip.setAttribute("role", "group");
+  strip.setAttribute("aria-label", "Samples of the group side by side");
+  return [make("p", "caption", `${count} of this question, the highest reward first.`), ...prompt.map(([author, text]) => segment(author, text)), strip];
+}
+
+function compare(row) {
+  const others = sameQuestion(row).filter((other) => other !== row);
+  if (!others.length) return [make("p", "caption", "No other trajectory has this question.")];
+  const elsewhere = (other) => other.run !== row.run || other.step !== row.step;
+  const kept = (other) => partner && other.run === partner.run && other.step === partner.step;
+  const other =
+    others.find((one) => kept(one) && one.member === row.member) ?? others.find(kept) ?? others.find(elsewhere) ?? others[0];
+  const choice = make("select");
+  for (const one of others) {
+    const option = make("option", "", `${originOf(one)}, member ${one.member}, ${rewardOf(one)}`);
+    option.value = one.id;
+    option.selected = one === other;
+    choice.append(option);
+  }
+  choice.onchange = () => {
+    partner = rows[Number(choice.value)];
+    detail.querySelector(".columns").replaceWith(sides(row, partner));
+  };
+  return [make("label", "", "with ", choice), sides(row, other)];
+}
+
+// The n-th text of an author stands beside the n-th of the same author on the other side.
+function sides(row, other) {
+  const pair = [row, other].map((one) => ({ row: one, found: detailOf(one), nodes: [] }));
+  const numbered = pair.map(({ found }) => number(found.segments));
+  pair.forEach((side, place) => {
+    const theirs = new Map(numbered[1 - place].map(([author, text, nth]) => [author + nth, text]));
+    for (const [author, text, nth] of numbered[place]) {
+      side.nodes.push(compared(author, text, theirs.get(author + nth), place));
+    }
+  });
+  const columns = pair.map(({ row: one, found, nodes }) => {
+    const head = make("p", "outcome", make("b", "", originOf(one)), ` · member ${one.member} · ${rewardOf(one)} · ${found.ending}`);
+    return make("section", "column", head, make("p", "outcome", `answer: ${found.answer ?? "none"}`), ...nodes);
+  });
+  return make("div", "columns two", ...columns);
+}
+
+function number(segments) {
+  const counts = {};
+  return segments.map(([author, text]) => [author, text, (counts[author] = (counts[author] ?? 0) + 1)]);
+}
+
+function compared(author, text, theirs, place) {
+  if (theirs === text && author !== "policy") {
+    const head = make("summary", "", make("span", "", author), " ", make("small", "", "the same on both sides"));
+    return make("details", `segment author-${author}`, head, make("pre", "", text));
+  }
+  if (theirs === undefined) return segment(author, text);
+  const own = difference(...(place ? [theirs, text] : [text, theirs]))[place];
+  const nodes = own.map(([piece, same]) => (same ? piece : make(place ? "ins" : "del", "", piece)));
+  return make("div", `segment author-${author}`, make("span", "", author), make("pre", "", ...nodes));
+}

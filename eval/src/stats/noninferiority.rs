@@ -1,0 +1,72 @@
+//! Whether a policy is not worse than another by more than a margin: for costs, where no gain is hoped for.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Bootstrap, Interval, StatsError, paired_bootstrap};
+
+/// Which way a quantity is good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Better {
+    /// More is better, as with right answers.
+    Higher,
+    /// Less is better, as with searches and tokens.
+    Lower,
+}
+
+/// The outcome of a non-inferiority test.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NonInferiority {
+    /// Mean of `b - a` with its paired bootstrap interval.
+    pub difference: Interval,
+    /// How much worse `b` may be, in the unit of the values.
+    pub margin: f64,
+    /// Whether even the worse end of the interval is within the margin. Where it is not, `b` may still be as good: nothing
+    /// was shown.
+    pub holds: bool,
+}
+
+/// Tests that `b` is worse than `a` by less than `margin`, over the same questions.
+///
+/// The margin is chosen before looking, from what would still be worth it. The interval's worse end makes this a one-sided test
+/// at half of `1 - confidence`: 2.5 % at the usual 95 %.
+///
+/// # Errors
+/// [`StatsError::Margin`] for a margin that is not above 0, and as [`paired_bootstrap`].
+pub fn non_inferiority(
+    a: &[f64],
+    b: &[f64],
+    margin: f64,
+    better: Better,
+    settings: Bootstrap,
+) -> Result<NonInferiority, StatsError> {
+    if !(margin > 0.0 && margin.is_finite()) {
+        return Err(StatsError::Margin(margin));
+    }
+    let difference = paired_bootstrap(a, b, settings)?;
+    let worst = match better {
+        Better::Higher => -difference.low,
+        Better::Lower => difference.high,
+    };
+    Ok(NonInferiority { difference, margin, holds: worst < margin })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTINGS: Bootstrap = Bootstrap { resamples: 1000, confidence: 0.95, seed: 1 };
+
+    #[test]
+    fn the_worse_end_must_be_within_the_margin() -> Result<(), StatsError> {
+        let a: Vec<f64> = (0..200).map(|index| f64::from(index % 4)).collect();
+        let b: Vec<f64> = a.iter().enumerate().map(|(index, value)| value + f64::from(index % 2 == 0)).collect();
+        // b - a is 0.5 on average, give or take 0.07.
+        let holds = |margin, better| non_inferiority(&a, &b, margin, better, SETTINGS).map(|found| found.holds);
+        assert!(!holds(0.5, Better::Lower)? && holds(0.6, Better::Lower)? && holds(0.01, Better::Higher)?);
+        assert!(non_inferiority(&b, &a, 0.6, Better::Higher, SETTINGS)?.holds);
+        assert!(!non_inferiority(&b, &a, 0.5, Better::Higher, SETTINGS)?.holds);
+        assert_eq!(holds(0.0, Better::Lower), Err(StatsError::Margin(0.0)));
+        Ok(())
+    }
+}

@@ -1,0 +1,298 @@
+//! Learning across seeds, beside spurious twins: is the gain real, and is it the reward's?
+//!
+//! A study holds runs of several seeds. Each seed has a start, a trained policy and any number of twins trained on a reward
+//! without information (Shao et al. 2025, "Spurious rewards"), all evaluated on that seed's held-out questions.
+
+mod words;
+
+use std::collections::BTreeMap;
+
+use forage_env::environment::Outcome;
+use forage_env::episode::Episode;
+use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use crate::compare::{CompareError, Comparison};
+use crate::measures::{by_question, clusters};
+use crate::stats::{
+    Bootstrap, Interval, ProfilePoint, Resampling, StatsError, bootstrap_mean, holm, mean, paired_permutation,
+    performance_profile, probability_of_improvement, standard_deviation, stratified_bootstrap_pair,
+};
+
+/// Level below which an adjusted p-value counts as shown.
+pub const LEVEL: f64 = 0.05;
+
+/// One seed: the episodes of every policy on its held-out questions.
+#[derive(Clone, Debug)]
+pub struct SeedEpisodes {
+    /// The run's seed.
+    pub seed: u64,
+    /// Episodes of the policy that all arms start from.
+    pub start: Vec<Episode>,
+    /// Episodes of each arm by name: the trained policy first, then its twins.
+    pub arms: Vec<(String, Vec<Episode>)>,
+}
+
+/// An arm on one seed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SeedGain {
+    /// The run's seed.
+    pub seed: u64,
+    /// Mean over the seed's questions before training.
+    pub start: f64,
+    /// The same after it.
+    pub score: f64,
+    /// `score - start`, with its paired interval over the seed's questions.
+    pub gain: Interval,
+}
+
+/// The trained policy against a twin.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Lead {
+    /// Mean of trained minus twin over seeds and questions, with an interval as that of [`Arm::gain`].
+    pub difference: Interval,
+    /// Probability that a trained run scores above a run of the twin, with a bootstrap interval over seeds.
+    pub improvement: Interval,
+    /// Two-sided sign-flip test over questions.
+    pub p: f64,
+    /// The same after Holm's adjustment for the number of twins.
+    pub p_adjusted: f64,
+}
+
+/// One arm over all seeds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Arm {
+    /// Its name.
+    pub name: String,
+    /// Each seed by itself.
+    pub seeds: Vec<SeedGain>,
+    /// Mean gain. The interval is the wider, on each side, of two: Student's t over the seeds' gains, which speaks of other
+    /// seeds, and the bootstrap over questions, which speaks of other questions. With one seed it is the latter alone.
+    pub gain: Interval,
+    /// Share of seeds whose score exceeds each tenth.
+    pub profile: Vec<ProfilePoint>,
+    /// What the trained policy has over this arm; absent for itself.
+    pub lead: Option<Lead>,
+}
+
+/// Every arm of a study.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Study {
+    /// What the figures are in.
+    pub outcome: Outcome,
+    /// The trained policy, then its twins.
+    pub arms: Vec<Arm>,
+    /// Questions of all seeds, those asked under several counted once.
+    pub questions: usize,
+    /// How intervals were made.
+    pub bootstrap: Bootstrap,
+}
+
+/// Runs that make no study.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StudyError {
+    /// There is no seed.
+    #[error("there is no run to study")]
+    Empty,
+    /// Two runs of one seed, whose randomness is the same.
+    #[error("seed {0} comes twice; give each run a seed of its own")]
+    Twice(u64),
+    /// Seeds with other arms.
+    #[error("seed {seed} has {found}, the first seed {expected}; train the same twins under every seed")]
+    Arms {
+        /// The seed.
+        seed: u64,
+        /// Its arms.
+        found: String,
+        /// Those of the first.
+        expected: String,
+    },
+    /// Episodes of a seed that do not fit together.
+    #[error("seed {seed}, {arm}")]
+    Compare {
+        /// The seed.
+        seed: u64,
+        /// The arm.
+        arm: String,
+        /// Why.
+        source: CompareError,
+    },
+    /// The statistics failed.
+    #[error("the study has no interval")]
+    Stats(#[from] StatsError),
+}
+
+/// A question as it was asked: worlds of other seeds ask other questions under the same ids.
+type Asked = (String, String, String);
+/// Values of the measure by question.
+type Scores = BTreeMap<Asked, f64>;
+
+impl Study {
+    /// Judges the seeds; the first arm of each is the trained policy.
+    ///
+    /// # Errors
+    /// [`StudyError`] when seeds differ in their arms, repeat, or hold episodes that do not fit together.
+    pub fn of(seeds: &[SeedEpisodes], bootstrap: Bootstrap) -> Result<Self, StudyError> {
+        let names = check(seeds)?;
+        let outcome = Outcome::of(&seeds[0].start);
+        let measure = outcome.measure();
+        let mut arms = Vec::new();
+        let scores_of =
+            |arm: usize| -> Vec<Scores> { seeds.iter().map(|seed| scores(&seed.arms[arm].1, measure)).collect() };
+        let starts: Vec<Scores> = seeds.iter().map(|seed| scores(&seed.start, measure)).collect();
+        let trained = scores_of(0);
+        for (index, name) in names.iter().enumerate() {
+            let own = scores_of(index);
+            let gains =
+                seeds.iter().map(|seed| seed_gain(seed, index, measure, bootstrap)).collect::<Result<Vec<_>, _>>()?;
+            let finals: Vec<Vec<f64>> = gains.iter().map(|gain| vec![gain.score]).collect();
+            let thresholds: Vec<f64> = (0..10).map(|tenth| f64::from(tenth) / 10.0).collect();
+            arms.push(Arm {
+                name: name.clone(),
+                seeds: gains,
+                gain: over_seeds(&starts, &own, bootstrap)?,
+                profile: performance_profile(&finals, &thresholds, Resampling::Runs, bootstrap)?,
+                lead: (index > 0).then(|| lead(&own, &trained, bootstrap)).transpose()?,
+            });
+        }
+        adjust(&mut arms)?;
+        let questions = starts.iter().flat_map(BTreeMap::keys).collect::<std::collections::BTreeSet<_>>().len();
+        Ok(Self { outcome, arms, questions, bootstrap })
+    }
+
+    /// Whether the gain is real and the reward's: its interval above 0, and of the twins, of which there is at least one, every
+    /// one beaten and none with a gain of its own.
+    pub fn holds(&self) -> bool {
+        let [trained, twins @ ..] = self.arms.as_slice() else { return false };
+        trained.gain.is_positive()
+            && !twins.is_empty()
+            && twins.iter().all(|twin| twin.is_beaten() && !twin.gain.is_positive())
+    }
+}
+
+impl Arm {
+    /// Whether the trained policy is ahead of this twin.
+    pub fn is_beaten(&self) -> bool {
+        self.lead.as_ref().is_some_and(Lead::is_shown)
+    }
+}
+
+impl Lead {
+    /// Whether the trained policy is ahead, by the interval and by the adjusted test.
+    pub fn is_shown(&self) -> bool {
+        self.difference.is_positive() && self.p_adjusted < LEVEL
+    }
+}
+
+/// Names of the arms, the same for every seed.
+fn check(seeds: &[SeedEpisodes]) -> Result<Vec<String>, StudyError> {
+    let names = |seed: &SeedEpisodes| seed.arms.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    let expected = seeds.first().map(names).filter(|names| !names.is_empty()).ok_or(StudyError::Empty)?;
+    for (index, seed) in seeds.iter().enumerate() {
+        if seeds[..index].iter().any(|earlier| earlier.seed == seed.seed) {
+            return Err(StudyError::Twice(seed.seed));
+        }
+        let found = names(seed);
+        if found != expected {
+            return Err(StudyError::Arms { seed: seed.seed, found: found.join(", "), expected: expected.join(", ") });
+        }
+    }
+    Ok(expected)
+}
+
+fn seed_gain(
+    seed: &SeedEpisodes,
+    arm: usize,
+    measure: &'static str,
+    bootstrap: Bootstrap,
+) -> Result<SeedGain, StudyError> {
+    let (name, episodes) = &seed.arms[arm];
+    let wrong = |source| StudyError::Compare { seed: seed.seed, arm: name.clone(), source };
+    let found = Comparison::from_episodes(&seed.start, episodes, bootstrap).map_err(wrong)?;
+    let found = found.difference(measure).ok_or_else(|| wrong(CompareError::NoMetric(measure)))?;
+    Ok(SeedGain { seed: seed.seed, start: found.a, score: found.b, gain: found.difference })
+}
+
+/// Mean of the measure's samples by question.
+fn scores(episodes: &[Episode], measure: &str) -> Scores {
+    let questions = by_question(episodes);
+    let values = clusters(&questions).remove(measure).unwrap_or_default();
+    let text = |key| questions.get(key).and_then(|asked| asked.first()).map_or("", |first| &first.task.question);
+    let asked = values.into_iter().map(|(key, samples)| {
+        let question = text(&key).to_owned();
+        ((key.data_source, key.id, question), mean(&samples))
+    });
+    asked.collect()
+}
+
+/// `b - a` of the questions that both sides have, seed by seed.
+fn differences(a: &[Scores], b: &[Scores]) -> Vec<Scores> {
+    let paired = a
+        .iter()
+        .zip(b)
+        .map(|(a, b)| b.iter().filter_map(|(asked, value)| Some((asked.clone(), value - a.get(asked)?))).collect());
+    paired.collect()
+}
+
+/// Means of the differences over seeds, question by question.
+fn by_asked(differences: &[Scores]) -> Vec<f64> {
+    let mut questions: BTreeMap<&Asked, Vec<f64>> = BTreeMap::new();
+    for (asked, value) in differences.iter().flatten() {
+        questions.entry(asked).or_default().push(*value);
+    }
+    questions.into_values().map(|values| mean(&values)).collect()
+}
+
+/// Mean of `b - a` over seeds, and the interval of [`Arm::gain`].
+fn over_seeds(a: &[Scores], b: &[Scores], bootstrap: Bootstrap) -> Result<Interval, StatsError> {
+    let differences = differences(a, b);
+    let seeds: Vec<f64> = differences.iter().map(|seed| mean(&seed.values().copied().collect::<Vec<_>>())).collect();
+    let estimate = mean(&seeds);
+    let questions = bootstrap_mean(&by_asked(&differences), bootstrap)?;
+    // The bootstrap's interval lies about the mean over questions, which weighs seeds by their questions.
+    let shift = estimate - questions.estimate;
+    let half = student_half_width(&seeds, bootstrap.confidence);
+    Ok(Interval {
+        estimate,
+        low: (questions.low + shift).min(estimate - half),
+        high: (questions.high + shift).max(estimate + half),
+    })
+}
+
+/// Half the width of Student's interval of a mean; 0 for a single value.
+fn student_half_width(values: &[f64], confidence: f64) -> f64 {
+    let count = values.len() as f64;
+    let student = StudentsT::new(0.0, 1.0, count - 1.0);
+    student.map_or(0.0, |student| {
+        student.inverse_cdf(f64::midpoint(1.0, confidence)) * standard_deviation(values) / count.sqrt()
+    })
+}
+
+fn lead(twin: &[Scores], trained: &[Scores], bootstrap: Bootstrap) -> Result<Lead, StatsError> {
+    let differences = by_asked(&differences(twin, trained));
+    let p = paired_permutation(&vec![0.0; differences.len()], &differences, bootstrap.resamples, bootstrap.seed)?;
+    let finals = |side: &[Scores]| -> Vec<Vec<f64>> {
+        side.iter().map(|seed| vec![mean(&seed.values().copied().collect::<Vec<_>>())]).collect()
+    };
+    let improvement = stratified_bootstrap_pair(
+        &finals(trained),
+        &finals(twin),
+        Resampling::Runs,
+        bootstrap,
+        probability_of_improvement,
+    )?;
+    Ok(Lead {
+        difference: over_seeds(twin, trained, bootstrap)?,
+        improvement: improvement.ok_or(StatsError::Empty)?,
+        p,
+        p_adjusted: p,
+    })
+}
+
+fn adjust(arms: &mut [Arm]) -> Result<(), StatsError> {
+    let mut leads: Vec<&mut Lead> = arms.iter_mut().filter_map(|arm| arm.lead.as_mut()).collect();
+    let adjusted = holm(&leads.iter().map(|lead| lead.p).collect::<Vec<_>>())?;
+    leads.iter_mut().zip(adjusted).for_each(|(lead, p)| lead.p_adjusted = p);
+    Ok(())
+}

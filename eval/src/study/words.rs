@@ -1,0 +1,162 @@
+//! A study as a table and in sentences.
+
+use super::{Arm, LEVEL, Lead, Study};
+use crate::compare::signed;
+use crate::stats::Interval;
+use crate::summary::number;
+use crate::text;
+use crate::verdict::SMALL_N;
+
+/// Fewer seeds than this carry a warning: an interval over seeds is then wide, or absent.
+const FEW_SEEDS: usize = 5;
+
+impl Study {
+    /// A row per arm: start, score, gain and lead over all seeds; then each seed's gain.
+    pub fn to_text(&self) -> String {
+        let rows = self.arms.iter().map(|arm| {
+            let lead = arm.lead.as_ref();
+            vec![
+                arm.name.clone(),
+                number(average(arm, |seed| seed.start)),
+                number(average(arm, |seed| seed.score)),
+                with_ends(arm.gain),
+                arm.seeds.iter().map(|seed| signed(seed.gain.estimate)).collect::<Vec<_>>().join(" "),
+                lead.map_or_else(String::new, |lead| with_ends(lead.difference)),
+                lead.map_or_else(String::new, |lead| p_value(lead.p_adjusted)),
+                lead.map_or_else(String::new, |lead| {
+                    let Interval { estimate, low, high } = lead.improvement;
+                    format!("{estimate:.2} [{low:.2}, {high:.2}]")
+                }),
+            ]
+        });
+        let headers = ["arm", "start", "end", "gain", "by seed", "trained ahead by", "p (Holm)", "P(trained > arm)"];
+        let table = text::table(&headers, rows.collect());
+        format!("{table}{}\n{} questions, {} seeds\n", self.profile_text(), self.questions, self.seeds())
+    }
+
+    /// Share of seeds above each tenth, for arms that any seed lifts off the ground.
+    fn profile_text(&self) -> String {
+        let thresholds = self.arms.first().map_or(&[][..], |arm| &arm.profile);
+        let heads: Vec<String> = thresholds.iter().map(|point| format!(">{:.1}", point.threshold)).collect();
+        let mut headers = vec!["share of seeds"];
+        headers.extend(heads.iter().map(String::as_str));
+        let row = |arm: &Arm| {
+            let shares = arm.profile.iter().map(|point| format!("{:.2}", point.share.estimate));
+            std::iter::once(arm.name.clone()).chain(shares).collect()
+        };
+        text::table(&headers, self.arms.iter().map(row).collect())
+    }
+
+    /// The verdict in sentences: what was gained, what the twins gained, what cannot be claimed.
+    pub fn words(&self) -> Vec<String> {
+        let [trained, twins @ ..] = self.arms.as_slice() else { return Vec::new() };
+        let mut sentences = vec![self.gain_words(trained)];
+        sentences.extend(twins.iter().flat_map(|twin| self.twin_words(twin)));
+        sentences.push(self.conclusion(trained, twins));
+        sentences.extend(self.caveats(trained));
+        sentences
+    }
+
+    fn gain_words(&self, trained: &Arm) -> String {
+        let [_, unit] = self.outcome.words();
+        let evidence = self.interval_words(trained.gain);
+        match trained.gain {
+            gain if gain.is_positive() => format!("Training gained {} {unit}: {evidence}.", signed(gain.estimate)),
+            gain if gain.is_negative() => format!("Training lost {} {unit}: {evidence}.", signed(-gain.estimate)),
+            gain => format!("No gain can be shown: {} {unit}, {evidence}.", signed(gain.estimate)),
+        }
+    }
+
+    fn twin_words(&self, twin: &Arm) -> Vec<String> {
+        let Some(lead) = &twin.lead else { return Vec::new() };
+        let state = match twin.gain {
+            gain if gain.is_positive() => "gained as well, and what it gained is not the reward's",
+            gain if gain.is_negative() => "got worse",
+            _ => "stayed flat",
+        };
+        let gain = format!("{} ({})", signed(twin.gain.estimate), self.interval_words(twin.gain));
+        vec![format!("Twin `{}` {state}: {gain}.", twin.name), self.lead_words(&twin.name, lead)]
+    }
+
+    fn lead_words(&self, name: &str, lead: &Lead) -> String {
+        let state = if lead.is_shown() { "is ahead of it" } else { "is not clearly ahead of it" };
+        format!(
+            "The trained policy {state}: {} over `{name}` ({}, adjusted p {}, {:.0} % of pairs of seeds).",
+            signed(lead.difference.estimate),
+            self.interval_words(lead.difference),
+            p_value(lead.p_adjusted),
+            100.0 * lead.improvement.estimate
+        )
+    }
+
+    fn conclusion(&self, trained: &Arm, twins: &[Arm]) -> String {
+        if self.holds() {
+            return "The gain is real, and the reward's.".to_owned();
+        }
+        if !trained.gain.is_positive() {
+            return "There is no gain to attribute to anything.".to_owned();
+        }
+        if twins.is_empty() {
+            return "There is a gain; without a twin nobody can say that it is the reward's.".to_owned();
+        }
+        if let Some(twin) = twins.iter().find(|twin| !twin.is_beaten()) {
+            return format!("The gain cannot be attributed to the reward: `{}` does as well.", twin.name);
+        }
+        let best = twins.iter().max_by(|a, b| a.gain.estimate.total_cmp(&b.gain.estimate));
+        best.map_or_else(String::new, |best| {
+            format!(
+                "Only what exceeds `{}` is the reward's: {} of {}.",
+                best.name,
+                signed(trained.gain.estimate - best.gain.estimate),
+                signed(trained.gain.estimate)
+            )
+        })
+    }
+
+    fn caveats(&self, trained: &Arm) -> Vec<String> {
+        let mut sentences = Vec::new();
+        match self.seeds() {
+            1 => sentences.push(
+                "One seed: nothing here says that another seed would learn as well; train five or more.".to_owned(),
+            ),
+            few if few < FEW_SEEDS => {
+                sentences
+                    .push(format!("Only {few} seeds: the interval over seeds is wide; train {FEW_SEEDS} or more."));
+            }
+            _ => {}
+        }
+        if self.questions < SMALL_N {
+            sentences.push(format!("Only {} questions: take every figure here as rough.", self.questions));
+        }
+        if trained.seeds.iter().all(|seed| seed.score <= 0.0) {
+            let [measure, _] = self.outcome.words();
+            sentences.push(format!(
+                "The trained policy scored 0 in {measure} on every question: figures per correct answer cannot be given."
+            ));
+        }
+        sentences
+    }
+
+    fn seeds(&self) -> usize {
+        self.arms.first().map_or(0, |arm| arm.seeds.len())
+    }
+
+    fn interval_words(&self, interval: Interval) -> String {
+        let confidence = 100.0 * self.bootstrap.confidence;
+        format!("{confidence:.0} % interval {} to {}", signed(interval.low), signed(interval.high))
+    }
+}
+
+fn average(arm: &Arm, value: impl Fn(&super::SeedGain) -> f64) -> f64 {
+    arm.seeds.iter().map(value).sum::<f64>() / arm.seeds.len().max(1) as f64
+}
+
+fn with_ends(interval: Interval) -> String {
+    let Interval { estimate, low, high } = interval;
+    format!("{} [{}, {}]", signed(estimate), signed(low), signed(high))
+}
+
+fn p_value(p: f64) -> String {
+    let least = LEVEL / 50.0;
+    if p < least { format!("< {least}") } else { format!("{p:.3}") }
+}

@@ -1,0 +1,212 @@
+//! The items of a training run, step by step.
+
+use std::collections::BTreeMap;
+
+use forage_env::episode::Episode;
+use serde::{Deserialize, Serialize};
+
+use super::reading::Reading;
+use super::{Alarm, EXAMPLES, Example, ITEMS, Item, LEAST_EPISODES};
+use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_statistic, mean};
+use crate::summary::number;
+use crate::text;
+
+/// Steps over which an item is taken when it is held against its threshold: one batch is too few questions.
+const SPAN: usize = 3;
+
+/// One item of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepItem {
+    /// Mean over the episodes that have it.
+    pub mean: f64,
+    /// How many do.
+    pub episodes: usize,
+}
+
+/// The items of one training step's episodes: a line of a run's `telemetry.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepTelemetry {
+    /// The step.
+    pub step: u64,
+    /// Every item that some episode has, by name.
+    pub items: BTreeMap<String, StepItem>,
+    /// An episode for each item above its threshold.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub examples: BTreeMap<String, Example>,
+}
+
+impl StepTelemetry {
+    /// Looks at the episodes of a step.
+    pub fn of(step: u64, episodes: &[Episode]) -> Self {
+        let readings: Vec<Reading<'_>> = episodes.iter().filter_map(Reading::of).collect();
+        let (mut items, mut examples) = (BTreeMap::new(), BTreeMap::new());
+        for item in ITEMS {
+            let (mut values, mut example) = (Vec::new(), None);
+            for reading in &readings {
+                let Some(sign) = item.of(reading) else { continue };
+                values.push(sign.value);
+                example = example.or_else(|| sign.excerpt.map(|excerpt| reading.example(excerpt)));
+            }
+            if values.is_empty() {
+                continue;
+            }
+            let found = StepItem { mean: mean(&values), episodes: values.len() };
+            if let Some(example) = example.filter(|_| item.threshold.is_some_and(|threshold| found.mean > threshold)) {
+                examples.insert(item.name.to_owned(), Example { step: Some(step), ..example });
+            }
+            items.insert(item.name.to_owned(), found);
+        }
+        Self { step, items, examples }
+    }
+}
+
+/// How an item changed over a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trend {
+    /// Mean over the first quarter of the steps that have it.
+    pub first: f64,
+    /// Mean over the last quarter.
+    pub last: f64,
+    /// Last less first, with its interval by resampling steps; absent under eight steps.
+    pub change: Option<Interval>,
+    /// The step that raised its alarm.
+    pub first_alarm: Option<u64>,
+}
+
+/// The conduct of a policy over a training run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Course {
+    /// First and last step.
+    pub steps: [u64; 2],
+    /// Every item that some episode has, by name.
+    pub items: BTreeMap<String, Trend>,
+    /// The last of the steps over which the reward was best.
+    pub reward_peak: Option<u64>,
+    /// Items that were above their thresholds, in the order of [`ITEMS`].
+    pub alarms: Vec<Alarm>,
+    /// How the intervals were made.
+    pub bootstrap: Bootstrap,
+}
+
+impl Course {
+    /// The course of a run from its steps, in their order. An alarm is raised where an item is above its threshold over three
+    /// steps together, or in one for a threshold of 0.
+    ///
+    /// # Errors
+    /// [`StatsError`] without steps, for means that are not finite, and when the bootstrap's settings are out of range.
+    pub fn of(steps: &[StepTelemetry], bootstrap: Bootstrap) -> Result<Self, StatsError> {
+        let (Some(first), Some(last)) = (steps.first(), steps.last()) else { return Err(StatsError::Empty) };
+        let reward_peak = peak(&series(steps, "reward"));
+        let (mut items, mut alarms) = (BTreeMap::new(), Vec::new());
+        for item in ITEMS {
+            let found = series(steps, item.name);
+            if let Some(index) = found.iter().position(|(_, item)| !item.mean.is_finite()) {
+                return Err(StatsError::NotFinite { index });
+            }
+            let Some(mut trend) = trend(&found, bootstrap)? else { continue };
+            if let Some(raised) = raised(item, &found) {
+                trend.first_alarm = Some(raised.step);
+                alarms.push(alarm(item, raised, &trend, steps, reward_peak));
+            }
+            items.insert(item.name.to_owned(), trend);
+        }
+        Ok(Self { steps: [first.step, last.step], items, reward_peak, alarms, bootstrap })
+    }
+
+    /// An aligned table of the items, then the alarms.
+    pub fn to_text(&self) -> String {
+        let interval = format!("{:.0} % interval", 100.0 * self.bootstrap.confidence);
+        let rows = ITEMS.iter().filter_map(|item| {
+            let Trend { first, last, change, first_alarm } = *self.items.get(item.name)?;
+            let ends =
+                change.map_or_else(String::new, |change| format!("[{}, {}]", number(change.low), number(change.high)));
+            let threshold = item.threshold.map_or_else(String::new, |threshold| threshold.to_string());
+            let alarm = first_alarm.map_or_else(String::new, |step| step.to_string());
+            Some(vec![item.name.to_owned(), number(first), number(last), number(last - first), ends, threshold, alarm])
+        });
+        let header = ["item", "first quarter", "last quarter", "change", &interval, "threshold", "alarm at step"];
+        let table = text::table(&header, rows.collect());
+        let peak = self.reward_peak.map_or_else(String::new, |step| format!("; the reward was best at step {step}"));
+        let counts = format!("steps {} to {}{peak}\n", self.steps[0], self.steps[1]);
+        let alarms: String = self.alarms.iter().map(Alarm::to_text).collect();
+        [table, counts, alarms].concat()
+    }
+}
+
+/// An item by step, where a step has it.
+type Series = Vec<(u64, StepItem)>;
+
+fn series(steps: &[StepTelemetry], name: &str) -> Series {
+    steps.iter().filter_map(|step| Some((step.step, *step.items.get(name)?))).collect()
+}
+
+/// Mean over the episodes of some steps, and how many they are.
+fn pooled(steps: &[(u64, StepItem)]) -> StepItem {
+    let episodes: usize = steps.iter().map(|(_, item)| item.episodes).sum();
+    let sum: f64 = steps.iter().map(|(_, item)| item.mean * item.episodes as f64).sum();
+    StepItem { mean: sum / episodes.max(1) as f64, episodes }
+}
+
+fn peak(reward: &Series) -> Option<u64> {
+    let spans = reward.windows(SPAN).map(|span| (span[SPAN - 1].0, pooled(span).mean));
+    spans.max_by(|(early, a), (late, b)| a.total_cmp(b).then(late.cmp(early))).map(|(step, _)| step)
+}
+
+fn trend(series: &Series, bootstrap: Bootstrap) -> Result<Option<Trend>, StatsError> {
+    if series.is_empty() {
+        return Ok(None);
+    }
+    let values: Vec<f64> = series.iter().map(|(_, item)| item.mean).collect();
+    let quarter = (values.len() / 4).max(1);
+    let (early, late) = (&values[..quarter], &values[values.len() - quarter..]);
+    let both = [early, late].concat();
+    let change = |items: &[usize]| {
+        let (before, after): (Vec<usize>, Vec<usize>) = items.iter().partition(|item| **item < quarter);
+        let side = |items: &[usize]| mean(&items.iter().map(|item| both[*item]).collect::<Vec<_>>());
+        (!before.is_empty() && !after.is_empty()).then(|| side(&after) - side(&before))
+    };
+    let change = if quarter > 1 { bootstrap_statistic(both.len(), bootstrap, change)? } else { None };
+    Ok(Some(Trend { first: mean(early), last: mean(late), change, first_alarm: None }))
+}
+
+/// Where an item was first above its threshold.
+#[derive(Clone, Copy)]
+struct Raised {
+    /// First step of the span.
+    from: u64,
+    /// Its last, which raised the alarm.
+    step: u64,
+    value: f64,
+    threshold: f64,
+}
+
+fn raised(item: &Item, series: &Series) -> Option<Raised> {
+    let threshold = item.threshold?;
+    let (span, least) = if threshold > 0.0 { (SPAN, LEAST_EPISODES) } else { (1, 1) };
+    series.windows(span).find_map(|steps| {
+        let StepItem { mean, episodes } = pooled(steps);
+        let [from, step] = [steps[0].0, steps[span - 1].0];
+        (episodes >= least && mean > threshold).then_some(Raised { from, step, value: mean, threshold })
+    })
+}
+
+fn alarm(item: &Item, raised: Raised, trend: &Trend, steps: &[StepTelemetry], peak: Option<u64>) -> Alarm {
+    let Raised { from, step, value, threshold } = raised;
+    let examples = steps.iter().filter(|other| other.step >= from);
+    let examples = examples.filter_map(|step| step.examples.get(item.name)).take(EXAMPLES).cloned().collect();
+    let reward = match peak {
+        Some(peak) if peak > step => format!(" The reward rose on, to its best at step {peak}."),
+        Some(peak) => format!(" The reward was best at step {peak}."),
+        None => String::new(),
+    };
+    let explanation = format!(
+        "{} over steps {from} to {step}, over {threshold}: {}. At the end {}.{reward} {}",
+        number(value),
+        item.about,
+        number(trend.last),
+        item.meaning
+    );
+    Alarm { name: item.name.to_owned(), value, threshold, first_step: Some(step), examples, explanation }
+}

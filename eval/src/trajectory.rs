@@ -1,0 +1,165 @@
+//! Episodes as people read them: who wrote what, how it ended, what it earned.
+
+use std::collections::BTreeMap;
+
+use forage_env::episode::{Boundary, Ending, Episode, Limit};
+use forage_env::tokens::Provenance;
+
+use crate::measures::QuestionKey;
+
+/// Everyone who writes in an episode, in the order of the legend.
+pub const AUTHORS: [Provenance; 4] =
+    [Provenance::Prompt, Provenance::Policy, Provenance::Environment, Provenance::Forced];
+
+/// Where an episode was played.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The run, or the set of an evaluation.
+    pub run: String,
+    /// The training step; none of an evaluation.
+    pub step: Option<u64>,
+    /// What the run's sentinel raised at that step, by kind.
+    pub alarms: Vec<String>,
+}
+
+/// Text of one author.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Who wrote it.
+    pub author: Provenance,
+    /// The text.
+    pub text: String,
+}
+
+/// An episode without its tokens: small enough to hold ten thousand.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trajectory {
+    /// Where it was played.
+    pub origin: Origin,
+    /// Identity of its question.
+    pub key: QuestionKey,
+    /// Its question.
+    pub question: String,
+    /// Accepted answers.
+    pub golds: Vec<String>,
+    /// The last answer the policy gave.
+    pub answer: Option<String>,
+    /// Index of the question within its batch.
+    pub group: u64,
+    /// Index within the group.
+    pub member: u64,
+    /// The training reward; none for infrastructure faults.
+    pub reward: Option<f32>,
+    /// Every part of the score before weighting.
+    pub parts: BTreeMap<String, f32>,
+    /// How it ended.
+    pub ending: Ending,
+    /// Turns of the policy.
+    pub turns: usize,
+    /// Searches made.
+    pub searches: usize,
+    /// `[author]`: tokens of each of [`AUTHORS`].
+    pub tokens: [usize; 4],
+    /// The texts in order, none empty.
+    pub segments: Vec<Segment>,
+}
+
+impl Trajectory {
+    /// Cut by turns: what the policy wrote, what the environment answered. What the driver forced stands where the record of
+    /// the turn has it, with the policy's.
+    pub fn from_turns(origin: Origin, episode: &Episode) -> Self {
+        let mut segments = vec![(Provenance::Prompt, episode.prompt.clone())];
+        for turn in &episode.turns {
+            segments.push((Provenance::Policy, turn.policy.clone()));
+            segments.push((Provenance::Environment, turn.observation.clone()));
+        }
+        Self::new(origin, episode, segments)
+    }
+
+    /// Cut by the token log, forced tokens apart; `decode` turns ids into text.
+    pub fn from_tokens(origin: Origin, episode: &Episode, decode: impl Fn(&[u32]) -> String) -> Self {
+        let ids = episode.tokens.ids();
+        let spans = episode.tokens.spans().iter();
+        let segments = spans.map(|span| (span.provenance, decode(&ids[span.start..span.end]))).collect();
+        Self::new(origin, episode, segments)
+    }
+
+    fn new(origin: Origin, episode: &Episode, segments: Vec<(Provenance, String)>) -> Self {
+        let segments = segments.into_iter().filter(|(_, text)| !text.is_empty());
+        Self {
+            origin,
+            key: QuestionKey::of(episode),
+            question: episode.task.question.clone(),
+            golds: episode.task.golds.clone(),
+            answer: episode.answer().map(str::to_owned),
+            group: episode.group,
+            member: episode.member,
+            reward: episode.reward(),
+            parts: episode.score.as_ref().map(|score| score.parts.clone()).unwrap_or_default(),
+            ending: episode.ending.clone(),
+            turns: episode.turns.len(),
+            searches: episode.searches(),
+            tokens: AUTHORS.map(|author| episode.tokens.count(author)),
+            segments: segments.map(|(author, text)| Segment { author, text }).collect(),
+        }
+    }
+
+    /// Whether its answer matches a gold exactly; `None` where no exact match was measured.
+    pub fn is_correct(&self) -> Option<bool> {
+        self.parts.get("em").map(|value| *value > 0.5)
+    }
+
+    /// Where it comes from in one line: `trained, step 40, group 0, member 3`.
+    pub fn label(&self) -> String {
+        let run = &self.origin.run;
+        match self.origin.step {
+            Some(step) => format!("{run}, step {step}, group {}, member {}", self.group, self.member),
+            None => format!("{run}, question {}, member {}", self.group + 1, self.member),
+        }
+    }
+}
+
+/// The author's name: `prompt`, `policy`, `environment`, `forced`.
+pub fn author_name(author: Provenance) -> &'static str {
+    match author {
+        Provenance::Prompt => "prompt",
+        Provenance::Policy => "policy",
+        Provenance::Environment => "environment",
+        Provenance::Forced => "forced",
+    }
+}
+
+/// The ending without its particulars, as filters name it.
+pub fn ending_name(ending: &Ending) -> &'static str {
+    match ending {
+        Ending::Answered => "answered",
+        Ending::Truncated { limit } => match limit {
+            Limit::Turns => "out of turns",
+            Limit::Tokens => "out of tokens",
+            Limit::Context => "context window full",
+            Limit::Time => "out of time",
+        },
+        Ending::Malformed { .. } => "malformed",
+        Ending::Infra { .. } => "infrastructure fault",
+    }
+}
+
+/// The ending in full.
+pub fn ending_words(ending: &Ending) -> String {
+    let name = ending_name(ending);
+    match ending {
+        Ending::Answered => name.to_owned(),
+        Ending::Truncated { .. } => format!("truncated: {name}"),
+        Ending::Malformed { fault } => format!("{name}: {fault}"),
+        Ending::Infra { boundary, message } => {
+            let place = match boundary {
+                Boundary::Policy => "policy",
+                Boundary::Retriever => "retriever",
+                Boundary::Sandbox => "sandbox",
+                Boundary::Environment => "environment",
+                Boundary::Reward => "reward",
+            };
+            format!("{name} ({place}): {message}")
+        }
+    }
+}
