@@ -151,18 +151,22 @@ mod tests {
     /// The `forage` commands in a line of a shell block, as words: each part of a pipe on its own, without redirections.
     fn commands(line: &str) -> Vec<Vec<String>> {
         let words = shlex::split(line).unwrap_or_else(|| panic!("`{line}` has an open quote"));
-        let parts = words.split(|word| ["|", "&&", ";"].contains(&word.as_str()));
-        let plain = parts.map(|part| part.iter().take_while(|word| !word.starts_with('>')).cloned().collect());
-        plain
-            .filter_map(|words: Vec<String>| match words.first()?.as_str() {
-                "forage" => Some(words),
-                "cargo" => {
-                    let ours = words.windows(3).position(|seen| seen == ["-p", "forage", "--"])?;
-                    Some(words[ours + 1..].iter().filter(|word| *word != "--").cloned().collect())
+        let mut commands = Vec::new();
+        for part in words.split(|word| ["|", "||", "&&", ";"].contains(&word.as_str())) {
+            let plain: Vec<String> = part.iter().take_while(|word| !word.starts_with('>')).cloned().collect();
+            let begin = match plain.first().map(String::as_str) {
+                Some("forage") => Some(0),
+                Some("cargo") => {
+                    plain.iter().position(|word| word == "--").filter(|_| plain.contains(&"run".to_owned()))
                 }
                 _ => None,
-            })
-            .collect()
+            };
+            commands.extend(begin.map(|begin| {
+                let arguments = plain[begin + 1..].iter().cloned();
+                std::iter::once("forage".to_owned()).chain(arguments).collect()
+            }));
+        }
+        commands
     }
 
     #[test]

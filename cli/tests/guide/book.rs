@@ -1,8 +1,8 @@
 //! The guide as an mdBook: it builds without a warning, every chapter is in it, and no link of a document is dead.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 
 use mdbook_driver::MDBook;
 use mdbook_driver::book::BookItem;
@@ -27,19 +27,21 @@ const FOLDERS: [&str; 12] = [
     "cli/",
 ];
 
-/// Builds the book into `folder` and returns its chapters by their path from `docs/`; what mdBook warns of is an error.
+/// Builds the book into `folder/book` and returns its chapters by their path from `docs/`; what mdBook warns of is an error.
 fn build(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let said = Arc::new(Mutex::new(Vec::new()));
-    let log =
-        tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).with_ansi(false).with_writer(Arc::clone(&said));
+    let warnings = folder.join("warnings");
+    let log = tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::WARN)
+        .with_ansi(false)
+        .with_writer(File::create(&warnings).unwrap());
     let built = tracing::subscriber::with_default(log.finish(), || {
         let mut book = MDBook::load(root())?;
-        book.config.build.build_dir = folder.to_owned();
+        book.config.build.build_dir = folder.join("book");
         book.build()?;
-        Ok::<_, mdbook_driver::errors::Error>(book)
+        Ok::<MDBook, mdbook_driver::errors::Error>(book)
     });
     let book = built.map_err(|error| format!("{error:#}"))?;
-    let said = String::from_utf8_lossy(&said.lock().unwrap()).into_owned();
+    let said = std::fs::read_to_string(&warnings).unwrap();
     if !said.is_empty() {
         return Err(said);
     }
@@ -77,14 +79,13 @@ fn anchors(page: &str) -> Vec<&str> {
 fn the_book_builds_with_every_chapter_and_no_dead_link() {
     let folder = tempfile::tempdir().unwrap();
     let book = build(folder.path()).unwrap_or_else(|error| panic!("the book does not build: {error}"));
-    let pages: BTreeMap<&Path, String> = book
-        .iter()
-        .map(|path| (path.as_path(), std::fs::read_to_string(folder.path().join(path.with_extension("html"))).unwrap()))
-        .collect();
+    let page = |path: &PathBuf| folder.path().join("book").join(path.with_extension("html"));
+    let pages: BTreeMap<&Path, String> =
+        book.iter().map(|path| (path.as_path(), std::fs::read_to_string(page(path)).unwrap())).collect();
     for name in chapters() {
         let page = pages.get(Path::new(&name)).unwrap_or_else(|| panic!("docs/SUMMARY.md lacks {name}"));
         for link in links(&read(&format!("docs/{name}"))) {
-            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let (file, anchor) = link.split_once('#').unwrap_or((link.as_str(), ""));
             let target = if file.is_empty() { Some(page) } else { pages.get(Path::new(file)) };
             let target = target.unwrap_or_else(|| panic!("docs/{name}: `{link}` is no chapter of the book"));
             let found = anchor.is_empty() || anchors(target).contains(&anchor);
@@ -103,10 +104,10 @@ fn files_that_documents_name_are_there() {
             assert!(file.is_empty() || folder.join(file).exists(), "{document}: `{link}` names no file");
         }
         // Files of the repository are named in code, from its root.
-        for code in code(&text) {
-            let path = code.split([' ', ':']).next().unwrap();
+        for named in code(&text) {
+            let path = named.split([' ', ':']).next().unwrap();
             let ours = FOLDERS.iter().any(|folder| path.starts_with(folder)) && !path.contains(['*', '{', '=']);
-            assert!(!ours || root().join(path).exists(), "{document}: `{code}` is no file here");
+            assert!(!ours || root().join(path).exists(), "{document}: `{named}` is no file here");
         }
     }
 }

@@ -99,6 +99,7 @@ impl Place {
                 Some(status) => return Err(format!("{status}\n{}", self.said())),
                 None if begun.elapsed() > PATIENCE => {
                     let _ = child.kill();
+                    let _ = child.wait();
                     return Err(format!("took over {PATIENCE:?}\n{}", self.said()));
                 }
                 None => std::thread::sleep(Duration::from_millis(10)),
@@ -148,6 +149,7 @@ fn follow(document: &str) -> Result<Tally, String> {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "how many blocks were run and only read, and how long it took")]
 fn the_commands_of_every_document_run_in_its_order() {
     let waiting = Mutex::new(documents().into_iter());
     let done = Mutex::new(Vec::new());
@@ -166,16 +168,16 @@ fn the_commands_of_every_document_run_in_its_order() {
     let done = done.into_inner().unwrap();
     let failed: Vec<&String> = done.iter().filter_map(|(_, _, followed)| followed.as_ref().err()).collect();
     assert!(failed.is_empty(), "{}", failed.iter().map(|error| error.as_str()).collect::<Vec<_>>().join("\n\n"));
-    let (mut run, mut read) = (0, 0);
+    let (mut run, mut only_read) = (0, 0);
     for (document, seconds, tally) in
         done.iter().filter_map(|(name, time, tally)| Some((name, time, tally.as_ref().ok()?)))
     {
         println!("{document}: {} blocks run in {:.1} s, only read {:?}", tally.run, seconds.as_secs_f64(), tally.read);
         run += tally.run;
-        read += tally.read.values().sum::<usize>();
+        only_read += tally.read.values().sum::<usize>();
     }
-    println!("{run} blocks run, {read} only read");
-    assert!(run > read, "{run} blocks were run and {read} only read: most of the guide must be run");
+    println!("{run} blocks run, {only_read} only read");
+    assert!(run > only_read, "{run} blocks were run and {only_read} only read: most of the guide must be run");
 }
 
 #[test]
@@ -186,16 +188,18 @@ fn commands_stand_in_shell_blocks_with_known_tags() {
             let command = |line: &&str| {
                 ["forage ", "forage-examples ", "curl ", "cargo "].iter().any(|name| line.starts_with(name))
             };
-            if let Some(line) = block.text.lines().find(command) {
+            // `forage = ...` is a dependency in a manifest.
+            if let Some(line) = block.text.lines().find(command).filter(|_| block.language != "toml") {
                 assert!(
                     block.is_shell(),
                     "{place}: `{line}` is a command: write ```sh (docs/introduction.md has the tags)"
                 );
             }
             for tag in &block.tags {
-                let known = match block.is_shell() {
-                    true => tag == SERVER || READ_ONLY.contains(&tag.as_str()),
-                    false => tag.starts_with(FILE),
+                let known = if block.is_shell() {
+                    tag == SERVER || READ_ONLY.contains(&tag.as_str())
+                } else {
+                    tag.starts_with(FILE)
                 };
                 assert!(known, "{place}: `{tag}` is no tag of docs/introduction.md");
             }
