@@ -59,7 +59,7 @@ fn results(evaluations: &[(String, EvalSummary)]) -> String {
     }
     let confidence = 100.0 * first.bootstrap.confidence;
     format!(
-        "\n## Results\n\nMeans with {confidence:.0} % bootstrap intervals over questions.\n\n{}",
+        "\n## Results\n\nMeans with {confidence:.0} % intervals over questions.\n\n{}",
         table(&head, rows)
     )
 }
