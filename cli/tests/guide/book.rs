@@ -1,6 +1,7 @@
 //! The guide as an mdBook: it builds without a warning, every chapter is in it, and no link of a document is dead.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -27,11 +28,26 @@ const FOLDERS: [&str; 12] = [
     "cli/",
 ];
 
+/// What mdBook logs.
+#[derive(Clone, Default)]
+struct Said(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Said {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Builds the book into `folder` and returns its chapters by their path from `docs/`; what mdBook warns of is an error.
 fn build(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let said = Arc::new(Mutex::new(Vec::new()));
-    let log =
-        tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).with_ansi(false).with_writer(Arc::clone(&said));
+    let said = Said::default();
+    let writer = said.clone();
+    let log = tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).with_ansi(false);
+    let log = log.with_writer(move || writer.clone());
     let built = tracing::subscriber::with_default(log.finish(), || {
         let mut book = MDBook::load(root())?;
         book.config.build.build_dir = folder.to_owned();
@@ -39,7 +55,7 @@ fn build(folder: &Path) -> Result<Vec<PathBuf>, String> {
         Ok::<_, mdbook_driver::errors::Error>(book)
     });
     let book = built.map_err(|error| format!("{error:#}"))?;
-    let said = String::from_utf8_lossy(&said.lock().unwrap()).into_owned();
+    let said = String::from_utf8_lossy(&said.0.lock().unwrap()).into_owned();
     if !said.is_empty() {
         return Err(said);
     }
