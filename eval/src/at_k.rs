@@ -11,7 +11,7 @@ use forage_env::reward::grading::normalize;
 
 use crate::measures::{QuestionKey, by_question};
 
-pub use curve::{AtK, CurveComparison, CurvePoint, Finding, compare_pass_curves, curve, doublings};
+pub use curve::{AtK, CurveComparison, CurvePoint, Finding, compare_episodes, compare_pass_curves, curve, doublings};
 pub use majority::majority_at_k;
 pub use pass::pass_at_k;
 

@@ -3,12 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forage_env::episode::Episode;
+use forage_env::nearest::nearest;
 use serde::{Deserialize, Serialize};
 
-use crate::measures::{QuestionKey, by_question, clusters};
+use crate::measures::{QuestionKey, better, by_question, clusters, display_rank};
 use crate::stats::{
-    Bootstrap, Interval, StatsError, mcnemar_exact, mean, minimum_detectable_effect, paired_bootstrap_clusters,
+    Bootstrap, Interval, NonInferiority, StatsError, holm, mcnemar_exact, mean, minimum_detectable_effect,
+    paired_bootstrap_clusters, paired_permutation,
 };
+use crate::summary::number;
+use crate::text;
 
 /// Chance of seeing a true effect of the minimum detectable size.
 pub const POWER: f64 = 0.8;
@@ -26,6 +30,12 @@ pub struct Difference {
     pub questions: usize,
     /// Smallest true difference these questions would show with probability [`POWER`]; absent when nothing varies.
     pub minimum_detectable_effect: Option<f64>,
+    /// Two-sided sign-flip test over questions.
+    #[serde(default)]
+    pub p: f64,
+    /// The same after Holm's adjustment for the number of metrics compared.
+    #[serde(default)]
+    pub p_adjusted: f64,
 }
 
 /// Exact `McNemar` test on exact match.
@@ -80,6 +90,14 @@ pub enum CompareError {
     /// The metric asked for is missing.
     #[error("no episode has a score part named {0}")]
     NoMetric(&'static str),
+    /// The metric of a margin is missing.
+    #[error("the two sets share no metric `{metric}`; did you mean `{nearest}`?")]
+    NoMargin {
+        /// As asked for.
+        metric: String,
+        /// The nearest they share.
+        nearest: String,
+    },
     /// The statistics failed.
     #[error("the difference has no interval")]
     Stats(#[from] StatsError),
@@ -102,6 +120,7 @@ impl Comparison {
                 metrics.insert(name.clone(), difference);
             }
         }
+        adjust(&mut metrics)?;
         let questions = metrics.get("reward").map_or(0, |reward| reward.questions);
         let lost_to_infra = questions_a.len() - questions;
         if questions == 0 {
@@ -111,9 +130,43 @@ impl Comparison {
         Ok(Self { metrics, mcnemar, questions, lost_to_infra, bootstrap })
     }
 
+    /// Whether the second side is worse than the first by less than `margin`, in the metric's unit.
+    ///
+    /// # Errors
+    /// [`CompareError::NoMargin`] where there is no such metric, and [`StatsError::Margin`].
+    pub fn non_inferiority(&self, metric: &str, margin: f64) -> Result<NonInferiority, CompareError> {
+        let known = || self.metrics.keys().map(String::as_str);
+        let found = self.metrics.get(metric).ok_or_else(|| CompareError::NoMargin {
+            metric: metric.to_owned(),
+            nearest: nearest(metric, known()).to_owned(),
+        })?;
+        Ok(NonInferiority::of(found.difference, margin, better(metric))?)
+    }
+
     /// The difference in one metric.
     pub fn difference(&self, metric: &str) -> Option<&Difference> {
         self.metrics.get(metric)
+    }
+
+    /// Every metric in a row: both means, the difference with its interval in numbers and drawn, the adjusted p-value. A row's
+    /// drawing spans twice the largest end of its interval, 0 in the middle.
+    pub fn to_text(&self, name_a: &str, name_b: &str) -> String {
+        let mut names: Vec<&String> = self.metrics.keys().collect();
+        names.sort_by_key(|name| display_rank(name));
+        let rows = names.into_iter().map(|name| {
+            let found = &self.metrics[name];
+            let Interval { estimate, low, high } = found.difference;
+            vec![
+                name.clone(),
+                number(found.a),
+                number(found.b),
+                format!("{} [{}, {}]", number(estimate), number(low), number(high)),
+                drawn(found.difference),
+                format!("{:.3}", found.p_adjusted),
+            ]
+        });
+        let difference = format!("{name_b} - {name_a}");
+        text::table(&["metric", name_a, name_b, &difference, "0", "p (Holm)"], rows.collect())
     }
 
     /// The outcome on `metric` in one sentence, naming the sides.
@@ -151,6 +204,21 @@ impl Comparison {
     }
 }
 
+/// An interval as a picture: 0 in the middle, the estimate a dot between its ends.
+fn drawn(Interval { estimate, low, high }: Interval) -> String {
+    const HALF: f64 = 12.0;
+    let reach = low.abs().max(high.abs());
+    let place = |value: f64| if reach > 0.0 { (HALF + (value / reach * HALF).round()) as usize } else { HALF as usize };
+    let (from, dot, to) = (place(low), place(estimate), place(high));
+    let cell = |at: usize| match at {
+        at if at == dot => '●',
+        at if at == HALF as usize => '│',
+        at if (from..=to).contains(&at) => '─',
+        _ => ' ',
+    };
+    (0..=2 * HALF as usize).map(cell).collect()
+}
+
 /// `+0.21`, `-0.04`, `+0.00`.
 pub(crate) fn signed(value: f64) -> String {
     let text = format!("{value:+.2}");
@@ -186,13 +254,23 @@ fn compare_metric(a: &Values, b: &Values, bootstrap: Bootstrap) -> Result<Option
     let means_a: Vec<f64> = side_a.iter().map(|values| mean(values)).collect();
     let means_b: Vec<f64> = side_b.iter().map(|values| mean(values)).collect();
     let differences: Vec<f64> = means_a.iter().zip(&means_b).map(|(a, b)| b - a).collect();
+    let p = paired_permutation(&means_a, &means_b, bootstrap.resamples, bootstrap.seed)?;
     Ok(Some(Difference {
         a: mean(&means_a),
         b: mean(&means_b),
         difference: paired_bootstrap_clusters(&side_a, &side_b, bootstrap)?,
         questions: shared.len(),
         minimum_detectable_effect: minimum_detectable_effect(&differences, bootstrap.confidence, POWER),
+        p,
+        p_adjusted: p,
     }))
+}
+
+/// Holm's adjustment over all metrics.
+fn adjust(metrics: &mut BTreeMap<String, Difference>) -> Result<(), StatsError> {
+    let adjusted = holm(&metrics.values().map(|found| found.p).collect::<Vec<_>>())?;
+    metrics.values_mut().zip(adjusted).for_each(|(found, p)| found.p_adjusted = p);
+    Ok(())
 }
 
 /// `None` unless every shared question has exactly one sample on each side.

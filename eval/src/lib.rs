@@ -7,6 +7,7 @@
 //! - [`ranking`]: NDCG, recall, precision, reciprocal rank, average precision, equal to `trec_eval`.
 //! - [`retrieval`]: a whole run of rankings against judgments.
 //! - [`measures`]: the numbers read off one episode.
+//! - [`answers`]: cost per right answer, budgets and curves over samples, of one policy.
 //! - [`at_k`]: pass@k and maj@k, and whether training added capability or sharpened sampling.
 //! - [`cost`]: searches, turns and tokens per right answer, exact match within a budget of searches.
 //! - [`calibration`]: stated certainties against what was right.
@@ -22,6 +23,7 @@
 //! Which test for what, how to read an interval, formulas, coverage and the reference each function is held equal to:
 //! `docs/statistics.md`.
 
+pub mod answers;
 pub mod at_k;
 pub mod calibration;
 pub mod compare;

@@ -7,6 +7,8 @@ use forage_env::episode::{Ending, Episode};
 use forage_env::reward::give_up::is_give_up;
 use forage_env::tokens::Provenance;
 
+use crate::stats::Better;
+
 /// Metrics in the order tables show them; any other score part follows by name.
 const ORDER: [&str; 28] = [
     "em",
@@ -38,6 +40,26 @@ const ORDER: [&str; 28] = [
     "response_tokens",
     "episode_tokens",
 ];
+
+/// Metrics of which less is better: what episodes cost, and how they go wrong.
+const LOWER: [&str; 11] = [
+    "truncated",
+    "malformed",
+    "searches",
+    "repeated_queries",
+    "turns",
+    "invalid_actions",
+    "unprinted_results",
+    "give_up_rate",
+    "policy_tokens",
+    "response_tokens",
+    "episode_tokens",
+];
+
+/// Which way a metric is good.
+pub(crate) fn better(metric: &str) -> Better {
+    if LOWER.contains(&metric) { Better::Lower } else { Better::Higher }
+}
 
 /// Identity of a question: its data set and its id there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

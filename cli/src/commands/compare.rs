@@ -2,22 +2,29 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
+use forage_env::environment::Outcome;
 use forage_env::episode::Episode;
 use forage_env::rollout::read_episodes;
+use forage_eval::at_k::{CurveComparison, compare_episodes};
 use forage_eval::compare::Comparison;
-use forage_eval::stats::Bootstrap;
+use forage_eval::stats::{Bootstrap, NonInferiority};
 
 use super::out;
 
-/// Compares two policies on the same questions, from the episodes `forage eval --out` wrote.
+/// Compares two policies on the same questions, from the episodes `forage eval --out` wrote: in words, in numbers and drawn. With
+/// several samples of each question it also says whether B adds capability or sharpens sampling.
 #[derive(Args, Debug)]
 pub(crate) struct Compare {
     /// Episodes of the first policy.
     a: PathBuf,
     /// Episodes of the second policy.
     b: PathBuf,
+    /// How much worse B may be in a metric, searches=0.5 for instance: tests that it is not. Choose it before looking; may be
+    /// repeated.
+    #[arg(long = "margin", value_name = "METRIC=VALUE", value_parser = margin)]
+    margins: Vec<(String, f64)>,
     /// Seed of the bootstrap.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -26,18 +33,50 @@ pub(crate) struct Compare {
     json: bool,
 }
 
+fn margin(text: &str) -> Result<(String, f64), String> {
+    let parsed = text.split_once('=').and_then(|(metric, value)| Some((metric.to_owned(), value.parse().ok()?)));
+    parsed.ok_or_else(|| "write METRIC=VALUE, searches=0.5 for instance".to_owned())
+}
+
 impl Compare {
     pub(crate) fn run(self) -> Result<()> {
-        let comparison = Comparison::from_episodes(&read(&self.a)?, &read(&self.b)?, Bootstrap::new(self.seed))?;
+        let bootstrap = Bootstrap::new(self.seed);
+        let [a, b] = [read(&self.a)?, read(&self.b)?];
+        let comparison = Comparison::from_episodes(&a, &b, bootstrap)?;
+        let margins = self.margins.iter().map(|(metric, margin)| {
+            Ok((
+                metric,
+                comparison.non_inferiority(metric, *margin).with_context(|| format!("--margin {metric}={margin}"))?,
+            ))
+        });
+        let margins: Vec<(&String, NonInferiority)> = margins.collect::<Result<_>>()?;
+        let curves = compare_episodes(&a, &b, bootstrap)?;
         if self.json {
-            out(&serde_json::to_string(&comparison)?);
+            let margins: serde_json::Map<_, _> =
+                margins.into_iter().map(|(metric, found)| (metric.clone(), serde_json::json!(found))).collect();
+            let mut all = serde_json::to_value(&comparison)?;
+            all["margins"] = margins.into();
+            all["pass_at_k"] = serde_json::to_value(&curves)?;
+            out(&all.to_string());
             return Ok(());
         }
-        for metric in comparison.metrics.keys() {
-            out(&format!("{metric:20} {}", comparison.words(metric, "A", "B")));
+        out(&comparison.words(Outcome::of(&a).measure(), "A", "B"));
+        curves.iter().for_each(|curves: &CurveComparison| out(&curves.words("A", "B")));
+        for (metric, found) in margins {
+            out(&in_words(metric, &found));
         }
+        out(&comparison.to_text("A", "B"));
         Ok(())
     }
+}
+
+fn in_words(metric: &str, NonInferiority { difference, margin, holds }: &NonInferiority) -> String {
+    let [low, high] = difference.ends();
+    let state = if *holds { "B is not worse than A by" } else { "It cannot be shown that B is not worse than A by" };
+    format!(
+        "{state} {margin} {metric} or more (difference {:+.3}, interval {low:+.3} to {high:+.3}).",
+        difference.estimate
+    )
 }
 
 pub(super) fn read(path: &Path) -> Result<Vec<Episode>> {

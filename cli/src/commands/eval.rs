@@ -23,6 +23,7 @@ use forage_env::scripted::{
 use forage_env::seed::Seed;
 use forage_env::task::Split;
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
+use forage_eval::answers::Answers;
 use forage_eval::retrieval::evaluate_retrieval;
 use forage_eval::stats::Bootstrap;
 use forage_eval::summary::EvalSummary;
@@ -204,12 +205,14 @@ impl Eval {
         let alarms = Telemetry::from_episodes(&evaluated.greedy, bootstrap)?.alarms;
         let greedy = EvalSummary::from_episodes(&evaluated.greedy, bootstrap)?;
         let sampled = EvalSummary::from_episodes(&evaluated.sampled, bootstrap)?;
+        let answers = Answers::of(&evaluated.greedy, &evaluated.sampled, bootstrap)?;
         let recall = question_recall(material.retriever.as_ref(), &material.tasks, bootstrap)?;
         if self.json {
             let retrieval = recall.as_ref().map(|recall| &recall.metrics);
             let summary = serde_json::json!({
                 "greedy": greedy,
                 "sampled": sampled,
+                "answers": answers,
                 "question_retrieval": retrieval,
                 "alarms": alarms,
                 "probes": probed,
@@ -220,6 +223,9 @@ impl Eval {
         out(&format!("greedy\n{}", greedy.to_text()));
         if material.samples > 0 {
             out(&format!("sampled\n{}", sampled.to_text()));
+        }
+        if let Some(answers) = answers {
+            out(&answers.to_text());
         }
         if let Some(recall) = recall {
             out(&format!("the questions themselves as queries\n{}", recall.to_text()));

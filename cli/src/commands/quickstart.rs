@@ -68,7 +68,7 @@ fn builtin(environment: &str) -> Result<&'static str> {
 
 impl Quickstart {
     pub(crate) fn run(self) -> Result<()> {
-        let config = self.config()?;
+        let mut config = self.config()?;
         prepare(&self.out, self.resume)?;
         if !self.resume {
             write(&self.out.join("config.toml"), &config.to_toml()?)?;
@@ -79,6 +79,10 @@ impl Quickstart {
         let data = setup::load_data(&config, &self.out)?;
         if data.test.is_empty() {
             bail!("there are no held-out questions: a verdict needs data.test_questions above 0");
+        }
+        config.data.digests = Some(data.digests.clone());
+        if !self.resume {
+            write(&self.out.join("config.toml"), &config.to_toml()?)?;
         }
         let start = self.start(&config, &progress, &stop)?;
         progress.say(&format!("{} held-out questions", data.test.len()));

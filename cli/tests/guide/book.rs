@@ -1,8 +1,9 @@
 //! The guide as an mdBook: it builds without a warning, every chapter is in it, and no link of a document is dead.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use mdbook_driver::MDBook;
 use mdbook_driver::book::BookItem;
@@ -27,21 +28,34 @@ const FOLDERS: [&str; 12] = [
     "cli/",
 ];
 
-/// Builds the book into `folder/book` and returns its chapters by their path from `docs/`; what mdBook warns of is an error.
+/// What mdBook logs.
+#[derive(Clone, Default)]
+struct Said(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Said {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Builds the book into `folder` and returns its chapters by their path from `docs/`; what mdBook warns of is an error.
 fn build(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let warnings = folder.join("warnings");
-    let log = tracing_subscriber::fmt()
-        .with_max_level(LevelFilter::WARN)
-        .with_ansi(false)
-        .with_writer(File::create(&warnings).unwrap());
+    let said = Said::default();
+    let writer = said.clone();
+    let log = tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).with_ansi(false);
+    let log = log.with_writer(move || writer.clone());
     let built = tracing::subscriber::with_default(log.finish(), || {
         let mut book = MDBook::load(root())?;
-        book.config.build.build_dir = folder.join("book");
+        book.config.build.build_dir = folder.to_owned();
         book.build()?;
-        Ok::<MDBook, mdbook_driver::errors::Error>(book)
+        Ok::<_, mdbook_driver::errors::Error>(book)
     });
     let book = built.map_err(|error| format!("{error:#}"))?;
-    let said = std::fs::read_to_string(&warnings).unwrap();
+    let said = String::from_utf8_lossy(&said.0.lock().unwrap()).into_owned();
     if !said.is_empty() {
         return Err(said);
     }
@@ -79,9 +93,10 @@ fn anchors(page: &str) -> Vec<&str> {
 fn the_book_builds_with_every_chapter_and_no_dead_link() {
     let folder = tempfile::tempdir().unwrap();
     let book = build(folder.path()).unwrap_or_else(|error| panic!("the book does not build: {error}"));
-    let page = |path: &PathBuf| folder.path().join("book").join(path.with_extension("html"));
-    let pages: BTreeMap<&Path, String> =
-        book.iter().map(|path| (path.as_path(), std::fs::read_to_string(page(path)).unwrap())).collect();
+    let pages: BTreeMap<&Path, String> = book
+        .iter()
+        .map(|path| (path.as_path(), std::fs::read_to_string(folder.path().join(path.with_extension("html"))).unwrap()))
+        .collect();
     for name in chapters() {
         let page = pages.get(Path::new(&name)).unwrap_or_else(|| panic!("docs/SUMMARY.md lacks {name}"));
         for link in links(&read(&format!("docs/{name}"))) {
@@ -104,10 +119,10 @@ fn files_that_documents_name_are_there() {
             assert!(file.is_empty() || folder.join(file).exists(), "{document}: `{link}` names no file");
         }
         // Files of the repository are named in code, from its root.
-        for named in code(&text) {
-            let path = named.split([' ', ':']).next().unwrap();
+        for code in code(&text) {
+            let path = code.split([' ', ':']).next().unwrap();
             let ours = FOLDERS.iter().any(|folder| path.starts_with(folder)) && !path.contains(['*', '{', '=']);
-            assert!(!ours || root().join(path).exists(), "{document}: `{named}` is no file here");
+            assert!(!ours || root().join(path).exists(), "{document}: `{code}` is no file here");
         }
     }
 }

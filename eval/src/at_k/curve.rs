@@ -1,8 +1,9 @@
 //! Curves over `k`, and two policies' curves side by side.
 
+use forage_env::episode::Episode;
 use serde::{Deserialize, Serialize};
 
-use super::{Attempts, majority_at_k, pass_at_k};
+use super::{Attempts, attempts_by_question, majority_at_k, pass_at_k};
 use crate::compare::signed;
 use crate::stats::{Bootstrap, Interval, StatsError, mean_interval, paired_bootstrap};
 
@@ -124,6 +125,25 @@ pub fn compare_pass_curves(
     };
     let (curve_a, curve_b) = (curve(AtK::Pass, a, &ks, settings)?, curve(AtK::Pass, b, &ks, settings)?);
     Ok(CurveComparison { a: curve_a, b: curve_b, differences, finding, questions: a.len(), bootstrap: settings })
+}
+
+/// [`compare_pass_curves`] of two sets of episodes, over the questions that both have, up to the fewest samples that any of them
+/// has. `None` with fewer than two, and where nothing is graded by exact match.
+///
+/// # Errors
+/// [`StatsError`] for settings out of range.
+pub fn compare_episodes(
+    a: &[Episode],
+    b: &[Episode],
+    settings: Bootstrap,
+) -> Result<Option<CurveComparison>, StatsError> {
+    let (a, mut b) = (attempts_by_question(a), attempts_by_question(b));
+    let both = a.into_iter().filter_map(|(key, a)| Some((a, b.remove(&key)?)));
+    let (a, b): (Vec<Attempts>, Vec<Attempts>) = both.unzip();
+    match a.iter().chain(&b).map(Attempts::samples).min() {
+        Some(most) if most >= 2 => compare_pass_curves(&a, &b, most, settings).map(Some),
+        _ => Ok(None),
+    }
 }
 
 impl CurveComparison {

@@ -58,10 +58,7 @@ fn results(evaluations: &[(String, EvalSummary)]) -> String {
         rows.push(std::iter::once(name.to_owned()).chain(cells).collect());
     }
     let confidence = 100.0 * first.bootstrap.confidence;
-    format!(
-        "\n## Results\n\nMeans with {confidence:.0} % bootstrap intervals over questions.\n\n{}",
-        table(&head, rows)
-    )
+    format!("\n## Results\n\nMeans with {confidence:.0} % intervals over questions.\n\n{}", table(&head, rows))
 }
 
 fn questions(summary: &EvalSummary) -> usize {

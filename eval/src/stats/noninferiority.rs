@@ -40,15 +40,24 @@ pub fn non_inferiority(
     better: Better,
     settings: Bootstrap,
 ) -> Result<NonInferiority, StatsError> {
-    if !(margin > 0.0 && margin.is_finite()) {
-        return Err(StatsError::Margin(margin));
+    NonInferiority::of(paired_bootstrap(a, b, settings)?, margin, better)
+}
+
+impl NonInferiority {
+    /// The test on a paired difference `b - a` that is known already.
+    ///
+    /// # Errors
+    /// [`StatsError::Margin`] for a margin that is not above 0.
+    pub fn of(difference: Interval, margin: f64, better: Better) -> Result<Self, StatsError> {
+        if !(margin > 0.0 && margin.is_finite()) {
+            return Err(StatsError::Margin(margin));
+        }
+        let worst = match better {
+            Better::Higher => -difference.low,
+            Better::Lower => difference.high,
+        };
+        Ok(Self { difference, margin, holds: worst < margin })
     }
-    let difference = paired_bootstrap(a, b, settings)?;
-    let worst = match better {
-        Better::Higher => -difference.low,
-        Better::Lower => difference.high,
-    };
-    Ok(NonInferiority { difference, margin, holds: worst < margin })
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ impl Plain<'_> {
         let settings = Value::Object(environment.settings.clone());
         let resources = Resources { notice: note, ..self.resources.clone() };
         let factory = probe::factory(&environment.id, settings, resources, Arc::new(passages)).with_context(unfit)?;
-        let episodes = self.play(Rollout { factory, ..self.rollout.clone() }, probe.name())?;
+        let episodes = self.play(&Rollout { factory, ..self.rollout.clone() }, probe.name())?;
         let result = ProbeResult::from_episodes(probe.name(), self.episodes, &episodes, bootstrap)?;
         Ok(Probed::Passages(Box::new(result)))
     }
@@ -79,13 +79,13 @@ impl Plain<'_> {
             let environment = EnvironmentConfig { id: environment.id.clone(), settings };
             let factory = setup::environment(&environment, self.resources.clone(), *window)?;
             let rollout = Rollout { factory, ..self.rollout.clone() };
-            sets.push(self.play(rollout, &format!("{name}-{}", place + 1))?);
+            sets.push(self.play(&rollout, &format!("{name}-{}", place + 1))?);
         }
         Ok(Sensitivity::of(&sets, Bootstrap::new(*seed))?)
     }
 
-    fn play(&self, rollout: Rollout, name: &str) -> Result<Vec<Episode>> {
-        let episodes = play(&rollout, &self.material.tasks, self.material.seed, 0)?.greedy;
+    fn play(&self, rollout: &Rollout, name: &str) -> Result<Vec<Episode>> {
+        let episodes = play(rollout, &self.material.tasks, self.material.seed, 0)?.greedy;
         if let Some(path) = self.out {
             write_episodes(&path.with_extension(format!("{name}.jsonl")), episodes.iter().cloned())?;
         }
