@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::measures::{QuestionKey, better, by_question, clusters, display_rank};
 use crate::stats::{
-    Bootstrap, Interval, NonInferiority, StatsError, holm, mcnemar_exact, mean, minimum_detectable_effect,
+    Better, Bootstrap, Interval, NonInferiority, StatsError, holm, mcnemar_exact, mean, minimum_detectable_effect,
     paired_bootstrap_clusters, paired_permutation,
 };
 use crate::summary::number;
@@ -177,7 +177,10 @@ impl Comparison {
         let label = if metric == "em" { "EM" } else { metric };
         let evidence = self.evidence(found, metric);
         let Interval { estimate, low, high } = found.difference;
-        if low > 0.0 {
+        if better(metric) == Better::Lower && (low > 0.0 || high < 0.0) {
+            let more = if low > 0.0 { "more" } else { "less" };
+            format!("{name_b} has {} {label}, {more} than {name_a} ({evidence}).", signed(estimate))
+        } else if low > 0.0 {
             format!("{name_b} beats {name_a} by {} {label} ({evidence}).", signed(estimate))
         } else if high < 0.0 {
             format!("{name_a} beats {name_b} by {} {label} ({evidence}).", signed(-estimate))

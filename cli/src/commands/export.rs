@@ -70,7 +70,7 @@ impl Export {
     }
 }
 
-/// The model's folder of a run or of one of its checkpoints; other names stay as they are.
+/// The model's folder of a run, of one of its checkpoints or of a quickstart; other names stay as they are.
 fn newest(source: &str) -> Result<String> {
     let folder = Path::new(source);
     let step = checkpoint::list(folder)?.pop();
@@ -78,6 +78,7 @@ fn newest(source: &str) -> Result<String> {
         bail!("{source} holds no complete checkpoint yet; let it train to its next one");
     }
     let step = step.unwrap_or_else(|| folder.to_owned());
-    let model = step.join("model");
-    Ok(if model.is_dir() { model.to_string_lossy().into_owned() } else { source.to_owned() })
+    // A quickstart keeps its trained policy alone.
+    let found = [step.join("model"), folder.join("policy")].into_iter().find(|model| model.is_dir());
+    Ok(found.map_or_else(|| source.to_owned(), |model| model.to_string_lossy().into_owned()))
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use forage_env::world::export::{self, QuestionCounts, Stage};
 use forage_env::world::{Difficulty, World, WorldSpec};
@@ -26,7 +26,7 @@ pub(crate) struct WorldArgs {
     #[arg(long)]
     questions: Option<u64>,
     /// Shares of 1, 2, 3 and 4-hop questions, for instance 0.7,0.3,0,0.
-    #[arg(long, value_delimiter = ',', num_args = 4)]
+    #[arg(long, value_delimiter = ',', num_args = 1..=4)]
     hops: Option<Vec<f32>>,
     /// Share of questions worded without the keyword of the evidence.
     #[arg(long)]
@@ -41,7 +41,7 @@ pub(crate) struct WorldArgs {
 
 impl WorldArgs {
     pub(crate) fn run(self) -> Result<()> {
-        let world = World::new(self.spec())?;
+        let world = World::new(self.spec()?)?;
         // A small world has few entities per split: a hundred pages hold about 450, 65 and 130 questions.
         let small =
             QuestionCounts { train: 1000.min(self.pages), dev: 300.min(self.pages / 2), test: 300.min(self.pages) };
@@ -70,13 +70,14 @@ impl WorldArgs {
         Ok(())
     }
 
-    fn spec(&self) -> WorldSpec {
+    fn spec(&self) -> Result<WorldSpec> {
         let mut difficulty = Difficulty::default();
-        if let Some(&[one, two, three, four]) = self.hops.as_deref() {
-            difficulty.hops = [one, two, three, four];
+        if let Some(hops) = &self.hops {
+            let shares = <[f32; 4]>::try_from(hops.as_slice());
+            difficulty.hops = shares.ok().context("--hops takes four shares, for instance 0.7,0.3,0,0")?;
         }
         difficulty.paraphrase = self.paraphrase.unwrap_or(difficulty.paraphrase);
         difficulty.near_names = self.near_names.unwrap_or(difficulty.near_names);
-        WorldSpec { difficulty, ..WorldSpec::new(self.pages, self.seed) }
+        Ok(WorldSpec { difficulty, ..WorldSpec::new(self.pages, self.seed) })
     }
 }

@@ -78,7 +78,7 @@ pub(super) fn metrics(evaluations: &[(String, EvalSummary)]) -> String {
     rows.push_str(&count_row("infrastructure faults (excluded)", evaluations, |summary| summary.infra));
     let confidence = evaluations.first().map_or(0.95, |(_, summary)| summary.bootstrap.confidence);
     let caption = format!(
-        "Means with {:.0} % bootstrap intervals over questions. Shares lie between 0 and 1; response tokens include \
+        "Means with {:.0} % intervals over questions. Shares lie between 0 and 1; response tokens include \
          observations, policy tokens do not.",
         100.0 * confidence
     );
