@@ -7,7 +7,7 @@ use clap::Args;
 use forage_env::environment::Outcome;
 use forage_env::episode::Episode;
 use forage_env::rollout::read_episodes;
-use forage_eval::at_k::{CurveComparison, compare_episodes};
+use forage_eval::at_k::compare_episodes;
 use forage_eval::compare::Comparison;
 use forage_eval::stats::{Bootstrap, NonInferiority};
 
@@ -61,7 +61,9 @@ impl Compare {
             return Ok(());
         }
         out(&comparison.words(Outcome::of(&a).measure(), "A", "B"));
-        curves.iter().for_each(|curves: &CurveComparison| out(&curves.words("A", "B")));
+        if let Some(curves) = curves {
+            out(&curves.words("A", "B"));
+        }
         for (metric, found) in margins {
             out(&in_words(metric, &found));
         }

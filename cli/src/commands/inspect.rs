@@ -1,5 +1,6 @@
 //! `forage inspect`: a run on the terminal.
 
+use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
@@ -129,7 +130,8 @@ fn metrics(records: &Records) -> String {
         let Some((Trend { first, last, .. }, newest)) = arm.trend(&metric).zip(values.last()) else { continue };
         let course = sparkline(&values);
         let (first, last) = (number(first.estimate), number(last.estimate));
-        lines.push_str(&format!("  {words:<43} {:>8}  {course:<COURSE$}  {first} to {last}\n", number(*newest)));
+        let newest = number(*newest);
+        let _ = writeln!(lines, "  {words:<43} {newest:>8}  {course:<COURSE$}  {first} to {last}");
     }
     lines
 }

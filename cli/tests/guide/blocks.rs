@@ -36,11 +36,15 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
+fn is_markdown(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|extension| extension == "md")
+}
+
 /// The file names of the chapters in `docs/`, the summary left out.
 pub(crate) fn chapters() -> Vec<String> {
     let entries = std::fs::read_dir(root().join("docs")).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut chapters: Vec<String> = names.filter(|name| name.ends_with(".md") && name != "SUMMARY.md").collect();
+    let mut chapters: Vec<String> = names.filter(|name| is_markdown(name) && name != "SUMMARY.md").collect();
     chapters.sort();
     chapters
 }

@@ -50,7 +50,7 @@ fn build(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let log = log.with_writer(move || writer.clone());
     let built = tracing::subscriber::with_default(log.finish(), || {
         let mut book = MDBook::load(root())?;
-        book.config.build.build_dir = folder.to_owned();
+        folder.clone_into(&mut book.config.build.build_dir);
         book.build()?;
         Ok::<_, mdbook_driver::errors::Error>(book)
     });

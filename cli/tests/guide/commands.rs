@@ -17,7 +17,7 @@ const SERVER: &str = "server";
 /// Begins the tag that names the file a block is the content of.
 const FILE: &str = "file=";
 /// What a block may take, and a server before it listens.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 /// What a search says that found nothing: no example for a reader.
 const NOTHING: &str = "no passage matches";
 /// The port that documents name; each has a free one here, so that they may run side by side.

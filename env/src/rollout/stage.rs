@@ -212,7 +212,9 @@ pub(crate) async fn judge_groups(rewards: &RewardSet, episodes: &mut [Episode]) 
     for (members, found) in judged {
         match found {
             Ok(scores) => {
-                members.into_iter().zip(scores).for_each(|(index, score)| episodes[index].score = Some(score))
+                for (index, score) in members.into_iter().zip(scores) {
+                    episodes[index].score = Some(score);
+                }
             }
             Err(fault) => {
                 for index in members {

@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn long_lines_are_thinned_and_gaps_skipped() {
         let one = |rows| Arm { name: "one".into(), runs: vec![rows] };
-        let line = one(run(&[0.5; 5000])).points("a");
+        let line = one(run(&vec![0.5; 5000])).points("a");
         assert!(line.len() <= MOST_POINTS && line.iter().all(|point| (point.value - 0.5).abs() < 1e-12));
         let holes = vec![json!({"step": 1, "a": null}), json!({"a": 1.0}), json!({"step": 3, "a": 2.0}), json!(7)];
         assert_eq!(one(holes).points("a"), [Point { step: 3.0, value: 2.0, band: None }]);
@@ -139,7 +139,7 @@ mod tests {
         let rising: Vec<f64> = (0..20).map(f64::from).collect();
         let trend = Arm { name: "one".into(), runs: vec![run(&rising)] }.trend("a").unwrap();
         assert_eq!((trend.first.estimate, trend.last.estimate, trend.runs), (0.5, 18.5, 1));
-        assert_eq!(trend.last.ends(), [18.5, 18.5]);
+        assert!(trend.last.ends().iter().all(|end| (end - 18.5).abs() < 1e-12));
         assert!(Arm::default().trend("a").is_none());
     }
 }

@@ -28,12 +28,15 @@ pub(super) fn render(report: &Report) -> String {
                 cell(&alarm.message),
             ]
         });
-        text.push_str(&table(&["run", "step", "severity", "alarm", "what it says"].map(str::to_owned), rows.collect()));
+        text.push_str(&table(
+            &["run", "step", "severity", "alarm", "what it says"].map(str::to_owned),
+            &rows.collect::<Vec<_>>(),
+        ));
     }
     for recipe in &report.recipes {
         let _ = write!(text, "\n## Configuration of {}\n\n", cell(&recipe.run));
         let rows = recipe.digests.iter().map(|(name, digest)| vec![cell(name), format!("`{digest}`")]);
-        text.push_str(&table(&["of", "digest"].map(str::to_owned), rows.collect()));
+        text.push_str(&table(&["of", "digest"].map(str::to_owned), &rows.collect::<Vec<_>>()));
         let _ = write!(text, "\n````toml\n{}\n````\n", recipe.config.trim_end());
     }
     text
@@ -58,7 +61,7 @@ fn results(evaluations: &[(String, EvalSummary)]) -> String {
         rows.push(std::iter::once(name.to_owned()).chain(cells).collect());
     }
     let confidence = 100.0 * first.bootstrap.confidence;
-    format!("\n## Results\n\nMeans with {confidence:.0} % intervals over questions.\n\n{}", table(&head, rows))
+    format!("\n## Results\n\nMeans with {confidence:.0} % intervals over questions.\n\n{}", table(&head, &rows))
 }
 
 fn questions(summary: &EvalSummary) -> usize {
@@ -85,7 +88,7 @@ fn training(report: &Report) -> String {
     let head = ["arm", "metric", "first tenth of the steps", "last tenth", "runs"].map(str::to_owned);
     format!(
         "\n## Training\n\nMeans; of several runs with 95 % bootstrap intervals over the runs.\n\n{}",
-        table(&head, rows)
+        table(&head, &rows)
     )
 }
 
@@ -99,7 +102,7 @@ fn interval(interval: Interval) -> String {
     format!("{} [{}, {}]", number(interval.estimate), number(interval.low), number(interval.high))
 }
 
-fn table(head: &[String], rows: Vec<Vec<String>>) -> String {
+fn table(head: &[String], rows: &[Vec<String>]) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let rule = vec!["---".to_owned(); head.len()];
     let rows: String = rows.iter().map(|row| line(row)).collect();

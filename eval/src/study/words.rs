@@ -31,10 +31,11 @@ impl Study {
         });
         let headers = ["arm", "start", "end", "gain", "by seed", "trained ahead by", "p (Holm)", "P(trained > arm)"];
         let table = text::table(&headers, rows.collect());
-        format!("{table}{}\n{} questions, {} seeds\n", self.profile_text(), self.questions, self.seeds())
+        let plural = if self.seeds() == 1 { "" } else { "s" };
+        format!("{table}{}{} questions, {} seed{plural}\n", self.profile_text(), self.questions, self.seeds())
     }
 
-    /// Share of seeds above each tenth, for arms that any seed lifts off the ground.
+    /// Share of seeds above each tenth.
     fn profile_text(&self) -> String {
         let thresholds = self.arms.first().map_or(&[][..], |arm| &arm.profile);
         let heads: Vec<String> = thresholds.iter().map(|point| format!(">{:.1}", point.threshold)).collect();

@@ -107,7 +107,7 @@ async fn a_group_without_verdicts_has_no_scores_and_others_keep_theirs() {
     for (group, question) in [(0, "lost?"), (1, "kept?"), (0, "lost?"), (1, "kept?")] {
         let answer = format!("answer {}", episodes.len());
         let task = Task { question: question.to_owned(), ..task(question, &["Velm"]) };
-        let mut episode = Episode { group, task, ..episode(&answer, Some(&answer)) };
+        let mut episode = Episode { task, group, ..episode(&answer, Some(&answer)) };
         episode.score = Some(rewards.score(&episode.task, &episode).await.expect("scored"));
         episodes.push(episode);
     }
