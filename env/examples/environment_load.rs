@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use forage_env::environment::{Action, EnvFactory};
-use forage_env::episode::Episode;
+use forage_env::episode::{Ending, Episode};
 use forage_env::policy::{Finish, Sampling};
 use forage_env::registry::{self, EnvEntry, Resources};
 use forage_env::reward::RewardSet;
@@ -119,14 +119,14 @@ impl Script {
         Ok(Self { factory, rewards, episodes, addr, client, next: AtomicUsize::new(0) })
     }
 
-    /// A line for each episode.
+    /// A line for each episode that came to an answer: others that play them wait for one.
     fn texts(&self) -> String {
         let line = |episode: &Episode| {
             let turns: Vec<&str> = episode.turns.iter().map(|turn| turn.policy.as_str()).collect();
             let task = &episode.task;
             json!({"question": task.question, "golds": task.golds, "turns": turns}).to_string() + "\n"
         };
-        self.episodes.iter().map(line).collect()
+        self.episodes.iter().filter(|episode| episode.ending == Ending::Answered).map(line).collect()
     }
 
     /// Episodes per second with `sessions` at a time.

@@ -12,7 +12,7 @@ use forage_env::reward::RewardSet;
 use forage_env::server::{self, Served, ServerConfig};
 use forage_env::task::Split;
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
-use forage_env::world::WorldSpec;
+use forage_env::world::{WorldError, WorldSpec};
 use forage_retriever::{CorpusFormat, NoPassages, Retriever};
 
 use super::Front;
@@ -60,7 +60,7 @@ pub(crate) struct Env {
     /// Which questions: train, dev or test.
     #[arg(long, default_value = "train", value_parser = split)]
     split: Split,
-    /// Most questions; a world makes as many, 1000 by default.
+    /// Most questions; of a world by default 1000, or as many as it has.
     #[arg(long)]
     limit: Option<usize>,
     /// Checkpoint folder whose tokenizer counts tokens: the policy's. A config's own by default, else a byte is a token.
@@ -174,8 +174,14 @@ impl Env {
                 return Ok(Material { retriever: Arc::new(NoPassages), wiki: None, tasks });
             }
             let (world, retriever, wiki) = setup::generated(WorldSpec::new(self.pages, seed))?;
-            let count = self.limit.unwrap_or(QUESTIONS) as u64;
-            let tasks = world.questions(self.split, count)?.map(Arc::new).collect();
+            let tasks = match (world.questions(self.split, self.limit.unwrap_or(QUESTIONS) as u64), self.limit) {
+                // Nobody asked for so many: a small world has fewer.
+                (Err(WorldError::TooManyQuestions { available, .. }), None) => {
+                    world.questions(self.split, available)?
+                }
+                (found, _) => found?,
+            };
+            let tasks = tasks.map(Arc::new).collect();
             return Ok(Material { retriever, wiki: Some(wiki), tasks });
         };
         if self.index.is_none() && self.corpus.is_none() {
