@@ -9,8 +9,11 @@ cd "$(dirname "$0")/../.."
 scratch=$(realpath -m "${1:?usage: bench/report/run.sh SCRATCH_FOLDER}")
 here=$PWD/bench/report
 mkdir -p "$scratch/shots"
-cargo build --release --locked --quiet -p forage
-forage="${CARGO_TARGET_DIR:-target}/release/forage"
+forage=${FORAGE_BIN:-}
+if [ -z "$forage" ]; then
+    cargo build --release --locked --quiet -p forage
+    forage=$(realpath "${CARGO_TARGET_DIR:-target}/release/forage")
+fi
 
 rm -rf "$scratch/small" "$scratch/large"
 "$forage" quickstart --config configs/smoke.toml --out "$scratch/small" > "$scratch/quickstart.log" 2>&1
