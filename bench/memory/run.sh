@@ -6,8 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 home="${FORAGE_BENCH_HOME:-$HOME/.cache/forage-bench}"
-cargo build --release --locked -p forage-trainer --example train_bench
-cargo build --release --locked --bin forage
+cargo build --release --locked -p forage -p forage-trainer --bin forage --example train_bench
 release="${CARGO_TARGET_DIR:-target}/release"
 python3 bench/memory/run.py --home "$home/memory" --forage "$release/forage" --bench "$release/examples/train_bench" \
     --parts "${@:-small 0.5b full loop}"

@@ -26,9 +26,8 @@ impl Start {
     /// Reads the policy that a config names. What is on the hub is fetched where `fetch` says so, else it is not known.
     pub(crate) fn of(config: &RunConfig, fetch: bool) -> Result<Option<Self>> {
         let name = &config.policy.checkpoint;
-        if let Some(builtin) = name.strip_prefix("builtin:") {
-            let checkpoint = crate::builtin::load(builtin, &DeviceSpec::Cpu)?;
-            return Ok(Some(Self { shape: checkpoint.config, adapter: None, file_bytes: 0 }));
+        if let Some(shape) = builtin_shape(name)? {
+            return Ok(Some(Self { shape, adapter: None, file_bytes: 0 }));
         }
         let cannot = || format!("policy {name} cannot be used");
         let place = |name: &str| -> Result<Option<PathBuf>> {
@@ -40,12 +39,21 @@ impl Start {
         let settings = folder.join("adapter_config.json");
         if settings.exists() && !folder.join("config.json").exists() {
             let found = LoraConfig::from_file(&settings).with_context(cannot)?;
+            if let Some(shape) = builtin_shape(&found.base)? {
+                return Ok(Some(Self { shape, adapter: Some(found), file_bytes: 0 }));
+            }
             let Some(base) = place(&found.base)? else { return Ok(None) };
             (folder, adapter) = (base, Some(found));
         }
         let shape = ModelConfig::from_file(&folder.join("config.json")).with_context(cannot)?;
         Ok(Some(Self { shape, adapter, file_bytes: weight_bytes(&folder) }))
     }
+}
+
+/// The shape of a policy inside the binary; `None` for other names.
+fn builtin_shape(name: &str) -> Result<Option<ModelConfig>> {
+    let load = |builtin| crate::builtin::load(builtin, &DeviceSpec::Cpu).map(|checkpoint| checkpoint.config);
+    name.strip_prefix("builtin:").map(load).transpose()
 }
 
 /// Bytes of the weight files of a folder.

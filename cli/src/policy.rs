@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use forage_env::seed::Seed;
 use forage_trainer::device::DeviceSpec;
@@ -13,7 +13,7 @@ use forage_trainer::weights::{Checkpoint, Precision};
 use forage_trainer::workers::Workers;
 
 use crate::config::EngineSection;
-use crate::setup::hub;
+use crate::setup::{self, hub};
 
 /// Seed of random weights.
 const WEIGHTS_SEED: u64 = 0;
@@ -83,14 +83,7 @@ impl PolicyArgs {
             (Some(name), None) if self.half && name.starts_with("builtin:") => {
                 bail!("{name} is kept whole: leave --half out, or name a folder")
             }
-            (Some(name), None) => {
-                let checkpoint = match name.strip_prefix("builtin:") {
-                    Some(builtin) => crate::builtin::load(builtin, &self.device)?,
-                    None => Checkpoint::open(name, &hub(), precision, &device)
-                        .with_context(|| format!("policy {name} cannot be used"))?,
-                };
-                Ok((served_name(name), checkpoint))
-            }
+            (Some(name), None) => Ok((served_name(name), setup::open(name, precision, &self.device)?)),
             (tokenizer, Some(shape)) => {
                 let folder = tokenizer.map(|name| hub().fetch(name)).transpose()?;
                 let seed = Seed::root(WEIGHTS_SEED);

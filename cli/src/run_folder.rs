@@ -1,6 +1,7 @@
 //! What a run left in its folder, read for people; a run that is still being written is read as far as it has come.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use forage_env::episode::Episode;
 use forage_env::rollout::{RecordError, read_episodes};
 use forage_env::tokenizer::{HfTokenizer, Tokenizer};
 use forage_eval::stats::Bootstrap;
+use forage_eval::telemetry::Course;
 use forage_eval::trajectory::{Origin, Trajectory};
 use forage_eval::verdict::Verdict;
 use forage_trainer::metrics::{self, Row};
@@ -16,6 +18,7 @@ use forage_trainer::watch::Alarm;
 use forage_trainer::weights::tokenizer_of;
 use serde_json::Value;
 
+use crate::telemetry::course;
 use crate::twins;
 
 /// Folder inside a run's that holds the episodes of its evaluations.
@@ -44,6 +47,8 @@ pub(crate) struct Records {
     pub(crate) name: String,
     pub(crate) rows: Vec<Row>,
     pub(crate) alarms: Vec<Alarm>,
+    /// The conduct of its policy; none of a run whose policy does not play.
+    pub(crate) course: Option<Course>,
     /// Steps the config asks for, where it says.
     pub(crate) steps: Option<u64>,
     /// Since the last row was written.
@@ -84,7 +89,8 @@ impl RunFolder {
         let twins = twins.iter().map(|(name, folder)| (name.as_str(), folder.clone()));
         for (name, folder) in own.into_iter().chain(inner).chain(twins) {
             if folder.join("metrics.jsonl").exists() {
-                records.push(Records::read(name, &folder, settings["grpo"]["steps"].as_u64())?);
+                let steps = settings["grpo"]["steps"].as_u64();
+                records.push(Records::read(name, &folder, steps, bootstrap(&settings))?);
             }
         }
         let evaluations = evaluations(path);
@@ -114,6 +120,19 @@ impl RunFolder {
         }
     }
 
+    /// Gives it another name, and what is called as it is.
+    pub(crate) fn rename(&mut self, name: &str) {
+        let old = std::mem::replace(&mut self.name, name.to_owned());
+        for records in self.records.iter_mut().filter(|records| records.name == old) {
+            name.clone_into(&mut records.name);
+        }
+        for (label, _) in &mut self.evaluations {
+            if let Some(rest) = label.strip_prefix(&old).filter(|rest| rest.is_empty() || *rest == ", sampled") {
+                *label = format!("{name}{rest}");
+            }
+        }
+    }
+
     /// Its files of episodes: evaluations, then the newest steps.
     pub(crate) fn sources(&self) -> Vec<Source> {
         let evaluation = |(label, path): &(String, PathBuf)| Source {
@@ -123,8 +142,7 @@ impl RunFolder {
         let mut sources: Vec<Source> = self.evaluations.iter().map(evaluation).collect();
         for records in &self.records {
             sources.extend(records.rollouts.iter().map(|(step, path)| {
-                let raised = records.alarms.iter().filter(|alarm| alarm.step == *step);
-                let alarms = raised.map(|alarm| word(&alarm.kind)).collect();
+                let alarms = records.raised_at(*step);
                 Source { origin: Origin { run: records.name.clone(), step: Some(*step), alarms }, path: path.clone() }
             }));
         }
@@ -144,9 +162,7 @@ impl RunFolder {
 
     /// How the run's own intervals were made.
     pub(crate) fn bootstrap(&self) -> Bootstrap {
-        let default = Bootstrap::new(self.settings["seed"].as_u64().unwrap_or(1));
-        let resamples = self.settings["evaluation"]["resamples"].as_u64();
-        Bootstrap { resamples: resamples.map_or(default.resamples, |count| count as usize), ..default }
+        bootstrap(&self.settings)
     }
 
     /// The config without what differs between runs that are the same but for their seeds; of a run without a config, its name.
@@ -168,7 +184,7 @@ impl RunFolder {
 }
 
 impl Records {
-    fn read(name: &str, folder: &Path, steps: Option<u64>) -> Result<Self> {
+    fn read(name: &str, folder: &Path, steps: Option<u64>, bootstrap: Bootstrap) -> Result<Self> {
         let path = folder.join("metrics.jsonl");
         let written = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let modified = std::fs::metadata(&path).and_then(|found| found.modified());
@@ -176,6 +192,7 @@ impl Records {
             name: name.to_owned(),
             rows: metrics::read(&path)?,
             alarms: alarms(&folder.join("alarms.jsonl"))?,
+            course: course(folder, bootstrap)?,
             steps,
             age: modified.ok().and_then(|time| time.elapsed().ok()).unwrap_or_default(),
             half_written: written.last().is_some_and(|&last| last != b'\n'),
@@ -183,18 +200,25 @@ impl Records {
         })
     }
 
+    /// What was raised at a step, by kind; sentinel and telemetry have names in common.
+    fn raised_at(&self, step: u64) -> Vec<String> {
+        let sentinel = self.alarms.iter().filter(|alarm| alarm.step == step).map(|alarm| word(&alarm.kind));
+        let signs = self.course.iter().flat_map(|course| &course.alarms);
+        let signs = signs.filter(|alarm| alarm.first_step == Some(step)).map(|alarm| alarm.name.clone());
+        sentinel.chain(signs).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
     /// How far the run has come, in a sentence.
     pub(crate) fn status(&self) -> String {
         let done = self.rows.last().map_or(0, |row| row.step() + 1);
         let name = &self.name;
-        match self.steps {
-            Some(steps) if done >= steps => format!("{name}: all {done} steps are done."),
-            Some(steps) => {
-                let half = if self.half_written { ", whose next row is half written" } else { "" };
-                format!("{name}: {done} of {steps} steps are done, the last one {} ago{half}.", words(self.age))
-            }
-            None => format!("{name}: {done} steps are done, the last one {} ago.", words(self.age)),
+        let of = self.steps.map_or_else(String::new, |steps| format!(" of {steps}"));
+        if self.steps.is_some_and(|steps| done >= steps) {
+            return format!("{name}: all {done} steps are done.");
         }
+        let last = if done == 0 { String::new() } else { format!(", the last one {} ago", words(self.age)) };
+        let half = if self.half_written { "; the next row is half written" } else { "" };
+        format!("{name}: {done}{of} steps are done{last}{half}.")
     }
 }
 
@@ -233,6 +257,12 @@ fn words(age: Duration) -> String {
     }
 }
 
+fn bootstrap(settings: &Value) -> Bootstrap {
+    let default = Bootstrap::new(settings["seed"].as_u64().unwrap_or(1));
+    let resamples = settings["evaluation"]["resamples"].as_u64();
+    Bootstrap { resamples: resamples.map_or(default.resamples, |count| count as usize), ..default }
+}
+
 /// What is set, from TOML or JSON; null where the file is of another form.
 fn settings(text: &str) -> Value {
     toml::from_str(text).ok().or_else(|| serde_json::from_str(text).ok()).unwrap_or_default()
@@ -248,12 +278,15 @@ fn forget_seeds(settings: &mut Value) {
 
 /// The alarms of a run; a last line without its end is left out.
 fn alarms(path: &Path) -> Result<Vec<Alarm>> {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
-    let parse = |(number, line): (usize, &str)| {
-        serde_json::from_str(line).with_context(|| format!("{}, line {}: not an alarm", path.display(), number + 1))
+    let bytes = match std::fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        read => read.with_context(|| format!("cannot read {}", path.display()))?,
     };
-    complete.lines().enumerate().map(parse).collect()
+    let parse = |(number, line): (usize, &[u8])| {
+        serde_json::from_slice(line).with_context(|| format!("{}, line {}: not an alarm", path.display(), number + 1))
+    };
+    let complete = bytes.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n"));
+    complete.enumerate().map(parse).collect()
 }
 
 /// Files of rollouts with their steps; of a file that was begun and of one that is complete the complete one.

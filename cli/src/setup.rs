@@ -399,15 +399,30 @@ pub(crate) fn load_policy(name: &str, config: &RunConfig) -> Result<Checkpoint> 
 }
 
 fn load_policy_as(name: &str, config: &RunConfig, precision: Precision) -> Result<Checkpoint> {
-    if let Some(builtin) = name.strip_prefix("builtin:") {
-        if precision != Precision::Full {
-            let message = format!("policy.base: {name} is kept whole");
-            return Err(anyhow::anyhow!("remove the key, or name a folder").context(BadConfig(message)));
-        }
-        return crate::builtin::load(builtin, &config.device);
+    if precision != Precision::Full && name.starts_with("builtin:") {
+        let message = format!("policy.base: {name} is kept whole");
+        return Err(anyhow::anyhow!("remove the key, or name a folder").context(BadConfig(message)));
     }
-    Checkpoint::open(name, &hub(), precision, &config.device.open()?)
-        .with_context(|| format!("policy {name} cannot be used"))
+    open(name, precision, &config.device)
+}
+
+/// A checkpoint by its folder or name on the hub, or one inside the binary: by itself, which is kept whole, or under an adapter.
+pub(crate) fn open(name: &str, precision: Precision, device: &DeviceSpec) -> Result<Checkpoint> {
+    let unusable = || format!("policy {name} cannot be used");
+    if let Some(builtin) = name.strip_prefix("builtin:") {
+        return crate::builtin::load(builtin, device);
+    }
+    let folder = hub().fetch(name).with_context(unusable)?;
+    let base = Checkpoint::adapter_base(&folder).with_context(unusable)?;
+    let Some(builtin) = base.as_deref().and_then(|base| base.strip_prefix("builtin:")) else {
+        return Checkpoint::open(name, &hub(), precision, &device.open()?).with_context(unusable);
+    };
+    if matches!(precision, Precision::Half | Precision::Int8) {
+        bail!("policy {name}: its base builtin:{builtin} is kept whole, as f32");
+    }
+    let mut checkpoint = crate::builtin::load(builtin, device)?;
+    checkpoint.load_adapter(&folder).with_context(unusable)?;
+    Ok(checkpoint)
 }
 
 /// The hub as the environment of this process describes it.

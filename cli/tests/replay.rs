@@ -108,10 +108,15 @@ fn leaks_between_data_sets_are_exit_code_one() {
         "{\"question\":\"Who leads it?\",\"answer\":\"Ada\"}\n{\"question\":\"Why?\",\"answer\":\"yes\"}\n",
     );
     let clean = write("b.jsonl", "{\"question\":\"Where?\",\"answer\":\"yes\"}\n");
-    let leak = write("c.jsonl", "{\"question\":\"Where is she?\",\"answer\":\"ada.\"}\n");
+    let answer = write("c.jsonl", "{\"question\":\"Where is she?\",\"answer\":\"ada.\"}\n");
+    let leak = write("d.jsonl", "{\"question\":\"who leads  it\",\"answer\":\"Bea\"}\n");
     assert!(done(&["data", "check", &train, "--against", &clean]).contains("same answer: 0"));
     let found = forage(&["data", "check", &train, "--against", &leak, "--json"]);
     assert_eq!(found.status.code(), Some(1));
     let found: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
-    assert_eq!((found["same_answer"][0]["shared"].as_str(), found["questions"].as_u64()), (Some("ada"), Some(2)));
+    assert_eq!(found["same_question"][0]["shared"].as_str(), Some("who leads it"));
+    // Trades and years answer many questions: told, and no leak.
+    let told: serde_json::Value =
+        serde_json::from_str(&done(&["data", "check", &train, "--against", &answer, "--json"])).unwrap();
+    assert_eq!((told["same_answer"][0]["shared"].as_str(), told["questions"].as_u64()), (Some("ada"), Some(2)));
 }

@@ -102,14 +102,8 @@ impl Script {
             sampling: Sampling::GREEDY,
             presentation: Presentation::Raw,
         };
-        let job = |(index, task): (usize, &Arc<Task>)| Job {
-            task: task.clone(),
-            group: 0,
-            member: 0,
-            seed: Seed::root(index as u64),
-            leaves: None,
-        };
-        let episodes = rollout.run(tasks.iter().enumerate().map(job).collect()).await;
+        let jobs = (0..).zip(tasks.iter()).map(|(index, task)| Job::alone(task.clone(), Seed::root(index)));
+        let episodes = rollout.run(jobs.collect()).await;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let addr = listener.local_addr()?;
         let served = Served { factory: factory.clone(), tasks, rewards: rewards.clone(), tokenizer };

@@ -1,10 +1,11 @@
 //! Probes: the same questions under a change that tells what a policy's answers rest on.
 //!
 //! Four of them change what searches find, question by question: [`PassageProbe`], a wrapper around the retriever that
-//! [`factory`] puts under any environment that reads passages. The fifth changes the words of the instructions:
-//! [`wordings`]. Controls that change what is paid for are rewards ([`crate::reward::controls`]), those that change what
+//! [`factory`] puts under any environment that reads passages. Two change the prompt: [`wordings`] has the instructions in
+//! other words, [`second_attempt`] asks again for another way. Controls that change what is paid for are rewards ([`crate::reward::controls`]), those that change what
 //! counts as right are labels ([`crate::dataset::Labels`]).
 
+mod critique;
 mod passages;
 mod wordings;
 
@@ -20,6 +21,7 @@ use crate::registry::{RegistryError, Resources, make};
 use crate::seed::Seed;
 use crate::task::Task;
 
+pub use critique::second_attempt;
 pub use passages::{PassageProbe, asserted};
 pub use wordings::wordings;
 
@@ -36,16 +38,19 @@ pub enum Probe {
     PoisonedPassages,
     /// The instructions say the same in other words.
     ParaphrasedPrompt,
+    /// The question is asked again, with the first attempt in view, for another way.
+    SelfCritique,
 }
 
 impl Probe {
     /// All probes.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::NoSearch,
         Self::ShuffledPassages,
         Self::MissingPassages,
         Self::PoisonedPassages,
         Self::ParaphrasedPrompt,
+        Self::SelfCritique,
     ];
 
     /// Its name on the command line and in results.
@@ -56,6 +61,7 @@ impl Probe {
             Self::MissingPassages => "missing-passages",
             Self::PoisonedPassages => "poisoned-passages",
             Self::ParaphrasedPrompt => "paraphrased-prompt",
+            Self::SelfCritique => "self-critique",
         }
     }
 }

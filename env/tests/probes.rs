@@ -8,7 +8,7 @@ use common::rollout;
 use forage_env::environment::{EnvFactory, TurnKind};
 use forage_env::episode::Episode;
 use forage_env::policy::Policy;
-use forage_env::probe::{PassageProbe, Probe, ProbeError, asserted, factory, wordings};
+use forage_env::probe::{PassageProbe, Probe, ProbeError, asserted, factory, second_attempt, wordings};
 use forage_env::registry::{Resources, find, make};
 use forage_env::reward::grading::exact_match;
 use forage_env::rollout::Job;
@@ -171,4 +171,21 @@ fn probes_are_found_by_name_and_say_what_they_lack() {
     assert!(PassageProbe::new(Probe::ShuffledPassages, &alone, Seed::root(1)).is_err());
     assert!(PassageProbe::new(Probe::PoisonedPassages, &alone, Seed::root(1)).is_err());
     assert!(PassageProbe::new(Probe::ParaphrasedPrompt, &alone, Seed::root(1)).unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_second_attempt_has_the_first_in_view() {
+    let stage = Stage::new();
+    let plain = make("search-r1", search_r1(), stage.resources.clone()).unwrap();
+    let policy = || Arc::new(SearchThenTitle::new(Arc::new(ByteTokenizer)));
+    let first = stage.play(policy(), plain.clone()).await;
+    let known = &first[..first.len() - 1];
+    let second = stage.play(policy(), second_attempt(plain, known)).await;
+    for (first, second) in known.iter().zip(&second) {
+        assert!(second.prompt.starts_with(&first.prompt), "{}", second.prompt);
+        let added = &second.prompt[first.prompt.len()..];
+        assert!(first.turns.iter().all(|turn| added.contains(turn.policy.trim())), "{added}");
+        assert!(!added.contains("<information>") && added.contains("another way"), "{added}");
+    }
+    assert_eq!(first[known.len()].prompt, second[known.len()].prompt, "without a first attempt nothing is added");
 }

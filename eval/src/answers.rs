@@ -1,9 +1,12 @@
 //! What right answers cost and how samples add up: the part of an evaluation that only answers have.
 
+use std::fmt::Write as _;
+
 use forage_env::episode::Episode;
 use serde::{Deserialize, Serialize};
 
 use crate::at_k::{AtK, Attempts, CurvePoint, attempts_by_question, curve, doublings};
+use crate::calibration::{Calibration, stated};
 use crate::cost::{BudgetPoint, CostPerCorrect, PerCorrect, budget_curve};
 use crate::stats::{Bootstrap, Interval, StatsError};
 use crate::summary::number;
@@ -23,6 +26,9 @@ pub struct Answers {
     pub pass_at_k: Vec<CurvePoint>,
     /// maj@k of the same.
     pub majority_at_k: Vec<CurvePoint>,
+    /// Of the greedy episodes, where answers come with a certainty (see [`stated`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<Calibration>,
 }
 
 impl Answers {
@@ -41,8 +47,11 @@ impl Answers {
             Some(most) if most >= 2 => doublings(most),
             _ => Vec::new(),
         };
+        let stated: Vec<(f64, bool)> = greedy.iter().filter_map(stated).collect();
+        let calibration = if stated.is_empty() { None } else { Some(Calibration::of(&stated, settings)?) };
         Ok(Some(Self {
             cost,
+            calibration,
             budgets: budget_curve(greedy, &BUDGETS, settings)?,
             pass_at_k: curve(AtK::Pass, &attempts, &ks, settings)?,
             majority_at_k: curve(AtK::Majority, &attempts, &ks, settings)?,
@@ -66,6 +75,13 @@ impl Answers {
             let rows = self.pass_at_k.iter().zip(&self.majority_at_k);
             let rows = rows.map(|(pass, vote)| vec![pass.k.to_string(), ends(pass.value), ends(vote.value)]);
             all.push_str(&text::table(&["k samples", "pass@k", "maj@k"], rows.collect()));
+        }
+        if let Some(Calibration { answers, brier, ece, bins }) = &self.calibration {
+            let rows = bins.iter().map(|bin| vec![number(bin.stated), number(bin.right), bin.answers.to_string()]);
+            all.push_str(&text::table(&["stated certainty", "right", "answers"], rows.collect()));
+            let (brier, ece) = (ends(*brier), number(*ece));
+            let _ =
+                writeln!(all, "Brier score {brier}, calibration error {ece}, of {answers} answers with a certainty");
         }
         all
     }

@@ -1,5 +1,6 @@
 //! Whether a stated certainty means what it says.
 
+use forage_env::episode::Episode;
 use serde::{Deserialize, Serialize};
 
 use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_mean};
@@ -48,6 +49,22 @@ impl Calibration {
         let gaps = bins.iter().map(|bin| bin.answers as f64 * (bin.stated - bin.right).abs());
         Ok(Self { answers: answers.len(), brier, ece: gaps.sum::<f64>() / answers.len() as f64, bins })
     }
+}
+
+/// The certainty stated with an episode's answer, and whether the answer is right (`em` is 1): the last
+/// `<confidence>...</confidence>` of the turn that answers, a number in `[0, 1]` or a percentage. `None` where nothing of the
+/// kind is stated.
+pub fn stated(episode: &Episode) -> Option<(f64, bool)> {
+    let em = episode.score.as_ref().filter(|_| !episode.ending.is_infra())?.parts.get("em")?;
+    episode.answer()?;
+    let turn = &episode.turns.last()?.policy;
+    let (_, rest) = turn.rsplit_once("<confidence>")?;
+    let (written, _) = rest.split_once("</confidence>")?;
+    let certainty = match written.trim().strip_suffix('%') {
+        Some(percent) => percent.trim().parse::<f64>().ok()? / 100.0,
+        None => written.trim().parse().ok()?,
+    };
+    (0.0..=1.0).contains(&certainty).then_some((certainty, *em > 0.5))
 }
 
 fn value(right: bool) -> f64 {

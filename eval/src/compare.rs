@@ -1,5 +1,6 @@
 //! Two policies on the same questions.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use forage_env::episode::Episode;
@@ -8,11 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::measures::{QuestionKey, better, by_question, clusters, display_rank};
 use crate::stats::{
-    Better, Bootstrap, Interval, NonInferiority, StatsError, holm, mcnemar_exact, mean, minimum_detectable_effect,
-    paired_bootstrap_clusters, paired_permutation,
+    Better, Bootstrap, Interval, LEVEL, NonInferiority, StatsError, holm, mcnemar_exact, mean,
+    minimum_detectable_effect, paired_bootstrap_clusters, paired_permutation,
 };
 use crate::summary::number;
 use crate::text;
+
+/// Below this many questions figures carry a warning.
+pub const SMALL_N: usize = 100;
 
 /// Chance of seeing a true effect of the minimum detectable size.
 pub const POWER: f64 = 0.8;
@@ -36,6 +40,24 @@ pub struct Difference {
     /// The same after Holm's adjustment for the number of metrics compared.
     #[serde(default)]
     pub p_adjusted: f64,
+}
+
+impl Difference {
+    /// Whether B is shown to be above A or below it: by the interval, and by the test, which few questions or few that differ do
+    /// not pass. `Equal` says that neither is shown.
+    pub fn direction(&self) -> Ordering {
+        match self.difference {
+            found if self.p < LEVEL && found.is_positive() => Ordering::Greater,
+            found if self.p < LEVEL && found.is_negative() => Ordering::Less,
+            _ => Ordering::Equal,
+        }
+    }
+}
+
+/// Said of figures over fewer than [`SMALL_N`] questions.
+pub(crate) fn few_questions(count: usize) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("Only {count} question{plural}: take every figure here as rough.")
 }
 
 /// Exact `McNemar` test on exact match.
@@ -78,9 +100,12 @@ pub enum CompareError {
         missing_in_a: usize,
         /// Questions of the first set that the second lacks.
         missing_in_b: usize,
-        /// One of them.
+        /// Some of them, with what they ask.
         example: String,
     },
+    /// There is nothing on one side.
+    #[error("there are no episodes to compare")]
+    Empty,
     /// No question has a scored episode on both sides.
     #[error("no question has a scored episode on both sides: {infra} were lost to infrastructure faults")]
     NothingScored {
@@ -99,18 +124,20 @@ pub enum CompareError {
         nearest: String,
     },
     /// The statistics failed.
-    #[error("the difference has no interval")]
+    #[error(transparent)]
     Stats(#[from] StatsError),
 }
 
 impl Comparison {
-    /// Compares two sets of episodes question by question (`(data_source, id)` of the task); several samples per
-    /// question are allowed.
+    /// Compares two sets of episodes question by question (see [`QuestionKey`]); several samples per question are allowed.
     ///
     /// # Errors
     /// [`CompareError`] when the sets answer different questions or no question was scored on both sides.
     pub fn from_episodes(a: &[Episode], b: &[Episode], bootstrap: Bootstrap) -> Result<Self, CompareError> {
         let (questions_a, questions_b) = (by_question(a), by_question(b));
+        if a.is_empty() && b.is_empty() {
+            return Err(CompareError::Empty);
+        }
         check_same_questions(&questions_a, &questions_b)?;
         let (clusters_a, clusters_b) = (clusters(&questions_a), clusters(&questions_b));
         let mut metrics = BTreeMap::new();
@@ -175,35 +202,36 @@ impl Comparison {
             return format!("{name_a} and {name_b} have no {metric} to compare.");
         };
         let label = if metric == "em" { "EM" } else { metric };
-        let evidence = self.evidence(found, metric);
         let Interval { estimate, low, high } = found.difference;
-        if better(metric) == Better::Lower && (low > 0.0 || high < 0.0) {
-            let more = if low > 0.0 { "more" } else { "less" };
-            format!("{name_b} has {} {label}, {more} than {name_a} ({evidence}).", signed(estimate))
-        } else if low > 0.0 {
-            format!("{name_b} beats {name_a} by {} {label} ({evidence}).", signed(estimate))
-        } else if high < 0.0 {
+        let forward = self.evidence(found, metric, [low, high]);
+        let direction = found.direction();
+        let said = if better(metric) == Better::Lower && direction != Ordering::Equal {
+            let more = if direction == Ordering::Greater { "more" } else { "less" };
+            format!("{name_b} has {} {label}, {more} than {name_a} ({forward}).", signed(estimate))
+        } else if direction == Ordering::Greater {
+            format!("{name_b} beats {name_a} by {} {label} ({forward}).", signed(estimate))
+        } else if direction == Ordering::Less {
+            let evidence = self.evidence(found, metric, [-high, -low]);
             format!("{name_a} beats {name_b} by {} {label} ({evidence}).", signed(-estimate))
         } else {
             let limit = found.minimum_detectable_effect.map_or(String::new(), |effect| {
                 format!(" A true difference of {effect:.2} or more would probably have shown.")
             });
-            format!("No difference in {label} can be shown between {name_a} and {name_b} ({evidence}).{limit}")
-        }
+            format!("No difference in {label} can be shown between {name_a} and {name_b} ({forward}).{limit}")
+        };
+        if found.questions < SMALL_N { format!("{said} {}", few_questions(found.questions)) } else { said }
     }
 
-    /// Interval of the winner's lead, number of questions and, for greedy exact match, the `McNemar` p-value.
-    fn evidence(&self, found: &Difference, metric: &str) -> String {
+    /// Interval of a lead, number of questions and the p-value: for greedy exact match `McNemar`'s, else that of the sign-flip test.
+    fn evidence(&self, found: &Difference, metric: &str, [from, to]: [f64; 2]) -> String {
         let confidence = 100.0 * self.bootstrap.confidence;
-        let Interval { low, high, .. } = found.difference;
-        let (from, to) = if high < 0.0 { (-high, -low) } else { (low, high) };
-        let ends =
-            format!("{confidence:.0} % interval {} to {}, n = {} questions", signed(from), signed(to), found.questions);
-        match self.mcnemar.filter(|_| metric == "em") {
-            Some(test) if test.p < 0.001 => format!("{ends}, McNemar p < 0.001"),
-            Some(test) => format!("{ends}, McNemar p = {:.3}", test.p),
-            None => ends,
-        }
+        let (from, to) = (signed(from), signed(to));
+        let (test, p) = match self.mcnemar.filter(|_| metric == "em") {
+            Some(test) => ("McNemar p", test.p),
+            None => ("p", found.p),
+        };
+        let p = if p < 0.001 { "< 0.001".to_owned() } else { format!("= {p:.3}") };
+        format!("{confidence:.0} % interval {from} to {to}, n = {} questions, {test} {p}", found.questions)
     }
 }
 
@@ -228,6 +256,9 @@ pub(crate) fn signed(value: f64) -> String {
     if text == "-0.00" { "+0.00".to_owned() } else { text.replace('-', "−") }
 }
 
+/// Most questions that an error names.
+const EXAMPLES: usize = 3;
+
 type Asked<'a> = BTreeMap<QuestionKey, Vec<&'a Episode>>;
 type Values = BTreeMap<QuestionKey, Vec<f64>>;
 
@@ -236,13 +267,12 @@ fn check_same_questions(a: &Asked<'_>, b: &Asked<'_>) -> Result<(), CompareError
     let keys_b: BTreeSet<&QuestionKey> = b.keys().collect();
     let missing_in_b = keys_a.difference(&keys_b).count();
     let missing_in_a = keys_b.difference(&keys_a).count();
-    match keys_a.symmetric_difference(&keys_b).next() {
-        None => Ok(()),
-        Some(example) => {
-            let example = format!("{}/{}", example.data_source, example.id);
-            Err(CompareError::Questions { missing_in_a, missing_in_b, example })
-        }
+    let name = |key: &&QuestionKey| format!("{}/{}, {:?}", key.data_source, key.id, key.question);
+    let examples: Vec<String> = keys_a.symmetric_difference(&keys_b).take(EXAMPLES).map(name).collect();
+    if examples.is_empty() {
+        return Ok(());
     }
+    Err(CompareError::Questions { missing_in_a, missing_in_b, example: examples.join("; ") })
 }
 
 /// Compares one metric over the questions both sides have; `None` when there are none.

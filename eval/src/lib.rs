@@ -28,6 +28,7 @@ pub mod at_k;
 pub mod calibration;
 pub mod compare;
 pub mod cost;
+pub mod critique;
 pub mod judge;
 pub mod measures;
 pub mod probe;

@@ -68,12 +68,15 @@ pub struct QuestionKey {
     pub data_source: String,
     /// Id within it.
     pub id: String,
+    /// The question itself: generated worlds of other seeds give their questions the same ids.
+    pub question: String,
 }
 
 impl QuestionKey {
     /// The question an episode answers.
     pub fn of(episode: &Episode) -> Self {
-        Self { data_source: episode.task.data_source.clone(), id: episode.task.id.clone() }
+        let task = &episode.task;
+        Self { data_source: task.data_source.clone(), id: task.id.clone(), question: task.question.clone() }
     }
 }
 

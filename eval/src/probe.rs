@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compare::{CompareError, Comparison};
 use crate::measures::{by_question, clusters};
-use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_mean, bootstrap_statistic, mean};
+use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_statistic, mean, mean_interval};
 use crate::summary::{EvalSummary, number};
 use crate::telemetry::Telemetry;
 use crate::text;
@@ -57,9 +57,11 @@ impl ProbeResult {
         let ends = |Interval { low, high, .. }: Interval| format!("[{}, {}]", number(low), number(high));
         let mut rows = Vec::new();
         for name in self.summary.metric_names() {
-            let Some((found, difference)) = self.summary.metric(name).zip(self.change.difference(name)) else {
+            let Some((found, difference)) = self.summary.metrics.get(name).zip(self.change.difference(name)) else {
                 continue;
             };
+            // Where only some questions have the metric on both sides, the interval over all of them is another's.
+            let all = found.questions == difference.questions;
             let change = difference.difference;
             let still = change.low >= 0.0 && change.high <= 0.0;
             if still && name != self.outcome.measure() {
@@ -68,8 +70,8 @@ impl ProbeResult {
             rows.push(vec![
                 name.to_owned(),
                 number(difference.a),
-                number(found.estimate),
-                ends(found),
+                number(difference.b),
+                if all { ends(found.interval) } else { String::new() },
                 number(change.estimate),
                 ends(change),
             ]);
@@ -113,7 +115,7 @@ impl Sensitivity {
         let shared: Vec<_> = plain.keys().filter(|key| others.iter().all(|other| other.contains_key(key))).collect();
         let means: Vec<Vec<f64>> =
             values.iter().map(|values| shared.iter().map(|key| mean(&values[*key])).collect()).collect();
-        let wordings = means.iter().map(|means| bootstrap_mean(means, bootstrap)).collect::<Result<_, _>>()?;
+        let wordings = means.iter().map(|means| mean_interval(means, bootstrap)).collect::<Result<_, _>>()?;
         let spread = |items: &[usize]| {
             let of = |means: &Vec<f64>| items.iter().map(|item| means[*item]).sum::<f64>() / items.len() as f64;
             let levels: Vec<f64> = means.iter().map(of).collect();

@@ -20,6 +20,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::summary::EvalSummary;
+use crate::telemetry::{self, Course, Example};
 use crate::text::write_atomic;
 use crate::trajectory::Trajectory;
 use crate::verdict::Verdict;
@@ -27,19 +28,33 @@ use html::{concat, escape, section};
 
 pub use arms::{Arm, Trend};
 
-/// Something that a run's sentinel raised.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// Something that a run's sentinel raised, or its telemetry.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Alarm {
     /// The run.
     pub run: String,
-    /// The step that raised it.
-    pub step: u64,
-    /// `note`, `warn` or `stop`.
+    /// The step that raised it; none of an evaluation.
+    pub step: Option<u64>,
+    /// `note`, `warn` or `stop` of the sentinel, [`SIGN`] of telemetry.
     pub severity: String,
     /// What went wrong, in a word.
     pub kind: String,
     /// What happened, the probable cause, the mend.
     pub message: String,
+    /// Episodes to look at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<Example>,
+}
+
+/// The severity of what telemetry raises: a finding to be read.
+pub const SIGN: &str = "sign";
+
+impl Alarm {
+    /// What telemetry raised of a run or an evaluation.
+    pub fn of_telemetry(run: impl Into<String>, alarm: telemetry::Alarm) -> Self {
+        let telemetry::Alarm { name: kind, first_step: step, examples, explanation: message, .. } = alarm;
+        Self { run: run.into(), step, severity: SIGN.to_owned(), kind, message, examples }
+    }
 }
 
 /// How a run is made again.
@@ -62,6 +77,7 @@ pub struct Report {
     notes: Vec<String>,
     verdicts: Vec<(String, Verdict)>,
     arms: Vec<Arm>,
+    courses: Vec<(String, Course)>,
     alarms: Vec<Alarm>,
     evaluations: Vec<(String, EvalSummary)>,
     trajectories: Vec<Trajectory>,
@@ -105,6 +121,15 @@ impl Report {
         self
     }
 
+    /// Adds the conduct of a run's policy over its steps, and the alarms of it.
+    #[must_use]
+    pub fn course(mut self, run: impl Into<String>, course: Course) -> Self {
+        let run = run.into();
+        self.alarms.extend(course.alarms.iter().map(|alarm| Alarm::of_telemetry(&run, alarm.clone())));
+        self.courses.push((run, course));
+        self
+    }
+
     /// Adds an alarm.
     #[must_use]
     pub fn alarm(mut self, alarm: Alarm) -> Self {
@@ -142,6 +167,7 @@ impl Report {
         body.push_str(&section("Alarms", &tables::alarms(&self.alarms)));
         body.push_str(&section("Training", &curves::panels(&self.arms)));
         body.push_str(&section("Reward, part by part", &curves::decomposition(&self.arms)));
+        body.push_str(&section("Conduct", &concat(&self.courses, tables::course)));
         body.push_str(&section("Trajectories", &viewer::content(&self.trajectories)));
         body.push_str(&section("Configuration", &concat(&self.recipes, tables::recipe)));
         let script = if self.trajectories.is_empty() { "" } else { viewer::SCRIPT };
@@ -154,7 +180,7 @@ impl Report {
     }
 
     /// The same without curves and trajectories, as JSON: `title`, `notes`, `verdicts` by run, `evaluations` by label, `training`
-    /// (of each arm the [`Trend`] of every metric), `alarms`, `recipes`.
+    /// (of each arm the [`Trend`] of every metric), `conduct` (of each run the trend of every item), `alarms`, `recipes`.
     pub fn to_json(&self) -> Value {
         let training = |arm: &Arm| {
             let trends: Vec<Trend> = arm.metrics().iter().filter_map(|metric| arm.trend(metric)).collect();
@@ -164,12 +190,15 @@ impl Report {
             self.evaluations.iter().map(|(label, summary)| (label.clone(), json!(summary))).collect();
         let verdicts: Map<String, Value> =
             self.verdicts.iter().map(|(run, verdict)| (run.clone(), json!(verdict))).collect();
+        let conduct: Map<String, Value> =
+            self.courses.iter().map(|(run, course)| (run.clone(), json!(course.items))).collect();
         json!({
             "title": self.title,
             "notes": self.notes,
             "verdicts": verdicts,
             "evaluations": evaluations,
             "training": self.arms.iter().map(training).collect::<Vec<Value>>(),
+            "conduct": conduct,
             "alarms": self.alarms,
             "recipes": self.recipes,
         })

@@ -37,6 +37,9 @@ pub struct Interval {
     pub high: f64,
 }
 
+/// Level below which a p-value counts as shown.
+pub const LEVEL: f64 = 0.05;
+
 impl Interval {
     /// Whether the whole interval lies above 0: the effect is positive at this confidence.
     pub fn is_positive(&self) -> bool {

@@ -13,14 +13,11 @@ use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::compare::{CompareError, Comparison};
-use crate::measures::{by_question, clusters};
+use crate::measures::{QuestionKey, by_question, clusters};
 use crate::stats::{
-    Bootstrap, Interval, ProfilePoint, Resampling, StatsError, bootstrap_mean, holm, mean, paired_permutation,
+    Bootstrap, Interval, LEVEL, ProfilePoint, Resampling, StatsError, bootstrap_mean, holm, mean, paired_permutation,
     performance_profile, probability_of_improvement, standard_deviation, stratified_bootstrap_pair,
 };
-
-/// Level below which an adjusted p-value counts as shown.
-pub const LEVEL: f64 = 0.05;
 
 /// One seed: the episodes of every policy on its held-out questions.
 #[derive(Clone, Debug)]
@@ -51,8 +48,9 @@ pub struct SeedGain {
 pub struct Lead {
     /// Mean of trained minus twin over seeds and questions, with an interval as that of [`Arm::gain`].
     pub difference: Interval,
-    /// Probability that a trained run scores above a run of the twin, with a bootstrap interval over seeds.
-    pub improvement: Interval,
+    /// Probability that a trained run scores above a run of the twin, with a bootstrap interval over seeds; absent with one seed,
+    /// which is one pair.
+    pub improvement: Option<Interval>,
     /// Two-sided sign-flip test over questions.
     pub p: f64,
     /// The same after Holm's adjustment for the number of twins.
@@ -69,6 +67,8 @@ pub struct Arm {
     /// Mean gain. The interval is the wider, on each side, of two: Student's t over the seeds' gains, which speaks of other
     /// seeds, and the bootstrap over questions, which speaks of other questions. With one seed it is the latter alone.
     pub gain: Interval,
+    /// Two-sided sign-flip test of the gain over questions.
+    pub p: f64,
     /// Share of seeds whose score exceeds each tenth.
     pub profile: Vec<ProfilePoint>,
     /// What the trained policy has over this arm; absent for itself.
@@ -123,10 +123,8 @@ pub enum StudyError {
     Stats(#[from] StatsError),
 }
 
-/// A question as it was asked: worlds of other seeds ask other questions under the same ids.
-type Asked = (String, String, String);
 /// Values of the measure by question.
-type Scores = BTreeMap<Asked, f64>;
+type Scores = BTreeMap<QuestionKey, f64>;
 
 impl Study {
     /// Judges the seeds; the first arm of each is the trained policy.
@@ -152,6 +150,7 @@ impl Study {
                 name: name.clone(),
                 seeds: gains,
                 gain: over_seeds(&starts, &own, bootstrap)?,
+                p: sign_flip(&by_asked(&differences(&starts, &own)), bootstrap)?,
                 profile: performance_profile(&finals, &thresholds, Resampling::Runs, bootstrap)?,
                 lead: (index > 0).then(|| lead(&own, &trained, bootstrap)).transpose()?,
             });
@@ -161,17 +160,22 @@ impl Study {
         Ok(Self { outcome, arms, questions, bootstrap })
     }
 
-    /// Whether the gain is real and the reward's: its interval above 0, and of the twins, of which there is at least one, every
-    /// one beaten and none with a gain of its own.
+    /// Whether the gain is shown, and is the reward's: of the twins, of which there is at least one, every one beaten and none with
+    /// an interval of its gain above 0.
     pub fn holds(&self) -> bool {
         let [trained, twins @ ..] = self.arms.as_slice() else { return false };
-        trained.gain.is_positive()
+        trained.has_gained()
             && !twins.is_empty()
             && twins.iter().all(|twin| twin.is_beaten() && !twin.gain.is_positive())
     }
 }
 
 impl Arm {
+    /// Whether a gain is shown, by the interval and by the test.
+    pub fn has_gained(&self) -> bool {
+        self.gain.is_positive() && self.p < LEVEL
+    }
+
     /// Whether the trained policy is ahead of this twin.
     pub fn is_beaten(&self) -> bool {
         self.lead.as_ref().is_some_and(Lead::is_shown)
@@ -216,14 +220,8 @@ fn seed_gain(
 
 /// Mean of the measure's samples by question.
 fn scores(episodes: &[Episode], measure: &str) -> Scores {
-    let questions = by_question(episodes);
-    let values = clusters(&questions).remove(measure).unwrap_or_default();
-    let asked = values.into_iter().map(|(key, samples)| {
-        let first = questions.get(&key).and_then(|asked| asked.first());
-        let question = first.map_or_else(String::new, |first| first.task.question.clone());
-        ((key.data_source, key.id, question), mean(&samples))
-    });
-    asked.collect()
+    let values = clusters(&by_question(episodes)).remove(measure).unwrap_or_default();
+    values.into_iter().map(|(key, samples)| (key, mean(&samples))).collect()
 }
 
 /// `b - a` of the questions that both sides have, seed by seed.
@@ -237,7 +235,7 @@ fn differences(a: &[Scores], b: &[Scores]) -> Vec<Scores> {
 
 /// Means of the differences over seeds, question by question.
 fn by_asked(differences: &[Scores]) -> Vec<f64> {
-    let mut questions: BTreeMap<&Asked, Vec<f64>> = BTreeMap::new();
+    let mut questions: BTreeMap<&QuestionKey, Vec<f64>> = BTreeMap::new();
     for (asked, value) in differences.iter().flatten() {
         questions.entry(asked).or_default().push(*value);
     }
@@ -269,9 +267,13 @@ fn student_half_width(values: &[f64], confidence: f64) -> f64 {
     })
 }
 
+/// Two-sided p-value of a mean difference of 0 over questions.
+fn sign_flip(differences: &[f64], bootstrap: Bootstrap) -> Result<f64, StatsError> {
+    paired_permutation(&vec![0.0; differences.len()], differences, bootstrap.resamples, bootstrap.seed)
+}
+
 fn lead(twin: &[Scores], trained: &[Scores], bootstrap: Bootstrap) -> Result<Lead, StatsError> {
-    let differences = by_asked(&differences(twin, trained));
-    let p = paired_permutation(&vec![0.0; differences.len()], &differences, bootstrap.resamples, bootstrap.seed)?;
+    let p = sign_flip(&by_asked(&differences(twin, trained)), bootstrap)?;
     let finals = |side: &[Scores]| -> Vec<Vec<f64>> {
         side.iter().map(|seed| vec![mean(&seed.values().copied().collect::<Vec<_>>())]).collect()
     };
@@ -284,7 +286,7 @@ fn lead(twin: &[Scores], trained: &[Scores], bootstrap: Bootstrap) -> Result<Lea
     )?;
     Ok(Lead {
         difference: over_seeds(twin, trained, bootstrap)?,
-        improvement: improvement.ok_or(StatsError::Empty)?,
+        improvement: improvement.filter(|_| trained.len() > 1),
         p,
         p_adjusted: p,
     })

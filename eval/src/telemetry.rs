@@ -46,6 +46,15 @@ pub struct Example {
     pub excerpt: String,
 }
 
+impl Example {
+    /// In a line: `step 4, ID (QUESTION): EXCERPT`.
+    pub fn to_text(&self) -> String {
+        let Self { step, task, question, excerpt, .. } = self;
+        let step = step.map_or(String::new(), |step| format!("step {step}, "));
+        format!("{step}{task} ({question}): {excerpt}")
+    }
+}
+
 /// An item above its threshold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Alarm {
@@ -66,12 +75,9 @@ pub struct Alarm {
 impl Alarm {
     /// The alarm as people read it: its name, the explanation, and an example a line.
     pub fn to_text(&self) -> String {
-        let examples = self.examples.iter().map(|Example { step, task, question, excerpt, .. }| {
-            let step = step.map_or(String::new(), |step| format!("step {step}, "));
-            format!("  {step}{task} ({question}): {excerpt}\n")
-        });
-        let examples: String = examples.collect();
-        format!("alarm {}: {}\n{examples}", self.name, self.explanation)
+        let title = format!("alarm {}: {}", self.name, self.explanation);
+        let examples = self.examples.iter().map(|example| format!("  {}", example.to_text()));
+        std::iter::once(title).chain(examples).map(|line| line + "\n").collect()
     }
 }
 

@@ -38,8 +38,6 @@ pub struct Trajectory {
     pub origin: Origin,
     /// Identity of its question.
     pub key: QuestionKey,
-    /// Its question.
-    pub question: String,
     /// Accepted answers.
     pub golds: Vec<String>,
     /// The last answer the policy gave.
@@ -89,7 +87,6 @@ impl Trajectory {
         Self {
             origin,
             key: QuestionKey::of(episode),
-            question: episode.task.question.clone(),
             golds: episode.task.golds.clone(),
             answer: episode.answer().map(str::to_owned),
             group: episode.group,

@@ -1,18 +1,16 @@
 //! The verdict of a run: start, trained and control policy on the same held-out questions.
 
+use std::cmp::Ordering;
 use std::path::Path;
 
 use forage_env::environment::Outcome;
 use forage_env::episode::Episode;
 use serde::{Deserialize, Serialize};
 
-use crate::compare::{CompareError, Comparison, Difference, signed};
-use crate::stats::{Bootstrap, Interval};
+use crate::compare::{CompareError, Comparison, Difference, SMALL_N, few_questions, signed};
+use crate::stats::Bootstrap;
 use crate::telemetry::Alarm;
 use crate::text::write_atomic;
-
-/// Below this many questions a verdict carries a warning.
-pub const SMALL_N: usize = 100;
 
 /// The comparisons behind a verdict, for one way of sampling.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -178,12 +176,20 @@ impl Verdict {
         self
     }
 
-    /// Whether the gain is real and the reward's: its interval above 0, and a control that did not gain as well and
-    /// was beaten.
+    /// Whether the gain is shown, and is the reward's: a control of which no gain can be shown was beaten.
     pub fn holds(&self) -> bool {
-        let control_flat = self.control_interval.is_some_and(|[low, _]| low <= 0.0);
-        let beaten = self.over_control().is_some_and(|found| found.difference.is_positive());
-        self.gain_interval[0] > 0.0 && control_flat && beaten
+        let beaten = self.over_control().is_some_and(|found| found.direction() == Ordering::Greater);
+        self.direction() == Ordering::Greater && self.control_interval.is_some() && !self.control_gained() && beaten
+    }
+
+    /// Whether training is shown to have raised the outcome or lowered it; `Equal` where neither is.
+    pub fn direction(&self) -> Ordering {
+        self.greedy.gain.difference(self.outcome.measure()).map_or(Ordering::Equal, Difference::direction)
+    }
+
+    /// Whether the control's gain has its interval above 0: enough for suspicion.
+    pub fn control_gained(&self) -> bool {
+        self.control_interval.is_some_and(|[low, _]| low > 0.0)
     }
 
     /// Honest sentences: gain, control, size of the sample.
@@ -230,13 +236,10 @@ impl Verdict {
             self.interval_words(self.gain_interval),
             self.n
         );
-        let [low, high] = self.gain_interval;
-        if low > 0.0 {
-            format!("Training raised held-out {words} by {evidence}.")
-        } else if high < 0.0 {
-            format!("Training made held-out {words} worse: {evidence}.")
-        } else {
-            format!("No gain can be shown: {evidence}.")
+        match self.direction() {
+            Ordering::Greater => format!("Training raised held-out {words} by {evidence}."),
+            Ordering::Less => format!("Training made held-out {words} worse: {evidence}."),
+            Ordering::Equal => format!("No gain can be shown: {evidence}."),
         }
     }
 
@@ -249,22 +252,22 @@ impl Verdict {
         };
         let [_, unit] = self.outcome.words();
         let evidence = format!("{} {unit} ({})", signed(gain), self.interval_words([low, high]));
-        if low > 0.0 {
+        if self.control_gained() {
             return vec![format!(
                 "The control, trained on a meaningless reward, gained as well: {evidence}. The gain cannot be \
                  attributed to the reward."
             )];
         }
-        let state = if high < 0.0 { "got worse" } else { "stayed flat" };
+        let state = if high < 0.0 { "got worse" } else { "shows no gain" };
         let mut sentences = vec![format!("The control, trained on a meaningless reward, {state}: {evidence}.")];
-        sentences.extend(self.over_control().map(|found| self.over_control_words(found.difference)));
+        sentences.extend(self.over_control().map(|found| self.over_control_words(found)));
         sentences
     }
 
-    fn over_control_words(&self, lead: Interval) -> String {
-        let [_, unit] = self.outcome.words();
+    fn over_control_words(&self, found: &Difference) -> String {
+        let ([_, unit], lead) = (self.outcome.words(), found.difference);
         let evidence = format!("{} {unit} ({})", signed(lead.estimate), self.interval_words(lead.ends()));
-        if lead.is_positive() {
+        if found.direction() == Ordering::Greater {
             format!("The trained policy is ahead of the control by {evidence}.")
         } else {
             format!("But the trained policy is not clearly ahead of the control: {evidence}.")
@@ -274,7 +277,7 @@ impl Verdict {
     fn sample_words(&self) -> Vec<String> {
         let mut sentences = Vec::new();
         if self.n < SMALL_N {
-            sentences.push(format!("Only {} questions: take every figure here as rough.", self.n));
+            sentences.push(few_questions(self.n));
         }
         if self.greedy.gain.lost_to_infra > 0 {
             let lost = self.greedy.gain.lost_to_infra;

@@ -7,6 +7,8 @@ use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData};
 
 use crate::model::{Batch, Decoder, ModelConfig, RopeTables, host};
 use crate::sequence::Sequence;
+use crate::weights::Checkpoint;
+use crate::workers::Workers;
 
 /// Log-probabilities of every target of `sequences`, in order, under the full-vocabulary softmax at `temperature`.
 #[derive(Clone, Debug)]
@@ -63,6 +65,18 @@ pub fn token_logprobs(
     // Only rows that predict a target reach the head.
     let hidden = decoder.hidden(config, rope, &batch).select(0, targets.rows(&decoder.device()));
     Some(targets.logprobs(decoder, &hidden, temperature))
+}
+
+/// Entropies at the targets of each sequence, `[sequence][target]`, nats, at temperature 1, under a checkpoint's weights as
+/// f32.
+pub fn entropies(checkpoint: &Checkpoint, sequences: &[Sequence], workers: &Workers) -> Vec<Vec<f32>> {
+    let Checkpoint { config, decoder, .. } = checkpoint;
+    let longest = sequences.iter().map(|sequence| sequence.ids.len()).max().unwrap_or(0);
+    let rope = RopeTables::new(config, longest, &decoder.device());
+    workers.map(sequences.len(), |index| {
+        let found = token_logprobs(decoder, config, &rope, &[&sequences[index]], 1.0);
+        found.map_or_else(Vec::new, |found| found.scores().entropies)
+    })
 }
 
 /// The targets of a batch, in order.

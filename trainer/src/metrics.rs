@@ -57,7 +57,8 @@ impl MetricsWriter {
         let fail = |error: std::io::Error| MetricsError { path: path.to_owned(), message: error.to_string() };
         let before = if path.exists() { read_lines(path)? } else { Vec::new() };
         // The lines as they stand: numbers do not survive reading and writing to the last bit.
-        let text: String = before.into_iter().filter(|(row, _)| row.step() < step).map(|(_, line)| line).collect();
+        let kept = before.into_iter().filter(|(row, _)| row.step() < step);
+        let text: Vec<u8> = kept.flat_map(|(_, line)| line).collect();
         let temporary = path.with_extension("jsonl.partial");
         std::fs::write(&temporary, text).map_err(fail)?;
         std::fs::rename(&temporary, path).map_err(fail)?;
@@ -87,19 +88,20 @@ pub fn read(path: &Path) -> Result<Vec<Row>, MetricsError> {
 }
 
 /// Rows with the lines they stand in, line ends included.
-fn read_lines(path: &Path) -> Result<Vec<(Row, String)>, MetricsError> {
+fn read_lines(path: &Path) -> Result<Vec<(Row, Vec<u8>)>, MetricsError> {
     let fail = |message: String| MetricsError { path: path.to_owned(), message };
     let file = File::open(path).map_err(|error| fail(error.to_string()))?;
     let mut reader = BufReader::new(file);
     let mut rows = Vec::new();
-    let mut line = String::new();
+    // Bytes: a torn line may end within a character.
+    let mut line = Vec::new();
     for number in 1.. {
         line.clear();
-        let count = reader.read_line(&mut line).map_err(|error| fail(error.to_string()))?;
-        if count == 0 || !line.ends_with('\n') {
+        let count = reader.read_until(b'\n', &mut line).map_err(|error| fail(error.to_string()))?;
+        if count == 0 || !line.ends_with(b"\n") {
             break;
         }
-        match serde_json::from_str(&line) {
+        match serde_json::from_slice(&line) {
             Ok(Value::Object(row)) => rows.push((Row(row), line.clone())),
             _ => return Err(fail(format!("line {number} is no JSON object; delete it"))),
         }
@@ -122,7 +124,12 @@ mod tests {
             row.set("policy/loss", f64::NAN);
             writer.write(&row).unwrap();
         }
-        std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"step\":4,").unwrap();
+        std::fs::OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .unwrap()
+            .write_all(b"{\"step\":4,\"name\":\"\xc3")
+            .unwrap();
         MetricsWriter::open(&path, 2).unwrap();
         let rows = read(&path).unwrap();
         assert_eq!(rows.iter().map(Row::step).collect::<Vec<_>>(), [0, 1]);

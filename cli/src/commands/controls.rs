@@ -50,6 +50,10 @@ pub(super) fn verdict(runs: &[PathBuf], limit: Option<usize>, json: bool) -> Res
 
 /// Start, trained policy and twins of a run on its held-out questions.
 fn evaluated(run: &Path, config: &RunConfig, limit: Option<usize>) -> Result<Vec<(String, Evaluated)>> {
+    if !run.join("policy").exists() {
+        bail!("{} has not come to its end; `forage train --resume` ends it", run.display());
+    }
+    let twins = finished_twins(run)?;
     let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
     let data = setup::load_data(config, scratch.path())?;
     let tasks = data.test.iter().take(limit.unwrap_or(usize::MAX)).cloned().collect();
@@ -59,7 +63,7 @@ fn evaluated(run: &Path, config: &RunConfig, limit: Option<usize>) -> Result<Vec
     let place = run.join(EVALUATION);
     std::fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
     let mut policies = vec![("start".to_owned(), None), ("trained".to_owned(), Some(run.join("policy")))];
-    policies.extend(finished_twins(run)?.into_iter().map(|(name, folder)| (name, Some(folder.join("policy")))));
+    policies.extend(twins.into_iter().map(|(name, folder)| (name, Some(folder.join("policy")))));
     let mut arms = Vec::new();
     for (name, folder) in policies {
         note(&format!("{}: {name} on {} questions", run.display(), data.test.len().min(limit.unwrap_or(usize::MAX))));

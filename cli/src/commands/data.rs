@@ -24,7 +24,7 @@ impl Data {
 }
 
 /// Looks for questions asked twice, questions that hold their answer, and questions, answers and passages that two sets
-/// share. Exit code 1 when the sets share something.
+/// share. Exit code 1 when the sets share questions or passages; answers that are shared are told.
 ///
 /// Without --against, the held-out questions of a file that names splits are held against its training questions. Answers
 /// that are yes, no or a number are not compared.
@@ -61,7 +61,7 @@ impl Check {
             tell(&found, &digest_ids(&tasks));
         }
         if found.leaks() {
-            bail!("the two sets share something: what was learned from one is not held out in the other");
+            bail!("the two sets share questions or passages: what was learned from one is not held out in the other");
         }
         Ok(())
     }

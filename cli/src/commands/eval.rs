@@ -30,6 +30,7 @@ use forage_eval::summary::EvalSummary;
 use forage_eval::telemetry::Telemetry;
 use forage_retriever::{CorpusFormat, NoPassages, Query, Retriever, read_qrels, read_queries, write_run};
 use forage_trainer::device::DeviceSpec;
+use forage_trainer::weights::Checkpoint;
 use serde_json::{Map, Value};
 
 use super::{controls, out};
@@ -87,7 +88,7 @@ pub(crate) struct Eval {
     #[arg(long, value_name = "FILE")]
     record_tools: Option<PathBuf>,
     /// Ask the questions again, greedily, under a change, and compare: no-search, shuffled-passages, missing-passages,
-    /// poisoned-passages or paraphrased-prompt; may be repeated. With --out the episodes are kept beside the greedy ones.
+    /// poisoned-passages, paraphrased-prompt or self-critique; may be repeated. With --out the episodes are kept beside the greedy ones.
     #[arg(long = "probe", value_name = "PROBE")]
     probes: Vec<Probe>,
     /// Let a script write in the tokens of this policy, a folder or name: its episodes are then demonstrations for `forage sft`.
@@ -95,7 +96,8 @@ pub(crate) struct Eval {
     tokens_of: Option<String>,
     /// Evaluate folders of `forage train`, one per seed, each beside its start and its --twins, on the run's held-out questions:
     /// what each gained, and in words whether the gain is real.
-    #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["config", "policy", "index", "corpus", "questions"])]
+    #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["config", "policy", "index", "corpus",
+        "questions", "samples", "seed", "out", "record_tools", "probes", "device"])]
     controls: Vec<PathBuf>,
     /// Compute device instead of the config's: cpu, cuda:0, ...
     #[arg(long)]
@@ -161,6 +163,9 @@ struct Material {
     rewards: BTreeMap<String, Weighting>,
     samples: usize,
     seed: u64,
+    /// The policy's, where a probe reads them.
+    weights: Option<Checkpoint>,
+    threads: usize,
 }
 
 impl Eval {
@@ -239,11 +244,17 @@ impl Eval {
         Ok(())
     }
 
+    /// The weights where a probe reads them; else they are the engine's alone.
+    fn wanted(&self, weights: Option<Checkpoint>) -> Option<Checkpoint> {
+        weights.filter(|_| self.probes.contains(&Probe::SelfCritique))
+    }
+
     fn of_config(&self, config: &RunConfig, scratch: &Path) -> Result<Material> {
         if self.questions.is_some() || self.index.is_some() || self.corpus.is_some() {
             bail!("give either a config or --questions with --index or --corpus, not both");
         }
         let mut config = config.clone();
+        let threads = config.threads();
         config.seed = self.seed.unwrap_or(config.seed);
         config.device = self.device.unwrap_or(config.device);
         lint::warn(&config);
@@ -251,7 +262,7 @@ impl Eval {
         let tasks: Tasks = data.test.iter().take(self.limit.unwrap_or(usize::MAX)).cloned().collect();
         let name = self.policy.clone().unwrap_or_else(|| config.policy.checkpoint.clone());
         let opened = open_policy(&name, self.tokens_of.as_deref(), &config, &tasks)?;
-        let Opened { policy, tokenizer, window, presentation } = opened;
+        let Opened { policy, tokenizer, window, presentation, weights } = opened;
         if window.is_none() {
             config.environment.settings = byte_limits(&config.environment.id, config.environment.settings)?;
         }
@@ -267,6 +278,8 @@ impl Eval {
             rewards: config.reward,
             samples: self.samples.unwrap_or(if is_script(&name) { 0 } else { config.evaluation.samples }),
             seed: config.seed,
+            weights: self.wanted(weights),
+            threads,
         })
     }
 
@@ -285,7 +298,7 @@ impl Eval {
         let name = self.policy.clone().context(scripts)?;
         let mut defaults = RunConfig::for_evaluation(&self.env);
         defaults.device = self.device.unwrap_or(defaults.device);
-        let Opened { policy, tokenizer, window, presentation } = open_policy(&name, None, &defaults, &tasks)?;
+        let Opened { policy, tokenizer, window, presentation, weights } = open_policy(&name, None, &defaults, &tasks)?;
         let scripted = window.is_none();
         let settings = match window {
             None => byte_limits(&self.env, Map::new())?,
@@ -304,6 +317,8 @@ impl Eval {
             // A script does not know temperatures: its samples would repeat the greedy episodes.
             samples: self.samples.unwrap_or(usize::from(!scripted)),
             seed,
+            weights: self.wanted(weights),
+            threads: defaults.threads(),
         })
     }
 
@@ -338,7 +353,7 @@ fn open_policy(name: &str, tokens_of: Option<&str>, config: &RunConfig, tasks: &
         let window = Some(setup::window(config, &checkpoint.config));
         let presentation = setup::plain_presentation(&config.policy, &checkpoint)?;
         let policy = engine(&checkpoint, config, config.threads());
-        return Ok(Opened { policy, tokenizer, window, presentation });
+        return Ok(Opened { policy, tokenizer, window, presentation, weights: Some(checkpoint) });
     }
     let bytes: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer);
     let (tokenizer, window) = match tokens_of {
@@ -365,7 +380,7 @@ fn open_policy(name: &str, tokens_of: Option<&str>, config: &RunConfig, tasks: &
         ("broken-query", _) => Arc::new(BrokenQuery::new(shared)),
         (name, _) => Arc::new(Constant::new(shared, name.strip_prefix(CONSTANT).unwrap_or(name))),
     };
-    Ok(Opened { policy, tokenizer, window, presentation: Presentation::Raw })
+    Ok(Opened { policy, tokenizer, window, presentation: Presentation::Raw, weights: None })
 }
 
 /// A policy with its tokenizer and, for models, its window.
@@ -374,6 +389,7 @@ struct Opened {
     tokenizer: Arc<dyn Tokenizer>,
     window: Option<usize>,
     presentation: Presentation,
+    weights: Option<Checkpoint>,
 }
 
 /// Settings of an environment for scripts, whose tokens are bytes.

@@ -6,10 +6,10 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use forage_trainer::checkpoint;
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::weights::{Checkpoint, FileType, Precision, SaveOptions};
+use forage_trainer::weights::{FileType, Precision, SaveOptions};
 
 use super::{note, out};
-use crate::setup::hub;
+use crate::setup;
 
 /// Writes a policy as a folder that transformers, PEFT and the usual servers load: the newest checkpoint of a run, one
 /// step of it, or any checkpoint by its folder or name on the hub.
@@ -51,16 +51,16 @@ impl Export {
             bail!("{} exists; give another folder, or remove it", target.display());
         }
         note(&format!("reading {source}"));
-        let checkpoint = match source.strip_prefix("builtin:") {
-            Some(builtin) => crate::builtin::load(builtin, &DeviceSpec::Cpu)?,
-            None => Checkpoint::open(&source, &hub(), Precision::Stored, &DeviceSpec::Cpu.open()?)
-                .with_context(|| format!("{source} cannot be exported"))?,
-        };
+        let checkpoint = setup::open(&source, Precision::Stored, &DeviceSpec::Cpu)?;
         if let Some(parent) = target.parent() {
             std::fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
         }
         if self.target.adapter.is_some() {
             checkpoint.save_adapter(target)?;
+            let base = checkpoint.lora.as_ref().map_or("", |adapter| &adapter.base);
+            if base.starts_with("builtin:") {
+                note(&format!("its base, {base}, is known to forage alone; other tools need --merged"));
+            }
         } else {
             let file_type = if self.r#type == Type::F32 { FileType::F32 } else { FileType::Bf16 };
             checkpoint.save_as(target, SaveOptions { file_type, ..SaveOptions::default() })?;

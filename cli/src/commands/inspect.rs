@@ -84,6 +84,9 @@ impl Inspect {
                     printable(&alarm.message)
                 ));
             }
+            for alarm in records.course.iter().flat_map(|course| &course.alarms) {
+                out(&format!("\n{}: {}", records.name, printable(alarm.to_text().trim_end())));
+            }
         }
         self.trajectories(&run, colours)
     }
@@ -163,7 +166,7 @@ fn describe(trajectory: &Trajectory, colours: bool) -> String {
     let title = format!("{} · {reward} · {}", trajectory.label(), ending_words(&trajectory.ending));
     let facts = format!(
         "{} ({}, {})\ngold: {}\nscore: {}",
-        trajectory.question,
+        trajectory.key.question,
         trajectory.key.data_source,
         trajectory.key.id,
         trajectory.golds.join(" | "),

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use forage_env::code_search::PYTHON_OPEN;
 use forage_env::dataset::read_tasks;
+use forage_env::episode::{Boundary, Ending, Episode};
 use forage_env::policy::Sampling;
 use forage_env::registry::{self, OpenWiki};
 use forage_env::rollout::{Job, Presentation, Rollout};
@@ -16,6 +17,7 @@ use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
 use forage_env::world::WorldSpec;
+use forage_eval::trajectory::ending_words;
 use forage_retriever::{NoPassages, Retriever};
 
 use super::out;
@@ -62,10 +64,10 @@ impl Play {
             sampling: Sampling::GREEDY,
             presentation: Presentation::Raw,
         };
-        let job = Job { task: Arc::new(task.clone()), group: 0, member: 0, seed: Seed::root(self.seed), leaves: None };
+        let job = Job::alone(Arc::new(task.clone()), Seed::root(self.seed));
         let episodes = runtime()?.block_on(rollout.run(vec![job]));
         let episode = episodes.first().context("no episode")?;
-        out(&format!("\nending {:?}", episode.ending));
+        out(&format!("\n{}", ending(episode)));
         match &episode.score {
             Some(score) => {
                 out(&format!("gold answers: {}", task.golds.join(" | ")));
@@ -73,7 +75,7 @@ impl Play {
                     out(&format!("  {name:12} {value:.3}"));
                 }
             }
-            None => out("no score: the episode did not end by itself"),
+            None => out("no score: the episode came to no end"),
         }
         Ok(())
     }
@@ -95,6 +97,14 @@ impl Play {
         let retrieval = RetrieverConfig::default();
         let (retriever, wiki) = setup::searchable(Some(index), None, &retrieval, Path::new(""))?;
         Ok((retriever, Some(wiki), task))
+    }
+}
+
+/// How it ended; a player who left is no fault.
+fn ending(episode: &Episode) -> String {
+    match &episode.ending {
+        Ending::Infra { boundary: Boundary::Policy, .. } => "left".to_owned(),
+        ending => ending_words(ending),
     }
 }
 

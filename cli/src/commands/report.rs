@@ -4,8 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
+use forage_env::episode::Episode;
 use forage_eval::report::{Alarm, Arm, Recipe, Report};
+use forage_eval::stats::Bootstrap;
 use forage_eval::summary::EvalSummary;
+use forage_eval::telemetry::Telemetry;
 use serde_json::Value;
 
 use super::out;
@@ -54,7 +57,13 @@ impl ReportArgs {
 
 /// The report on run folders and files of episodes, with at most `most` trajectories.
 pub(super) fn of_runs(paths: &[PathBuf], most: usize) -> Result<Report> {
-    let runs: Vec<RunFolder> = paths.iter().map(|path| RunFolder::open(path)).collect::<Result<_>>()?;
+    let mut runs: Vec<RunFolder> = paths.iter().map(|path| RunFolder::open(path)).collect::<Result<_>>()?;
+    let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
+    for ((run, path), name) in runs.iter_mut().zip(paths).zip(&names) {
+        if names.iter().filter(|other| *other == name).count() > 1 {
+            run.rename(&path.display().to_string());
+        }
+    }
     let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
     let mut report = Report::new(format!("forage: {}", names.join(", ")));
     for run in &runs {
@@ -66,8 +75,12 @@ pub(super) fn of_runs(paths: &[PathBuf], most: usize) -> Result<Report> {
             report = report.note(records.status());
             for alarm in &records.alarms {
                 let (severity, kind) = (word(&alarm.severity), word(&alarm.kind));
-                let message = alarm.message.clone();
-                report = report.alarm(Alarm { run: label.clone(), step: alarm.step, severity, kind, message });
+                let (step, message) = (Some(alarm.step), alarm.message.clone());
+                report =
+                    report.alarm(Alarm { run: label.clone(), step, severity, kind, message, examples: Vec::new() });
+            }
+            if let Some(course) = &records.course {
+                report = report.course(label, course.clone());
             }
         }
         if let Some(config) = &run.config {
@@ -131,6 +144,9 @@ fn with_episodes(mut report: Report, runs: &[RunFolder], most: usize) -> Result<
         if source.origin.step.is_none() {
             let summary = EvalSummary::from_episodes(&reading.episodes, run.bootstrap())?;
             report = report.evaluation(&source.origin.run, summary);
+            if run.records.is_empty() {
+                report = with_signs(report, &source.origin.run, &reading.episodes, run.bootstrap())?;
+            }
         }
         left_out |= kept + reading.episodes.len() > most;
         for episode in reading.episodes.iter().take(most - kept) {
@@ -143,6 +159,12 @@ fn with_episodes(mut report: Report, runs: &[RunFolder], most: usize) -> Result<
         report = report.note(format!("{most} trajectories are shown, {what}; --most shows more."));
     }
     Ok(report)
+}
+
+/// What telemetry raises of an evaluation by itself; where there is a run, its steps tell more.
+fn with_signs(report: Report, name: &str, episodes: &[Episode], bootstrap: Bootstrap) -> Result<Report> {
+    let found = Telemetry::from_episodes(episodes, bootstrap)?;
+    Ok(found.alarms.into_iter().fold(report, |report, alarm| report.alarm(Alarm::of_telemetry(name, alarm))))
 }
 
 /// What is said of a file whose writer has not ended its last line.

@@ -47,9 +47,10 @@ pub struct Leak {
 }
 
 impl Contamination {
-    /// Whether the two sets share a question, an answer or a passage.
+    /// Whether the two sets share a question or a passage. An answer they share tells little: trades, places and years are
+    /// the answers of many questions.
     pub fn leaks(&self) -> bool {
-        !(self.same_question.is_empty() && self.same_answer.is_empty() && self.same_evidence.is_empty())
+        !(self.same_question.is_empty() && self.same_evidence.is_empty())
     }
 }
 
@@ -151,6 +152,8 @@ mod tests {
         assert_eq!(ids(&found.same_answer), ["a-x"]);
         assert_eq!(ids(&found.same_evidence), ["c-y"]);
         assert!(found.leaks());
+        let answers = contamination(&train[..1], &[task("w", "Who sang?", "Ada", &["p8"])]);
+        assert!(!answers.leaks() && answers.same_answer.len() == 1);
         let alone = contamination(&train, &[]);
         assert!(!alone.leaks() && alone.duplicates.len() == 1);
     }

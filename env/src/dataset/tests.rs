@@ -171,7 +171,27 @@ fn shuffled_and_wrong_labels_are_never_the_own_and_follow_from_the_seed() {
     // An alias is an answer too, in any spelling.
     let mut alike = labelled(2);
     alike[1].golds.push("The Answer 0!".to_owned());
-    assert!(matches!(relabel(alike, &Labels::Wrong, Seed::root(1)), Err(LabelError::NoOther { .. })));
+    for labels in [Labels::Wrong, Labels::Shuffled] {
+        assert!(matches!(relabel(alike.clone(), &labels, Seed::root(1)), Err(LabelError::NoOther { .. })));
+    }
+}
+
+#[test]
+fn shuffled_labels_are_true_nowhere_even_where_answers_are_shared() {
+    let mut tasks = labelled(60);
+    for (at, task) in tasks.iter_mut().enumerate() {
+        task.golds = vec![["weaver", "The Surgeon", "1916", "smith"][at % 4].to_owned()];
+    }
+    for seed in 0..20 {
+        let shuffled = relabel(tasks.clone(), &Labels::Shuffled, Seed::root(seed)).expect("others");
+        for (before, after) in tasks.iter().zip(&shuffled) {
+            assert_ne!(before.golds, after.golds, "{}", before.id);
+        }
+        let (mut before, mut after) = (golds(&tasks), golds(&shuffled));
+        before.sort_unstable();
+        after.sort_unstable();
+        assert_eq!(before, after, "each label has moved, none is lost");
+    }
 }
 
 #[test]

@@ -62,14 +62,13 @@ pub struct PassageProbe {
 }
 
 impl PassageProbe {
-    /// Prepares what `probe` changes for each of `tasks`; `None` for [`Probe::ParaphrasedPrompt`], which changes no passages.
-    /// Wrong answers are drawn from `seed`.
+    /// Prepares what `probe` changes for each of `tasks`; `None` for those that change the prompt. Wrong answers are drawn from `seed`.
     ///
     /// # Errors
     /// [`ProbeError`] when the tasks do not say what the probe needs to know.
     pub fn new(probe: Probe, tasks: &[Arc<Task>], seed: Seed) -> Result<Option<Self>, ProbeError> {
         let changes: Vec<Change> = match probe {
-            Probe::ParaphrasedPrompt => return Ok(None),
+            Probe::ParaphrasedPrompt | Probe::SelfCritique => return Ok(None),
             Probe::NoSearch => vec![Change::Nothing; tasks.len()],
             Probe::ShuffledPassages => (0..tasks.len()).map(|place| other(tasks, place)).collect::<Result<_, _>>()?,
             Probe::MissingPassages => tasks.iter().map(|task| missing(task)).collect::<Result<_, _>>()?,

@@ -51,6 +51,13 @@ pub struct Job {
     pub leaves: Option<usize>,
 }
 
+impl Job {
+    /// An episode of no group.
+    pub fn alone(task: Arc<Task>, seed: Seed) -> Self {
+        Self { task, group: 0, member: 0, seed, leaves: None }
+    }
+}
+
 impl Rollout {
     /// Plays all jobs, all of them in flight together, and returns their episodes in the order of the jobs.
     ///

@@ -162,8 +162,9 @@ pub fn read_episodes(path: &Path) -> Result<impl Iterator<Item = Result<EpisodeR
     let mut line = 0;
     Ok(std::iter::from_fn(move || {
         line += 1;
-        let mut text = String::new();
-        match reader.read_line(&mut text) {
+        // Bytes: a line that is being written may end within a character.
+        let mut text = Vec::new();
+        match reader.read_until(b'\n', &mut text) {
             Ok(0) => None,
             Ok(_) => Some(parse(&text, &path, line)),
             Err(source) => Some(Err(io_error("read", &path, source))),
@@ -171,11 +172,11 @@ pub fn read_episodes(path: &Path) -> Result<impl Iterator<Item = Result<EpisodeR
     }))
 }
 
-fn parse(text: &str, path: &Path, line: usize) -> Result<EpisodeRecord, RecordError> {
-    let record: EpisodeRecord = serde_json::from_str(text).map_err(|source| {
+fn parse(text: &[u8], path: &Path, line: usize) -> Result<EpisodeRecord, RecordError> {
+    let record: EpisodeRecord = serde_json::from_slice(text).map_err(|source| {
         let path = path.to_owned();
         // Files that other hands wrote may lack the last line's end.
-        if text.ends_with('\n') {
+        if text.ends_with(b"\n") {
             RecordError::Malformed { path, line, source }
         } else {
             RecordError::Unfinished { path, line }

@@ -173,15 +173,8 @@ pub(crate) async fn played(served: &Served) -> Vec<Episode> {
         sampling: Sampling::GREEDY,
         presentation: Presentation::Raw,
     };
-    let job = |(index, task): (usize, &Arc<Task>)| Job {
-        task: task.clone(),
-        group: 0,
-        member: 0,
-        seed: Seed::root(100 + index as u64),
-        leaves: None,
-    };
-    let jobs = served.tasks.iter().enumerate().map(job).collect();
-    let episodes = rollout.run(jobs).await;
+    let jobs = (100..).zip(served.tasks.iter()).map(|(seed, task)| Job::alone(task.clone(), Seed::root(seed)));
+    let episodes = rollout.run(jobs.collect()).await;
     assert!(episodes.iter().any(|episode| episode.reward() == Some(1.0)), "the oracle is right somewhere");
     episodes
 }

@@ -59,7 +59,16 @@ fn digest(script: &str) -> String {
 
 /// The colour class of a run or evaluation: the start grey, controls orange, others in turn from blue.
 pub(super) fn colour(name: &str, index: usize) -> &'static str {
-    const OTHERS: [&str; 4] = ["c-main", "c-green", "c-violet", "c-teal"];
+    const OTHERS: [&str; 8] = [
+        "c-main",
+        "c-green",
+        "c-violet",
+        "c-teal",
+        "c-main dotted",
+        "c-green dotted",
+        "c-violet dotted",
+        "c-teal dotted",
+    ];
     let lower = name.to_lowercase();
     if lower.contains("control") {
         "c-control"
@@ -84,7 +93,18 @@ pub(super) fn colours<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<&'sta
 
 /// The colour class of a part of the reward.
 pub(super) fn part_colour(index: usize) -> &'static str {
-    const PARTS: [&str; 5] = ["c-main", "c-green", "c-violet", "c-teal", "c-control"];
+    const PARTS: [&str; 10] = [
+        "c-main",
+        "c-green",
+        "c-violet",
+        "c-teal",
+        "c-control",
+        "c-main dotted",
+        "c-green dotted",
+        "c-violet dotted",
+        "c-teal dotted",
+        "c-control dotted",
+    ];
     PARTS[index % PARTS.len()]
 }
 

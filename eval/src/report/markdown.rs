@@ -17,12 +17,17 @@ pub(super) fn render(report: &Report) -> String {
     }
     text.push_str(&results(&report.evaluations));
     text.push_str(&training(report));
+    for (run, course) in &report.courses {
+        let (head, rows) = course.table();
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|value| cell(value)).collect()).collect();
+        let _ = write!(text, "\n## Conduct of {}\n\nIn {}.\n\n{}", cell(run), course.span(), table(&head, &rows));
+    }
     if !report.alarms.is_empty() {
         text.push_str("\n## Alarms\n\n");
         let rows = report.alarms.iter().map(|alarm| {
             vec![
                 cell(&alarm.run),
-                alarm.step.to_string(),
+                alarm.step.map_or_else(String::new, |step| step.to_string()),
                 alarm.severity.clone(),
                 alarm.kind.clone(),
                 cell(&alarm.message),

@@ -1,5 +1,6 @@
 //! The verdict's opening and the tables of numbers.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -8,6 +9,7 @@ use super::{Alarm, Recipe};
 use crate::compare::signed;
 use crate::measures::display_rank;
 use crate::summary::{EvalSummary, Metric, hops_label, number};
+use crate::telemetry::Course;
 use crate::verdict::Verdict;
 
 /// The verdict in a badge, a lead sentence, further sentences and tiles of figures.
@@ -30,15 +32,14 @@ pub(super) fn verdict(verdict: &Verdict) -> String {
 }
 
 fn badge(verdict: &Verdict) -> (&'static str, &'static str) {
-    let [low, high] = verdict.gain_interval;
-    let control_gained = verdict.control_interval.is_some_and(|[control_low, _]| control_low > 0.0);
+    let direction = verdict.direction();
     if verdict.holds() {
         ("good", "Gain holds against the control")
-    } else if high < 0.0 {
+    } else if direction == Ordering::Less {
         ("bad", "Training made it worse")
-    } else if low <= 0.0 {
+    } else if direction == Ordering::Equal {
         ("plain", "No gain shown")
-    } else if control_gained {
+    } else if verdict.control_gained() {
         ("bad", "Suspicious: the control gained as well")
     } else if verdict.control_interval.is_none() {
         ("plain", "Gain without a control")
@@ -90,20 +91,37 @@ fn count_row(name: &str, evaluations: &[(String, EvalSummary)], count: impl Fn(&
     format!("<tr class=\"count\"><th scope=\"row\">{name}</th>{cells}</tr>")
 }
 
-/// What the sentinel raised, in the order it did.
+/// What the sentinel and telemetry raised, in the order they did.
 pub(super) fn alarms(alarms: &[Alarm]) -> String {
     let items = concat(alarms, |alarm| {
+        let examples = concat(&alarm.examples, |example| format!("<li>{}</li>", escape(&example.to_text())));
+        let examples = if examples.is_empty() { examples } else { format!("<ul>{examples}</ul>") };
         format!(
-            "<li class=\"alarm\"><b class=\"badge {}\">{}</b> <b>{}</b> <span class=\"outcome\">{}, step {}</span><p>{}</p></li>",
+            "<li class=\"alarm\"><b class=\"badge {}\">{}</b> <b>{}</b> <span class=\"outcome\">{}{}</span><p>{}</p>{examples}</li>",
             if alarm.severity == "stop" { "bad" } else { "plain" },
             escape(&alarm.severity),
             escape(&alarm.kind.replace('_', " ")),
             escape(&alarm.run),
-            alarm.step,
+            alarm.step.map_or_else(String::new, |step| format!(", step {step}")),
             escape(&alarm.message)
         )
     });
     if items.is_empty() { items } else { format!("<ul class=\"alarms\">{items}</ul>") }
+}
+
+/// The items of a run's telemetry over its steps, folded.
+pub(super) fn course((run, course): &(String, Course)) -> String {
+    let (head, rows) = course.table();
+    let head = concat(head, |name| format!("<th scope=\"col\">{}</th>", escape(&name)));
+    let rows = concat(rows, |row| {
+        let name = format!("<th scope=\"row\">{}</th>", escape(&row[0]));
+        format!("<tr>{name}{}</tr>", concat(&row[1..], |value| format!("<td>{}</td>", escape(value))))
+    });
+    format!(
+        "<details><summary>{}, {}</summary><div class=\"scroll\"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></details>",
+        escape(run),
+        escape(&course.span())
+    )
 }
 
 /// A run's configuration with its digests, folded.

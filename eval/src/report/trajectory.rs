@@ -24,7 +24,7 @@ fn render(trajectory: &Trajectory, open: bool) -> String {
          <span class=\"outcome\">{reward} · {}</span></summary>",
         if open { " open" } else { "" },
         escape(&trajectory.label()),
-        escape(&trajectory.question),
+        escape(&trajectory.key.question),
         escape(&ending_words(&trajectory.ending))
     );
     html.push_str(&facts(trajectory));

@@ -122,9 +122,9 @@ fn data(trajectories: &[Trajectory]) -> String {
     let mut keys = Vec::new();
     let mut rows = Vec::with_capacity(sorted.len());
     for one in &sorted {
-        let question = questions.place(&one.key, &one.question);
+        let question = questions.place(&one.key, &one.key.question);
         if question == keys.len() {
-            keys.push((&*one.key.data_source, &*one.key.id, &*one.question));
+            keys.push((&*one.key.data_source, &*one.key.id, &*one.key.question));
         }
         let (run, step, group, member) = place(one);
         let ending = ending_name(&one.ending);

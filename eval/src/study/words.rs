@@ -1,11 +1,10 @@
 //! A study as a table and in sentences.
 
-use super::{Arm, LEVEL, Lead, Study};
-use crate::compare::signed;
-use crate::stats::Interval;
+use super::{Arm, Lead, Study};
+use crate::compare::{SMALL_N, few_questions, signed};
+use crate::stats::{Interval, LEVEL};
 use crate::summary::number;
 use crate::text;
-use crate::verdict::SMALL_N;
 
 /// Fewer seeds than this carry a warning: an interval over seeds is then wide, or absent.
 const FEW_SEEDS: usize = 5;
@@ -23,8 +22,8 @@ impl Study {
                 arm.seeds.iter().map(|seed| signed(seed.gain.estimate)).collect::<Vec<_>>().join(" "),
                 lead.map_or_else(String::new, |lead| with_ends(lead.difference)),
                 lead.map_or_else(String::new, |lead| p_value(lead.p_adjusted)),
-                lead.map_or_else(String::new, |lead| {
-                    let Interval { estimate, low, high } = lead.improvement;
+                lead.and_then(|lead| lead.improvement).map_or_else(String::new, |found| {
+                    let Interval { estimate, low, high } = found;
                     format!("{estimate:.2} [{low:.2}, {high:.2}]")
                 }),
             ]
@@ -61,10 +60,13 @@ impl Study {
     fn gain_words(&self, trained: &Arm) -> String {
         let [_, unit] = self.outcome.words();
         let evidence = self.interval_words(trained.gain);
-        match trained.gain {
-            gain if gain.is_positive() => format!("Training gained {} {unit}: {evidence}.", signed(gain.estimate)),
-            gain if gain.is_negative() => format!("Training lost {} {unit}: {evidence}.", signed(-gain.estimate)),
-            gain => format!("No gain can be shown: {} {unit}, {evidence}.", signed(gain.estimate)),
+        let gain = format!("{} {unit}, {evidence}", signed(trained.gain.estimate));
+        if trained.has_gained() {
+            format!("Training gained {gain}.")
+        } else if trained.gain.is_negative() {
+            format!("Training made it worse: {gain}.")
+        } else {
+            format!("No gain can be shown: {gain}.")
         }
     }
 
@@ -73,7 +75,7 @@ impl Study {
         let state = match twin.gain {
             gain if gain.is_positive() => "gained as well, and what it gained is not the reward's",
             gain if gain.is_negative() => "got worse",
-            _ => "stayed flat",
+            _ => "shows no gain",
         };
         let gain = format!("{} ({})", signed(twin.gain.estimate), self.interval_words(twin.gain));
         vec![format!("Twin `{}` {state}: {gain}.", twin.name), self.lead_words(&twin.name, lead)]
@@ -81,27 +83,36 @@ impl Study {
 
     fn lead_words(&self, name: &str, lead: &Lead) -> String {
         let state = if lead.is_shown() { "is ahead of it" } else { "is not clearly ahead of it" };
+        let pairs = lead.improvement.map(|found| format!(", {:.0} % of pairs of seeds", 100.0 * found.estimate));
         format!(
-            "The trained policy {state}: {} over `{name}` ({}, adjusted p {}, {:.0} % of pairs of seeds).",
+            "The trained policy {state}: {} over `{name}` ({}, adjusted p {}{}).",
             signed(lead.difference.estimate),
             self.interval_words(lead.difference),
             p_value(lead.p_adjusted),
-            100.0 * lead.improvement.estimate
+            pairs.unwrap_or_default()
         )
     }
 
     fn conclusion(&self, trained: &Arm, twins: &[Arm]) -> String {
         if self.holds() {
-            return "The gain is real, and the reward's.".to_owned();
+            let leads = twins.iter().filter_map(|twin| Some((twin, twin.lead.as_ref()?.difference.low)));
+            let closest = leads.min_by(|(_, a), (_, b)| a.total_cmp(b));
+            let at_least = closest.map_or_else(String::new, |(twin, low)| {
+                format!(" at least {} of it, the low end of the lead over `{}`.", signed(low), twin.name)
+            });
+            return format!("The gain is real, and the reward's:{at_least}");
         }
-        if !trained.gain.is_positive() {
+        if !trained.has_gained() {
             return "There is no gain to attribute to anything.".to_owned();
         }
         if twins.is_empty() {
             return "There is a gain; without a twin nobody can say that it is the reward's.".to_owned();
         }
         if let Some(twin) = twins.iter().find(|twin| !twin.is_beaten()) {
-            return format!("The gain cannot be attributed to the reward: `{}` does as well.", twin.name);
+            return format!(
+                "The gain cannot be attributed to the reward: the trained policy is not clearly ahead of `{}`.",
+                twin.name
+            );
         }
         let best = twins.iter().max_by(|a, b| a.gain.estimate.total_cmp(&b.gain.estimate));
         best.map_or_else(String::new, |best| {
@@ -127,7 +138,7 @@ impl Study {
             _ => {}
         }
         if self.questions < SMALL_N {
-            sentences.push(format!("Only {} questions: take every figure here as rough.", self.questions));
+            sentences.push(few_questions(self.questions));
         }
         if trained.seeds.iter().all(|seed| seed.score <= 0.0) {
             let [measure, _] = self.outcome.words();

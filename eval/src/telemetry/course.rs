@@ -117,7 +117,15 @@ impl Course {
 
     /// An aligned table of the items, then the alarms.
     pub fn to_text(&self) -> String {
-        let interval = format!("{:.0} % interval", 100.0 * self.bootstrap.confidence);
+        let (header, rows) = self.table();
+        let header: Vec<&str> = header.iter().map(String::as_str).collect();
+        let table = text::table(&header, rows);
+        let alarms: String = self.alarms.iter().map(Alarm::to_text).collect();
+        format!("{table}{}\n{alarms}", self.span())
+    }
+
+    /// Head and rows of the table of items.
+    pub(crate) fn table(&self) -> ([String; 7], Vec<Vec<String>>) {
         let rows = ITEMS.iter().filter_map(|item| {
             let Trend { first, last, change, first_alarm } = *self.items.get(item.name)?;
             let ends =
@@ -126,12 +134,15 @@ impl Course {
             let alarm = first_alarm.map_or_else(String::new, |step| step.to_string());
             Some(vec![item.name.to_owned(), number(first), number(last), number(last - first), ends, threshold, alarm])
         });
+        let interval = format!("{:.0} % interval", 100.0 * self.bootstrap.confidence);
         let header = ["item", "first quarter", "last quarter", "change", &interval, "threshold", "alarm at step"];
-        let table = text::table(&header, rows.collect());
+        (header.map(str::to_owned), rows.collect())
+    }
+
+    /// Its steps, and where the reward was best.
+    pub(crate) fn span(&self) -> String {
         let peak = self.reward_peak.map_or_else(String::new, |step| format!("; the reward was best at step {step}"));
-        let counts = format!("steps {} to {}{peak}\n", self.steps[0], self.steps[1]);
-        let alarms: String = self.alarms.iter().map(Alarm::to_text).collect();
-        [table, counts, alarms].concat()
+        format!("steps {} to {}{peak}", self.steps[0], self.steps[1])
     }
 }
 

@@ -45,6 +45,30 @@ fn different_questions_are_an_error_with_counts() {
 }
 
 #[test]
+fn questions_of_other_worlds_under_the_same_ids_are_refused() {
+    let mut other = episodes(10, |_| true);
+    other[4].task.question = "Who else?".into();
+    let Err(error) = Comparison::from_episodes(&episodes(10, |_| true), &other, SETTINGS) else { panic!("must fail") };
+    assert!(matches!(&error, CompareError::Questions { missing_in_a: 1, missing_in_b: 1, .. }));
+    assert!(error.to_string().contains("world/q0004, \"Who else?\""), "{error}");
+    assert_eq!(Comparison::from_episodes(&[], &[], SETTINGS), Err(CompareError::Empty));
+}
+
+#[test]
+fn few_questions_that_differ_show_nothing() -> TestResult {
+    let words = |count, right: usize| -> Result<String, CompareError> {
+        let (a, b) = (episodes(count, |_| false), episodes(count, |index| index < right));
+        Ok(Comparison::from_episodes(&a, &b, SETTINGS)?.words("em", "A", "B"))
+    };
+    for (count, right) in [(1, 1), (4, 4), (200, 4)] {
+        assert!(words(count, right)?.starts_with("No difference in EM can be shown"), "{}", words(count, right)?);
+    }
+    assert!(words(200, 8)?.starts_with("B beats A by +0.04 EM"), "{}", words(200, 8)?);
+    assert!(words(4, 4)?.ends_with("Only 4 questions: take every figure here as rough."));
+    Ok(())
+}
+
+#[test]
 fn infra_faults_drop_their_question_from_both_sides() -> TestResult {
     let a = episodes(40, |index| index < 10);
     let mut b = episodes(40, |index| index < 20);

@@ -1,4 +1,5 @@
 use forage_eval::report::{Alarm, Arm, Recipe};
+use forage_eval::telemetry::{Course, Example, StepItem, StepTelemetry};
 use forage_eval::trajectory::{Origin, Trajectory};
 use forage_eval::verdict::{Detail, RunFacts};
 use forage_eval::{EvalSummary, Report, Verdict};
@@ -40,6 +41,25 @@ fn origin(run: &str, step: Option<u64>) -> Origin {
     Origin { run: run.into(), step, alarms: Vec::new() }
 }
 
+/// The course of a policy that writes bags of keywords from the start on, with an example that says `text`.
+fn bags(text: &str) -> Course {
+    let items = |mean| [("keyword_bag".to_owned(), StepItem { mean, episodes: 64 })].into();
+    let example = |step| Example {
+        step: Some(step),
+        data_source: text.into(),
+        task: "q7".into(),
+        member: 0,
+        question: text.into(),
+        excerpt: text.into(),
+    };
+    let step = |step| StepTelemetry {
+        step,
+        items: items(0.99),
+        examples: [("keyword_bag".to_owned(), example(step))].into_iter().filter(|_| step > 1).collect(),
+    };
+    Course::of(&(0..12).map(step).collect::<Vec<_>>(), SETTINGS).unwrap()
+}
+
 fn sample() -> Result<Report, Box<dyn std::error::Error>> {
     let start = episodes(500, |index| (index * 37) % 100 < 12);
     let trained = episodes(500, |index| (index * 37) % 100 < 43 - 12 * (index % 3));
@@ -49,10 +69,11 @@ fn sample() -> Result<Report, Box<dyn std::error::Error>> {
         .with_sampled(Detail::from_episodes(&start, &trained, Some(&control), SETTINGS)?);
     let alarm = Alarm {
         run: "real reward".into(),
-        step: 7,
+        step: Some(7),
         severity: "warn".into(),
         kind: "entropy_collapse".into(),
         message: "Entropy fell.".into(),
+        examples: Vec::new(),
     };
     let mut report = Report::new("forage quickstart, search-r1 on the generated world")
         .note("real reward: 121 of 200 steps are done.")
@@ -63,6 +84,7 @@ fn sample() -> Result<Report, Box<dyn std::error::Error>> {
             digests: vec![("train questions".into(), "0123abcd".into())],
         })
         .alarm(alarm)
+        .course("real reward", bags("renvar mala job"))
         .arm(arm("real reward", vec![rows(true), rows(true)]))
         .arm(arm("control (random reward)", vec![rows(false)]));
     for (label, set) in [("start", &start), ("trained", &trained), ("control", &control)] {
@@ -100,6 +122,9 @@ fn the_page_is_whole_and_needs_nothing_else() -> TestResult {
         "dr_grpo",
         "0123abcd",
         "entropy collapse",
+        "<b>keyword bag</b> <span class=\"outcome\">real reward, step 2</span>",
+        "<li>step 2, q7 (renvar mala job): renvar mala job</li>",
+        "steps 0 to 11",
         "121 of 200 steps",
     ] {
         assert!(html.contains(needle), "{needle}");
@@ -141,10 +166,18 @@ fn text_of_models_and_tasks_cannot_break_the_page() {
         turn.policy = evil.into();
         turn.observation = evil.into();
     }
-    let alarm = Alarm { run: evil.into(), step: 1, severity: evil.into(), kind: evil.into(), message: evil.into() };
+    let alarm = Alarm {
+        run: evil.into(),
+        step: Some(1),
+        severity: evil.into(),
+        kind: evil.into(),
+        message: evil.into(),
+        examples: Vec::new(),
+    };
     let report = Report::new(evil)
         .note(evil)
         .alarm(alarm)
+        .course(evil, bags(evil))
         .recipe(Recipe { run: evil.into(), config: evil.into(), digests: vec![(evil.into(), evil.into())] })
         .arm(arm(evil, vec![vec![json!({"step": 1, "<script>": 1.0, "reward/mean": 0.5})]]))
         .trajectory(Trajectory::from_turns(origin(evil, Some(1)), &hostile))

@@ -1,7 +1,9 @@
 use forage_env::environment::TurnKind;
 use forage_env::episode::Episode;
 use forage_env::tokens::Provenance;
+use forage_eval::answers::Answers;
 use forage_eval::at_k::{Attempts, attempts_by_question};
+use forage_eval::calibration::stated;
 use forage_eval::cost::{CostPerCorrect, PerCorrect, budget_curve};
 use forage_eval::stats::{StatsError, wilson};
 use forage_eval::{EvalSummary, Interval};
@@ -59,6 +61,34 @@ fn a_budget_counts_what_was_found_within_it() -> TestResult {
     let found: Vec<f64> = curve.iter().map(|point| point.em.estimate).collect();
     assert_eq!(found, [0.0, 0.25, 0.5, 0.5]);
     assert_eq!(curve[1].em, wilson(10, 40, 0.95)?);
+    Ok(())
+}
+
+#[test]
+fn certainties_are_read_where_they_are_stated() -> TestResult {
+    let says = |index: usize, correct: bool, words: &str| {
+        let mut told = episode(index, correct);
+        told.turns[3].policy.insert_str(0, words);
+        told
+    };
+    let cases = [
+        ("<confidence> 0.8 </confidence>", Some(0.8)),
+        ("<confidence>0.1</confidence> no, <confidence>65 %</confidence>", Some(0.65)),
+        ("<confidence>sure</confidence>", None),
+        ("<confidence>1.5</confidence>", None),
+        ("<confidence>0.5", None),
+        ("", None),
+    ];
+    for (words, certainty) in cases {
+        assert_eq!(stated(&says(0, true, words)), certainty.map(|certainty| (certainty, true)), "{words}");
+    }
+    assert_eq!(stated(&infra(0)), None);
+    let sets: Vec<Episode> = (0..40).map(|index| says(index, index < 30, "<confidence>75%</confidence>")).collect();
+    let found = Answers::of(&sets, &[], SETTINGS)?.ok_or("graded")?;
+    let calibration = found.calibration.as_ref().ok_or("stated")?;
+    assert!(calibration.ece < 1e-12 && (calibration.brier.estimate - 0.1875).abs() < 1e-12);
+    assert!(found.to_text().contains("of 40 answers with a certainty"), "{}", found.to_text());
+    assert!(Answers::of(&episodes(9, |_| true), &[], SETTINGS)?.ok_or("graded")?.calibration.is_none());
     Ok(())
 }
 

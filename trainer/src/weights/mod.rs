@@ -128,14 +128,22 @@ impl Checkpoint {
     /// As [`Hub::fetch`], [`Self::load_as`] and [`Self::load_adapter`].
     pub fn open(name: &str, hub: &Hub, precision: Precision, device: &Device) -> Result<Self, WeightsError> {
         let folder = hub.fetch(name)?;
-        let adapter = folder.join(lora::CONFIG);
-        if !adapter.exists() || folder.join("config.json").exists() {
-            return Self::load_as(&folder, precision, device);
-        }
-        let base = LoraConfig::from_file(&adapter)?.base;
+        let Some(base) = Self::adapter_base(&folder)? else { return Self::load_as(&folder, precision, device) };
         let mut checkpoint = Self::load_as(&hub.fetch(&base)?, precision, device)?;
         checkpoint.load_adapter(&folder)?;
         Ok(checkpoint)
+    }
+
+    /// The base that a folder of PEFT names; `None` where the folder holds a whole model.
+    ///
+    /// # Errors
+    /// As [`LoraConfig::from_file`].
+    pub fn adapter_base(folder: &Path) -> Result<Option<String>, WeightsError> {
+        let adapter = folder.join(lora::CONFIG);
+        if !adapter.exists() || folder.join("config.json").exists() {
+            return Ok(None);
+        }
+        Ok(Some(LoraConfig::from_file(&adapter)?.base))
     }
 
     /// Attaches a fresh adapter (see [`lora::attach`]).

@@ -9,8 +9,13 @@ use forage_env::probe::{self, PassageProbe, Probe, wordings};
 use forage_env::registry::Resources;
 use forage_env::rollout::Rollout;
 use forage_env::seed::Seed;
+use forage_eval::critique::Critique;
+use forage_eval::measures::QuestionKey;
 use forage_eval::stats::Bootstrap;
 use forage_eval::{ProbeResult, Sensitivity};
+use forage_trainer::logprobs::entropies;
+use forage_trainer::sequence::Sequence;
+use forage_trainer::workers::Workers;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -27,6 +32,7 @@ use crate::setup;
 pub(super) enum Probed {
     Passages(Box<ProbeResult>),
     Wordings(Sensitivity),
+    Critique(Critique),
 }
 
 impl Probed {
@@ -34,6 +40,7 @@ impl Probed {
         match self {
             Self::Passages(result) => result.to_text(),
             Self::Wordings(sensitivity) => sensitivity.to_text(),
+            Self::Critique(critique) => critique.to_text(),
         }
     }
 }
@@ -56,7 +63,10 @@ impl Plain<'_> {
         let bootstrap = Bootstrap::new(*seed);
         let unfit = || BadConfig(format!("--probe {}", probe.name()));
         let Some(passages) = PassageProbe::new(probe, tasks, Seed::root(*seed)).with_context(unfit)? else {
-            return self.reworded().map(Probed::Wordings);
+            return match probe {
+                Probe::SelfCritique => self.again().map(Probed::Critique),
+                _ => self.reworded().map(Probed::Wordings),
+            };
         };
         let settings = Value::Object(environment.settings.clone());
         let resources = Resources { notice: note, ..self.resources.clone() };
@@ -82,6 +92,30 @@ impl Plain<'_> {
             sets.push(self.play(&rollout, &format!("{name}-{}", place + 1))?);
         }
         Ok(Sensitivity::of(&sets, Bootstrap::new(*seed))?)
+    }
+
+    /// Asks for another way than that of the first attempt, and compares how certain the policy is along both.
+    fn again(&self) -> Result<Critique> {
+        let Material { weights, seed, threads, .. } = self.material;
+        let name = Probe::SelfCritique.name();
+        let Some(weights) = weights else {
+            let mend = "name a policy with weights, a folder or builtin:quickstart; scripts have no entropies";
+            return Err(anyhow::anyhow!(mend).context(BadConfig(format!("--probe {name}"))));
+        };
+        let factory = probe::second_attempt(Arc::clone(&self.rollout.factory), self.episodes);
+        let second = self.play(&Rollout { factory, ..self.rollout.clone() }, name)?;
+        let workers = Workers::for_model(*threads, &weights.config);
+        let entropies = |episodes: &[&Episode]| {
+            let sequences: Vec<Sequence> = episodes.iter().map(|episode| Sequence::from_log(&episode.tokens)).collect();
+            entropies(weights, &sequences, &workers)
+        };
+        let scored = |episode: &Episode| !episode.ending.is_infra();
+        let pairs: Vec<(&Episode, &Episode)> =
+            self.episodes.iter().zip(&second).filter(|(first, second)| scored(first) && scored(second)).collect();
+        let (first, second): (Vec<&Episode>, Vec<&Episode>) = pairs.into_iter().unzip();
+        let both = entropies(&first).into_iter().zip(entropies(&second));
+        let attempts = first.iter().zip(both).map(|(episode, (one, other))| (QuestionKey::of(episode), one, other));
+        Ok(Critique::of(&attempts.collect::<Vec<_>>(), Bootstrap::new(*seed))?)
     }
 
     fn play(&self, rollout: &Rollout, name: &str) -> Result<Vec<Episode>> {

@@ -230,7 +230,7 @@ async fn an_episode_without_a_verdict_has_no_score() {
         sampling: Sampling::GREEDY,
         presentation: Presentation::Raw,
     };
-    let job = Job { task: Arc::new(task("t", &["Velm"])), group: 0, member: 0, seed: Seed::root(1), leaves: None };
+    let job = Job::alone(Arc::new(task("t", &["Velm"])), Seed::root(1));
     let episode = rollout.run(vec![job]).await.remove(0);
     assert_eq!(episode.score, None);
     let Ending::Infra { boundary: Boundary::Reward, message } = &episode.ending else { panic!("{:?}", episode.ending) };

@@ -1,29 +1,6 @@
 //! Conduct on the command line: runs leave telemetry, evaluations are probed, alarms are findings.
 
-use std::path::Path;
-use std::process::{Command, Output};
-
-use serde_json::Value;
-
-const SMOKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/smoke.toml");
-
-fn forage(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_forage")).args(arguments).output().unwrap()
-}
-
-fn done(arguments: &[&str]) -> String {
-    let ran = forage(arguments);
-    assert!(ran.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&ran.stderr));
-    String::from_utf8(ran.stdout).unwrap()
-}
-
-fn json(arguments: &[&str]) -> Value {
-    serde_json::from_str(&done(&[arguments, &["--json"]].concat())).unwrap()
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
+use crate::support::{SMOKE, done, fails, json, lines, text};
 
 #[test]
 fn a_run_leaves_telemetry_that_a_resumed_run_continues() {
@@ -31,9 +8,8 @@ fn a_run_leaves_telemetry_that_a_resumed_run_continues() {
     let run = folder.path().join("run");
     done(&["train", SMOKE, "--out", text(&run), "--set", "grpo.steps=2"]);
     done(&["train", SMOKE, "--out", text(&run), "--set", "grpo.steps=9", "--resume"]);
-    let lines = std::fs::read_to_string(run.join("telemetry.jsonl")).unwrap();
-    let steps: Vec<u64> =
-        lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["step"].as_u64().unwrap()).collect();
+    let rows = lines(&run.join("telemetry.jsonl"));
+    let steps: Vec<u64> = rows.iter().map(|row| row["step"].as_u64().unwrap()).collect();
     assert_eq!(steps, [0, 1, 2, 3, 4, 5, 6, 7, 8]);
     let found = json(&["telemetry", text(&run)]);
     let course = &found["runs"][0];
@@ -42,9 +18,9 @@ fn a_run_leaves_telemetry_that_a_resumed_run_continues() {
     assert!(tokens["first"].as_f64() > Some(0.0) && tokens["change"]["low"].is_f64(), "{tokens}");
     assert!(done(&["telemetry", text(&run)]).contains("first quarter  last quarter"));
 
-    let nothing = forage(&["telemetry", text(folder.path())]);
-    assert_eq!(nothing.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&nothing.stderr).contains("holds no telemetry; give the folder of a run"));
+    let (code, nothing) = fails(&["telemetry", text(folder.path())]);
+    assert_eq!(code, 1);
+    assert!(nothing.contains("holds no telemetry; give the folder of a run"));
 }
 
 #[test]
@@ -87,8 +63,22 @@ fn an_evaluation_is_probed_on_the_same_questions() {
 
     let query = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/query-writer.toml");
     let small = ["--set", "data.world.pages=200", "--set", "data.test_questions=5", "--set", "data.train_questions=5"];
-    let refused = forage(&[&["eval", query, "--policy", "oracle", "--probe", "no-search"], &small[..]].concat());
-    assert_eq!(refused.status.code(), Some(2));
-    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let (code, error) = fails(&[&["eval", query, "--policy", "oracle", "--probe", "no-search"], &small[..]].concat());
+    assert_eq!(code, 2);
     assert!(error.contains("--probe no-search") && error.contains("judged by what it finds"), "{error}");
+}
+
+#[test]
+fn a_policy_with_weights_criticises_itself() {
+    let eval = ["eval", SMOKE, "--limit", "8", "--samples", "0", "--probe", "self-critique", "--policy"];
+    let found = json(&[&eval[..], &["builtin:quickstart"]].concat());
+    let probe = &found["probes"][0];
+    let questions = probe["questions"].as_object().unwrap();
+    assert_eq!(questions.len(), 8);
+    let scores: Vec<f64> = questions.values().map(|score| score.as_f64().unwrap()).collect();
+    assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)) && scores.iter().any(|score| *score > 0.0));
+    let mean = scores.iter().sum::<f64>() / 8.0;
+    assert!((probe["similarity"]["estimate"].as_f64().unwrap() - mean).abs() < 1e-9, "{probe}");
+    let (code, error) = fails(&[&eval[..], &["oracle"]].concat());
+    assert!(code == 2 && error.contains("scripts have no entropies"), "{error}");
 }

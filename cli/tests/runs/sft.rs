@@ -2,48 +2,19 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-fn forage(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_forage")).args(arguments).output().unwrap()
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
-
-fn succeeds(arguments: &[&str]) -> String {
-    let output = forage(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// Runs a command that must fail; returns its exit code and stderr.
-fn fails(arguments: &[&str]) -> (i32, String) {
-    let output = forage(arguments);
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && !stderr.contains("panicked"), "{arguments:?}: {stderr}");
-    (output.status.code().unwrap(), stderr)
-}
-
-fn smoke() -> String {
-    text(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/smoke.toml")).to_owned()
-}
-
-fn lines(path: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(path).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
+use crate::support::{SMOKE, done, fails, json, lines, text};
 
 #[test]
 fn a_policy_imitates_its_own_best_episodes() {
     let folder = tempfile::tempdir().unwrap();
-    let (config, best) = (smoke(), folder.path().join("best.jsonl"));
-    let collect = ["collect", &config, "--samples", "4", "--questions", "150", "--temperature", "1.2", "--out"];
-    let said = succeeds(&[&collect[..], &[text(&best)]].concat());
+    let (config, best) = (SMOKE, folder.path().join("best.jsonl"));
+    let collect = ["collect", config, "--samples", "4", "--questions", "150", "--temperature", "1.2", "--out"];
+    let said = done(&[&collect[..], &[text(&best)]].concat());
     assert!(said.contains("150 questions, 600 episodes: kept") && said.contains("0 infrastructure faults"), "{said}");
     let kept = lines(&best);
     assert!(kept.len() > 10, "{} kept", kept.len());
@@ -53,7 +24,7 @@ fn a_policy_imitates_its_own_best_episodes() {
     assert!(kept.iter().all(|record| record["reward"].as_f64() == Some(1.0)));
 
     let all = folder.path().join("all.jsonl");
-    let said = succeeds(&[&collect[..], &[text(&all), "--keep", "all-correct"]].concat());
+    let said = done(&[&collect[..], &[text(&all), "--keep", "all-correct"]].concat());
     assert!(!said.contains("dropped 0 duplicates"), "{said}");
     let correct = lines(&all);
     assert!(correct.len() > kept.len());
@@ -69,8 +40,7 @@ fn a_policy_imitates_its_own_best_episodes() {
 
     let run = folder.path().join("run");
     let sft = ["sft", text(&best), "--policy", "builtin:quickstart", "--out", text(&run), "--epochs", "4"];
-    let said =
-        succeeds(&[&sft[..], &["--learning-rate", "3e-4", "--validation", "0.2", "--validate-every", "2"]].concat());
+    let said = done(&[&sft[..], &["--learning-rate", "3e-4", "--validation", "0.2", "--validate-every", "2"]].concat());
     let policy = run.join("policy");
     assert!(said.contains(text(&policy)), "{said}");
     let rows = lines(&run.join("metrics.jsonl"));
@@ -80,21 +50,20 @@ fn a_policy_imitates_its_own_best_episodes() {
     let (_, error) = fails(&sft);
     assert!(error.contains("--resume"), "{error}");
 
-    let played = succeeds(&["eval", &config, "--policy", text(&policy), "--limit", "10", "--samples", "0", "--json"]);
-    let played: Value = serde_json::from_str(&played).unwrap();
+    let played = json(&["eval", config, "--policy", text(&policy), "--limit", "10", "--samples", "0"]);
     assert!(played["greedy"].is_object());
     // What reinforcement learns from is of the same form.
     let again = folder.path().join("again");
     let policy = format!("policy.checkpoint={:?}", text(&policy));
-    let grpo = ["train", &config, "--out", text(&again), "--set", &policy, "--set", "grpo.steps=1"];
-    succeeds(&[&grpo[..], &["--rollouts", text(&all)]].concat());
+    let grpo = ["train", config, "--out", text(&again), "--set", &policy, "--set", "grpo.steps=1"];
+    done(&[&grpo[..], &["--rollouts", text(&all)]].concat());
 }
 
 #[test]
 fn an_adapter_is_trained_alone_and_a_stopped_run_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("texts.jsonl");
-    let line = |number: usize| json!({"prompt": format!("Question: {number}?\n"), "completion": "<answer>x</answer>"});
+    let line = |number: usize| serde_json::json!({"prompt": format!("Question: {number}?\n"), "completion": "<answer>x</answer>"});
     let texts: Vec<String> = (0..40).map(|number| line(number).to_string()).collect();
     std::fs::write(&file, texts.join("\n")).unwrap();
     let run = folder.path().join("run");
@@ -115,10 +84,19 @@ fn an_adapter_is_trained_alone_and_a_stopped_run_goes_on() {
     assert!(stderr.contains("interrupted") && stderr.contains("--resume"), "{stderr}");
     let (code, error) = fails(&[&arguments[..], &["--resume", "--seed", "2"]].concat());
     assert!(code == 1 && error.contains("other settings"), "{error}");
-    succeeds(&[&arguments[..], &["--resume"]].concat());
+    done(&[&arguments[..], &["--resume"]].concat());
     assert_eq!(steps(), 250);
     assert!(run.join("policy/adapter_model.safetensors").exists());
     assert!(!run.join("policy/model.safetensors").exists());
+    // Its base is inside the binary, wherever the adapter is read.
+    let (whole, alone) = (folder.path().join("whole"), folder.path().join("alone"));
+    done(&["export", text(&run), "--merged", text(&whole)]);
+    done(&["export", text(&run), "--adapter", text(&alone)]);
+    let eval = |policy: &Path| json(&["eval", SMOKE, "--policy", text(policy), "--limit", "5", "--samples", "0"]);
+    assert_eq!(eval(&alone)["greedy"], eval(&run.join("policy"))["greedy"]);
+    assert!(eval(&whole)["greedy"].is_object());
+    let policy = format!("policy.checkpoint={:?}", text(&alone));
+    done(&["train", SMOKE, "--out", text(&folder.path().join("on")), "--set", &policy, "--set", "grpo.steps=1"]);
 }
 
 #[test]
@@ -143,8 +121,8 @@ fn wrong_input_is_named_and_writes_nothing() {
         assert!(code == status && error.contains(words), "{more:?}: {code} {error}");
         assert!(!out.exists());
     }
-    let (config, file) = (smoke(), folder.path().join("kept.jsonl"));
-    let collect = ["collect", &config, "--out", text(&file), "--questions", "2", "--samples"];
+    let (config, file) = (SMOKE, folder.path().join("kept.jsonl"));
+    let collect = ["collect", config, "--out", text(&file), "--questions", "2", "--samples"];
     for (more, status, words) in [
         (["0", "--temperature", "1"], 2, "--samples"),
         (["1", "--temperature", "nan"], 2, "--temperature"),

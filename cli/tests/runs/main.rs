@@ -1,0 +1,6 @@
+//! Runs on the command line: how they are made, what they leave, what is read of it.
+
+mod report;
+mod sft;
+mod support;
+mod telemetry;
