@@ -11,7 +11,7 @@ if ! "$VENV/bin/python" -c 'import tensorboard' 2>/dev/null; then
     python3 -m venv "$VENV"
     "$VENV/bin/python" -m pip install --quiet tensorboard==2.21.0
 fi
-cargo build --release --locked --quiet -p forage-trainer --example tensorboard_events
+cargo build --release --locked --quiet -p forage -p forage-trainer --example tensorboard_events
 WORK="$(mktemp -d)"
 trap 'rm -rf "$WORK"' EXIT
 "${CARGO_TARGET_DIR:-target}/release/examples/tensorboard_events" "$WORK/runs"
