@@ -8,8 +8,11 @@ RANDOM=${2:-1}
 # Long enough that the run outlives its kills.
 steps=150
 last=checkpoints/step-$(printf %06d "$steps")
-cargo build --release --locked --quiet --bin forage
-forage="${CARGO_TARGET_DIR:-target}/release/forage"
+forage=${FORAGE_BIN:-}
+if [ -z "$forage" ]; then
+    cargo build --release --locked --quiet -p forage
+    forage="${CARGO_TARGET_DIR:-target}/release/forage"
+fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # In a subshell that becomes the program, so that a kill reaches it.
