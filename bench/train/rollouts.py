@@ -1,6 +1,7 @@
 """Writes recorded rollouts of random tokens: rollouts.py MODEL FILE GROUPS MEMBERS LENGTH SHARE
 
-LENGTH tokens each (three lengths around it when it ends in `~`), SHARE of them the policy's, in three turns; log-probabilities are
+LENGTH tokens each (three lengths around it when it ends in `~`), SHARE of them the policy's, in three turns after a prompt of
+two sevenths of LENGTH, which is the same for all members of a group; log-probabilities are
 those of MODEL (a checkpoint folder) under transformers, moved a little so that ratios differ from 1 and some are clipped.
 """
 
@@ -17,16 +18,17 @@ model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
 vocabulary = model.config.vocab_size
 with open(FILE, "w") as out, torch.no_grad():
     for group in range(int(GROUPS)):
+        prompt = [random.randrange(vocabulary) for _ in range(int(LENGTH.rstrip("~")) * 2 // 7)]
         for member in range(int(MEMBERS)):
             length = int(LENGTH.rstrip("~"))
             if LENGTH.endswith("~"):
                 length = max(24, length * (2 + member % 3) // 3)
-            ids = [random.randrange(vocabulary) for _ in range(length)]
+            ids = prompt + [random.randrange(vocabulary) for _ in range(length - len(prompt))]
             mask = [0] * length
             turn = max(1, int(length * float(SHARE) / 3))
             for number in range(3):
-                first = length * (2 * number + 2) // 7
-                for place in range(max(1, first), min(length, first + turn)):
+                first = len(prompt) + (length - len(prompt)) * number // 3
+                for place in range(first, min(length, first + turn)):
                     mask[place] = 1
             logits = model(torch.tensor([ids])).logits[0, :-1]
             found = torch.log_softmax(logits, -1).gather(1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()

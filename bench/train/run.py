@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from importlib.metadata import version
+from statistics import median
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -93,19 +94,19 @@ def step_job(home, bench, shape, rank, rollouts, micro_batch, steps):
         print(json.dumps(row), flush=True)
 
 
-def trl_job(home, forage):
-    """Whole GRPO steps: 16 prompts x 8 completions of 64 tokens, one optimizer step."""
-    model = home / "small"
-    make_model(model, "small")
+def grpo_step(home, forage, prompt):
+    """Seconds of whole GRPO steps, mean tokens of a completion, and the prompt of the first episode."""
     folder = home / "grpo"
     subprocess.run(["rm", "-rf", folder], check=True)
     settings = {
-        "policy.checkpoint": f'"{model}"',
+        "policy.checkpoint": f'"{home / "small"}"',
         "environment.settings.max_generations": 1,
         "environment.settings.max_turn_tokens": 64,
-        "environment.settings.max_episode_tokens": 320,
+        "environment.settings.max_episode_tokens": 640,
+        "environment.settings.prompt": f'"{prompt}"',
+        "engine.context_tokens": 640,
         "reward": "{random = 1.0}",
-        "grpo.steps": 11,
+        "grpo.steps": 6,
         "grpo.prompts_per_step": 16,
         "grpo.group_size": 8,
         "grpo.evaluate_every": 0,
@@ -116,18 +117,30 @@ def trl_job(home, forage):
         command += ["--set", f"{key}={value}"]
     subprocess.run([str(part) for part in command], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").open()][1:]
-    ours = min(row["time/rollout_s"] + row["time/update_s"] for row in rows)
     tokens = sum(row["response/tokens_mean"] for row in rows) / len(rows)
-    prompts = [json.loads(line)["episode"]["prompt"] for line in (folder / "rollouts/step-000000.jsonl").open()]
-    theirs = run([sys.executable, HERE / "trl_step.py", model, json.dumps(prompts[0])])
-    seconds = min(line["seconds"] for line in theirs)
+    episode = json.loads((folder / "rollouts/step-000000.jsonl").open().readline())["episode"]
+    length = next(span["end"] for span in episode["tokens"]["spans"] if span["provenance"] == "prompt")
+    return [row["time/rollout_s"] + row["time/update_s"] for row in rows], tokens, episode["prompt"], length
+
+
+def trl_job(home, forage, prompt):
+    """Whole GRPO steps, ours and TRL's by turns: 16 prompts x 8 completions of 64 tokens, one optimizer step."""
+    model = home / "small"
+    make_model(model, "small")
+    ours, theirs = [], []
+    for _ in range(3):
+        seconds, tokens, text, length = grpo_step(home, forage, prompt)
+        ours += seconds
+        lines = run([sys.executable, HERE / "trl_step.py", model, json.dumps(text)])
+        theirs += [line["seconds"] for line in lines]
     row = {
-        "job": "grpo step, 16 x 8 x 64 tokens",
-        "s_per_step": round(ours, 3),
-        "trl_s_per_step": round(seconds, 3),
-        "ratio": round(seconds / ours, 2),
+        "job": f"grpo step, 16 x 8 x 64 tokens after prompts of {length}",
+        "s_per_step": round(min(ours), 3),
+        "trl_s_per_step": round(min(theirs), 3),
+        "ratio": round(min(theirs) / min(ours), 2),
+        "ratio_of_medians": round(median(theirs) / median(ours), 2),
         "completion_tokens_mean": round(tokens, 1),
-        "trl_completion_tokens_mean": theirs[-1]["completion_tokens_mean"],
+        "trl_completion_tokens_mean": lines[-1]["completion_tokens_mean"],
     }
     print(json.dumps(row), flush=True)
 
@@ -147,7 +160,8 @@ def main():
         if shape in parts:
             step_job(arguments.home, arguments.bench, shape, *rest)
     if "trl" in parts:
-        trl_job(arguments.home, arguments.forage)
+        for prompt in ("short", "search_r1"):
+            trl_job(arguments.home, arguments.forage, prompt)
 
 
 main()

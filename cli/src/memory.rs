@@ -116,11 +116,11 @@ fn setting(config: &RunConfig, key: &str) -> usize {
     limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
 }
 
-/// The largest micro-batch of `count` sequences of up to `longest` tokens, and how many there are: as
-/// [`forage_trainer::sequence::cut`] cuts them. Every token may carry loss.
+/// The largest micro-batch of `count` sequences of up to `longest` tokens, and how many there are when all are that long and share
+/// nothing: as [`forage_trainer::sequence::cut`] cuts them. Every token may carry loss.
 pub(crate) fn largest_batch(count: usize, longest: usize, budget: usize) -> (BatchSize, usize) {
     let fit = (budget / longest.max(1)).clamp(1, count.max(1));
-    let tokens = fit * longest;
+    let tokens = (count * longest).min(budget.max(longest));
     (BatchSize { tokens, longest, targets: tokens }, count.div_ceil(fit))
 }
 
@@ -185,10 +185,11 @@ mod tests {
 
     #[test]
     fn the_largest_batch_is_that_of_the_cut() {
-        for (count, longest, budget) in [(128, 320, 2048), (3, 500, 100), (1, 10, 1000), (7, 100, 300)] {
-            let batches = cut(&vec![longest; count], budget);
+        for (count, longest, budget) in [(128, 256, 2048), (3, 500, 100), (1, 10, 1000), (7, 100, 300)] {
+            let sequences: Vec<Vec<u32>> = (0..count).map(|first| vec![first; longest]).collect();
+            let batches = cut(&sequences.iter().map(Vec::as_slice).collect::<Vec<_>>(), budget);
             let most = batches.iter().map(|batch| batch.len() * longest).max().unwrap();
-            let (size, number) = largest_batch(count, longest, budget);
+            let (size, number) = largest_batch(sequences.len(), longest, budget);
             assert_eq!((size.tokens, number), (most, batches.len()));
         }
     }

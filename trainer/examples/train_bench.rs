@@ -22,7 +22,7 @@ use forage_trainer::model::{Decoder, ModelConfig, RopeTables};
 use forage_trainer::objective::{Algorithm, Recipe};
 use forage_trainer::optim::{AdamW, AdamWConfig};
 use forage_trainer::sample::read_groups;
-use forage_trainer::sequence::{Sequence, cut};
+use forage_trainer::sequence::{Sequence, cut, ids};
 use forage_trainer::update::{Scored, TokenSums, loss, minibatches, score};
 use forage_trainer::weights::{Checkpoint, Hub, Precision};
 use forage_trainer::workers::Workers;
@@ -114,8 +114,7 @@ struct Job {
 
 impl Job {
     fn run(&self, decoder: &Decoder, step: &[Scored]) -> (NamedGrads, TokenSums) {
-        let lengths: Vec<usize> = step.iter().map(|row| row.sequence.ids.len()).collect();
-        let batches = cut(&lengths, self.micro_batch);
+        let batches = cut(&ids(step.iter().map(|row| &row.sequence)), self.micro_batch);
         let (gradients, parts) = self.workers.gradients(batches.len(), |index| {
             let rows: Vec<&Scored> = batches[index].iter().map(|&row| &step[row]).collect();
             let sequences: Vec<&Sequence> = rows.iter().map(|row| &row.sequence).collect();
@@ -151,13 +150,12 @@ impl Job {
 
 /// What the program would say before such a run.
 fn estimate(checkpoint: &Checkpoint, base: Precision, step: &[Scored], job: &Job, file_bytes: u64) -> u64 {
-    let lengths: Vec<usize> = step.iter().map(|row| row.sequence.ids.len()).collect();
-    let batches = cut(&lengths, job.micro_batch);
-    let count = |batch: &[usize], of: &dyn Fn(&Sequence) -> usize| {
-        batch.iter().map(|&row| of(&step[row].sequence)).sum::<usize>()
-    };
-    let tokens = |batch: &Vec<usize>| count(batch, &|sequence| sequence.ids.len());
-    let largest = batches.iter().max_by_key(|batch| tokens(batch)).expect("a step has micro-batches");
+    let batches = cut(&ids(step.iter().map(|row| &row.sequence)), job.micro_batch);
+    let mut work = Workload::default();
+    work.grow(batches.iter().map(|batch| {
+        let sequences: Vec<&Sequence> = batch.iter().map(|&row| &step[row].sequence).collect();
+        BatchSize::of(&sequences)
+    }));
     let plan = MemoryPlan {
         model: &checkpoint.config,
         base,
@@ -165,15 +163,7 @@ fn estimate(checkpoint: &Checkpoint, base: Precision, step: &[Scored], job: &Job
         reference: false,
         file_bytes,
         context: job.context,
-        work: Workload {
-            batch: BatchSize {
-                tokens: tokens(largest),
-                longest: lengths.iter().copied().max().unwrap_or(0),
-                targets: count(largest, &|sequence| sequence.targets.len()),
-            },
-            micro_batches: batches.len(),
-            played_tokens: 0,
-        },
+        work,
         workers: job.workers.at_a_time(),
         engine: None,
     };

@@ -16,7 +16,7 @@ use crate::objective::{ObjectiveConfig, Recipe};
 use crate::optim::{AdamW, AdamWConfig};
 use crate::remote::{PushKind, RemoteError, RemotePolicy};
 use crate::sample::Sample;
-use crate::sequence::{Sequence, cut};
+use crate::sequence::{Sequence, cut, ids};
 use crate::sft::{SftStats, sft_step};
 use crate::update::{GroupCounts, Scored, TokenSums, loss, minibatches, score};
 use crate::watch::{NonFinite, first_non_finite};
@@ -416,12 +416,8 @@ impl Learner {
     fn gradients(&mut self, scored: &[Scored]) -> (NamedGrads, TokenSums) {
         let batches = micro_batches(scored, self.config.micro_batch_tokens);
         self.work.grow(batches.iter().map(|rows| {
-            let sequences = || rows.iter().map(|&row| &scored[row].sequence);
-            BatchSize {
-                tokens: sequences().map(|sequence| sequence.ids.len()).sum(),
-                longest: sequences().map(|sequence| sequence.ids.len()).max().unwrap_or(0),
-                targets: sequences().map(|sequence| sequence.targets.len()).sum(),
-            }
+            let sequences: Vec<&Sequence> = rows.iter().map(|&row| &scored[row].sequence).collect();
+            BatchSize::of(&sequences)
         }));
         let (shape, temperature) = (&self.checkpoint.config, self.config.temperature);
         let (gradients, parts) = self.workers.gradients(batches.len(), |index| {
@@ -451,6 +447,5 @@ fn remove_old(folder: &Path) {
 }
 
 fn micro_batches(scored: &[Scored], budget: usize) -> Vec<Vec<usize>> {
-    let lengths: Vec<usize> = scored.iter().map(|scored| scored.sequence.ids.len()).collect();
-    cut(&lengths, budget)
+    cut(&ids(scored.iter().map(|scored| &scored.sequence)), budget)
 }

@@ -6,7 +6,7 @@ use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData};
 
 use crate::model::{Batch, Decoder, ModelConfig, RopeTables, host};
-use crate::sequence::Sequence;
+use crate::sequence::{Sequence, ids};
 use crate::weights::Checkpoint;
 use crate::workers::Workers;
 
@@ -59,12 +59,11 @@ pub fn token_logprobs(
     sequences: &[&Sequence],
     temperature: f32,
 ) -> Option<TokenLogprobs> {
-    let rows: Vec<&[u32]> = sequences.iter().map(|sequence| sequence.ids.as_slice()).collect();
-    let targets = Targets::of(sequences)?;
-    let batch = Batch::new(&rows);
+    let batch = Batch::new(&ids(sequences.iter().copied()));
+    let targets = Targets::of(sequences, &batch)?;
     // Only rows that predict a target reach the head.
     let hidden = decoder.hidden(config, rope, &batch).select(0, targets.rows(&decoder.device()));
-    Some(targets.logprobs(decoder, &hidden, temperature))
+    Some(targets.logprobs(&Logits { decoder, hidden: &hidden, whole: None }, temperature))
 }
 
 /// Entropies at the targets of each sequence, `[sequence][target]`, nats, at temperature 1, under a checkpoint's weights as
@@ -91,16 +90,14 @@ pub(crate) struct Targets {
 pub(crate) const CHUNK: usize = 1 << 24;
 
 impl Targets {
-    /// `None` when there are none.
-    pub(crate) fn of(sequences: &[&Sequence]) -> Option<Self> {
+    /// Those of the sequences of `batch`; `None` when there are none. A row that sequences share may predict several.
+    pub(crate) fn of(sequences: &[&Sequence], batch: &Batch) -> Option<Self> {
         let (mut rows, mut ids) = (Vec::new(), Vec::new());
-        let mut start = 0;
-        for sequence in sequences {
+        for (sequence, span) in sequences.iter().zip(batch.spans()) {
             for &position in &sequence.targets {
-                rows.push((start + position - 1) as i32);
+                rows.push(span.row(position - 1) as i32);
                 ids.push(sequence.ids[position] as i32);
             }
-            start += sequence.ids.len();
         }
         (!ids.is_empty()).then_some(Self { rows, ids })
     }
@@ -116,12 +113,12 @@ impl Targets {
         (0..count).step_by(size).map(move |start| start..(start + size).min(count))
     }
 
-    /// Log-probabilities under the head on their hidden states, `[n, hidden]`.
-    pub(crate) fn logprobs(&self, decoder: &Decoder, hidden: &Tensor<2>, temperature: f32) -> TokenLogprobs {
+    /// Log-probabilities from their logits.
+    pub(crate) fn logprobs(&self, all: &Logits<'_>, temperature: f32) -> TokenLogprobs {
         let (mut logprobs, mut entropies) = (Vec::new(), Vec::new());
-        for chunk in self.chunks(decoder.vocab_size()) {
+        for chunk in self.chunks(all.decoder.vocab_size()) {
             let count = chunk.len();
-            let logits = decoder.logits(hidden.clone().narrow(0, chunk.start, count));
+            let logits = all.of(&chunk);
             if host::runs_on(&logits) {
                 let device = logits.device();
                 let (found, levels) = host::token_scores(logits, &self.ids[chunk], 1.0 / temperature);
@@ -173,6 +170,36 @@ impl Targets {
     /// Token ids of some targets, `[count, 1]`.
     fn ids(&self, chunk: &Range<usize>, device: &Device) -> Tensor<2, Int> {
         Tensor::from_data(TensorData::new(self.ids[chunk.clone()].to_vec(), [chunk.len(), 1]), device)
+    }
+}
+
+/// Logits of the targets of a batch, made chunk by chunk.
+pub(crate) struct Logits<'a> {
+    decoder: &'a Decoder,
+    /// `[targets, hidden]`
+    pub(crate) hidden: &'a Tensor<2>,
+    /// All of them, where they are one chunk: kept from the loss to its derivative.
+    whole: Option<Tensor<2>>,
+}
+
+impl<'a> Logits<'a> {
+    /// Of the `targets` with these hidden states, for both passes.
+    pub(crate) fn new(targets: &Targets, decoder: &'a Decoder, hidden: &'a Tensor<2>) -> Self {
+        let whole = targets.chunks(decoder.vocab_size()).nth(1).is_none();
+        Self { decoder, hidden, whole: whole.then(|| decoder.logits(hidden.clone())) }
+    }
+
+    /// `[chunk, vocab]`
+    fn of(&self, chunk: &Range<usize>) -> Tensor<2> {
+        let make = || self.decoder.logits(self.hidden.clone().narrow(0, chunk.start, chunk.len()));
+        self.whole.clone().unwrap_or_else(make)
+    }
+
+    /// The same for the last time.
+    pub(crate) fn take(&mut self, chunk: &Range<usize>) -> Tensor<2> {
+        let logits = self.of(chunk);
+        self.whole = None;
+        logits
     }
 }
 

@@ -11,7 +11,8 @@ use crate::backward::{MIDDLE_BYTES, middle_bytes};
 use crate::generate::{EngineConfig, HEAD_ROWS};
 use crate::logprobs::CHUNK;
 use crate::lora::LoraConfig;
-use crate::model::{ARRANGED_INPUTS, BLOCK_INPUTS, BLOCK_SCORES, ModelConfig};
+use crate::model::{ARRANGED_INPUTS, BLOCK_INPUTS, BLOCK_SCORES, Batch, ModelConfig};
+use crate::sequence::{Sequence, ids};
 use crate::weights::Precision;
 
 const MIB: u64 = 1024 * 1024;
@@ -82,12 +83,23 @@ impl Workload {
 /// Size of a micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchSize {
-    /// Tokens of all its sequences.
+    /// Tokens of all its sequences, those that they share counted once.
     pub tokens: usize,
     /// Tokens of the longest.
     pub longest: usize,
     /// Tokens that carry loss.
     pub targets: usize,
+}
+
+impl BatchSize {
+    /// Of these sequences, in their order.
+    pub fn of(sequences: &[&Sequence]) -> Self {
+        Self {
+            tokens: Batch::new(&ids(sequences.iter().copied())).ids().len(),
+            longest: sequences.iter().map(|sequence| sequence.ids.len()).max().unwrap_or(0),
+            targets: sequences.iter().map(|sequence| sequence.targets.len()).sum(),
+        }
+    }
 }
 
 /// One thing in memory.
@@ -358,14 +370,13 @@ impl MemoryPlan<'_> {
         // A run may have had nothing to learn from.
         let middles = (MIDDLE_BYTES / middle.max(1)).min(num_hidden_layers);
         let kept = bytes(tokens * (num_hidden_layers * (h + q) + h)) + (middles * middle) as u64;
-        // `Backward::feed_forward`: gate, up, activation and the gradient by it, which the product makes twice; the stream, its
-        // norm and the gradients by both. Where the middle was kept, gate, up and stream are counted with it.
-        let layer = tokens * (5 * i + 4 * h + q) - if middles > 0 { tokens * (2 * i + h) } else { 0 };
+        // `Backward::feed_forward`: gate, up, activation and the gradient by it; the stream, its norm and the gradients by both. Where the middle was kept, gate, up and stream are counted with it.
+        let layer = tokens * (4 * i + 4 * h + q) - if middles > 0 { tokens * (2 * i + h) } else { 0 };
         // `Backward::attention`: the stream as before; projections before and after they are turned, with the gradients by each.
         let projections = tokens * (4 * h + 4 * q + 6 * k);
         // `Dense::sequence_backward`: weights, their slope, and the scores' of a block of queries.
         let scores = (heads * longest * longest).min(BLOCK_SCORES.max(16 * heads * longest));
-        // One matrix at a time is widened. `Targets`: a product and its turned copy, and the slope that takes the logits' place.
+        // One matrix at a time is widened. `Logits`: the slope takes the logits' place.
         let rows = targets.min((CHUNK / vocab_size).max(1));
         let chunks = targets.div_ceil((CHUNK / vocab_size).max(1));
         let widened = |numbers: usize| if self.base() == Precision::Full { 0 } else { bytes(numbers) };
@@ -373,8 +384,8 @@ impl MemoryPlan<'_> {
             kept,
             layer: bytes(layer),
             projections: bytes(projections),
-            attention: bytes(4 * scores),
-            logits: bytes(3 * rows * vocab_size),
+            attention: bytes(3 * scores),
+            logits: bytes(rows * vocab_size),
             picked: bytes(3 * targets * h),
             layer_weights: widened(h * i),
             head_weights: widened(vocab_size * h),

@@ -20,24 +20,55 @@ impl Sequence {
     }
 }
 
-/// Indices of the sequences of one forward and backward pass.
+/// Indices of the sequences of one forward and backward pass, in its order.
 pub type MicroBatch = Vec<usize>;
 
-/// Cuts a step into micro-batches of at most `budget` padded tokens each (a longer sequence stands alone).
+/// Cuts a step into as few micro-batches of at most `budget` rows each as there can be (a longer sequence stands alone), the
+/// largest as small as that allows.
 ///
-/// Sequences are sorted by length so that little is padding. The cut depends on the lengths and the budget alone.
-pub fn cut(lengths: &[usize], budget: usize) -> Vec<MicroBatch> {
-    let mut order: Vec<usize> = (0..lengths.len()).collect();
-    order.sort_by_key(|&index| (std::cmp::Reverse(lengths[index]), index));
-    let mut batches: Vec<MicroBatch> = Vec::new();
-    let mut rest = order.as_slice();
-    while let Some(&longest) = rest.first() {
-        let fit = (budget / lengths[longest].max(1)).clamp(1, rest.len());
-        let (batch, later) = rest.split_at(fit);
-        batches.push(batch.to_vec());
-        rest = later;
+/// Sequences are sorted by their tokens, so that those that begin alike stand together: what one has in common with the one
+/// before it takes no rows ([`crate::model::Batch`]). The cut depends on the tokens and the budget alone.
+pub fn cut(sequences: &[&[u32]], budget: usize) -> Vec<MicroBatch> {
+    let mut order: Vec<usize> = (0..sequences.len()).collect();
+    order.sort_by_key(|&index| (sequences[index], index));
+    let common = order.windows(2).map(|pair| alike(sequences[pair[0]], sequences[pair[1]]));
+    let common: Vec<usize> = std::iter::once(0).chain(common).collect();
+    let fill = |limit: usize| {
+        let mut batches: Vec<MicroBatch> = Vec::new();
+        let mut filled = 0;
+        for (&index, common) in order.iter().zip(&common) {
+            let rows = sequences[index].len();
+            match batches.last_mut() {
+                Some(batch) if filled + rows - common <= limit => {
+                    batch.push(index);
+                    filled += rows - common;
+                }
+                _ => {
+                    batches.push(vec![index]);
+                    filled = rows;
+                }
+            }
+        }
+        batches
+    };
+    let fewest = fill(budget).len();
+    let total = sequences.iter().map(|sequence| sequence.len()).sum();
+    let (mut low, mut high) = (0, budget.min(total));
+    while low < high {
+        let limit = usize::midpoint(low, high);
+        if fill(limit).len() > fewest { low = limit + 1 } else { high = limit }
     }
-    batches
+    fill(low)
+}
+
+/// Token ids of each, for [`cut`] and [`crate::model::Batch`].
+pub fn ids<'a>(sequences: impl IntoIterator<Item = &'a Sequence>) -> Vec<&'a [u32]> {
+    sequences.into_iter().map(|sequence| sequence.ids.as_slice()).collect()
+}
+
+/// How many tokens two sequences have in common at their beginning.
+pub(crate) fn alike(one: &[u32], other: &[u32]) -> usize {
+    one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
 
 #[cfg(test)]
@@ -45,18 +76,32 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::model::Batch;
 
     proptest! {
         #[test]
-        fn every_sequence_is_in_exactly_one_micro_batch(lengths in prop::collection::vec(1_usize..50, 0..40), budget in 1_usize..200) {
-            let batches = cut(&lengths, budget);
+        fn every_sequence_is_in_exactly_one_micro_batch(
+            sequences in prop::collection::vec(prop::collection::vec(0_u32..3, 1..50), 0..40), budget in 1_usize..200,
+        ) {
+            let sequences: Vec<&[u32]> = sequences.iter().map(Vec::as_slice).collect();
+            let batches = cut(&sequences, budget);
             let mut seen: Vec<usize> = batches.iter().flatten().copied().collect();
             seen.sort_unstable();
-            prop_assert_eq!(seen, (0..lengths.len()).collect::<Vec<_>>());
+            prop_assert_eq!(seen, (0..sequences.len()).collect::<Vec<_>>());
             for batch in &batches {
-                let width = batch.iter().map(|&index| lengths[index]).max().unwrap();
-                prop_assert!(batch.len() == 1 || width * batch.len() <= budget);
+                let rows: Vec<&[u32]> = batch.iter().map(|&index| sequences[index]).collect();
+                prop_assert!(batch.len() == 1 || Batch::new(&rows).ids().len() <= budget);
             }
+            let tokens: usize = sequences.iter().map(|sequence| sequence.len()).sum();
+            prop_assert_eq!(cut(&sequences, tokens).len(), usize::from(tokens > 0));
         }
+    }
+
+    #[test]
+    fn members_of_a_group_stand_together_and_share_their_prompt() {
+        let sequences: [&[u32]; 6] =
+            [&[1, 1, 1, 5], &[2, 2, 2, 5], &[1, 1, 1, 6], &[2, 2, 2, 6], &[1, 1, 1, 7], &[2, 2, 2, 7]];
+        assert_eq!(cut(&sequences, 6), [vec![0, 2, 4], vec![1, 3, 5]]);
+        assert_eq!(cut(&sequences, 12), [vec![0, 2, 4, 1, 3, 5]]);
     }
 }

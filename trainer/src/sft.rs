@@ -5,7 +5,7 @@ use crate::learner::LearnError;
 use crate::logprobs::Slopes;
 use crate::model::{Decoder, ModelConfig, RopeTables};
 use crate::optim::AdamW;
-use crate::sequence::{Sequence, cut};
+use crate::sequence::{Sequence, cut, ids};
 use crate::workers::Workers;
 
 /// What one SFT step did.
@@ -33,8 +33,7 @@ pub fn sft_step(
     workers: &Workers,
 ) -> Result<SftStats, LearnError> {
     let tokens: usize = sequences.iter().map(|sequence| sequence.targets.len()).sum();
-    let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.ids.len()).collect();
-    let batches = cut(&lengths, micro_batch_tokens);
+    let batches = cut(&ids(sequences), micro_batch_tokens);
     let (gradients, losses) = workers.gradients(batches.len(), |index| {
         let rows: Vec<&Sequence> = batches[index].iter().map(|&row| &sequences[row]).collect();
         gradients(decoder, config, rope, &rows, 1.0, |scores| {

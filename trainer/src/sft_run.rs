@@ -13,7 +13,7 @@ use crate::model::RopeTables;
 use crate::optim::{AdamW, AdamWConfig, Curve, Decay};
 use crate::records::{Records, Saving, Snapshot, newest};
 use crate::run::{Control, RunError, RunPlace, shuffled};
-use crate::sequence::{Sequence, cut};
+use crate::sequence::{Sequence, cut, ids};
 use crate::sft::{SftStats, sft_step};
 use crate::weights::Checkpoint;
 use crate::workers::Workers;
@@ -171,8 +171,7 @@ impl Student {
     /// Mean cross-entropy of the targets, nats.
     fn loss(&self, sequences: &[Sequence]) -> f64 {
         let Checkpoint { decoder, config, .. } = &self.checkpoint;
-        let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.ids.len()).collect();
-        let batches = cut(&lengths, self.micro_batch_tokens);
+        let batches = cut(&ids(sequences), self.micro_batch_tokens);
         let sums = self.workers.map(batches.len(), |index| {
             let rows: Vec<&Sequence> = batches[index].iter().map(|&row| &sequences[row]).collect();
             let found = token_logprobs(decoder, config, &self.rope, &rows, 1.0);

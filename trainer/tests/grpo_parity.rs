@@ -8,7 +8,7 @@ use forage_trainer::backward;
 use forage_trainer::grads::NamedGrads;
 use forage_trainer::objective::{Algorithm, KlEstimator, KlPenalty, PolicyLoss, Recipe};
 use forage_trainer::optim::{AdamW, AdamWConfig};
-use forage_trainer::sequence::{Sequence, cut};
+use forage_trainer::sequence::{Sequence, cut, ids};
 use forage_trainer::update::{Scored, TokenSums, loss};
 use forage_trainer::workers::Workers;
 use serde_json::Value;
@@ -54,8 +54,7 @@ fn step(
     budget: usize,
     workers: usize,
 ) -> (NamedGrads, TokenSums) {
-    let lengths: Vec<usize> = members.iter().map(|member| member.sequence.ids.len()).collect();
-    let batches = cut(&lengths, budget);
+    let batches = cut(&ids(members.iter().map(|member| &member.sequence)), budget);
     let (gradients, parts) = Workers::new(workers).gradients(batches.len(), |index| {
         let rows: Vec<&Scored> = batches[index].iter().map(|&row| &members[row]).collect();
         let sequences: Vec<&Sequence> = rows.iter().map(|member| &member.sequence).collect();

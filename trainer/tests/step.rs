@@ -16,7 +16,7 @@ use forage_trainer::model::Decoder;
 use forage_trainer::objective::{Algorithm, Recipe};
 use forage_trainer::optim::{AdamW, AdamWConfig};
 use forage_trainer::sample::read_groups;
-use forage_trainer::sequence::{Sequence, cut};
+use forage_trainer::sequence::{Sequence, cut, ids};
 use forage_trainer::update::{Scored, loss, minibatches, score};
 use forage_trainer::weights::save_decoder;
 use forage_trainer::workers::Workers;
@@ -26,8 +26,7 @@ fn step(model: &Tiny, rollouts: &Path, graph: bool, budget: usize) -> Decoder {
     let recipe = Algorithm::Dapo.recipe(1);
     let groups = read_groups(rollouts, model.config.vocab_size, 128).unwrap();
     let rows = minibatches(score(groups, &recipe).0, 1, &recipe).pop().unwrap();
-    let lengths: Vec<usize> = rows.iter().map(|row| row.sequence.ids.len()).collect();
-    let batches = cut(&lengths, budget);
+    let batches = cut(&ids(rows.iter().map(|row| &row.sequence)), budget);
     let (gradients, _) = Workers::new(2).gradients(batches.len(), |index| {
         let rows: Vec<&Scored> = batches[index].iter().map(|&row| &rows[row]).collect();
         let sequences: Vec<&Sequence> = rows.iter().map(|row| &row.sequence).collect();
@@ -75,7 +74,8 @@ fn assert_same(found: &Path, expected: &Path, what: &str) {
     }
 }
 
-const WAYS: [(bool, usize); 4] = [(false, 10_000), (false, 40), (true, 10_000), (true, 40)];
+/// With and without one graph; all together, some, and each alone, which shares no prompt.
+const WAYS: [(bool, usize); 5] = [(false, 10_000), (false, 80), (false, 1), (true, 10_000), (true, 80)];
 
 #[test]
 fn a_step_of_all_weights_equals_pytorch() {

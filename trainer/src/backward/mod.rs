@@ -12,11 +12,11 @@ use burn::nn::RmsNorm;
 use burn::tensor::{IndexingUpdateOp, Int, Tensor};
 
 use crate::grads::NamedGrads;
-use crate::logprobs::{Scores, Slopes, Targets};
+use crate::logprobs::{Logits, Scores, Slopes, Targets};
 use crate::model::{
-    Batch, Decoder, Dense, Gated, Heads, Linear, ModelConfig, RopeTables, normalise, swiglu, swiglu_backward,
+    Batch, Decoder, Dense, Gated, Heads, Linear, ModelConfig, RopeTables, normalise, product, swiglu, swiglu_backward,
 };
-use crate::sequence::Sequence;
+use crate::sequence::{Sequence, ids};
 use parts::Parameters;
 
 /// Gradient of a loss of the log-probabilities of `sequences`, and what else `loss` returned; `None` when no sequence has
@@ -45,9 +45,8 @@ fn within<T>(
     temperature: f32,
     loss: impl FnOnce(&Scores) -> (Slopes, T),
 ) -> Option<(NamedGrads, T)> {
-    let rows: Vec<&[u32]> = sequences.iter().map(|sequence| sequence.ids.as_slice()).collect();
-    let targets = Targets::of(sequences)?;
-    let batch = Batch::new(&rows);
+    let batch = Batch::new(&ids(sequences.iter().copied()));
+    let targets = Targets::of(sequences, &batch)?;
     let device = decoder.device();
     let dense = Dense::new(config, rope, &batch, &device);
     let (mut kept, last) = forward(decoder, config, &batch, &dense, room);
@@ -55,10 +54,11 @@ fn within<T>(
     let all = last.zeros_like();
     let last = last.select(0, targets.rows(&device));
     let picked = decoder.finish(last.clone());
-    let (slopes, rest) = loss(&targets.logprobs(decoder, &picked, temperature).scores());
+    let mut logits = Logits::new(&targets, decoder, &picked);
+    let (slopes, rest) = loss(&targets.logprobs(&logits, temperature).scores());
 
     let mut backward = Backward { decoder, config, dense: &dense, parameters: Parameters::of(decoder) };
-    let slope = backward.head(&targets, &picked, &slopes, temperature);
+    let slope = backward.head(&targets, &mut logits, &slopes, temperature);
     let slope = backward.parameters.norm("model.norm", decoder.norm(), last, slope);
     let mut slope = all.select_assign(0, targets.rows(&device), slope, IndexingUpdateOp::Add);
     while let Some(layer) = kept.pop() {
@@ -130,15 +130,15 @@ struct Backward<'a> {
 }
 
 impl Backward<'_> {
-    /// Pushes `slopes` back through softmax and head: the gradient by the hidden states `picked`, `[targets, hidden]`.
-    fn head(&mut self, targets: &Targets, picked: &Tensor<2>, slopes: &Slopes, temperature: f32) -> Tensor<2> {
+    /// Pushes `slopes` back through softmax and head: the gradient by the hidden states under it, `[targets, hidden]`.
+    fn head(&mut self, targets: &Targets, logits: &mut Logits, slopes: &Slopes, temperature: f32) -> Tensor<2> {
         // A matrix kept in half precision is widened once.
-        let tied = || Head::Tied(self.decoder.embedding().cast(picked.dtype()));
+        let tied = || Head::Tied(self.decoder.embedding().cast(logits.hidden.dtype()));
         let head = self.decoder.lm_head().map_or_else(tied, Head::Own);
         let mut parts = Vec::new();
         for chunk in targets.chunks(self.decoder.vocab_size()) {
-            let hidden = picked.clone().narrow(0, chunk.start, chunk.len());
-            let slope = targets.slope(&chunk, self.decoder.logits(hidden.clone()), slopes, temperature);
+            let hidden = logits.hidden.clone().narrow(0, chunk.start, chunk.len());
+            let slope = targets.slope(&chunk, logits.take(&chunk), slopes, temperature);
             parts.push(match &head {
                 Head::Own(map) => self.parameters.linear("lm_head", map, hidden, slope),
                 Head::Tied(weight) => self.tied(weight, hidden, slope),
@@ -150,9 +150,9 @@ impl Backward<'_> {
     /// Through the embedding as the head.
     fn tied(&mut self, weight: &Tensor<2>, hidden: Tensor<2>, slope: Tensor<2>) -> Tensor<2> {
         if self.parameters.base_learns() {
-            self.parameters.add(EMBEDDING.to_owned(), slope.clone().transpose().matmul(hidden));
+            self.parameters.add(EMBEDDING.to_owned(), product(slope.clone().transpose(), hidden));
         }
-        slope.matmul(weight.clone())
+        product(slope, weight.clone())
     }
 
     /// Through layer `index`, whose result has gradient `slope`: the gradient by its input.
@@ -230,16 +230,13 @@ impl Backward<'_> {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::Device;
     use forage_env::seed::Seed;
 
     use super::*;
     use crate::model::{Architecture, init_random};
 
-    /// What is kept changes memory and time, and no bit of a gradient.
-    #[test]
-    fn layers_computed_again_are_those_of_before() {
-        let config = ModelConfig {
+    fn config() -> ModelConfig {
+        ModelConfig {
             architecture: Architecture::Qwen3,
             vocab_size: 50,
             hidden_size: 24,
@@ -252,21 +249,52 @@ mod tests {
             rope_theta: 100.0,
             rms_norm_eps: 1e-6,
             tie_word_embeddings: true,
-        };
-        let device = Device::flex();
+        }
+    }
+
+    /// Gradients of the sum of all log-probabilities, weighed by their place in their sequence.
+    fn found(room: usize, sequences: &[&Sequence]) -> Vec<f32> {
+        let (config, device) = (config(), burn::tensor::Device::flex());
         let decoder = init_random(&config, Seed::root(3), &device);
         let rope = RopeTables::new(&config, 32, &device);
-        let ids: Vec<u32> = (0..20).map(|id| id * 7 % 50).collect();
-        let sequence = Sequence { ids, targets: (3..20).collect() };
-        let bits = |room: usize| {
-            let slopes = |scores: &Scores| Slopes { logprobs: vec![1.0; scores.logprobs.len()], entropies: Vec::new() };
-            let found = within(room, &decoder, &config, &rope, &[&sequence], 1.0, |scores| (slopes(scores), ()));
-            let numbers = |tensor: Tensor<1>| tensor.into_data().try_into_vec::<f32>().unwrap();
-            let all = found.unwrap().0.0.into_values().flat_map(numbers);
-            all.map(f32::to_bits).collect::<Vec<_>>()
-        };
+        let weights = sequences.iter().flat_map(|sequence| (0..sequence.targets.len()).map(|place| 1.0 + place as f32));
+        let slopes = Slopes { logprobs: weights.collect(), entropies: Vec::new() };
+        let found = within(room, &decoder, &config, &rope, sequences, 1.0, |_| (slopes, ()));
+        let numbers = |tensor: Tensor<1>| tensor.into_data().try_into_vec::<f32>().unwrap();
+        found.unwrap().0.0.into_values().flat_map(numbers).collect()
+    }
+
+    /// What is kept changes memory and time, and no bit of a gradient.
+    #[test]
+    fn layers_computed_again_are_those_of_before() {
+        let sequence = Sequence { ids: (0..20).map(|id| id * 7 % 50).collect(), targets: (3..20).collect() };
+        let bits = |room: usize| found(room, &[&sequence]).into_iter().map(f32::to_bits).collect::<Vec<_>>();
         let none = bits(0);
-        let one = middle_bytes(&config, 20);
+        let one = middle_bytes(&config(), 20);
         assert!(none == bits(one) && none == bits(one * 3));
+    }
+
+    /// Sequences that begin alike give together what each gives alone: a prompt, turns in common after it, all in common, and
+    /// targets within what is shared.
+    #[test]
+    fn what_sequences_share_has_the_gradients_of_all_of_them() {
+        let prompt: Vec<u32> = (0..9).map(|id| id * 7 % 50).collect();
+        let rests: [&[u32]; 6] =
+            [&[1, 2, 3, 4, 5], &[1, 2, 3, 40], &[1, 2, 3, 40], &[1, 41, 42, 43], &[], &[44, 45, 46, 47, 48]];
+        let sequences = rests.map(|rest| {
+            let ids = [&prompt, rest].concat();
+            Sequence { targets: (7..ids.len()).collect(), ids }
+        });
+        let mut expected = vec![0.0; 0];
+        for sequence in &sequences {
+            let alone = found(0, &[sequence]);
+            expected.resize(alone.len(), 0.0);
+            expected.iter_mut().zip(alone).for_each(|(sum, alone)| *sum += alone);
+        }
+        let all = found(MIDDLE_BYTES, &sequences.each_ref());
+        let largest = expected.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+        for (found, expected) in all.iter().zip(&expected) {
+            assert!((found - expected).abs() < 1e-5 * largest, "{found} {expected}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use burn::nn::RmsNorm;
 use burn::tensor::Tensor;
 
 use crate::grads::NamedGrads;
-use crate::model::{Decoder, LOW_RANK, Linear, LowRank, normalise_backward};
+use crate::model::{Decoder, LOW_RANK, Linear, LowRank, normalise_backward, product};
 
 /// Gradients by the parameters that learn: those of an adapter where there is one, else all.
 pub(super) struct Parameters {
@@ -30,20 +30,20 @@ impl Parameters {
 
     /// Gradient by `x`, `[n, inputs]`, where that by what `map` makes of it is `slope`, `[n, outputs]`.
     pub(super) fn linear(&mut self, path: &str, map: &Linear, x: Tensor<2>, slope: Tensor<2>) -> Tensor<2> {
-        let below = slope.clone().matmul(map.matrix().cast(slope.dtype()).transpose());
+        let below = product(slope.clone(), map.matrix().cast(slope.dtype()).transpose());
         if self.base_learns() {
             if map.bias.is_some() {
                 self.add(format!("{path}.bias"), slope.clone().sum_dim(0));
             }
-            self.add(format!("{path}.weight"), x.transpose().matmul(slope));
+            self.add(format!("{path}.weight"), product(x.transpose(), slope));
             return below;
         }
         let Some(LowRank { a, b, scale }) = &map.low_rank else { return below };
         let (a, slope) = (a.val(), slope * *scale);
-        let narrow = slope.clone().matmul(b.val().transpose());
-        self.add(format!("{path}.{LOW_RANK}.b"), x.clone().matmul(a.clone()).transpose().matmul(slope));
-        self.add(format!("{path}.{LOW_RANK}.a"), x.transpose().matmul(narrow.clone()));
-        below + narrow.matmul(a.transpose())
+        let narrow = product(slope.clone(), b.val().transpose());
+        self.add(format!("{path}.{LOW_RANK}.b"), product(product(x.clone(), a.clone()).transpose(), slope));
+        self.add(format!("{path}.{LOW_RANK}.a"), product(x.transpose(), narrow.clone()));
+        below + product(narrow, a.transpose())
     }
 
     /// Gradient by `x`, whose last dimension `norm` normalises.

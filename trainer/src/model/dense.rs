@@ -11,8 +11,9 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use super::attend::{Attend, Heads, MASKED};
 use super::host;
+use super::linear::product;
 use super::rope::rotate;
-use super::{Batch, ModelConfig, RopeTables};
+use super::{Batch, ModelConfig, RopeTables, Span};
 
 /// Most scores in memory at once, over all heads of a block of queries.
 pub(crate) const BLOCK_SCORES: usize = 1 << 22;
@@ -21,7 +22,7 @@ pub(crate) const BLOCK_SCORES: usize = 1 << 22;
 pub(crate) struct Dense {
     cos: Tensor<3>,
     sin: Tensor<3>,
-    spans: Vec<Range<usize>>,
+    spans: Vec<Span>,
     /// Additive mask of a block of queries, `[block, longest + block]`: in row i, columns up to `longest + i` are seen. The
     /// mask of a block whose first query stands at position p starts at column `longest - p`.
     mask: Tensor<2>,
@@ -29,14 +30,31 @@ pub(crate) struct Dense {
     block: usize,
 }
 
-/// Projections of one sequence with heads first; the query heads that share a key head stand together.
+/// Projections of one sequence with heads first; the query heads that share a key head stand together. Its queries are those
+/// of its own rows.
 struct Sequence {
-    /// `[kv_heads, group, length, head_dim]`.
+    /// `[kv_heads, group, own, head_dim]`.
     queries: Tensor<4>,
-    /// `[kv_heads, length, head_dim]`.
+    /// `[kv_heads, shared + own, head_dim]`.
     keys: Tensor<3>,
-    /// `[kv_heads, length, head_dim]`.
+    /// `[kv_heads, shared + own, head_dim]`.
     values: Tensor<3>,
+}
+
+/// Some queries of a sequence.
+#[derive(Clone, Debug)]
+struct Block {
+    /// Among those of its own rows.
+    queries: Range<usize>,
+    /// Position of the first in the sequence: it sees the keys before it, and itself.
+    first: usize,
+}
+
+impl Block {
+    /// How many keys some of them see.
+    fn keys(&self) -> usize {
+        self.first + self.queries.len()
+    }
 }
 
 impl Dense {
@@ -44,35 +62,42 @@ impl Dense {
     pub(crate) fn new(config: &ModelConfig, rope: &RopeTables, batch: &Batch, device: &Device) -> Self {
         let plain = device.clone().without_autodiff();
         let (cos, sin) = rope.rows(Tensor::<1, Int>::from_ints(batch.positions().as_slice(), &plain));
-        let longest = batch.spans().iter().map(Range::len).max().unwrap_or(0);
+        let longest = batch.spans().iter().map(Span::len).max().unwrap_or(0);
         let block = (BLOCK_SCORES / (config.num_attention_heads * longest.max(1))).clamp(16, longest.max(16));
         let block = block.min(longest.max(1));
         let mask = mask(block, longest, &plain);
         Self { cos, sin, spans: batch.spans().to_vec(), mask, longest, block }
     }
 
+    /// Sequences with rows of their own.
+    fn spans(&self) -> impl Iterator<Item = &Span> {
+        self.spans.iter().filter(|span| !span.own.is_empty())
+    }
+
     /// Blocks of the queries of a sequence.
-    fn blocks(&self, length: usize) -> impl Iterator<Item = Range<usize>> + use<> {
-        let block = self.block;
-        (0..length).step_by(block).map(move |start| start..(start + block).min(length))
+    fn blocks(&self, span: &Span) -> impl Iterator<Item = Block> + use<> {
+        let (own, before, block) = (span.own.len(), span.before(), self.block);
+        let blocks = (0..own).step_by(block).map(move |start| start..(start + block).min(own));
+        blocks.map(move |queries| Block { first: before + queries.start, queries })
     }
 
     /// Additive mask of a block of queries, `[1, queries, keys]`: a query sees what stands before it, and itself.
-    fn mask(&self, block: &Range<usize>, device: &Device) -> Tensor<3> {
-        let first = self.longest - block.start;
-        let mask = self.mask.clone().slice([0..block.len(), first..first + block.end]).unsqueeze();
+    fn mask(&self, block: &Block, device: &Device) -> Tensor<3> {
+        let start = self.longest - block.first;
+        let mask = self.mask.clone().slice([0..block.queries.len(), start..start + block.keys()]).unsqueeze();
         if device.is_autodiff() { mask.autodiff() } else { mask }
     }
 
     /// The weights of a block of queries, `[kv_heads, group * queries, keys]`, and the queries, rows alike.
-    fn weights(&self, sequence: &Sequence, block: &Range<usize>) -> (Tensor<3>, Tensor<3>) {
+    fn weights(&self, sequence: &Sequence, block: &Block) -> (Tensor<3>, Tensor<3>) {
         let [kv_heads, group, _, dim] = sequence.queries.dims();
-        let (queries, keys) = (block.len(), block.end);
-        let folded = sequence.queries.clone().narrow(2, block.start, queries).reshape([kv_heads, group * queries, dim]);
+        let (queries, keys) = (block.queries.len(), block.keys());
+        let folded = sequence.queries.clone().narrow(2, block.queries.start, queries);
+        let folded = folded.reshape([kv_heads, group * queries, dim]);
         let seen = sequence.keys.clone().narrow(1, 0, keys).swap_dims(1, 2);
-        let scores = folded.clone().matmul(seen);
+        let scores = product(folded.clone(), seen);
         if host::runs_on(&scores) {
-            return (host::causal_softmax(scores, queries, block.start, scale(dim) as f32), folded);
+            return (host::causal_softmax(scores, queries, block.first, scale(dim) as f32), folded);
         }
         let scores = scores * scale(dim);
         let scores = scores.reshape([kv_heads * group, queries, keys]) + self.mask(block, &folded.device());
@@ -100,12 +125,12 @@ impl Dense {
     pub(crate) fn mix(&self, heads: &Heads) -> Tensor<2> {
         let [n, query_heads, dim] = heads.queries.dims();
         let mut parts = Vec::new();
-        for span in self.spans.iter().filter(|span| !span.is_empty()) {
+        for span in self.spans() {
             let sequence = sequence(heads, span);
-            let blocks = self.blocks(span.len()).map(|block| {
+            let blocks = self.blocks(span).map(|block| {
                 let (weights, _) = self.weights(&sequence, &block);
-                let values = sequence.values.clone().narrow(1, 0, block.end);
-                weights.matmul(values).reshape([query_heads, block.len(), dim]).swap_dims(0, 1)
+                let values = sequence.values.clone().narrow(1, 0, block.keys());
+                product(weights, values).reshape([query_heads, block.queries.len(), dim]).swap_dims(0, 1)
             });
             parts.extend(blocks);
         }
@@ -118,51 +143,44 @@ impl Dense {
         let [n, query_heads, dim] = heads.queries.dims();
         let by_head = |x: &Tensor<2>| x.clone().reshape([n, query_heads, dim]);
         let (mixed, slope) = (by_head(mixed), by_head(slope));
-        let (mut queries, mut keys, mut values) = (Vec::new(), Vec::new(), Vec::new());
-        for span in self.spans.iter().filter(|span| !span.is_empty()) {
+        let mut queries = Vec::new();
+        let (mut keys, mut values) = (heads.keys.zeros_like(), heads.values.zeros_like());
+        for span in self.spans() {
             let slopes = self.sequence_backward(&sequence(heads, span), span, &mixed, &slope);
             queries.push(slopes.queries);
-            keys.push(slopes.keys);
-            values.push(slopes.values);
+            // What sequences share has a gradient from each of them.
+            keys = add_rows(keys, span, &slopes.keys);
+            values = add_rows(values, span, &slopes.values);
         }
-        Heads { queries: Tensor::cat(queries, 0), keys: Tensor::cat(keys, 0), values: Tensor::cat(values, 0) }
+        Heads { queries: Tensor::cat(queries, 0), keys, values }
     }
 
     /// [`Self::mix_backward`] of one sequence: with weights P, dV = P'dO, dP = dO V', dS = P (dP - rowsum(dO O)).
-    fn sequence_backward(
-        &self,
-        sequence: &Sequence,
-        span: &Range<usize>,
-        mixed: &Tensor<3>,
-        slope: &Tensor<3>,
-    ) -> Heads {
+    fn sequence_backward(&self, sequence: &Sequence, span: &Span, mixed: &Tensor<3>, slope: &Tensor<3>) -> Heads {
         let [kv_heads, group, _, dim] = sequence.queries.dims();
         let mut parts = Vec::new();
         let (mut keys, mut values) = (sequence.keys.zeros_like(), sequence.values.zeros_like());
-        for block in self.blocks(span.len()) {
+        for block in self.blocks(span) {
+            let (count, seen) = (block.queries.len(), block.keys());
             let (weights, queries) = self.weights(sequence, &block);
             let rows = |x: &Tensor<3>| {
-                let x = x.clone().narrow(0, span.start + block.start, block.len()).swap_dims(0, 1);
-                x.reshape([kv_heads, group * block.len(), dim])
+                let x = x.clone().narrow(0, span.own.start + block.queries.start, count).swap_dims(0, 1);
+                x.reshape([kv_heads, group * count, dim])
             };
             let (mixed, slope) = (rows(mixed), rows(slope));
-            let seen = |x: &Tensor<3>| x.clone().narrow(1, 0, block.end);
-            let add = |total: Tensor<3>, part: Tensor<3>| {
-                let place = [0..kv_heads, 0..block.end, 0..dim];
-                let sum = seen(&total) + part;
-                total.slice_assign(place, sum)
-            };
-            values = add(values, weights.clone().swap_dims(1, 2).matmul(slope.clone()));
+            let seen = |x: &Tensor<3>| x.clone().narrow(1, 0, seen);
+            let add = |total: Tensor<3>, part: Tensor<3>| add(total, [0..kv_heads, 0..block.keys(), 0..dim], part);
+            values = add(values, product(weights.clone().swap_dims(1, 2), slope.clone()));
             let level = (slope.clone() * mixed).sum_dim(2);
-            let slope = slope.matmul(seen(&sequence.values).swap_dims(1, 2));
+            let slope = product(slope, seen(&sequence.values).swap_dims(1, 2));
             let scores = if host::runs_on(&slope) {
                 host::softmax_backward(weights, slope, level, scale(dim) as f32)
             } else {
                 weights * (slope - level) * scale(dim)
             };
-            keys = add(keys, scores.clone().swap_dims(1, 2).matmul(queries));
-            let queries = scores.matmul(seen(&sequence.keys));
-            parts.push(queries.reshape([kv_heads * group, block.len(), dim]).swap_dims(0, 1));
+            keys = add(keys, product(scores.clone().swap_dims(1, 2), queries));
+            let queries = product(scores, seen(&sequence.keys));
+            parts.push(queries.reshape([kv_heads * group, count, dim]).swap_dims(0, 1));
         }
         Heads { queries: Tensor::cat(parts, 0), keys: keys.swap_dims(0, 1), values: values.swap_dims(0, 1) }
     }
@@ -175,15 +193,41 @@ impl Attend for Dense {
     }
 }
 
-fn sequence(heads: &Heads, span: &Range<usize>) -> Sequence {
+fn sequence(heads: &Heads, span: &Span) -> Sequence {
     let [_, query_heads, dim] = heads.queries.dims();
     let [_, kv_heads, _] = heads.keys.dims();
-    let rows = |x: &Tensor<3>| x.clone().narrow(0, span.start, span.len()).swap_dims(0, 1);
+    let rows = |x: &Tensor<3>, rows: Range<usize>| x.clone().narrow(0, rows.start, rows.len());
+    let all = |x: &Tensor<3>| {
+        let all = match span.shared.as_slice() {
+            [] => rows(x, span.own.clone()),
+            _ => Tensor::cat(span.ranges().map(|range| rows(x, range)).collect(), 0),
+        };
+        all.swap_dims(0, 1)
+    };
+    let queries = rows(&heads.queries, span.own.clone()).swap_dims(0, 1);
     Sequence {
-        queries: rows(&heads.queries).reshape([kv_heads, query_heads / kv_heads, span.len(), dim]),
-        keys: rows(&heads.keys),
-        values: rows(&heads.values),
+        queries: queries.reshape([kv_heads, query_heads / kv_heads, span.own.len(), dim]),
+        keys: all(&heads.keys),
+        values: all(&heads.values),
     }
+}
+
+/// `total`, of all rows, with `part`, that of the rows of `span` in order, added.
+fn add_rows(mut total: Tensor<3>, span: &Span, part: &Tensor<3>) -> Tensor<3> {
+    let [_, heads, dim] = total.dims();
+    let mut start = 0;
+    for rows in span.ranges() {
+        let part = part.clone().narrow(0, start, rows.len());
+        start += rows.len();
+        total = add(total, [rows, 0..heads, 0..dim], part);
+    }
+    total
+}
+
+/// `total` with `part` added at `place`. Nothing is copied where nothing else holds `total`.
+fn add(total: Tensor<3>, place: [Range<usize>; 3], part: Tensor<3>) -> Tensor<3> {
+    let sum = total.clone().slice(place.clone()) + part;
+    total.slice_assign(place, sum)
 }
 
 /// See [`Dense::mask`].
@@ -233,14 +277,16 @@ mod tests {
             rms_norm_eps: 1e-6,
             tie_word_embeddings: true,
         };
-        let ids: Vec<u32> = vec![1; 23];
-        let batch = Batch::new(&[&ids[..11], &ids[..1], &ids]);
+        let ids: Vec<u32> = (0..23).collect();
+        // The second begins like the first, the third like the second and further than that like the first.
+        let [one, two]: [Vec<u32>; 2] = [[&ids[..7], &[30, 31]].concat(), [&ids[..7], &[30, 32, 33]].concat()];
+        let batch = Batch::new(&[&ids, &one, &two, &[5], &[6, 7]]);
         let device = Device::flex();
         let rope = RopeTables::new(&config, 32, &device);
         let whole = Dense::new(&config, &rope, &batch, &device);
         let heads =
-            Heads { queries: numbers([35, 4, 6], 1), keys: numbers([35, 2, 6], 2), values: numbers([35, 2, 6], 3) };
-        let slope = numbers([35, 24], 4);
+            Heads { queries: numbers([30, 4, 6], 1), keys: numbers([30, 2, 6], 2), values: numbers([30, 2, 6], 3) };
+        let slope = numbers([30, 24], 4);
         let leaf = |x: &Tensor<3>| x.clone().autodiff().require_grad();
         let leaves = Heads { queries: leaf(&heads.queries), keys: leaf(&heads.keys), values: leaf(&heads.values) };
         let expected = whole.mix(&leaves);

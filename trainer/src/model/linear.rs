@@ -105,3 +105,9 @@ pub(super) fn matmul(x: Tensor<2>, weight: Tensor<2>) -> Tensor<2> {
     let weight = if weight.dtype() == x.dtype() { weight } else { weight.cast(x.dtype()) };
     x.matmul(weight)
 }
+
+/// `a b`, `[rows, inner]` and `[inner, columns]` or stacks of as many: attention and derivatives, in which a row's bits may depend on
+/// what other rows there are.
+pub(crate) fn product<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> Tensor<D> {
+    if host::runs_on(&a) { host::matmul(a, b) } else { a.matmul(b) }
+}

@@ -1,6 +1,7 @@
 //! Qwen2, Qwen2.5 and Qwen3 dense decoders.
 
 mod attend;
+mod batch;
 mod cache;
 mod config;
 mod decoder;
@@ -12,15 +13,15 @@ mod pointwise;
 mod quantised;
 mod rope;
 
-pub use attend::Batch;
 pub(crate) use attend::Heads;
+pub use batch::{Batch, Span};
 pub use cache::{BLOCK_POSITIONS, Chunk, KvCache, Pass};
 pub use config::{Architecture, ConfigError, ModelConfig};
 pub use decoder::Decoder;
 pub(crate) use decoder::{ARRANGED_INPUTS, Gated};
 pub(crate) use dense::{BLOCK_SCORES, Dense};
 pub use init::{init_quick, init_random};
-pub(crate) use linear::LOW_RANK;
+pub(crate) use linear::{LOW_RANK, product};
 pub use linear::{Linear, LowRank};
 pub(crate) use pointwise::{normalise, normalise_backward, swiglu, swiglu_backward};
 pub(crate) use quantised::BLOCK_INPUTS;

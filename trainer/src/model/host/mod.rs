@@ -13,6 +13,7 @@
 
 mod attention;
 mod elementwise;
+mod gemm;
 mod lanes;
 mod outer;
 mod product;
@@ -27,6 +28,7 @@ use super::quantised::BLOCK_INPUTS;
 
 pub(super) use attention::{BLOCK, Layer, Run, attend};
 pub(super) use elementwise::{rms_norm, rms_norm_backward, rotate, rotate_heads, swiglu, swiglu_backward};
+pub(super) use gemm::matmul;
 pub(crate) use lanes::{exp, largest};
 use product::Rows;
 pub(super) use softmax::{causal_softmax, softmax_backward};

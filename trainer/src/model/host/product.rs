@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use crate::model::quantised::BLOCK_INPUTS;
 
 /// Outputs of one task: enough work to be worth a task, few enough to share a small layer among cores.
-const TASK_ROWS: usize = 48;
+const TASK_OUTPUTS: usize = 48;
 /// Multiply-adds below which one thread does everything.
 const TASK_WORK: usize = 1 << 18;
 
@@ -59,56 +59,31 @@ pub(super) fn widen_blocks(numbers: &[i8], scales: &[f32], to: &mut [f32]) {
 /// `x W^T` for `x` of shape `[rows, inputs]` and `weights` of shape `[outputs, inputs]`: `[rows, outputs]`, row-major.
 pub(super) fn product(x: &[f32], weights: Rows<'_>, inputs: usize, outputs: usize) -> Vec<f32> {
     let rows = x.len() / inputs;
-    // Transposed, so that tasks write to memory of their own.
-    let mut transposed = vec![0.0; rows * outputs];
-    let task = |first: usize, out: &mut [f32]| {
-        Arch::new().dispatch(Product { x, weights, inputs, rows, first, out });
+    let mut y = vec![0.0; rows * outputs];
+    let mut parts: Vec<Vec<&mut [f32]>> =
+        (0..outputs).step_by(TASK_OUTPUTS).map(|_| Vec::with_capacity(rows)).collect();
+    for line in y.chunks_exact_mut(outputs) {
+        parts.iter_mut().zip(line.chunks_mut(TASK_OUTPUTS)).for_each(|(part, line)| part.push(line));
+    }
+    let task = |(part, out): (usize, Vec<&mut [f32]>)| {
+        Arch::new().dispatch(Product { x, weights, inputs, first: part * TASK_OUTPUTS, out });
     };
     if rows * inputs * outputs < TASK_WORK {
-        task(0, &mut transposed);
+        parts.into_iter().enumerate().for_each(task);
     } else {
-        let chunks = transposed.par_chunks_mut(TASK_ROWS * rows).enumerate();
-        chunks.for_each(|(index, out)| task(index * TASK_ROWS, out));
+        parts.into_par_iter().enumerate().for_each(task);
     }
-    if rows == 1 { transposed } else { transpose(&transposed, rows, outputs) }
+    y
 }
 
-/// `[outputs, rows]` to `[rows, outputs]`.
-fn transpose(from: &[f32], rows: usize, outputs: usize) -> Vec<f32> {
-    const BLOCK: usize = 16;
-    let mut to = vec![0.0; from.len()];
-    let fill = |(row, line): (usize, &mut [f32])| {
-        for (value, column) in line.iter_mut().zip(from[row..].iter().step_by(rows)) {
-            *value = *column;
-        }
-    };
-    if from.len() < TASK_WORK {
-        to.chunks_exact_mut(outputs).enumerate().for_each(fill);
-        return to;
-    }
-    // Columns in blocks, so that each line of memory that is fetched is used up.
-    to.par_chunks_mut(outputs * BLOCK).enumerate().for_each(|(block, lines)| {
-        let first = block * BLOCK;
-        let count = lines.len() / outputs;
-        for output in 0..outputs {
-            let column = &from[output * rows + first..output * rows + first + count];
-            for (line, value) in column.iter().enumerate() {
-                lines[line * outputs + output] = *value;
-            }
-        }
-    });
-    to
-}
-
-struct Product<'a> {
+struct Product<'a, 'y> {
     x: &'a [f32],
     weights: Rows<'a>,
     inputs: usize,
-    rows: usize,
     /// First output.
     first: usize,
-    /// `[outputs of this task, rows]`.
-    out: &'a mut [f32],
+    /// The outputs of this task, of each row.
+    out: Vec<&'y mut [f32]>,
 }
 
 /// Outputs computed together; with four rows of `x` their sums fill the registers.
@@ -118,19 +93,20 @@ const STRETCH: usize = 1024;
 /// Rows of `x` that all tiles of a task go through before the next ones: a stretch of them stays in the second cache.
 const BLOCK_ROWS: usize = 128;
 
-impl WithSimd for Product<'_> {
+impl WithSimd for Product<'_, '_> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { x, weights, inputs, rows, first, out } = self;
+        let Self { x, weights, inputs, first, mut out } = self;
+        let (rows, outputs) = (out.len(), out.first().map_or(0, |line| line.len()));
         let mut widened = vec![0.0_f32; if matches!(weights, Rows::Full(_)) { 0 } else { TILE * STRETCH }];
         for (start, block) in stretches(inputs).flat_map(|start| blocks(rows).map(move |block| (start, block))) {
             let length = STRETCH.min(inputs - start);
             let columns = Columns { x, width: inputs, start };
-            for (tile, out) in out.chunks_mut(TILE * rows).enumerate() {
-                let count = out.len() / rows;
-                let begin = |line: usize| (first + tile * TILE + line) * inputs + start;
+            for tile in (0..outputs).step_by(TILE) {
+                let count = TILE.min(outputs - tile);
+                let begin = |line: usize| (first + tile + line) * inputs + start;
                 let at = |line: usize| begin(line)..begin(line) + length;
                 // There is no buffer where nothing is to be widened.
                 for (line, widened) in widened.chunks_exact_mut(STRETCH).take(count).enumerate() {
@@ -141,10 +117,10 @@ impl WithSimd for Product<'_> {
                     _ => &widened[line * STRETCH..][..length],
                 };
                 if count == TILE {
-                    sweep::<S, TILE>(simd, &columns, block.clone(), std::array::from_fn(line), out);
+                    sweep::<S, TILE>(simd, &columns, block.clone(), std::array::from_fn(line), &mut out, tile);
                 } else {
-                    for (index, out) in out.chunks_exact_mut(rows).enumerate() {
-                        sweep(simd, &columns, block.clone(), [line(index)], out);
+                    for index in 0..count {
+                        sweep(simd, &columns, block.clone(), [line(index)], &mut out, tile + index);
                     }
                 }
             }
@@ -174,16 +150,23 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Adds the products of some rows of `x` with some lines of weights to `out`, `[N, all rows]`.
+/// Adds the products of some rows of `x` with some lines of weights to `out`, in all rows from place `first` on.
 #[inline(always)]
-fn sweep<S: Simd, const N: usize>(simd: S, x: &Columns<'_>, rows: Range<usize>, lines: [&[f32]; N], out: &mut [f32]) {
+fn sweep<S: Simd, const N: usize>(
+    simd: S,
+    x: &Columns<'_>,
+    rows: Range<usize>,
+    lines: [&[f32]; N],
+    out: &mut [&mut [f32]],
+    first: usize,
+) {
     let mut row = rows.start;
     while row + 4 <= rows.end {
-        dots::<S, 4, N>(simd, x, row, lines, out);
+        dots::<S, 4, N>(simd, x, row, lines, out, first);
         row += 4;
     }
     while row < rows.end {
-        dots::<S, 1, N>(simd, x, row, lines, out);
+        dots::<S, 1, N>(simd, x, row, lines, out, first);
         row += 1;
     }
 }
@@ -195,9 +178,9 @@ fn dots<S: Simd, const M: usize, const N: usize>(
     x: &Columns<'_>,
     row: usize,
     lines: [&[f32]; N],
-    out: &mut [f32],
+    out: &mut [&mut [f32]],
+    first: usize,
 ) {
-    let rows = out.len() / N;
     let length = lines[0].len();
     let x: [_; M] = std::array::from_fn(|m| S::as_simd_f32s(x.row(row + m, length)));
     let lines = lines.map(|line| S::as_simd_f32s(line));
@@ -222,8 +205,9 @@ fn dots<S: Simd, const M: usize, const N: usize>(
         }
     }
     for m in 0..M {
+        let out = &mut out[row + m][first..first + N];
         for n in 0..N {
-            out[n * rows + row + m] += simd.reduce_sum_f32s(sums[n][m]);
+            out[n] += simd.reduce_sum_f32s(sums[n][m]);
         }
     }
 }
