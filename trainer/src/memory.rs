@@ -294,7 +294,7 @@ impl MemoryPlan<'_> {
         Moment { name: "loading", parts: vec![part("weight files, mapped", self.file_bytes, "")], reclaimable: true }
     }
 
-    /// One pass of the engine ([`crate::generate`]): a layer of the widest matrices with what products turn around, or logits
+    /// One pass of the engine ([`crate::generate`]): a bound on a layer of the widest matrices, or on logits
     /// of as many rows as are made at a time.
     fn rollout(&self, engine: EngineConfig) -> Moment {
         let ModelConfig { hidden_size, intermediate_size, vocab_size, .. } = *self.model;
