@@ -169,11 +169,23 @@ pub(crate) struct EngineSection {
     pub(crate) cache_mib: usize,
     /// Tokens in one pass: longer prompts go through the model in chunks, beside episodes that decode.
     pub(crate) step_tokens: usize,
+    /// What generation computes in; bf16 by default on CUDA and ROCm, f32 elsewhere. Weights that learn are f32 whatever this
+    /// says: with bf16 the engine has a copy, cast after each update.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) dtype: Option<EngineType>,
+}
+
+/// A type of numbers to generate in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum EngineType {
+    F32,
+    Bf16,
 }
 
 impl Default for EngineSection {
     fn default() -> Self {
-        Self { sequences: 128, context_tokens: 1024, cache_mib: 1024, step_tokens: 2048 }
+        Self { sequences: 128, context_tokens: 1024, cache_mib: 1024, step_tokens: 2048, dtype: None }
     }
 }
 
@@ -294,6 +306,29 @@ impl RunConfig {
         Ok(config)
     }
 
+    /// Takes another device than the config's, where one is given, and writes down what follows from it.
+    pub(crate) fn use_device(&mut self, device: Option<DeviceSpec>) -> Result<()> {
+        self.device = device.unwrap_or(self.device);
+        if self.device.is_cpu() && self.engine.dtype == Some(EngineType::Bf16) {
+            return Err(anyhow::anyhow!("remove the key, or name another device")
+                .context(BadConfig("engine.dtype is bf16, and the processor computes in f32".to_owned())));
+        }
+        if self.generates_in_bf16() {
+            self.engine.dtype = Some(EngineType::Bf16);
+        }
+        let exact = self.sampler.is_none() && self.device.is_cpu();
+        self.grpo.update.old_logprobs = Some(self.grpo.update.old_logprobs_where(exact));
+        let replay = self.grpo.check_replay().map_err(anyhow::Error::msg);
+        replay.with_context(|| BadConfig(format!("[grpo.replay] on {}", self.device)))
+    }
+
+    /// Whether the engine computes in bf16.
+    pub(crate) fn generates_in_bf16(&self) -> bool {
+        let device = self.device;
+        let default = || self.policy.base != Base::F32 || device.prefers_bf16();
+        !device.is_cpu() && self.engine.dtype.map_or_else(default, |dtype| dtype == EngineType::Bf16)
+    }
+
     fn check(&self) -> Result<()> {
         let entry = registry::find(&self.environment.id).context("environment.id")?;
         match (&self.data.world, &self.data.files, self.data.own) {
@@ -318,9 +353,9 @@ impl RunConfig {
         self.grpo.update.check().map_err(anyhow::Error::msg).context("[grpo.update]")?;
         if let Some(sampler) = &self.sampler {
             sampler.check().context("[sampler]")?;
-            if self.grpo.update.old_logprobs == OldLogprobs::Sampler {
+            if self.grpo.update.old_logprobs == Some(OldLogprobs::Sampler) {
                 bail!(
-                    "[sampler]: another engine's log-probabilities differ from the trainer's; set grpo.update.old_logprobs = \"trainer\""
+                    "[sampler]: another engine's log-probabilities differ from the trainer's; remove grpo.update.old_logprobs"
                 );
             }
         }
@@ -342,7 +377,7 @@ impl RunConfig {
         if let Some(section) = &self.warm_start {
             section.check().context("[warm_start]")?;
         }
-        let EngineSection { sequences, context_tokens, cache_mib, step_tokens } = self.engine;
+        let EngineSection { sequences, context_tokens, cache_mib, step_tokens, dtype: _ } = self.engine;
         if sequences == 0 || context_tokens < 2 || cache_mib == 0 || step_tokens == 0 {
             bail!("engine.sequences, context_tokens, cache_mib and step_tokens must be positive");
         }

@@ -101,7 +101,7 @@ pub(crate) fn of_work(config: &RunConfig, start: &Start, work: Workload) -> Memo
         work,
         workers: Workers::micro_batches_at_a_time(config.threads(), &start.shape),
         // Recorded rollouts leave the engine without work, but not without weights in its order.
-        engine: config.sampler.is_none().then(|| setup::engine(config.engine, &start.shape)),
+        engine: config.sampler.is_none().then(|| setup::engine(config, &start.shape)),
     };
     plan.estimate()
 }

@@ -137,9 +137,9 @@ pub(crate) fn train(
 
 fn learner_of(training: &Training<'_>, config: &RunConfig, start: Checkpoint) -> Result<Learner> {
     let update = config.grpo.update.clone();
-    let workers = Workers::for_model(training.threads, &start.config);
+    let workers = Workers::for_model(training.threads, &start.config, &start.decoder.device());
     let Some(server) = &config.sampler else {
-        let engine = setup::engine(config.engine, &start.config);
+        let engine = setup::engine(config, &start.config);
         return Ok(Learner::new(start, update, engine, workers));
     };
     let policy = runtime()?.block_on(RemotePolicy::connect(server)).context("[sampler]")?;
@@ -248,7 +248,7 @@ pub(crate) fn evaluate(
 /// An engine on a checkpoint's weights.
 pub(crate) fn engine(checkpoint: &Checkpoint, config: &RunConfig, threads: usize) -> Arc<dyn Policy> {
     let pool = Workers::new(threads).kernel_pool();
-    Arc::new(Engine::start(checkpoint, setup::engine(config.engine, &checkpoint.config), pool))
+    Arc::new(Engine::start(checkpoint, setup::engine(config, &checkpoint.config), pool))
 }
 
 /// Plays `tasks` once greedily and `samples` times sampled. Seeds depend on the task's place and sample alone, so two
@@ -333,7 +333,7 @@ pub(crate) fn from_scratch(
     };
     let seed = Seed::root(section.seed);
     let demonstrator = Demonstrator { factory, tokenizer: Arc::new(tokenizer), style: learning.style, seed };
-    let sizes = setup::engine(config.engine, &start.config);
+    let sizes = setup::engine(config, &start.config);
     let mut learner = Learner::new(start, update, sizes, Workers::new(config.threads()));
     let tasks = (0..).map(|index| -> Task { world.question(Split::Train, index) });
     let mut bar = progress.bar("warm-up", learning.stages.iter().map(|stage| stage.steps).sum());

@@ -59,11 +59,13 @@ impl PolicyArgs {
             ));
         }
         let shape = &checkpoint.config;
+        let bf16 = self.half && !self.device.is_cpu();
         let engine = EngineConfig {
             context: self.context.unwrap_or(shape.max_position_embeddings),
-            cache_tokens: KvCache::positions_in(shape, self.cache_mib.saturating_mul(1024 * 1024)),
+            cache_tokens: KvCache::positions_in(shape, self.cache_mib.saturating_mul(1024 * 1024), bf16),
             step_tokens: EngineSection::default().step_tokens,
             sequences: self.sequences,
+            bf16,
         };
         let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let pool = Workers::new(self.threads.unwrap_or_else(cores)).kernel_pool();

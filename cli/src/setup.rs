@@ -455,10 +455,11 @@ pub(crate) fn plain_presentation(policy: &PolicyConfig, checkpoint: &Checkpoint)
 }
 
 /// Sizes of the engine for a model, as the trainer wants them.
-pub(crate) fn engine(section: EngineSection, model: &ModelConfig) -> EngineConfig {
-    let EngineSection { sequences, context_tokens, cache_mib, step_tokens } = section;
-    let cache_tokens = KvCache::positions_in(model, cache_mib * 1024 * 1024);
-    EngineConfig { context: context_tokens, cache_tokens, step_tokens, sequences }
+pub(crate) fn engine(config: &RunConfig, model: &ModelConfig) -> EngineConfig {
+    let EngineSection { sequences, context_tokens, cache_mib, step_tokens, dtype: _ } = config.engine;
+    let bf16 = config.generates_in_bf16();
+    let cache_tokens = KvCache::positions_in(model, cache_mib * 1024 * 1024, bf16);
+    EngineConfig { context: context_tokens, cache_tokens, step_tokens, sequences, bf16 }
 }
 
 /// Digest of what shapes a run: its settings, and the ranking and training questions or the recorded rollouts. What may

@@ -1,12 +1,20 @@
-//! Opens a compute device: the only file that knows which backends are compiled in.
+//! Compute devices: their names, what is missing when one cannot be opened, and sizes that suit one. The only module that
+//! knows which backends are compiled in.
+
+#[cfg(feature = "cuda")]
+pub mod cuda;
+#[cfg(feature = "gpu")]
+mod runtime;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
 use std::fmt;
 use std::str::FromStr;
 
-use burn::tensor::Device;
+use burn::tensor::{DType, Device};
 use serde::{Deserialize, Serialize};
 
-/// A compute device as a user writes it: `cpu`, `cuda:0`, `vulkan:0`, `metal:0`, `rocm:0`.
+/// A compute device as a user writes it: `cpu`, `cuda:0`, `rocm:0`, `wgpu:0`, `vulkan:0`, `metal:0`, `wgpu:cpu`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum DeviceSpec {
@@ -15,19 +23,30 @@ pub enum DeviceSpec {
     Cpu,
     /// An NVIDIA GPU, by index.
     Cuda(usize),
-    /// A GPU through Vulkan, by index.
-    Vulkan(usize),
-    /// An Apple GPU, by index.
-    Metal(usize),
     /// An AMD GPU, by index.
     Rocm(usize),
+    /// A device of the system's graphics interface, through WGSL shaders.
+    Wgpu(Adapter),
+    /// A device of Vulkan, through SPIR-V shaders.
+    Vulkan(Adapter),
+    /// A device of Metal, through MSL shaders.
+    Metal(Adapter),
+}
+
+/// A device of a graphics interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adapter {
+    /// A GPU by index: discrete ones first, then integrated ones, then virtual ones.
+    Gpu(usize),
+    /// A driver that computes on the processor (`SwiftShader`, lavapipe): right and slow.
+    Software,
 }
 
 /// A device cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     /// The name is not a device.
-    #[error("`{0}` is no device; write cpu, cuda:0, vulkan:0, metal:0 or rocm:0")]
+    #[error("`{0}` is not a device; write cpu, cuda:0, rocm:0, wgpu:0, vulkan:0, metal:0 or, for a software driver, wgpu:cpu")]
     Unknown(String),
     /// The binary lacks the backend.
     #[error("device `{spec}` is not compiled in; build with `--features {feature}`")]
@@ -37,6 +56,24 @@ pub enum DeviceError {
         /// Cargo feature that brings it.
         feature: &'static str,
     },
+    /// The machine lacks the device or a part of its software.
+    #[error("device `{spec}` cannot be opened: {missing}; {fix}")]
+    Missing {
+        /// The device asked for.
+        spec: DeviceSpec,
+        /// What is not there.
+        missing: String,
+        /// How to get it.
+        fix: String,
+    },
+    /// The device is there, but its first computation fails.
+    #[error("device `{spec}` is there, but does not compute: {fault}; `forage doctor --device {spec}` looks closer")]
+    Broken {
+        /// The device asked for.
+        spec: DeviceSpec,
+        /// What the runtime says.
+        fault: String,
+    },
 }
 
 impl FromStr for DeviceSpec {
@@ -44,16 +81,16 @@ impl FromStr for DeviceSpec {
 
     fn from_str(text: &str) -> Result<Self, DeviceError> {
         let unknown = || DeviceError::Unknown(text.to_owned());
-        let (name, index) = match text.split_once(':') {
-            Some((name, index)) => (name, index.parse().map_err(|_| unknown())?),
-            None => (text, 0),
-        };
+        let (name, place) = text.split_once(':').unwrap_or((text, "0"));
+        let index = || place.parse::<usize>().map_err(|_| unknown());
+        let adapter = || if place == "cpu" { Ok(Adapter::Software) } else { index().map(Adapter::Gpu) };
         match name {
             "cpu" if !text.contains(':') => Ok(Self::Cpu),
-            "cuda" => Ok(Self::Cuda(index)),
-            "vulkan" => Ok(Self::Vulkan(index)),
-            "metal" => Ok(Self::Metal(index)),
-            "rocm" => Ok(Self::Rocm(index)),
+            "cuda" => index().map(Self::Cuda),
+            "rocm" => index().map(Self::Rocm),
+            "wgpu" => adapter().map(Self::Wgpu),
+            "vulkan" => adapter().map(Self::Vulkan),
+            "metal" => adapter().map(Self::Metal),
             _ => Err(unknown()),
         }
     }
@@ -78,9 +115,19 @@ impl fmt::Display for DeviceSpec {
         match self {
             Self::Cpu => f.write_str("cpu"),
             Self::Cuda(index) => write!(f, "cuda:{index}"),
-            Self::Vulkan(index) => write!(f, "vulkan:{index}"),
-            Self::Metal(index) => write!(f, "metal:{index}"),
             Self::Rocm(index) => write!(f, "rocm:{index}"),
+            Self::Wgpu(adapter) => write!(f, "wgpu:{adapter}"),
+            Self::Vulkan(adapter) => write!(f, "vulkan:{adapter}"),
+            Self::Metal(adapter) => write!(f, "metal:{adapter}"),
+        }
+    }
+}
+
+impl fmt::Display for Adapter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gpu(index) => write!(f, "{index}"),
+            Self::Software => f.write_str("cpu"),
         }
     }
 }
@@ -90,37 +137,135 @@ impl DeviceSpec {
         match self {
             Self::Cpu => "flex",
             Self::Cuda(_) => "cuda",
+            Self::Rocm(_) => "rocm",
+            Self::Wgpu(_) => "wgpu",
             Self::Vulkan(_) => "vulkan",
             Self::Metal(_) => "metal",
-            Self::Rocm(_) => "rocm",
         }
     }
 
-    /// Whether tensors live in the memory of this program.
+    /// Whether tensors live in the memory of this program and its own kernels compute.
     pub fn is_cpu(self) -> bool {
         self == Self::Cpu
     }
 
-    /// Opens the device, without autodiff.
+    /// Whether such devices multiply bf16 matrices faster than f32 ones as a rule.
+    pub fn prefers_bf16(self) -> bool {
+        matches!(self, Self::Cuda(_) | Self::Rocm(_))
+    }
+
+    /// Opens the device, without autodiff. The first time it also runs a kernel there, so that what is missing shows here and
+    /// not in the middle of a run.
     ///
     /// # Errors
-    /// [`DeviceError::NotCompiledIn`] when the binary lacks the backend.
+    /// [`DeviceError`] that says what is missing and how to get it.
     pub fn open(self) -> Result<Device, DeviceError> {
-        match self {
-            #[cfg(feature = "flex")]
-            Self::Cpu => Ok(Device::flex()),
-            #[cfg(feature = "cuda")]
-            Self::Cuda(index) => Ok(Device::cuda(index)),
-            #[cfg(feature = "vulkan")]
-            Self::Vulkan(index) => Ok(Device::vulkan(burn::tensor::DeviceKind::DiscreteGpu(index))),
-            #[cfg(feature = "metal")]
-            Self::Metal(index) => Ok(Device::metal(burn::tensor::DeviceKind::DiscreteGpu(index))),
-            #[cfg(feature = "rocm")]
-            Self::Rocm(index) => Ok(Device::rocm(index)),
-            #[allow(unreachable_patterns, reason = "unreachable when every backend is compiled in")]
-            spec => Err(DeviceError::NotCompiledIn { spec, feature: spec.feature() }),
+        #[cfg(feature = "gpu")]
+        if !self.is_cpu() {
+            runtime::configure();
         }
+        let device = match self {
+            #[cfg(feature = "flex")]
+            Self::Cpu => return Ok(Device::flex()),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(index) => cuda::Installation::find().device(index)?,
+            #[cfg(feature = "rocm")]
+            Self::Rocm(index) => Device::rocm(index),
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(adapter) => Device::wgpu(wgpu::kind(self, adapter)?),
+            #[cfg(feature = "vulkan")]
+            Self::Vulkan(adapter) => Device::vulkan(wgpu::kind(self, adapter)?),
+            #[cfg(feature = "metal")]
+            Self::Metal(adapter) => Device::metal(wgpu::kind(self, adapter)?),
+            #[allow(unreachable_patterns, reason = "unreachable when every backend is compiled in")]
+            spec => return Err(DeviceError::NotCompiledIn { spec, feature: spec.feature() }),
+        };
+        #[cfg(feature = "gpu")]
+        runtime::start(self, &device)?;
+        #[allow(unreachable_code, reason = "reached where a GPU is compiled in")]
+        Ok(device)
     }
+}
+
+/// Sizes of what is held between operations, as suits a device: on a processor so much that caches keep it, on a GPU so much
+/// that every kernel has work for the whole card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workspace {
+    /// Most attention scores at once, over all heads of a block of queries.
+    pub attention_scores: usize,
+    /// Bytes of activations that are kept of one micro-batch instead of being computed again.
+    pub kept_bytes: usize,
+    /// Most logits at once.
+    pub logits: usize,
+}
+
+impl Workspace {
+    /// The processor's.
+    pub const PROCESSOR: Self = Self { attention_scores: 1 << 22, kept_bytes: 96 << 20, logits: 1 << 24 };
+
+    /// That of an open device.
+    pub fn of(device: &Device) -> Self {
+        #[cfg(feature = "gpu")]
+        if let Some(memory) = runtime::memory(device) {
+            return Self::with_memory(memory);
+        }
+        let _ = device;
+        Self::PROCESSOR
+    }
+
+    /// A GPU's. A block of scores has some eight tensors of its size beside it, a chunk of logits four: together a tenth of the
+    /// memory at most; what is kept takes a ninth.
+    #[cfg(any(feature = "gpu", test))]
+    fn with_memory(Memory { bytes, largest_buffer }: Memory) -> Self {
+        let numbers = (bytes / 512).min(largest_buffer / 8).clamp(1 << 22, 1 << 28) as usize;
+        Self { attention_scores: numbers, kept_bytes: (bytes / 9) as usize, logits: numbers }
+    }
+}
+
+/// What a device holds.
+#[cfg(any(feature = "gpu", test))]
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    bytes: u64,
+    largest_buffer: u64,
+}
+
+/// Whether an open device is the processor, on which this program's own kernels compute.
+pub(crate) fn is_processor(device: &Device) -> bool {
+    matches!(device.as_dispatch(), burn::backend::DispatchDevice::Flex(_))
+}
+
+/// What is known of a device: the processor's or card's own name, and what kernels are compiled for.
+pub fn describe(device: &Device) -> String {
+    #[cfg(feature = "gpu")]
+    if let Some(identity) = device.identity() {
+        return format!("{} ({})", identity.name, identity.fingerprint);
+    }
+    let _ = device;
+    "this program's own kernels".to_owned()
+}
+
+/// The GPUs and software drivers that this build can reach, by name, in the order they are to be preferred.
+pub fn found() -> Vec<DeviceSpec> {
+    let mut found = Vec::new();
+    #[cfg(feature = "cuda")]
+    found.extend((0..cuda::Installation::find().cards.len()).map(DeviceSpec::Cuda));
+    #[cfg(feature = "wgpu")]
+    found.extend(wgpu::found());
+    found
+}
+
+/// Waits until a device has done what it was asked to.
+///
+/// # Errors
+/// What the runtime says when the device is lost.
+pub fn wait(device: &Device) -> Result<(), String> {
+    device.sync().map_err(|error| error.to_string())
+}
+
+/// Whether tensors of bf16 can be computed with on a device.
+pub fn has_bf16(device: &Device) -> bool {
+    device.supports_dtype(DType::BF16)
 }
 
 #[cfg(test)]
@@ -129,11 +274,22 @@ mod tests {
 
     #[test]
     fn names_round_trip_and_bad_ones_are_refused() {
-        for name in ["cpu", "cuda:0", "cuda:3", "vulkan:1", "metal:0", "rocm:2"] {
+        for name in ["cpu", "cuda:0", "cuda:3", "vulkan:1", "metal:0", "rocm:2", "wgpu:0", "wgpu:cpu", "vulkan:cpu"] {
             assert_eq!(name.parse::<DeviceSpec>().unwrap().to_string(), name);
         }
-        for name in ["gpu", "cuda:x", "cpu:0", ""] {
+        assert_eq!("wgpu".parse::<DeviceSpec>().unwrap(), DeviceSpec::Wgpu(Adapter::Gpu(0)));
+        for name in ["gpu", "cuda:x", "cuda:cpu", "cpu:0", "wgpu:gpu", ""] {
             assert!(name.parse::<DeviceSpec>().is_err(), "{name}");
         }
+    }
+
+    #[test]
+    fn a_workspace_grows_with_the_card_and_fits_its_buffers() {
+        let of = |gib: u64, largest_buffer| Workspace::with_memory(Memory { bytes: gib << 30, largest_buffer });
+        assert_eq!(of(141, 35 << 30).attention_scores, 1 << 28);
+        assert_eq!(of(24, 6 << 30).attention_scores, 24 << 21);
+        // A software driver binds 128 MiB at a time.
+        assert_eq!(of(24, 128 << 20).attention_scores, 1 << 24);
+        assert!(of(80, 20 << 30).kept_bytes > 8 << 30);
     }
 }

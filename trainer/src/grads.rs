@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Tensor};
 
-use crate::model::{Decoder, LOW_RANK};
+use crate::logprobs::{Scores, Slopes, token_logprobs};
+use crate::model::{Decoder, LOW_RANK, ModelConfig, RopeTables};
+use crate::sequence::Sequence;
 
 /// One flat gradient per parameter, keyed by its path.
 #[derive(Clone, Debug, Default)]
@@ -59,9 +61,18 @@ impl NamedGrads {
     }
 
     /// Euclidean norm over all parameters together.
+    ///
+    /// # Panics
+    /// When the device is lost.
     pub fn global_norm(&self) -> f64 {
-        let squares = self.0.values().map(|gradient| f64::from(gradient.clone().square().sum().into_scalar::<f32>()));
-        squares.sum::<f64>().sqrt()
+        let squares: Vec<Tensor<1>> = self.0.values().map(|gradient| gradient.clone().square().sum()).collect();
+        if squares.is_empty() {
+            return 0.0;
+        }
+        // One number per parameter, read back together.
+        let squares = Tensor::cat(squares, 0).into_data().convert::<f32>();
+        let squares: Vec<f32> = squares.try_into_vec().expect("converted just before");
+        squares.into_iter().map(f64::from).sum::<f64>().sqrt()
     }
 
     /// Scales all gradients so that their global norm is at most `limit`, as `torch.nn.utils.clip_grad_norm_` does.
@@ -108,4 +119,22 @@ impl ModuleMapper for Track {
 /// graph while another thread walks it deadlocks.
 pub fn track(decoder: &Decoder) -> Decoder {
     decoder.clone().map(&mut Track { adapted: decoder.is_adapted(), low_rank: false })
+}
+
+/// Gradients as [`crate::backward::gradients`] gives them, by one graph of Burn's autodiff through the whole decoder: what the
+/// written-out derivatives are measured against. A loss of entropies is not differentiated.
+pub fn through_graph<T>(
+    decoder: &Decoder,
+    config: &ModelConfig,
+    rope: &RopeTables,
+    sequences: &[&Sequence],
+    temperature: f32,
+    loss: impl FnOnce(&Scores) -> (Slopes, T),
+) -> Option<(NamedGrads, T)> {
+    let tracked = track(decoder);
+    let found = token_logprobs(&tracked, config, rope, sequences, temperature)?;
+    let (by_logprobs, rest) = loss(&found.scores());
+    let factors = Tensor::<1>::from_floats(by_logprobs.logprobs.as_slice(), &decoder.device()).autodiff();
+    let gradients = (found.logprobs * factors).sum().backward();
+    Some((NamedGrads::collect(&tracked, &gradients), rest))
 }

@@ -7,6 +7,7 @@ use forage_env::policy::{Policy, PolicyError};
 use serde::{Deserialize, Serialize};
 
 use crate::backward;
+use crate::device::is_processor;
 use crate::generate::{Engine, EngineConfig};
 use crate::grads::NamedGrads;
 use crate::logprobs::{Scores, token_logprobs};
@@ -20,18 +21,17 @@ use crate::sequence::{Sequence, cut, ids};
 use crate::sft::{SftStats, sft_step};
 use crate::update::{GroupCounts, Scored, TokenSums, loss, minibatches, score};
 use crate::watch::{NonFinite, first_non_finite};
-use crate::weights::{Checkpoint, WeightsError};
+use crate::weights::{Checkpoint, SaveOptions, WeightsError};
 use crate::workers::Workers;
 
 /// What the ratio of an objective compares with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OldLogprobs {
-    /// What the sampler reported: exact where this program samples, since one path computes both.
-    #[default]
+    /// What the sampler reported: exact where this program samples on the processor, since one path computes both there.
     Sampler,
-    /// What the trainer computes at the start of the batch: one more forward pass. Needed where another engine samples, and by
-    /// whatever weighs the mismatch between the two.
+    /// What the trainer computes at the start of the batch: one more forward pass. Needed where another engine samples or
+    /// another device, whose sampler and trainer round differently, and by whatever weighs the mismatch between the two.
     Trainer,
 }
 
@@ -45,8 +45,9 @@ pub struct UpdateConfig {
     pub minibatches: usize,
     /// Passes over a batch.
     pub epochs: usize,
-    /// What the ratio compares with.
-    pub old_logprobs: OldLogprobs,
+    /// What the ratio compares with; by default what is exact ([`Self::old_logprobs_where`]).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub old_logprobs: Option<OldLogprobs>,
     /// Most tokens per forward and backward pass (a longer sequence stands alone): memory, not meaning.
     pub micro_batch_tokens: usize,
     /// What is minimised.
@@ -61,7 +62,7 @@ impl Default for UpdateConfig {
             temperature: 1.0,
             minibatches: 1,
             epochs: 1,
-            old_logprobs: OldLogprobs::default(),
+            old_logprobs: None,
             micro_batch_tokens: 2048,
             objective: ObjectiveConfig::default(),
             optimizer: AdamWConfig::default(),
@@ -88,20 +89,27 @@ impl UpdateConfig {
             }
         }
         self.objective.check().map_err(|fault| format!("objective: {fault}"))?;
-        let recipe = self.objective.recipe(1);
-        if self.old_logprobs == OldLogprobs::Sampler {
-            let needs = [
-                (
-                    recipe.correction.is_some(),
-                    "objective.correction compares the trainer's log-probabilities with the sampler's",
-                ),
-                (recipe.entropy.top_share < 1.0, "objective.entropy.top_share needs entropies before the step"),
-            ];
-            if let Some((_, why)) = needs.iter().find(|(needed, _)| *needed) {
-                return Err(format!("{why}; set old_logprobs = \"trainer\""));
-            }
+        if let (Some(OldLogprobs::Sampler), Some(why)) = (self.old_logprobs, self.needs_trainers_logprobs()) {
+            return Err(format!("{why}; set old_logprobs = \"trainer\", or remove it"));
         }
         self.optimizer.check().map_err(|fault| format!("optimizer: {fault}"))
+    }
+
+    /// What of the objective needs the trainer's own log-probabilities, if anything does.
+    fn needs_trainers_logprobs(&self) -> Option<&'static str> {
+        let recipe = self.objective.recipe(1);
+        if recipe.correction.is_some() {
+            return Some("objective.correction compares the trainer's log-probabilities with the sampler's");
+        }
+        let masks = recipe.entropy.top_share < 1.0;
+        masks.then_some("objective.entropy.top_share needs entropies before the step")
+    }
+
+    /// What the ratio compares with where the config does not say: the sampler's log-probabilities where they are `exact`, those
+    /// that the trainer would compute to the last bits, and nothing needs the trainer's.
+    pub fn old_logprobs_where(&self, exact: bool) -> OldLogprobs {
+        let sampler = exact && self.needs_trainers_logprobs().is_none();
+        self.old_logprobs.unwrap_or(if sampler { OldLogprobs::Sampler } else { OldLogprobs::Trainer })
     }
 }
 
@@ -333,7 +341,10 @@ impl Learner {
                 let place = folder.join(format!("version-{version:06}"));
                 let kind = match checkpoint.lora {
                     Some(_) => checkpoint.save_adapter(&place).map(|()| PushKind::Adapter)?,
-                    None => checkpoint.save(&place).map(|()| PushKind::Full)?,
+                    None => {
+                        let options = SaveOptions { file_type: checkpoint.published_type(), ..SaveOptions::default() };
+                        checkpoint.save_as(&place, options).map(|()| PushKind::Full)?
+                    }
                 };
                 policy.push(&place, version, kind).await?;
                 remove_old(folder);
@@ -359,7 +370,8 @@ impl Learner {
         let mut stats = UpdateStats::default();
         let (mut scored, counts) = score(groups, &self.recipe);
         stats.groups = counts;
-        if self.config.old_logprobs == OldLogprobs::Trainer {
+        let exact = matches!(self.sampler, Sampler::Own(_)) && is_processor(&self.checkpoint.decoder.device());
+        if self.config.old_logprobs_where(exact) == OldLogprobs::Trainer {
             self.recompute(&mut scored);
         }
         let steps = minibatches(scored, self.config.minibatches, &self.recipe);

@@ -8,7 +8,7 @@
 //! It does not know tasks, protocols or rewards: it learns from token logs and numbers.
 //!
 //! # Map, in reading order
-//! - [`device`]: which backends are compiled in.
+//! - [`device`]: which backends are compiled in, and what is missing to use one. [`doctor`]: whether a device computes right.
 //! - [`model`], [`weights`]: the decoder; Hugging Face folders in and out. [`bpe`]: training a small tokenizer.
 //! - [`lora`]: low-rank adapters.
 //! - [`generate`]: sampler and engine. [`server`]: OpenAI's protocol over it.
@@ -21,6 +21,7 @@
 //! - [`learner`], [`run`], [`warm_start`], [`sft_run`], [`checkpoint`], [`metrics`]: a training run. [`watch`]: what its numbers say.
 
 pub mod device;
+pub mod doctor;
 
 pub mod bert;
 

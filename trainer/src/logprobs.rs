@@ -5,6 +5,7 @@ use std::ops::Range;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData};
 
+use crate::device::Workspace;
 use crate::model::{Batch, Decoder, ModelConfig, RopeTables, host};
 use crate::sequence::{Sequence, ids};
 use crate::weights::Checkpoint;
@@ -43,11 +44,12 @@ impl TokenLogprobs {
     /// # Panics
     /// When the device is lost.
     pub fn scores(&self) -> Scores {
-        let numbers = |tensor: &Tensor<1>| {
-            let data = tensor.clone().into_data().convert::<f32>();
-            data.try_into_vec().expect("converted just before")
-        };
-        Scores { logprobs: numbers(&self.logprobs), entropies: numbers(&self.entropy) }
+        // Read back together: a device stops working each time it is waited for.
+        let [count] = self.logprobs.dims();
+        let data = Tensor::cat(vec![self.logprobs.clone(), self.entropy.clone()], 0).into_data().convert::<f32>();
+        let mut logprobs: Vec<f32> = data.try_into_vec().expect("converted just before");
+        let entropies = logprobs.split_off(count);
+        Scores { logprobs, entropies }
     }
 }
 
@@ -60,7 +62,7 @@ pub fn token_logprobs(
     temperature: f32,
 ) -> Option<TokenLogprobs> {
     let batch = Batch::new(&ids(sequences.iter().copied()));
-    let targets = Targets::of(sequences, &batch)?;
+    let targets = Targets::of(sequences, &batch, &decoder.device())?;
     // Only rows that predict a target reach the head.
     let hidden = decoder.hidden(config, rope, &batch).select(0, targets.rows(&decoder.device()));
     Some(targets.logprobs(&Logits { decoder, hidden: &hidden, whole: None }, temperature))
@@ -84,14 +86,14 @@ pub(crate) struct Targets {
     /// Rows of the hidden states that predict them.
     rows: Vec<i32>,
     ids: Vec<i32>,
+    /// Most numbers in the logits of a chunk: they are the largest tensor of a step, and never whole in memory.
+    logits: usize,
 }
 
-/// Numbers in the logits of a chunk: they are the largest tensor of a step, and never whole in memory.
-pub(crate) const CHUNK: usize = 1 << 24;
-
 impl Targets {
-    /// Those of the sequences of `batch`; `None` when there are none. A row that sequences share may predict several.
-    pub(crate) fn of(sequences: &[&Sequence], batch: &Batch) -> Option<Self> {
+    /// Those of the sequences of `batch`, worked on by `device`; `None` when there are none. A row that sequences share may
+    /// predict several.
+    pub(crate) fn of(sequences: &[&Sequence], batch: &Batch, device: &Device) -> Option<Self> {
         let (mut rows, mut ids) = (Vec::new(), Vec::new());
         for (sequence, span) in sequences.iter().zip(batch.spans()) {
             for &position in &sequence.targets {
@@ -99,7 +101,8 @@ impl Targets {
                 ids.push(sequence.ids[position] as i32);
             }
         }
-        (!ids.is_empty()).then_some(Self { rows, ids })
+        let logits = Workspace::of(device).logits;
+        (!ids.is_empty()).then_some(Self { rows, ids, logits })
     }
 
     /// Rows of the hidden states that predict the targets.
@@ -109,7 +112,7 @@ impl Targets {
 
     /// Targets whose logits are made together.
     pub(crate) fn chunks(&self, vocab_size: usize) -> impl Iterator<Item = Range<usize>> + use<> {
-        let (count, size) = (self.ids.len(), (CHUNK / vocab_size).max(1));
+        let (count, size) = (self.ids.len(), (self.logits / vocab_size).max(1));
         (0..count).step_by(size).map(move |start| start..(start + size).min(count))
     }
 

@@ -7,11 +7,11 @@ mod process;
 
 pub use process::{available, held, peak};
 
-use crate::backward::{MIDDLE_BYTES, middle_bytes};
+use crate::backward::middle_bytes;
+use crate::device::Workspace;
 use crate::generate::{EngineConfig, HEAD_ROWS};
-use crate::logprobs::CHUNK;
 use crate::lora::LoraConfig;
-use crate::model::{ARRANGED_INPUTS, BLOCK_INPUTS, BLOCK_SCORES, Batch, ModelConfig};
+use crate::model::{ARRANGED_INPUTS, BLOCK_INPUTS, Batch, ModelConfig};
 use crate::sequence::{Sequence, ids};
 use crate::weights::Precision;
 
@@ -368,17 +368,17 @@ impl MemoryPlan<'_> {
         // `forward`: what enters each layer and what its attention gives, what the last one gives, and middles.
         let middle = middle_bytes(self.model, tokens);
         // A run may have had nothing to learn from.
-        let middles = (MIDDLE_BYTES / middle.max(1)).min(num_hidden_layers);
+        let middles = (Workspace::PROCESSOR.kept_bytes / middle.max(1)).min(num_hidden_layers);
         let kept = bytes(tokens * (num_hidden_layers * (h + q) + h)) + (middles * middle) as u64;
         // `Backward::feed_forward`: gate, up, activation and the gradient by it; the stream, its norm and the gradients by both. Where the middle was kept, gate, up and stream are counted with it.
         let layer = tokens * (4 * i + 4 * h + q) - if middles > 0 { tokens * (2 * i + h) } else { 0 };
         // `Backward::attention`: the stream as before; projections before and after they are turned, with the gradients by each.
         let projections = tokens * (4 * h + 4 * q + 6 * k);
         // `Dense::sequence_backward`: weights, their slope, and the scores' of a block of queries.
-        let scores = (heads * longest * longest).min(BLOCK_SCORES.max(16 * heads * longest));
+        let scores = (heads * longest * longest).min(Workspace::PROCESSOR.attention_scores.max(16 * heads * longest));
         // One matrix at a time is widened. `Logits`: the slope takes the logits' place.
-        let rows = targets.min((CHUNK / vocab_size).max(1));
-        let chunks = targets.div_ceil((CHUNK / vocab_size).max(1));
+        let rows = targets.min((Workspace::PROCESSOR.logits / vocab_size).max(1));
+        let chunks = targets.div_ceil((Workspace::PROCESSOR.logits / vocab_size).max(1));
         let widened = |numbers: usize| if self.base() == Precision::Full { 0 } else { bytes(numbers) };
         Activations {
             kept,
@@ -466,7 +466,7 @@ mod tests {
     fn what_is_said_to_help_helps() {
         let model = ModelConfig::published("Qwen2.5-0.5B").unwrap();
         let lora = adapter(16);
-        let engine = |cache_tokens| EngineConfig { context: 1024, cache_tokens, step_tokens: 2048, sequences: 64 };
+        let engine = |cache_tokens| EngineConfig { context: 1024, cache_tokens, step_tokens: 2048, sequences: 64, bf16: false };
         let small = plan(&model, 1024);
         let work = Workload { played_tokens: 1 << 30, ..small.work };
         let run = |cache| MemoryPlan { engine: Some(engine(cache)), work, ..small.clone() };

@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use burn::tensor::Device;
+
+use crate::device::is_processor;
 use crate::grads::NamedGrads;
 use crate::model::ModelConfig;
 
@@ -28,20 +31,21 @@ impl Workers {
         Self { pools: (0..count.max(1)).map(|_| pool(1)).collect() }
     }
 
-    /// As suits a model: a small one has a micro-batch per thread, a large one has one micro-batch at a time, whose memory is
-    /// then held once, and splits its products.
+    /// As suits a model and its device. On the processor, a small model has a micro-batch per thread; a large one has one
+    /// micro-batch at a time, whose memory is then held once, and splits its products. Another device works on one
+    /// micro-batch at a time, whose kernels fill it.
     ///
     /// # Panics
     /// When the operating system cannot start a thread.
-    pub fn for_model(threads: usize, model: &ModelConfig) -> Self {
-        if Self::micro_batches_at_a_time(threads, model) > 1 {
+    pub fn for_model(threads: usize, model: &ModelConfig, device: &Device) -> Self {
+        if is_processor(device) && Self::micro_batches_at_a_time(threads, model) > 1 {
             Self::new(threads)
         } else {
             Self { pools: vec![pool(threads)] }
         }
     }
 
-    /// Micro-batches that [`Self::for_model`] runs at a time.
+    /// Micro-batches that [`Self::for_model`] runs at a time on the processor.
     pub fn micro_batches_at_a_time(threads: usize, model: &ModelConfig) -> usize {
         if model.hidden_size < WIDE { threads.max(1) } else { 1 }
     }

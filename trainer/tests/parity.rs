@@ -46,7 +46,7 @@ async fn greedy_continuations_equal_transformers_alone_and_together() {
         let model = tiny(name, &Device::flex());
         let reference = json(&format!("reference_{name}.json"));
         let sequences = reference["sequences"].as_array().unwrap();
-        let config = EngineConfig { context: 64, cache_tokens: 192, step_tokens: 64, sequences: 3 };
+        let config = EngineConfig { context: 64, cache_tokens: 192, step_tokens: 64, sequences: 3, bf16: false };
         let pool = Workers::new(1).kernel_pool();
         let tokenizer = Arc::new(ByteTokenizer);
         let eos = vec![tokenizer.eos()];

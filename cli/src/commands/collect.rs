@@ -70,7 +70,7 @@ const BATCHES: usize = 4;
 impl Collect {
     pub(crate) fn run(self) -> Result<()> {
         let mut config = RunConfig::read(&self.config, &self.overrides)?;
-        config.device = self.device.unwrap_or(config.device);
+        config.use_device(self.device)?;
         lint::warn(&config);
         let temperature = self.temperature.unwrap_or(config.grpo.update.temperature);
         let sampling = Sampling { temperature, ..Sampling::FULL };

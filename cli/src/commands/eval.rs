@@ -256,7 +256,7 @@ impl Eval {
         let mut config = config.clone();
         let threads = config.threads();
         config.seed = self.seed.unwrap_or(config.seed);
-        config.device = self.device.unwrap_or(config.device);
+        config.use_device(self.device)?;
         lint::warn(&config);
         let data = setup::load_data(&config, scratch)?;
         let tasks: Tasks = data.test.iter().take(self.limit.unwrap_or(usize::MAX)).cloned().collect();

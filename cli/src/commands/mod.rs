@@ -1,9 +1,11 @@
 //! One file per command.
 
+mod bench;
 mod collect;
 mod compare;
 mod controls;
 mod data;
+mod doctor;
 mod envs;
 mod eval;
 mod export;
@@ -73,6 +75,9 @@ enum Command {
     Play(play::Play),
     Python(python::Python),
     Envs(envs::Envs),
+    Doctor(doctor::Doctor),
+    #[command(subcommand, hide = true)]
+    Bench(bench::Bench),
 }
 
 impl Cli {
@@ -99,6 +104,8 @@ impl Cli {
             Command::World(command) => command.run(),
             Command::Play(command) => command.run(),
             Command::Python(command) => command.run(),
+            Command::Doctor(command) => command.run(),
+            Command::Bench(command) => command.run(),
             Command::Envs(command) => {
                 command.run();
                 Ok(())

@@ -108,10 +108,12 @@ impl Quickstart {
                 overrides.push(format!("data.world.seed={}", 1_000_000 + u64::from(seed)));
             }
         }
-        match &self.config {
-            Some(path) => RunConfig::read(path, &overrides),
-            None => RunConfig::parse(builtin(&self.env)?, &overrides).context("the built-in quickstart config"),
-        }
+        let mut config = match &self.config {
+            Some(path) => RunConfig::read(path, &overrides)?,
+            None => RunConfig::parse(builtin(&self.env)?, &overrides).context("the built-in quickstart config")?,
+        };
+        config.use_device(None)?;
+        Ok(config)
     }
 
     fn start(&self, config: &RunConfig, progress: &Progress, stop: &AtomicBool) -> Result<Checkpoint> {

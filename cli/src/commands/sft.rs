@@ -114,7 +114,7 @@ impl Sft {
         let stop = stop_on_interrupt()?;
         let mut bar = progress.bar("sft", config.steps(lessons.train.len()));
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let workers = Workers::for_model(threads, &start.config);
+        let workers = Workers::for_model(threads, &start.config, &start.decoder.device());
         let trained = run_sft(start, &lessons, &config, &place, workers, |row| {
             bar.set(row.step() + 1, &line(row));
             if stop.load(Ordering::SeqCst) { Control::Stop } else { Control::Continue }

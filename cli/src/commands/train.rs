@@ -61,7 +61,7 @@ pub(crate) struct Train {
 impl Train {
     pub(crate) fn run(self) -> Result<()> {
         let mut config = RunConfig::read(&self.config, &self.overrides)?;
-        config.device = self.device.unwrap_or(config.device);
+        config.use_device(self.device)?;
         let name = self.config.file_stem().context("the config has no file name")?;
         let folder = self.out.clone().unwrap_or_else(|| PathBuf::from("runs").join(name));
         lint::warn(&config);

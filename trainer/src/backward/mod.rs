@@ -11,6 +11,7 @@ mod parts;
 use burn::nn::RmsNorm;
 use burn::tensor::{IndexingUpdateOp, Int, Tensor};
 
+use crate::device::Workspace;
 use crate::grads::NamedGrads;
 use crate::logprobs::{Logits, Scores, Slopes, Targets};
 use crate::model::{
@@ -32,7 +33,7 @@ pub fn gradients<T>(
     temperature: f32,
     loss: impl FnOnce(&Scores) -> (Slopes, T),
 ) -> Option<(NamedGrads, T)> {
-    within(MIDDLE_BYTES, decoder, config, rope, sequences, temperature, loss)
+    within(Workspace::of(&decoder.device()).kept_bytes, decoder, config, rope, sequences, temperature, loss)
 }
 
 /// [`gradients`] with `room` bytes for middles.
@@ -46,8 +47,8 @@ fn within<T>(
     loss: impl FnOnce(&Scores) -> (Slopes, T),
 ) -> Option<(NamedGrads, T)> {
     let batch = Batch::new(&ids(sequences.iter().copied()));
-    let targets = Targets::of(sequences, &batch)?;
     let device = decoder.device();
+    let targets = Targets::of(sequences, &batch, &device)?;
     let dense = Dense::new(config, rope, &batch, &device);
     let (mut kept, last) = forward(decoder, config, &batch, &dense, room);
     // Only rows that predict a target reach the head.
@@ -77,9 +78,6 @@ struct Kept {
     /// What else its derivative needs, where there is room for it.
     middle: Option<(Heads, Gated)>,
 }
-
-/// Bytes of middles that are kept of one batch. Small models are computed once with them; of large ones they are a few layers.
-pub(crate) const MIDDLE_BYTES: usize = 96 << 20;
 
 /// Bytes of a layer's middle.
 pub(crate) fn middle_bytes(config: &ModelConfig, tokens: usize) -> usize {
@@ -291,7 +289,7 @@ mod tests {
             expected.resize(alone.len(), 0.0);
             expected.iter_mut().zip(alone).for_each(|(sum, alone)| *sum += alone);
         }
-        let all = found(MIDDLE_BYTES, &sequences.each_ref());
+        let all = found(Workspace::PROCESSOR.kept_bytes, &sequences.each_ref());
         let largest = expected.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
         for (found, expected) in all.iter().zip(&expected) {
             assert!((found - expected).abs() < 1e-5 * largest, "{found} {expected}");

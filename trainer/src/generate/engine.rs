@@ -29,6 +29,9 @@ pub struct EngineConfig {
     pub step_tokens: usize,
     /// Most sequences in one pass.
     pub sequences: usize,
+    /// Casts weights that are kept in f32 to bf16, at the start and at each swap, and computes in it. Weights that are kept in
+    /// bf16 are computed with in bf16 anyway, except on the processor, which always computes in f32.
+    pub bf16: bool,
 }
 
 impl EngineConfig {

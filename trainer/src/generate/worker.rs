@@ -76,6 +76,8 @@ pub(super) struct Worker {
     shared: Arc<Shared>,
     stats: EngineStats,
     next_score: u64,
+    /// See [`EngineConfig::bf16`].
+    bf16: bool,
 }
 
 impl Worker {
@@ -86,11 +88,11 @@ impl Worker {
         let scheduler = Scheduler::new(limits, config.cache_tokens.div_ceil(BLOCK_POSITIONS).max(1));
         let context = config.window(&shape);
         let rope = RopeTables::new(&shape, context, &device);
-        let decoder = decoder.for_inference();
+        let decoder = decoder.for_inference(config.bf16);
         let cache = KvCache::new(&shape, scheduler.capacity() / BLOCK_POSITIONS, &decoder);
         let runner = Runner { decoder, config: shape, rope, cache };
         let (jobs, stats) = (BTreeMap::new(), EngineStats::default());
-        Self { runner, scheduler, jobs, context, tokenizer, eos, shared, stats, next_score: SCORED }
+        Self { runner, scheduler, jobs, context, tokenizer, eos, shared, stats, next_score: SCORED, bf16: config.bf16 }
     }
 
     pub(super) fn run(&mut self, mut receiver: mpsc::UnboundedReceiver<Message>, pool: &rayon::ThreadPool) {
@@ -131,7 +133,7 @@ impl Worker {
             Message::Swap(decoder, version, done) => {
                 // The old weights go before the new ones are arranged.
                 self.runner.decoder.clone_from(&decoder);
-                self.runner.decoder = decoder.for_inference();
+                self.runner.decoder = decoder.for_inference(self.bf16);
                 self.scheduler.forget();
                 for job in self.jobs.values_mut() {
                     // Numbers of one answer are of one version.

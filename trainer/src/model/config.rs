@@ -225,11 +225,19 @@ const PUBLISHED: [(&str, Shape); 7] = [
 
 impl ModelConfig {
     /// The shape of a published model, by its name without the publisher's: `Qwen2.5-0.5B`, `-1.5B`, `-3B`, `-7B`,
-    /// `Qwen3-0.6B`, `-1.7B`, `-4B`. The context is the one they were trained with, 32,768 tokens.
+    /// `Qwen3-0.6B`, `-1.7B`, `-4B`. The context is the one they were trained with, 32,768 tokens. `Qwen2.5-7B:4` is the same with
+    /// four layers: enough to measure what a layer takes.
     ///
     /// # Errors
     /// A sentence that lists the names.
     pub fn published(name: &str) -> Result<Self, String> {
+        let (name, depth) = match name.split_once(':') {
+            Some((name, depth)) => {
+                let count = depth.parse().ok().filter(|&count: &usize| count > 0);
+                (name, Some(count.ok_or(format!("`{depth}` is not a number of layers"))?))
+            }
+            None => (name, None),
+        };
         let Some((_, shape)) = PUBLISHED.iter().find(|(known, _)| *known == name) else {
             let known: Vec<&str> = PUBLISHED.iter().map(|(known, _)| *known).collect();
             return Err(format!("there is no shape `{name}`; there are {}", known.join(", ")));
@@ -241,7 +249,7 @@ impl ModelConfig {
             vocab_size: if untied { 152_064 } else { 151_936 },
             hidden_size: hidden,
             intermediate_size: feed_forward,
-            num_hidden_layers: layers,
+            num_hidden_layers: depth.unwrap_or(layers),
             num_attention_heads: heads,
             num_key_value_heads: kv_heads,
             head_dim,
@@ -289,6 +297,8 @@ mod tests {
             assert!((found - billions).abs() < 0.03, "{name}: {found}");
         }
         assert!(ModelConfig::published("Qwen3-5B").unwrap_err().contains("Qwen3-4B"));
+        assert_eq!(ModelConfig::published("Qwen2.5-7B:4").unwrap().num_hidden_layers, 4);
+        assert!(ModelConfig::published("Qwen2.5-7B:0").unwrap_err().contains("number of layers"));
     }
 
     fn tiny() -> ModelConfig {

@@ -165,15 +165,17 @@ impl Decoder {
     }
 
     /// The same model, arranged for generation. On the processor, matrices with many inputs go row by output, where few tokens
-    /// are multiplied twice as fast. Elsewhere, a decoder whose matrices are kept in half precision computes in it.
+    /// are multiplied twice as fast. Elsewhere, a decoder whose matrices are kept in half precision computes in it, and with `bf16`
+    /// one whose matrices are kept in f32 gets a copy of them in bf16.
     #[must_use]
-    pub fn for_inference(self) -> Self {
+    pub fn for_inference(self, bf16: bool) -> Self {
         let embedding = self.model.embed_tokens.weight.val();
         if host::runs_on(&embedding) {
             return self.arranged();
         }
         match embedding.dtype() {
             dtype @ (DType::BF16 | DType::F16) => self.map(&mut Cast(dtype)),
+            _ if bf16 => self.map(&mut Cast(DType::BF16)),
             _ => self,
         }
     }

@@ -7,16 +7,14 @@
 use std::ops::Range;
 
 use burn::tensor::activation::softmax;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor};
 
 use super::attend::{Attend, Heads, MASKED};
 use super::host;
 use super::linear::product;
 use super::rope::rotate;
 use super::{Batch, ModelConfig, RopeTables, Span};
-
-/// Most scores in memory at once, over all heads of a block of queries.
-pub(crate) const BLOCK_SCORES: usize = 1 << 22;
+use crate::device::Workspace;
 
 /// Whole sequences, each attending to itself causally.
 pub(crate) struct Dense {
@@ -63,7 +61,8 @@ impl Dense {
         let plain = device.clone().without_autodiff();
         let (cos, sin) = rope.rows(Tensor::<1, Int>::from_ints(batch.positions().as_slice(), &plain));
         let longest = batch.spans().iter().map(Span::len).max().unwrap_or(0);
-        let block = (BLOCK_SCORES / (config.num_attention_heads * longest.max(1))).clamp(16, longest.max(16));
+        let scores = Workspace::of(&plain).attention_scores;
+        let block = (scores / (config.num_attention_heads * longest.max(1))).clamp(16, longest.max(16));
         let block = block.min(longest.max(1));
         let mask = mask(block, longest, &plain);
         Self { cos, sin, spans: batch.spans().to_vec(), mask, longest, block }
@@ -230,11 +229,12 @@ fn add(total: Tensor<3>, place: [Range<usize>; 3], part: Tensor<3>) -> Tensor<3>
     total.slice_assign(place, sum)
 }
 
-/// See [`Dense::mask`].
+/// See [`Dense::mask`]. Made on the device: on a GPU, blocks are so large that their masks are slow to send.
 fn mask(block: usize, longest: usize, device: &Device) -> Tensor<2> {
-    let row = |i: usize| std::iter::repeat_n(0.0, longest + i + 1).chain(std::iter::repeat_n(MASKED, block - i - 1));
-    let mask: Vec<f32> = (0..block).flat_map(row).collect();
-    Tensor::from_data(TensorData::new(mask, [block, longest + block]), device)
+    let places = |count: usize| Tensor::<1, Int>::arange(0..count as i64, device);
+    let last_seen = (places(block) + longest as i64).reshape([block, 1]).expand([block, longest + block]);
+    let columns = places(longest + block).reshape([1, longest + block]).expand([block, longest + block]);
+    Tensor::zeros([block, longest + block], device).mask_fill(columns.greater(last_seen), MASKED)
 }
 
 fn scale(dim: usize) -> f64 {
@@ -244,6 +244,7 @@ fn scale(dim: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use forage_env::seed::Seed;
+    use burn::tensor::TensorData;
     use rand::RngExt;
 
     use super::*;

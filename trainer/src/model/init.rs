@@ -1,13 +1,14 @@
 //! Seeded initial weights.
 
 use burn::module::{Module, ModuleMapper, Param};
-use burn::tensor::{DType, Device, Tensor, TensorData, bf16};
+use burn::tensor::{DType, Device, Distribution, Tensor, TensorData, bf16};
 use forage_env::seed::Seed;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
 use super::{Decoder, ModelConfig};
+use crate::device::is_processor;
 use crate::weights::{Kept, Precision, turned};
 
 /// Numbers drawn by one job: whole vectors of the generator, small enough to share out evenly.
@@ -21,16 +22,20 @@ struct Source {
     draw: fn(&mut ChaCha8Rng) -> f64,
     /// Words of the random stream that one number takes.
     words: u128,
+    /// Whether only the distribution matters.
+    quick: bool,
 }
 
-const NORMAL: Source = Source { draw: normal, words: 4 };
-const QUICK: Source = Source { draw: four_uniforms, words: 2 };
+const NORMAL: Source = Source { draw: normal, words: 4, quick: false };
+const QUICK: Source = Source { draw: four_uniforms, words: 2, quick: true };
 
 struct Init {
     /// At its start; every number has its own place in the stream.
     rng: ChaCha8Rng,
     source: Source,
     half: bool,
+    /// Draws where the weights are kept, from the device's own generator.
+    on_device: bool,
     path: Vec<String>,
     /// Numbers drawn for the parameters before.
     drawn: usize,
@@ -66,6 +71,9 @@ impl Init {
     }
 
     fn matrix<const D: usize>(&mut self, shape: &[usize], device: &Device) -> Tensor<D> {
+        if self.on_device {
+            return self.drawn_there(shape, device);
+        }
         let count = shape.iter().product();
         if !self.half {
             return Tensor::from_data(TensorData::new(self.draw::<f32>(count), shape), (device, DType::F32));
@@ -78,6 +86,17 @@ impl Init {
         let values = turned(&values, shape[0], |value| value);
         let stored: Vec<usize> = shape.iter().rev().copied().collect();
         Tensor::from_data(TensorData::new(values, stored), (device, DType::BF16)).swap_dims(0, 1)
+    }
+}
+
+impl Init {
+    /// A matrix drawn on the device, in the order in memory that a loaded one has.
+    fn drawn_there<const D: usize>(&self, shape: &[usize], device: &Device) -> Tensor<D> {
+        let turned = self.half && !self.path.iter().any(|part| part == "embed_tokens");
+        let stored: Vec<usize> = if turned { shape.iter().rev().copied().collect() } else { shape.to_vec() };
+        let drawn = Tensor::<D>::random(stored, Distribution::Normal(0.0, STD), (device, DType::F32));
+        let drawn = if self.half { drawn.cast(DType::BF16) } else { drawn };
+        if turned { drawn.swap_dims(0, 1) } else { drawn }
     }
 }
 
@@ -114,7 +133,8 @@ pub fn init_random(config: &ModelConfig, seed: Seed, device: &Device) -> Decoder
 
 /// As [`init_random`] for large models that are only measured: other numbers, of the same deviation and nearly normal,
 /// drawn several times faster. With [`Precision::Half`] they are the same rounded to bf16, kept as a loaded checkpoint
-/// keeps them and never all in f32 at once; with [`Precision::Int8`] the matrices of the layers are drawn first.
+/// keeps them and never all in f32 at once; with [`Precision::Int8`] the matrices of the layers are drawn first. On a GPU they
+/// are drawn there, in seconds for the largest, and differ from the processor's.
 ///
 /// # Panics
 /// When a matrix cannot be kept in 8 bits: its inputs are no multiple of 32.
@@ -125,7 +145,11 @@ pub fn init_quick(config: &ModelConfig, seed: Seed, precision: Precision, device
 fn filled(config: &ModelConfig, source: Source, seed: Seed, precision: Precision, device: &Device) -> Decoder {
     let rng = seed.child("init", &[]).rng();
     let half = matches!(precision, Precision::Half | Precision::Int8);
-    let mut init = Init { rng, source, half, path: Vec::new(), drawn: 0 };
+    let on_device = source.quick && !is_processor(device);
+    if on_device {
+        device.seed(seed.child("init", &[]).rng().random());
+    }
+    let mut init = Init { rng, source, half, on_device, path: Vec::new(), drawn: 0 };
     let mut decoder = Decoder::new(config, device);
     if precision == Precision::Int8 {
         decoder.quantise_layers(|_, linear| linear.map(&mut init)).expect("a published shape");
@@ -141,7 +165,7 @@ mod tests {
     fn pieces_are_parts_of_one_stream() {
         for source in [NORMAL, QUICK] {
             let mut rng = Seed::root(5).rng();
-            let mut init = Init { rng: rng.clone(), source, half: false, path: Vec::new(), drawn: 0 };
+            let mut init = Init { rng: rng.clone(), source, half: false, on_device: false, path: Vec::new(), drawn: 0 };
             let mut found: Vec<f32> = init.draw(7);
             found.extend(init.draw::<f32>(2 * PIECE + 3));
             let serial: Vec<f32> = (0..found.len()).map(|_| (STD * (source.draw)(&mut rng)) as f32).collect();

@@ -19,7 +19,7 @@ pub use cache::{BLOCK_POSITIONS, Chunk, KvCache, Pass};
 pub use config::{Architecture, ConfigError, ModelConfig};
 pub use decoder::Decoder;
 pub(crate) use decoder::{ARRANGED_INPUTS, Gated};
-pub(crate) use dense::{BLOCK_SCORES, Dense};
+pub(crate) use dense::Dense;
 pub use init::{init_quick, init_random};
 pub(crate) use linear::{LOW_RANK, product};
 pub use linear::{Linear, LowRank};

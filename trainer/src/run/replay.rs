@@ -45,7 +45,7 @@ impl ReplayConfig {
         if recipe.loss == PolicyLoss::Reinforce {
             return Err("the loss reinforce has no ratio to the policy that wrote a rollout; take another".to_owned());
         }
-        if update.old_logprobs == OldLogprobs::Trainer && recipe.correction.is_none() {
+        if update.old_logprobs == Some(OldLogprobs::Trainer) && recipe.correction.is_none() {
             return Err("with update.old_logprobs = \"trainer\" nothing weighs the age of a rollout; set \
                         update.objective.correction, or old_logprobs = \"sampler\""
                 .to_owned());
@@ -171,7 +171,7 @@ mod tests {
             assert!(fault(ReplayConfig { share, ..good }, &update).contains("share is"), "{share}");
         }
         assert!(fault(ReplayConfig { capacity: 7, ..good }, &update).contains("capacity is 7"));
-        let trainer = UpdateConfig { old_logprobs: OldLogprobs::Trainer, ..update.clone() };
+        let trainer = UpdateConfig { old_logprobs: Some(OldLogprobs::Trainer), ..update.clone() };
         assert!(fault(good, &trainer).contains("update.objective.correction"));
         let correction = Some(Correction::tis_token(2.0));
         let corrected = ObjectiveConfig { correction, ..ObjectiveConfig::default() };

@@ -249,6 +249,11 @@ impl Checkpoint {
         written
     }
 
+    /// The type that a server of the checkpoint's folder keeps weights in: bf16 where `config.json` says so, else f32.
+    pub fn published_type(&self) -> FileType {
+        if self.companions.dtype() == Some(FileType::Bf16.name()) { FileType::Bf16 } else { FileType::F32 }
+    }
+
     fn write(&self, folder: &Path, options: SaveOptions) -> Result<(), WeightsError> {
         std::fs::create_dir_all(folder).map_err(|source| WeightsError::Io { path: folder.to_owned(), source })?;
         let facts = Facts {

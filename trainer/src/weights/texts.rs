@@ -85,6 +85,12 @@ impl Companions {
         std::iter::once(eos).chain(self.end_ids().into_iter().filter(|&id| id != eos)).collect()
     }
 
+    /// The type of weights that `config.json` names, as it was read.
+    pub(super) fn dtype(&self) -> Option<&str> {
+        let config = self.config.as_ref()?;
+        config.get("dtype").or_else(|| config.get("torch_dtype"))?.as_str()
+    }
+
     /// Drops what was read of the model's shape.
     pub(super) fn forget_config(&mut self) {
         self.config = None;

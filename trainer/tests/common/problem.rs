@@ -77,7 +77,7 @@ pub(crate) fn problem_of(checkpoint: &Checkpoint, rewards: &[(&str, f32)], setti
 }
 
 pub(crate) const ENGINE: EngineConfig =
-    EngineConfig { context: 220, cache_tokens: 6 * 224, step_tokens: 256, sequences: 6 };
+    EngineConfig { context: 220, cache_tokens: 6 * 224, step_tokens: 256, sequences: 6, bf16: false };
 
 pub(crate) fn learner(checkpoint: Checkpoint, update: UpdateConfig) -> Learner {
     Learner::new(checkpoint, update, ENGINE, Workers::new(2))

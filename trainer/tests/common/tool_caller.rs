@@ -109,7 +109,7 @@ pub(crate) fn write(folder: &Path) {
     let decoder = init_random(&config, Seed::root(5), &Device::flex());
     let checkpoint = Checkpoint::new(config, decoder, tokenizer, tokenizer_json, bpe::EOS);
     let optimizer = AdamWConfig { learning_rate: 3e-3, ..AdamWConfig::default() };
-    let engine = EngineConfig { context: 512, cache_tokens: 512, step_tokens: 64, sequences: 1 };
+    let engine = EngineConfig { context: 512, cache_tokens: 512, step_tokens: 64, sequences: 1, bf16: false };
     let mut learner =
         Learner::new(checkpoint, UpdateConfig { optimizer, ..UpdateConfig::default() }, engine, Workers::new(2));
     let mut loss = f64::INFINITY;

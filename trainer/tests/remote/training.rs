@@ -22,7 +22,7 @@ use crate::support::{KINDS, config};
 fn grpo() -> GrpoConfig {
     let correction = Correction { level: RatioLevel::Token, bound: Bound::Truncate { cap: 2.0 }, veto: None };
     let update = UpdateConfig {
-        old_logprobs: OldLogprobs::Trainer,
+        old_logprobs: Some(OldLogprobs::Trainer),
         objective: ObjectiveConfig { correction: Some(correction), ..Algorithm::Grpo.into() },
         optimizer: AdamWConfig { learning_rate: 1e-3, warmup_steps: 0, ..AdamWConfig::default() },
         ..UpdateConfig::default()

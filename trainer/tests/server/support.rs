@@ -42,7 +42,7 @@ pub(crate) fn chat() -> Model {
 
 fn model(folder: &Path, name: &str) -> Model {
     let checkpoint = Checkpoint::load(folder, &Device::flex()).unwrap();
-    let config = EngineConfig { context: 1024, cache_tokens: 8192, step_tokens: 512, sequences: 16 };
+    let config = EngineConfig { context: 1024, cache_tokens: 8192, step_tokens: 512, sequences: 16, bf16: false };
     Model::start(name, &checkpoint, config, Workers::new(2).kernel_pool())
 }
 

@@ -104,7 +104,7 @@ impl Plain<'_> {
         };
         let factory = probe::second_attempt(Arc::clone(&self.rollout.factory), self.episodes);
         let second = self.play(&Rollout { factory, ..self.rollout.clone() }, name)?;
-        let workers = Workers::for_model(*threads, &weights.config);
+        let workers = Workers::for_model(*threads, &weights.config, &weights.decoder.device());
         let entropies = |episodes: &[&Episode]| {
             let sequences: Vec<Sequence> = episodes.iter().map(|episode| Sequence::from_log(&episode.tokens)).collect();
             entropies(weights, &sequences, &workers)

@@ -10,6 +10,7 @@ mod tests;
 use burn::tensor::{DType, Device};
 
 use super::attend::{Attend, Heads};
+use crate::device::is_processor;
 use super::host::BLOCK;
 use super::{Decoder, ModelConfig, RopeTables};
 
@@ -96,8 +97,7 @@ impl KvCache {
     /// Memory for `blocks` blocks of [`BLOCK_POSITIONS`] positions of what `decoder` computes.
     pub fn new(config: &ModelConfig, blocks: usize, decoder: &Decoder) -> Self {
         let device = &decoder.device();
-        let on_host = matches!(device.as_dispatch(), burn::backend::DispatchDevice::Flex(_));
-        let store = if on_host {
+        let store = if is_processor(device) {
             Store::Host(host::HostCache::new(config, blocks))
         } else {
             Store::Device(device::DeviceCache::new(config, blocks, decoder.dtype(), device))
@@ -116,10 +116,11 @@ impl KvCache {
         self.blocks
     }
 
-    /// Positions that fit into `bytes`, at least one block of them.
-    pub fn positions_in(config: &ModelConfig, bytes: usize) -> usize {
+    /// Positions that fit into `bytes`, at least one block of them, where the engine computes in bf16 or in f32.
+    pub fn positions_in(config: &ModelConfig, bytes: usize, bf16: bool) -> usize {
         let numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim;
-        (bytes / (numbers * size_of::<f32>())).max(BLOCK_POSITIONS)
+        let size = if bf16 { size_of::<half::bf16>() } else { size_of::<f32>() };
+        (bytes / (numbers * size)).max(BLOCK_POSITIONS)
     }
 
     /// Pads a pass to shapes the device has seen before, where that matters.

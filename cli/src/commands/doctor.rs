@@ -1,0 +1,224 @@
+//! `forage doctor`: what of this machine can be used, and what is missing.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use clap::Args;
+use forage_trainer::device::{self, DeviceSpec};
+use forage_trainer::{doctor, memory};
+use serde::Serialize;
+
+use super::out;
+
+/// Looks at this machine and its devices: processor, memory, disk, GPUs with drivers and compilers, whether each device computes
+/// what the processor does, and how fast. Exit code 1 when something does not hold.
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {
+    /// Look at this device alone, and fail when it cannot be used; otherwise at all that are found.
+    #[arg(long)]
+    device: Option<DeviceSpec>,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// How a line of the report is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Status {
+    Ok,
+    /// Nothing that a run on another device needs.
+    Missing,
+    Failed,
+}
+
+#[derive(Debug, Serialize)]
+struct Line {
+    /// `machine`, or the name of a device.
+    of: String,
+    name: String,
+    status: Status,
+    found: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fix: Option<String>,
+}
+
+#[derive(Default)]
+struct Report(Vec<Line>);
+
+impl Report {
+    fn ok(&mut self, of: &str, name: &str, found: impl Into<String>) {
+        self.line(of, name, Status::Ok, found, None);
+    }
+
+    fn line(&mut self, of: &str, name: &str, status: Status, found: impl Into<String>, fix: Option<&str>) {
+        let fix = fix.map(str::to_owned);
+        self.0.push(Line { of: of.to_owned(), name: name.to_owned(), status, found: found.into(), fix });
+    }
+
+    fn failures(&self) -> usize {
+        self.0.iter().filter(|line| line.status == Status::Failed).count()
+    }
+}
+
+const MACHINE: &str = "machine";
+
+impl Doctor {
+    pub(crate) fn run(self) -> Result<()> {
+        let mut report = Report::default();
+        machine(&mut report);
+        #[cfg(feature = "cuda")]
+        if matches!(self.device, None | Some(DeviceSpec::Cuda(_))) {
+            cuda(&mut report);
+        }
+        let devices = self.device.map_or_else(
+            || std::iter::once(DeviceSpec::Cpu).chain(device::found()).collect(),
+            |device| vec![device],
+        );
+        for device in devices {
+            examine(&mut report, device);
+        }
+        self.print(&report);
+        match report.failures() {
+            0 => Ok(()),
+            count => bail!("{count} checks failed; the lines above say what to do"),
+        }
+    }
+
+    fn print(&self, report: &Report) {
+        if self.json {
+            let holds = report.failures() == 0;
+            out(&serde_json::json!({ "forage": env!("CARGO_PKG_VERSION"), "holds": holds, "checks": report.0 }).to_string());
+            return;
+        }
+        let mut of = "";
+        for line in &report.0 {
+            if line.of != of {
+                of = &line.of;
+                out(of);
+            }
+            let mark = match line.status {
+                Status::Ok => "ok     ",
+                Status::Missing => "missing",
+                Status::Failed => "FAILED ",
+            };
+            out(&format!("  {mark}  {}: {}", line.name, line.found));
+            if let Some(fix) = &line.fix {
+                out(&format!("           {fix}"));
+            }
+        }
+    }
+}
+
+const GIB: f64 = (1_u64 << 30) as f64;
+
+fn machine(report: &mut Report) {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    report.ok(MACHINE, "processor", format!("{threads} threads, {}", instructions()));
+    if let Some(free) = memory::available() {
+        report.ok(MACHINE, "memory", format!("{:.1} GiB available", free as f64 / GIB));
+    }
+    for (name, place) in [("runs", PathBuf::from(".")), ("scratch", std::env::temp_dir())] {
+        if let Ok(free) = fs4::available_space(existing(&place)) {
+            report.ok(MACHINE, &format!("disk, {name}"), format!("{:.1} GiB free in {}", free as f64 / GIB, place.display()));
+        }
+    }
+    let mut backends = vec!["cpu"];
+    backends.extend(cfg!(feature = "cuda").then_some("cuda"));
+    backends.extend(cfg!(feature = "rocm").then_some("rocm"));
+    backends.extend(cfg!(feature = "wgpu").then_some("wgpu"));
+    backends.extend(cfg!(feature = "vulkan").then_some("vulkan"));
+    backends.extend(cfg!(feature = "metal").then_some("metal"));
+    report.ok(MACHINE, "compiled in", backends.join(", "));
+    if !cfg!(feature = "cuda") && Path::new("/proc/driver/nvidia/version").exists() {
+        let fix = "build with `--features cuda` to use it";
+        report.line(MACHINE, "NVIDIA driver", Status::Missing, "a card is there, and this build cannot reach it", Some(fix));
+    }
+}
+
+/// The nearest folder above that exists.
+fn existing(place: &Path) -> &Path {
+    place.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."))
+}
+
+fn instructions() -> String {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let found = [
+            ("AVX2", std::is_x86_feature_detected!("avx2")),
+            ("FMA", std::is_x86_feature_detected!("fma")),
+            ("AVX-512", std::is_x86_feature_detected!("avx512f")),
+            ("AVX-512 BF16", std::is_x86_feature_detected!("avx512bf16")),
+        ];
+        let named: Vec<&str> = found.iter().filter(|(_, there)| *there).map(|(name, _)| *name).collect();
+        if named.is_empty() { "no AVX2: several times slower".to_owned() } else { named.join(", ") }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    std::env::consts::ARCH.to_owned()
+}
+
+#[cfg(feature = "cuda")]
+fn cuda(report: &mut Report) {
+    use forage_trainer::device::cuda::Installation;
+
+    const OF: &str = "CUDA";
+    let found = Installation::find();
+    let mut line = |name: &str, found: std::result::Result<String, &String>, fix| match found {
+        Ok(found) => report.ok(OF, name, found),
+        Err(fault) => report.line(OF, name, Status::Missing, fault.clone(), Some(fix)),
+    };
+    line(
+        "driver",
+        found.driver.as_ref().map(|version| format!("serves CUDA {version}")),
+        "install the NVIDIA driver; nvidia-smi must list the card",
+    );
+    line(
+        "NVRTC",
+        found.nvrtc.as_ref().map(|version| format!("of CUDA {version}")),
+        "install the CUDA toolkit, or the wheel nvidia-cuda-nvrtc, and put its lib folder on LD_LIBRARY_PATH",
+    );
+    let lacking = format!("lacking: {}", found.missing_headers.join(", "));
+    let place = found.headers.as_ref().map_or("CUDA_PATH names no folder".to_owned(), |path| path.display().to_string());
+    let headers = if found.missing_headers.is_empty() { Ok(place.clone()) } else { Err(format!("{place}, {lacking}")) };
+    line(
+        "headers",
+        headers.as_ref().map(Clone::clone),
+        "install the toolkit, or the wheels nvidia-cuda-runtime, -crt and -cccl, and name their folder in CUDA_PATH",
+    );
+    for (index, card) in found.cards.iter().enumerate() {
+        let what = format!("{}, sm_{}{}", card.name, card.capability.major, card.capability.minor);
+        report.ok(OF, &format!("card {index}"), format!("{what}, {:.1} GiB", card.memory as f64 / GIB));
+    }
+    if let (Ok(driver), Ok(nvrtc)) = (&found.driver, &found.nvrtc)
+        && driver.major < nvrtc.major
+    {
+        let fault = format!("the driver serves CUDA {driver}, NVRTC is of {nvrtc}");
+        report.line(OF, "versions", Status::Failed, fault, Some("install a newer driver, or an NVRTC of the driver's version"));
+    }
+}
+
+fn examine(report: &mut Report, spec: DeviceSpec) {
+    let name = spec.to_string();
+    let opened = match spec.open() {
+        Ok(opened) => opened,
+        Err(error) => {
+            report.line(&name, "open", Status::Failed, error.to_string(), None);
+            return;
+        }
+    };
+    report.ok(&name, "open", device::describe(&opened));
+    // The runtimes of devices panic where they cannot go on.
+    match std::thread::spawn(move || doctor::examine(&opened)).join() {
+        Ok(checks) => {
+            for check in checks {
+                let status = if check.holds { Status::Ok } else { Status::Failed };
+                let fix = "its numbers cannot be trusted: update the driver, or use another device";
+                report.line(&name, check.name, status, check.found, (!check.holds).then_some(fix));
+            }
+        }
+        Err(_) => {
+            let fix = "the message above says where; update the driver, or use another device";
+            report.line(&name, "computing", Status::Failed, "the device's runtime panicked", Some(fix));
+        }
+    }
+}

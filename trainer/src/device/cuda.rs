@@ -1,0 +1,174 @@
+//! What CUDA needs at run time: the driver, NVRTC and the toolkit's headers.
+
+use std::ffi::CStr;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use cudarc::driver::result as driver;
+use cudarc::{driver::sys as driver_sys, nvrtc::sys as nvrtc_sys};
+
+use super::{DeviceError, DeviceSpec};
+
+/// A version as NVIDIA counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// 13 of 13.0.
+    pub major: i32,
+    /// 0 of 13.0.
+    pub minor: i32,
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// A card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Card {
+    /// As the driver calls it.
+    pub name: String,
+    /// Compute capability.
+    pub capability: Version,
+    /// Bytes.
+    pub memory: u64,
+}
+
+/// What of CUDA is installed.
+#[derive(Clone, Debug)]
+pub struct Installation {
+    /// Newest CUDA that the driver serves; an error text where there is no driver or it does not start.
+    pub driver: Result<Version, String>,
+    /// The cards the driver shows.
+    pub cards: Vec<Card>,
+    /// Version of the runtime compiler; an error text where it is missing.
+    pub nvrtc: Result<Version, String>,
+    /// Folder of the headers.
+    pub headers: Option<PathBuf>,
+    /// Headers that kernels include and that are not there.
+    pub missing_headers: Vec<&'static str>,
+}
+
+/// Headers that generated kernels include, by what ships them.
+const HEADERS: [&str; 4] = ["mma.h", "crt/mma.h", "cuda_bf16.h", "cuda_fp16.h"];
+
+/// Where the driver is missing.
+const DRIVER_FIX: &str = "install the NVIDIA driver (nvidia-smi must list the card), and in a container pass the GPU through";
+
+impl Installation {
+    /// Looks for it.
+    #[expect(unsafe_code, reason = "loading a library runs its initialisation; these are NVIDIA's own")]
+    pub fn find() -> Self {
+        // SAFETY: both only try to load a library by its name.
+        let (has_driver, has_nvrtc) = unsafe { (driver_sys::is_culib_present(), nvrtc_sys::is_culib_present()) };
+        let driver = if has_driver { start_driver() } else { Err("libcuda is not found".to_owned()) };
+        let cards = if driver.is_ok() { cards() } else { Vec::new() };
+        let nvrtc = if has_nvrtc { nvrtc_version() } else { Err("libnvrtc is not found".to_owned()) };
+        let headers = cubecl::cuda::install::cuda_path().map(|path| path.join("include"));
+        let there = |name: &str| {
+            let exists = |folder: &Path| folder.join(name).exists();
+            headers.as_deref().is_some_and(exists)
+        };
+        let missing_headers = HEADERS.into_iter().filter(|name| !there(name)).collect();
+        Self { driver, cards, nvrtc, headers, missing_headers }
+    }
+
+    /// A card of this installation, when everything it needs is there.
+    ///
+    /// # Errors
+    /// [`DeviceError::Missing`] with the first thing that is not.
+    pub fn device(&self, index: usize) -> Result<Device, DeviceError> {
+        let missing = |missing: String, fix: &str| {
+            Err(DeviceError::Missing { spec: DeviceSpec::Cuda(index), missing, fix: fix.to_owned() })
+        };
+        match (&self.driver, &self.nvrtc) {
+            (Err(fault), _) => return missing(fault.clone(), DRIVER_FIX),
+            _ if self.cards.is_empty() => {
+                return missing("the driver shows no card".to_owned(), "check nvidia-smi and CUDA_VISIBLE_DEVICES");
+            }
+            _ if index >= self.cards.len() => {
+                let last = self.cards.len() - 1;
+                return missing(format!("there are {} cards", last + 1), &format!("name cuda:0 to cuda:{last}"));
+            }
+            (_, Err(fault)) => {
+                return missing(
+                    fault.clone(),
+                    "install CUDA's runtime compiler (of the toolkit, or nvidia-cuda-nvrtc from PyPI) and put its folder on \
+                     LD_LIBRARY_PATH",
+                );
+            }
+            (Ok(driver), Ok(nvrtc)) if driver.major < nvrtc.major => {
+                return missing(
+                    format!("the driver serves CUDA {driver} at most, and NVRTC is of {nvrtc}"),
+                    "install a newer driver, or an NVRTC of the driver's version",
+                );
+            }
+            _ => {}
+        }
+        if self.headers.is_none() {
+            return missing(
+                "the CUDA headers are not found".to_owned(),
+                "install the toolkit (or the wheels nvidia-cuda-runtime, -crt and -cccl) and name its folder in CUDA_PATH",
+            );
+        }
+        if !self.missing_headers.is_empty() {
+            let folder = self.headers.clone().unwrap_or_default();
+            return missing(
+                format!("{} lacks {}", folder.display(), self.missing_headers.join(", ")),
+                "install the missing parts of the toolkit (from PyPI: nvidia-cuda-runtime, -crt, -cccl), or name another \
+                 folder in CUDA_PATH",
+            );
+        }
+        Ok(Device::cuda(index))
+    }
+}
+
+/// The newest CUDA that the driver serves.
+#[expect(unsafe_code, reason = "the driver's interface is C")]
+fn start_driver() -> Result<Version, String> {
+    driver::init().map_err(|error| format!("the driver does not start ({error})"))?;
+    let mut version = 0;
+    // SAFETY: writes one integer.
+    unsafe { driver_sys::cuDriverGetVersion(&raw mut version) }
+        .result()
+        .map_err(|error| format!("the driver does not tell its version ({error})"))?;
+    Ok(Version { major: version / 1000, minor: version % 1000 / 10 })
+}
+
+#[expect(unsafe_code, reason = "the compiler's interface is C")]
+fn nvrtc_version() -> Result<Version, String> {
+    let mut version = Version { major: 0, minor: 0 };
+    // SAFETY: writes two integers.
+    unsafe { nvrtc_sys::nvrtcVersion(&raw mut version.major, &raw mut version.minor) }
+        .result()
+        .map_err(|error| format!("NVRTC does not tell its version ({error:?})"))?;
+    Ok(version)
+}
+
+/// The cards of a driver that was started.
+fn cards() -> Vec<Card> {
+    let count = driver::device::get_count().unwrap_or(0);
+    (0..count).filter_map(card).collect()
+}
+
+#[expect(unsafe_code, reason = "the driver's interface is C")]
+fn card(index: i32) -> Option<Card> {
+    use driver_sys::CUdevice_attribute as Attribute;
+    let device = driver::device::get(index).ok()?;
+    let mut name = [0; 128];
+    let mut memory = 0;
+    // SAFETY: `device` was just given by the driver, and the name's room is as long as told.
+    let capability = unsafe {
+        driver_sys::cuDeviceGetName(name.as_mut_ptr(), 127, device).result().ok()?;
+        driver_sys::cuDeviceTotalMem_v2(&raw mut memory, device).result().ok()?;
+        let attribute = |attribute| driver::device::get_attribute(device, attribute).ok();
+        Version {
+            major: attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            minor: attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        }
+    };
+    let bytes = name.map(|byte| byte as u8);
+    let name = CStr::from_bytes_until_nul(&bytes).ok()?.to_string_lossy().into_owned();
+    Some(Card { name, capability, memory: memory as u64 })
+}

@@ -1,0 +1,73 @@
+//! The runtime below every device but the processor: CubeCL, which compiles kernels when they are first used.
+
+use std::sync::{Mutex, Once, PoisonError};
+
+use burn::backend::DispatchDevice;
+use burn::tensor::{Device, Tensor};
+use cubecl::config::streaming::StreamingConfig;
+use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig, cache::CacheConfig};
+
+use super::{DeviceError, DeviceSpec, Memory};
+
+/// Sets what holds for every device of the process, before the first is opened.
+///
+/// - One stream. By default each thread has its own, with a pool of memory that grows to its own peak; a tensor changed in
+///   place from another thread than the one that made it is not waited for, and every use of a weight costs two events.
+/// - Compiled kernels and the choices of the tuner are kept in the user's cache folder: a process compiles what no
+///   process before it has compiled.
+///
+/// `CUBECL_*` variables have the last word.
+pub(super) fn configure() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let mut config = CubeClRuntimeConfig::default();
+        config.streaming = StreamingConfig { policy: cubecl::config::streaming::StreamPolicy::Single, ..config.streaming };
+        config.compilation.cache = true;
+        let cache = dirs::cache_dir().unwrap_or_else(std::env::temp_dir).join("forage/kernels");
+        config.environment.path = CacheConfig::Directory(cache);
+        // A library user may have set a configuration of their own: theirs stays.
+        CubeClRuntimeConfig::try_set(config.override_from_env());
+    });
+}
+
+/// Computes something on a device that this process opens for the first time.
+pub(super) fn start(spec: DeviceSpec, device: &Device) -> Result<(), DeviceError> {
+    static STARTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let name = spec.to_string();
+    if started.contains(&name) {
+        return Ok(());
+    }
+    let device = device.clone();
+    // The runtime panics where it cannot go on.
+    let run = move || {
+        let sum = Tensor::<1>::from_floats([1.0, 2.0], &device) + 1.0;
+        sum.into_data().convert::<f32>().try_into_vec::<f32>().map(drop).map_err(|error| format!("{error:?}"))
+    };
+    let fault = match std::thread::spawn(run).join() {
+        Ok(Ok(())) => {
+            started.push(name);
+            return Ok(());
+        }
+        Ok(Err(fault)) => fault,
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("the runtime panicked").to_owned()
+        }
+    };
+    Err(DeviceError::Broken { spec, fault: fault.trim().to_owned() })
+}
+
+/// What a device holds; `None` for the processor.
+pub(super) fn memory(device: &Device) -> Option<Memory> {
+    // A software driver names no size.
+    const UNKNOWN: u64 = 4 << 30;
+    match device.as_dispatch() {
+        DispatchDevice::Cube(cube) => {
+            let client = cube.client();
+            let memory = &client.properties().memory;
+            Some(Memory { bytes: memory.max_memory().unwrap_or(UNKNOWN), largest_buffer: memory.max_page_size })
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,174 @@
+//! Whether a device computes what the processor computes: small checks that take seconds, for `forage doctor`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use burn::tensor::{DType, Device, Distribution, Tensor};
+use forage_env::policy::{GenerateRequest, Policy, PolicyError, Sampling};
+use forage_env::seed::Seed;
+
+use crate::backward;
+use crate::bpe;
+use crate::device::has_bf16;
+use crate::generate::{Engine, EngineConfig};
+use crate::logprobs::{Scores, Slopes};
+use crate::model::{Architecture, ModelConfig, RopeTables, init_random};
+use crate::sequence::Sequence;
+use crate::weights::{Checkpoint, byte_tokenizer};
+use crate::workers::Workers;
+
+/// The result of one check.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Check {
+    /// What was looked at.
+    pub name: &'static str,
+    /// What was found, with the tolerance where there is one.
+    pub found: String,
+    /// Whether it is as it should be.
+    pub holds: bool,
+}
+
+/// Largest difference from the processor's numbers, relative to the largest of them, that counts as rounding. Tensor cores
+/// round the factors of an f32 product to TF32, which has 10 bits.
+const TOLERANCE_F32: f64 = 2e-3;
+/// The same for bf16, which has 7 bits.
+const TOLERANCE_BF16: f64 = 2e-2;
+
+/// Compares an open device with the processor and measures its speed.
+///
+/// # Panics
+/// Where the runtime of the device does: the caller runs it on a thread of its own.
+pub fn examine(device: &Device) -> Vec<Check> {
+    let mut checks = vec![product(device, DType::F32)];
+    if has_bf16(device) {
+        checks.push(product(device, DType::BF16));
+    }
+    checks.push(decoder(device));
+    checks.push(speed(device));
+    checks
+}
+
+/// One product of two matrices.
+fn product(device: &Device, dtype: DType) -> Check {
+    let (name, tolerance) = match dtype {
+        DType::BF16 => ("a bf16 product", TOLERANCE_BF16),
+        _ => ("an f32 product", TOLERANCE_F32),
+    };
+    let here = Device::flex();
+    let draw = |shape| Tensor::<2>::random(shape, Distribution::Uniform(-1.0, 1.0), (&here, DType::F32));
+    let (a, b) = (draw([96, 160]), draw([160, 128]));
+    let there = |x: &Tensor<2>| Tensor::<2>::from_data(x.to_data(), (device, DType::F32)).cast(dtype);
+    let found = numbers(there(&a).matmul(there(&b)));
+    compared(name, &found, &numbers(a.matmul(b)), tolerance)
+}
+
+/// Log-probabilities and gradients of a small decoder.
+fn decoder(device: &Device) -> Check {
+    let config = small_model();
+    let sequences: Vec<Sequence> = (0..3)
+        .map(|row| {
+            let ids: Vec<u32> = (0..24 + row).map(|place| (7 * place + row) % 250).collect();
+            Sequence { targets: (4..ids.len()).collect(), ids }
+        })
+        .collect();
+    let rows: Vec<&Sequence> = sequences.iter().collect();
+    let run = |device: &Device| {
+        let decoder = init_random(&config, Seed::root(1), device);
+        let rope = RopeTables::new(&config, 32, device);
+        let all = |scores: &Scores| {
+            let ones = vec![1.0; scores.logprobs.len()];
+            (Slopes { logprobs: ones, entropies: Vec::new() }, scores.logprobs.clone())
+        };
+        let (gradients, mut found) =
+            backward::gradients(&decoder, &config, &rope, &rows, 1.0, all).expect("every row has targets");
+        found.extend(gradients.0.into_values().flat_map(numbers));
+        found
+    };
+    compared("log-probabilities and gradients of a decoder", &run(device), &run(&Device::flex()), TOLERANCE_F32)
+}
+
+/// Tokens per second of the engine.
+fn speed(device: &Device) -> Check {
+    let name = "generation";
+    match generate(device) {
+        Ok(tokens) => {
+            let weights = small_model().parameters() as f64 / 1e6;
+            let found = format!("{tokens:.0} tokens/s of a model of {weights:.1} M weights, 32 sequences at once");
+            Check { name, found, holds: true }
+        }
+        Err(fault) => Check { name, found: fault, holds: false },
+    }
+}
+
+fn generate(device: &Device) -> Result<f64, String> {
+    const SEQUENCES: usize = 32;
+    const NEW: usize = 16;
+    let config = small_model();
+    let (tokenizer, json) = byte_tokenizer().map_err(|error| error.to_string())?;
+    let decoder = init_random(&config, Seed::root(1), device);
+    let checkpoint = Checkpoint::new(config, decoder, tokenizer, json, bpe::EOS);
+    let sizes = EngineConfig { context: 64, cache_tokens: 64 * SEQUENCES, step_tokens: 1024, sequences: SEQUENCES, bf16: false };
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let engine = Arc::new(Engine::start(&checkpoint, sizes, Workers::new(threads).kernel_pool()));
+    let round = |round: u64| {
+        let requests = (0..SEQUENCES as u64).map(|row| GenerateRequest {
+            episode: round * SEQUENCES as u64 + row,
+            tokens: (0..16).map(|place| ((5 * place + row + 3 * round) % 250) as u32).collect(),
+            max_tokens: NEW,
+            stop: Vec::new(),
+            ignore_eos: true,
+            sampling: Sampling::FULL,
+            seed: Seed::root(round),
+        });
+        let all = futures::future::try_join_all(requests.map(|request| engine.generate(request)));
+        futures::executor::block_on(all).map(drop).map_err(|error: PolicyError| error.to_string())
+    };
+    // The first compiles kernels.
+    round(0)?;
+    let start = Instant::now();
+    round(1)?;
+    Ok((SEQUENCES * NEW) as f64 / start.elapsed().as_secs_f64())
+}
+
+fn small_model() -> ModelConfig {
+    ModelConfig {
+        architecture: Architecture::Qwen3,
+        vocab_size: 512,
+        hidden_size: 128,
+        intermediate_size: 384,
+        num_hidden_layers: 2,
+        num_attention_heads: 4,
+        num_key_value_heads: 2,
+        head_dim: 32,
+        max_position_embeddings: 64,
+        rope_theta: 1e4,
+        rms_norm_eps: 1e-6,
+        tie_word_embeddings: true,
+    }
+}
+
+fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.into_data().convert::<f32>().try_into_vec().expect("converted just before")
+}
+
+fn compared(name: &'static str, found: &[f32], expected: &[f32], tolerance: f64) -> Check {
+    let largest = expected.iter().fold(0.0_f64, |most, &value| most.max(f64::from(value).abs()));
+    // Not a number is no small difference.
+    let off = |(found, expected): (&f32, &f32)| f64::from(found - expected).abs() / largest;
+    let worst = found.iter().zip(expected).map(off).fold(0.0, |most: f64, off| if off <= most { most } else { off });
+    let holds = found.len() == expected.len() && worst <= tolerance;
+    Check { name, found: format!("off by {worst:.1e} of the processor's, at most {tolerance:.0e} allowed"), holds }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_processor_is_as_itself_and_wrong_numbers_are_seen() {
+        assert!(examine(&Device::flex()).iter().all(|check| check.holds));
+        assert!(!compared("zeros", &[0.0, 0.0], &[1.0, -2.0], TOLERANCE_F32).holds);
+        assert!(!compared("not a number", &[f32::NAN, -2.0], &[1.0, -2.0], TOLERANCE_F32).holds);
+        assert!(!compared("too few", &[1.0], &[1.0, -2.0], TOLERANCE_F32).holds);
+    }
+}
