@@ -1,4 +1,4 @@
-"""The jobs of `generate_bench` in transformers: peer.py MODEL full|half cpu|cuda JOB, one line of JSON."""
+"""The jobs of `forage bench generate` in transformers: peer.py MODEL full|half cpu|cuda JOB, one line of JSON."""
 
 import json
 import os
@@ -14,7 +14,7 @@ torch.set_num_threads(os.cpu_count())
 
 
 def tokens(rows, number, start, end):
-    return torch.tensor([[(7919 * place + 31 * row + 7 * number) % 1000 for place in range(start, end)] for row in rows])
+    return torch.tensor([[((7919 + 2 * number) * place + 31 * row + 7 * number) % 1000 for place in range(start, end)] for row in rows])
 
 
 def main():

@@ -30,6 +30,7 @@ JOBS = [
     ("0.5b", "half", "single:8:128:32"),
 ]
 # The figure to hold: groups of eight over several turns, small model, against the peer that keeps its cache.
+WEIGHTS = {"full": "f32", "half": "bf16"}
 HELD_JOB, HELD_RATIO = ("small", "full", "groups:8:8:100:40:150:3"), 2.0
 
 
@@ -67,7 +68,7 @@ def main():
             continue
         folder = arguments.home / f"{shape}-{precision}"
         make_model(folder, precision, shape)
-        (ours,), our_memory = run([arguments.forage, folder, precision, "cpu", job])
+        (ours,), our_memory = run([arguments.forage, "bench", "generate", folder, "--weights", WEIGHTS[precision], job])
         (theirs,), their_memory = run([sys.executable, HERE / "peer.py", folder, precision, "cpu", job])
         row = dict(model=shape, weights=precision, job=job, forage=ours["tokens_per_second"], **theirs,
                    ratio_again=ours["tokens_per_second"] / theirs["again"],

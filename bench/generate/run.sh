@@ -9,6 +9,6 @@ python=$home/torch/bin/python
 mkdir -p "$home"
 [ -x "$python" ] || python3 -m venv "$home/torch"
 "$python" -c 'import torch, transformers' 2>/dev/null || "$python" -m pip install -q torch transformers
-cargo build --release --locked -p forage-trainer --example generate_bench
+cargo build --release --locked -p forage
 "$python" bench/generate/run.py --home "$home/generate" \
-  --forage "${CARGO_TARGET_DIR:-target}/release/examples/generate_bench" --shapes "${@:-small 0.5b}"
+  --forage "${CARGO_TARGET_DIR:-target}/release/forage" --shapes "${@:-small 0.5b}"

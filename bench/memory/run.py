@@ -44,7 +44,8 @@ def update(arguments, job):
     vocabulary = 1024 if model == SMALL else 151_936
     file = arguments.home / "rollouts.jsonl"
     rollouts(file, vocabulary, length, sequences)
-    command = [arguments.bench, model, file, rank, precision, "layers", "cpu", threads, micro_batch, steps]
+    command = [arguments.forage, "bench", "train", model, file, "--rank", rank, "--base", precision, "--threads", threads,
+               "--micro-batch-tokens", micro_batch, "--steps", steps]
     out = subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
     found = json.loads(out.splitlines()[-1])
     shape = "small" if model == SMALL else model.removeprefix("random:")
@@ -71,7 +72,6 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--home", type=pathlib.Path, required=True)
     parser.add_argument("--forage", required=True)
-    parser.add_argument("--bench", required=True)
     parser.add_argument("--parts", nargs="+", required=True)
     arguments = parser.parse_args()
     arguments.home.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # The memory estimate of a run beside the peak that was measured, each run in a process of its own: the update on recorded
-# rollouts (trainer/examples/train_bench.rs), then whole runs with the engine (forage train).
+# rollouts (`forage bench train`), then whole runs with the engine (forage train).
 # Usage: bench/memory/run.sh [small] [0.5b] [full] [loop]   (all by default; 0.5b takes half an hour on two cores and 3 GiB)
 # The checkpoints of bench/train are taken, or made, in $FORAGE_BENCH_HOME (default ~/.cache/forage-bench)/train.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 home="${FORAGE_BENCH_HOME:-$HOME/.cache/forage-bench}"
-cargo build --release --locked -p forage -p forage-trainer --bin forage --example train_bench
+cargo build --release --locked -p forage
 release="${CARGO_TARGET_DIR:-target}/release"
-python3 bench/memory/run.py --home "$home/memory" --forage "$release/forage" --bench "$release/examples/train_bench" \
+python3 bench/memory/run.py --home "$home/memory" --forage "$release/forage" \
     --parts "${@:-small 0.5b full loop}"

@@ -55,26 +55,30 @@ def gap(ours, theirs):
     return max(((ours[name] - theirs[name]).norm() / theirs[name].norm()).item() for name in theirs if not name.endswith("bias"))
 
 
-def step_job(home, bench, shape, rank, rollouts, micro_batch, steps):
+def step_job(home, forage, shape, rank, rollouts, micro_batch, steps):
     model = home / shape
     make_model(model, shape)
     file = home / f"{shape}-rollouts.jsonl"
     if not file.exists():
         subprocess.run([sys.executable, HERE / "rollouts.py", model, file, *map(str, rollouts)], check=True, stderr=subprocess.DEVNULL)
+    def bench(start):
+        return [forage, "bench", "train", start, file, "--rank", rank, "--threads", 2, "--micro-batch-tokens", micro_batch]
+
     start = model
     if rank:
         start = home / f"{shape}-adapter"
-        run([bench, model, file, rank, "full", "layers", "cpu", 2, micro_batch, 0, start])
+        run([*bench(model), "--steps", 0, "--save", start])
         # An adapter whose second matrix is 0 has a first step of signs alone; a trained one is compared.
-        run([bench, start, file, rank, "full", "layers", "cpu", 2, micro_batch, 3, start])
+        run([*bench(start), "--steps", 3, "--save", start])
     ways = [("layers", "checkpoint"), ("graph", "plain")]
     for ours_way, theirs_way in ways:
-        ours = run([bench, start, file, rank, "full", ours_way, "cpu", 2, micro_batch, steps])
+        graph = ["--graph"] if ours_way == "graph" else []
+        ours = run([*bench(start), *graph, "--steps", steps])
         theirs = run([sys.executable, HERE / "step.py", start, file, rank, theirs_way, 2, micro_batch, steps])
         one = [home / "one-ours", home / "one-theirs"]
         for folder in one:
             shutil.rmtree(folder, ignore_errors=True)
-        run([bench, start, file, rank, "full", ours_way, "cpu", 2, micro_batch, 1, one[0]])
+        run([*bench(start), *graph, "--steps", 1, "--save", one[0]])
         run([sys.executable, HERE / "step.py", start, file, rank, theirs_way, 2, micro_batch, 1, one[1]])
         best = lambda lines: min(line["seconds"] for line in lines)
         row = {
@@ -149,7 +153,6 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--home", type=pathlib.Path, required=True)
     parser.add_argument("--forage", required=True)
-    parser.add_argument("--bench", required=True)
     parser.add_argument("--parts", nargs="+", required=True)
     arguments = parser.parse_args()
     parts = " ".join(arguments.parts).split()
@@ -158,7 +161,7 @@ def main():
     print(json.dumps({"machine": platform.processor() or platform.machine(), "cores": os.cpu_count(), **packages}), flush=True)
     for shape, *rest in JOBS:
         if shape in parts:
-            step_job(arguments.home, arguments.bench, shape, *rest)
+            step_job(arguments.home, arguments.forage, shape, *rest)
     if "trl" in parts:
         for prompt in ("short", "search_r1"):
             trl_job(arguments.home, arguments.forage, prompt)

@@ -11,7 +11,7 @@ mkdir -p "$home"
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
 "$venv/bin/python" -c 'import torch, transformers, peft, trl' 2>/dev/null ||
     "$venv/bin/python" -m pip install -q torch transformers peft trl datasets
-cargo build --release --locked -p forage -p forage-trainer --bin forage --example train_bench
+cargo build --release --locked -p forage
 release="${CARGO_TARGET_DIR:-target}/release"
 HF_HUB_OFFLINE=1 "$venv/bin/python" bench/train/run.py --home "$home/train" --forage "$release/forage" \
-    --bench "$release/examples/train_bench" --parts "${@:-small 0.5b trl}"
+    --parts "${@:-small 0.5b trl}"

@@ -1,9 +1,9 @@
-"""Optimizer steps of PyTorch on recorded rollouts: what trainer/examples/train_bench.rs does, in the same form.
+"""Optimizer steps of PyTorch on recorded rollouts: what `forage bench train` does, in the same form.
 
 step.py MODEL ROLLOUTS RANK checkpoint|plain THREADS MICRO_BATCH_TOKENS STEPS [FOLDER]
 
 GRPO (advantages of the groups, clip 0.2 and 0.28, token mean over the step), AdamW at 1e-3 without warm-up, clipped at norm 1,
-weight decay 0.01 on matrices. STEP_DEVICE is `cpu` or `cuda`. RANK 0 trains all weights, else a LoRA adapter (PEFT) whose start is read from MODEL where it is a
+weight decay 0.01 on matrices. RANK 0 trains all weights, else a LoRA adapter (PEFT) whose start is read from MODEL where it is a
 PEFT folder. `checkpoint` switches gradient checkpointing on.
 """
 
@@ -19,7 +19,6 @@ from transformers import AutoModelForCausalLM
 
 MODEL, ROLLOUTS, RANK, WAY, THREADS, MICRO, STEPS = sys.argv[1:8]
 torch.set_num_threads(int(THREADS))
-DEVICE = os.environ.get("STEP_DEVICE", "cpu")
 
 
 def groups():
@@ -61,7 +60,7 @@ def load():
 
 def loss(model, rows, step_tokens):
     width = max(len(row["ids"]) for row in rows)
-    pad = lambda values: torch.tensor([list(value) + [0] * (width - len(value)) for value in values], device=DEVICE)
+    pad = lambda values: torch.tensor([list(value) + [0] * (width - len(value)) for value in values])
     ids, mask = pad([row["ids"] for row in rows]), pad([row["mask"] for row in rows])[:, 1:].float()
     seen = pad([[1] * len(row["ids"]) for row in rows])
     # Only rows that predict a token of the policy reach the head, here as there.
@@ -72,14 +71,14 @@ def loss(model, rows, step_tokens):
     logits = head(states[picked])
     logprobs = torch.log_softmax(logits, -1).gather(1, ids[:, 1:][picked][:, None])[:, 0]
     old = pad([row["logprobs"] for row in rows])[:, 1:][picked].float()
-    advantages = torch.tensor([row["advantage"] for row in rows], device=DEVICE)[:, None].expand(-1, width - 1)[picked].float()
+    advantages = torch.tensor([row["advantage"] for row in rows])[:, None].expand(-1, width - 1)[picked].float()
     ratio = torch.exp(logprobs - old)
     token = torch.maximum(-advantages * ratio, -advantages * ratio.clamp(0.8, 1.28))
     return token.sum() / step_tokens
 
 
 def main():
-    model = load().to(DEVICE)
+    model = load()
     model.train()
     if WAY == "checkpoint":
         model.enable_input_require_grads()

@@ -20,6 +20,7 @@ use forage_env::wiki::Wiki;
 use forage_env::world::{self, World};
 use forage_retriever::{Bm25Retriever, Retriever};
 use forage_trainer::bpe;
+use forage_trainer::device::has_bf16;
 use forage_trainer::generate::Engine;
 use forage_trainer::learner::{Learner, UpdateConfig};
 use forage_trainer::memory::Workload;
@@ -140,6 +141,10 @@ fn learner_of(training: &Training<'_>, config: &RunConfig, start: Checkpoint) ->
     let workers = Workers::for_model(training.threads, &start.config, &start.decoder.device());
     let Some(server) = &config.sampler else {
         let engine = setup::engine(config, &start.config);
+        if engine.bf16 && !has_bf16(&start.decoder.device()) {
+            let message = format!("engine.dtype is bf16, and {} does not compute in it", config.device);
+            return Err(anyhow::anyhow!("set engine.dtype = \"f32\"").context(BadConfig(message)));
+        }
         return Ok(Learner::new(start, update, engine, workers));
     };
     let policy = runtime()?.block_on(RemotePolicy::connect(server)).context("[sampler]")?;

@@ -46,7 +46,9 @@ pub enum Adapter {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     /// The name is not a device.
-    #[error("`{0}` is not a device; write cpu, cuda:0, rocm:0, wgpu:0, vulkan:0, metal:0 or, for a software driver, wgpu:cpu")]
+    #[error(
+        "`{0}` is not a device; write cpu, cuda:0, rocm:0, wgpu:0, vulkan:0, metal:0 or, for a software driver, wgpu:cpu"
+    )]
     Unknown(String),
     /// The binary lacks the backend.
     #[error("device `{spec}` is not compiled in; build with `--features {feature}`")]
@@ -160,30 +162,36 @@ impl DeviceSpec {
     /// # Errors
     /// [`DeviceError`] that says what is missing and how to get it.
     pub fn open(self) -> Result<Device, DeviceError> {
-        #[cfg(feature = "gpu")]
-        if !self.is_cpu() {
-            runtime::configure();
+        if self.is_cpu() {
+            return Ok(Device::flex());
         }
-        let device = match self {
-            #[cfg(feature = "flex")]
-            Self::Cpu => return Ok(Device::flex()),
-            #[cfg(feature = "cuda")]
-            Self::Cuda(index) => cuda::Installation::find().device(index)?,
-            #[cfg(feature = "rocm")]
-            Self::Rocm(index) => Device::rocm(index),
-            #[cfg(feature = "wgpu")]
-            Self::Wgpu(adapter) => Device::wgpu(wgpu::kind(self, adapter)?),
-            #[cfg(feature = "vulkan")]
-            Self::Vulkan(adapter) => Device::vulkan(wgpu::kind(self, adapter)?),
-            #[cfg(feature = "metal")]
-            Self::Metal(adapter) => Device::metal(wgpu::kind(self, adapter)?),
-            #[allow(unreachable_patterns, reason = "unreachable when every backend is compiled in")]
-            spec => return Err(DeviceError::NotCompiledIn { spec, feature: spec.feature() }),
-        };
         #[cfg(feature = "gpu")]
-        runtime::start(self, &device)?;
-        #[allow(unreachable_code, reason = "reached where a GPU is compiled in")]
-        Ok(device)
+        {
+            runtime::configure();
+            let device = self.named()?;
+            runtime::start(self, &device)?;
+            Ok(device)
+        }
+        #[cfg(not(feature = "gpu"))]
+        Err(DeviceError::NotCompiledIn { spec: self, feature: self.feature() })
+    }
+
+    /// The device of this name, of which nothing was asked yet.
+    #[cfg(feature = "gpu")]
+    fn named(self) -> Result<Device, DeviceError> {
+        match self {
+            #[cfg(feature = "cuda")]
+            Self::Cuda(index) => cuda::Installation::find().device(index),
+            #[cfg(feature = "rocm")]
+            Self::Rocm(index) => Ok(Device::rocm(index)),
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(adapter) => Ok(Device::wgpu(wgpu::kind(self, adapter)?)),
+            #[cfg(feature = "vulkan")]
+            Self::Vulkan(adapter) => Ok(Device::vulkan(wgpu::kind(self, adapter)?)),
+            #[cfg(feature = "metal")]
+            Self::Metal(adapter) => Ok(Device::metal(wgpu::kind(self, adapter)?)),
+            _ => Err(DeviceError::NotCompiledIn { spec: self, feature: self.feature() }),
+        }
     }
 }
 
@@ -247,12 +255,15 @@ pub fn describe(device: &Device) -> String {
 
 /// The GPUs and software drivers that this build can reach, by name, in the order they are to be preferred.
 pub fn found() -> Vec<DeviceSpec> {
-    let mut found = Vec::new();
     #[cfg(feature = "cuda")]
-    found.extend((0..cuda::Installation::find().cards.len()).map(DeviceSpec::Cuda));
+    let cards = (0..cuda::Installation::find().cards.len()).map(DeviceSpec::Cuda);
+    #[cfg(not(feature = "cuda"))]
+    let cards = std::iter::empty();
     #[cfg(feature = "wgpu")]
-    found.extend(wgpu::found());
-    found
+    let adapters = wgpu::found();
+    #[cfg(not(feature = "wgpu"))]
+    let adapters = Vec::new();
+    cards.chain(adapters).collect()
 }
 
 /// Waits until a device has done what it was asked to.

@@ -1,5 +1,7 @@
 //! Whether a device computes what the processor computes: small checks that take seconds, for `forage doctor`.
 
+pub mod parity;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -107,7 +109,13 @@ fn generate(device: &Device) -> Result<f64, String> {
     let (tokenizer, json) = byte_tokenizer().map_err(|error| error.to_string())?;
     let decoder = init_random(&config, Seed::root(1), device);
     let checkpoint = Checkpoint::new(config, decoder, tokenizer, json, bpe::EOS);
-    let sizes = EngineConfig { context: 64, cache_tokens: 64 * SEQUENCES, step_tokens: 1024, sequences: SEQUENCES, bf16: false };
+    let sizes = EngineConfig {
+        context: 64,
+        cache_tokens: 64 * SEQUENCES,
+        step_tokens: 1024,
+        sequences: SEQUENCES,
+        bf16: false,
+    };
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let engine = Arc::new(Engine::start(&checkpoint, sizes, Workers::new(threads).kernel_pool()));
     let round = |round: u64| {

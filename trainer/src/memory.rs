@@ -466,7 +466,8 @@ mod tests {
     fn what_is_said_to_help_helps() {
         let model = ModelConfig::published("Qwen2.5-0.5B").unwrap();
         let lora = adapter(16);
-        let engine = |cache_tokens| EngineConfig { context: 1024, cache_tokens, step_tokens: 2048, sequences: 64, bf16: false };
+        let engine =
+            |cache_tokens| EngineConfig { context: 1024, cache_tokens, step_tokens: 2048, sequences: 64, bf16: false };
         let small = plan(&model, 1024);
         let work = Workload { played_tokens: 1 << 30, ..small.work };
         let run = |cache| MemoryPlan { engine: Some(engine(cache)), work, ..small.clone() };

@@ -29,7 +29,8 @@ fn shape(wide: bool) -> ModelConfig {
     }
 }
 
-const ROOMY: EngineConfig = EngineConfig { context: 300, cache_tokens: 32 * 1024, step_tokens: 256, sequences: 64, bf16: false };
+const ROOMY: EngineConfig =
+    EngineConfig { context: 300, cache_tokens: 32 * 1024, step_tokens: 256, sequences: 64, bf16: false };
 
 fn decoder(wide: bool, seed: u64) -> Decoder {
     init_random(&shape(wide), Seed::root(seed), &Device::flex())

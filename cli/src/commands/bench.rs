@@ -4,6 +4,7 @@
 mod counters;
 mod generate;
 mod load;
+mod parity;
 mod train;
 
 use anyhow::Result;
@@ -20,6 +21,7 @@ pub(crate) enum Bench {
     Generate(generate::Generate),
     Train(train::Train),
     Load(load::Load),
+    Parity(parity::Parity),
 }
 
 impl Bench {
@@ -28,6 +30,7 @@ impl Bench {
             Self::Generate(command) => command.run(),
             Self::Train(command) => command.run(),
             Self::Load(command) => command.run(),
+            Self::Parity(command) => command.run(),
         }
     }
 }

@@ -71,10 +71,9 @@ impl Doctor {
         if matches!(self.device, None | Some(DeviceSpec::Cuda(_))) {
             cuda(&mut report);
         }
-        let devices = self.device.map_or_else(
-            || std::iter::once(DeviceSpec::Cpu).chain(device::found()).collect(),
-            |device| vec![device],
-        );
+        let devices = self
+            .device
+            .map_or_else(|| std::iter::once(DeviceSpec::Cpu).chain(device::found()).collect(), |device| vec![device]);
         for device in devices {
             examine(&mut report, device);
         }
@@ -88,7 +87,8 @@ impl Doctor {
     fn print(&self, report: &Report) {
         if self.json {
             let holds = report.failures() == 0;
-            out(&serde_json::json!({ "forage": env!("CARGO_PKG_VERSION"), "holds": holds, "checks": report.0 }).to_string());
+            out(&serde_json::json!({ "forage": env!("CARGO_PKG_VERSION"), "holds": holds, "checks": report.0 })
+                .to_string());
             return;
         }
         let mut of = "";
@@ -120,7 +120,11 @@ fn machine(report: &mut Report) {
     }
     for (name, place) in [("runs", PathBuf::from(".")), ("scratch", std::env::temp_dir())] {
         if let Ok(free) = fs4::available_space(existing(&place)) {
-            report.ok(MACHINE, &format!("disk, {name}"), format!("{:.1} GiB free in {}", free as f64 / GIB, place.display()));
+            report.ok(
+                MACHINE,
+                &format!("disk, {name}"),
+                format!("{:.1} GiB free in {}", free as f64 / GIB, place.display()),
+            );
         }
     }
     let mut backends = vec!["cpu"];
@@ -132,7 +136,13 @@ fn machine(report: &mut Report) {
     report.ok(MACHINE, "compiled in", backends.join(", "));
     if !cfg!(feature = "cuda") && Path::new("/proc/driver/nvidia/version").exists() {
         let fix = "build with `--features cuda` to use it";
-        report.line(MACHINE, "NVIDIA driver", Status::Missing, "a card is there, and this build cannot reach it", Some(fix));
+        report.line(
+            MACHINE,
+            "NVIDIA driver",
+            Status::Missing,
+            "a card is there, and this build cannot reach it",
+            Some(fix),
+        );
     }
 }
 
@@ -178,7 +188,8 @@ fn cuda(report: &mut Report) {
         "install the CUDA toolkit, or the wheel nvidia-cuda-nvrtc, and put its lib folder on LD_LIBRARY_PATH",
     );
     let lacking = format!("lacking: {}", found.missing_headers.join(", "));
-    let place = found.headers.as_ref().map_or("CUDA_PATH names no folder".to_owned(), |path| path.display().to_string());
+    let place =
+        found.headers.as_ref().map_or("CUDA_PATH names no folder".to_owned(), |path| path.display().to_string());
     let headers = if found.missing_headers.is_empty() { Ok(place.clone()) } else { Err(format!("{place}, {lacking}")) };
     line(
         "headers",
@@ -193,7 +204,13 @@ fn cuda(report: &mut Report) {
         && driver.major < nvrtc.major
     {
         let fault = format!("the driver serves CUDA {driver}, NVRTC is of {nvrtc}");
-        report.line(OF, "versions", Status::Failed, fault, Some("install a newer driver, or an NVRTC of the driver's version"));
+        report.line(
+            OF,
+            "versions",
+            Status::Failed,
+            fault,
+            Some("install a newer driver, or an NVRTC of the driver's version"),
+        );
     }
 }
 

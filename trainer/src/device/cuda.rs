@@ -54,7 +54,8 @@ pub struct Installation {
 const HEADERS: [&str; 4] = ["mma.h", "crt/mma.h", "cuda_bf16.h", "cuda_fp16.h"];
 
 /// Where the driver is missing.
-const DRIVER_FIX: &str = "install the NVIDIA driver (nvidia-smi must list the card), and in a container pass the GPU through";
+const DRIVER_FIX: &str =
+    "install the NVIDIA driver (nvidia-smi must list the card), and in a container pass the GPU through";
 
 impl Installation {
     /// Looks for it.

@@ -21,7 +21,8 @@ pub(super) fn configure() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let mut config = CubeClRuntimeConfig::default();
-        config.streaming = StreamingConfig { policy: cubecl::config::streaming::StreamPolicy::Single, ..config.streaming };
+        config.streaming =
+            StreamingConfig { policy: cubecl::config::streaming::StreamPolicy::Single, ..config.streaming };
         config.compilation.cache = true;
         let cache = dirs::cache_dir().unwrap_or_else(std::env::temp_dir).join("forage/kernels");
         config.environment.path = CacheConfig::Directory(cache);

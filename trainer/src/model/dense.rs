@@ -243,8 +243,8 @@ fn scale(dim: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use forage_env::seed::Seed;
     use burn::tensor::TensorData;
+    use forage_env::seed::Seed;
     use rand::RngExt;
 
     use super::*;

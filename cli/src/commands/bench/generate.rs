@@ -21,7 +21,7 @@ use crate::commands::out;
 ///
 /// Jobs: `single:BATCH:PROMPT:NEW`, one greedy turn of BATCH prompts at once; `groups:PROMPTS:MEMBERS:PROMPT:NEW:OBSERVATION:TURNS`,
 /// sampled turns of MEMBERS episodes per prompt with an observation after each. Prompts and observations are the tokens
-/// (7919 * place + 31 * row + 7 * round) mod 1000, so that another program can make the same ones and no round finds the
+/// ((7919 + 2 * round) * place + 31 * row + 7 * round) mod 1000, so that another program can make the same ones and no round finds the
 /// prompts of the one before in the cache.
 #[derive(Args, Debug)]
 pub(crate) struct Generate {
@@ -44,7 +44,7 @@ pub(crate) struct Generate {
 
 /// Tokens `places` of row `row`.
 fn tokens(row: usize, round: u64, places: std::ops::Range<usize>) -> Vec<u32> {
-    places.map(|place| ((7919 * place + 31 * row + 7 * round as usize) % 1000) as u32).collect()
+    places.map(|place| (((7919 + 2 * round as usize) * place + 31 * row + 7 * round as usize) % 1000) as u32).collect()
 }
 
 struct Job {

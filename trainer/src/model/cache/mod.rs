@@ -10,9 +10,9 @@ mod tests;
 use burn::tensor::{DType, Device};
 
 use super::attend::{Attend, Heads};
-use crate::device::is_processor;
 use super::host::BLOCK;
 use super::{Decoder, ModelConfig, RopeTables};
+use crate::device::is_processor;
 
 /// Positions per block.
 pub const BLOCK_POSITIONS: usize = BLOCK;

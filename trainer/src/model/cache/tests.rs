@@ -105,3 +105,11 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn bf16_holds_twice_the_positions_of_f32() {
+    let config = shape(4, 2, 16, Architecture::Qwen3);
+    let bytes = 1 << 20;
+    assert_eq!(KvCache::positions_in(&config, bytes, true), 2 * KvCache::positions_in(&config, bytes, false));
+    assert_eq!(KvCache::positions_in(&config, bytes, false), bytes / (2 * 2 * 2 * 16 * 4));
+}

@@ -1,0 +1,168 @@
+"""What the CUDA path asks of a device, counted under the stub driver: account.py FORAGE SCRATCH [--all].
+
+Every kernel is generated, compiled by the real NVRTC for the architecture and its launch checked; what the driver counts is
+read before and after each round. Shapes run with two and with four layers, so a layer's part is half of the difference and
+the figures of the whole model follow: a 7B needs no memory for the layers that are alike. The environment names the stub
+and NVRTC (see run.sh). Without --all only what a change is most likely to break is counted.
+"""
+
+import json
+import os
+import pathlib
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).parent
+LAYERS = {"Qwen2.5-0.5B": 24, "Qwen2.5-3B": 36, "Qwen2.5-7B": 28, "Qwen3-0.6B": 28, "Qwen3-4B": 36}
+VOCABULARY = 151_936
+# Kind, shape, architecture, type of the weights, and the number that the kind takes.
+FEW = [
+    ("decode", "Qwen2.5-0.5B", 90, "bf16", 64), ("decode", "Qwen2.5-3B", 90, "bf16", 64),
+    ("decode", "Qwen3-0.6B", 90, "f32", 64), ("prefill", "Qwen2.5-0.5B", 90, "bf16", 512),
+    ("lora", "Qwen2.5-0.5B", 90, "bf16", 1024), ("full", "Qwen2.5-0.5B", 90, "f32", 1024),
+    ("full", "Qwen2.5-0.5B", 90, "f32", 4096), ("decode", "Qwen2.5-0.5B", 80, "bf16", 64),
+]
+ALL = [
+    (kind, shape, arch, weights, number)
+    for arch in (90, 80)
+    for shape in LAYERS
+    for kind, weights, number in [
+        ("decode", "bf16", 64), ("decode", "bf16", 256), ("decode", "f32", 64), ("prefill", "bf16", 512),
+        ("lora", "bf16", 1024), ("full", "f32", 1024), ("full", "f32", 4096),
+    ]
+]
+STEPS = 8
+ROUNDS = 3
+
+
+def rollouts(folder, tokens):
+    """Two episodes; their log-probabilities are those of a uniform choice."""
+    path = folder / f"rollouts-{tokens}.jsonl"
+    if not path.exists():
+        random.seed(5)
+        with path.open("w") as out:
+            for member in range(2):
+                ids = [random.randrange(VOCABULARY) for _ in range(tokens)]
+                mask = [int(place % 5 in (2, 3)) for place in range(tokens)]
+                row = dict(group=0, ids=ids, mask=mask, logprobs=[-11.9] * tokens, reward=float(member))
+                out.write(json.dumps(row) + "\n")
+    return path
+
+
+class Account:
+    def __init__(self, forage, scratch):
+        self.forage, self.scratch = forage, scratch
+        self.counters = scratch / "counters"
+
+    def run(self, arch, *arguments):
+        """Lines of JSON that a bench prints. Compiled kernels are kept for the next process, by architecture."""
+        cache = self.scratch / f"sm_{arch}"
+        cache.mkdir(parents=True, exist_ok=True)
+        environment = os.environ | {"CUDA_STUB_ARCH": str(arch), "CUDA_STUB_COUNTERS": str(self.counters),
+                                    "XDG_CACHE_HOME": str(cache)}
+        command = [self.forage, "bench", *map(str, arguments), "--device", "cuda:0", "--counters", self.counters]
+        done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
+        refused = [line for line in done.stderr.splitlines() if "refused" in line or "panicked" in line]
+        if done.returncode != 0 or refused:
+            sys.exit(f"error: {' '.join(map(str, command))} ended with {done.returncode}\n{done.stderr[-4000:]}")
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def decode(self, shape, layers, arch, weights, rows):
+        """One decode step: what eight more of them cost, in the last round."""
+        jobs = [f"single:{rows}:16:{new}" for new in (1, 1 + STEPS)]
+        first, last = self.run(arch, "generate", f"random:{shape}:{layers}", "--weights", weights, "--rounds", ROUNDS, *jobs)
+        step = {key: (last["counters"][-1][key] - first["counters"][-1][key]) / STEPS for key in last["counters"][-1]}
+        step["seconds"] = (last["round_seconds"][-1] - first["round_seconds"][-1]) / STEPS
+        step["peak_bytes"] = last["counters"][-1]["peak_bytes"]
+        return step
+
+    def prefill(self, shape, layers, arch, weights, tokens):
+        """Three prompts in one pass."""
+        job = f"single:3:{tokens}:1"
+        (row,) = self.run(arch, "generate", f"random:{shape}:{layers}", "--weights", weights, "--rounds", ROUNDS, job)
+        return row["counters"][-1] | {"seconds": row["round_seconds"][-1]}
+
+    def step(self, shape, layers, arch, weights, tokens, rank):
+        """One optimizer step on two episodes, each a micro-batch; the second step, when moments are there."""
+        model, file = f"random:{shape}:{layers}", rollouts(self.scratch, tokens)
+        rows = self.run(arch, "train", model, file, "--rank", rank, "--base", weights, "--micro-batch-tokens", tokens, "--steps", 2)
+        counted = rows[-1]["counters"]
+        return counted | {"seconds": rows[-1]["seconds"], "micro_batches": rows[-1]["micro_batches"]}
+
+    def measure(self, kind, shape, layers, arch, weights, number):
+        if kind == "decode":
+            return self.decode(shape, layers, arch, weights, number)
+        if kind == "prefill":
+            return self.prefill(shape, layers, arch, weights, number)
+        return self.step(shape, layers, arch, weights, number, 16 if kind == "lora" else 0)
+
+    def compiled(self, arch):
+        """Kernels that processes so far have compiled."""
+        with sqlite3.connect(self.scratch / f"sm_{arch}/forage/kernels/default.db") as database:
+            (count,) = database.execute("SELECT count(*) FROM entries WHERE namespace LIKE 'cuda/%'").fetchone()
+        return count
+
+
+def figures(kind, shape, small, large, number):
+    """A layer's part and the whole model's, of runs with two and four layers."""
+    def whole(key):
+        layer = (large[key] - small[key]) / 2
+        return layer, small[key] + (LAYERS[shape] - 2) * layer
+    by_layer, launches = whole("launches")
+    found = {
+        "launches_per_layer": by_layer,
+        "launches": launches,
+        "stream_waits": large["stream_waits"],
+        "readbacks": large["device_to_host"],
+        "readback_bytes": large["device_to_host_bytes"],
+        "uploads": large["host_to_device"],
+        "allocations": large["allocations"],
+        "peak_mib": whole("peak_bytes")[1] / 2**20,
+        "host_us_per_launch": large["seconds"] / large["launches"] * 1e6,
+    }
+    if kind in ("lora", "full"):
+        found["readbacks_per_micro_batch"] = large["device_to_host"] / large["micro_batches"]
+        found["launches_per_layer"] = by_layer / large["micro_batches"]
+    return {key: round(value, 2) for key, value in found.items()}
+
+
+def main():
+    arguments = sys.argv[1:]
+    everything = "--all" in arguments
+    unknown = [word for word in arguments[2:] if word != "--all"]
+    if len(arguments) < 2 or unknown:
+        sys.exit(f"usage: account.py FORAGE SCRATCH [--all]{'; unknown: ' + ' '.join(unknown) if unknown else ''}")
+    forage, scratch = pathlib.Path(arguments[0]).resolve(), pathlib.Path(arguments[1])
+    scratch.mkdir(parents=True, exist_ok=True)
+    budgets = json.loads((HERE / "budgets.json").read_text())
+    account, rows, over = Account(forage, scratch), [], []
+    print(f"{'':42}{'launches':>9}{'a layer':>9}{'waits':>7}{'read':>6}{'read MB':>9}{'alloc':>7}{'MiB':>8}{'us each':>9}")
+    for kind, shape, arch, weights, number in ALL if everything else FEW:
+        start = time.time()
+        small, large = (account.measure(kind, shape, layers, arch, weights, number) for layers in (2, 4))
+        row = figures(kind, shape, small, large, number)
+        name = f"{kind} {shape} {weights} {number} sm_{arch}"
+        print(f"{name:42}{row['launches']:9.0f}{row['launches_per_layer']:9.1f}{row['stream_waits']:7.1f}{row['readbacks']:6.1f}"
+              f"{row['readback_bytes'] / 1e6:9.2f}{row['allocations']:7.1f}{row['peak_mib']:8.0f}{row['host_us_per_launch']:9.1f}"
+              f"   {time.time() - start:4.0f} s", flush=True)
+        rows.append(dict(kind=kind, shape=shape, arch=arch, weights=weights, number=number, **row))
+        limits = budgets[kind] | budgets.get(f"{kind} {number}", {})
+        over += [f"{name}: {key} is {row[key]}, at most {most} allowed" for key, most in limits.items() if row[key] > most]
+    # What every process so far has compiled, the next one loads.
+    kind, shape, arch, weights, number = FEW[0]
+    before = account.compiled(arch)
+    account.measure(kind, shape, 2, arch, weights, number)
+    again = account.compiled(arch) - before
+    print(f"{before} kernels were compiled for sm_{arch}; another process compiled {again} more")
+    if again:
+        over.append(f"a process with the kernels of the one before compiled {again}")
+    print("\n".join(over) or f"{len(rows)} passed, 0 failed")
+    print(json.dumps({"bench": "device", "held": not over, "figures": {"rows": rows, "compiled_again": again}}))
+    sys.exit(1 if over else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""A GRPO run on a device beside the same on the processor, resumed and exported: compare.py FOLDER (see vulkan.sh)."""
+
+import json
+import pathlib
+import struct
+import sys
+
+folder = pathlib.Path(sys.argv[1])
+KEYS = ["reward/mean", "policy/loss", "optim/grad_norm", "policy/entropy"]
+
+
+def rows(name):
+    return [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
+
+
+def weights(name):
+    """Numbers of all tensors of an exported folder, in f32."""
+    data = (folder / name / "model.safetensors").read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    found = {}
+    for key, entry in header.items():
+        if key != "__metadata__":
+            assert entry["dtype"] == "F32", entry
+            start, end = (8 + length + offset for offset in entry["data_offsets"])
+            found[key] = struct.unpack(f"<{(end - start) // 4}f", data[start:end])
+    return found
+
+
+def same(what, found, expected, tolerance):
+    off = abs(found - expected) / max(1.0, abs(expected))
+    print(f"{'ok    ' if off <= tolerance else 'FAILED'} {what}: {found:.7g}, {expected:.7g} on the processor, at most {tolerance} off")
+    return off <= tolerance
+
+
+there, cpu, cut = rows("there"), rows("cpu"), rows("cut")
+results = []
+for step, (device, processor) in enumerate(zip(there, cpu, strict=True)):
+    # A step without a group that teaches has no loss.
+    for key in [key for key in KEYS if key in processor]:
+        results.append(same(f"step {step}, {key}", device[key], processor[key], 2e-4))
+resumed = [row for row in cut if row["step"] == there[-1]["step"]][-1]
+for key in [key for key in KEYS if key in there[-1]]:
+    results.append(same(f"after a resume, {key}", resumed[key], cpu[-1][key], 2e-4))
+exported, expected = weights("exported"), weights("expected")
+assert exported.keys() == expected.keys()
+worst = max(abs(a - b) for key in expected for a, b in zip(exported[key], expected[key], strict=True))
+results.append(same("exported weights, largest difference", worst, 0.0, 2e-4))
+print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
+sys.exit(0 if all(results) else 1)

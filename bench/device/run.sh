@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# The CUDA path without a GPU: a stub of the driver, the real NVRTC, and what is asked of them counted against budgets.json.
+# Usage: bench/device/run.sh FORAGE [--all]
+# FORAGE is built with `cargo build --release --locked -p forage --features cuda`. NVRTC comes from PyPI once (96 MB); it and the
+# compiled kernels stay in $FORAGE_BENCH_HOME (default ~/.cache/forage-bench)/device.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+forage=$(realpath "${1:?usage: bench/device/run.sh FORAGE [--all]}")
+shift
+home="${FORAGE_BENCH_HOME:-$HOME/.cache/forage-bench}/device"
+mkdir -p "$home/stub"
+bash bench/device/nvrtc.sh "$home" >/dev/null
+cc -O2 -Wall -Wextra -Werror -shared -fPIC -o "$home/stub/libcuda.so" bench/device/stub/libcuda.c -lpthread
+ln -sf libcuda.so "$home/stub/libcuda.so.1"
+python3 bench/device/stub/check.py "$home/stub/libcuda.so"
+export CUDA_PATH="$home/nvidia/cu13" LD_LIBRARY_PATH="$home/stub:$home/nvidia/cu13/lib"
+python3 bench/device/account.py "$forage" "$home/account" "$@"

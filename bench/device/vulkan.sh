@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# The device path on a software driver of Vulkan: parity with the processor, and a GRPO run with resume and export.
+# Usage: bench/device/vulkan.sh FORAGE
+# FORAGE is built with `cargo build --release --locked -p forage --features wgpu` (beside cuda, if it is to do both). The driver is
+# SwiftShader, which Debian's packages chromium and libvulkan1 bring; they are installed where apt-get and root are there.
+# Exit code 75: there is no such driver and it cannot be installed.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+forage=$(realpath "${1:?usage: bench/device/vulkan.sh FORAGE}")
+driver() {
+  for file in /usr/lib/chromium/vk_swiftshader_icd.json /usr/lib/*/chromium/vk_swiftshader_icd.json; do
+    if [ -f "$file" ]; then
+      printf '%s' "$file"
+      return
+    fi
+  done
+}
+if [ -z "$(driver)" ] || ! ldconfig -p | grep -q libvulkan.so.1; then
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    echo "no software driver of Vulkan, and no rights to install chromium and libvulkan1" >&2
+    exit 75
+  fi
+  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium libvulkan1; } >/dev/null ||
+    { echo "chromium and libvulkan1 cannot be installed" >&2; exit 75; }
+fi
+export VK_ICD_FILENAMES XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-/tmp}"
+VK_ICD_FILENAMES=$(driver)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+"$forage" bench parity --device wgpu:cpu
+
+run() { "$forage" train configs/smoke.toml --out "$scratch/$1" --set grpo.steps="$2" "${@:3}" >"$scratch/$1.log" 2>&1 || { cat "$scratch/$1.log" >&2; exit 1; }; }
+run cpu 3
+run there 3 --device wgpu:cpu
+run cut 2 --device wgpu:cpu --set grpo.checkpoint_every=1
+run cut 3 --device wgpu:cpu --set grpo.checkpoint_every=1 --resume
+"$forage" export "$scratch/there" --merged "$scratch/exported" >/dev/null
+"$forage" export "$scratch/cpu" --merged "$scratch/expected" >/dev/null
+python3 bench/device/compare.py "$scratch"

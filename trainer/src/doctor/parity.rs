@@ -1,0 +1,342 @@
+//! Everything that training and generation run on a device, against the processor: `forage bench parity`.
+//!
+//! Both sides have the same weights, drawn on the processor. Numbers are compared within a tolerance that is stated beside each
+//! check, greedy tokens exactly.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use forage_env::policy::{GenerateRequest, Policy, Sampling};
+use forage_env::seed::Seed;
+use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
+
+use super::{Check, compared, numbers};
+use crate::backward;
+use crate::device::has_bf16;
+use crate::generate::{Engine, EngineConfig, EngineModel, EngineStats};
+use crate::grads::NamedGrads;
+use crate::logprobs::{Scores, Slopes, token_logprobs};
+use crate::lora::{self, LoraConfig, Targets};
+use crate::model::{
+    Architecture, BLOCK_POSITIONS, Batch, Chunk, Decoder, KvCache, ModelConfig, Pass, RopeTables, init_random,
+};
+use crate::optim::{AdamW, AdamWConfig};
+use crate::sequence::{Sequence, ids};
+use crate::workers::Workers;
+
+/// Of sums of products in f32, relative to the largest number compared.
+const FORWARD: f64 = 1e-4;
+/// Of derivatives, which are sums over all tokens.
+const BACKWARD: f64 = 5e-4;
+/// Of what is computed in bf16, whose numbers have 8 bits.
+const HALF: f64 = 5e-2;
+
+/// Runs every check; each is handed over as soon as it is done.
+///
+/// # Panics
+/// Where the runtime of the device does.
+pub fn run(device: &Device, mut each: impl FnMut(Check)) {
+    for architecture in [Architecture::Qwen2, Architecture::Qwen3] {
+        let there = Model::on(device, architecture);
+        let here = Model::on(&Device::flex(), architecture);
+        for (name, tolerance, compute) in NUMBERS {
+            each(compared(name, &compute(&there), &compute(&here), *tolerance));
+        }
+        each(greedy("greedy tokens of a crowd", &there, &here, ROOMY));
+        let tight = EngineConfig { cache_tokens: 10 * BLOCK_POSITIONS, ..ROOMY };
+        each(greedy("greedy tokens with too little memory", &there, &here, tight));
+        each(sampled(&there, &here));
+        if has_bf16(device) {
+            each(half(&there, &here));
+        }
+    }
+}
+
+/// Numbers of one side.
+type Compute = fn(&Model) -> Vec<f32>;
+
+const NUMBERS: &[(&str, f64, Compute)] = &[
+    ("hidden states of whole sequences", FORWARD, Model::hidden),
+    ("logits", FORWARD, Model::logits),
+    ("hidden states over the cache, in chunks, with a shared beginning", FORWARD, Model::cached),
+    ("log-probabilities and entropies", FORWARD, Model::scores),
+    ("gradients of all weights", BACKWARD, |model| gradients(model, &model.decoder)),
+    ("gradients by one graph", BACKWARD, Model::graph),
+    ("gradients of an adapter", BACKWARD, |model| gradients(model, &model.adapted())),
+    ("gradients of an adapter beside a base of 8 bits", BACKWARD, |model| gradients(model, &model.quantised())),
+    ("logits of an adapter merged into the base", FORWARD, Model::merged),
+    ("norm and clipped gradients", BACKWARD, Model::clipped),
+    ("weights after three steps of AdamW", BACKWARD, Model::stepped),
+];
+
+/// Sizes are those that kernels treat in different ways: odd counts, a head narrower than the width, groups of queries.
+fn shape(architecture: Architecture) -> ModelConfig {
+    ModelConfig {
+        architecture,
+        vocab_size: 257,
+        hidden_size: 96,
+        intermediate_size: 160,
+        num_hidden_layers: 2,
+        num_attention_heads: 6,
+        num_key_value_heads: 2,
+        head_dim: 16,
+        max_position_embeddings: 256,
+        rope_theta: 1e4,
+        rms_norm_eps: 1e-6,
+        tie_word_embeddings: architecture == Architecture::Qwen3,
+    }
+}
+
+const ROOMY: EngineConfig =
+    EngineConfig { context: 128, cache_tokens: 4096, step_tokens: 64, sequences: 16, bf16: false };
+
+/// One side.
+struct Model {
+    config: ModelConfig,
+    decoder: Decoder,
+    rope: RopeTables,
+    /// Some begin alike, one has a single token.
+    sequences: Vec<Sequence>,
+}
+
+impl Model {
+    fn on(device: &Device, architecture: Architecture) -> Self {
+        let config = shape(architecture);
+        let decoder = init_random(&config, Seed::root(7), device);
+        let rope = RopeTables::new(&config, 128, device);
+        let row = |(row, length): (u32, usize)| -> Sequence {
+            let ids: Vec<u32> =
+                (0..length as u32).map(|place| if place < 9 { place * 5 } else { place * 7 + row } % 250).collect();
+            Sequence { targets: (1..length).filter(|place| place % 3 != 0).collect(), ids }
+        };
+        let sequences = [(0, 40), (1, 33), (2, 61), (3, 1), (4, 17)].map(row).into();
+        Self { config, decoder, rope, sequences }
+    }
+
+    fn hidden(&self) -> Vec<f32> {
+        let batch = Batch::new(&ids(self.sequences.iter()));
+        numbers(self.decoder.hidden(&self.config, &self.rope, &batch))
+    }
+
+    fn logits(&self) -> Vec<f32> {
+        self.logits_of(&self.decoder)
+    }
+
+    fn logits_of(&self, decoder: &Decoder) -> Vec<f32> {
+        let batch = Batch::new(&ids(self.sequences.iter()));
+        numbers(decoder.logits(decoder.hidden(&self.config, &self.rope, &batch)))
+    }
+
+    /// Two sequences that share the block of their first sixteen tokens, in passes that mix prompts and single tokens.
+    fn cached(&self) -> Vec<f32> {
+        let first: Vec<u32> = (0..50).map(|place| place * 3 % 250).collect();
+        let mut second = first.clone();
+        second[BLOCK_POSITIONS..].iter_mut().for_each(|id| *id = (*id + 11) % 250);
+        let mut cache = KvCache::new(&self.config, 12, &self.decoder);
+        // Neighbours in a sequence are not neighbours in memory.
+        let tables: [&[u32]; 2] = [&[5, 0, 7, 2], &[5, 9, 1, 11]];
+        let chunk = |row: usize, start: usize, end: usize| Chunk {
+            ids: &[&first, &second][row][start..end],
+            start,
+            blocks: tables[row],
+        };
+        let passes = [
+            vec![chunk(0, 0, 20)],
+            vec![chunk(0, 20, 21), chunk(1, 16, 41)],
+            vec![chunk(1, 41, 42), chunk(0, 21, 49)],
+            vec![chunk(0, 49, 50), chunk(1, 42, 43)],
+        ];
+        let mut found = Vec::new();
+        for chunks in passes {
+            let pass = Pass::new(chunks);
+            found.extend(numbers(self.decoder.hidden_cached(&self.config, &self.rope, &pass, &mut cache)));
+        }
+        found
+    }
+
+    fn rows(&self) -> Vec<&Sequence> {
+        self.sequences.iter().collect()
+    }
+
+    fn scores(&self) -> Vec<f32> {
+        let found = token_logprobs(&self.decoder, &self.config, &self.rope, &self.rows(), 0.8);
+        let Scores { logprobs, entropies } = found.expect("there are targets").scores();
+        [logprobs, entropies].concat()
+    }
+
+    fn gradients_of(&self, decoder: &Decoder) -> NamedGrads {
+        let found = backward::gradients(decoder, &self.config, &self.rope, &self.rows(), 0.8, slopes);
+        found.expect("there are targets").0
+    }
+
+    fn graph(&self) -> Vec<f32> {
+        let logprobs_alone = |scores: &Scores| (Slopes { entropies: Vec::new(), ..slopes(scores).0 }, ());
+        let rows = self.rows();
+        let found = crate::grads::through_graph(&self.decoder, &self.config, &self.rope, &rows, 0.8, logprobs_alone);
+        all(found.expect("there are targets").0)
+    }
+
+    fn adapted(&self) -> Decoder {
+        adapt(self.decoder.clone())
+    }
+
+    fn quantised(&self) -> Decoder {
+        let mut decoder = self.decoder.clone();
+        decoder.quantise_layers(|_, linear| linear).expect("inputs are multiples of a block");
+        adapt(decoder)
+    }
+
+    fn merged(&self) -> Vec<f32> {
+        let mut decoder = self.adapted();
+        lora::merge(&mut decoder);
+        self.logits_of(&decoder)
+    }
+
+    fn clipped(&self) -> Vec<f32> {
+        let mut gradients = self.gradients_of(&self.decoder);
+        let norm = gradients.global_norm();
+        gradients.clip(norm, norm / 3.0);
+        let mut found = all(gradients);
+        // The norm would hide the rest if it stood beside it as it is.
+        found.push((norm / 1e3) as f32);
+        found
+    }
+
+    fn stepped(&self) -> Vec<f32> {
+        let config = AdamWConfig { learning_rate: 1e-2, warmup_steps: 0, weight_decay: 0.1, ..AdamWConfig::default() };
+        let mut optimizer = AdamW::new(config);
+        let mut decoder = self.decoder.clone();
+        for _ in 0..3 {
+            let gradients = self.gradients_of(&decoder);
+            let norm = gradients.global_norm();
+            optimizer.apply(&mut decoder, &self.config, gradients, norm);
+        }
+        self.logits_of(&decoder)
+    }
+
+    fn engine(&self, sizes: EngineConfig) -> Arc<Engine> {
+        let model = EngineModel {
+            decoder: self.decoder.clone(),
+            config: self.config.clone(),
+            tokenizer: Arc::new(ByteTokenizer),
+            eos: vec![ByteTokenizer.eos()],
+        };
+        Arc::new(Engine::start(model, sizes, Workers::new(2).kernel_pool()))
+    }
+
+    /// Two turns of six episodes in groups of two: tokens, log-probabilities, and what the engine did.
+    fn episodes(&self, sizes: EngineConfig, sampling: Sampling) -> (Vec<u32>, Vec<f32>, EngineStats) {
+        let engine = self.engine(sizes);
+        let mut logs: Vec<Vec<u32>> =
+            (0..6_u32).map(|episode| (0..20).map(|place| (place * 31 + episode / 2 * 7) % 250).collect()).collect();
+        let (mut tokens, mut logprobs) = (Vec::new(), Vec::new());
+        for turn in 0..2 {
+            let requests = logs.iter().enumerate().map(|(episode, log)| GenerateRequest {
+                episode: episode as u64,
+                tokens: log.clone(),
+                max_tokens: 6,
+                stop: Vec::new(),
+                ignore_eos: true,
+                sampling,
+                seed: Seed::root(episode as u64).child("turn", &[turn]),
+            });
+            let all = futures::future::try_join_all(requests.map(|request| engine.generate(request)));
+            let completions = futures::executor::block_on(all).expect("the engine answers");
+            for (episode, (log, completion)) in logs.iter_mut().zip(completions).enumerate() {
+                log.extend(&completion.tokens);
+                log.extend((0..9).map(|place| (place * 5 + episode as u32) % 250));
+                tokens.extend(completion.tokens);
+                logprobs.extend(completion.logprobs);
+            }
+        }
+        (tokens, logprobs, engine.stats())
+    }
+}
+
+/// Derivatives of a loss of log-probabilities and entropies.
+fn slopes(scores: &Scores) -> (Slopes, ()) {
+    let wave =
+        |count: usize, phase: usize| (0..count).map(|place| ((place * 7 + phase) % 11) as f32 / 11.0 - 0.4).collect();
+    (Slopes { logprobs: wave(scores.logprobs.len(), 0), entropies: wave(scores.entropies.len(), 5) }, ())
+}
+
+fn gradients(model: &Model, decoder: &Decoder) -> Vec<f32> {
+    all(model.gradients_of(decoder))
+}
+
+/// Gradients of each parameter relative to its largest, so that none is lost beside another.
+fn all(gradients: NamedGrads) -> Vec<f32> {
+    let named: BTreeMap<String, Vec<f32>> =
+        gradients.0.into_iter().map(|(name, tensor)| (name, numbers(tensor))).collect();
+    named.into_values().flat_map(scaled).collect()
+}
+
+fn scaled(mut values: Vec<f32>) -> Vec<f32> {
+    let largest = values.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+    if largest > 0.0 {
+        values.iter_mut().for_each(|value| *value /= largest);
+        // What it was scaled by counts too.
+        values.push(largest.ln() / 20.0);
+    }
+    values
+}
+
+fn adapt(mut decoder: Decoder) -> Decoder {
+    let config = LoraConfig {
+        rank: 4,
+        alpha: 8.0,
+        rank_stabilised: false,
+        targets: Targets::AllLinear,
+        base: "base".to_owned(),
+    };
+    lora::attach(&mut decoder, &config, Seed::root(5)).expect("every projection can be adapted");
+    decoder
+}
+
+fn greedy(name: &'static str, there: &Model, here: &Model, sizes: EngineConfig) -> Check {
+    let (found, _, stats) = there.episodes(sizes, Sampling::GREEDY);
+    let (expected, _, _) = here.episodes(sizes, Sampling::GREEDY);
+    let same = found.iter().zip(&expected).filter(|(found, expected)| found == expected).count();
+    let short = sizes.cache_tokens < ROOMY.cache_tokens;
+    let holds = found == expected && (!short || stats.preemptions > 0);
+    let preempted = if short { format!(", {} preemptions", stats.preemptions) } else { String::new() };
+    Check { name, found: format!("{same} of {} the same, all must be{preempted}", expected.len()), holds }
+}
+
+/// Sampled tokens flip where rounding decides, so only what comes before the first difference is compared.
+fn sampled(there: &Model, here: &Model) -> Check {
+    let (found, logprobs, _) = there.episodes(ROOMY, Sampling::FULL);
+    let (expected, expected_logprobs, _) = here.episodes(ROOMY, Sampling::FULL);
+    let same = found.iter().zip(&expected).take_while(|(found, expected)| found == expected).count();
+    let mut check =
+        compared("log-probabilities of sampled tokens", &logprobs[..same], &expected_logprobs[..same], FORWARD);
+    check.holds = check.holds && same * 2 > found.len();
+    check.found = format!("{same} of {} tokens alike, {}", found.len(), check.found);
+    check
+}
+
+/// An engine that computes in bf16.
+fn half(there: &Model, here: &Model) -> Check {
+    let score = |model: &Model, bf16: bool| {
+        let engine = model.engine(EngineConfig { bf16, ..ROOMY });
+        let scores = engine.score(model.sequences[0].ids.clone(), 1.0);
+        futures::executor::block_on(scores).expect("the engine answers")
+    };
+    compared("log-probabilities of an engine in bf16", &score(there, true), &score(here, false), HALF)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_processor_equals_itself() {
+        let mut count = 0;
+        run(&Device::flex(), |check| {
+            assert!(check.holds, "{check:?}");
+            count += 1;
+        });
+        assert!(count >= 28, "{count}");
+    }
+}
