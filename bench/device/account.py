@@ -142,6 +142,9 @@ def main():
     print(f"{'':42}{'launches':>9}{'a layer':>9}{'waits':>7}{'read':>6}{'read MB':>9}{'alloc':>7}{'MiB':>8}{'us each':>9}")
     for kind, shape, arch, weights, number in ALL if everything else FEW:
         start = time.time()
+        # Tuning takes memory and time of its own, once.
+        for layers in (2, 4):
+            account.measure(kind, shape, layers, arch, weights, number)
         small, large = (account.measure(kind, shape, layers, arch, weights, number) for layers in (2, 4))
         row = figures(kind, shape, small, large, number)
         name = f"{kind} {shape} {weights} {number} sm_{arch}"

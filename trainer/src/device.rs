@@ -274,6 +274,11 @@ pub fn wait(device: &Device) -> Result<(), String> {
     device.sync().map_err(|error| error.to_string())
 }
 
+/// Whether 8-bit integers can be kept on a device: WGSL has none.
+pub(crate) fn keeps_bytes(device: &Device) -> bool {
+    device.supports_dtype(DType::I8)
+}
+
 /// Whether tensors of bf16 can be computed with on a device.
 pub fn has_bf16(device: &Device) -> bool {
     device.supports_dtype(DType::BF16)

@@ -161,9 +161,11 @@ fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
 
 fn compared(name: &'static str, found: &[f32], expected: &[f32], tolerance: f64) -> Check {
     let largest = expected.iter().fold(0.0_f64, |most, &value| most.max(f64::from(value).abs()));
-    // Not a number is no small difference.
-    let off = |(found, expected): (&f32, &f32)| f64::from(found - expected).abs() / largest;
-    let worst = found.iter().zip(expected).map(off).fold(0.0, |most: f64, off| if off <= most { most } else { off });
+    let off = |(found, expected): (&f32, &f32)| {
+        let off = f64::from(found - expected).abs() / largest;
+        if off.is_nan() { f64::INFINITY } else { off }
+    };
+    let worst = found.iter().zip(expected).map(off).fold(0.0, f64::max);
     let holds = found.len() == expected.len() && worst <= tolerance;
     Check { name, found: format!("off by {worst:.1e} of the processor's, at most {tolerance:.0e} allowed"), holds }
 }

@@ -11,6 +11,7 @@ use super::linear::{LOW_RANK, Linear, matmul};
 use super::pointwise::{normalise, swiglu};
 use super::quantised::BLOCK_INPUTS;
 use super::{Architecture, Batch, KvCache, ModelConfig, Pass, RopeTables};
+use crate::device::keeps_bytes;
 
 /// The matrices around attention; queries and keys are normalised head by head where there are norms for it.
 #[derive(Module, Debug)]
@@ -231,6 +232,10 @@ impl Decoder {
     pub(crate) fn quantise_layers(&mut self, mut fill: impl FnMut(&str, Linear) -> Linear) -> Result<(), String> {
         // Asking for the embedding itself would draw random numbers.
         let device = self.model.embed_tokens.weight.lazy_device();
+        if !keeps_bytes(&device) {
+            return Err("8-bit weights cannot be kept on this device: its shaders have no 8-bit integers; choose f32"
+                .to_owned());
+        }
         for (name, linear) in self.linears().into_iter().filter(|(name, _)| name != "lm_head") {
             let taken = std::mem::replace(linear, Linear::new(1, 1, false, &device));
             *linear = fill(&name, taken);
