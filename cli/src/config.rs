@@ -169,7 +169,7 @@ pub(crate) struct EngineSection {
     pub(crate) cache_mib: usize,
     /// Tokens in one pass: longer prompts go through the model in chunks, beside episodes that decode.
     pub(crate) step_tokens: usize,
-    /// What generation computes in; bf16 by default on CUDA and ROCm, f32 elsewhere. Weights that learn are f32 whatever this
+    /// What generation computes in; bf16 by default on CUDA and `ROCm`, f32 elsewhere. Weights that learn are f32 whatever this
     /// says: with bf16 the engine has a copy, cast after each update.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dtype: Option<EngineType>,

@@ -339,12 +339,13 @@ impl Learner {
             Sampler::Remote { policy, folder } => {
                 let checkpoint = self.checkpoint();
                 let place = folder.join(format!("version-{version:06}"));
-                let kind = match checkpoint.lora {
-                    Some(_) => checkpoint.save_adapter(&place).map(|()| PushKind::Adapter)?,
-                    None => {
-                        let options = SaveOptions { file_type: checkpoint.published_type(), ..SaveOptions::default() };
-                        checkpoint.save_as(&place, options).map(|()| PushKind::Full)?
-                    }
+                let kind = if checkpoint.lora.is_some() {
+                    checkpoint.save_adapter(&place)?;
+                    PushKind::Adapter
+                } else {
+                    let options = SaveOptions { file_type: checkpoint.published_type(), ..SaveOptions::default() };
+                    checkpoint.save_as(&place, options)?;
+                    PushKind::Full
                 };
                 policy.push(&place, version, kind).await?;
                 remove_old(folder);

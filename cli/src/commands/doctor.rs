@@ -225,17 +225,14 @@ fn examine(report: &mut Report, spec: DeviceSpec) {
     };
     report.ok(&name, "open", device::describe(&opened));
     // The runtimes of devices panic where they cannot go on.
-    match std::thread::spawn(move || doctor::examine(&opened)).join() {
-        Ok(checks) => {
-            for check in checks {
-                let status = if check.holds { Status::Ok } else { Status::Failed };
-                let fix = "its numbers cannot be trusted: update the driver, or use another device";
-                report.line(&name, check.name, status, check.found, (!check.holds).then_some(fix));
-            }
-        }
-        Err(_) => {
-            let fix = "the message above says where; update the driver, or use another device";
-            report.line(&name, "computing", Status::Failed, "the device's runtime panicked", Some(fix));
-        }
+    let Ok(checks) = std::thread::spawn(move || doctor::examine(&opened)).join() else {
+        let fix = "the message above says where; update the driver, or use another device";
+        report.line(&name, "computing", Status::Failed, "the device's runtime panicked", Some(fix));
+        return;
+    };
+    for check in checks {
+        let status = if check.holds { Status::Ok } else { Status::Failed };
+        let fix = "its numbers cannot be trusted: update the driver, or use another device";
+        report.line(&name, check.name, status, check.found, (!check.holds).then_some(fix));
     }
 }

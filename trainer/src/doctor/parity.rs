@@ -281,7 +281,9 @@ fn all(gradients: NamedGrads) -> Vec<f32> {
 fn scaled(mut values: Vec<f32>) -> Vec<f32> {
     let largest = values.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
     if largest > 0.0 {
-        values.iter_mut().for_each(|value| *value /= largest);
+        for value in &mut values {
+            *value /= largest;
+        }
         // What it was scaled by counts too.
         values.push(largest.ln() / 20.0);
     }
