@@ -101,8 +101,10 @@ class Account:
 
     def compiled(self, arch):
         """Kernels that processes so far have compiled."""
-        with sqlite3.connect(self.scratch / f"sm_{arch}/forage/kernels/default.db") as database:
-            (count,) = database.execute("SELECT count(*) FROM entries WHERE namespace LIKE 'cuda/%'").fetchone()
+        count = 0
+        for file in (self.scratch / f"sm_{arch}/forage/kernels").glob("*.db"):
+            with sqlite3.connect(file) as database:
+                count += database.execute("SELECT count(*) FROM entries WHERE namespace LIKE 'cuda/%'").fetchone()[0]
         return count
 
 

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # The CUDA path without a GPU: a stub of the driver, the real NVRTC, and what is asked of them counted against budgets.json.
 # Usage: bench/device/run.sh FORAGE [--all]
-# FORAGE is built with `cargo build --release --locked -p forage --features cuda`. NVRTC comes from PyPI once (96 MB); it and the
-# compiled kernels stay in $FORAGE_BENCH_HOME (default ~/.cache/forage-bench)/device.
+# FORAGE is built with `cargo build --release --locked -p forage --features cuda`. NVRTC comes from PyPI once (96 MB) and stays in $FORAGE_BENCH_HOME (default ~/.cache/forage-bench)/device.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 forage=$(realpath "${1:?usage: bench/device/run.sh FORAGE [--all]}")
 shift
 home="${FORAGE_BENCH_HOME:-$HOME/.cache/forage-bench}/device"
 mkdir -p "$home/stub"
+# Kernels of another build are of no use.
+rm -rf "$home/account"
 bash bench/device/nvrtc.sh "$home" >/dev/null
 cc -O2 -Wall -Wextra -Werror -shared -fPIC -o "$home/stub/libcuda.so" bench/device/stub/libcuda.c -lpthread
 ln -sf libcuda.so "$home/stub/libcuda.so.1"

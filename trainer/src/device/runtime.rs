@@ -26,9 +26,22 @@ pub(super) fn configure() {
         config.compilation.cache = true;
         let cache = dirs::cache_dir().unwrap_or_else(std::env::temp_dir).join("forage/kernels");
         config.environment.path = CacheConfig::Directory(cache);
+        config.environment.name = build();
         // A library user may have set a configuration of their own: theirs stays.
         CubeClRuntimeConfig::try_set(config.override_from_env());
     });
+}
+
+/// A name for this build of the program. CubeCL finds kernels of another build by their source and then panics where two of
+/// them share one, so builds keep their kernels apart.
+fn build() -> String {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+
+    let file = std::env::current_exe().and_then(std::fs::metadata).ok();
+    let mut hasher = DefaultHasher::new();
+    file.as_ref().map(std::fs::Metadata::len).hash(&mut hasher);
+    file.and_then(|file| file.modified().ok()).hash(&mut hasher);
+    format!("build-{:016x}", hasher.finish())
 }
 
 /// Computes something on a device that this process opens for the first time.
