@@ -173,18 +173,18 @@ fn cuda(report: &mut Report) {
 
     const OF: &str = "CUDA";
     let found = Installation::find();
-    let mut line = |name: &str, found: std::result::Result<String, &String>, fix| match found {
+    let mut line = |name: &str, found: std::result::Result<String, String>, fix| match found {
         Ok(found) => report.ok(OF, name, found),
-        Err(fault) => report.line(OF, name, Status::Missing, fault.clone(), Some(fix)),
+        Err(fault) => report.line(OF, name, Status::Missing, fault, Some(fix)),
     };
     line(
         "driver",
-        found.driver.as_ref().map(|version| format!("serves CUDA {version}")),
+        found.driver.clone().map(|version| format!("serves CUDA {version}")),
         "install the NVIDIA driver; nvidia-smi must list the card",
     );
     line(
         "NVRTC",
-        found.nvrtc.as_ref().map(|version| format!("of CUDA {version}")),
+        found.nvrtc.clone().map(|version| format!("of CUDA {version}")),
         "install the CUDA toolkit, or the wheel nvidia-cuda-nvrtc, and put its lib folder on LD_LIBRARY_PATH",
     );
     let lacking = format!("lacking: {}", found.missing_headers.join(", "));
@@ -193,7 +193,7 @@ fn cuda(report: &mut Report) {
     let headers = if found.missing_headers.is_empty() { Ok(place.clone()) } else { Err(format!("{place}, {lacking}")) };
     line(
         "headers",
-        headers.as_ref().map(Clone::clone),
+        headers,
         "install the toolkit, or the wheels nvidia-cuda-runtime, -crt and -cccl, and name their folder in CUDA_PATH",
     );
     for (index, card) in found.cards.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The runtime below every device but the processor: CubeCL, which compiles kernels when they are first used.
+//! The runtime below every device but the processor: `CubeCL`, which compiles kernels when they are first used.
 
 use std::sync::{Mutex, Once, PoisonError};
 
@@ -32,7 +32,7 @@ pub(super) fn configure() {
     });
 }
 
-/// A name for this build of the program. CubeCL finds kernels of another build by their source and then panics where two of
+/// A name for this build of the program. `CubeCL` finds kernels of another build by their source and then panics where two of
 /// them share one, so builds keep their kernels apart.
 fn build() -> String {
     use std::hash::{DefaultHasher, Hash, Hasher};
