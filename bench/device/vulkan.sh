@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# The device path on a software driver of Vulkan: parity with the processor; with --run also a GRPO run with resume and export,
-# which takes a quarter of an hour and more.
-# Usage: bench/device/vulkan.sh FORAGE [--run]
+# The device path on a software driver of Vulkan: parity with the processor, and a GRPO run with resume and export beside the same
+# run on the processor.
+# Usage: bench/device/vulkan.sh FORAGE
 # FORAGE is built with `cargo build --release --locked -p forage --features wgpu` (beside cuda, if it is to do both). The driver is
 # SwiftShader, which Debian's packages chromium and libvulkan1 bring; they are installed where apt-get and root are there.
 # Exit code 75: there is no such driver and it cannot be installed.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-forage=$(realpath "${1:?usage: bench/device/vulkan.sh FORAGE [--run]}")
+forage=$(realpath "${1:?usage: bench/device/vulkan.sh FORAGE}")
 driver() {
   for file in /usr/lib/chromium/vk_swiftshader_icd.json /usr/lib/*/chromium/vk_swiftshader_icd.json; do
     if [ -f "$file" ]; then
@@ -29,11 +29,7 @@ VK_ICD_FILENAMES=$(driver)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# The tuner asks for buffers larger than the driver's, and says so at length; it goes on without them.
-export RUST_BACKTRACE=0
 "$forage" bench parity --device wgpu:cpu 2>"$scratch/parity.err" || { tail -n 60 "$scratch/parity.err" >&2; exit 1; }
-
-[ "${2:-}" = --run ] || exit 0
 
 run() { "$forage" train configs/smoke.toml --out "$scratch/$1" --set grpo.steps="$2" "${@:3}" >"$scratch/$1.log" 2>&1 || { cat "$scratch/$1.log" >&2; exit 1; }; }
 run cpu 3

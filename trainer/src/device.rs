@@ -151,6 +151,11 @@ impl DeviceSpec {
         self == Self::Cpu
     }
 
+    /// Whether the processor does the device's work, behind a graphics interface.
+    pub fn is_software(self) -> bool {
+        matches!(self, Self::Wgpu(Adapter::Software) | Self::Vulkan(Adapter::Software) | Self::Metal(Adapter::Software))
+    }
+
     /// Whether such devices multiply bf16 matrices faster than f32 ones as a rule.
     pub fn prefers_bf16(self) -> bool {
         matches!(self, Self::Cuda(_) | Self::Rocm(_))

@@ -52,6 +52,9 @@ pub(super) fn start(spec: DeviceSpec, device: &Device) -> Result<(), DeviceError
     if started.contains(&name) {
         return Ok(());
     }
+    if spec.is_software() {
+        without_ceilings(device);
+    }
     let device = device.clone();
     // The runtime panics where it cannot go on.
     let run = move || {
@@ -70,6 +73,31 @@ pub(super) fn start(spec: DeviceSpec, device: &Device) -> Result<(), DeviceError
         }
     };
     Err(DeviceError::Broken { spec, fault: fault.trim().to_owned() })
+}
+
+/// Tells the tuner that nobody knows what a device can reach at best, so that it compares kernels with each other alone.
+/// Measuring it takes four buffers of half a gibibyte and more; software drivers refuse them, again for every kernel.
+fn without_ceilings(device: &Device) {
+    use cubecl::ir::{ElemType, FloatKind};
+    use cubecl::throughput::{
+        MemoryAccess, MemorySpec, ThroughputCache, ThroughputKey, ThroughputMode, ThroughputValue, working_set_sweep,
+    };
+
+    let DispatchDevice::Cube(cube) = device.as_dispatch() else { return };
+    let client = cube.client();
+    let memory = working_set_sweep(1 << 40)
+        .into_iter()
+        .map(|bytes| ThroughputMode::Memory(MemorySpec::new(MemoryAccess::Copy, bytes)));
+    let products = [FloatKind::F32, FloatKind::F16, FloatKind::BF16]
+        .map(|kind| ThroughputMode::ComputeDirect { dtype: ElemType::Float(kind) });
+    let ceilings = ThroughputCache::get_for_device(client.name(), client.properties());
+    let mut ceilings = ceilings.lock();
+    for mode in memory.chain(products).chain([ThroughputMode::Launch]) {
+        let key = ThroughputKey { mode };
+        if ceilings.get(&key).is_none() {
+            ceilings.insert(key, ThroughputValue::ZERO);
+        }
+    }
 }
 
 /// What a device holds; `None` for the processor.
