@@ -36,6 +36,7 @@ ALL = [
 ]
 STEPS = 8
 ROUNDS = 3
+LONGEST = 900  # seconds of a process
 
 
 def rollouts(folder, tokens):
@@ -64,7 +65,11 @@ class Account:
         environment = os.environ | {"CUDA_STUB_ARCH": str(arch), "CUDA_STUB_COUNTERS": str(self.counters),
                                     "XDG_CACHE_HOME": str(cache)}
         command = [self.forage, "bench", *map(str, arguments), "--device", "cuda:0", "--counters", self.counters]
-        done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
+        try:
+            done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True, timeout=LONGEST)
+        except subprocess.TimeoutExpired:
+            # Where the output of a kernel is not to be had, the tuner tries every other on it.
+            sys.exit(f"error: {' '.join(map(str, command))} did not end in {LONGEST} s: a kernel fails, or nothing is tuned for good")
         refused = [line for line in done.stderr.splitlines() if "refused" in line or "panicked" in line]
         if done.returncode != 0 or refused:
             sys.exit(f"error: {' '.join(map(str, command))} ended with {done.returncode}\n{done.stderr[-4000:]}")

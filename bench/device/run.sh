@@ -13,6 +13,7 @@ rm -rf "$home/account"
 bash bench/device/nvrtc.sh "$home" >/dev/null
 cc -O2 -Wall -Wextra -Werror -shared -fPIC -o "$home/stub/libcuda.so" bench/device/stub/libcuda.c -lpthread
 ln -sf libcuda.so "$home/stub/libcuda.so.1"
-python3 bench/device/stub/check.py "$home/stub/libcuda.so"
+cc -O2 -Wall -Wextra -Werror -shared -fPIC -o "$home/stub/libnvrtc.so" bench/device/stub/libnvrtc.c -Wl,--no-as-needed "$home/nvidia/cu13/lib/libnvrtc.so.13" -ldl
+LD_LIBRARY_PATH="$home/nvidia/cu13/lib" python3 bench/device/stub/check.py "$home/stub/libcuda.so"
 export CUDA_PATH="$home/nvidia/cu13" LD_LIBRARY_PATH="$home/stub:$home/nvidia/cu13/lib"
 python3 bench/device/account.py "$forage" "$home/account" "$@"

@@ -1,4 +1,4 @@
-"""Checks the stub of the CUDA driver: check.py LIBCUDA
+"""Checks the stub of the CUDA driver, and the NVRTC beside it: check.py LIBCUDA
 
 Every check runs in a process of its own, because the stub reads its settings once.
 """
@@ -426,19 +426,35 @@ def run(name, library):
     return None
 
 
+COMPILE = """
+import ctypes, sys
+nvrtc, program = ctypes.CDLL(sys.argv[1]), ctypes.c_void_p()
+assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), sys.argv[2].encode(), None, 0, None, None) == 0
+assert nvrtc.nvrtcCompileProgram(program, 1, (ctypes.c_char_p * 1)(b"--gpu-architecture=sm_90")) == 0
+"""
+
+
+def compiler(library):
+    """A source that NVRTC refuses ends the process; returns what is wrong."""
+    nvrtc = os.path.join(os.path.dirname(library), "libnvrtc.so")
+    compiled, lacking = (
+        subprocess.run([sys.executable, "-c", COMPILE, nvrtc, source], capture_output=True, text=True)
+        for source in ("__global__ void plain() {}", "__global__ void lacking(tf8 x) {}"))
+    right = compiled.returncode == 0 and lacking.returncode == 1 and "nvrtc: refused: " in lacking.stderr
+    return None if right else compiled.stderr + lacking.stderr
+
+
 def main():
     library = os.path.abspath(sys.argv[1])
     if len(sys.argv) == 3:
         CHECKS[sys.argv[2]][0](library)
         return
-    failed = 0
-    for name in CHECKS:
-        wrong = run(name, library)
-        if wrong:
-            failed += 1
-            print(f"{name}: {wrong}")
-    print(f"{len(CHECKS) - failed} passed, {failed} failed")
-    sys.exit(failed > 0)
+    wrong = {name: run(name, library) for name in CHECKS} | {"compiler": compiler(library)}
+    failed = {name: why for name, why in wrong.items() if why}
+    for name, why in failed.items():
+        print(f"{name}: {why}")
+    print(f"{len(wrong) - len(failed)} passed, {len(failed)} failed")
+    sys.exit(bool(failed))
 
 
 if __name__ == "__main__":
