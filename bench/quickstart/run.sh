@@ -41,7 +41,7 @@ for seed in (1, 2, 3):
     peak = int(open(f"{sys.argv[1]}/seed-{seed}.peak_kb").read()) / 1024**2
     low, high = verdict["gain_interval"]
     clow, chigh = verdict["control_interval"]
-    print(f"{seed:>4} {verdict['em_start']:>6.3f} {verdict['em_trained']:>8.3f} {verdict['gain']:>+7.3f} [{low:+.3f}, {high:+.3f}]"
+    print(f"{seed:>4} {verdict['start']:>6.3f} {verdict['trained']:>8.3f} {verdict['gain']:>+7.3f} [{low:+.3f}, {high:+.3f}]"
           f" {verdict['control_gain']:>+8.3f} [{clow:+.3f}, {chigh:+.3f}] {verdict['minutes']:>6.1f} {peak:>5.2f}")
     if "sampled" in verdict:
         measure = "ndcg" if verdict.get("outcome") == "query" else "em"

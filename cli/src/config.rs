@@ -300,7 +300,8 @@ impl RunConfig {
             for item in overrides {
                 set(&mut table, item)?;
             }
-            toml::from_str(&toml::to_string(&table)?).context("with the --set values in place")?
+            // From the table and not from text: nobody has the file whose lines an error would name.
+            table.try_into().with_context(|| format!("with --set {}", overrides.join(" --set ")))?
         };
         config.check()?;
         Ok(config)
@@ -334,7 +335,7 @@ impl RunConfig {
         match (&self.data.world, &self.data.files, self.data.own) {
             (Some(world), None, None) => world.check().context("data.world")?,
             (None, Some(files), None) => files.check().context("data.files")?,
-            (None, None, Some(_)) if entry.own.is_some() => {}
+            (None, None, Some(_)) if entry.questions.is_some() => {}
             (None, None, Some(_)) => {
                 bail!("{} has no questions of its own; write [data.world] or [data.files], not [data.own]", entry.id)
             }
@@ -486,6 +487,13 @@ mod tests {
             let name = key.split('=').next().unwrap().rsplit('.').next().unwrap();
             assert!(error.contains(name), "{key}: {error}");
         }
+    }
+
+    #[test]
+    fn errors_of_overrides_name_the_key_and_no_line() {
+        let error = format!("{:#}", RunConfig::parse(QUICKSTART, &["grpo.steps=many".to_owned()]).unwrap_err());
+        assert!(error.contains("--set grpo.steps=many") && error.contains("in `grpo.steps`"), "{error}");
+        assert!(!error.contains("line"), "{error}");
     }
 
     #[test]

@@ -1,10 +1,7 @@
 //! Warnings about configs that run and may not mean what they say.
 
-use forage_env::code_search::{self, CodeSearchSettings};
-use forage_env::query_writer::{self, QueryWriterSettings};
 use forage_env::registry;
 use forage_env::reward::published::PublishedSettings;
-use forage_env::search_r1::{self, SearchR1Settings};
 use serde_json::Value;
 
 use crate::commands::note;
@@ -26,19 +23,7 @@ fn warnings(config: &RunConfig) -> Vec<String> {
 /// The prompt template of a config's environment.
 fn prompt(config: &RunConfig) -> Option<String> {
     let written = Value::Object(config.environment.settings.clone());
-    let id = registry::find(&config.environment.id).ok()?.id;
-    if id == search_r1::ENTRY.id {
-        let settings = SearchR1Settings::from_value(written).ok()?;
-        settings.prompt.read(&settings).ok()
-    } else if id == code_search::ENTRY.id {
-        let settings = CodeSearchSettings::from_value(written).ok()?;
-        settings.prompt.read(&settings).ok()
-    } else if id == query_writer::ENTRY.id {
-        let settings: QueryWriterSettings = serde_json::from_value(written).ok()?;
-        settings.prompt.read(&settings).ok()
-    } else {
-        None
-    }
+    (registry::find(&config.environment.id).ok()?.resolve)(written).ok()?.prompt
 }
 
 /// Whether a reward of the config grades the words of the prompt.

@@ -9,10 +9,9 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use forage_env::episode::Episode;
 use forage_env::policy::{Policy, Sampling};
-use forage_env::registry::{self, Resources};
+use forage_env::registry::{self, Pieces, Resources, Vocabulary};
 use forage_env::reward::{RewardSet, Weighting};
 use forage_env::rollout::{EpisodeWriter, InfraBudget, Presentation, Rollout};
-use forage_env::scripted::Means;
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
@@ -277,17 +276,15 @@ fn vocabulary_text(
     section: &WarmStartSection,
     config: &RunConfig,
     resources: Resources,
-) -> Result<(Vec<String>, bpe::Purpose)> {
+) -> Result<(Vec<String>, Vocabulary)> {
     let mut lines: Vec<String> = world::text(world, section.vocab_lines).collect();
-    let for_bytes = registry::find(&config.environment.id)?.for_bytes;
-    let settings = for_bytes(config.environment.settings.clone());
+    let entry = registry::find(&config.environment.id)?;
+    if entry.vocabulary.pieces == Pieces::Words {
+        return Ok((lines, entry.vocabulary));
+    }
+    let settings = (entry.for_bytes)(config.environment.settings.clone());
     let bytes = EnvironmentConfig { id: config.environment.id.clone(), settings };
     let factory = setup::environment(&bytes, resources, None)?;
-    let purpose = match Means::of(factory.spec()) {
-        Means::Search => return Ok((lines, bpe::Purpose::Search)),
-        Means::Code => bpe::Purpose::Code,
-        Means::Query => bpe::Purpose::Query,
-    };
     let demonstrator = Demonstrator {
         factory,
         tokenizer: Arc::new(ByteTokenizer),
@@ -302,7 +299,7 @@ fn vocabulary_text(
         lines.push(episode.prompt);
         lines.extend(episode.turns.into_iter().flat_map(|turn| [turn.policy, turn.observation]));
     }
-    Ok((lines, purpose))
+    Ok((lines, entry.vocabulary))
 }
 
 /// Makes a policy from nothing: vocabulary, random weights, imitation of the oracle. Blocks.
@@ -317,8 +314,8 @@ pub(crate) fn from_scratch(
     let spec = section.world.clone();
     let wiki = setup::lazily(move || Ok(Wiki::of_world(&World::new(spec.clone())?)?));
     let resources = |tokenizer| setup::resources(&retriever, Some(&wiki), tokenizer);
-    let (lines, purpose) = vocabulary_text(&world, section, config, resources(Arc::new(ByteTokenizer)))?;
-    let (tokenizer, tokenizer_json) = bpe::train(lines.into_iter(), section.vocab_size, purpose)?;
+    let (lines, vocabulary) = vocabulary_text(&world, section, config, resources(Arc::new(ByteTokenizer)))?;
+    let (tokenizer, tokenizer_json) = bpe::train(lines.into_iter(), section.vocab_size, vocabulary)?;
     let shape = section.model.config(section.vocab_size);
     let decoder = init_random(&shape, Seed::root(section.seed), &config.device.open()?);
     let eos = bpe::EOS.to_owned();

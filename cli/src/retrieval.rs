@@ -39,7 +39,7 @@ pub(crate) struct RetrieverConfig {
     #[arg(long, default_value_t = 0)]
     pub(crate) cache_entries: usize,
     /// Device of encoder and cross-encoder: cpu, cuda:0, ...
-    #[arg(long = "model-device", default_value = "cpu")]
+    #[arg(id = "model-device", long, default_value = "cpu")]
     pub(crate) device: DeviceSpec,
     /// A server that holds the passages, instead of an index folder.
     #[arg(skip)]

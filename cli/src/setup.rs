@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context, Result, bail};
 use forage_env::dataset::{Labels, digest_ids, pick_ids, read_tasks, relabel, split_by_index};
 use forage_env::environment::{EnvFactory, EnvSpec, Outcome};
-use forage_env::registry::{self, OpenWiki, Own, Resources, make};
+use forage_env::registry::{self, MakeQuestions, OpenWiki, Resources, make};
 use forage_env::reward::judge::{self, JudgeSettings};
 use forage_env::reward::{RewardSet, Weighting, default_weights};
 use forage_env::rollout::Presentation;
@@ -96,7 +96,7 @@ pub(crate) fn pages_of(corpus: &Path, format: CorpusFormat, passages: Option<Arc
 pub(crate) fn load_data(config: &RunConfig, folder: &Path) -> Result<Data> {
     let RunConfig { data, retriever, .. } = config;
     let environment = &config.environment.id;
-    let own = registry::find(environment)?.own;
+    let own = registry::find(environment)?.questions;
     let (wiki, retriever, [train, dev, test]) = match (&data.world, &data.files, data.own) {
         (Some(world), None, None) => load_world(world, data, retriever, folder),
         (None, Some(files), None) => load_files(files, data, (retriever, own.is_none()), folder),
@@ -166,7 +166,7 @@ pub(crate) fn relabelled(train: &Tasks, labels: &Labels, seed: u64) -> Result<Ta
 type Loaded = (Option<OpenWiki>, Arc<dyn Retriever>, [Tasks; 3]);
 
 /// Questions that an environment brings along.
-fn own_splits(own: Own, data: &DataConfig, seed: u64) -> [Tasks; 3] {
+fn own_splits(own: MakeQuestions, data: &DataConfig, seed: u64) -> [Tasks; 3] {
     let tasks = |split, count| own_questions(own, split, count, seed);
     [
         tasks(Split::Train, data.train_questions),
@@ -176,8 +176,8 @@ fn own_splits(own: Own, data: &DataConfig, seed: u64) -> [Tasks; 3] {
 }
 
 /// The first questions of a split that an environment brings along.
-pub(crate) fn own_questions(own: Own, split: Split, count: usize, seed: u64) -> Tasks {
-    (own.questions)(split, count, Seed::root(seed)).into_iter().map(Arc::new).collect()
+pub(crate) fn own_questions(own: MakeQuestions, split: Split, count: usize, seed: u64) -> Tasks {
+    own(split, count, Seed::root(seed)).into_iter().map(Arc::new).collect()
 }
 
 fn load_world(spec: &WorldSpec, data: &DataConfig, retriever: &RetrieverConfig, folder: &Path) -> Result<Loaded> {
@@ -193,7 +193,10 @@ fn load_world(spec: &WorldSpec, data: &DataConfig, retriever: &RetrieverConfig, 
     } else {
         export::write(&world, &place, counts, |_| {})?;
     }
-    let index = open_or_build(&place.join("beir"), CorpusFormat::Beir, &folder.join("index"))?;
+    let found = match retriever.connect()? {
+        Some(remote) => remote,
+        None => retriever.over(&open_or_build(&place.join("beir"), CorpusFormat::Beir, &folder.join("index"))?)?,
+    };
     let tasks =
         |split, count: usize| -> Result<Tasks> { Ok(world.questions(split, count as u64)?.map(Arc::new).collect()) };
     let wiki = pages_of(&place.join("pages/pages.jsonl"), CorpusFormat::Pages, None, folder);
@@ -202,7 +205,7 @@ fn load_world(spec: &WorldSpec, data: &DataConfig, retriever: &RetrieverConfig, 
         tasks(Split::Dev, data.dev_questions)?,
         tasks(Split::Test, data.test_questions)?,
     ];
-    Ok((Some(wiki), retriever.over(&index)?, splits))
+    Ok((Some(wiki), found, splits))
 }
 
 /// A world that is already in the run's folder must be the one the config asks for.

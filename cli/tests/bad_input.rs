@@ -52,6 +52,13 @@ fn a_missing_corpus_is_named() {
 }
 
 #[test]
+fn a_remote_retriever_is_asked_about_a_generated_world_too() {
+    let remote = "retriever.remote={ kind = \"search-r1\", url = \"http://127.0.0.1:9/retrieve\" }";
+    let (_, error) = fails(&["eval", &smoke(), "--policy", "oracle", "--limit", "2", "--set", remote]);
+    assert!(error.contains("127.0.0.1:9"), "{error}");
+}
+
+#[test]
 fn a_malformed_line_is_named_and_nothing_is_left() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("index");

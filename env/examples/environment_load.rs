@@ -20,7 +20,7 @@ use forage_env::policy::{Finish, Sampling};
 use forage_env::registry::{self, EnvEntry, Resources};
 use forage_env::reward::RewardSet;
 use forage_env::rollout::{Job, Presentation, Rollout};
-use forage_env::scripted::{Haste, Means, Oracle, OracleStyle};
+use forage_env::scripted::{Cast, ORACLE};
 use forage_env::search_r1;
 use forage_env::seed::Seed;
 use forage_env::server::{self, Served, ServerConfig};
@@ -92,10 +92,9 @@ impl Script {
         let resources = Resources::new(retriever, tokenizer.clone()).with_open_wiki(Arc::new(Wiki::of_world(&world)?));
         let factory = (entry.make)(Value::Object((entry.for_bytes)(serde_json::Map::new())), resources)?;
         let rewards = Arc::new(RewardSet::measure(entry.outcome));
-        let means = Means::of(factory.spec());
-        let oracle = Oracle::hasty(tokenizer.clone(), tasks.iter().cloned(), means, OracleStyle::Plain, Haste::NONE);
+        let oracle = entry.script(ORACLE, Cast::new(tokenizer.clone(), tasks.iter().cloned()))?;
         let rollout = Rollout {
-            policy: Arc::new(oracle),
+            policy: oracle,
             tokenizer: tokenizer.clone(),
             factory: factory.clone(),
             rewards: rewards.clone(),

@@ -12,8 +12,8 @@ use forage_env::episode::Episode;
 use forage_env::policy::Sampling;
 use forage_env::reward::RewardSet;
 use forage_env::rollout::{Job, Presentation, Rollout};
-use forage_env::scripted::{Oracle, OracleStyle};
-use forage_env::search_r1::{ObservationSettings, PromptTemplate, SearchR1, SearchR1Settings};
+use forage_env::scripted::{Cast, ORACLE};
+use forage_env::search_r1::{self, ObservationSettings, PromptTemplate, SearchR1, SearchR1Settings};
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
 use forage_env::tokenizer::ByteTokenizer;
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let retriever = Arc::new(Bm25Retriever::in_memory(world.passages().collect())?);
     let tokenizer = Arc::new(ByteTokenizer);
     let rollout = Rollout {
-        policy: Arc::new(Oracle::new(tokenizer.clone(), tasks.iter().cloned(), OracleStyle::Plain)),
+        policy: search_r1::ENTRY.script(ORACLE, Cast::new(tokenizer.clone(), tasks.iter().cloned()))?,
         factory: SearchR1::factory(settings(), retriever, tokenizer.clone())?,
         tokenizer,
         rewards: Arc::new(RewardSet::exact_match()),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::environment::{Action, EnvError, EnvFactory, Observation, Outcome, Step, TurnKind};
+use crate::environment::{Action, EnvError, EnvFactory, Observation, Step, TurnKind};
 use crate::episode::{Ending, Episode, Limit, Score, Turn};
 use crate::policy::Finish;
 use crate::registry::EnvEntry;
@@ -111,12 +111,8 @@ const WRONG: &str = "certainlynotthis";
 impl CheckPlan {
     /// The plan for a registered environment.
     pub fn of(entry: &EnvEntry) -> Self {
-        let form = match entry.outcome {
-            Outcome::Answer => answer,
-            Outcome::Query => query,
-        };
         let (probe, invalid) = (entry.probe.to_owned(), "no tag at all".to_owned());
-        Self { probe, invalid, gold: entry.gold, empty: form(""), wrong: form(WRONG) }
+        Self { probe, invalid, gold: entry.gold, empty: (entry.last)(""), wrong: (entry.last)(WRONG) }
     }
 }
 
@@ -125,12 +121,9 @@ pub fn gold_answer(task: &Task) -> String {
     answer(task.golds.first().map_or("", String::as_str))
 }
 
-fn answer(answer: &str) -> String {
+/// The turn that answers, after a thought.
+pub fn answer(answer: &str) -> String {
     format!("<think>known</think><answer>{answer}</answer>")
-}
-
-fn query(query: &str) -> String {
-    format!("<query>{query}</query>")
 }
 
 /// Puts an environment through its contract on `tasks`: determinism under a seed, no step out of order, at most one of

@@ -9,8 +9,10 @@ mod action;
 mod interpreter;
 mod observation;
 mod profile;
+mod programs;
 mod prompt;
 mod repr;
+mod scripts;
 mod settings;
 mod tools;
 
@@ -22,16 +24,15 @@ use forage_sandbox::{SandboxError, Status, Tools, TurnOutput};
 use serde_json::Value;
 
 use crate::chat::tools::can_be_written;
-use crate::check;
 use crate::environment::{
     Action, CodeTurn, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind, TurnTool,
 };
-use crate::registry::EnvEntry;
+use crate::registry::{EnvEntry, Passages, Pieces, RegistryError, Resolved, Resources, Vocabulary};
 use crate::reward::grading::{normalize, stands_in};
-use crate::search_r1::{OnInvalid, SettingsError};
 use crate::seed::Seed;
+use crate::settings::{OnInvalid, SettingsError};
 use crate::task::Task;
-use crate::wiki::find::Finder;
+use crate::wiki::find::{Finder, SearchMode};
 
 pub use action::{CALL_CLOSE, CALL_OPEN, Call, CodeAction, CodeFault, PYTHON_CLOSE, PYTHON_OPEN, PYTHON_TOOL, parse};
 pub use interpreter::{Interpreter, Interpreters, sandbox};
@@ -46,32 +47,66 @@ pub use tools::{PageTools, READ_TOOL, VIEW_TOOL};
 
 /// The registry's entry.
 pub const ENTRY: EnvEntry = EnvEntry {
-    id: "forage/code-search-v0",
-    outcome: Outcome::Answer,
-    about: "think, Python over pages, its output and answer tags, or the same by tool calls",
-    probe: "<think>look</think><python>\nfor page in search_pages(\"first query\"):\n    print(page[\"title\"])\n</python>",
-    gold: check::gold_answer,
     for_bytes: CodeSearchSettings::for_bytes,
-    own: None,
-    make: |settings, resources| {
-        let settings = CodeSearchSettings::from_value(settings)?;
+    resolve: |written| {
+        let settings = CodeSearchSettings::from_value(written)?;
         settings.check()?;
-        if settings.form != Form::Tags && !can_be_written(resources.tokenizer.as_ref()) {
-            return Err(SettingsError::unwritable_calls().into());
-        }
-        let wiki = resources.open_wiki()?;
-        let finder = Finder::new(wiki, settings.functions.search, Arc::clone(&resources.retriever))?;
-        let sandbox = match settings.form {
-            Form::FunctionCalls => None,
-            Form::Tags | Form::PythonCalls => {
-                let mut notice = |notice| (resources.notice)(&interpreter::words(&notice));
-                let engine: Arc<dyn Interpreters> = Arc::new(sandbox(&settings.limits.limits(), &mut notice)?);
-                Some(engine)
-            }
-        };
-        Ok(CodeSearch::factory(settings, finder, sandbox)?)
+        Ok(Resolved {
+            prompt: settings.prompt.read(&settings).ok(),
+            wordings: settings.prompt.wordings(&settings),
+            passages: match settings.functions.search {
+                SearchMode::Passages => Passages::LeadToPages,
+                _ => Passages::Unread {
+                    why: "programs search the pages' own index",
+                    fix: "write --set environment.settings.functions.search=passages",
+                },
+            },
+            settings: serde_json::to_value(settings)?,
+        })
     },
+    scripts: scripts::SCRIPTS,
+    vocabulary: Vocabulary {
+        tags: &[
+            "<think>",
+            "</think>",
+            "<python>",
+            "</python>",
+            "<python_output>",
+            "</python_output>",
+            "<answer>",
+            "</answer>",
+        ],
+        pieces: Pieces::Code,
+    },
+    quickstart: Some(include_str!("../../configs/quickstart-code.toml")),
+    ..EnvEntry::new(
+        "forage/code-search-v0",
+        "think, Python over pages, its output and answer tags, or the same by tool calls",
+        Outcome::Answer,
+        "<think>look</think><python>\nfor page in search_pages(\"first query\"):\n    print(page[\"title\"])\n</python>",
+        make,
+    )
 };
+
+#[expect(clippy::needless_pass_by_value, reason = "the signature of every entry")]
+fn make(settings: Value, resources: Resources) -> Result<Arc<dyn EnvFactory>, RegistryError> {
+    let settings = CodeSearchSettings::from_value(settings)?;
+    settings.check()?;
+    if settings.form != Form::Tags && !can_be_written(resources.tokenizer.as_ref()) {
+        return Err(SettingsError::unwritable_calls().into());
+    }
+    let wiki = resources.open_wiki()?;
+    let finder = Finder::new(wiki, settings.functions.search, Arc::clone(&resources.retriever))?;
+    let sandbox = match settings.form {
+        Form::FunctionCalls => None,
+        Form::Tags | Form::PythonCalls => {
+            let mut notice = |notice| (resources.notice)(&interpreter::words(&notice));
+            let engine: Arc<dyn Interpreters> = Arc::new(sandbox(&settings.limits.limits(), &mut notice)?);
+            Some(engine)
+        }
+    };
+    Ok(CodeSearch::factory(settings, finder, sandbox)?)
+}
 
 /// What the policy reads before its last turn when answers stand in tags.
 pub const REMINDER: &str = "\nThis is your last turn. Answer now between <answer> and </answer>.\n";
@@ -161,7 +196,7 @@ impl CodeSearch {
         if sandbox.is_none() && settings.form != Form::FunctionCalls {
             return Err(SettingsError::Excluded {
                 what: "`form` runs programs and there is no sandbox",
-                mend: "give one, or write form = \"function_calls\"",
+                fix: "give one, or write form = \"function_calls\"",
             });
         }
         let template = settings.prompt.read(&settings)?;

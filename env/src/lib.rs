@@ -20,7 +20,7 @@
 //! - [`rollout`]: the driver, the fault budget, records on disk.
 //! - [`server`]: the environments over HTTP, WebSocket and MCP.
 //! - [`probe`]: evaluations under a change.
-//! - [`scripted`]: policies without a model: oracle, controls, human.
+//! - [`scripted`]: policies without a model: oracle, controls, human; [`demonstrate`]: what oracles show.
 //! - [`world`], [`dataset`]: generated and published questions.
 
 pub mod task;
@@ -39,11 +39,13 @@ pub mod protocol;
 
 pub mod check;
 pub mod code_search;
+pub mod demonstrate;
 pub mod plugins;
 pub mod probe;
 pub mod query_writer;
 pub mod registry;
 pub mod search_r1;
+pub mod settings;
 pub mod vector;
 pub mod wrappers;
 
@@ -61,3 +63,4 @@ pub mod world;
 
 mod merge;
 pub mod nearest;
+mod paraphrases;

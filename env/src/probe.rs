@@ -82,14 +82,14 @@ impl FromStr for Probe {
 #[non_exhaustive]
 pub enum ProbeError {
     /// The environment has nothing the probe could change.
-    #[error("probe {probe}: {what}; {mend}")]
+    #[error("probe {probe}: {what}; {fix}")]
     Environment {
         /// The probe.
         probe: &'static str,
         /// What is in the way.
         what: String,
         /// What to do about it.
-        mend: &'static str,
+        fix: &'static str,
     },
     /// A task does not say what to take away.
     #[error("probe missing-passages: task `{task}` does not say where its evidence is; give it `evidence` or `qrels`")]

@@ -12,6 +12,8 @@
 
 mod action;
 mod keywords;
+mod metrics;
+mod scripts;
 mod settings;
 
 use std::collections::{BTreeMap, HashMap};
@@ -26,9 +28,9 @@ use crate::environment::{
     Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, QueryTurn, Step, TurnForm, TurnKind,
     TurnTool,
 };
-use crate::registry::{EnvEntry, RegistryError};
-use crate::search_r1::SettingsError;
+use crate::registry::{EnvEntry, Passages, Pieces, RegistryError, Resolved, Vocabulary};
 use crate::seed::Seed;
+use crate::settings::SettingsError;
 use crate::task::Task;
 
 pub use action::{
@@ -40,10 +42,7 @@ pub use settings::{QueryPrompt, QueryWriterSettings};
 
 /// The registry's entry.
 pub const ENTRY: EnvEntry = EnvEntry {
-    id: "forage/query-writer-v0",
-    outcome: Outcome::Query,
-    about: "one query in boolean syntax, judged by the ranking it gives",
-    probe: "<reasoning>look</reasoning><query>\"first query\" OR second</query>",
+    last: |query| [QUERY_OPEN, query, QUERY_CLOSE].concat(),
     gold: judged_ids,
     for_bytes: |settings| {
         let limits = Map::from_iter([
@@ -54,15 +53,36 @@ pub const ENTRY: EnvEntry = EnvEntry {
         ]);
         settings.into_iter().chain(limits).collect()
     },
-    own: None,
-    make: |settings, resources| {
-        let settings: QueryWriterSettings = serde_json::from_value(settings)?;
-        let index = resources.retriever.boolean().ok_or(RegistryError::NoBoolean)?;
-        if settings.form == QueryForm::ToolCalls && !can_be_written(resources.tokenizer.as_ref()) {
-            return Err(SettingsError::unwritable_calls().into());
-        }
-        Ok(QueryWriter::factory(settings, index)?)
+    resolve: |written| {
+        let settings: QueryWriterSettings = serde_json::from_value(written)?;
+        settings.check()?;
+        Ok(Resolved {
+            prompt: settings.prompt.read(&settings).ok(),
+            wordings: settings.prompt.wordings(&settings),
+            settings: serde_json::to_value(settings)?,
+            passages: Passages::Unread {
+                why: "the query is judged by what it finds, and nothing is read",
+                fix: "use --probe paraphrased-prompt, or a world of another seed",
+            },
+        })
     },
+    scripts: scripts::SCRIPTS,
+    vocabulary: Vocabulary { tags: &[REASONING_OPEN, REASONING_CLOSE, QUERY_OPEN, QUERY_CLOSE], pieces: Pieces::Code },
+    metrics: metrics::describe,
+    ..EnvEntry::new(
+        "forage/query-writer-v0",
+        "one query in boolean syntax, judged by the ranking it gives",
+        Outcome::Query,
+        "<reasoning>look</reasoning><query>\"first query\" OR second</query>",
+        |settings, resources| {
+            let settings: QueryWriterSettings = serde_json::from_value(settings)?;
+            let index = resources.retriever.boolean().ok_or(RegistryError::NoBoolean)?;
+            if settings.form == QueryForm::ToolCalls && !can_be_written(resources.tokenizer.as_ref()) {
+                return Err(SettingsError::unwritable_calls().into());
+            }
+            Ok(QueryWriter::factory(settings, index)?)
+        },
+    )
 };
 
 /// Best passages of the keyword query that are kept: as many as the NDCG they are for looks at.

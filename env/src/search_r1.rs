@@ -9,6 +9,7 @@ mod forms;
 mod observation;
 mod profile;
 mod prompt;
+mod scripts;
 mod settings;
 
 use std::sync::Arc;
@@ -17,35 +18,28 @@ use async_trait::async_trait;
 use forage_retriever::{Query, Retriever};
 
 use crate::chat::tools::{CallFault, can_be_written};
-use crate::check;
 use crate::environment::{
     Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind, TurnTool,
 };
 use crate::protocol::Tag;
-use crate::registry::EnvEntry;
+use crate::registry::{EnvEntry, Passages, Pieces, Resolved, Vocabulary};
 use crate::reward::grading::sub_exact_match;
 use crate::seed::Seed;
+use crate::settings::{OnInvalid, SettingsError};
 use crate::task::Task;
 use crate::tokenizer::Tokenizer;
 
 pub use action::{ANSWER_PREFIX, Asked, SEARCH, parse};
-pub use forms::{
-    CallSettings, ClosingTurn, OnBadCall, OnInvalid, QueryArgument, SearchAnswer, SearchForm, Searcher, Take,
-};
+pub use forms::{CallSettings, ClosingTurn, OnBadCall, QueryArgument, SearchAnswer, SearchForm, Searcher, Take};
 pub(crate) use observation::query_line;
 pub use observation::{Cut, Encoding, ObservationSettings};
 use observation::{Found, Rendered};
 pub use profile::Profile;
 pub use prompt::PromptTemplate;
-pub use settings::{SearchR1Settings, SettingsError};
+pub use settings::SearchR1Settings;
 
 /// The registry's entry.
 pub const ENTRY: EnvEntry = EnvEntry {
-    id: "forage/search-r1-v0",
-    outcome: Outcome::Answer,
-    about: "think, search, information and answer tags over any retriever",
-    probe: "<think>look</think><search>first query</search>",
-    gold: check::gold_answer,
     // Scripts read the standard passage format, whatever was configured for a model.
     for_bytes: |_| {
         let limits = serde_json::json!({
@@ -55,11 +49,41 @@ pub const ENTRY: EnvEntry = EnvEntry {
         });
         limits.as_object().cloned().unwrap_or_default()
     },
-    own: None,
-    make: |settings, resources| {
-        let settings = SearchR1Settings::from_value(settings)?;
-        Ok(SearchR1::factory(settings, resources.retriever, resources.tokenizer)?)
+    resolve: |written| {
+        let settings = SearchR1Settings::from_value(written)?;
+        settings.check()?;
+        Ok(Resolved {
+            prompt: settings.prompt.read(&settings).ok(),
+            wordings: settings.prompt.wordings(&settings),
+            settings: serde_json::to_value(settings)?,
+            passages: Passages::Read,
+        })
     },
+    scripts: scripts::SCRIPTS,
+    vocabulary: Vocabulary {
+        tags: &[
+            "<think>",
+            "</think>",
+            "<search>",
+            "</search>",
+            "<information>",
+            "</information>",
+            "<answer>",
+            "</answer>",
+        ],
+        pieces: Pieces::Words,
+    },
+    quickstart: Some(include_str!("../../configs/quickstart.toml")),
+    ..EnvEntry::new(
+        "forage/search-r1-v0",
+        "think, search, information and answer tags over any retriever",
+        Outcome::Answer,
+        "<think>look</think><search>first query</search>",
+        |settings, resources| {
+            let settings = SearchR1Settings::from_value(settings)?;
+            Ok(SearchR1::factory(settings, resources.retriever, resources.tokenizer)?)
+        },
+    )
 };
 
 /// What the policy reads after a turn that is no action.

@@ -110,6 +110,10 @@ impl EnvFactory for OrderFactory {
     fn spec(&self) -> &EnvSpec {
         self.0.spec()
     }
+
+    fn tools(&self) -> Vec<TurnTool> {
+        self.0.tools()
+    }
 }
 
 #[async_trait]

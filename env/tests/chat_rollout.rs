@@ -12,8 +12,9 @@ use forage_env::episode::{Ending, Episode, Limit};
 use forage_env::policy::{GenerateRequest, Policy, Sampling};
 use forage_env::reward::RewardSet;
 use forage_env::rollout::{ChatSettings, ObservationRole, Presentation, Rollout};
-use forage_env::scripted::{Human, Oracle, OracleStyle};
-use forage_env::search_r1::{ClosingTurn, OnInvalid, PromptTemplate, SearchR1, SearchR1Settings};
+use forage_env::scripted::{Cast, Human, ORACLE};
+use forage_env::search_r1::{self, ClosingTurn, PromptTemplate, SearchR1, SearchR1Settings};
+use forage_env::settings::OnInvalid;
 use forage_env::tokenizer::{HfTokenizer, Tokenizer};
 use forage_env::tokens::Provenance;
 use serde_json::json;
@@ -231,9 +232,10 @@ async fn the_template_counts_towards_the_token_budget() {
 async fn scripts_read_chats() {
     let Some(model) = model("qwen2.5", "<|im_end|>") else { return };
     let prompt = PromptTemplate::Short;
-    let oracle = Oracle::new(model.tokenizer.clone(), [Arc::new(task())], OracleStyle::Plain);
+    let oracle =
+        search_r1::ENTRY.script(ORACLE, Cast::new(model.tokenizer.clone(), [Arc::new(task())])).expect("an oracle");
     let settings = SearchR1Settings { prompt, ..SearchR1Settings::default() };
-    let (episode, _) = model.play(Arc::new(oracle), settings, ChatSettings::default()).await;
+    let (episode, _) = model.play(oracle, settings, ChatSettings::default()).await;
     assert_eq!((episode.reward(), episode.searches()), (Some(1.0), 2), "{}", model.text(&episode));
 }
 

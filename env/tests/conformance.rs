@@ -8,6 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use common::{factory, jobs, library, lines, pages, rollout, settings, task};
 use forage_env::check::{CheckFailure, CheckPlan, check_environment, check_search_environment};
+use forage_env::demonstrate::demonstrate;
 use forage_env::environment::{
     Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
 };
@@ -15,7 +16,8 @@ use forage_env::episode::{Ending, Limit};
 use forage_env::policy::{Finish, Policy};
 use forage_env::registry::{ENVIRONMENTS, Resources, make};
 use forage_env::reward::{REWARDS, RewardSet, RewardSetError, default_weights};
-use forage_env::scripted::{Constant, Haste, Oracle, OracleStyle, SearchThenTitle, demonstrate};
+use forage_env::scripted::{Cast, Constant, Haste, ORACLE, OracleStyle};
+use forage_env::search_r1;
 use forage_env::seed::Seed;
 use forage_env::task::Task;
 use forage_env::tokenizer::ByteTokenizer;
@@ -121,7 +123,10 @@ async fn reward_of(policy: Arc<dyn Policy>, task: Task) -> (Option<f32>, Vec<Str
 
 #[tokio::test]
 async fn the_oracle_answers_from_what_it_reads() {
-    let oracle = |task: &Task, style| Arc::new(Oracle::new(Arc::new(ByteTokenizer), [Arc::new(task.clone())], style));
+    let oracle = |task: &Task, style| {
+        let cast = Cast::new(Arc::new(ByteTokenizer), [Arc::new(task.clone())]).in_style(style);
+        search_r1::ENTRY.script(ORACLE, cast).expect("an oracle")
+    };
     let (reward, turns) = reward_of(oracle(&task(), OracleStyle::Plain), task()).await;
     assert_eq!(reward, Some(1.0));
     assert_eq!(turns[1], "<think>Ada Brandt. Next.</think><search>Ada Brandt born</search>");
@@ -149,8 +154,9 @@ async fn demonstrations_mark_what_the_oracle_wrote() {
     let tasks = [Arc::new(task())];
     let factory = factory(settings(), library());
     let tokenizer = Arc::new(ByteTokenizer);
-    let episodes =
-        demonstrate(&tasks, OracleStyle::Terse, Haste::NONE, factory, tokenizer, rewards, Seed::root(3)).await;
+    let episodes = demonstrate(&tasks, OracleStyle::Terse, Haste::NONE, factory, tokenizer, rewards, Seed::root(3))
+        .await
+        .expect("an oracle");
     let written: usize = episodes[0].turns.iter().map(|turn| turn.policy.len()).sum();
     assert_eq!(episodes[0].tokens.loss_mask().into_iter().filter(|&own| own).count(), written);
 }
@@ -159,7 +165,8 @@ async fn demonstrations_mark_what_the_oracle_wrote() {
 async fn controls_play() {
     let tokenizer = || Arc::new(ByteTokenizer);
     assert_eq!(reward_of(Arc::new(Constant::new(tokenizer(), "Velm")), task()).await.0, Some(1.0));
-    let (_, turns) = reward_of(Arc::new(SearchThenTitle::new(tokenizer())), task()).await;
+    let (_, turns) =
+        reward_of(search_r1::ENTRY.script("search-title", Cast::new(tokenizer(), [])).expect("a script"), task()).await;
     assert_eq!(turns, ["<search>Where was the mayor of Orlen born?</search>", "<answer>Orlen</answer>"]);
 }
 

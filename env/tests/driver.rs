@@ -7,7 +7,9 @@ use forage_env::environment::TurnKind;
 use forage_env::episode::{Boundary, Ending, Episode, Limit};
 use forage_env::policy::Policy;
 use forage_env::rollout::{EpisodeWriter, InfraBudget, RecordError, read_episodes};
-use forage_env::search_r1::{ClosingTurn, OnInvalid, SearchR1Settings};
+use forage_env::scripted::Cast;
+use forage_env::search_r1::{self, ClosingTurn, SearchR1Settings};
+use forage_env::settings::OnInvalid;
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
 use forage_env::tokens::Provenance;
 use std::sync::Arc;
@@ -201,7 +203,7 @@ async fn the_end_token_may_follow_stops_as_forced() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn episodes_keep_their_order_and_repeat() {
     let play = async |in_flight| {
-        let policy = Arc::new(forage_env::scripted::RandomPolicy::new(Arc::new(ByteTokenizer)));
+        let policy = search_r1::ENTRY.script("random", Cast::new(Arc::new(ByteTokenizer), [])).expect("a script");
         rollout(policy, factory(settings(), library())).run_bounded(jobs(task(), 64), in_flight).await
     };
     let (wide, narrow) = (play(1000).await, play(1).await);

@@ -12,7 +12,7 @@ use forage_env::probe::{PassageProbe, Probe, ProbeError, asserted, factory, seco
 use forage_env::registry::{Resources, find, make};
 use forage_env::reward::grading::exact_match;
 use forage_env::rollout::Job;
-use forage_env::scripted::{Constant, Haste, Means, Oracle, OracleStyle, SearchThenTitle};
+use forage_env::scripted::{Cast, Constant, ORACLE};
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
 use forage_env::tokenizer::ByteTokenizer;
@@ -46,9 +46,9 @@ impl Stage {
         factory(id, settings, self.resources.clone(), self.probe(probe)?)
     }
 
-    fn oracle(&self, means: Means) -> Arc<dyn Policy> {
-        let tasks = self.tasks.iter().cloned();
-        Arc::new(Oracle::hasty(Arc::new(ByteTokenizer), tasks, means, OracleStyle::Plain, Haste::NONE))
+    fn oracle(&self, id: &str) -> Arc<dyn Policy> {
+        let cast = Cast::new(Arc::new(ByteTokenizer), self.tasks.iter().cloned());
+        find(id).unwrap().script(ORACLE, cast).unwrap()
     }
 
     async fn play(&self, policy: Arc<dyn Policy>, factory: Arc<dyn EnvFactory>) -> Vec<Episode> {
@@ -63,6 +63,11 @@ impl Stage {
         assert!(episodes.iter().all(|episode| !episode.ending.is_infra()), "{:?}", episodes[0].ending);
         episodes
     }
+}
+
+/// Believes the first title it is shown.
+fn search_title() -> Arc<dyn Policy> {
+    find("search-r1").unwrap().script("search-title", Cast::new(Arc::new(ByteTokenizer), [])).unwrap()
 }
 
 /// Settings with room for a token per byte.
@@ -93,7 +98,7 @@ fn shown(episode: &Episode) -> Vec<&str> {
 #[tokio::test]
 async fn the_oracle_falls_without_its_passages() {
     let stage = Stage::new();
-    let oracle = stage.oracle(Means::Search);
+    let oracle = stage.oracle("search-r1");
     let plain = make("search-r1", search_r1(), stage.resources.clone()).unwrap();
     let plain = right(&stage.play(Arc::clone(&oracle), plain).await);
     assert!(plain > 0.9, "{plain}");
@@ -113,9 +118,9 @@ async fn the_oracle_falls_without_its_passages() {
 async fn a_poisoned_passage_earns_nothing_and_is_marked() {
     let stage = Stage::new();
     // One that believes the first title it is shown, one that knows better, one that does not read.
-    let believer: Arc<dyn Policy> = Arc::new(SearchThenTitle::new(Arc::new(ByteTokenizer)));
+    let believer = search_title();
     let constant: Arc<dyn Policy> = Arc::new(Constant::new(Arc::new(ByteTokenizer), "nothing of the kind"));
-    for (policy, expected) in [(believer, 0.0), (stage.oracle(Means::Search), 0.9), (constant, 0.0)] {
+    for (policy, expected) in [(believer, 0.0), (stage.oracle("search-r1"), 0.9), (constant, 0.0)] {
         let factory = stage.under(Probe::PoisonedPassages, "search-r1", search_r1()).unwrap();
         let episodes = stage.play(policy, factory).await;
         let right = right(&episodes);
@@ -133,7 +138,7 @@ async fn programs_search_probed_passages() {
     let stage = Stage::new();
     let passages = settings("code-search", json!({"functions": {"search": "passages"}}));
     let plain = make("code-search", passages.clone(), stage.resources.clone()).unwrap();
-    let oracle = stage.oracle(Means::Code);
+    let oracle = stage.oracle("code-search");
     let plain = right(&stage.play(Arc::clone(&oracle), plain).await);
     let factory = stage.under(Probe::MissingPassages, "code-search", passages.clone()).unwrap();
     let probed = right(&stage.play(oracle, factory).await);
@@ -142,7 +147,7 @@ async fn programs_search_probed_passages() {
     let refused = |probe, id, settings| stage.under(probe, id, settings).err().expect("refused").to_string();
     let own = refused(Probe::NoSearch, "code-search", settings("code-search", json!({})));
     assert!(own.contains("--set environment.settings.functions.search=passages"), "{own}");
-    assert!(refused(Probe::PoisonedPassages, "code-search", passages).contains("use search-r1"));
+    assert!(refused(Probe::PoisonedPassages, "code-search", passages).contains("no page of the poisoned passage"));
     assert!(refused(Probe::NoSearch, "query-writer", json!({})).contains("judged by what it finds"));
 }
 
@@ -153,7 +158,7 @@ async fn the_oracle_does_not_mind_other_words() {
         let mut settings = search_r1();
         settings["prompt"] = prompt;
         let factory = make("search-r1", settings, stage.resources.clone()).unwrap();
-        assert!(right(&stage.play(stage.oracle(Means::Search), factory).await) > 0.9);
+        assert!(right(&stage.play(stage.oracle("search-r1"), factory).await) > 0.9);
     }
 }
 
@@ -177,10 +182,9 @@ fn probes_are_found_by_name_and_say_what_they_lack() {
 async fn a_second_attempt_has_the_first_in_view() {
     let stage = Stage::new();
     let plain = make("search-r1", search_r1(), stage.resources.clone()).unwrap();
-    let policy = || Arc::new(SearchThenTitle::new(Arc::new(ByteTokenizer)));
-    let first = stage.play(policy(), plain.clone()).await;
+    let first = stage.play(search_title(), plain.clone()).await;
     let known = &first[..first.len() - 1];
-    let second = stage.play(policy(), second_attempt(plain, known)).await;
+    let second = stage.play(search_title(), second_attempt(plain, known)).await;
     for (first, second) in known.iter().zip(&second) {
         assert!(second.prompt.starts_with(&first.prompt), "{}", second.prompt);
         let added = &second.prompt[first.prompt.len()..];

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use forage_env::code_search;
+use forage_env::demonstrate::demonstrate;
 use forage_env::environment::{CodeTurn, EnvFactory, TurnKind};
 use forage_env::episode::{Ending, Episode};
 use forage_env::policy::{Policy, Sampling};
@@ -9,7 +11,7 @@ use forage_env::registry::{Resources, make};
 use forage_env::reward::RewardSet;
 use forage_env::reward::give_up::is_give_up;
 use forage_env::rollout::{Job, Presentation, Rollout};
-use forage_env::scripted::{BrokenCode, Haste, Means, OneCall, Oracle, OracleStyle, demonstrate};
+use forage_env::scripted::{Cast, Haste, ORACLE, OracleStyle};
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
@@ -57,8 +59,13 @@ async fn play(policy: Arc<dyn Policy>, tasks: &Tasks, factory: Arc<dyn EnvFactor
     rollout.run((0..).zip(tasks).map(job).collect()).await
 }
 
+fn script(name: &str, tasks: &Tasks, style: OracleStyle) -> Arc<dyn Policy> {
+    let cast = Cast::new(Arc::new(ByteTokenizer), tasks.iter().cloned()).in_style(style);
+    code_search::ENTRY.script(name, cast).unwrap()
+}
+
 fn oracle(tasks: &Tasks, style: OracleStyle) -> Arc<dyn Policy> {
-    Arc::new(Oracle::hasty(Arc::new(ByteTokenizer), tasks.iter().cloned(), Means::Code, style, Haste::NONE))
+    script(ORACLE, tasks, style)
 }
 
 fn mean_reward(episodes: &[Episode]) -> f64 {
@@ -81,11 +88,11 @@ async fn the_oracle_finds_nearly_everything_and_controls_do_not() {
         let hops: usize = tasks.iter().map(|task| usize::from(task.hops)).sum();
         assert!(programs(&episodes).len() >= hops * 19 / 20, "one program for each hop");
     }
-    let one_call = play(Arc::new(OneCall::new(Arc::new(ByteTokenizer))), &tasks, Arc::clone(&factory)).await;
+    let one_call = play(script("one-call", &tasks, OracleStyle::Plain), &tasks, Arc::clone(&factory)).await;
     assert!(mean_reward(&one_call) < 0.3, "{}", mean_reward(&one_call));
     assert!(programs(&one_call).iter().all(|code| code.worked() == Some(true) && code.printed));
     assert!(one_call.iter().all(|episode| episode.queries().eq([episode.task.question.as_str()])));
-    let broken = play(Arc::new(BrokenCode::new(Arc::new(ByteTokenizer))), &tasks, factory).await;
+    let broken = play(script("broken-code", &tasks, OracleStyle::Plain), &tasks, factory).await;
     assert!(mean_reward(&broken) <= 0.0);
     let programs = programs(&broken);
     assert_eq!(programs.len(), 2 * tasks.len());
@@ -114,7 +121,7 @@ async fn hasty_demonstrators_fail_as_they_are_told_to() {
     let shown = async |haste| {
         let rewards = Arc::new(RewardSet::exact_match());
         let (factory, tokenizer) = (Arc::clone(&factory), Arc::clone(&tokenizer));
-        demonstrate(&tasks, OracleStyle::Terse, haste, factory, tokenizer, rewards, Seed::root(3)).await
+        demonstrate(&tasks, OracleStyle::Terse, haste, factory, tokenizer, rewards, Seed::root(3)).await.unwrap()
     };
     let silent = shown(Haste { silent: 1.0, ..Haste::NONE }).await;
     assert!(programs(&silent).iter().all(|code| code.unprinted()));

@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use common::{Down, factory, library, settings, task};
-use forage_env::environment::{Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step, TurnKind};
+use forage_env::environment::{
+    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step, TurnForm, TurnKind, TurnTool,
+};
 use forage_env::policy::Finish;
 use forage_env::seed::Seed;
 use forage_env::task::Task;
 use forage_env::vector::{Autoreset, Episodes, VectorEnv};
-use forage_env::wrappers::OrderEnforcing;
+use forage_env::wrappers::{OrderEnforcing, TimeLimit};
 
 fn action(text: &str) -> Action {
     Action { text: text.to_owned(), finish: Finish::Stop }
@@ -111,6 +113,18 @@ impl EnvFactory for CarelessFactory {
 
     fn spec(&self) -> &EnvSpec {
         &self.0
+    }
+
+    fn tools(&self) -> Vec<TurnTool> {
+        vec![TurnTool { name: "answer", about: "ends the episode", parameter: "text", form: TurnForm::Text }]
+    }
+}
+
+#[test]
+fn wrappers_keep_the_tools_of_what_they_wrap() {
+    let inner: Arc<dyn EnvFactory> = Arc::new(CarelessFactory(factory(settings(), library()).spec().clone()));
+    for wrapped in [OrderEnforcing::factory(Arc::clone(&inner)), TimeLimit::factory(Arc::clone(&inner), 1)] {
+        assert_eq!(wrapped.tools(), inner.tools());
     }
 }
 

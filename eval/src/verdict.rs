@@ -30,10 +30,12 @@ pub struct Verdict {
     #[serde(default)]
     pub outcome: Outcome,
     /// Exact match, or what [`Self::outcome`] is measured in, before reinforcement learning.
-    pub em_start: f64,
+    #[serde(alias = "em_start")]
+    pub start: f64,
     /// The same after it.
-    pub em_trained: f64,
-    /// `em_trained - em_start`.
+    #[serde(alias = "em_trained")]
+    pub trained: f64,
+    /// `trained - start`.
     pub gain: f64,
     /// Ends of the paired bootstrap interval of the gain.
     pub gain_interval: [f64; 2],
@@ -145,8 +147,8 @@ impl Verdict {
         let control = greedy.control_gain.as_ref().and_then(|found| found.difference(measure)).copied();
         Ok(Self {
             outcome,
-            em_start: gain.a,
-            em_trained: gain.b,
+            start: gain.a,
+            trained: gain.b,
             gain: gain.difference.estimate,
             gain_interval: gain.difference.ends(),
             control_gain: control.map(|found| found.difference.estimate),
@@ -231,8 +233,8 @@ impl Verdict {
         let evidence = format!(
             "{} {unit}, from {:.2} to {:.2} ({}, n = {} questions)",
             signed(self.gain),
-            self.em_start,
-            self.em_trained,
+            self.start,
+            self.trained,
             self.interval_words(self.gain_interval),
             self.n
         );

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use forage_env::check::gold_answer;
 use forage_env::environment::{
     Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
 };
-use forage_env::registry::{EnvEntry, Own, RegistryError};
+use forage_env::registry::{EnvEntry, RegistryError};
+use forage_env::scripted::{ORACLE, ScriptEntry, Scripted};
 use forage_env::seed::Seed;
 use forage_env::task::{OracleHop, Split, Task};
 use forage_env::wrappers::{OrderEnforcing, TimeLimit};
@@ -26,24 +26,26 @@ use serde_json::Value;
 
 /// The registry's entry.
 pub(crate) const ENTRY: EnvEntry = EnvEntry {
-    id: "lab/sql-v0",
-    outcome: Outcome::Answer,
-    about: "questions about a small database, asked in SQL",
-    probe: "<sql>SELECT name FROM customers ORDER BY name</sql>",
-    gold: gold_answer,
     for_bytes: |settings| {
         let limits = [("max_turn_tokens", 2_000), ("max_episode_tokens", 40_000)];
         settings.into_iter().chain(limits.map(|(key, value)| (key.to_owned(), Value::from(value)))).collect()
     },
-    own: Some(Own { questions, oracle }),
-    make: |settings, _resources| {
-        let settings: Settings = serde_json::from_value(settings)?;
-        settings.check().map_err(RegistryError::Own)?;
-        let turns = settings.max_turns;
-        let factory: Arc<dyn EnvFactory> = Arc::new(Factory { spec: settings.spec(), settings });
-        // The wrappers refuse steps out of order and end the episode after its last turn.
-        Ok(OrderEnforcing::factory(TimeLimit::factory(factory, turns)))
-    },
+    questions: Some(questions),
+    scripts: &[ScriptEntry { name: ORACLE, play: |cast| Arc::new(Scripted::solution(cast, oracle)) }],
+    ..EnvEntry::new(
+        "lab/sql-v0",
+        "questions about a small database, asked in SQL",
+        Outcome::Answer,
+        "<sql>SELECT name FROM customers ORDER BY name</sql>",
+        |settings, _resources| {
+            let settings: Settings = serde_json::from_value(settings)?;
+            settings.check().map_err(RegistryError::Own)?;
+            let turns = settings.max_turns;
+            let factory: Arc<dyn EnvFactory> = Arc::new(Factory { spec: settings.spec(), settings });
+            // The wrappers refuse steps out of order and end the episode after its last turn.
+            Ok(OrderEnforcing::factory(TimeLimit::factory(factory, turns)))
+        },
+    )
 };
 
 /// Settings of `lab/sql-v0`; missing keys take their defaults, unknown keys are errors.

@@ -10,7 +10,7 @@ use forage_env::policy::{Finish, Sampling};
 use forage_env::registry::Resources;
 use forage_env::reward::{RewardSet, Weighting};
 use forage_env::rollout::{Job, Presentation, Rollout, replay};
-use forage_env::scripted::{Human, OwnOracle};
+use forage_env::scripted::{Cast, Human, ORACLE};
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
@@ -28,7 +28,7 @@ fn factory() -> Arc<dyn EnvFactory> {
 }
 
 fn tasks(count: usize) -> Vec<Task> {
-    (sql::ENTRY.own.expect("its own questions").questions)(Split::Train, count, Seed::root(1))
+    (sql::ENTRY.questions.expect("its own questions"))(Split::Train, count, Seed::root(1))
 }
 
 fn rewards() -> RewardSet {
@@ -54,9 +54,8 @@ async fn the_contract_of_environments_is_kept() {
 async fn an_oracle_is_always_right_and_its_episodes_replay() {
     let tasks: Vec<Arc<Task>> = tasks(40).into_iter().map(Arc::new).collect();
     let tokenizer: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer);
-    let own = sql::ENTRY.own.expect("its own oracle");
     let rollout = Rollout {
-        policy: Arc::new(OwnOracle::of_own(Arc::clone(&tokenizer), tasks.clone(), own)),
+        policy: sql::ENTRY.script(ORACLE, Cast::new(Arc::clone(&tokenizer), tasks.clone())).expect("its own oracle"),
         tokenizer,
         factory: factory(),
         rewards: Arc::new(rewards()),
@@ -129,8 +128,8 @@ async fn queries_read_and_do_nothing_else() {
 
 #[test]
 fn splits_share_no_database_and_questions_follow_from_the_seed() {
-    let own = sql::ENTRY.own.expect("its own questions");
-    let of = |split, seed| (own.questions)(split, 30, Seed::root(seed));
+    let questions = sql::ENTRY.questions.expect("its own questions");
+    let of = |split, seed| questions(split, 30, Seed::root(seed));
     assert_eq!(of(Split::Train, 1), of(Split::Train, 1));
     assert_ne!(of(Split::Train, 1), of(Split::Train, 2));
     let train: Vec<String> = of(Split::Train, 1).into_iter().map(|task| task.id).collect();

@@ -1,5 +1,6 @@
 //! Trains a small byte-pair tokenizer in Hugging Face's format.
 
+use forage_env::registry::{Pieces, Vocabulary};
 use forage_env::tokenizer::{HfTokenizer, TokenizerError};
 use tokenizers::decoders::byte_level::ByteLevel as ByteLevelDecoder;
 use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
@@ -14,73 +15,31 @@ use tokenizers::{AddedToken, SplitDelimiterBehavior, TokenizerBuilder};
 /// End of sequence and padding of trained tokenizers.
 pub const EOS: &str = "<|endoftext|>";
 
-/// What a tokenizer is for: its tags are single tokens, so that a stop string always ends exactly at a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// Turns that search by tags.
-    Search,
-    /// Turns that are programs. Identifiers stay whole up to `_`, and names and digits stand apart from spaces and marks
-    /// before them: a name has the same tokens in a question, a string literal and an answer, so it can be copied.
-    Code,
-    /// Turns that are one query in boolean syntax, cut into pieces as programs are: a name has the same tokens in a question
-    /// and in a phrase.
-    Query,
-}
-
 /// Pieces of text that programs are made of; merges do not cross them.
 const CODE_PIECES: &str = r" ?[a-z_]+|[\p{L}][\p{L}']*|\p{N}{1,2}| ?[^\s\p{L}\p{N}_]+\n?|\s+|_+";
 
-impl Purpose {
-    /// The protocol's tags.
-    pub fn tags(self) -> &'static [&'static str] {
-        match self {
-            Self::Search => &[
-                "<think>",
-                "</think>",
-                "<search>",
-                "</search>",
-                "<information>",
-                "</information>",
-                "<answer>",
-                "</answer>",
-            ],
-            Self::Code => &[
-                "<think>",
-                "</think>",
-                "<python>",
-                "</python>",
-                "<python_output>",
-                "</python_output>",
-                "<answer>",
-                "</answer>",
-            ],
-            Self::Query => &["<reasoning>", "</reasoning>", "<query>", "</query>"],
+fn pre_tokenizer(pieces: Pieces) -> Result<PreTokenizerWrapper, tokenizers::Error> {
+    Ok(match pieces {
+        Pieces::Words => ByteLevel::new(false, true, true).into(),
+        Pieces::Code => {
+            let pattern = SplitPattern::Regex(CODE_PIECES.to_owned());
+            let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false)?;
+            Sequence::new(vec![split.into(), ByteLevel::new(false, true, false).into()]).into()
         }
-    }
-
-    fn pieces(self) -> Result<PreTokenizerWrapper, tokenizers::Error> {
-        Ok(match self {
-            Self::Search => ByteLevel::new(false, true, true).into(),
-            Self::Code | Self::Query => {
-                let pattern = SplitPattern::Regex(CODE_PIECES.to_owned());
-                let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false)?;
-                Sequence::new(vec![split.into(), ByteLevel::new(false, true, false).into()]).into()
-            }
-        })
-    }
+    })
 }
 
-/// Trains a byte-level BPE of `vocab` tokens on `lines`: the same tokenizer for the same lines.
+/// Trains a byte-level BPE of `vocab` tokens on `lines`, for the text of an environment: the same tokenizer for the same lines.
 ///
 /// # Errors
 /// [`TokenizerError`] when training fails or `vocab` is too small for the bytes and tags.
 pub fn train(
     lines: impl Iterator<Item = String> + Send,
     vocab: usize,
-    purpose: Purpose,
+    vocabulary: Vocabulary,
 ) -> Result<(HfTokenizer, Vec<u8>), TokenizerError> {
     let fail = |message: String| TokenizerError { path: "(training)".to_owned(), message };
-    let tags = purpose.tags();
+    let tags = vocabulary.tags;
     let smallest = ByteLevel::alphabet().len() + tags.len() + 1;
     if vocab < smallest {
         return Err(fail(format!("vocab_size {vocab} is below {smallest}, the bytes and tags alone")));
@@ -97,7 +56,7 @@ pub fn train(
     let mut tokenizer = TokenizerBuilder::new()
         .with_model(BPE::default())
         .with_normalizer(None::<NormalizerWrapper>)
-        .with_pre_tokenizer(Some(purpose.pieces().map_err(|error| fail(error.to_string()))?))
+        .with_pre_tokenizer(Some(pre_tokenizer(vocabulary.pieces).map_err(|error| fail(error.to_string()))?))
         .with_post_processor(Some(ByteLevelProcessor::new(false, false, true)))
         .with_decoder(Some(ByteLevelDecoder::default()))
         .build()
@@ -117,19 +76,21 @@ mod tests {
     const PROGRAM: &str = "<python>for s in read_section(search_pages(\"Banoru Kelbi\")[0][\"page_id\"]).split(\".\"):\n if \
                            \"birth year\" in s: print(s)</python>";
 
-    fn trained(purpose: Purpose) -> HfTokenizer {
+    const TAGS: &[&str] = &["<think>", "</think>", "<python>", "</python>"];
+
+    fn trained(pieces: Pieces) -> HfTokenizer {
         let lines = (0..50).flat_map(|_| [PROGRAM.to_owned(), "Who is the mentor of Banoru Kelbi?".to_owned()]);
-        train(lines, 600, purpose).unwrap().0
+        train(lines, 600, Vocabulary { tags: TAGS, pieces }).unwrap().0
     }
 
     #[test]
     fn text_comes_back_exactly() {
-        for purpose in [Purpose::Search, Purpose::Code, Purpose::Query] {
-            let tokenizer = trained(purpose);
+        for pieces in [Pieces::Words, Pieces::Code] {
+            let tokenizer = trained(pieces);
             for text in [PROGRAM, "a\n\n\tb  c\r\n    d__e _f\n", "1807, naïve — 12.5 [x]", "", " ", "</python"] {
-                assert_eq!(tokenizer.decode(&tokenizer.encode(text)), text, "{purpose:?}");
+                assert_eq!(tokenizer.decode(&tokenizer.encode(text)), text, "{pieces:?}");
             }
-            for tag in purpose.tags() {
+            for tag in TAGS {
                 assert_eq!(tokenizer.encode(tag).len(), 1, "{tag}");
             }
         }
@@ -137,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_name_has_the_same_tokens_everywhere_and_programs_are_short() {
-        let tokenizer = trained(Purpose::Code);
+        let tokenizer = trained(Pieces::Code);
         let name = tokenizer.encode("Banoru Kelbi");
         for around in
             ["Who is the mentor of Banoru Kelbi?", "search_pages(\"Banoru Kelbi\")", "<answer>Banoru Kelbi</answer>"]

@@ -1,7 +1,6 @@
 //! A GRPO run: roll out, score, improve, log, checkpoint; resumable at every checkpoint.
 
 mod jobs;
-mod queries;
 mod replay;
 mod rows;
 
@@ -12,6 +11,7 @@ use std::time::Instant;
 use forage_env::environment::EnvFactory;
 use forage_env::episode::Episode;
 use forage_env::policy::Sampling;
+use forage_env::registry::{self, RegistryError};
 use forage_env::reward::RewardSet;
 use forage_env::rollout::{BudgetExceeded, InfraBudget, Presentation, Rollout};
 use forage_env::seed::Seed;
@@ -21,7 +21,6 @@ use serde::{Deserialize, Serialize};
 pub use jobs::group_jobs;
 pub(crate) use jobs::shuffled;
 use jobs::{step_tasks, tree_jobs};
-use queries::describe_queries;
 use replay::Buffer;
 pub use replay::ReplayConfig;
 use rows::{describe_episodes, describe_replay, describe_update};
@@ -204,6 +203,9 @@ pub enum RunError {
         /// Where the checkpoint is.
         folder: PathBuf,
     },
+    /// The environment cannot be demonstrated.
+    #[error("there are no demonstrations")]
+    Demonstrations(#[from] RegistryError),
     /// There is nothing to learn from.
     #[error("there are no training questions; give the run at least one")]
     NoTasks,
@@ -305,7 +307,9 @@ impl Run<'_> {
         let mut row = Row::new(step);
         describe_episodes(&mut row, &episodes, self.learner.optimizer().steps());
         let groups = self.batch(&mut row, &episodes, step);
-        describe_queries(&mut row, &episodes);
+        if let Ok(entry) = registry::find(&problem.factory.spec().id) {
+            (entry.metrics)(&episodes, &mut |name, value| row.set(name, value));
+        }
         let failed = |source| RunError::Learn { step, source };
         let stats = self.learner.improve(groups).map_err(failed)?;
         describe_update(&mut row, &stats);

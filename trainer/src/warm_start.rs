@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use forage_env::demonstrate::demonstrate;
 use forage_env::environment::{EnvFactory, Outcome};
 use forage_env::episode::{Ending, Episode};
 use forage_env::reward::RewardSet;
 use forage_env::rollout::InfraBudget;
-use forage_env::scripted::{Haste, OracleStyle, demonstrate};
+use forage_env::scripted::{Haste, OracleStyle};
 use forage_env::seed::Seed;
 use forage_env::task::Task;
 use forage_env::tokenizer::Tokenizer;
@@ -63,7 +64,8 @@ pub struct WarmStartConfig {
     pub evaluate_every: u64,
     /// End the last stage as soon as an evaluation's exact match (for queries NDCG@10) reaches this: early on purpose, so
     /// that something is left to learn.
-    pub stop_at_em: f64,
+    #[serde(alias = "stop_at_em")]
+    pub stop_at: f64,
 }
 
 /// Makes demonstrations: oracle episodes in a problem's environment, written with the learner's tokenizer.
@@ -90,7 +92,7 @@ impl Demonstrator {
         let rewards = Arc::new(RewardSet::measure(outcome));
         let seed = self.seed.child("step", &[step]);
         let (factory, tokenizer) = (Arc::clone(&self.factory), Arc::clone(&self.tokenizer));
-        let mut episodes = demonstrate(tasks, self.style, haste, factory, tokenizer, rewards, seed).await;
+        let mut episodes = demonstrate(tasks, self.style, haste, factory, tokenizer, rewards, seed).await?;
         InfraBudget::default().check(&episodes).map_err(|source| RunError::Infra { step, source })?;
         let needed: &[&str] = match outcome {
             _ if haste != Haste::NONE => &[],
@@ -148,7 +150,7 @@ pub async fn warm_start(
                 }
             }
             step += 1;
-            if watch(&row) == Control::Stop || (last && em >= config.stop_at_em) {
+            if watch(&row) == Control::Stop || (last && em >= config.stop_at) {
                 return Ok(em);
             }
         }

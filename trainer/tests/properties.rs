@@ -10,8 +10,8 @@ use common::tiny;
 use forage_env::episode::Episode;
 use forage_env::policy::{Completion, GenerateRequest, Policy, Sampling};
 use forage_env::rollout::Rollout;
-use forage_env::scripted::{Constant, Oracle, OracleStyle};
-use forage_env::search_r1::SearchR1Settings;
+use forage_env::scripted::{Cast, Constant, ORACLE, OracleStyle};
+use forage_env::search_r1::{self, SearchR1Settings};
 use forage_env::seed::Seed;
 use forage_env::tokenizer::Tokenizer;
 use forage_trainer::backward;
@@ -126,8 +126,10 @@ async fn what_a_turn_earned_reaches_the_tokens_of_its_sample() {
         };
         rollout.run(group_jobs(&problem.train, 1, Seed::root(1))).await
     };
-    let oracle = Oracle::new(tokenizer.clone(), problem.train.iter().cloned(), OracleStyle::Terse);
-    let (found, guessed) = (play(Arc::new(oracle)).await, play(Arc::new(Constant::new(tokenizer.clone(), "x"))).await);
+    let oracle = search_r1::ENTRY
+        .script(ORACLE, Cast::new(tokenizer.clone(), problem.train.iter().cloned()).in_style(OracleStyle::Terse))
+        .unwrap();
+    let (found, guessed) = (play(oracle).await, play(Arc::new(Constant::new(tokenizer.clone(), "x"))).await);
     let mut searched = 0;
     for (found, guessed) in found.iter().zip(&guessed) {
         let mut group: Vec<Sample> = [found, guessed].into_iter().filter_map(Sample::of).collect();

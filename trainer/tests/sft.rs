@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use common::problem::{ENGINE, checkpoint, problem};
 use forage_env::chat::{ChatTemplate, SpecialTokens};
+use forage_env::demonstrate::demonstrate;
 use forage_env::episode::{Boundary, Ending};
 use forage_env::policy::{GenerateRequest, Policy, Sampling};
 use forage_env::rollout::EpisodeWriter;
-use forage_env::scripted::{Haste, OracleStyle, demonstrate};
+use forage_env::scripted::{Haste, OracleStyle};
 use forage_env::seed::Seed;
 use forage_env::tokenizer::{HfTokenizer, Tokenizer};
 use forage_env::tokens::Provenance;
@@ -218,7 +219,7 @@ async fn of_recorded_rollouts_the_policy_s_tokens_are_learned() {
     let (tokenizer, factory) = (Arc::new(start.tokenizer.clone()), Arc::clone(&problem.factory));
     let (tasks, rewards) = (&problem.train[..6], Arc::clone(&problem.rewards));
     let mut episodes =
-        demonstrate(tasks, OracleStyle::Plain, Haste::NONE, factory, tokenizer, rewards, Seed::root(4)).await;
+        demonstrate(tasks, OracleStyle::Plain, Haste::NONE, factory, tokenizer, rewards, Seed::root(4)).await.unwrap();
     for (episode, total) in episodes.iter_mut().zip([1.0, 0.0, 1.0, 1.0, 0.5]) {
         episode.score.as_mut().unwrap().total = total;
     }

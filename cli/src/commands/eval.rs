@@ -11,15 +11,13 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use forage_env::dataset::read_tasks;
+use forage_env::plugins::environments;
 use forage_env::policy::{Policy, Sampling};
 use forage_env::probe::Probe;
-use forage_env::registry::{self, OpenWiki};
+use forage_env::registry::{self, EnvEntry, OpenWiki};
 use forage_env::reward::Weighting;
 use forage_env::rollout::{Presentation, Rollout};
-use forage_env::scripted::{
-    BrokenCode, BrokenQuery, Constant, Haste, KeywordWriter, Means, OneCall, Oracle, OracleStyle, OwnOracle,
-    RandomPolicy, SearchThenTitle,
-};
+use forage_env::scripted::{Cast, Constant};
 use forage_env::seed::Seed;
 use forage_env::task::Split;
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
@@ -51,8 +49,8 @@ pub(crate) struct Eval {
     what: Option<What>,
     /// Config whose environment, engine and held-out questions are used.
     config: Option<PathBuf>,
-    /// A Hugging Face folder, or a script: oracle, random, search-title, constant:ANSWER, where programs are run one-call
-    /// and broken-code, and where queries are written keywords and broken-query. The config's by default.
+    /// A Hugging Face folder, constant:ANSWER, or a script of the environment: oracle in all of them, random and search-title in
+    /// search-r1, one-call and broken-code in code-search, keywords and broken-query in query-writer. The config's by default.
     #[arg(long)]
     policy: Option<String>,
     /// Environment, when there is no config.
@@ -285,7 +283,7 @@ impl Eval {
 
     fn of_flags(&self, scratch: &Path) -> Result<Material> {
         let seed = self.seed.unwrap_or(1);
-        let own = registry::find(&self.env)?.own;
+        let own = registry::find(&self.env)?.questions;
         let (tasks, retriever, wiki) = match (&self.questions, own) {
             (None, Some(own)) if self.index.is_none() && self.corpus.is_none() => {
                 let tasks = setup::own_questions(own, Split::Test, self.limit.unwrap_or(OWN_QUESTIONS), seed);
@@ -293,9 +291,8 @@ impl Eval {
             }
             _ => self.passages(scratch)?,
         };
-        let scripts = "give --policy: a folder, oracle, random, search-title, one-call, broken-code, keywords, \
-                       broken-query, constant:X";
-        let name = self.policy.clone().context(scripts)?;
+        let known = registry::find(&self.env)?.scripts.iter().map(|script| script.name).collect::<Vec<_>>().join(", ");
+        let name = self.policy.clone().with_context(|| format!("give --policy: a folder, {known}, constant:X"))?;
         let mut defaults = RunConfig::for_evaluation(&self.env);
         defaults.device = self.device.unwrap_or(defaults.device);
         let Opened { policy, tokenizer, window, presentation, weights } = open_policy(&name, None, &defaults, &tasks)?;
@@ -336,13 +333,13 @@ impl Eval {
 /// What `--env` asks of an environment with questions of its own, where nobody says.
 const OWN_QUESTIONS: usize = 100;
 
-/// Names of scripts, and how those with an argument begin.
-const SCRIPTS: [&str; 7] = ["oracle", "random", "search-title", "one-call", "broken-code", "keywords", "broken-query"];
+/// How the name of the policy begins that always gives one answer.
 const CONSTANT: &str = "constant:";
 
 /// Whether a policy of this name is a script, whose tokens are bytes.
 pub(super) fn is_script(name: &str) -> bool {
-    SCRIPTS.contains(&name) || name.starts_with(CONSTANT)
+    let known = |entry: &EnvEntry| entry.scripts.iter().any(|script| script.name == name);
+    name.starts_with(CONSTANT) || environments().any(known)
 }
 
 /// `tokens_of`: whose tokens a script writes; bytes by default.
@@ -365,20 +362,9 @@ fn open_policy(name: &str, tokens_of: Option<&str>, config: &RunConfig, tasks: &
         }
     };
     let shared = Arc::clone(&tokenizer);
-    let own = registry::find(&config.environment.id)?.own;
-    let policy: Arc<dyn Policy> = match (name, own) {
-        ("oracle", Some(own)) => Arc::new(OwnOracle::of_own(shared, tasks.iter().cloned(), own)),
-        ("oracle", None) => {
-            let means = Means::of_environment(&config.environment.id);
-            Arc::new(Oracle::hasty(shared, tasks.iter().cloned(), means, OracleStyle::Plain, Haste::NONE))
-        }
-        ("random", _) => Arc::new(RandomPolicy::new(shared)),
-        ("search-title", _) => Arc::new(SearchThenTitle::new(shared)),
-        ("one-call", _) => Arc::new(OneCall::new(shared)),
-        ("broken-code", _) => Arc::new(BrokenCode::new(shared)),
-        ("keywords", _) => Arc::new(KeywordWriter::new(shared)),
-        ("broken-query", _) => Arc::new(BrokenQuery::new(shared)),
-        (name, _) => Arc::new(Constant::new(shared, name.strip_prefix(CONSTANT).unwrap_or(name))),
+    let policy: Arc<dyn Policy> = match name.strip_prefix(CONSTANT) {
+        Some(answer) => Arc::new(Constant::new(shared, answer)),
+        None => registry::find(&config.environment.id)?.script(name, Cast::new(shared, tasks.iter().cloned()))?,
     };
     Ok(Opened { policy, tokenizer, window, presentation: Presentation::Raw, weights: None })
 }

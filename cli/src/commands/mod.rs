@@ -177,6 +177,13 @@ mod tests {
     }
 
     #[test]
+    fn the_device_of_an_evaluation_is_not_that_of_its_encoder() {
+        let words = ["forage", "eval", "c.toml", "--device", "wgpu:cpu", "--model-device", "cpu"];
+        let shown = format!("{:?}", Cli::try_parse_from(words).unwrap());
+        assert!(shown.contains("device: Some(Wgpu(Software))") && shown.contains("device: Cpu"), "{shown}");
+    }
+
+    #[test]
     fn commands_of_the_documentation_are_understood() {
         Cli::command().debug_assert();
         let mut seen = 0;

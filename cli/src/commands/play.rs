@@ -82,7 +82,7 @@ impl Play {
 
     fn material(&self) -> Result<(Arc<dyn Retriever>, Option<OpenWiki>, Task)> {
         let (Some(index), Some(questions)) = (&self.index, &self.questions) else {
-            if let Some(own) = registry::find(&self.env)?.own {
+            if let Some(own) = registry::find(&self.env)?.questions {
                 let tasks = setup::own_questions(own, Split::Test, self.question + 1, self.seed);
                 let task = tasks.last().with_context(|| format!("{} has no questions", self.env))?;
                 return Ok((Arc::new(NoPassages), None, Task::clone(task)));

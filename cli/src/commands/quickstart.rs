@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use forage_env::environment::Outcome;
 use forage_env::episode::Episode;
-use forage_env::{code_search, registry, search_r1};
+use forage_env::registry;
 use forage_eval::stats::Bootstrap;
 use forage_eval::summary::EvalSummary;
 use forage_eval::telemetry::{Alarm, Telemetry};
@@ -51,17 +51,9 @@ pub(crate) struct Quickstart {
     resume: bool,
 }
 
-/// Built-in configs by environment.
-const CONFIGS: [(&str, &str); 2] = [
-    (search_r1::ENTRY.id, include_str!("../../../configs/quickstart.toml")),
-    (code_search::ENTRY.id, include_str!("../../../configs/quickstart-code.toml")),
-];
-
 /// The built-in config for an environment.
 fn builtin(environment: &str) -> Result<&'static str> {
-    let id = registry::find(environment)?.id;
-    let found = CONFIGS.iter().find(|(known, _)| *known == id).map(|(_, config)| *config);
-    found.with_context(|| {
+    registry::find(environment)?.quickstart.with_context(|| {
         format!("there is no built-in quickstart in `{environment}`; write a config and give --config")
     })
 }

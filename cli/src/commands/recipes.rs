@@ -5,11 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
-use forage_env::code_search::{self, CodeSearchSettings};
 use forage_env::nearest::nearest;
-use forage_env::query_writer::{self, QueryWriterSettings};
 use forage_env::registry;
-use forage_env::search_r1::{self, SearchR1Settings};
 use serde_json::{Map, Value as Json, json};
 use toml::{Table, Value};
 
@@ -126,27 +123,10 @@ fn unknown(name: &str) -> String {
 fn spelled_out(config: &RunConfig) -> Result<String> {
     let mut config = config.clone();
     let environment = &mut config.environment;
-    environment.id = registry::find(&environment.id)?.id.to_owned();
+    let entry = registry::find(&environment.id)?;
+    environment.id = entry.id.to_owned();
     let written = Json::Object(std::mem::take(&mut environment.settings));
-    let resolved = match environment.id.as_str() {
-        id if id == search_r1::ENTRY.id => {
-            let settings = SearchR1Settings::from_value(written).context("environment.settings")?;
-            settings.check().context("environment.settings")?;
-            serde_json::to_value(settings)?
-        }
-        id if id == code_search::ENTRY.id => {
-            let settings = CodeSearchSettings::from_value(written).context("environment.settings")?;
-            settings.check().context("environment.settings")?;
-            serde_json::to_value(settings)?
-        }
-        id if id == query_writer::ENTRY.id => {
-            let settings: QueryWriterSettings = serde_json::from_value(written).context("environment.settings")?;
-            settings.check().context("environment.settings")?;
-            serde_json::to_value(settings)?
-        }
-        _ => written,
-    };
-    environment.settings = match resolved {
+    environment.settings = match (entry.resolve)(written)?.settings {
         Json::Object(settings) => settings,
         _ => Map::new(),
     };

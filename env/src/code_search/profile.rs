@@ -6,7 +6,7 @@ use super::settings::{
     AnswerForm, CodeObservation, CodeSearchSettings, ErrorForm, Flavour, Form, FunctionSettings, LimitSettings,
     Opening, StateMode,
 };
-use crate::search_r1::OnInvalid;
+use crate::settings::OnInvalid;
 use crate::wiki::find::SearchMode;
 
 /// Where settings start.

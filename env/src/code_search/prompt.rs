@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::settings::{AnswerForm, CodeSearchSettings, Form, ToldBy};
-use crate::search_r1::SettingsError;
+use super::settings::{AnswerForm, CodeSearchSettings, Form, StateMode, ToldBy};
+use crate::paraphrases::{SHORT, paraphrases, prompts};
+use crate::settings::SettingsError;
 
 /// Stands for the question in a prompt template.
 pub(super) const QUESTION: &str = "{question}";
@@ -21,7 +23,7 @@ const MORE: &str = "- {prefix}open_page(page_id, part=1) returns a part of a pag
                     - {prefix}rank_pages(query, page_ids) orders pages by what their texts say of a query.\n";
 
 /// The opening prompt. `{question}` stands for the question, `{turns}` for the number of turns, `{prefix}` for what function
-/// names begin with, `{more}` and `{count}` for the functions beyond the published three and the number of all, `{answering}` for the sentences that say how to answer.
+/// names begin with, `{more}` and `{count}` for the functions beyond the published three and the number of all, `{state}` for the sentence that says whether variables live from turn to turn, `{answering}` for the sentences that say how to answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CodePrompt {
@@ -67,11 +69,27 @@ impl CodePrompt {
             AnswerForm::Tag => BY_TAG,
             AnswerForm::Message => BY_MESSAGE,
         };
+        let state = match settings.state {
+            StateMode::Kept => "Variables stay from turn to turn.",
+            StateMode::Fresh => "Each program starts afresh, without the variables of the ones before.",
+        };
+        let text = text.replace("{state}", state);
         let (more, count) = if settings.functions.more { (MORE, "six") } else { ("", "three") };
         let text = text.replace("{more}", more).replace("{count}", count);
         let prefix = settings.functions.flavour.prefix();
         let turns = settings.max_generations.to_string();
         Ok(text.replace("{turns}", &turns).replace("{prefix}", prefix).replace("{answering}", answering))
+    }
+
+    /// The same instructions in other words, as values of the setting `prompt`; none where there are none.
+    pub fn wordings(&self, settings: &CodeSearchSettings) -> Vec<Value> {
+        prompts(match self {
+            Self::Full if settings.form == Form::Tags && settings.tools == ToldBy::Prompt => {
+                Some(paraphrases!("code_search"))
+            }
+            Self::Short => Some(SHORT),
+            _ => None,
+        })
     }
 }
 
@@ -90,6 +108,11 @@ mod tests {
             }
             assert!(!text.contains("{prefix}") && !text.contains("{answering}"), "{form:?}");
             assert!(text.ends_with("Question: {question}\n"), "{form:?}");
+        }
+        for form in [Form::Tags, Form::PythonCalls] {
+            let fresh = CodeSearchSettings { form, state: StateMode::Fresh, ..CodeSearchSettings::default() };
+            let text = CodePrompt::Full.read(&fresh).expect("embedded");
+            assert!(text.contains("Each program starts afresh") && !text.contains("Variables stay"), "{form:?}");
         }
         let v1 = CodePrompt::Full.read(&Profile::WikiSearchV1.settings()).expect("embedded");
         assert!(v1.contains("- wiki_search_pages(query)") && !v1.contains("<answer>"), "{v1}");

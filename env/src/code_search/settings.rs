@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::profile::Profile;
 use super::prompt::CodePrompt;
 use crate::merge::over;
-use crate::search_r1::{OnInvalid, SettingsError};
+use crate::settings::{OnInvalid, SettingsError};
 use crate::wiki::SectionMode;
 use crate::wiki::find::SearchMode;
 
@@ -295,13 +295,13 @@ impl CodeSearchSettings {
         if self.form == Form::Tags && self.tools == ToldBy::Template {
             return Err(SettingsError::Excluded {
                 what: "`tools` is template and `form` is tags: there is no tool to call",
-                mend: "write tools = \"prompt\", or another form",
+                fix: "write tools = \"prompt\", or another form",
             });
         }
         if self.form == Form::Tags && self.answer == AnswerForm::Message {
             return Err(SettingsError::Excluded {
                 what: "`answer` is message and `form` is tags: every turn without a program would be an answer",
-                mend: "write answer = \"tag\", or another form",
+                fix: "write answer = \"tag\", or another form",
             });
         }
         Ok(())

@@ -8,13 +8,10 @@ use forage_retriever::{Fingerprint, Hit, Query, Retriever, RetrieverError};
 use serde_json::Value;
 
 use super::{Probe, ProbeError};
-use crate::code_search::{self, CodeSearchSettings};
 use crate::dataset::{Labels, relabel};
-use crate::environment::Outcome;
-use crate::registry;
+use crate::registry::{self, Passages};
 use crate::seed::Seed;
 use crate::task::Task;
-use crate::wiki::find::SearchMode;
 
 /// How the id of a poisoned passage begins; the answer it asserts follows, up to a `#`.
 const POISON: &str = "poison:";
@@ -90,24 +87,15 @@ impl PassageProbe {
     /// Refuses environments whose passages it could not change.
     pub(super) fn check(&self, id: &str, settings: &Value) -> Result<(), ProbeError> {
         let refuse =
-            |what: &str, mend| Err(ProbeError::Environment { probe: self.probe.name(), what: what.to_owned(), mend });
-        let entry = registry::find(id)?;
-        if entry.outcome == Outcome::Query {
-            let mend = "use --probe paraphrased-prompt, or a world of another seed";
-            return refuse("the query is judged by what it finds, and nothing is read", mend);
+            |what: &str, fix| Err(ProbeError::Environment { probe: self.probe.name(), what: what.to_owned(), fix });
+        match ((registry::find(id)?.resolve)(settings.clone())?.passages, self.probe) {
+            (Passages::Unread { why, fix }, _) => refuse(why, fix),
+            (Passages::LeadToPages, Probe::PoisonedPassages) => refuse(
+                "pages are read, and there is no page of the poisoned passage",
+                "use an environment that reads passages",
+            ),
+            (Passages::Read | Passages::LeadToPages, _) => Ok(()),
         }
-        if entry.id != code_search::ENTRY.id {
-            return Ok(());
-        }
-        if self.probe == Probe::PoisonedPassages {
-            return refuse("programs read pages, and there is no page of the poisoned passage", "use search-r1");
-        }
-        let settings = CodeSearchSettings::from_value(settings.clone()).map_err(registry::RegistryError::from)?;
-        if settings.functions.search == SearchMode::Passages {
-            return Ok(());
-        }
-        let mend = "write --set environment.settings.functions.search=passages";
-        refuse("programs search the pages' own index", mend)
     }
 }
 

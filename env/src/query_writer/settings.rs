@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::action::{QueryForm, Take};
-use crate::search_r1::SettingsError;
+use crate::paraphrases::{SHORT, paraphrases, prompts};
+use crate::settings::SettingsError;
 
 /// Stands for the question in a prompt template.
 pub(super) const QUESTION: &str = "{question}";
@@ -51,6 +53,15 @@ impl QueryPrompt {
             Self::Text(text) => text.clone(),
         };
         if text.contains(QUESTION) { Ok(text) } else { Err(SettingsError::NoQuestion) }
+    }
+
+    /// The same instructions in other words, as values of the setting `prompt`; none where there are none.
+    pub fn wordings(&self, settings: &QueryWriterSettings) -> Vec<Value> {
+        prompts(match self {
+            Self::Full if settings.form == QueryForm::Tags => Some(paraphrases!("query_writer")),
+            Self::Short => Some(SHORT),
+            _ => None,
+        })
     }
 }
 
@@ -108,13 +119,13 @@ impl QueryWriterSettings {
         if self.form == QueryForm::ToolCalls && self.take != Take::default() {
             return Err(SettingsError::Excluded {
                 what: "`take` says which tags count and `form` is tool_calls",
-                mend: "leave `take` out, or write form = \"tags\"",
+                fix: "leave `take` out, or write form = \"tags\"",
             });
         }
         if self.limit < 10 {
             return Err(SettingsError::Excluded {
                 what: "`limit` is below 10, and the rewards look at the first ten passages",
-                mend: "write at least 10",
+                fix: "write at least 10",
             });
         }
         Ok(())

@@ -11,7 +11,7 @@ use crate::episode::{Boundary, Ending, Episode};
 use crate::policy::{Finish, Policy, Sampling};
 use crate::reward::{REWARDS, RewardSet};
 use crate::rollout::{Job, Presentation, Rollout};
-use crate::scripted::{BrokenQuery, Haste, Human, KeywordWriter, Means, Oracle, OracleStyle};
+use crate::scripted::{Cast, Haste, Human, ORACLE};
 use crate::task::Split;
 use crate::tokenizer::ByteTokenizer;
 use crate::world::{World, WorldSpec};
@@ -283,12 +283,12 @@ async fn scripts_earn_what_they_should() {
         async move { play(policy, index, tasks, RewardSet::measure(Outcome::Query)).await }
     };
     let oracle = |haste| {
-        let tasks = tasks.iter().cloned();
-        Arc::new(Oracle::hasty(bytes(), tasks, Means::Query, OracleStyle::Plain, haste))
+        let cast = Cast::new(bytes(), tasks.iter().cloned()).hasty(haste);
+        ENTRY.script(ORACLE, cast).unwrap()
     };
     let careful = run(oracle(Haste::NONE)).await;
-    let keywords = run(Arc::new(KeywordWriter::new(bytes()))).await;
-    let broken = run(Arc::new(BrokenQuery::new(bytes()))).await;
+    let keywords = run(ENTRY.script("keywords", Cast::new(bytes(), [])).unwrap()).await;
+    let broken = run(ENTRY.script("broken-query", Cast::new(bytes(), [])).unwrap()).await;
     let hasty = run(oracle(Haste { guess: 0.25, skim: 0.25, silent: 0.25, broken: 0.25 })).await;
     assert!(mean(&careful, "ndcg") > 0.95, "{}", mean(&careful, "ndcg"));
     assert!((mean(&careful, "syntax") - 1.0).abs() < 1e-9);

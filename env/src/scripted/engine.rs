@@ -5,10 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 
-use crate::code_search::{PYTHON_CLOSE, PYTHON_OPEN};
 use crate::policy::{Completion, Finish, GenerateRequest, Policy, PolicyError};
 use crate::protocol::Tag;
-use crate::query_writer::{QUERY_CLOSE, QUERY_OPEN, REASONING_CLOSE, REASONING_OPEN};
 use crate::seed::Seed;
 use crate::tokenizer::Tokenizer;
 
@@ -25,48 +23,13 @@ pub struct View<'a> {
     pub seed: Seed,
 }
 
-/// What a script writes in one turn.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Written {
-    /// A search, after a thought unless that is empty.
-    Search {
-        /// Written between think tags.
-        thought: String,
-        /// The query.
-        query: String,
-    },
-    /// A program, after a thought unless that is empty.
-    Program {
-        /// Written between think tags.
-        thought: String,
-        /// The program.
-        code: String,
-    },
-    /// A query that ends the episode, after reasoning unless that is empty.
-    Query {
-        /// Written between reasoning tags.
-        reasoning: String,
-        /// The query.
-        query: String,
-    },
-    /// An answer, after a thought unless that is empty.
-    Answer {
-        /// Written between think tags.
-        thought: String,
-        /// The answer.
-        answer: String,
-    },
-    /// Text as it is.
-    Raw(String),
-}
-
 /// Writes turns as text.
 pub trait Script: Send + Sync {
     /// Writes the next turn.
     ///
     /// # Errors
     /// When the script cannot go on.
-    fn write(&self, view: &View<'_>) -> Result<Written, PolicyError>;
+    fn write(&self, view: &View<'_>) -> Result<String, PolicyError>;
 }
 
 /// What is kept of an episode between its turns.
@@ -134,30 +97,9 @@ impl<S: Script> Scripted<S> {
     }
 }
 
-/// The turn's text; after a forced `<answer>` only the rest of it.
-fn render(written: Written, must_answer: bool) -> String {
-    let (thought, [opening, closing], content) = match written {
-        Written::Raw(text) => return text,
-        Written::Query { reasoning, query } => {
-            let reasoning = match reasoning.as_str() {
-                "" => String::new(),
-                reasoning => [REASONING_OPEN, reasoning, REASONING_CLOSE].concat(),
-            };
-            return [&reasoning, QUERY_OPEN, &query, QUERY_CLOSE].concat();
-        }
-        Written::Search { thought, query } => (thought, [Tag::Search.opening(), Tag::Search.closing()], query),
-        Written::Program { thought, code } => (thought, [PYTHON_OPEN, PYTHON_CLOSE], code),
-        Written::Answer { thought, answer } => (thought, [Tag::Answer.opening(), Tag::Answer.closing()], answer),
-    };
-    if must_answer {
-        let content = if closing == Tag::Answer.closing() { content } else { String::new() };
-        return [&content, Tag::Answer.closing()].concat();
-    }
-    let action = [opening, &content, closing].concat();
-    if thought.is_empty() {
-        return action;
-    }
-    [Tag::Think.opening(), &thought, Tag::Think.closing(), &action].concat()
+/// What remains to be written of a turn whose answer tag the driver has opened.
+fn rest_of_answer(turn: &str) -> &str {
+    turn.rsplit_once(Tag::Answer.opening()).map_or(turn, |(_, rest)| rest)
 }
 
 #[async_trait]
@@ -174,7 +116,8 @@ impl<S: Script> Policy for Scripted<S> {
         let must_answer = self.listen(&mut conversation, &request.tokens);
         let view = View { prompt: &conversation.prompt, shown: &conversation.shown, must_answer, seed: request.seed };
         let written = self.script.write(&view)?;
-        let completion = self.speak(render(written, must_answer), &request);
+        let written = if must_answer { rest_of_answer(&written).to_owned() } else { written };
+        let completion = self.speak(written, &request);
         conversation.seen = request.tokens.len() + completion.tokens.len();
         self.episodes().insert(request.episode, conversation);
         Ok(completion)

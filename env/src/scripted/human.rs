@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::engine::{Script, Scripted, View, Written};
+use super::engine::{Script, Scripted, View};
 use crate::policy::PolicyError;
 use crate::tokenizer::Tokenizer;
 
@@ -27,8 +27,7 @@ impl Scripted<HumanScript> {
 }
 
 impl Script for HumanScript {
-    fn write(&self, view: &View<'_>) -> Result<Written, PolicyError> {
-        let text = (self.0)(view).ok_or_else(|| PolicyError::Gone("the person left".to_owned()))?;
-        Ok(Written::Raw(text))
+    fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
+        (self.0)(view).ok_or_else(|| PolicyError::Gone("the person left".to_owned()))
     }
 }

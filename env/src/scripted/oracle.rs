@@ -1,57 +1,19 @@
-//! The oracle: knows which queries to send or programs to write, and answers from what it reads.
+//! The oracle: knows which queries to send, and answers from what it reads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use regex::Regex;
 
-use super::engine::{Script, Scripted, View, Written};
-use super::program::{self, Manner};
-use super::query;
-use super::read;
-use crate::code_search::{self, PYTHON_CLOSE};
-use crate::environment::{EnvSpec, Outcome};
+use super::engine::{Script, Scripted, View};
+use super::{ANSWER, Cast, read, turn};
 use crate::policy::PolicyError;
-use crate::registry;
 use crate::seed::Seed;
 use crate::task::Task;
-use crate::tokenizer::Tokenizer;
 
 /// A name (words that begin with a capital) or a number, not at the start of a sentence.
 static NAME: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\b[a-z]+,? ((?:[A-Z][\w']+)(?: [A-Z][\w']+)*|\d+)").expect("a valid pattern"));
-
-/// How a policy reaches pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Means {
-    /// Queries between search tags.
-    #[default]
-    Search,
-    /// Programs between python tags.
-    Code,
-    /// One query in boolean syntax.
-    Query,
-}
-
-impl Means {
-    /// What an environment executes.
-    pub fn of(spec: &EnvSpec) -> Self {
-        match spec.outcome {
-            Outcome::Query => Self::Query,
-            Outcome::Answer if spec.stop.iter().any(|stop| stop == PYTHON_CLOSE) => Self::Code,
-            Outcome::Answer => Self::Search,
-        }
-    }
-
-    /// What the environment of this name executes by default; an unknown one searches.
-    pub fn of_environment(name: &str) -> Self {
-        match registry::find(name) {
-            Ok(entry) if entry.id == code_search::ENTRY.id => Self::Code,
-            Ok(entry) if entry.outcome == Outcome::Query => Self::Query,
-            Ok(_) | Err(_) => Self::Search,
-        }
-    }
-}
 
 /// What the oracle writes around its actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -83,32 +45,27 @@ pub struct Haste {
 
 /// How one question is played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Conduct {
+pub enum Conduct {
+    /// As well as the solution allows.
     Careful,
+    /// With an answer from the question, without a search.
     Guess,
+    /// With what is read first.
     Skim,
+    /// Without showing what was found.
     Silent,
+    /// By a name that is not defined.
     Undefined,
+    /// With broken syntax.
     Malformed,
-}
-
-impl Conduct {
-    fn manner(self) -> Manner {
-        match self {
-            Self::Careful | Self::Guess => Manner::Careful,
-            Self::Skim => Manner::Skimming,
-            Self::Silent => Manner::Silent,
-            Self::Undefined => Manner::Undefined,
-            Self::Malformed => Manner::Malformed,
-        }
-    }
 }
 
 impl Haste {
     /// Nothing but careful play.
     pub const NONE: Self = Self { guess: 0.0, skim: 0.0, silent: 0.0, broken: 0.0 };
 
-    fn conduct(self, question: &str) -> Conduct {
+    /// How a question is played.
+    pub fn conduct(self, question: &str) -> Conduct {
         let hash = Seed::root(0).child(question, &[]).0;
         let mut share = hash as f64 / u64::MAX as f64;
         let shares = [
@@ -128,14 +85,52 @@ impl Haste {
     }
 }
 
-/// Sends the known query of each hop, or a program that looks for its answer, checks that the finding was shown, and answers with the last finding.
+/// Tasks that a script recognises by their questions.
+#[derive(Clone, Debug)]
+pub struct Known(HashMap<String, Arc<Task>>);
+
+impl Known {
+    /// Knows `tasks`.
+    pub fn new(tasks: impl IntoIterator<Item = Arc<Task>>) -> Self {
+        Self(tasks.into_iter().map(|task| (task.question.trim().to_owned(), task)).collect())
+    }
+
+    /// The task of a prompt. Of questions that contain each other, the longest is the one that was asked.
+    ///
+    /// # Errors
+    /// When the prompt asks none of the questions.
+    pub fn task(&self, prompt: &str) -> Result<&Task, PolicyError> {
+        let question = read::question(prompt);
+        let contained = || {
+            let known = self.0.iter().filter(|(question, _)| prompt.contains(question.as_str()));
+            known.max_by_key(|(question, _)| question.len()).map(|(_, task)| task)
+        };
+        self.0
+            .get(question)
+            .or_else(contained)
+            .map(AsRef::as_ref)
+            .ok_or_else(|| PolicyError::BadRequest(format!("the oracle does not know the question `{question}`")))
+    }
+}
+
+/// How an environment's oracle acts and what it reads: the turns of [`OracleScript`].
+#[derive(Clone, Copy, Debug)]
+pub struct Hand {
+    /// The turn that looks for the fact a query asks for, after a thought.
+    pub search: fn(thought: &str, query: &str, style: OracleStyle, conduct: Conduct) -> String,
+    /// The turn that looks for a question of which no solution is known, after a thought.
+    pub by_question: fn(thought: &str, question: &str) -> String,
+    /// What an observation lets the policy read.
+    pub read: fn(observation: &str) -> Option<&str>,
+}
+
+/// Sends the known query of each hop, checks that the finding was shown, and answers with the last finding.
 ///
-/// Where one query is all there is to write, it writes the names of all hops as phrases, each with what is asked of it.
 /// When a finding is not in what it read, it answers with the title of the best passage instead: its score says what a
 /// perfect searcher can reach with the retriever at hand. A task without known queries is searched by its question.
 pub struct OracleScript {
-    tasks: HashMap<String, Arc<Task>>,
-    means: Means,
+    known: Known,
+    hand: Hand,
     style: OracleStyle,
     haste: Haste,
 }
@@ -144,62 +139,30 @@ pub struct OracleScript {
 pub type Oracle = Scripted<OracleScript>;
 
 impl Scripted<OracleScript> {
-    /// An oracle for `tasks`, which it recognises by their questions, that searches.
-    pub fn new(tokenizer: Arc<dyn Tokenizer>, tasks: impl IntoIterator<Item = Arc<Task>>, style: OracleStyle) -> Self {
-        Self::hasty(tokenizer, tasks, Means::Search, style, Haste::NONE)
-    }
-
-    /// An oracle that is careful only some of the time: what it shows is the protocol, not how to be right.
-    pub fn hasty(
-        tokenizer: Arc<dyn Tokenizer>,
-        tasks: impl IntoIterator<Item = Arc<Task>>,
-        means: Means,
-        style: OracleStyle,
-        haste: Haste,
-    ) -> Self {
-        let tasks = tasks.into_iter().map(|task| (task.question.trim().to_owned(), task)).collect();
-        Self::with_script(OracleScript { tasks, means, style, haste }, tokenizer)
+    /// An oracle for the tasks of `cast` that acts by `hand`. With haste it is careful only some of the time: what it shows is
+    /// the protocol, not how to be right.
+    pub fn new(cast: Cast, hand: Hand) -> Self {
+        let known = Known::new(cast.tasks);
+        Self::with_script(OracleScript { known, hand, style: cast.style, haste: cast.haste }, cast.tokenizer)
     }
 }
 
 impl OracleScript {
-    fn task(&self, prompt: &str) -> Result<&Task, PolicyError> {
-        let question = read::question(prompt);
-        let contained = || {
-            let known = self.tasks.iter().filter(|(question, _)| prompt.contains(question.as_str()));
-            known.max_by_key(|(question, _)| question.len()).map(|(_, task)| task)
-        };
-        self.tasks
-            .get(question)
-            .or_else(contained)
-            .map(AsRef::as_ref)
-            .ok_or_else(|| PolicyError::BadRequest(format!("the oracle does not know the question `{question}`")))
-    }
-
-    /// Looks for the fact that `query` asks for.
-    fn search(&self, thought: String, query: &str, conduct: Conduct) -> Written {
-        let thought = self.thought(thought);
-        if self.means != Means::Code {
-            return Written::Search { thought, query: query.to_owned() };
-        }
-        let (name, keyword) = program::name_and_keyword(query);
-        let code = match self.style {
-            OracleStyle::Terse => program::short(name, keyword, conduct.manner()),
-            OracleStyle::Plain => program::thorough(name, keyword),
-        };
-        Written::Program { thought, code }
-    }
-
-    fn answer(&self, answer: &str) -> Written {
-        Written::Answer { thought: self.thought(format!("It is {answer}.")), answer: answer.to_owned() }
+    fn answer(&self, answer: &str) -> String {
+        turn(&self.thought(format!("It is {answer}.")), ANSWER, answer)
     }
 
     fn thought(&self, thought: String) -> String {
         if self.style == OracleStyle::Plain { thought } else { String::new() }
     }
 
+    /// What was read last.
+    fn last_read<'a>(&self, view: &View<'a>) -> &'a str {
+        view.shown.last().and_then(|shown| (self.hand.read)(shown)).unwrap_or_default()
+    }
+
     /// The hasty answer, when it is time for one.
-    fn rush(&self, task: &Task, view: &View<'_>, conduct: Conduct) -> Option<Written> {
+    fn rush(&self, task: &Task, view: &View<'_>, conduct: Conduct) -> Option<String> {
         let names = |text: &str, not_in: &str| {
             let found = NAME.captures_iter(text).filter_map(|found| Some(found.get(1)?.as_str().to_owned()));
             found.filter(|name| !not_in.contains(name.as_str())).collect::<Vec<_>>()
@@ -209,7 +172,7 @@ impl OracleScript {
                 Some(self.answer(names(&task.question, "").last().map_or("unknown", String::as_str)))
             }
             (Conduct::Skim, Some(_)) => {
-                let read = names(last_read(view), &task.question);
+                let read = names(self.last_read(view), &task.question);
                 Some(self.answer(read.first().map_or_else(|| guess(view), String::as_str)))
             }
             _ => None,
@@ -217,18 +180,18 @@ impl OracleScript {
     }
 
     /// The next turn of a task with known queries.
-    fn follow(&self, task: &Task, view: &View<'_>, conduct: Conduct) -> Written {
+    fn follow(&self, task: &Task, view: &View<'_>, conduct: Conduct) -> String {
         let hop = view.shown.len().min(task.oracle.len());
         let found = hop.checked_sub(1).map(|last| task.oracle[last].finding.as_str());
         if let Some(found) = found
-            && !last_read(view).contains(found)
+            && !self.last_read(view).contains(found)
         {
             return self.answer(guess(view));
         }
         match (task.oracle.get(hop), found) {
             (Some(next), _) if !view.must_answer => {
                 let thought = found.map_or_else(|| "I need to search.".to_owned(), |found| format!("{found}. Next."));
-                self.search(thought, &next.query, conduct)
+                (self.hand.search)(&self.thought(thought), &next.query, self.style, conduct)
             }
             (None, Some(found)) => self.answer(found),
             _ => self.answer(guess(view)),
@@ -236,24 +199,15 @@ impl OracleScript {
     }
 
     /// The next turn of a task without known queries.
-    fn by_question(&self, task: &Task, view: &View<'_>) -> Written {
-        let question = task.question.trim();
+    fn by_question(&self, task: &Task, view: &View<'_>) -> String {
         if view.shown.is_empty() && !view.must_answer {
             let thought = self.thought("I need to search.".to_owned());
-            return match self.means {
-                Means::Search | Means::Query => Written::Search { thought, query: question.to_owned() },
-                Means::Code => Written::Program { thought, code: program::by_question(question) },
-            };
+            return (self.hand.by_question)(&thought, task.question.trim());
         }
-        let read = last_read(view);
+        let read = self.last_read(view);
         let gold = task.golds.iter().find(|gold| !gold.is_empty() && read.contains(gold.as_str()));
         self.answer(gold.map_or_else(|| guess(view), String::as_str))
     }
-}
-
-/// What the last search or program showed.
-fn last_read<'a>(view: &View<'a>) -> &'a str {
-    view.shown.last().and_then(|shown| read::information(shown).or_else(|| read::output(shown))).unwrap_or_default()
 }
 
 /// The title of the best passage last read; programs leave none.
@@ -263,16 +217,32 @@ fn guess<'a>(view: &View<'a>) -> &'a str {
 }
 
 impl Script for OracleScript {
-    fn write(&self, view: &View<'_>) -> Result<Written, PolicyError> {
-        let task = self.task(view.prompt)?;
+    fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
+        let task = self.known.task(view.prompt)?;
         let conduct = self.haste.conduct(&task.question);
-        if self.means == Means::Query {
-            return Ok(query::written(task, conduct, self.style));
-        }
         if let Some(rushed) = self.rush(task, view, conduct) {
             return Ok(rushed);
         }
         Ok(if task.oracle.is_empty() { self.by_question(task, view) } else { self.follow(task, view, conduct) })
+    }
+}
+
+/// An oracle that writes what a function of the task and the observations so far says.
+pub struct SolutionScript {
+    known: Known,
+    next: fn(task: &Task, shown: &[String]) -> String,
+}
+
+impl Scripted<SolutionScript> {
+    /// Plays the tasks of `cast`, whose style and haste mean nothing here.
+    pub fn solution(cast: Cast, next: fn(task: &Task, shown: &[String]) -> String) -> Self {
+        Self::with_script(SolutionScript { known: Known::new(cast.tasks), next }, cast.tokenizer)
+    }
+}
+
+impl Script for SolutionScript {
+    fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
+        Ok((self.next)(self.known.task(view.prompt)?, view.shown))
     }
 }
 

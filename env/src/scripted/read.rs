@@ -3,7 +3,7 @@
 use crate::protocol::Tag;
 
 /// The question of a prompt: what follows its last `Question:` up to the end of the line; else its last line.
-pub(super) fn question(prompt: &str) -> &str {
+pub fn question(prompt: &str) -> &str {
     let question = match prompt.rsplit_once("Question:") {
         Some((_, after)) => after.trim_start().lines().next().unwrap_or_default(),
         None => prompt.trim_end().lines().next_back().unwrap_or_default(),
@@ -13,20 +13,32 @@ pub(super) fn question(prompt: &str) -> &str {
 }
 
 /// The content of an information block, if the text holds one.
-pub(super) fn information(shown: &str) -> Option<&str> {
-    let (_, after) = shown.split_once(Tag::Information.opening())?;
-    after.rsplit_once(Tag::Information.closing()).map(|(content, _)| content)
+pub fn information(shown: &str) -> Option<&str> {
+    between(shown, [Tag::Information.opening(), Tag::Information.closing()])
 }
 
-/// What a program printed, if the text holds it.
-pub(super) fn output(shown: &str) -> Option<&str> {
-    let (_, after) = shown.split_once("<python_output>")?;
-    after.rsplit_once("</python_output>").map(|(content, _)| content.trim())
+/// What stands between two tags, if the text holds them.
+pub fn between<'a>(text: &'a str, [opening, closing]: [&str; 2]) -> Option<&'a str> {
+    let (_, after) = text.split_once(opening)?;
+    after.rsplit_once(closing).map(|(content, _)| content)
 }
 
 /// Titles of the passages, in order, in the default passage format.
-pub(super) fn titles(text: &str) -> impl Iterator<Item = &str> {
+pub fn titles(text: &str) -> impl Iterator<Item = &str> {
     text.split("(Title: \"").skip(1).filter_map(|after| after.split_once("\")").map(|(title, _)| title))
+}
+
+/// Splits the query of a known solution into the name it begins with and the keyword after it.
+pub fn name_and_keyword(query: &str) -> (&str, &str) {
+    let capital = |word: &str| word.chars().next().is_some_and(|first| !first.is_lowercase());
+    let mut end = query.len();
+    while let Some((before, word)) = query[..end].rsplit_once(' ') {
+        if capital(word) {
+            break;
+        }
+        end = before.len();
+    }
+    (&query[..end], query[end..].trim_start())
 }
 
 #[cfg(test)]
@@ -42,7 +54,16 @@ mod tests {
         let found = information(shown).expect("a block");
         assert_eq!(titles(found).collect::<Vec<_>>(), ["A", "B (b)"]);
         assert_eq!(information("none"), None);
-        assert_eq!(output("\n<python_output>\nA\n</python_output>\n"), Some("A"));
-        assert_eq!(output("none"), None);
+    }
+
+    #[test]
+    fn queries_are_taken_apart() {
+        assert_eq!(
+            name_and_keyword("The Lantern of Banoru publication year"),
+            ("The Lantern of Banoru", "publication year")
+        );
+        assert_eq!(name_and_keyword("Kelbi river"), ("Kelbi", "river"));
+        assert_eq!(name_and_keyword("Battle of Kelbi"), ("Battle of Kelbi", ""));
+        assert_eq!(name_and_keyword("river"), ("river", ""));
     }
 }

@@ -69,21 +69,6 @@ pub enum ClosingTurn {
     ForcedAnswer,
 }
 
-/// What a turn that is no action leads to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnInvalid {
-    /// A sentence that says what a valid action is; the turn is spent.
-    #[default]
-    Notice,
-    /// An empty information block; the turn is spent.
-    Empty,
-    /// The end of the episode.
-    End,
-    /// Nothing: the policy goes on writing; the turn is spent.
-    Silent,
-}
-
 /// The argument of the tool `search`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -3,9 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::forms::{CallSettings, ClosingTurn, OnBadCall, OnInvalid, QueryArgument, SearchAnswer, SearchForm, Take};
+use super::forms::{CallSettings, ClosingTurn, OnBadCall, QueryArgument, SearchAnswer, SearchForm, Take};
 use super::observation::{Cut, Encoding, ObservationSettings};
 use super::settings::SearchR1Settings;
+use crate::settings::OnInvalid;
 
 /// Where settings start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,9 +3,12 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::forms::{SearchAnswer, SearchForm, Searcher};
-use super::settings::{SearchR1Settings, SettingsError};
+use super::settings::SearchR1Settings;
+use crate::paraphrases::{SHORT, paraphrases, prompts};
+use crate::settings::SettingsError;
 
 /// Stands for the question in a prompt template.
 pub(crate) const QUESTION: &str = "{question}";
@@ -50,6 +53,16 @@ impl PromptTemplate {
             return Err(SettingsError::NoQuestion);
         }
         Ok(text.replace("{answering}", answering(settings.answer)))
+    }
+
+    /// The same instructions in other words, as values of the setting `prompt`; none where there are none.
+    pub fn wordings(&self, settings: &SearchR1Settings) -> Vec<Value> {
+        let tags = settings.form == SearchForm::Tags && settings.searcher == Searcher::Retriever;
+        prompts(match self {
+            Self::SearchR1 if tags => Some(paraphrases!("search_r1")),
+            Self::Short => Some(SHORT),
+            _ => None,
+        })
     }
 }
 

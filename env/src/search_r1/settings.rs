@@ -1,15 +1,14 @@
 //! Settings of the search environment.
 
-use std::path::PathBuf;
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::forms::{CallSettings, ClosingTurn, OnInvalid, SearchAnswer, SearchForm, Searcher, Take};
+use super::forms::{CallSettings, ClosingTurn, SearchAnswer, SearchForm, Searcher, Take};
 use super::observation::{Cut, ObservationSettings};
 use super::profile::Profile;
 use super::prompt::PromptTemplate;
 use crate::merge::over;
+use crate::settings::{OnInvalid, SettingsError};
 
 /// Settings of `forage/search-r1-v0`. Missing keys take those of the profile; unknown keys are errors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -103,12 +102,12 @@ impl SearchR1Settings {
             }
         }
         if !self.gold_shown_reward.is_finite() {
-            let (what, mend) = ("`gold_shown_reward` is no finite number", "write one such as 0.5, or leave it out");
-            return Err(SettingsError::Excluded { what, mend });
+            let (what, fix) = ("`gold_shown_reward` is no finite number", "write one such as 0.5, or leave it out");
+            return Err(SettingsError::Excluded { what, fix });
         }
-        for (holds, what, mend) in self.exclusions() {
+        for (holds, what, fix) in self.exclusions() {
             if holds {
-                return Err(SettingsError::Excluded { what, mend });
+                return Err(SettingsError::Excluded { what, fix });
             }
         }
         if self.observation.passage.contains("{text}") { Ok(()) } else { Err(SettingsError::NoText) }
@@ -116,7 +115,7 @@ impl SearchR1Settings {
 }
 
 impl SearchR1Settings {
-    /// Settings that exclude each other: whether they are written so, which, and the mend.
+    /// Settings that exclude each other: whether they are written so, which, and the fix.
     fn exclusions(&self) -> [(bool, &'static str, &'static str); 6] {
         let tags = self.form == SearchForm::Tags;
         [
@@ -151,51 +150,6 @@ impl SearchR1Settings {
                 "write a limit, or another cut",
             ),
         ]
-    }
-}
-
-/// Settings that describe no environment.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SettingsError {
-    /// A number must be positive.
-    #[error("`{key}` is 0; write at least 1")]
-    Zero {
-        /// The setting.
-        key: &'static str,
-    },
-    /// Two settings exclude each other.
-    #[error("{what}; {mend}")]
-    Excluded {
-        /// Which.
-        what: &'static str,
-        /// What to write instead.
-        mend: &'static str,
-    },
-    /// The passage format shows no text.
-    #[error("`observation.passage` does not contain {{text}}")]
-    NoText,
-    /// The prompt does not ask the question.
-    #[error("the prompt template does not contain {{question}}")]
-    NoQuestion,
-    /// The prompt file cannot be read.
-    #[error("read prompt template `{}`", path.display())]
-    Prompt {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-}
-
-impl SettingsError {
-    /// Tool calls with a tokenizer that loses their tags.
-    pub(crate) fn unwritable_calls() -> Self {
-        Self::Excluded {
-            what: "`form` asks for tool calls and the policy's tokenizer does not give <tool_call> back as it was written",
-            mend: "use a checkpoint whose tokenizer does, or write form = \"tags\"",
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use forage_env::policy::Sampling;
 use forage_env::registry::{self, Resources};
 use forage_env::reward::RewardSet;
 use forage_env::rollout::{Job, Presentation, Rollout};
-use forage_env::scripted::{Haste, Means, Oracle, OracleStyle};
+use forage_env::scripted::{Cast, ORACLE};
 use forage_env::seed::Seed;
 use forage_env::server::{self, ServeError, Served, ServerConfig, Summary};
 use forage_env::task::{Split, Task};
@@ -161,10 +161,10 @@ pub(crate) fn search() -> Served {
 
 /// The oracle's episodes in the rollout driver: task `i` is played under the seed `100 + i`.
 pub(crate) async fn played(served: &Served) -> Vec<Episode> {
-    let means = Means::of(served.factory.spec());
     let tokenizer = served.tokenizer.clone();
-    let tasks = served.tasks.iter().cloned();
-    let policy = Arc::new(Oracle::hasty(tokenizer.clone(), tasks, means, OracleStyle::Plain, Haste::NONE));
+    let cast = Cast::new(tokenizer.clone(), served.tasks.iter().cloned());
+    let policy =
+        registry::find(&served.factory.spec().id).and_then(|entry| entry.script(ORACLE, cast)).expect("an oracle");
     let rollout = Rollout {
         policy,
         tokenizer,

@@ -52,8 +52,8 @@ fn tiles(verdict: &Verdict) -> Vec<(String, String, String)> {
     let ends = |[low, high]: [f64; 2]| format!("{} to {}", signed(low), signed(high));
     let [_, unit] = verdict.outcome.words();
     let mut tiles = vec![
-        (format!("{unit} at the start"), format!("{:.3}", verdict.em_start), "greedy, held-out".to_owned()),
-        (format!("{unit} after training"), format!("{:.3}", verdict.em_trained), "greedy, held-out".to_owned()),
+        (format!("{unit} at the start"), format!("{:.3}", verdict.start), "greedy, held-out".to_owned()),
+        (format!("{unit} after training"), format!("{:.3}", verdict.trained), "greedy, held-out".to_owned()),
         ("Gain".to_owned(), signed(verdict.gain), ends(verdict.gain_interval)),
     ];
     if let (Some(gain), Some(interval)) = (verdict.control_gain, verdict.control_interval) {

@@ -61,7 +61,7 @@ fn the_file_has_its_keys_and_is_read_back() -> TestResult {
     let back = Verdict::read(&path)?;
     assert_eq!((back.words(), back.holds(), back.n), (verdict.words(), verdict.holds(), 120));
     let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
-    for key in ["em_start", "em_trained", "gain", "control_gain", "minutes"] {
+    for key in ["start", "trained", "gain", "control_gain", "minutes"] {
         assert!(json[key].is_f64(), "{key}");
     }
     for key in ["gain_interval", "control_interval"] {

@@ -30,7 +30,8 @@ pub enum Aliases {
 
 const SPLIT: char = '*';
 
-/// Canonical names with their names elsewhere. `*` stands for what the run named itself. Search-R1, verl, slime and prime-rl
+/// Canonical names with their names elsewhere. `*` stands for what the run named itself; systems that name a validation set in
+/// the metric get `all`. Search-R1, verl, slime and prime-rl
 /// count observations into a response; the others do not.
 type Names = &'static [(&'static str, &'static str)];
 
@@ -49,7 +50,7 @@ const SEARCH_R1: Names = &[
     ("search/calls_mean", "env/number_of_valid_search"),
     ("action/valid_frac", "env/ratio_of_valid_action"),
     ("episode/finished_frac", "env/finish_ratio"),
-    ("val/*/em", "val/test_score/*"),
+    ("val/em", "val/test_score/all"),
 ];
 
 const VERL: Names = &[
@@ -64,7 +65,7 @@ const VERL: Names = &[
     ("response/tokens_with_observations_mean", "response_length/mean"),
     ("response/truncated_frac", "response_length/clip_ratio"),
     ("turns/mean", "num_turns/mean"),
-    ("val/*/em", "val-core/*/acc/mean@1"),
+    ("val/em", "val-core/all/acc/mean@1"),
 ];
 
 const TRL: Names = &[
@@ -82,7 +83,6 @@ const TRL: Names = &[
     ("response/tokens_mean", "completions/mean_length"),
     ("response/truncated_frac", "completions/clipped_ratio"),
     ("search/calls_mean", "tools/call_frequency"),
-    ("search/fail_frac", "tools/failure_frequency"),
     ("val/em", "eval_reward"),
 ];
 
@@ -100,7 +100,7 @@ const SLIME: Names = &[
     ("response/tokens_with_observations_mean", "rollout/response_len/mean"),
     ("response/truncated_frac", "rollout/truncated_ratio"),
     ("turns/mean", "multi_turn_metric/round_number_mean"),
-    ("val/*/em", "eval/*"),
+    ("val/em", "eval/all"),
 ];
 
 const PRIME_RL: Names = &[
@@ -110,7 +110,7 @@ const PRIME_RL: Names = &[
     ("response/tokens_with_observations_mean", "seq_len/all/mean"),
     ("response/truncated_frac", "is_truncated/all/mean"),
     ("turns/mean", "num_turns/all/mean"),
-    ("val/*/em", "eval/*/avg@1"),
+    ("val/em", "eval/all/avg@1"),
 ];
 
 const SKYRL: Names = &[
@@ -124,7 +124,6 @@ const SKYRL: Names = &[
     ("optim/grad_norm", "policy/grad_norm"),
     ("optim/lr", "policy/policy_lr"),
     ("response/tokens_mean", "generate/avg_num_tokens"),
-    ("val/*/em", "eval/*/avg_score"),
     ("val/em", "eval/all/avg_score"),
 ];
 
@@ -214,8 +213,19 @@ mod tests {
             ]
         );
         assert_eq!(rename(Aliases::Trl, "reward/component/em"), "rewards/em/mean");
-        assert_eq!(rename(Aliases::SearchR1, "val/nq/em"), "val/test_score/nq");
-        assert_eq!(rename(Aliases::Torchtitan, "val/em"), "validation_reward/_mean");
+        assert_eq!(
+            names("val/em"),
+            [
+                "val/em",
+                "val/test_score/all",
+                "val-core/all/acc/mean@1",
+                "eval_reward",
+                "eval/all",
+                "eval/all/avg@1",
+                "eval/all/avg_score",
+                "validation_reward/_mean"
+            ]
+        );
         assert_eq!(rename(Aliases::Slime, "group/zero_std_frac"), "group/zero_std_frac");
         assert_eq!(rename(Aliases::Verl, "time/update_s"), "time/update_s");
     }

@@ -4,21 +4,21 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use forage_env::chat::ChatTemplate;
+use forage_env::registry::{Pieces, Vocabulary};
 use forage_env::seed::Seed;
 use forage_env::tokenizer::{HfTokenizer, Tokenizer, TokenizerError};
 
 use super::texts::Companions;
 use super::{Checkpoint, ConfigError, GenerationDefaults, Precision, WeightsError, check_vocabulary, read};
-use crate::bpe::{self, Purpose};
+use crate::bpe;
 use crate::model::{ModelConfig, init_quick};
 
-/// A tokenizer of the 256 bytes, the search protocol's tags and an end-of-sequence token, with its `tokenizer.json`.
+/// A tokenizer of the 256 bytes and an end-of-sequence token, with its `tokenizer.json`.
 ///
 /// # Errors
 /// [`TokenizerError`] when it cannot be built.
 pub fn byte_tokenizer() -> Result<(HfTokenizer, Vec<u8>), TokenizerError> {
-    let alone = 256 + Purpose::Search.tags().len() + 1;
-    bpe::train(std::iter::empty(), alone, Purpose::Search)
+    bpe::train(std::iter::empty(), 256 + 1, Vocabulary { tags: &[], pieces: Pieces::Words })
 }
 
 impl Checkpoint {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use forage_env::reward::RewardSet;
 use forage_env::rollout::Presentation;
-use forage_env::search_r1::{OnInvalid, PromptTemplate, SearchR1, SearchR1Settings};
+use forage_env::search_r1::{PromptTemplate, SearchR1, SearchR1Settings};
 use forage_env::seed::Seed;
+use forage_env::settings::OnInvalid;
 use forage_env::task::{Split, Task};
 use forage_env::world::{World, WorldSpec, text};
 use forage_retriever::Bm25Retriever;
@@ -25,7 +26,8 @@ pub(crate) fn world() -> World {
 
 pub(crate) fn checkpoint(seed: u64) -> Checkpoint {
     let lines: Vec<String> = text(&world(), 300).collect();
-    let (tokenizer, tokenizer_json) = bpe::train(lines.into_iter(), 400, bpe::Purpose::Search).unwrap();
+    let (tokenizer, tokenizer_json) =
+        bpe::train(lines.into_iter(), 400, forage_env::search_r1::ENTRY.vocabulary).unwrap();
     let config = ModelConfig {
         architecture: Architecture::Qwen3,
         vocab_size: 400,

@@ -83,7 +83,8 @@ pub(crate) fn write(folder: &Path) {
     ];
     let lines: Vec<String> =
         lessons.iter().flat_map(|(prompt, answer)| [prompt.clone(), (*answer).to_owned()]).collect();
-    let (tokenizer, tokenizer_json) = bpe::train(lines.into_iter(), 320, bpe::Purpose::Search).unwrap();
+    let (tokenizer, tokenizer_json) =
+        bpe::train(lines.into_iter(), 320, forage_env::search_r1::ENTRY.vocabulary).unwrap();
     let sequence = |(prompt, answer): &(String, &str)| {
         let mut ids = tokenizer.encode(prompt);
         let start = ids.len();

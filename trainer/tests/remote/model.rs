@@ -1,10 +1,9 @@
 //! What the fake engine runs: a function of the tokens, or an oracle.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use forage_env::policy::{Completion, Finish, GenerateRequest, Policy, Sampling};
-use forage_env::scripted::Oracle;
 use forage_env::seed::Seed;
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
 
@@ -25,12 +24,12 @@ pub(crate) enum Model {
     /// Letters by hash, an end of sequence now and then.
     Hash,
     /// Knows the answers. Conversations are found again by their tokens.
-    Oracle(Box<Oracle>, Mutex<Vec<(Vec<u32>, u64)>>, AtomicU64),
+    Oracle(Arc<dyn Policy>, Mutex<Vec<(Vec<u32>, u64)>>, AtomicU64),
 }
 
 impl Model {
-    pub(crate) fn oracle(oracle: Oracle) -> Self {
-        Self::Oracle(Box::new(oracle), Mutex::default(), AtomicU64::new(0))
+    pub(crate) fn oracle(oracle: Arc<dyn Policy>) -> Self {
+        Self::Oracle(oracle, Mutex::default(), AtomicU64::new(0))
     }
 
     pub(crate) async fn complete(&self, order: &Order) -> Completion {

@@ -7,8 +7,8 @@ use forage_env::episode::{Boundary, Ending, Episode};
 use forage_env::policy::Sampling;
 use forage_env::reward::RewardSet;
 use forage_env::rollout::{InfraBudget, Job, Presentation, Rollout};
-use forage_env::scripted::{Oracle, OracleStyle};
-use forage_env::search_r1::{ObservationSettings, PromptTemplate, SearchR1, SearchR1Settings};
+use forage_env::scripted::{Cast, ORACLE, OracleStyle};
+use forage_env::search_r1::{self, ObservationSettings, PromptTemplate, SearchR1, SearchR1Settings};
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
 use forage_env::tokenizer::ByteTokenizer;
@@ -41,7 +41,9 @@ async fn stage(kind: RemoteKind, timeout: f64) -> Stage {
     };
     let retriever = Arc::new(Bm25Retriever::in_memory(world.passages().collect()).unwrap());
     let factory = SearchR1::factory(settings, retriever, tokenizer.clone()).unwrap();
-    let oracle = Oracle::new(tokenizer.clone(), tasks.clone(), OracleStyle::Terse);
+    let oracle = search_r1::ENTRY
+        .script(ORACLE, Cast::new(tokenizer.clone(), tasks.clone()).in_style(OracleStyle::Terse))
+        .unwrap();
     let model = Model::oracle(oracle);
     let (fake, url) = Fake { context: 32_768, ..Fake::new(model) }.serve().await;
     let config = RemoteConfig { context: 32_768, retries: 1, request_timeout_s: timeout, ..config(kind, &url) };

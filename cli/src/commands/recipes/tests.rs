@@ -349,19 +349,10 @@ fn prompts_can_be_read_and_episodes_fit_the_engine() {
     for recipe in RECIPES {
         let config = recipe.config().unwrap();
         let settings = Json::Object(config.environment.settings.clone());
-        let limits = if config.environment.id == "search-r1" {
-            let settings = SearchR1Settings::from_value(settings).unwrap();
-            assert!(settings.prompt.read(&settings).is_ok(), "{}", recipe.name);
-            [settings.max_turn_tokens, settings.max_episode_tokens]
-        } else if config.environment.id == "query-writer" {
-            let settings: QueryWriterSettings = serde_json::from_value(settings).unwrap();
-            assert!(settings.prompt.read(&settings).is_ok(), "{}", recipe.name);
-            [settings.max_turn_tokens, settings.max_episode_tokens]
-        } else {
-            let settings = CodeSearchSettings::from_value(settings).unwrap();
-            assert!(settings.prompt.read(&settings).is_ok(), "{}", recipe.name);
-            [settings.max_turn_tokens, settings.max_episode_tokens]
-        };
+        let resolved = (registry::find(&config.environment.id).unwrap().resolve)(settings).unwrap();
+        assert!(resolved.prompt.is_some(), "{}", recipe.name);
+        let limit = |key: &str| usize::try_from(resolved.settings[key].as_u64().unwrap()).unwrap();
+        let limits = [limit("max_turn_tokens"), limit("max_episode_tokens")];
         assert!([limits[0], limits[1], config.engine.context_tokens].is_sorted(), "{}: {limits:?}", recipe.name);
         if let (Some(chat), Some(template)) = (&config.policy.chat, template(&config.policy.checkpoint)) {
             let presentation = Presentation::chat(template, chat.clone());

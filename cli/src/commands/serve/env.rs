@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use forage_env::dataset::read_tasks;
-use forage_env::registry::{self, OpenWiki, Own};
+use forage_env::registry::{self, MakeQuestions, OpenWiki};
 use forage_env::reward::RewardSet;
 use forage_env::server::{self, Served, ServerConfig};
 use forage_env::task::Split;
@@ -164,10 +164,10 @@ impl Env {
         let seed = self.seed.unwrap_or(1);
         let rewards = setup::rewards(id, &setup::default_rewards(entry.outcome), seed)?;
         let environment = EnvironmentConfig { id: id.to_owned(), settings };
-        serve_with(&environment, self.material(entry.own, seed, scratch)?, tokenizer, rewards)
+        serve_with(&environment, self.material(entry.questions, seed, scratch)?, tokenizer, rewards)
     }
 
-    fn material(&self, own: Option<Own>, seed: u64, scratch: &Path) -> Result<Material> {
+    fn material(&self, own: Option<MakeQuestions>, seed: u64, scratch: &Path) -> Result<Material> {
         let Some(questions) = &self.questions else {
             if let Some(own) = own {
                 let tasks = setup::own_questions(own, self.split, self.limit.unwrap_or(QUESTIONS), seed);

@@ -1,4 +1,4 @@
-//! Programs for code-search, as a policy writes them.
+//! Programs as scripted policies write them.
 
 /// How a short program goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,19 +73,6 @@ pub(super) fn broken(question: &str) -> [String; 5] {
     ]
 }
 
-/// Splits the query of a known solution into the name it begins with and the keyword after it.
-pub(super) fn name_and_keyword(query: &str) -> (&str, &str) {
-    let capital = |word: &str| word.chars().next().is_some_and(|first| !first.is_lowercase());
-    let mut end = query.len();
-    while let Some((before, word)) = query[..end].rsplit_once(' ') {
-        if capital(word) {
-            break;
-        }
-        end = before.len();
-    }
-    (&query[..end], query[end..].trim_start())
-}
-
 /// A Python string literal.
 fn literal(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
@@ -105,17 +92,6 @@ fn literal(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn queries_are_taken_apart() {
-        assert_eq!(
-            name_and_keyword("The Lantern of Banoru publication year"),
-            ("The Lantern of Banoru", "publication year")
-        );
-        assert_eq!(name_and_keyword("Kelbi river"), ("Kelbi", "river"));
-        assert_eq!(name_and_keyword("Battle of Kelbi"), ("Battle of Kelbi", ""));
-        assert_eq!(name_and_keyword("river"), ("river", ""));
-    }
 
     #[test]
     fn text_is_quoted_as_python_reads_it() {

@@ -3,11 +3,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use forage_env::environment::QueryTurn;
-use forage_env::episode::Episode;
 use forage_retriever::analyze;
 
-use crate::metrics::Row;
+use crate::environment::QueryTurn;
+use crate::episode::Episode;
 
 /// Lengths, operators and syntax of a step's queries; nothing where episodes are for answers.
 ///
@@ -20,7 +19,7 @@ use crate::metrics::Row;
 /// - `query/complexity_mean`: operators, phrases, fields, boosts, prefixes and parentheses per query;
 /// - `query/valid_frac`: share of queries that needed no repair; turns without a query are in `action/valid_frac`;
 /// - `query/found_mean`: passages found.
-pub(super) fn describe_queries(row: &mut Row, episodes: &[Episode]) {
+pub(super) fn describe(episodes: &[Episode], set: &mut dyn FnMut(&str, f64)) {
     let written = episodes.iter().filter_map(|episode| Some((episode.group, episode.query_turn()?)));
     let (groups, turns): (Vec<u64>, Vec<&QueryTurn>) = written.unzip();
     if turns.is_empty() {
@@ -28,20 +27,20 @@ pub(super) fn describe_queries(row: &mut Row, episodes: &[Episode]) {
     }
     let count = turns.len() as f64;
     let shapes: Vec<_> = turns.iter().map(|turn| turn.shape()).collect();
-    row.set("query/words_mean", shapes.iter().map(|shape| shape.words as f64).sum::<f64>() / count);
+    set("query/words_mean", shapes.iter().map(|shape| shape.words as f64).sum::<f64>() / count);
     let mut asked_by: HashMap<&str, HashSet<u64>> = HashMap::new();
     for (group, turn) in groups.iter().zip(&turns) {
         asked_by.entry(turn.query.as_str()).or_default().insert(*group);
     }
     let distinct = turns.iter().filter(|turn| asked_by[turn.query.as_str()].len() == 1).count();
-    row.set("query/distinct_frac", distinct as f64 / count);
+    set("query/distinct_frac", distinct as f64 / count);
     let words = turns.iter().flat_map(|turn| turn.query.split_whitespace());
     let words: Vec<&str> = words.filter(|word| !matches!(*word, "AND" | "OR" | "NOT")).collect();
     let stop = words.iter().filter(|word| word.contains(char::is_alphanumeric) && analyze(word).is_empty()).count();
-    row.set("query/stop_word_frac", stop as f64 / words.len().max(1) as f64);
+    set("query/stop_word_frac", stop as f64 / words.len().max(1) as f64);
     let mut share = |name: &str, holds: &dyn Fn(usize) -> bool| {
         let holding = (0..turns.len()).filter(|index| holds(*index)).count();
-        row.set(name, holding as f64 / count);
+        set(name, holding as f64 / count);
     };
     share("query/operator_frac", &|index| shapes[index].has_operators());
     share("query/and_frac", &|index| shapes[index].ands > 0);
@@ -50,20 +49,21 @@ pub(super) fn describe_queries(row: &mut Row, episodes: &[Episode]) {
     share("query/phrase_frac", &|index| shapes[index].phrases > 0);
     share("query/field_frac", &|index| shapes[index].fields > 0);
     share("query/valid_frac", &|index| turns[index].is_valid());
-    row.set("query/complexity_mean", shapes.iter().map(|shape| shape.complexity() as f64).sum::<f64>() / count);
-    row.set("query/found_mean", turns.iter().map(|turn| turn.found.len() as f64).sum::<f64>() / count);
+    set("query/complexity_mean", shapes.iter().map(|shape| shape.complexity() as f64).sum::<f64>() / count);
+    set("query/found_mean", turns.iter().map(|turn| turn.found.len() as f64).sum::<f64>() / count);
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use forage_env::environment::TurnKind;
-    use forage_env::episode::{Ending, Turn};
-    use forage_env::policy::Finish;
-    use forage_env::task::{Split, Task};
-    use forage_env::tokens::TokenLog;
     use forage_retriever::ParseIssue;
+
+    use crate::environment::TurnKind;
+    use crate::episode::{Ending, Turn};
+    use crate::policy::Finish;
+    use crate::task::{Split, Task};
+    use crate::tokens::TokenLog;
 
     use super::*;
 
@@ -95,7 +95,6 @@ mod tests {
 
     #[test]
     fn a_row_says_what_queries_are_made_of() {
-        let mut row = Row::new(0);
         let mut episodes = vec![
             query("\"spring tide\" AND (the moon)", 4, false),
             query("moon OR tide NOT sun", 0, false),
@@ -105,7 +104,10 @@ mod tests {
             episode(TurnKind::Invalid { fault: "no query".to_owned() }),
         ];
         episodes[4].group = 1;
-        describe_queries(&mut row, &episodes);
+        let mut row = BTreeMap::new();
+        describe(&episodes, &mut |name, value| {
+            row.insert(name.to_owned(), value);
+        });
         for (name, expected) in [
             ("words_mean", 19.0 / 5.0),
             // Two members of a group agree; the last query was written for two questions.
@@ -122,11 +124,10 @@ mod tests {
             ("valid_frac", 0.6),
             ("found_mean", 8.0 / 5.0),
         ] {
-            let found = row.get(&format!("query/{name}")).unwrap();
+            let found = row[&format!("query/{name}")];
             assert!((found - expected).abs() < 1e-12, "{name}: {found} is not {expected}");
         }
-        let mut none = Row::new(0);
-        describe_queries(&mut none, &[episode(TurnKind::Answer { answer: "a".to_owned() })]);
-        assert_eq!(none, Row::new(0));
+        let answered = [episode(TurnKind::Answer { answer: "a".to_owned() })];
+        describe(&answered, &mut |name, _| panic!("{name} of no query"));
     }
 }

@@ -1,0 +1,79 @@
+//! Scripted policies that write programs.
+
+use std::sync::Arc;
+
+use super::action::{PYTHON_CLOSE, PYTHON_OPEN};
+use super::programs::{self, Manner};
+use crate::policy::PolicyError;
+use crate::scripted::{
+    ANSWER, Conduct, Hand, ORACLE, Oracle, OracleStyle, Script, ScriptEntry, Scripted, View, between, name_and_keyword,
+    question, turn,
+};
+
+const PYTHON: [&str; 2] = [PYTHON_OPEN, PYTHON_CLOSE];
+
+/// How the oracle looks for a fact and what it reads.
+const HAND: Hand = Hand {
+    search: |thought, query, style, conduct| {
+        let (name, keyword) = name_and_keyword(query);
+        let code = match style {
+            OracleStyle::Terse => programs::short(name, keyword, manner(conduct)),
+            OracleStyle::Plain => programs::thorough(name, keyword),
+        };
+        turn(thought, PYTHON, &code)
+    },
+    by_question: |thought, question| turn(thought, PYTHON, &programs::by_question(question)),
+    read: output,
+};
+
+pub(super) const SCRIPTS: &[ScriptEntry] = &[
+    ScriptEntry { name: ORACLE, play: |cast| Arc::new(Oracle::new(cast, HAND)) },
+    ScriptEntry { name: "one-call", play: |cast| Arc::new(Scripted::with_script(OneCall, cast.tokenizer)) },
+    ScriptEntry { name: "broken-code", play: |cast| Arc::new(Scripted::with_script(BrokenCode, cast.tokenizer)) },
+];
+
+fn manner(conduct: Conduct) -> Manner {
+    match conduct {
+        Conduct::Careful | Conduct::Guess => Manner::Careful,
+        Conduct::Skim => Manner::Skimming,
+        Conduct::Silent => Manner::Silent,
+        Conduct::Undefined => Manner::Undefined,
+        Conduct::Malformed => Manner::Malformed,
+    }
+}
+
+/// What a program printed.
+fn output(shown: &str) -> Option<&str> {
+    between(shown, ["<python_output>", "</python_output>"]).map(str::trim)
+}
+
+/// Prints the titles found for the question and answers with the first.
+struct OneCall;
+
+impl Script for OneCall {
+    fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
+        if view.shown.is_empty() && !view.must_answer {
+            return Ok(turn("", PYTHON, &programs::titles(question(view.prompt))));
+        }
+        let printed = view.shown.iter().find_map(|shown| output(shown)).unwrap_or_default();
+        let title = printed.lines().next().unwrap_or("unknown");
+        Ok(turn("", ANSWER, title))
+    }
+}
+
+/// Writes programs that do not work until it must answer, and then gives up.
+struct BrokenCode;
+
+/// Programs it writes before it gives up.
+const ATTEMPTS: usize = 2;
+
+impl Script for BrokenCode {
+    fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
+        if view.shown.len() < ATTEMPTS && !view.must_answer {
+            let programs = programs::broken(question(view.prompt));
+            let chosen = view.seed.child("draw", &[0]).0 as usize % programs.len();
+            return Ok(turn("", PYTHON, &programs[chosen]));
+        }
+        Ok(turn("", ANSWER, "unknown"))
+    }
+}

@@ -1,0 +1,68 @@
+//! Scripted policies that search between tags.
+
+use std::sync::Arc;
+
+use crate::policy::PolicyError;
+use crate::protocol::Tag;
+use crate::scripted::{
+    ANSWER, Hand, ORACLE, Oracle, Script, ScriptEntry, Scripted, View, information, question, titles, turn,
+};
+use crate::seed::Seed;
+
+const SEARCH: [&str; 2] = [Tag::Search.opening(), Tag::Search.closing()];
+
+/// How the oracle searches and what it reads.
+const HAND: Hand = Hand {
+    search: |thought, query, _, _| turn(thought, SEARCH, query),
+    by_question: |thought, question| turn(thought, SEARCH, question),
+    read: information,
+};
+
+pub(super) const SCRIPTS: &[ScriptEntry] = &[
+    ScriptEntry { name: ORACLE, play: |cast| Arc::new(Oracle::new(cast, HAND)) },
+    ScriptEntry { name: "search-title", play: |cast| Arc::new(Scripted::with_script(SearchThenTitle, cast.tokenizer)) },
+    ScriptEntry { name: "random", play: |cast| Arc::new(Scripted::with_script(Random, cast.tokenizer)) },
+];
+
+/// Searches for the question and answers with the first title.
+struct SearchThenTitle;
+
+impl Script for SearchThenTitle {
+    fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
+        if view.shown.is_empty() && !view.must_answer {
+            return Ok(turn("", SEARCH, question(view.prompt)));
+        }
+        let title = seen_titles(view).next().unwrap_or("unknown");
+        Ok(turn("", ANSWER, title))
+    }
+}
+
+/// Searches for random words of the question, or answers with a random title it has seen.
+struct Random;
+
+impl Script for Random {
+    fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
+        let titles: Vec<&str> = seen_titles(view).collect();
+        let searches = !view.must_answer && (titles.is_empty() || draw(view.seed, 0, 2) == 0);
+        if searches {
+            let words: Vec<&str> = question(view.prompt).split_whitespace().collect();
+            let count = 1 + draw(view.seed, 1, 4);
+            let chosen = (0..count).filter_map(|number| words.get(draw(view.seed, 2 + number, words.len()))).copied();
+            let query = chosen.collect::<Vec<_>>().join(" ");
+            return Ok(turn("", SEARCH, &query));
+        }
+        let title = titles.get(draw(view.seed, 1, titles.len())).copied().unwrap_or("unknown");
+        Ok(turn("", ANSWER, title))
+    }
+}
+
+/// All titles shown so far.
+fn seen_titles<'a>(view: &View<'a>) -> impl Iterator<Item = &'a str> {
+    view.shown.iter().filter_map(|shown| information(shown)).flat_map(titles)
+}
+
+/// The `number`-th draw below `bound`; 0 when `bound` is 0.
+fn draw(seed: Seed, number: usize, bound: usize) -> usize {
+    let value = seed.child("draw", &[number as u64]).0;
+    value.checked_rem(bound as u64).unwrap_or(0) as usize
+}

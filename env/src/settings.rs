@@ -1,0 +1,65 @@
+//! What settings of environments have in common.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// What a turn that is no action leads to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnInvalid {
+    /// A sentence that says what a valid action is; the turn is spent.
+    #[default]
+    Notice,
+    /// An empty information block; the turn is spent.
+    Empty,
+    /// The end of the episode.
+    End,
+    /// Nothing: the policy goes on writing; the turn is spent.
+    Silent,
+}
+
+/// Settings that no environment can have.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettingsError {
+    /// A number must be positive.
+    #[error("`{key}` is 0; write at least 1")]
+    Zero {
+        /// The setting.
+        key: &'static str,
+    },
+    /// Two settings exclude each other.
+    #[error("{what}; {fix}")]
+    Excluded {
+        /// Which.
+        what: &'static str,
+        /// What to write instead.
+        fix: &'static str,
+    },
+    /// The passage format shows no text.
+    #[error("`observation.passage` does not contain {{text}}")]
+    NoText,
+    /// The prompt does not ask the question.
+    #[error("the prompt template does not contain {{question}}")]
+    NoQuestion,
+    /// The prompt file cannot be read.
+    #[error("read prompt template `{}`", path.display())]
+    Prompt {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl SettingsError {
+    /// Tool calls with a tokenizer that loses their tags.
+    pub(crate) fn unwritable_calls() -> Self {
+        Self::Excluded {
+            what: "`form` asks for tool calls and the policy's tokenizer does not give <tool_call> back as it was written",
+            fix: "use a checkpoint whose tokenizer does, or write form = \"tags\"",
+        }
+    }
+}
