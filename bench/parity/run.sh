@@ -18,7 +18,7 @@ if [[ -z "${PEER_PYTHON:-}" ]]; then
     fi
 fi
 cargo build --release --locked --quiet --bin forage
-cargo test --release --locked --quiet -p forage-trainer --test lora folders_for_peft_are_written
+cargo test --release --locked --quiet -p forage-trainer --test it folders_for_peft_are_written
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 for name in names pattern all_linear; do

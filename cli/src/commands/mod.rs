@@ -27,7 +27,7 @@ mod train;
 mod world;
 
 #[cfg(test)]
-#[path = "../../tests/guide/blocks.rs"]
+#[path = "../../tests/it/guide/blocks.rs"]
 mod blocks;
 
 use std::process::ExitCode;

@@ -1,0 +1,10 @@
+//! The program: commands, runs and what they leave, the guide, the rules of the repository.
+
+mod bad_input;
+mod guide;
+mod policy;
+mod python;
+mod recipes;
+mod replay;
+mod runs;
+mod tidy;

@@ -1,0 +1,20 @@
+//! Environments, rewards, rollouts and the server, from outside.
+
+mod chat_rollout;
+mod chat_template;
+mod code_search;
+mod common;
+mod conformance;
+mod datasets;
+mod driver;
+mod graders;
+mod probes;
+mod profiles;
+mod programs;
+mod query_rewards;
+mod qwen_tokenizers;
+mod tool_calls;
+mod trajectories;
+mod trees;
+mod vector;
+mod ways;

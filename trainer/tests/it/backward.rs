@@ -1,0 +1,112 @@
+//! Gradients layer by layer equal those of one graph through the whole decoder.
+
+use std::collections::BTreeMap;
+
+use crate::common::{Tiny, tiny};
+use burn::tensor::{Device, Tensor};
+use forage_env::seed::Seed;
+use forage_trainer::backward::gradients;
+use forage_trainer::grads::{NamedGrads, track};
+use forage_trainer::logprobs::{Scores, Slopes, token_logprobs};
+use forage_trainer::lora::{self, LoraConfig, Targets};
+use forage_trainer::sequence::Sequence;
+use rand::RngExt;
+
+/// Sequences of several lengths, some tokens of each in the loss, and one without any.
+fn sequences(vocab: usize, seed: Seed) -> Vec<Sequence> {
+    let mut rng = seed.rng();
+    let sequence = |length: usize| {
+        let ids: Vec<u32> = (0..length).map(|_| rng.random_range(0..vocab as u32)).collect();
+        let targets = (1..length).filter(|position| position % 3 != 0 && length > 2).collect();
+        Sequence { ids, targets }
+    };
+    [17, 2, 40, 9, 23].into_iter().map(sequence).collect()
+}
+
+fn slopes(count: usize, entropies: bool, seed: Seed) -> Slopes {
+    let mut rng = seed.rng();
+    let mut draw = |count: usize| (0..count).map(|_| rng.random::<f32>() - 0.5).collect::<Vec<_>>();
+    Slopes { logprobs: draw(count), entropies: if entropies { draw(count) } else { Vec::new() } }
+}
+
+/// One graph through the whole decoder.
+fn whole(model: &Tiny, rows: &[&Sequence], slopes: &Slopes, temperature: f32) -> (NamedGrads, Scores) {
+    let decoder = track(&model.decoder);
+    let found = token_logprobs(&decoder, &model.config, &model.rope, rows, temperature).unwrap();
+    let scores = found.scores();
+    let constant = |values: &[f32]| Tensor::<1>::from_floats(values, &Device::flex()).autodiff();
+    let mut loss = (found.logprobs * constant(&slopes.logprobs)).sum();
+    if !slopes.entropies.is_empty() {
+        loss = loss + (found.entropy * constant(&slopes.entropies)).sum();
+    }
+    (NamedGrads::collect(&decoder, &loss.backward()), scores)
+}
+
+fn numbers(gradients: NamedGrads) -> BTreeMap<String, Vec<f32>> {
+    gradients.0.into_iter().map(|(name, tensor)| (name, tensor.into_data().try_into_vec().unwrap())).collect()
+}
+
+fn assert_same(found: NamedGrads, expected: NamedGrads, what: &str) {
+    let (found, expected) = (numbers(found), numbers(expected));
+    assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{what}");
+    for (name, expected) in expected {
+        let scale = expected.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+        for (found, expected) in found[&name].iter().zip(&expected) {
+            assert!((found - expected).abs() <= 1e-5 * scale, "{what} {name}: {found} is not {expected}, of {scale}");
+        }
+    }
+}
+
+fn compare(model: &Tiny, what: &str) {
+    let seed = Seed::root(5);
+    let sequences = sequences(model.config.vocab_size, seed);
+    let rows: Vec<&Sequence> = sequences.iter().collect();
+    let count = rows.iter().map(|row| row.targets.len()).sum();
+    for (temperature, entropies) in [(1.0, false), (0.7, true)] {
+        let slopes = slopes(count, entropies, seed.child("slopes", &[]));
+        let (expected, at_once) = whole(model, &rows, &slopes, temperature);
+        let result = gradients(&model.decoder, &model.config, &model.rope, &rows, temperature, |scores| {
+            (slopes.clone(), scores.clone())
+        });
+        let (found, scores) = result.unwrap();
+        for (found, expected) in scores.logprobs.iter().zip(&at_once.logprobs) {
+            assert!((found - expected).abs() < 1e-5 * expected.abs().max(1.0), "{what}: {found} is not {expected}");
+        }
+        for (found, expected) in scores.entropies.iter().zip(&at_once.entropies) {
+            assert!((found - expected).abs() < 1e-5 * expected.abs().max(1.0), "{what}: {found} is not {expected}");
+        }
+        assert_same(found, expected, &format!("{what} at {temperature}"));
+    }
+}
+
+#[test]
+fn gradients_of_all_weights_equal_the_whole_graph() {
+    for name in ["tiny_qwen2", "tiny_qwen3"] {
+        compare(&tiny(name, &Device::flex().autodiff()), name);
+    }
+}
+
+#[test]
+fn gradients_of_an_adapter_equal_the_whole_graph() {
+    for name in ["tiny_qwen2", "tiny_qwen3"] {
+        let mut model = tiny(name, &Device::flex().autodiff());
+        let config = LoraConfig {
+            rank: 3,
+            alpha: 6.0,
+            rank_stabilised: false,
+            targets: Targets::AllLinear,
+            base: "base".to_owned(),
+        };
+        lora::attach(&mut model.decoder, &config, Seed::root(3)).unwrap();
+        compare(&model, name);
+    }
+}
+
+#[test]
+fn sequences_without_a_target_have_no_gradient() {
+    let model = tiny("tiny_qwen2", &Device::flex().autodiff());
+    let sequence = Sequence { ids: vec![1, 2, 3], targets: Vec::new() };
+    let found =
+        gradients(&track(&model.decoder), &model.config, &model.rope, &[&sequence], 1.0, |_| (Slopes::default(), ()));
+    assert!(found.is_none());
+}

@@ -1,0 +1,19 @@
+//! Models, the engine, its servers, learning and runs, from outside.
+
+mod backward;
+mod bert;
+mod common;
+mod engine;
+mod folders;
+mod grpo_parity;
+mod hub;
+mod lora;
+mod objective;
+mod parity;
+mod properties;
+mod remote;
+mod resume;
+mod server;
+mod sft;
+mod step;
+mod watch;

@@ -1,0 +1,112 @@
+//! Numbers equal transformers and `PyTorch` on tiny random checkpoints.
+
+use std::sync::Arc;
+
+use crate::common::{assert_close, floats, json, targets, tiny, tokens};
+use burn::tensor::Device;
+use forage_env::policy::{GenerateRequest, Policy, Sampling};
+use forage_env::seed::Seed;
+use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
+use forage_trainer::generate::{Engine, EngineConfig, EngineModel};
+use forage_trainer::grads::NamedGrads;
+use forage_trainer::logprobs::token_logprobs;
+use forage_trainer::model::Batch;
+use forage_trainer::sequence::Sequence;
+use forage_trainer::workers::Workers;
+
+const NAMES: [&str; 2] = ["tiny_qwen2", "tiny_qwen3"];
+
+#[test]
+fn logits_equal_transformers_in_a_batch() {
+    for name in NAMES {
+        let model = tiny(name, &Device::flex());
+        let reference = json(&format!("reference_{name}.json"));
+        let sequences = reference["sequences"].as_array().unwrap();
+        let ids: Vec<Vec<u32>> = sequences.iter().map(|sequence| tokens(&sequence["tokens"])).collect();
+        let rows: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
+        let batch = Batch::new(&rows);
+        let hidden = model.decoder.hidden(&model.config, &model.rope, &batch);
+        let logits: Vec<f32> = model.decoder.logits(hidden).into_data().try_into_vec().unwrap();
+        for (row, sequence) in sequences.iter().enumerate() {
+            for (position, expected) in sequence["logits"].as_array().unwrap().iter().enumerate() {
+                let start = batch.spans()[row].row(position) * model.config.vocab_size;
+                for (token, expected) in floats(expected).into_iter().enumerate() {
+                    assert_close(f64::from(logits[start + token]), expected, 1e-4, &format!("{name} {row} {position}"));
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn greedy_continuations_equal_transformers_alone_and_together() {
+    for name in NAMES {
+        let model = tiny(name, &Device::flex());
+        let reference = json(&format!("reference_{name}.json"));
+        let sequences = reference["sequences"].as_array().unwrap();
+        let config = EngineConfig { context: 64, cache_tokens: 192, step_tokens: 64, sequences: 3, bf16: false };
+        let pool = Workers::new(1).kernel_pool();
+        let tokenizer = Arc::new(ByteTokenizer);
+        let eos = vec![tokenizer.eos()];
+        let model = EngineModel { decoder: model.decoder, config: model.config, tokenizer, eos };
+        let engine = Arc::new(Engine::start(model, config, pool));
+        let request = |index: usize| GenerateRequest {
+            episode: index as u64,
+            tokens: tokens(&sequences[index]["tokens"]),
+            max_tokens: 40,
+            ignore_eos: false,
+            stop: Vec::new(),
+            sampling: Sampling::GREEDY,
+            seed: Seed::root(0),
+        };
+        let (a, b, c) =
+            tokio::join!(engine.generate(request(0)), engine.generate(request(1)), engine.generate(request(2)));
+        for (index, completion) in [a, b, c].into_iter().enumerate() {
+            assert_eq!(completion.unwrap().tokens, tokens(&sequences[index]["greedy"]), "{name} {index}");
+        }
+    }
+}
+
+#[test]
+fn logprobs_equal_transformers_at_two_temperatures() {
+    for name in NAMES {
+        let model = tiny(name, &Device::flex());
+        let reference = json(&format!("reference_{name}.json"));
+        for sequence in reference["sequences"].as_array().unwrap() {
+            let ids = tokens(&sequence["tokens"]);
+            let all = Sequence { targets: (1..ids.len()).collect(), ids };
+            for (key, temperature) in [("1.0", 1.0), ("0.7", 0.7)] {
+                let scored = token_logprobs(&model.decoder, &model.config, &model.rope, &[&all], temperature).unwrap();
+                let found: Vec<f32> = scored.logprobs.into_data().try_into_vec().unwrap();
+                for (found, expected) in found.iter().zip(&floats(&sequence["logprobs"][key])[1..]) {
+                    assert_close(f64::from(*found), *expected, 1e-4, name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn loss_and_gradient_norm_equal_pytorch() {
+    for name in NAMES {
+        let model = tiny(name, &Device::flex().autodiff());
+        let reference = json(&format!("reference_{name}.json"));
+        let sequences: Vec<Sequence> = reference["sequences"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|sequence| Sequence { ids: tokens(&sequence["tokens"]), targets: targets(&sequence["mask"]) })
+            .collect();
+        let rows: Vec<&Sequence> = sequences.iter().collect();
+        let scored = token_logprobs(&model.decoder, &model.config, &model.rope, &rows, 1.0).unwrap();
+        let loss = scored.logprobs.mean().neg();
+        assert_close(
+            f64::from(loss.clone().into_scalar::<f32>()),
+            reference["batch"]["loss"].as_f64().unwrap(),
+            1e-5,
+            "loss",
+        );
+        let gradients = NamedGrads::collect(&model.decoder, &loss.backward());
+        assert_close(gradients.global_norm(), reference["batch"]["grad_norm"].as_f64().unwrap(), 3e-5, "norm");
+    }
+}

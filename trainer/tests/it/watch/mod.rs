@@ -1,0 +1,8 @@
+//! Watching a run: the sentinel on simulated and real runs, the facts of episodes, event files, tensors that are not finite.
+
+mod events;
+mod failures;
+mod nan;
+mod real_runs;
+mod simulate;
+mod text;
