@@ -181,7 +181,8 @@ pub struct UpdateStats {
 }
 
 impl UpdateStats {
-    fn add(&mut self, sums: &TokenSums, grad_norm: f64, learning_rate: f64) {
+    /// Adds an optimizer step.
+    pub(crate) fn add(&mut self, sums: &TokenSums, grad_norm: f64, learning_rate: f64) {
         let first = self.updates == 0;
         self.updates += 1;
         let tokens = sums.objective.tokens.max(1) as f64;
@@ -362,30 +363,40 @@ impl Learner {
         if matches!(self.sampler, Sampler::Remote { .. }) { self.publish().await } else { Ok(()) }
     }
 
-    /// Improves the weights on groups of rollouts: one optimizer step per mini-batch and epoch. Groups that teach nothing are
-    /// counted; when none is left nothing changes. Whoever samples keeps the old weights until [`Self::publish`].
-    ///
-    /// # Errors
-    /// [`LearnError::NonFinite`]; earlier steps on the same batch stay.
-    pub fn improve(&mut self, groups: Vec<Vec<Sample>>) -> Result<UpdateStats, LearnError> {
-        let mut stats = UpdateStats::default();
-        let (mut scored, counts) = score(groups, &self.recipe);
-        stats.groups = counts;
+    /// Advantages of groups, one per token, and what became of the groups.
+    pub(crate) fn advantages(&self, groups: Vec<Vec<Sample>>) -> (Vec<Scored>, GroupCounts) {
+        score(groups, &self.recipe)
+    }
+
+    /// Passes over a batch.
+    pub(crate) fn epochs(&self) -> usize {
+        self.config.epochs
+    }
+
+    /// The sequences of each optimizer step of a batch, weighted.
+    pub(crate) fn minibatches(&self, scored: Vec<Scored>) -> Vec<Vec<Scored>> {
+        minibatches(scored, self.config.minibatches, &self.recipe)
+    }
+
+    /// Puts the log-probabilities in place that ratios compare with, where they are not the sampler's.
+    pub(crate) fn set_old_logprobs(&self, scored: &mut [Scored]) {
         let exact = matches!(self.sampler, Sampler::Own(_)) && is_processor(&self.checkpoint.decoder.device());
         if self.config.old_logprobs_where(exact) == OldLogprobs::Trainer {
-            self.recompute(&mut scored);
+            self.recompute(scored);
         }
-        let steps = minibatches(scored, self.config.minibatches, &self.recipe);
-        for step in (0..self.config.epochs).flat_map(|_| &steps) {
-            let (gradients, sums) = self.gradients(step);
-            let norm = gradients.global_norm();
-            LearnError::check(norm, &gradients)?;
-            let rate = self.config.optimizer.rate(self.optimizer.steps());
-            let Checkpoint { decoder, config, .. } = &mut self.checkpoint;
-            self.optimizer.apply(decoder, config, gradients, norm);
-            stats.add(&sums, norm, rate);
-        }
-        Ok(stats)
+    }
+
+    /// One optimizer step; returns the norm of the gradient before clipping and the learning rate.
+    ///
+    /// # Errors
+    /// [`LearnError::NonFinite`] before anything was updated.
+    pub(crate) fn optimize(&mut self, gradients: NamedGrads) -> Result<(f64, f64), LearnError> {
+        let norm = gradients.global_norm();
+        LearnError::check(norm, &gradients)?;
+        let rate = self.config.optimizer.rate(self.optimizer.steps());
+        let Checkpoint { decoder, config, .. } = &mut self.checkpoint;
+        self.optimizer.apply(decoder, config, gradients, norm);
+        Ok((norm, rate))
     }
 
     /// Log-probabilities and entropies under the current weights, of the rows of each micro-batch.
@@ -426,7 +437,8 @@ impl Learner {
         }
     }
 
-    fn gradients(&mut self, scored: &[Scored]) -> (NamedGrads, TokenSums) {
+    /// Gradients of the loss of an optimizer step, micro-batch by micro-batch, with its sums over tokens.
+    pub(crate) fn gradients(&mut self, scored: &[Scored]) -> (NamedGrads, TokenSums) {
         let batches = micro_batches(scored, self.config.micro_batch_tokens);
         self.work.grow(batches.iter().map(|rows| {
             let sequences: Vec<&Sequence> = rows.iter().map(|&row| &scored[row].sequence).collect();

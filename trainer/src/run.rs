@@ -3,6 +3,7 @@
 mod jobs;
 mod replay;
 mod rows;
+mod step;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use forage_env::rollout::{BudgetExceeded, InfraBudget, Presentation, Rollout};
 use forage_env::seed::Seed;
 use forage_env::task::Task;
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
 
 pub use jobs::group_jobs;
 pub(crate) use jobs::shuffled;
@@ -26,7 +28,7 @@ pub use replay::ReplayConfig;
 use rows::{describe_episodes, describe_replay, describe_update};
 
 use crate::checkpoint::CheckpointError;
-use crate::learner::{LearnError, Learner, UpdateConfig};
+use crate::learner::{LearnError, Learner, UpdateConfig, UpdateStats};
 use crate::metrics::{MetricsError, Row};
 use crate::objective::Credit;
 use crate::records::{Records, Saving, Snapshot, newest};
@@ -254,16 +256,13 @@ pub async fn run_grpo(
         return Err(RunError::Replay(mend.to_owned()));
     }
     let sentinel = Sentinel::new(config.sentinel, plays).map_err(RunError::Sentinel)?;
-    let mut run = Run { learner, config, place, sentinel, ahead: None, buffer: Buffer::default() };
+    let mut run = Run { learner, source, config, place, sentinel, ahead: None, buffer: Buffer::default() };
     let first = run.restore().await?;
     run.learner.announce().await.map_err(|source| RunError::Learn { step: first, source })?;
     let saving = Saving { every: config.checkpoint_every, keep: config.keep_checkpoints };
     let mut records = Records::open(place, saving, config.steps, first)?;
     for step in first..config.steps {
-        let (mut row, episodes) = match source {
-            Source::Play(problem) => run.play(problem, step).await?,
-            Source::Recorded(groups) => (run.learn_recorded(groups, step)?, Vec::new()),
-        };
+        let (mut row, episodes) = run.step(step).await?;
         let facts = TextFacts::of(&episodes);
         if let Some(facts) = &facts {
             row.set("response/repeated_frac", facts.repeated_frac);
@@ -283,6 +282,7 @@ pub async fn run_grpo(
 /// A run between two steps.
 struct Run<'a> {
     learner: &'a mut Learner,
+    source: Source<'a>,
     config: &'a GrpoConfig,
     place: &'a RunPlace,
     sentinel: Sentinel,
@@ -293,47 +293,57 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// One step on episodes that the policy plays.
-    async fn play(&mut self, problem: &Problem, step: u64) -> Result<(Row, Vec<Episode>), RunError> {
+    /// The questions of a step; none where rollouts are recorded.
+    fn tasks(&self, step: u64) -> Vec<Arc<Task>> {
+        match self.source {
+            Source::Play(problem) => step_tasks(&problem.train, self.config.prompts_played(), self.place.seed, step),
+            Source::Recorded(_) => Vec::new(),
+        }
+    }
+
+    /// Plays a group of episodes per task, unless that was done while the last step was learned from.
+    async fn rollouts(&mut self, tasks: &[Arc<Task>], step: u64, row: &mut Row) -> Result<Vec<Episode>, RunError> {
+        let Source::Play(problem) = self.source else { return Ok(Vec::new()) };
         let started = Instant::now();
         let episodes = match self.ahead.take() {
             Some(episodes) => episodes,
-            None => self.episodes(problem, step).await,
+            None => self.play(problem, tasks, step).await,
         };
         InfraBudget::default().check(&episodes).map_err(|source| RunError::Infra { step, source })?;
-        let rolled_out = Instant::now();
-        let next = (self.config.lookahead && step + 1 < self.config.steps)
-            .then(|| tokio::spawn(self.episodes(problem, step + 1)));
-        let mut row = Row::new(step);
-        describe_episodes(&mut row, &episodes, self.learner.optimizer().steps());
-        let groups = self.batch(&mut row, &episodes, step);
+        describe_episodes(row, &episodes, self.learner.optimizer().steps());
         if let Ok(entry) = registry::find(&problem.factory.spec().id) {
             (entry.metrics)(&episodes, &mut |name, value| row.set(name, value));
         }
-        let failed = |source| RunError::Learn { step, source };
-        let stats = self.learner.improve(groups).map_err(failed)?;
-        describe_update(&mut row, &stats);
-        row.set("time/rollout_s", (rolled_out - started).as_secs_f64());
-        row.set("time/update_s", rolled_out.elapsed().as_secs_f64());
-        if let Some(next) = next {
-            // Its episodes are all of the weights before this update: how old they are does not depend on timing.
-            let waited = Instant::now();
-            self.ahead = Some(next.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())));
-            row.set("time/wait_s", waited.elapsed().as_secs_f64());
-        }
-        if stats.updates > 0 {
-            self.learner.publish().await.map_err(failed)?;
-        }
-        let due = self.config.evaluate_every > 0 && (step + 1).is_multiple_of(self.config.evaluate_every);
-        let seed = Seed::root(self.place.seed);
-        if due && let Some(found) = evaluate(self.learner, problem, Sampling::GREEDY, seed, step).await? {
-            row.set(&format!("val/{}", problem.factory.spec().outcome.measure()), found);
-        }
-        Ok((row, episodes))
+        row.set("time/rollout_s", started.elapsed().as_secs_f64());
+        Ok(episodes)
     }
 
-    /// The groups that a step learns from: those just played, then those replayed. The played are kept for later steps.
-    fn batch(&mut self, row: &mut Row, episodes: &[Episode], step: u64) -> Vec<Vec<Sample>> {
+    /// Starts the episodes of the next step under the weights of this one.
+    fn look_ahead(&self, step: u64) -> Option<JoinHandle<Vec<Episode>>> {
+        let Source::Play(problem) = self.source else { return None };
+        let next = step + 1;
+        let due = self.config.lookahead && next < self.config.steps;
+        due.then(|| tokio::spawn(self.play(problem, &self.tasks(next), next)))
+    }
+
+    /// Waits for the episodes of the next step. They are all of the weights before this step's update: how old they are does
+    /// not depend on timing.
+    async fn wait_for(&mut self, ahead: Option<JoinHandle<Vec<Episode>>>, row: &mut Row) {
+        if let Some(ahead) = ahead {
+            let started = Instant::now();
+            self.ahead = Some(ahead.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())));
+            row.set("time/wait_s", started.elapsed().as_secs_f64());
+        }
+    }
+
+    /// The groups that a step learns from: those just played, then those replayed, or the next recorded ones. The played are
+    /// kept for later steps.
+    fn groups(&mut self, episodes: &[Episode], step: u64, row: &mut Row) -> Vec<Vec<Sample>> {
+        if let Source::Recorded(groups) = self.source {
+            let count = self.config.prompts_per_step.min(groups.len());
+            let first = step as usize * count;
+            return (first..first + count).map(|index| groups[index % groups.len()].clone()).collect();
+        }
         let played = || episodes.chunks(self.config.group_size);
         let samples = |group: &[Episode]| group.iter().filter_map(Sample::of).collect();
         let mut groups: Vec<Vec<Sample>> = played().map(samples).collect();
@@ -347,28 +357,38 @@ impl Run<'_> {
         groups
     }
 
-    /// The episodes of a step under the weights that were published last.
-    fn episodes(&self, problem: &Problem, step: u64) -> impl Future<Output = Vec<Episode>> + Send + use<> {
-        let seed = self.place.seed;
-        let tasks = step_tasks(&problem.train, self.config.prompts_played(), seed, step);
-        let (size, seed) = (self.config.group_size, Seed::root(seed).child("rollout", &[step]));
-        let jobs = tree_jobs(&tasks, size, self.config.trees.unwrap_or(size), seed);
+    /// The episodes of a step's tasks under the weights that were published last.
+    fn play(
+        &self,
+        problem: &Problem,
+        tasks: &[Arc<Task>],
+        step: u64,
+    ) -> impl Future<Output = Vec<Episode>> + Send + use<> {
+        let size = self.config.group_size;
+        let seed = Seed::root(self.place.seed).child("rollout", &[step]);
+        let jobs = tree_jobs(tasks, size, self.config.trees.unwrap_or(size), seed);
         let sampling = Sampling { temperature: self.config.update.temperature, ..Sampling::FULL };
         let rollout = rollout(self.learner, problem, sampling);
         async move { rollout.run(jobs).await }
     }
 
-    /// One step on recorded rollouts.
-    fn learn_recorded(&mut self, groups: &[Vec<Sample>], step: u64) -> Result<Row, RunError> {
-        let started = Instant::now();
-        let count = self.config.prompts_per_step.min(groups.len());
-        let first = step as usize * count;
-        let batch = (first..first + count).map(|index| groups[index % groups.len()].clone()).collect();
-        let stats = self.learner.improve(batch).map_err(|source| RunError::Learn { step, source })?;
-        let mut row = Row::new(step);
-        describe_update(&mut row, &stats);
-        row.set("time/update_s", started.elapsed().as_secs_f64());
-        Ok(row)
+    /// Hands changed weights to whoever samples. Recorded rollouts were sampled before, and nobody samples beside them.
+    async fn sync_weights(&mut self, stats: &UpdateStats, step: u64) -> Result<(), RunError> {
+        if stats.updates == 0 || matches!(self.source, Source::Recorded(_)) {
+            return Ok(());
+        }
+        self.learner.publish().await.map_err(|source| RunError::Learn { step, source })
+    }
+
+    /// Plays the development questions greedily when it is time to.
+    async fn evaluate(&self, step: u64, row: &mut Row) -> Result<(), RunError> {
+        let Source::Play(problem) = self.source else { return Ok(()) };
+        let due = self.config.evaluate_every > 0 && (step + 1).is_multiple_of(self.config.evaluate_every);
+        let seed = Seed::root(self.place.seed);
+        if due && let Some(found) = evaluate(self.learner, problem, Sampling::GREEDY, seed, step).await? {
+            row.set(&format!("val/{}", problem.factory.spec().outcome.measure()), found);
+        }
+        Ok(())
     }
 
     fn snapshot(&self) -> Snapshot<'_> {

@@ -1,0 +1,52 @@
+//! One training step on one page: tasks, episodes, advantages, minibatches, gradients, optimizer, weight sync, metrics row.
+//!
+//! Every call is a function of the weights, the run's seed and the step, so a step replays exactly.
+
+use std::time::Instant;
+
+use forage_env::episode::Episode;
+
+use super::{Run, RunError, describe_update};
+use crate::learner::{LearnError, Learner, UpdateStats};
+use crate::metrics::Row;
+use crate::sample::Sample;
+
+impl Run<'_> {
+    /// Step `step`: rollouts, an update on them, and the weights to whoever samples next. Returns the metrics row and the
+    /// episodes; recorded rollouts have none.
+    pub(super) async fn step(&mut self, step: u64) -> Result<(Row, Vec<Episode>), RunError> {
+        let mut row = Row::new(step);
+        let tasks = self.tasks(step);
+        let episodes = self.rollouts(&tasks, step, &mut row).await?;
+        let ahead = self.look_ahead(step);
+        let groups = self.groups(&episodes, step, &mut row);
+        let started = Instant::now();
+        let stats = self.learner.improve(groups).map_err(|source| RunError::Learn { step, source })?;
+        describe_update(&mut row, &stats);
+        row.set("time/update_s", started.elapsed().as_secs_f64());
+        self.wait_for(ahead, &mut row).await;
+        self.sync_weights(&stats, step).await?;
+        self.evaluate(step, &mut row).await?;
+        Ok((row, episodes))
+    }
+}
+
+impl Learner {
+    /// Improves the weights on groups of rollouts: one optimizer step per minibatch and epoch. Groups that teach nothing are
+    /// counted; when none is left nothing changes. Whoever samples keeps the old weights until [`Self::publish`].
+    ///
+    /// # Errors
+    /// [`LearnError::NonFinite`]; earlier steps on the same batch stay.
+    pub fn improve(&mut self, groups: Vec<Vec<Sample>>) -> Result<UpdateStats, LearnError> {
+        let (mut scored, counts) = self.advantages(groups);
+        self.set_old_logprobs(&mut scored);
+        let minibatches = self.minibatches(scored);
+        let mut stats = UpdateStats { groups: counts, ..UpdateStats::default() };
+        for minibatch in (0..self.epochs()).flat_map(|_| &minibatches) {
+            let (gradients, sums) = self.gradients(minibatch);
+            let (norm, rate) = self.optimize(gradients)?;
+            stats.add(&sums, norm, rate);
+        }
+        Ok(stats)
+    }
+}
