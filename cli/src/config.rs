@@ -554,7 +554,7 @@ mod tests {
         for (bad, part) in [
             ("reward.contains={ weight = 1, word = \"x\" }", "word"),
             ("reward.contains={ token = \"x\" }", "a weight, or a table with `weight`"),
-            ("reward.em={ weight = 1, k = 1 }", "[reward.em]: `k` is no setting"),
+            ("reward.em={ weight = 1, k = 1 }", "[reward.em]: `k` is not a setting"),
             ("reward.judge={ weight = 1, url = \"http://x\" }", "model"),
             ("data.labels=\"random\"", "labels `random` are not known"),
         ] {

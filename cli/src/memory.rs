@@ -140,11 +140,11 @@ pub(crate) fn check(estimate: &MemoryEstimate, device: DeviceSpec) -> Result<Str
     }
     let largest = estimate.largest();
     let what = largest.map_or(String::new(), |part| {
-        let mend = match part.mend {
+        let fix = match part.fix {
             "" => "grpo.update.micro_batch_tokens, engine.cache_mib, engine.context_tokens, [policy.lora], policy.base",
-            mend => mend,
+            fix => fix,
         };
-        format!("the largest part is {} ({} MiB): change {mend}", part.name, part.bytes / MIB)
+        format!("the largest part is {} ({} MiB): change {fix}", part.name, part.bytes / MIB)
     });
     bail!(
         "the run needs about {} MiB of memory in the {at} and {} MiB are available; {what}; --dry-run shows all parts",

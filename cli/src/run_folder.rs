@@ -96,7 +96,7 @@ impl RunFolder {
         let evaluations = evaluations(path);
         if records.is_empty() && evaluations.is_empty() && !path.join("verdict.json").exists() {
             bail!(
-                "{} is no run folder: it holds no metrics.jsonl, no verdict.json and no {EVALUATION}/; name the --out of \
+                "{} is not a run folder: it holds no metrics.jsonl, no verdict.json and no {EVALUATION}/; name the --out of \
                  forage train, sft or quickstart, or a file of forage eval --out",
                 path.display()
             );

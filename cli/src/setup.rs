@@ -140,10 +140,10 @@ fn finished(
         for ((key, asked), (_, found)) in asked.by_key().into_iter().zip(digests.by_key()) {
             if asked.is_some() && asked != found {
                 let found = found.map_or("none", String::as_str);
-                let mend =
+                let fix =
                     format!("the questions here have {found}; use the files of that run, or remove [data.digests]");
                 return Err(
-                    anyhow::anyhow!(mend).context(BadConfig(format!("data.digests.{key} is of other questions")))
+                    anyhow::anyhow!(fix).context(BadConfig(format!("data.digests.{key} is of other questions")))
                 );
             }
         }
@@ -391,7 +391,7 @@ pub(crate) fn tokenizer(name: &str) -> Result<Arc<dyn Tokenizer>> {
     }
     let folder = Path::new(name);
     if !folder.is_dir() {
-        bail!("`{name}` is no folder; name the policy's with --tokenizer: only its tokenizer is read");
+        bail!("`{name}` is not a folder; name the policy's with --tokenizer: only its tokenizer is read");
     }
     Ok(Arc::new(tokenizer_of(folder)?))
 }

@@ -47,7 +47,7 @@ pub(crate) fn course(folder: &Path, bootstrap: Bootstrap) -> Result<Option<Cours
     let mut steps: Vec<StepTelemetry> = Vec::new();
     for (index, row) in metrics::read(&path)?.into_iter().enumerate() {
         let step = serde_json::from_value(Value::Object(row.0)).with_context(|| {
-            format!("{} line {} is no step's telemetry; remove the file", path.display(), index + 1)
+            format!("{} line {} is not a step's telemetry; remove the file", path.display(), index + 1)
         })?;
         steps.push(step);
     }

@@ -1,5 +1,5 @@
 //! Spurious twins: the same run under a reward, or labels, that cannot teach the task (Shao et al. 2025). What a twin gains as
-//! well is no gain of the reward.
+//! well is not a gain of the reward.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;

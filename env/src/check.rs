@@ -82,7 +82,7 @@ pub enum CheckFailure {
 pub struct CheckPlan {
     /// A turn that is valid; where episodes have several turns it does not end the episode.
     pub probe: String,
-    /// A turn that is no action.
+    /// A turn that is not an action.
     pub invalid: String,
     /// Writes the turn that ends a task's episode with the highest score.
     pub gold: fn(&Task) -> String,

@@ -113,7 +113,7 @@ pub const REMINDER: &str = "\nThis is your last turn. Answer now between <answer
 /// What the policy reads before its last turn when a message is the answer.
 pub const MESSAGE_REMINDER: &str = "\nThis is your last turn. Reply with the answer now.\n";
 
-/// What the policy reads after a turn that is no action, by form.
+/// What the policy reads after a turn that is not an action, by form.
 fn notice(form: Form) -> &'static str {
     match form {
         Form::Tags => {

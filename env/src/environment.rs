@@ -167,7 +167,7 @@ pub enum EnvError {
         task: String,
         /// Its question.
         question: String,
-        /// What it lacks, and the mend.
+        /// What it lacks, and the fix.
         missing: &'static str,
     },
     /// `step` was called before `reset` or after the end.

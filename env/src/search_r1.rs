@@ -86,7 +86,7 @@ pub const ENTRY: EnvEntry = EnvEntry {
     )
 };
 
-/// What the policy reads after a turn that is no action.
+/// What the policy reads after a turn that is not an action.
 pub const NOTICE: &str = "\nThat was not a valid action. To search, put a query between <search> and </search>. \
                           To answer, put the answer between <answer> and </answer>. Try again.\n";
 

@@ -27,7 +27,7 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Counts answers, each with whether it is right; `None` is no answer. Answers are alike when their texts are.
+    /// Counts answers, each with whether it is right; `None` is not an answer. Answers are alike when their texts are.
     pub fn count(answers: impl IntoIterator<Item = Option<(String, bool)>>) -> Self {
         let mut blank = 0;
         let mut counts: BTreeMap<(String, bool), usize> = BTreeMap::new();
@@ -65,7 +65,7 @@ pub fn attempts_by_question(episodes: &[Episode]) -> BTreeMap<QuestionKey, Attem
     questions
 }
 
-/// The answer of a scored episode with whether it is right; outer `None` for an episode that is no sample.
+/// The answer of a scored episode with whether it is right; outer `None` for an episode that is not a sample.
 #[expect(clippy::option_option, reason = "no sample and no answer are two things")]
 fn vote(episode: &Episode) -> Option<Option<(String, bool)>> {
     let em = *episode.score.as_ref().filter(|_| !episode.ending.is_infra())?.parts.get("em")?;

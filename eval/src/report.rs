@@ -39,7 +39,7 @@ pub struct Alarm {
     pub severity: String,
     /// What went wrong, in a word.
     pub kind: String,
-    /// What happened, the probable cause, the mend.
+    /// What happened, the probable cause, the fix.
     pub message: String,
     /// Episodes to look at.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -114,7 +114,7 @@ pub enum StatsError {
     #[error("confidence {0} is outside (0, 1)")]
     Confidence(f64),
     /// A probability is outside `[0, 1]`.
-    #[error("value {index}, {value}, is no probability: it is outside [0, 1]")]
+    #[error("value {index}, {value}, is not a probability: it is outside [0, 1]")]
     Probability {
         /// Its position.
         index: usize,

@@ -56,7 +56,7 @@ fn check(path: &Path, format: CorpusFormat) {
 }
 
 fn check_message(message: &str) {
-    assert!(message.contains("; "), "no mend in `{message}`");
+    assert!(message.contains("; "), "no fix in `{message}`");
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {

@@ -20,14 +20,14 @@ pub struct QueryRecord {
 /// # Errors
 /// A missing or unreadable file, a line that does not fit, a repeated id, or no query at all.
 pub fn read_queries(path: &Path) -> Result<Vec<QueryRecord>, ReadError> {
-    let mend = "query rows are {\"_id\", \"text\"}";
+    let fix = "query rows are {\"_id\", \"text\"}";
     let mut reader = LineReader::open(path)?;
     let mut seen: BTreeMap<String, u64> = BTreeMap::new();
     let mut queries = Vec::new();
     while reader.advance()? {
         let line = reader.line();
         let mut record = reader.record()?;
-        let parsed = record.id("_id", mend).and_then(|id| Ok((id, record.text("text", mend)?.into_owned())));
+        let parsed = record.id("_id", fix).and_then(|id| Ok((id, record.text("text", fix)?.into_owned())));
         let (id, text) = parsed.map_err(|fault| reader.fault(fault))?;
         if let Some(first) = seen.insert(id.clone(), line) {
             return Err(ReadError::DuplicateId { path: path.to_owned(), id, first, second: line });

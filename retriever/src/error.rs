@@ -34,7 +34,7 @@ pub enum ReadError {
         line: u64,
     },
     /// A line is not what the format asks for.
-    #[error("`{}` line {line}: {what}; {mend}", path.display())]
+    #[error("`{}` line {line}: {what}; {fix}", path.display())]
     Malformed {
         /// File being read.
         path: PathBuf,
@@ -43,20 +43,20 @@ pub enum ReadError {
         /// What is wrong.
         what: String,
         /// What to do about it.
-        mend: &'static str,
+        fix: &'static str,
     },
     /// A file that is not what its first bytes or its name promise.
-    #[error("`{}`: {what}; {mend}", path.display())]
+    #[error("`{}`: {what}; {fix}", path.display())]
     Unreadable {
         /// File being read.
         path: PathBuf,
         /// What is wrong.
         what: String,
         /// What to do about it.
-        mend: &'static str,
+        fix: &'static str,
     },
     /// A row of a parquet file, or a record of a JSON list, is not what the format asks for, or cannot be read.
-    #[error("`{}` row {row}: {what}; {mend}", path.display())]
+    #[error("`{}` row {row}: {what}; {fix}", path.display())]
     MalformedRow {
         /// File being read.
         path: PathBuf,
@@ -65,7 +65,7 @@ pub enum ReadError {
         /// What is wrong.
         what: String,
         /// What to do about it.
-        mend: &'static str,
+        fix: &'static str,
     },
     /// A folder without anything to read.
     #[error(
@@ -381,7 +381,7 @@ pub enum RemoteFault {
         /// The limit, ms.
         milliseconds: u64,
     },
-    /// An HTTP status that is no success.
+    /// An HTTP status that is not a success.
     #[error("HTTP status {status}: {body}")]
     Status {
         /// The code.

@@ -64,7 +64,7 @@ impl LineReader {
             if self.buffer.len() as u64 > MAX_RECORD_BYTES {
                 return Err(self.fault(Fault {
                     what: format!("a line of more than {} MiB", MAX_RECORD_BYTES >> 20),
-                    mend: "write one record per line, and cut longer texts",
+                    fix: "write one record per line, and cut longer texts",
                 }));
             }
             if self.line == 1 && self.buffer.starts_with(b"\xef\xbb\xbf") {
@@ -81,7 +81,7 @@ impl LineReader {
         std::str::from_utf8(self.buffer.trim_ascii_end()).map_err(|cause| {
             self.fault(Fault {
                 what: format!("byte {} is not UTF-8", cause.valid_up_to() + 1),
-                mend: "convert the file to UTF-8",
+                fix: "convert the file to UTF-8",
             })
         })
     }
@@ -93,8 +93,8 @@ impl LineReader {
 
     /// The error for a line that does not fit: the one read last.
     pub(crate) fn fault(&self, fault: Fault) -> ReadError {
-        let Fault { what, mend } = fault;
-        ReadError::Malformed { path: self.path.clone(), line: self.line, what, mend }
+        let Fault { what, fix } = fault;
+        ReadError::Malformed { path: self.path.clone(), line: self.line, what, fix }
     }
 
     fn read_failure(&self, source: io::Error) -> ReadError {

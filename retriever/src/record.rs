@@ -15,7 +15,7 @@ const NESTED: &str = "metadata";
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) what: String,
-    pub(crate) mend: &'static str,
+    pub(crate) fix: &'static str,
 }
 
 /// A value as far as the readers tell values apart.
@@ -67,30 +67,30 @@ impl<'a> Record<'a> {
     }
 
     /// A required id: a non-empty string, or an integer written out.
-    pub(crate) fn id(&mut self, name: &str, mend: &'static str) -> Result<String, Fault> {
+    pub(crate) fn id(&mut self, name: &str, fix: &'static str) -> Result<String, Fault> {
         match self.take(name) {
             Some(Cell::Text(id)) if !id.is_empty() => Ok(id.into_owned()),
             Some(Cell::Integer(number)) => Ok(number.to_string()),
-            Some(other) => Err(misfit(name, "a non-empty string", &other, mend)),
-            None => Err(absent(name, mend)),
+            Some(other) => Err(misfit(name, "a non-empty string", &other, fix)),
+            None => Err(absent(name, fix)),
         }
     }
 
     /// A required text, possibly empty.
-    pub(crate) fn text(&mut self, name: &str, mend: &'static str) -> Result<Cow<'a, str>, Fault> {
+    pub(crate) fn text(&mut self, name: &str, fix: &'static str) -> Result<Cow<'a, str>, Fault> {
         match self.take(name) {
             Some(Cell::Text(text)) => Ok(text),
-            Some(other) => Err(misfit(name, "a string", &other, mend)),
-            None => Err(absent(name, mend)),
+            Some(other) => Err(misfit(name, "a string", &other, fix)),
+            None => Err(absent(name, fix)),
         }
     }
 
     /// A text that may be absent or null, which both read as empty.
-    pub(crate) fn optional_text(&mut self, name: &str, mend: &'static str) -> Result<Cow<'a, str>, Fault> {
+    pub(crate) fn optional_text(&mut self, name: &str, fix: &'static str) -> Result<Cow<'a, str>, Fault> {
         match self.take(name) {
             None | Some(Cell::Null) => Ok(Cow::Borrowed("")),
             Some(Cell::Text(text)) => Ok(text),
-            Some(other) => Err(misfit(name, "a string", &other, mend)),
+            Some(other) => Err(misfit(name, "a string", &other, fix)),
         }
     }
 
@@ -131,19 +131,19 @@ fn field((name, cell): &(Cow<'_, str>, Cell<'_>)) -> Option<(String, String)> {
     Some((name.to_string(), value))
 }
 
-fn absent(name: &str, mend: &'static str) -> Fault {
-    Fault { what: format!("field `{name}` is missing"), mend }
+fn absent(name: &str, fix: &'static str) -> Fault {
+    Fault { what: format!("field `{name}` is missing"), fix }
 }
 
-fn misfit(name: &str, wanted: &str, found: &Cell<'_>, mend: &'static str) -> Fault {
-    Fault { what: format!("field `{name}` is {}, not {wanted}", found.kind()), mend }
+fn misfit(name: &str, wanted: &str, found: &Cell<'_>, fix: &'static str) -> Fault {
+    Fault { what: format!("field `{name}` is {}, not {wanted}", found.kind()), fix }
 }
 
 /// Reads one JSON object.
 pub(crate) fn parse_json(text: &str) -> Result<Record<'_>, Fault> {
     serde_json::from_str(text).map_err(|cause| Fault {
         what: format!("not a JSON object ({cause})"),
-        mend: "write one JSON object per line, in UTF-8",
+        fix: "write one JSON object per line, in UTF-8",
     })
 }
 

@@ -29,7 +29,7 @@ impl JsonRows {
     /// Opens a file.
     ///
     /// # Errors
-    /// When it cannot be opened or is no readable parquet file.
+    /// When it cannot be opened or is not readable parquet file.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
         Ok(Self { source: RowSource::open(path)?, ended: false })
     }

@@ -33,12 +33,12 @@ pub fn read_qrels(path: &Path) -> Result<Qrels, ReadError> {
         let (query, document, grade) = match parsed {
             Ok((query, document, grade)) => (query.to_owned(), document.to_owned(), grade),
             Err(what) => {
-                let mend = if is_beir {
+                let fix = if is_beir {
                     "BEIR rows are query-id, corpus-id, score, separated by tabs"
                 } else {
                     "TREC rows are `qid 0 docid grade`; BEIR files begin with the header `query-id corpus-id score`"
                 };
-                return Err(reader.fault(Fault { what, mend }));
+                return Err(reader.fault(Fault { what, fix }));
             }
         };
         if let Some(first) = lines_of.insert((query.clone(), document.clone()), line) {

@@ -248,9 +248,9 @@ pub fn load(
 ) -> Result<Restored, CheckpointError> {
     let state = read_state(folder)?;
     if state.config_digest != config_digest {
-        let mend = "use the config the run was started with, or start a new run with another --out";
+        let fix = "use the config the run was started with, or start a new run with another --out";
         let path = folder.join("state.json");
-        return Err(CheckpointError::File { path, message: format!("was written under other settings; {mend}") });
+        return Err(CheckpointError::File { path, message: format!("was written under other settings; {fix}") });
     }
     let model = folder.join("model");
     let device = start.decoder.device();

@@ -13,7 +13,7 @@ use crate::backward;
 use crate::bpe;
 use crate::device::has_bf16;
 use crate::generate::{Engine, EngineConfig};
-use crate::logprobs::{Scores, Slopes};
+use crate::logprobs::{ScoreGrads, Scores};
 use crate::model::{Architecture, ModelConfig, RopeTables, init_random};
 use crate::sequence::Sequence;
 use crate::weights::{Checkpoint, byte_tokenizer};
@@ -79,7 +79,7 @@ fn decoder(device: &Device) -> Check {
         let rope = RopeTables::new(&config, 32, device);
         let all = |scores: &Scores| {
             let ones = vec![1.0; scores.logprobs.len()];
-            (Slopes { logprobs: ones, entropies: Vec::new() }, scores.logprobs.clone())
+            (ScoreGrads { logprobs: ones, entropies: Vec::new() }, scores.logprobs.clone())
         };
         let (gradients, mut found) =
             backward::gradients(&decoder, &config, &rope, &rows, 1.0, all).expect("every row has targets");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Tensor};
 
-use crate::logprobs::{Scores, Slopes, token_logprobs};
+use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
 use crate::model::{Decoder, LOW_RANK, ModelConfig, RopeTables};
 use crate::sequence::Sequence;
 
@@ -129,7 +129,7 @@ pub fn through_graph<T>(
     rope: &RopeTables,
     sequences: &[&Sequence],
     temperature: f32,
-    loss: impl FnOnce(&Scores) -> (Slopes, T),
+    loss: impl FnOnce(&Scores) -> (ScoreGrads, T),
 ) -> Option<(NamedGrads, T)> {
     let tracked = track(decoder);
     let found = token_logprobs(&tracked, config, rope, sequences, temperature)?;

@@ -74,7 +74,7 @@ impl UpdateConfig {
     /// Checks the ranges and what cannot go together.
     ///
     /// # Errors
-    /// A sentence that names the key at fault and the mend.
+    /// A sentence that names the key at fault and the fix.
     pub fn check(&self) -> Result<(), String> {
         if !(self.temperature > 0.0 && self.temperature.is_finite()) {
             return Err(format!("temperature is {}: training samples at a temperature above 0", self.temperature));

@@ -31,7 +31,7 @@ pub struct Scores {
 
 /// Derivatives of a loss by [`Scores`].
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Slopes {
+pub struct ScoreGrads {
     /// `[n]`: by each log-probability.
     pub logprobs: Vec<f32>,
     /// `[n]`: by each entropy; empty where the loss has none.
@@ -139,17 +139,17 @@ impl Targets {
 
     /// Derivative of the loss by the logits z of some targets, `[count, vocab]`, given those by log-probabilities g and
     /// entropies h: (g (1\[target\] - p) - h p (ln p + H)) / T.
-    pub(crate) fn slope(
+    pub(crate) fn grad(
         &self,
         chunk: &Range<usize>,
         logits: Tensor<2>,
-        slopes: &Slopes,
+        grads: &ScoreGrads,
         temperature: f32,
     ) -> Tensor<2> {
         if host::runs_on(&logits) {
-            let entropies = slopes.entropies.get(chunk.clone()).unwrap_or_default();
+            let entropies = grads.entropies.get(chunk.clone()).unwrap_or_default();
             let ids = &self.ids[chunk.clone()];
-            return host::logit_slopes(logits, ids, &slopes.logprobs[chunk.clone()], entropies, 1.0 / temperature);
+            return host::logit_grads(logits, ids, &grads.logprobs[chunk.clone()], entropies, 1.0 / temperature);
         }
         let device = logits.device();
         let inverse = 1.0 / f64::from(temperature);
@@ -159,15 +159,15 @@ impl Targets {
             Tensor::<2>::from_data(TensorData::new(values, [chunk.len(), 1]), &device)
         };
         let distribution = log_softmax(logits * inverse, 1);
-        let mut factor = column(&slopes.logprobs);
+        let mut factor = column(&grads.logprobs);
         let at_target = factor.clone();
-        if !slopes.entropies.is_empty() {
+        if !grads.entropies.is_empty() {
             let level = distribution.clone() + entropy(&distribution);
             let [rows, vocab] = level.dims();
-            factor = level * column(&slopes.entropies) + factor.expand([rows, vocab]);
+            factor = level * column(&grads.entropies) + factor.expand([rows, vocab]);
         }
-        let slope = distribution.exp() * factor.neg();
-        slope.scatter(1, self.ids(chunk, &device), at_target, IndexingUpdateOp::Add)
+        let grad = distribution.exp() * factor.neg();
+        grad.scatter(1, self.ids(chunk, &device), at_target, IndexingUpdateOp::Add)
     }
 
     /// Token ids of some targets, `[count, 1]`.

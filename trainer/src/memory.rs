@@ -7,7 +7,7 @@ mod process;
 
 pub use process::{available, held, peak};
 
-use crate::backward::middle_bytes;
+use crate::backward::activation_bytes;
 use crate::device::Workspace;
 use crate::generate::{EngineConfig, HEAD_ROWS};
 use crate::lora::LoraConfig;
@@ -110,7 +110,7 @@ pub struct Part {
     /// Bytes.
     pub bytes: u64,
     /// The settings that make it smaller, as a config names them.
-    pub mend: &'static str,
+    pub fix: &'static str,
 }
 
 /// A part of a run with what it holds besides what is always there.
@@ -167,8 +167,8 @@ fn sum(parts: &[Part]) -> u64 {
     parts.iter().map(|part| part.bytes).sum()
 }
 
-fn part(name: &'static str, bytes: u64, mend: &'static str) -> Part {
-    Part { name, bytes, mend }
+fn part(name: &'static str, bytes: u64, fix: &'static str) -> Part {
+    Part { name, bytes, fix }
 }
 
 impl MemoryPlan<'_> {
@@ -365,18 +365,18 @@ impl MemoryPlan<'_> {
         let BatchSize { tokens, longest, targets } = self.work.batch;
         let heads = self.model.num_attention_heads;
         let bytes = |numbers: usize| numbers as u64 * F32;
-        // `forward`: what enters each layer and what its attention gives, what the last one gives, and middles.
-        let middle = middle_bytes(self.model, tokens);
+        // `forward`: what enters each layer and what its attention gives, what the last one gives, and activations.
+        let activations = activation_bytes(self.model, tokens);
         // A run may have had nothing to learn from.
-        let middles = (Workspace::PROCESSOR.kept_bytes / middle.max(1)).min(num_hidden_layers);
-        let kept = bytes(tokens * (num_hidden_layers * (h + q) + h)) + (middles * middle) as u64;
+        let kept_layers = (Workspace::PROCESSOR.kept_bytes / activations.max(1)).min(num_hidden_layers);
+        let kept = bytes(tokens * (num_hidden_layers * (h + q) + h)) + (kept_layers * activations) as u64;
         // `Backward::feed_forward`: gate, up, activation and the gradient by it; the stream, its norm and the gradients by both. Where the middle was kept, gate, up and stream are counted with it.
-        let layer = tokens * (4 * i + 4 * h + q) - if middles > 0 { tokens * (2 * i + h) } else { 0 };
+        let layer = tokens * (4 * i + 4 * h + q) - if kept_layers > 0 { tokens * (2 * i + h) } else { 0 };
         // `Backward::attention`: the stream as before; projections before and after they are turned, with the gradients by each.
         let projections = tokens * (4 * h + 4 * q + 6 * k);
-        // `Dense::sequence_backward`: weights, their slope, and the scores' of a block of queries.
+        // `Dense::sequence_backward`: weights, their grad, and the scores' of a block of queries.
         let scores = (heads * longest * longest).min(Workspace::PROCESSOR.attention_scores.max(16 * heads * longest));
-        // One matrix at a time is widened. `Logits`: the slope takes the logits' place.
+        // One matrix at a time is widened. `Logits`: the grad takes the logits' place.
         let rows = targets.min((Workspace::PROCESSOR.logits / vocab_size).max(1));
         let chunks = targets.div_ceil((Workspace::PROCESSOR.logits / vocab_size).max(1));
         let widened = |numbers: usize| if self.base() == Precision::Full { 0 } else { bytes(numbers) };

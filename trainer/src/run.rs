@@ -92,7 +92,7 @@ impl GrpoConfig {
     /// Checks that trees and the credit fit the group.
     ///
     /// # Errors
-    /// A sentence that names the key at fault and the mend.
+    /// A sentence that names the key at fault and the fix.
     pub fn check_trees(&self) -> Result<(), String> {
         let credit = self.update.objective.recipe(1).credit;
         match self.trees {
@@ -110,7 +110,7 @@ impl GrpoConfig {
     /// Checks what is replayed, if anything is.
     ///
     /// # Errors
-    /// A sentence that names the key at fault and the mend.
+    /// A sentence that names the key at fault and the fix.
     pub fn check_replay(&self) -> Result<(), String> {
         self.replay.map_or(Ok(()), |replay| replay.check(self.prompts_per_step, &self.update))
     }
@@ -252,8 +252,8 @@ pub async fn run_grpo(
     let plays = matches!(source, Source::Play(_));
     config.check_replay().map_err(RunError::Replay)?;
     if config.replay.is_some() && !plays {
-        let mend = "recorded rollouts are used again and again as it is; leave it out";
-        return Err(RunError::Replay(mend.to_owned()));
+        let fix = "recorded rollouts are used again and again as it is; leave it out";
+        return Err(RunError::Replay(fix.to_owned()));
     }
     let sentinel = Sentinel::new(config.sentinel, plays).map_err(RunError::Sentinel)?;
     let mut run = Run { learner, source, config, place, sentinel, ahead: None, buffer: Buffer::default() };

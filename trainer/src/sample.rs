@@ -137,7 +137,7 @@ impl Recorded {
         match self.reward {
             None => Err("has no reward; give it one".to_owned()),
             Some(reward) if reward.is_finite() => Ok(reward),
-            Some(_) => Err("has a reward that is no finite number".to_owned()),
+            Some(_) => Err("has a reward that is not a finite number".to_owned()),
         }
     }
 
@@ -149,7 +149,7 @@ impl Recorded {
         }
         let reward = self.finite_reward()?;
         if !self.accuracy.is_none_or(f32::is_finite) {
-            return Err("has an accuracy that is no finite number".to_owned());
+            return Err("has an accuracy that is not a finite number".to_owned());
         }
         let bad = |&&position: &&usize| !(self.logprobs[position].is_finite() && self.logprobs[position] <= 1e-3);
         if let Some(position) = sequence.targets.iter().find(bad) {
@@ -162,7 +162,7 @@ impl Recorded {
             return Err(format!("has {written} turns and {paid} turn_rewards; give one per run of 1 in the mask"));
         }
         if !turn_rewards.iter().all(|reward| reward.is_finite()) {
-            return Err("has a turn reward that is no finite number".to_owned());
+            return Err("has a turn reward that is not a finite number".to_owned());
         }
         let logprobs = sequence.targets.iter().map(|&position| self.logprobs[position]).collect();
         let (tree, accuracy) = (self.tree.unwrap_or(number), self.accuracy.unwrap_or(reward));
@@ -314,7 +314,7 @@ mod tests {
             (line(1, "[1,0,1,0,1]", "1.0"), "line 2 begins with a token of the policy"),
             (line(1, "[0,0,2,0,1]", "1.0"), "line 2 has a mask value"),
             (line(1, "[0,0,1,0,1]", "null"), "line 2 has no reward"),
-            (line(1, "[0,0,1,0,1]", "\"1\""), "line 2 is no rollout"),
+            (line(1, "[0,0,1,0,1]", "\"1\""), "line 2 is not a rollout"),
             (line(1, "[0,0,1,0,1]", "1.0").replace(",-1.5", ""), "line 2 has 5 ids and 4 logprobs"),
             (line(1, "[0,0,1,0,1]", "1.0").replace("-1.5", "3.0"), "line 2 has the log-probability 3 at token 4"),
             (line(1, "[0,0,1,0,1]", "1.0").replace("[1,2", "[1,12"), "line 2 has the token 12"),

@@ -2,7 +2,7 @@
 
 use crate::backward::gradients;
 use crate::learner::LearnError;
-use crate::logprobs::Slopes;
+use crate::logprobs::ScoreGrads;
 use crate::model::{Decoder, ModelConfig, RopeTables};
 use crate::optim::AdamW;
 use crate::sequence::{Sequence, cut, ids};
@@ -39,7 +39,7 @@ pub fn sft_step(
         gradients(decoder, config, rope, &rows, 1.0, |scores| {
             let weight = -1.0 / tokens as f64;
             let loss = scores.logprobs.iter().map(|&logprob| f64::from(logprob) * weight).sum::<f64>();
-            (Slopes { logprobs: vec![weight as f32; scores.logprobs.len()], entropies: Vec::new() }, loss)
+            (ScoreGrads { logprobs: vec![weight as f32; scores.logprobs.len()], entropies: Vec::new() }, loss)
         })
     });
     let loss = losses.iter().sum();

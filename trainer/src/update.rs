@@ -1,6 +1,6 @@
 //! From groups of rollouts to the sequences of each optimizer step: plain numbers, no tensors.
 
-use crate::logprobs::{Scores, Slopes};
+use crate::logprobs::{ScoreGrads, Scores};
 use crate::objective::{GroupOutcome, Member, ObjectiveStats, Recipe, TokenInputs};
 use crate::sample::Sample;
 use crate::sequence::Sequence;
@@ -151,9 +151,9 @@ impl std::ops::AddAssign for TokenSums {
 ///
 /// # Panics
 /// When numbers differ, or a recipe with a penalty is given no reference.
-pub fn loss(rows: &[&Scored], recipe: &Recipe, scores: &Scores, reference: Option<&[f32]>) -> (Slopes, TokenSums) {
+pub fn loss(rows: &[&Scored], recipe: &Recipe, scores: &Scores, reference: Option<&[f32]>) -> (ScoreGrads, TokenSums) {
     let mut sums = TokenSums::default();
-    let mut slopes = Slopes::default();
+    let mut grads = ScoreGrads::default();
     let mut start = 0;
     for row in rows {
         let range = start..start + row.sampler.len();
@@ -174,9 +174,9 @@ pub fn loss(rows: &[&Scored], recipe: &Recipe, scores: &Scores, reference: Optio
             objective: found.stats,
         };
         if recipe.entropy.bonus.abs() > 0.0 {
-            slopes.entropies.extend(std::iter::repeat_n(-bonus as f32, logprobs.len()));
+            grads.entropies.extend(std::iter::repeat_n(-bonus as f32, logprobs.len()));
         }
-        slopes.logprobs.extend(found.gradients);
+        grads.logprobs.extend(found.gradients);
     }
-    (slopes, sums)
+    (grads, sums)
 }

@@ -21,7 +21,7 @@ pub(super) fn verdict(runs: &[PathBuf], limit: Option<usize>, json: bool) -> Res
     let mut bootstrap = None;
     for run in runs {
         let config = RunConfig::read(&run.join("config.toml"), &[])
-            .with_context(|| format!("{} is no folder of `forage train`", run.display()))?;
+            .with_context(|| format!("{} is not a folder of `forage train`", run.display()))?;
         bootstrap.get_or_insert(Bootstrap { resamples: config.evaluation.resamples, ..Bootstrap::new(config.seed) });
         let arms = evaluated(run, &config, limit)?;
         let of = |pick: fn(&Evaluated) -> &Vec<Episode>| {

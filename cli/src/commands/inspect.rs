@@ -27,7 +27,7 @@ pub(crate) struct Inspect {
     /// Only trajectories of the question with this id.
     #[arg(long, value_name = "ID")]
     question: Option<String>,
-    /// Only trajectories whose answer is no exact match.
+    /// Only trajectories whose answer is not an exact match.
     #[arg(long)]
     wrong: bool,
     /// Only trajectories that ended so.

@@ -114,7 +114,7 @@ impl Cli {
     }
 }
 
-/// Prints an error with its causes; a closed pipe is no error of ours. Exit code 1, or 2 when the config was at fault.
+/// Prints an error with its causes; a closed pipe is not an error of ours. Exit code 1, or 2 when the config was at fault.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let mut lines = vec![format!("error: {error}")];
     let mut before = error.to_string();

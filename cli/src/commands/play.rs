@@ -100,7 +100,7 @@ impl Play {
     }
 }
 
-/// How it ended; a player who left is no fault.
+/// How it ended; a player who left is not a fault.
 fn ending(episode: &Episode) -> String {
     match &episode.ending {
         Ending::Infra { boundary: Boundary::Policy, .. } => "left".to_owned(),

@@ -16,7 +16,7 @@ pub enum ChatError {
         message: String,
     },
     /// The template is no Jinja, or uses what this program does not know.
-    #[error("chat template {place}: {message}; mend the template or give another one")]
+    #[error("chat template {place}: {message}; fix the template or give another one")]
     Syntax {
         /// File and line.
         place: Place,
@@ -40,7 +40,7 @@ pub enum ChatError {
         message: String,
     },
     /// An option has the name of a part of the conversation.
-    #[error("option `{0}` of the chat template is a part of the conversation; remove it or mend its name")]
+    #[error("option `{0}` of the chat template is a part of the conversation; remove it or fix its name")]
     Option(String),
     /// The template shows nothing of tools, or nothing of what they return.
     #[error(

@@ -21,7 +21,7 @@ pub struct ToolCall {
     pub arguments: Value,
 }
 
-/// A block that is no call.
+/// A block that is not a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {
     /// The block as written, tags included.
@@ -65,7 +65,7 @@ pub enum Piece {
     Text(String),
     /// A call.
     Call(ToolCall),
-    /// A block that is no call.
+    /// A block that is not a call.
     Malformed(Malformed),
 }
 

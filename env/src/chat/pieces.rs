@@ -25,7 +25,7 @@ impl Renderer {
     /// turn would then not be what the assistant read.
     ///
     /// # Panics
-    /// When a turn is no place among the messages.
+    /// When a turn is not a place among the messages.
     pub fn pieces(&self, messages: &[Json], turns: &[usize]) -> Result<Vec<Piece>, ChatError> {
         let whole = self.render(messages, false)?;
         let mut pieces = Vec::new();

@@ -229,7 +229,7 @@ pub struct CodeSearchSettings {
     pub prelude: String,
     /// How output is shown.
     pub observation: CodeObservation,
-    /// What a turn that is no action leads to.
+    /// What a turn that is not an action leads to.
     pub on_invalid: OnInvalid,
     /// What the functions do.
     pub functions: FunctionSettings,

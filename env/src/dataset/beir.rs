@@ -109,7 +109,7 @@ fn field(path: &Path, number: u64, row: &Map<String, Value>, names: &[&str]) -> 
         path: path.to_owned(),
         row: number,
         what: format!("field `{}` is missing or no text", names[0]),
-        mend: PARQUET_MEND,
+        fix: PARQUET_MEND,
     })
 }
 
@@ -140,7 +140,7 @@ fn parquet_qrels(path: &Path) -> Result<Qrels, ReadError> {
         let whole = grade.parse::<f64>().ok().filter(|grade| grade.fract() == 0.0);
         let Some(grade) = whole else {
             let what = format!("grade `{grade}` is not a whole number");
-            return Err(ReadError::MalformedRow { path: path.to_owned(), row: row.number, what, mend: PARQUET_MEND });
+            return Err(ReadError::MalformedRow { path: path.to_owned(), row: row.number, what, fix: PARQUET_MEND });
         };
         qrels.entry(query).or_default().insert(passage, grade as i32);
     }

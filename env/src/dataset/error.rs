@@ -34,7 +34,7 @@ pub enum DatasetError {
         rows: usize,
     },
     /// A line is not what the format asks for.
-    #[error("data set `{}` {unit} {line}: {fault}; {mend}", path.display())]
+    #[error("data set `{}` {unit} {line}: {fault}; {fix}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
@@ -45,7 +45,7 @@ pub enum DatasetError {
         /// What is wrong.
         fault: String,
         /// What to do about it.
-        mend: String,
+        fix: String,
     },
     /// The file's bytes are not what they promise.
     #[error(transparent)]
@@ -57,7 +57,7 @@ pub enum DatasetError {
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What is wrong and the mend.
+        /// What is wrong and the fix.
         what: String,
     },
     /// A file of a BEIR folder cannot be read.

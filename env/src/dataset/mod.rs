@@ -2,7 +2,7 @@
 //! [`Task`](crate::task::Task)s.
 //!
 //! The format is chosen by the fields of the first line and every line must keep to it. A malformed line is an error that
-//! names the file, the line, the fault and the mend; nothing is dropped in silence. [`relabel`] exchanges the accepted answers
+//! names the file, the line, the fault and the fix; nothing is dropped in silence. [`relabel`] exchanges the accepted answers
 //! for false ones, as controls; [`contamination()`] looks for questions that stand in two splits.
 
 mod error;

@@ -80,7 +80,7 @@ fn read_rows(path: &Path, format: Option<TaskFormat>, split: Split) -> Result<Ve
 fn line_error(path: &Path, line: usize, fault: Fault) -> DatasetError {
     let text = path.extension().is_none_or(|end| end != "parquet" && end != "json");
     let unit = if text { "line" } else { "row" };
-    DatasetError::Line { path: path.to_owned(), unit, line, fault: fault.what, mend: fault.mend }
+    DatasetError::Line { path: path.to_owned(), unit, line, fault: fault.what, fix: fault.fix }
 }
 
 /// The reader's errors in this module's words where they name a line.
@@ -90,7 +90,7 @@ fn read_error(file: &Path, error: ReadError) -> DatasetError {
         ReadError::Missing { path } => {
             DatasetError::Io { path, source: std::io::Error::from(std::io::ErrorKind::NotFound) }
         }
-        ReadError::Malformed { line, what, mend, .. } => line_error(file, line as usize, Fault::new(what, mend)),
+        ReadError::Malformed { line, what, fix, .. } => line_error(file, line as usize, Fault::new(what, fix)),
         other => DatasetError::Rows(other),
     }
 }

@@ -38,16 +38,16 @@ pub enum TaskFormat {
     Plain,
 }
 
-/// What is wrong with a line and how to mend it.
+/// What is wrong with a line and how to fix it.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) what: String,
-    pub(super) mend: String,
+    pub(super) fix: String,
 }
 
 impl Fault {
-    pub(super) fn new(what: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { what: what.into(), mend: mend.into() }
+    pub(super) fn new(what: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { what: what.into(), fix: fix.into() }
     }
 }
 
@@ -202,19 +202,19 @@ fn strings(row: &Row, field: &str) -> Result<Vec<String>, Fault> {
 }
 
 fn list(row: &Row, field: &str) -> Result<Vec<String>, Fault> {
-    let mend = "write a list of strings";
+    let fix = "write a list of strings";
     let Some(Value::Array(items)) = row.get(field) else {
-        return Err(Fault::new(format!("`{field}` is not a list"), mend));
+        return Err(Fault::new(format!("`{field}` is not a list"), fix));
     };
-    items.iter().map(|item| scalar(item).ok_or_else(|| Fault::new(format!("`{field}` holds {item}"), mend))).collect()
+    items.iter().map(|item| scalar(item).ok_or_else(|| Fault::new(format!("`{field}` holds {item}"), fix))).collect()
 }
 
 fn string(row: &Row, field: &str) -> Result<String, Fault> {
-    let mend = format!("write `{field}` as a string");
+    let fix = format!("write `{field}` as a string");
     let Some(value) = row.get(field) else {
-        return Err(Fault::new(format!("`{field}` is missing"), mend));
+        return Err(Fault::new(format!("`{field}` is missing"), fix));
     };
-    scalar(value).ok_or_else(|| Fault::new(format!("`{field}` is {value}"), mend))
+    scalar(value).ok_or_else(|| Fault::new(format!("`{field}` is {value}"), fix))
 }
 
 fn id(row: &Row, field: &str) -> Result<String, Fault> {

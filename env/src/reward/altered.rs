@@ -69,7 +69,7 @@ fn inner(of: Option<&str>, making: &Making) -> Result<Box<dyn Reward>, String> {
     };
     let Some(entry) = plugins::rewards().filter(usable).find(|entry| entry.name == of) else {
         let nearest = nearest(of, plugins::rewards().filter(usable).map(|entry| entry.name));
-        return Err(format!("of is `{of}`, which is no reward of range 0 to 1 here; did you mean `{nearest}`?"));
+        return Err(format!("of is `{of}`, which is not a reward of range 0 to 1 here; did you mean `{nearest}`?"));
     };
     let plain = Making { settings: Map::new(), ..making.clone() };
     match entry.make.build(&plain) {

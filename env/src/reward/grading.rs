@@ -143,7 +143,7 @@ mod tests {
         // The dotted capital I lowers to i and a combining dot.
         assert_eq!(normalize("İstanbul"), "i\u{307}stanbul");
         assert_eq!(normalize("ISPARTA"), "isparta");
-        // A combining mark is no word character in Python's `re`: the bare letter before it is an article.
+        // A combining mark is not a word character in Python's `re`: the bare letter before it is an article.
         assert_eq!(normalize("a\u{301}"), "\u{301}");
         assert_eq!(normalize("á"), "á");
         // A letter of any script joins the word.

@@ -20,7 +20,7 @@ pub const ENTRY: RewardEntry = RewardEntry {
     range: UNIT,
     make: Make::Group(|making| match making.settings.keys().next() {
         None => Ok(Box::new(Majority)),
-        Some(key) => Err(format!("`{key}` is no setting: this reward has none; write its weight alone")),
+        Some(key) => Err(format!("`{key}` is not a setting: this reward has none; write its weight alone")),
     }),
 };
 

@@ -108,7 +108,7 @@ pub enum RewardSetError {
     Settings {
         /// The reward.
         name: String,
-        /// What is wrong and the mend.
+        /// What is wrong and the fix.
         what: String,
     },
     /// The weight is infinite or not a number.

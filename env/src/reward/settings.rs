@@ -85,7 +85,7 @@ impl Making {
 pub enum Make {
     /// Without settings.
     Plain(fn(Seed) -> Box<dyn Reward>),
-    /// From its settings; the error says what is wrong and the mend.
+    /// From its settings; the error says what is wrong and the fix.
     Configured(fn(&Making) -> Result<Box<dyn Reward>, String>),
     /// From its settings: one that compares the episodes of a group.
     Group(fn(&Making) -> Result<Box<dyn GroupReward>, String>),
@@ -120,7 +120,7 @@ impl Make {
             Self::Group(make) => make(making).map(Built::Group),
             Self::Plain(make) => match making.settings.keys().next() {
                 None => Ok(Built::Alone(make(making.seed))),
-                Some(key) => Err(format!("`{key}` is no setting: this reward has none; write its weight alone")),
+                Some(key) => Err(format!("`{key}` is not a setting: this reward has none; write its weight alone")),
             },
         }
     }

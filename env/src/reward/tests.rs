@@ -135,7 +135,7 @@ async fn costs_grow_to_one_and_no_further() {
 #[test]
 fn settings_that_cannot_work_are_named() {
     for (written, part) in [
-        (serde_json::json!({"em": {"weight": 1.0, "p": 1}}), "[reward.em]: `p` is no setting"),
+        (serde_json::json!({"em": {"weight": 1.0, "p": 1}}), "[reward.em]: `p` is not a setting"),
         (serde_json::json!({"contains": {"weight": 1.0, "tokn": "x"}}), "tokn"),
         (serde_json::json!({"contains": {"weight": 1.0, "token": ""}}), "token is empty"),
         (serde_json::json!({"random": {"weight": 1.0, "p": 1.5}}), "p is 1.5"),

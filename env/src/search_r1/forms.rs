@@ -10,7 +10,7 @@ pub enum SearchForm {
     #[default]
     Tags,
     /// Hermes calls of the tool `search`, whose schema the chat template shows. A turn ends at the end-of-sequence token,
-    /// a turn with a call is no answer, and what a call returns is a tool's message.
+    /// a turn with a call is not an answer, and what a call returns is a tool's message.
     ToolCalls,
 }
 

@@ -27,7 +27,7 @@ pub enum Profile {
     /// verl's example: calls of `search(query_list)`, 256 characters of escaped JSON cut in the middle, a call that cannot
     /// be read is dropped without a word.
     Verl,
-    /// SkyRL's example: an answer wherever it stands, passages as escaped JSON, silence about what is no search.
+    /// SkyRL's example: an answer wherever it stands, passages as escaped JSON, silence about what is not a search.
     Skyrl,
     /// tinker-cookbook's: calls of `search(query_list)`, queries repeated above their passages, `Answer:`.
     Tinker,

@@ -82,7 +82,7 @@ fn answering(answer: SearchAnswer) -> &'static str {
     }
 }
 
-/// What follows a turn that is no action.
+/// What follows a turn that is not an action.
 pub(super) fn notice(settings: &SearchR1Settings) -> String {
     let to_answer = match settings.answer {
         SearchAnswer::Tag => "put the answer between <answer> and </answer>",

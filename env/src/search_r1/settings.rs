@@ -43,7 +43,7 @@ pub struct SearchR1Settings {
     pub max_episode_tokens: usize,
     /// How passages are shown.
     pub observation: ObservationSettings,
-    /// What a turn that is no action leads to.
+    /// What a turn that is not an action leads to.
     pub on_invalid: OnInvalid,
     /// The opening prompt.
     pub prompt: PromptTemplate,
@@ -102,7 +102,7 @@ impl SearchR1Settings {
             }
         }
         if !self.gold_shown_reward.is_finite() {
-            let (what, fix) = ("`gold_shown_reward` is no finite number", "write one such as 0.5, or leave it out");
+            let (what, fix) = ("`gold_shown_reward` is not a finite number", "write one such as 0.5, or leave it out");
             return Err(SettingsError::Excluded { what, fix });
         }
         for (holds, what, fix) in self.exclusions() {
@@ -131,7 +131,7 @@ impl SearchR1Settings {
             ),
             (
                 self.searcher == Searcher::Policy && !tags,
-                "`searcher` is policy and `form` is tool_calls: what the policy writes itself is no tool's result",
+                "`searcher` is policy and `form` is tool_calls: what the policy writes itself is not a tool's result",
                 "write form = \"tags\", or searcher = \"retriever\"",
             ),
             (
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(zero.check().expect_err("zero").to_string(), "`top_k` is 0; write at least 1");
         let reward = SearchR1Settings { gold_shown_reward: f32::NAN, ..SearchR1Settings::default() };
         assert!(
-            reward.check().expect_err("not finite").to_string().contains("`gold_shown_reward` is no finite number")
+            reward.check().expect_err("not finite").to_string().contains("`gold_shown_reward` is not a finite number")
         );
         for (written, words) in [
             (json!({"answer": "message"}), "`form` is tags and `answer` is none"),

@@ -108,7 +108,7 @@ pub(super) async fn act(
     }
 }
 
-/// A step by a call of a tool. A call that is no turn is answered to the model and takes none.
+/// A step by a call of a tool. A call that is not a turn is answered to the model and takes none.
 async fn called(app: &Arc<App>, session: &Arc<Session>, call: CallBody, manner: Manner) -> Result<Value, Fault> {
     let name = call.tool_name;
     match tools::turn(app, &name, &call.arguments) {

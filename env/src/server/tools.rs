@@ -6,7 +6,7 @@ use super::app::App;
 use super::play::Turn;
 use crate::environment::{TurnForm, TurnTool};
 
-/// Why a call is no turn, in words for the model.
+/// Why a call is not a turn, in words for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CallFault {
     NotFound(String),

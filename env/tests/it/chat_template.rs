@@ -75,7 +75,7 @@ fn errors_name_the_place_and_the_mend() {
     let syntax = error("\n\n{% trans %}x{% endtrans %}");
     assert_eq!(
         syntax.to_string(),
-        "chat template `(given)` line 3: unknown statement trans; mend the template or give another one"
+        "chat template `(given)` line 3: unknown statement trans; fix the template or give another one"
     );
     let failed = error("\n{{ messages[0].content }}");
     assert!(matches!(failed, ChatError::Render { ref place, .. } if place.line == Some(2)), "{failed}");

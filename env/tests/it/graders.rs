@@ -151,7 +151,7 @@ async fn the_default_pays_for_nothing_the_policy_did_not_write() {
     for name in ["another chat template", "right without a search"] {
         assert!(close(score(json!({"format": 1.0}), named(name), &settings).await, 1.0), "{name}");
     }
-    // The letters of the closing tag stay, and text alone is no form of an answer.
+    // The letters of the closing tag stay, and text alone is not a form of an answer.
     let letters = named("letters of the closing tag");
     assert!(close(score(json!({"em": 1.0}), letters, &settings).await, 1.0));
     assert!(close(letters.scores["spurious"], 0.0), "the flaw loses them");

@@ -87,7 +87,7 @@ fn next_unicode_word<'t>(text: &'t str, bounds: &mut UWordBoundIndices<'t>) -> O
             return Some(&text[start..end]);
         }
         if is_word(segment) {
-            // The selector of text style is no part of a symbol.
+            // The selector of text style is not a part of a symbol.
             return Some(segment.trim_end_matches('\u{fe0e}'));
         }
     }

@@ -113,7 +113,7 @@ impl Scorer {
             return Widening(1.0);
         }
         let ratios = self.inverse.iter().zip(&stored.inverse).map(|(now, then)| f64::from(*now) / f64::from(*then));
-        // `max` would pass over a quotient that is no number.
+        // `max` would pass over a quotient that is not a number.
         let largest = ratios.fold(0.0, |largest: f64, ratio| if ratio <= largest { largest } else { ratio });
         let widened = (largest * WIDENING_SLACK) as f32;
         // Constants at the ends of their ranges (k1 of 0 or beyond all use) make table entries infinite or zero.

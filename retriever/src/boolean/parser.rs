@@ -69,7 +69,7 @@ struct Modifiers {
 
 enum Operand {
     Node(Node),
-    /// The words of a run that is no field, each for itself.
+    /// The words of a run that is not a field, each for itself.
     Words(Vec<Node>),
     /// Something without a term, where it stands, and whether its writer has to be told.
     Nothing(Range<usize>, bool),

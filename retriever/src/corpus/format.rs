@@ -118,25 +118,25 @@ impl FromStr for CorpusFormat {
 }
 
 fn beir(mut record: Record<'_>) -> Result<Passage, Fault> {
-    let mend = "BEIR rows are {\"_id\", \"title\", \"text\"}; mend the row or name another format";
-    let id = record.id("_id", mend)?;
-    let title = record.optional_text("title", mend)?.into_owned();
-    let text = record.text("text", mend)?.into_owned();
+    let fix = "BEIR rows are {\"_id\", \"title\", \"text\"}; fix the row or name another format";
+    let id = record.id("_id", fix)?;
+    let title = record.optional_text("title", fix)?.into_owned();
+    let text = record.text("text", fix)?.into_owned();
     Ok(Passage { id, title, text, fields: record.into_fields() })
 }
 
 fn search_r1(mut record: Record<'_>) -> Result<Passage, Fault> {
-    let mend = "Search-R1 rows are {\"id\", \"contents\"} or {\"id\", \"title\", \"text\"}; mend the row or name another \
+    let fix = "Search-R1 rows are {\"id\", \"contents\"} or {\"id\", \"title\", \"text\"}; fix the row or name another \
                 format";
-    let id = record.id("id", mend)?;
-    let given = record.optional_text("title", mend)?;
+    let id = record.id("id", fix)?;
+    let given = record.optional_text("title", fix)?;
     if !record.has("contents") && record.has("text") {
-        let text = record.text("text", mend)?.into_owned();
+        let text = record.text("text", fix)?.into_owned();
         return Ok(Passage { id, title: given.into_owned(), text, fields: record.into_fields() });
     }
-    let contents = record.text("contents", mend)?;
+    let contents = record.text("contents", fix)?;
     // A row with both repeats its text.
-    record.optional_text("text", mend)?;
+    record.optional_text("text", fix)?;
     let (title, text) = split_contents(&given, contents);
     Ok(Passage { id, title, text, fields: record.into_fields() })
 }
@@ -154,7 +154,7 @@ fn split_contents(given: &str, contents: Cow<'_, str>) -> (String, String) {
     }
 }
 
-const PAGE_MEND: &str = "page rows are {\"id\", \"title\", \"content\"}; mend the row or name another format";
+const PAGE_MEND: &str = "page rows are {\"id\", \"title\", \"content\"}; fix the row or name another format";
 
 fn whole_page(mut record: Record<'_>) -> Result<Passage, Fault> {
     let id = record.id("id", PAGE_MEND)?;

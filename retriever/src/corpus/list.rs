@@ -33,7 +33,7 @@ impl JsonList {
 
     pub(super) fn open(path: &Path) -> Result<Self, ReadError> {
         let fail = |source| open_failure(path, source);
-        let unreadable = |what: String, mend| ReadError::Unreadable { path: path.to_owned(), what, mend };
+        let unreadable = |what: String, fix| ReadError::Unreadable { path: path.to_owned(), what, fix };
         let mut bytes = Vec::new();
         File::open(path).map_err(fail)?.take(MAX_LIST_BYTES + 1).read_to_end(&mut bytes).map_err(fail)?;
         if bytes.len() as u64 > MAX_LIST_BYTES {
@@ -60,7 +60,7 @@ impl JsonList {
     /// Finds the next record; false at the end of the list.
     pub(super) fn advance(&mut self) -> Result<bool, ReadError> {
         self.number += 1;
-        let broken = |what: &str| self.fault(Fault { what: what.to_owned(), mend: MEND });
+        let broken = |what: &str| self.fault(Fault { what: what.to_owned(), fix: MEND });
         let mut rest = self.text[self.at..].trim_ascii_start();
         if let Some(after) = rest.strip_prefix(']') {
             if !after.trim_ascii().is_empty() {
@@ -94,10 +94,10 @@ impl JsonList {
     }
 
     pub(super) fn record(&self) -> Result<Record<'_>, ReadError> {
-        parse_json(&self.text[self.record.clone()]).map_err(|Fault { what, .. }| self.fault(Fault { what, mend: MEND }))
+        parse_json(&self.text[self.record.clone()]).map_err(|Fault { what, .. }| self.fault(Fault { what, fix: MEND }))
     }
 
-    pub(super) fn fault(&self, Fault { what, mend }: Fault) -> ReadError {
-        ReadError::MalformedRow { path: self.path.clone(), row: self.number, what, mend }
+    pub(super) fn fault(&self, Fault { what, fix }: Fault) -> ReadError {
+        ReadError::MalformedRow { path: self.path.clone(), row: self.number, what, fix }
     }
 }

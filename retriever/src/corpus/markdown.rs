@@ -21,7 +21,7 @@ pub(super) struct MarkdownFile {
 impl MarkdownFile {
     pub(super) fn open(path: &Path) -> Result<Self, ReadError> {
         let fail = |source| open_failure(path, source);
-        let unreadable = |what: String, mend| ReadError::Unreadable { path: path.to_owned(), what, mend };
+        let unreadable = |what: String, fix| ReadError::Unreadable { path: path.to_owned(), what, fix };
         let mut bytes = Vec::new();
         File::open(path).map_err(fail)?.take(MAX_RECORD_BYTES + 1).read_to_end(&mut bytes).map_err(fail)?;
         if bytes.len() as u64 > MAX_RECORD_BYTES {
@@ -58,8 +58,8 @@ impl MarkdownFile {
         record
     }
 
-    pub(super) fn fault(&self, Fault { what, mend }: Fault) -> ReadError {
-        ReadError::Unreadable { path: self.path.clone(), what, mend }
+    pub(super) fn fault(&self, Fault { what, fix }: Fault) -> ReadError {
+        ReadError::Unreadable { path: self.path.clone(), what, fix }
     }
 }
 

@@ -51,7 +51,7 @@ impl ParquetRows {
         let fail = |cause: &ParquetError| ReadError::Unreadable {
             path: path.to_owned(),
             what: format!("not a readable parquet file ({cause})"),
-            mend: MEND,
+            fix: MEND,
         };
         let opened = guarded(|| {
             let file = SerializedFileReader::new(file)?;
@@ -80,7 +80,7 @@ impl ParquetRows {
                 self.current = row;
                 Ok(self.current.is_some())
             }
-            Err(cause) => Err(self.fault(Fault { what: format!("cannot be read ({cause})"), mend: MEND })),
+            Err(cause) => Err(self.fault(Fault { what: format!("cannot be read ({cause})"), fix: MEND })),
         }
     }
 
@@ -115,8 +115,8 @@ impl ParquetRows {
 
     /// The error for the row read last.
     pub(super) fn fault(&self, fault: Fault) -> ReadError {
-        let Fault { what, mend } = fault;
-        ReadError::MalformedRow { path: self.path.clone(), row: self.row, what, mend }
+        let Fault { what, fix } = fault;
+        ReadError::MalformedRow { path: self.path.clone(), row: self.row, what, fix }
     }
 }
 
@@ -210,5 +210,5 @@ fn short_enough(text: &str) -> Result<&str, &'static str> {
 }
 
 fn misfit(name: &str, what: &str) -> Fault {
-    Fault { what: format!("field `{name}` is {what}"), mend: "cut the text into several rows" }
+    Fault { what: format!("field `{name}` is {what}"), fix: "cut the text into several rows" }
 }

@@ -45,7 +45,7 @@ impl RowSource {
         };
         serde_json::from_str(text).map_err(|cause| {
             let what = if cause.is_data() { "not a JSON object".to_owned() } else { format!("not JSON ({cause})") };
-            self.0.fault(Fault { what, mend: "write one JSON object per line, in UTF-8" })
+            self.0.fault(Fault { what, fix: "write one JSON object per line, in UTF-8" })
         })
     }
 }

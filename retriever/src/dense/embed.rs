@@ -211,12 +211,12 @@ fn check_count(path: &Path, rows: usize, index: &Index) -> Result<(), RetrieverE
         return Ok(());
     }
     let dropped = index.manifest().counts.dropped_duplicates;
-    let mend = if dropped > 0 && rows as u64 == index.len() as u64 + dropped {
+    let fix = if dropped > 0 && rows as u64 == index.len() as u64 + dropped {
         format!(", of which {dropped} duplicates were dropped; build the index again keeping duplicates")
     } else {
         "; rows must be one per passage, in the order of the corpus".to_owned()
     };
-    let what = format!("{rows} rows for {} passages{mend}", index.len());
+    let what = format!("{rows} rows for {} passages{fix}", index.len());
     Err(fault(path, what))
 }
 

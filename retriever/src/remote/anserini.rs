@@ -77,7 +77,7 @@ impl AnseriniRetriever {
     fn hits(&self, answer: Answer, k: usize) -> Result<Vec<Hit>, Flaw> {
         let mut hits = Vec::with_capacity(answer.candidates.len());
         for candidate in answer.candidates {
-            let id = id_of(candidate.docid).ok_or_else(|| "a `docid` is no id".to_owned())?;
+            let id = id_of(candidate.docid).ok_or_else(|| "a `docid` is not an id".to_owned())?;
             let score = finite(candidate.score)?;
             hits.push(match candidate.doc {
                 Some(Value::Object(object)) => self.options.fields.hit(object, id, score)?,

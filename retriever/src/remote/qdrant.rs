@@ -97,7 +97,7 @@ impl QdrantRetriever {
             None => return Err(setting("vector", "is missing; the collection's vectors have names".to_owned())),
             Some(name) => vectors
                 .get(name)
-                .ok_or_else(|| setting("vector", format!("`{name}` is no vector of `{}`", options.collection)))?,
+                .ok_or_else(|| setting("vector", format!("`{name}` is not a vector of `{}`", options.collection)))?,
         };
         let (size, distance) = (&parameters["size"], parameters["distance"].as_str().unwrap_or("unknown"));
         if size.as_u64() != Some(encoder.dimension() as u64) {

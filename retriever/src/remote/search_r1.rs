@@ -66,7 +66,7 @@ impl SearchR1Client {
         };
         let ours = served.is_some();
         if !ours && options.mode.is_some() {
-            let what = format!("`{}` is no server of this program and has no modes; leave it out", options.url);
+            let what = format!("`{}` is not a server of this program and has no modes; leave it out", options.url);
             return Err(RetrieverError::Setting { key: "mode".to_owned(), what });
         }
         let fingerprint = served.unwrap_or_else(|| fingerprint("search-r1", &[http.base()]));

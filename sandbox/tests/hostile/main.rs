@@ -40,7 +40,7 @@ impl Tools for Library {
     fn call(&self, name: &str, arguments: &Map<String, Value>) -> Result<Value, ToolError> {
         // Real tools rely on what the contract of `call` promises.
         let spec = self.specs().into_iter().find(|spec| spec.name == name);
-        let spec = spec.ok_or_else(|| ToolError::Fault(format!("called `{name}`, which is no tool")))?;
+        let spec = spec.ok_or_else(|| ToolError::Fault(format!("called `{name}`, which is not a tool")))?;
         let missing = spec.parameters.iter().any(|parameter| !arguments.contains_key(&parameter.name));
         if missing || arguments.len() != spec.parameters.len() {
             return Err(ToolError::Fault(format!("called `{name}` with {:?}", arguments.keys().collect::<Vec<_>>())));

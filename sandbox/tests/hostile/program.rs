@@ -35,7 +35,7 @@ impl Outcome {
     fn read(text: &str) -> Self {
         let (status, kind) =
             text.split_once(':').map_or((text, None), |(status, kind)| (status, Some(kind.to_owned())));
-        let status = serde_json::from_value(status.into()).unwrap_or_else(|_| panic!("`{status}` is no status"));
+        let status = serde_json::from_value(status.into()).unwrap_or_else(|_| panic!("`{status}` is not a status"));
         Self { status, kind }
     }
 

@@ -1,8 +1,8 @@
-//! Gradients layer by layer, so that memory holds one layer's middle whatever the depth.
+//! Gradients layer by layer, so that memory holds one layer's activations whatever the depth.
 //!
-//! A forward pass keeps what enters each layer and what its attention gives, and the middles of as many layers as fit a fixed
+//! A forward pass keeps what enters each layer and what its attention gives, and the activations of as many layers as fit a fixed
 //! room. Log-probabilities come from it in chunks of tokens, and the derivative of the loss by them goes back through the
-//! softmax. Then, from the last layer down, the middle of one layer at a time is computed again where it was not kept, and the
+//! softmax. Then, from the last layer down, the activations of one layer at a time is computed again where it was not kept, and the
 //! gradient goes back through it (activation checkpointing, Chen et al. 2016, with every layer a segment). Every derivative is written out, for no graph has to be built and walked then; tests hold them equal to
 //! one graph of Burn's autodiff through the whole decoder, and to `PyTorch`.
 
@@ -13,7 +13,7 @@ use burn::tensor::{IndexingUpdateOp, Int, Tensor};
 
 use crate::device::Workspace;
 use crate::grads::NamedGrads;
-use crate::logprobs::{Logits, Scores, Slopes, Targets};
+use crate::logprobs::{Logits, ScoreGrads, Scores, Targets};
 use crate::model::{
     Batch, Decoder, Dense, Gated, Heads, Linear, ModelConfig, RopeTables, normalise, product, swiglu, swiglu_backward,
 };
@@ -31,12 +31,12 @@ pub fn gradients<T>(
     rope: &RopeTables,
     sequences: &[&Sequence],
     temperature: f32,
-    loss: impl FnOnce(&Scores) -> (Slopes, T),
+    loss: impl FnOnce(&Scores) -> (ScoreGrads, T),
 ) -> Option<(NamedGrads, T)> {
     within(Workspace::of(&decoder.device()).kept_bytes, decoder, config, rope, sequences, temperature, loss)
 }
 
-/// [`gradients`] with `room` bytes for middles.
+/// [`gradients`] with `room` bytes for activations.
 fn within<T>(
     room: usize,
     decoder: &Decoder,
@@ -44,7 +44,7 @@ fn within<T>(
     rope: &RopeTables,
     sequences: &[&Sequence],
     temperature: f32,
-    loss: impl FnOnce(&Scores) -> (Slopes, T),
+    loss: impl FnOnce(&Scores) -> (ScoreGrads, T),
 ) -> Option<(NamedGrads, T)> {
     let batch = Batch::new(&ids(sequences.iter().copied()));
     let device = decoder.device();
@@ -56,16 +56,16 @@ fn within<T>(
     let last = last.select(0, targets.rows(&device));
     let picked = decoder.finish(last.clone());
     let mut logits = Logits::new(&targets, decoder, &picked);
-    let (slopes, rest) = loss(&targets.logprobs(&logits, temperature).scores());
+    let (grads, rest) = loss(&targets.logprobs(&logits, temperature).scores());
 
     let mut backward = Backward { decoder, config, dense: &dense, parameters: Parameters::of(decoder) };
-    let slope = backward.head(&targets, &mut logits, &slopes, temperature);
-    let slope = backward.parameters.norm("model.norm", decoder.norm(), last, slope);
-    let mut slope = all.select_assign(0, targets.rows(&device), slope, IndexingUpdateOp::Add);
+    let grad = backward.head(&targets, &mut logits, &grads, temperature);
+    let grad = backward.parameters.norm("model.norm", decoder.norm(), last, grad);
+    let mut grad = all.select_assign(0, targets.rows(&device), grad, IndexingUpdateOp::Add);
     while let Some(layer) = kept.pop() {
-        slope = backward.layer(kept.len(), layer, slope);
+        grad = backward.layer(kept.len(), layer, grad);
     }
-    backward.embed(&batch, slope);
+    backward.embed(&batch, grad);
     Some((backward.parameters.total, rest))
 }
 
@@ -76,11 +76,11 @@ struct Kept {
     /// `[n, heads * head_dim]`: what its attention gives.
     mixed: Tensor<2>,
     /// What else its derivative needs, where there is room for it.
-    middle: Option<(Heads, Gated)>,
+    activations: Option<(Heads, Gated)>,
 }
 
-/// Bytes of a layer's middle.
-pub(crate) fn middle_bytes(config: &ModelConfig, tokens: usize) -> usize {
+/// Bytes of a layer's activations.
+pub(crate) fn activation_bytes(config: &ModelConfig, tokens: usize) -> usize {
     let heads = (config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim;
     tokens * (heads + config.hidden_size + 2 * config.intermediate_size) * size_of::<f32>()
 }
@@ -96,14 +96,14 @@ fn forward(
     let mut input = decoder.embed(batch.ids());
     let mut kept = Vec::new();
     // The last ones: what is kept of them is gone before the others are computed again.
-    let first = decoder.depth().saturating_sub(room / middle_bytes(config, batch.ids().len()));
+    let first = decoder.depth().saturating_sub(room / activation_bytes(config, batch.ids().len()));
     for index in 0..decoder.depth() {
         let layer = decoder.layer(index);
         let heads = layer.project(input.clone(), config);
         let mixed = dense.mix(&dense.rotate(layer.normed(heads.clone())));
         let gated = layer.gate(input.clone(), mixed.clone());
-        let middle = (index >= first).then(|| (heads, gated.clone()));
-        kept.push(Kept { input, mixed, middle });
+        let activations = (index >= first).then(|| (heads, gated.clone()));
+        kept.push(Kept { input, mixed, activations });
         input = layer.lower(gated);
     }
     (kept, input)
@@ -128,60 +128,60 @@ struct Backward<'a> {
 }
 
 impl Backward<'_> {
-    /// Pushes `slopes` back through softmax and head: the gradient by the hidden states under it, `[targets, hidden]`.
-    fn head(&mut self, targets: &Targets, logits: &mut Logits, slopes: &Slopes, temperature: f32) -> Tensor<2> {
+    /// Pushes `grads` back through softmax and head: the gradient by the hidden states under it, `[targets, hidden]`.
+    fn head(&mut self, targets: &Targets, logits: &mut Logits, grads: &ScoreGrads, temperature: f32) -> Tensor<2> {
         // A matrix kept in half precision is widened once.
         let tied = || Head::Tied(self.decoder.embedding().cast(logits.hidden.dtype()));
         let head = self.decoder.lm_head().map_or_else(tied, Head::Own);
         let mut parts = Vec::new();
         for chunk in targets.chunks(self.decoder.vocab_size()) {
             let hidden = logits.hidden.clone().narrow(0, chunk.start, chunk.len());
-            let slope = targets.slope(&chunk, logits.take(&chunk), slopes, temperature);
+            let grad = targets.grad(&chunk, logits.take(&chunk), grads, temperature);
             parts.push(match &head {
-                Head::Own(map) => self.parameters.linear("lm_head", map, hidden, slope),
-                Head::Tied(weight) => self.tied(weight, hidden, slope),
+                Head::Own(map) => self.parameters.linear("lm_head", map, hidden, grad),
+                Head::Tied(weight) => self.tied(weight, hidden, grad),
             });
         }
         Tensor::cat(parts, 0)
     }
 
     /// Through the embedding as the head.
-    fn tied(&mut self, weight: &Tensor<2>, hidden: Tensor<2>, slope: Tensor<2>) -> Tensor<2> {
+    fn tied(&mut self, weight: &Tensor<2>, hidden: Tensor<2>, grad: Tensor<2>) -> Tensor<2> {
         if self.parameters.base_learns() {
-            self.parameters.add(EMBEDDING.to_owned(), product(slope.clone().transpose(), hidden));
+            self.parameters.add(EMBEDDING.to_owned(), product(grad.clone().transpose(), hidden));
         }
-        product(slope, weight.clone())
+        product(grad, weight.clone())
     }
 
-    /// Through layer `index`, whose result has gradient `slope`: the gradient by its input.
-    fn layer(&mut self, index: usize, Kept { input, mixed, middle }: Kept, slope: Tensor<2>) -> Tensor<2> {
+    /// Through layer `index`, whose result has gradient `grad`: the gradient by its input.
+    fn layer(&mut self, index: usize, Kept { input, mixed, activations }: Kept, grad: Tensor<2>) -> Tensor<2> {
         let layer = self.decoder.layer(index);
-        let (heads, gated) = middle.unzip();
+        let (heads, gated) = activations.unzip();
         let gated = gated.unwrap_or_else(|| layer.gate(input.clone(), mixed.clone()));
-        let slope = self.feed_forward(index, gated, slope);
+        let grad = self.feed_forward(index, gated, grad);
         let path = format!("model.layers.{index}.self_attn.o_proj");
-        let by_mixed = self.parameters.linear(&path, &layer.self_attn.o_proj, mixed.clone(), slope.clone());
+        let by_mixed = self.parameters.linear(&path, &layer.self_attn.o_proj, mixed.clone(), grad.clone());
         let heads = heads.unwrap_or_else(|| layer.project(input.clone(), self.config));
-        slope + self.attention(index, input, heads, &mixed, &by_mixed)
+        grad + self.attention(index, input, heads, &mixed, &by_mixed)
     }
 
     /// Through the feed-forward part, whose input is `x`: the gradient by that.
-    fn feed_forward(&mut self, index: usize, Gated { x, gate, up }: Gated, slope: Tensor<2>) -> Tensor<2> {
+    fn feed_forward(&mut self, index: usize, Gated { x, gate, up }: Gated, grad: Tensor<2>) -> Tensor<2> {
         let (layer, path) = (self.decoder.layer(index), format!("model.layers.{index}"));
-        let mut through = |name: &str, map: &Linear, x: Tensor<2>, slope: Tensor<2>| {
-            self.parameters.linear(&format!("{path}.mlp.{name}_proj"), map, x, slope)
+        let mut through = |name: &str, map: &Linear, x: Tensor<2>, grad: Tensor<2>| {
+            self.parameters.linear(&format!("{path}.mlp.{name}_proj"), map, x, grad)
         };
         let activation = swiglu(gate.clone(), up.clone());
-        let by_activation = through("down", &layer.mlp.down_proj, activation, slope.clone());
+        let by_activation = through("down", &layer.mlp.down_proj, activation, grad.clone());
         let (by_gate, by_up) = swiglu_backward(gate, up, by_activation);
         let normed = normalise(&layer.post_attention_layernorm, x.clone());
         let by_normed = through("gate", &layer.mlp.gate_proj, normed.clone(), by_gate)
             + through("up", &layer.mlp.up_proj, normed, by_up);
         let path = format!("{path}.post_attention_layernorm");
-        slope + self.parameters.norm(&path, &layer.post_attention_layernorm, x, by_normed)
+        grad + self.parameters.norm(&path, &layer.post_attention_layernorm, x, by_normed)
     }
 
-    /// Through attention and the projections `plain` of the layer's input: the gradient by that from `slope`, the one by the
+    /// Through attention and the projections `plain` of the layer's input: the gradient by that from `grad`, the one by the
     /// mixed values.
     fn attention(
         &mut self,
@@ -189,39 +189,39 @@ impl Backward<'_> {
         input: Tensor<2>,
         plain: Heads,
         mixed: &Tensor<2>,
-        slope: &Tensor<2>,
+        grad: &Tensor<2>,
     ) -> Tensor<2> {
         let (layer, path) = (self.decoder.layer(index), format!("model.layers.{index}"));
         let (attention, at) = (&layer.self_attn, |name: &str| format!("{path}.self_attn.{name}"));
         let rotated = self.dense.rotate(layer.normed(plain.clone()));
-        let slopes = self.dense.rotate_backward(self.dense.mix_backward(&rotated, mixed, slope));
+        let grads = self.dense.rotate_backward(self.dense.mix_backward(&rotated, mixed, grad));
         drop(rotated);
-        let mut through = |name: &str, norm: &Option<RmsNorm>, x: Tensor<3>, slope| match norm {
-            Some(norm) => self.parameters.norm(&at(name), norm, x, slope),
-            None => slope,
+        let mut through = |name: &str, norm: &Option<RmsNorm>, x: Tensor<3>, grad| match norm {
+            Some(norm) => self.parameters.norm(&at(name), norm, x, grad),
+            None => grad,
         };
-        let by_queries = through("q_norm", &attention.q_norm, plain.queries, slopes.queries);
-        let by_keys = through("k_norm", &attention.k_norm, plain.keys, slopes.keys);
+        let by_queries = through("q_norm", &attention.q_norm, plain.queries, grads.queries);
+        let by_keys = through("k_norm", &attention.k_norm, plain.keys, grads.keys);
         let x = normalise(&layer.input_layernorm, input.clone());
-        let mut through = |name: &str, map: &Linear, slope: Tensor<3>| {
-            self.parameters.linear(&at(name), map, x.clone(), slope.flatten::<2>(1, 2))
+        let mut through = |name: &str, map: &Linear, grad: Tensor<3>| {
+            self.parameters.linear(&at(name), map, x.clone(), grad.flatten::<2>(1, 2))
         };
         let by_x = through("q_proj", &attention.q_proj, by_queries)
             + through("k_proj", &attention.k_proj, by_keys)
-            + through("v_proj", &attention.v_proj, slopes.values);
+            + through("v_proj", &attention.v_proj, grads.values);
         self.parameters.norm(&format!("{path}.input_layernorm"), &layer.input_layernorm, input, by_x)
     }
 
     /// Into the rows of the embedding, unless it is frozen.
-    fn embed(&mut self, batch: &Batch, slope: Tensor<2>) {
+    fn embed(&mut self, batch: &Batch, grad: Tensor<2>) {
         if self.parameters.base_learns() {
             let shape = self.decoder.embedding().shape();
-            let ids = Tensor::<1, Int>::from_ints(batch.ids(), &slope.device());
+            let ids = Tensor::<1, Int>::from_ints(batch.ids(), &grad.device());
             let before = match self.parameters.total.0.remove(EMBEDDING) {
                 Some(head) => head.reshape(shape),
-                None => Tensor::zeros(shape, (&slope.device(), slope.dtype())),
+                None => Tensor::zeros(shape, (&grad.device(), grad.dtype())),
             };
-            self.parameters.add(EMBEDDING.to_owned(), before.select_assign(0, ids, slope, IndexingUpdateOp::Add));
+            self.parameters.add(EMBEDDING.to_owned(), before.select_assign(0, ids, grad, IndexingUpdateOp::Add));
         }
     }
 }
@@ -256,8 +256,8 @@ mod tests {
         let decoder = init_random(&config, Seed::root(3), &device);
         let rope = RopeTables::new(&config, 32, &device);
         let weights = sequences.iter().flat_map(|sequence| (0..sequence.targets.len()).map(|place| 1.0 + place as f32));
-        let slopes = Slopes { logprobs: weights.collect(), entropies: Vec::new() };
-        let found = within(room, &decoder, &config, &rope, sequences, 1.0, |_| (slopes, ()));
+        let grads = ScoreGrads { logprobs: weights.collect(), entropies: Vec::new() };
+        let found = within(room, &decoder, &config, &rope, sequences, 1.0, |_| (grads, ()));
         let numbers = |tensor: Tensor<1>| tensor.into_data().try_into_vec::<f32>().unwrap();
         found.unwrap().0.0.into_values().flat_map(numbers).collect()
     }
@@ -268,7 +268,7 @@ mod tests {
         let sequence = Sequence { ids: (0..20).map(|id| id * 7 % 50).collect(), targets: (3..20).collect() };
         let bits = |room: usize| found(room, &[&sequence]).into_iter().map(f32::to_bits).collect::<Vec<_>>();
         let none = bits(0);
-        let one = middle_bytes(&config(), 20);
+        let one = activation_bytes(&config(), 20);
         assert!(none == bits(one) && none == bits(one * 3));
     }
 

@@ -28,20 +28,20 @@ impl Parameters {
         self.total.add_one(name, gradient.reshape([count]));
     }
 
-    /// Gradient by `x`, `[n, inputs]`, where that by what `map` makes of it is `slope`, `[n, outputs]`.
-    pub(super) fn linear(&mut self, path: &str, map: &Linear, x: Tensor<2>, slope: Tensor<2>) -> Tensor<2> {
-        let below = product(slope.clone(), map.matrix().cast(slope.dtype()).transpose());
+    /// Gradient by `x`, `[n, inputs]`, where that by what `map` makes of it is `grad`, `[n, outputs]`.
+    pub(super) fn linear(&mut self, path: &str, map: &Linear, x: Tensor<2>, grad: Tensor<2>) -> Tensor<2> {
+        let below = product(grad.clone(), map.matrix().cast(grad.dtype()).transpose());
         if self.base_learns() {
             if map.bias.is_some() {
-                self.add(format!("{path}.bias"), slope.clone().sum_dim(0));
+                self.add(format!("{path}.bias"), grad.clone().sum_dim(0));
             }
-            self.add(format!("{path}.weight"), product(x.transpose(), slope));
+            self.add(format!("{path}.weight"), product(x.transpose(), grad));
             return below;
         }
         let Some(LowRank { a, b, scale }) = &map.low_rank else { return below };
-        let (a, slope) = (a.val(), slope * *scale);
-        let narrow = product(slope.clone(), b.val().transpose());
-        self.add(format!("{path}.{LOW_RANK}.b"), product(product(x.clone(), a.clone()).transpose(), slope));
+        let (a, grad) = (a.val(), grad * *scale);
+        let narrow = product(grad.clone(), b.val().transpose());
+        self.add(format!("{path}.{LOW_RANK}.b"), product(product(x.clone(), a.clone()).transpose(), grad));
         self.add(format!("{path}.{LOW_RANK}.a"), product(x.transpose(), narrow.clone()));
         below + product(narrow, a.transpose())
     }
@@ -52,9 +52,9 @@ impl Parameters {
         path: &str,
         norm: &RmsNorm,
         x: Tensor<D>,
-        slope: Tensor<D>,
+        grad: Tensor<D>,
     ) -> Tensor<D> {
-        let (by_x, by_gamma) = normalise_backward(norm, x, slope);
+        let (by_x, by_gamma) = normalise_backward(norm, x, grad);
         if self.base_learns() {
             self.add(format!("{path}.gamma"), by_gamma);
         }

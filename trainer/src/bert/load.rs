@@ -92,7 +92,7 @@ impl Weights<'_> {
             return Ok(());
         }
         let message = format!(
-            "does not fit config.json: missing {}; wrong {}; download the checkpoint again or mend config.json",
+            "does not fit config.json: missing {}; wrong {}; download the checkpoint again or fix config.json",
             name_list(&missing),
             name_list(&wrong)
         );

@@ -16,7 +16,7 @@ use crate::backward;
 use crate::device::{has_bf16, keeps_bytes};
 use crate::generate::{Engine, EngineConfig, EngineModel, EngineStats};
 use crate::grads::NamedGrads;
-use crate::logprobs::{Scores, Slopes, token_logprobs};
+use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
 use crate::lora::{self, LoraConfig, Targets};
 use crate::model::{
     Architecture, BLOCK_POSITIONS, Batch, Chunk, Decoder, KvCache, ModelConfig, Pass, RopeTables, init_random,
@@ -172,12 +172,12 @@ impl Model {
     }
 
     fn gradients_of(&self, decoder: &Decoder) -> NamedGrads {
-        let found = backward::gradients(decoder, &self.config, &self.rope, &self.rows(), 0.8, slopes);
+        let found = backward::gradients(decoder, &self.config, &self.rope, &self.rows(), 0.8, grads);
         found.expect("there are targets").0
     }
 
     fn graph(&self) -> Vec<f32> {
-        let logprobs_alone = |scores: &Scores| (Slopes { entropies: Vec::new(), ..slopes(scores).0 }, ());
+        let logprobs_alone = |scores: &Scores| (ScoreGrads { entropies: Vec::new(), ..grads(scores).0 }, ());
         let rows = self.rows();
         let found = crate::grads::through_graph(&self.decoder, &self.config, &self.rope, &rows, 0.8, logprobs_alone);
         all(found.expect("there are targets").0)
@@ -261,10 +261,10 @@ impl Model {
 }
 
 /// Derivatives of a loss of log-probabilities and entropies.
-fn slopes(scores: &Scores) -> (Slopes, ()) {
+fn grads(scores: &Scores) -> (ScoreGrads, ()) {
     let wave =
         |count: usize, phase: usize| (0..count).map(|place| ((place * 7 + phase) % 11) as f32 / 11.0 - 0.4).collect();
-    (Slopes { logprobs: wave(scores.logprobs.len(), 0), entropies: wave(scores.entropies.len(), 5) }, ())
+    (ScoreGrads { logprobs: wave(scores.logprobs.len(), 0), entropies: wave(scores.entropies.len(), 5) }, ())
 }
 
 fn gradients(model: &Model, decoder: &Decoder) -> Vec<f32> {

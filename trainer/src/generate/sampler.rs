@@ -30,7 +30,7 @@ pub struct Distribution<'a> {
 }
 
 const LANES: usize = 16;
-/// Temperatures below are greedy (as in vLLM): their inverse is no number to calculate with.
+/// Temperatures below are greedy (as in vLLM): their inverse is not a number to calculate with.
 const COLDEST: f32 = 1e-5;
 
 impl<'a> Distribution<'a> {

@@ -183,8 +183,8 @@ impl ModelConfig {
 fn refuse_unsupported(hf: &HfConfig, architecture: Architecture) -> Result<(), String> {
     if let Some(quantised) = hf.quantization_config.as_ref().filter(|value| !value.is_null()) {
         let method = quantised.get("quant_method").and_then(Value::as_str).unwrap_or("unnamed method");
-        let mend = "use the model's f32, f16 or bf16 release";
-        return Err(format!("quantization_config ({method}) is not supported; {mend}"));
+        let fix = "use the model's f32, f16 or bf16 release";
+        return Err(format!("quantization_config ({method}) is not supported; {fix}"));
     }
     // `sliding_window` and `max_window_layers` mean nothing while this is off.
     if hf.use_sliding_window == Some(true) {

@@ -49,7 +49,7 @@ struct Backbone {
     norm: RmsNorm,
 }
 
-/// The middle of a layer's feed-forward part.
+/// What stands inside a layer's feed-forward part.
 #[derive(Clone)]
 pub(crate) struct Gated {
     /// `[n, hidden]`: what the layer's last product is added to.

@@ -114,10 +114,10 @@ impl Dense {
     }
 
     /// Gradient by the heads that [`Self::rotate`] was given, from that by its result; nothing carries a graph.
-    pub(crate) fn rotate_backward(&self, slopes: Heads) -> Heads {
+    pub(crate) fn rotate_backward(&self, grads: Heads) -> Heads {
         let sin = self.sin.clone().neg();
-        let back = |slope| rotate(slope, &self.cos, &sin);
-        Heads { queries: back(slopes.queries), keys: back(slopes.keys), values: slopes.values }
+        let back = |grad| rotate(grad, &self.cos, &sin);
+        Heads { queries: back(grads.queries), keys: back(grads.keys), values: grads.values }
     }
 
     /// Mixed values of rotated heads, `[n, heads * head_dim]`.
@@ -136,26 +136,26 @@ impl Dense {
         Tensor::cat(parts, 0).reshape([n, query_heads * dim])
     }
 
-    /// Gradient by rotated heads of a loss whose gradient by [`Self::mix`]'s result `mixed` is `slope`, both
+    /// Gradient by rotated heads of a loss whose gradient by [`Self::mix`]'s result `mixed` is `grad`, both
     /// `[n, heads * head_dim]`. Nothing carries a graph.
-    pub(crate) fn mix_backward(&self, heads: &Heads, mixed: &Tensor<2>, slope: &Tensor<2>) -> Heads {
+    pub(crate) fn mix_backward(&self, heads: &Heads, mixed: &Tensor<2>, grad: &Tensor<2>) -> Heads {
         let [n, query_heads, dim] = heads.queries.dims();
         let by_head = |x: &Tensor<2>| x.clone().reshape([n, query_heads, dim]);
-        let (mixed, slope) = (by_head(mixed), by_head(slope));
+        let (mixed, grad) = (by_head(mixed), by_head(grad));
         let mut queries = Vec::new();
         let (mut keys, mut values) = (heads.keys.zeros_like(), heads.values.zeros_like());
         for span in self.spans() {
-            let slopes = self.sequence_backward(&sequence(heads, span), span, &mixed, &slope);
-            queries.push(slopes.queries);
+            let grads = self.sequence_backward(&sequence(heads, span), span, &mixed, &grad);
+            queries.push(grads.queries);
             // What sequences share has a gradient from each of them.
-            keys = add_rows(keys, span, &slopes.keys);
-            values = add_rows(values, span, &slopes.values);
+            keys = add_rows(keys, span, &grads.keys);
+            values = add_rows(values, span, &grads.values);
         }
         Heads { queries: Tensor::cat(queries, 0), keys, values }
     }
 
     /// [`Self::mix_backward`] of one sequence: with weights P, dV = P'dO, dP = dO V', dS = P (dP - rowsum(dO O)).
-    fn sequence_backward(&self, sequence: &Sequence, span: &Span, mixed: &Tensor<3>, slope: &Tensor<3>) -> Heads {
+    fn sequence_backward(&self, sequence: &Sequence, span: &Span, mixed: &Tensor<3>, grad: &Tensor<3>) -> Heads {
         let [kv_heads, group, _, dim] = sequence.queries.dims();
         let mut parts = Vec::new();
         let (mut keys, mut values) = (sequence.keys.zeros_like(), sequence.values.zeros_like());
@@ -166,16 +166,16 @@ impl Dense {
                 let x = x.clone().narrow(0, span.own.start + block.queries.start, count).swap_dims(0, 1);
                 x.reshape([kv_heads, group * count, dim])
             };
-            let (mixed, slope) = (rows(mixed), rows(slope));
+            let (mixed, grad) = (rows(mixed), rows(grad));
             let seen = |x: &Tensor<3>| x.clone().narrow(1, 0, seen);
             let add = |total: Tensor<3>, part: Tensor<3>| add(total, [0..kv_heads, 0..block.keys(), 0..dim], part);
-            values = add(values, product(weights.clone().swap_dims(1, 2), slope.clone()));
-            let level = (slope.clone() * mixed).sum_dim(2);
-            let slope = product(slope, seen(&sequence.values).swap_dims(1, 2));
-            let scores = if host::runs_on(&slope) {
-                host::softmax_backward(weights, slope, level, scale(dim) as f32)
+            values = add(values, product(weights.clone().swap_dims(1, 2), grad.clone()));
+            let level = (grad.clone() * mixed).sum_dim(2);
+            let grad = product(grad, seen(&sequence.values).swap_dims(1, 2));
+            let scores = if host::runs_on(&grad) {
+                host::softmax_backward(weights, grad, level, scale(dim) as f32)
             } else {
-                weights * (slope - level) * scale(dim)
+                weights * (grad - level) * scale(dim)
             };
             keys = add(keys, product(scores.clone().swap_dims(1, 2), queries));
             let queries = product(scores, seen(&sequence.keys));
@@ -287,18 +287,18 @@ mod tests {
         let whole = Dense::new(&config, &rope, &batch, &device);
         let heads =
             Heads { queries: numbers([30, 4, 6], 1), keys: numbers([30, 2, 6], 2), values: numbers([30, 2, 6], 3) };
-        let slope = numbers([30, 24], 4);
+        let grad = numbers([30, 24], 4);
         let leaf = |x: &Tensor<3>| x.clone().autodiff().require_grad();
         let leaves = Heads { queries: leaf(&heads.queries), keys: leaf(&heads.keys), values: leaf(&heads.values) };
         let expected = whole.mix(&leaves);
-        let gradients = (expected.clone() * slope.clone().autodiff()).sum().backward();
+        let gradients = (expected.clone() * grad.clone().autodiff()).sum().backward();
         for block in [1, 4, 5, 16] {
             let longest = whole.longest;
             let blocks =
                 Dense { block, mask: mask(block, longest, &device), ..Dense::new(&config, &rope, &batch, &device) };
             let mixed = blocks.mix(&heads);
             assert_close(&mixed, &expected.clone().inner(), "values");
-            let found = blocks.mix_backward(&heads, &mixed, &slope);
+            let found = blocks.mix_backward(&heads, &mixed, &grad);
             for (found, leaf, what) in [
                 (found.queries, &leaves.queries, "queries"),
                 (found.keys, &leaves.keys, "keys"),

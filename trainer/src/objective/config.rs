@@ -104,7 +104,7 @@ impl ObjectiveConfig {
     /// Checks the ranges.
     ///
     /// # Errors
-    /// A sentence that names the key at fault and the mend.
+    /// A sentence that names the key at fault and the fix.
     pub fn check(&self) -> Result<(), String> {
         let recipe = self.recipe(1);
         recipe.entropy.check()?;

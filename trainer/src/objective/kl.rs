@@ -43,7 +43,7 @@ impl KlEstimator {
     }
 
     fn term(self, d: f64) -> Term {
-        let straight = |term: Term| Term { slope: d, ..term };
+        let straight = |term: Term| Term { grad: d, ..term };
         match self {
             Self::K1 => Term::free(d, 1.0),
             Self::K2 => Term::free(d * d / 2.0, d),
@@ -52,7 +52,7 @@ impl KlEstimator {
                 let held = d.clamp(-DIFFERENCE_LIMIT, DIFFERENCE_LIMIT);
                 let value = (-held).exp() + held - 1.0;
                 let bounded = d.abs() > DIFFERENCE_LIMIT || value > VALUE_LIMIT;
-                Term { value: value.min(VALUE_LIMIT), slope: if bounded { 0.0 } else { 1.0 - (-d).exp() }, bounded }
+                Term { value: value.min(VALUE_LIMIT), grad: if bounded { 0.0 } else { 1.0 - (-d).exp() }, bounded }
             }
             Self::K1Plus => straight(Self::K1.term(d)),
             Self::K3Plus => straight(Self::K3.term(d)),
@@ -89,7 +89,7 @@ impl KlPenalty {
         let ratios = differences(logprobs, proximal).map(f64::exp);
         let weighed = |(term, ratio): (Term, f64)| Term {
             value: ratio * term.value,
-            slope: ratio * (term.value + term.slope),
+            grad: ratio * (term.value + term.grad),
             ..term
         };
         terms.zip(ratios).map(weighed).collect()

@@ -129,17 +129,17 @@ pub(super) struct Token {
 #[derive(Clone, Copy)]
 pub(super) struct Term {
     pub(super) value: f64,
-    pub(super) slope: f64,
+    pub(super) grad: f64,
     pub(super) bounded: bool,
 }
 
 impl Term {
-    pub(super) fn free(value: f64, slope: f64) -> Self {
-        Self { value, slope, bounded: false }
+    pub(super) fn free(value: f64, grad: f64) -> Self {
+        Self { value, grad, bounded: false }
     }
 
     pub(super) fn scaled(self, factor: f64) -> Self {
-        Self { value: self.value * factor, slope: self.slope * factor, ..self }
+        Self { value: self.value * factor, grad: self.grad * factor, ..self }
     }
 }
 
@@ -148,7 +148,7 @@ impl FromIterator<Term> for TokenTerms {
         let mut found = Self::default();
         for term in terms {
             found.values.push(term.value as f32);
-            found.gradients.push(term.slope as f32);
+            found.gradients.push(term.grad as f32);
             found.bounded += usize::from(term.bounded);
         }
         found
@@ -179,13 +179,13 @@ impl TokenInputs<'_> {
 #[derive(Clone, Copy)]
 pub(super) struct Ratio {
     pub(super) value: f64,
-    pub(super) slope: f64,
+    pub(super) grad: f64,
 }
 
 impl Ratio {
     pub(super) fn of(log_ratio: f64) -> Self {
         let value = log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp();
-        Self { value, slope: if log_ratio.abs() <= LOG_RATIO_LIMIT { value } else { 0.0 } }
+        Self { value, grad: if log_ratio.abs() <= LOG_RATIO_LIMIT { value } else { 0.0 } }
     }
 }
 
@@ -220,7 +220,7 @@ impl PolicyLoss {
             Self::RolloutIs { low, high } => each(&|token| rollout_is(token, low, high)),
             Self::IsReinforce => each(&|token| {
                 let ratio = Ratio::of(token.lp - token.lo);
-                Term::free(-token.advantage * ratio.value, -token.advantage * ratio.slope)
+                Term::free(-token.advantage * ratio.value, -token.advantage * ratio.grad)
             }),
             Self::Reinforce => each(&|token| weighted_logprob(token, 1.0, false)),
         }
@@ -230,20 +230,20 @@ impl PolicyLoss {
 pub(super) fn ppo_clip(ratio: Ratio, advantage: f64, low: f64, high: f64, dual: Option<f64>) -> Term {
     let plain = -advantage * ratio.value;
     let clipped = -advantage * ratio.value.clamp(1.0 - low, 1.0 + high);
-    let mut term = Term::free(plain, -advantage * ratio.slope);
+    let mut term = Term::free(plain, -advantage * ratio.grad);
     if clipped > plain {
-        term = Term { value: clipped, slope: 0.0, bounded: true };
+        term = Term { value: clipped, grad: 0.0, bounded: true };
     }
     match dual.map(|dual| -advantage * dual) {
-        Some(bound) if advantage < 0.0 && term.value > bound => Term { value: bound, slope: 0.0, bounded: true },
+        Some(bound) if advantage < 0.0 && term.value > bound => Term { value: bound, grad: 0.0, bounded: true },
         _ => term,
     }
 }
 
 /// -constant(weight) A lp.
 pub(super) fn weighted_logprob(token: &Token, weight: f64, bounded: bool) -> Term {
-    let slope = -weight * token.advantage;
-    Term { value: slope * token.lp, slope, bounded }
+    let grad = -weight * token.advantage;
+    Term { value: grad * token.lp, grad, bounded }
 }
 
 fn cispo(token: &Token, low: f64, high: f64) -> Term {
@@ -255,8 +255,8 @@ fn sapo(token: &Token, positive: f64, negative: f64) -> Term {
     let tau = if token.advantage > 0.0 { positive } else { negative };
     let ratio = Ratio::of(token.lp - token.lo);
     let gate = 1.0 / (1.0 + (-tau * (ratio.value - 1.0)).exp());
-    let slope = 4.0 * gate * (1.0 - gate) * ratio.slope;
-    Term::free(-4.0 / tau * gate * token.advantage, -slope * token.advantage)
+    let grad = 4.0 * gate * (1.0 - gate) * ratio.grad;
+    Term::free(-4.0 / tau * gate * token.advantage, -grad * token.advantage)
 }
 
 fn dppo_tv(token: &Token, low: f64, high: f64, kl_tau: f64) -> Term {
@@ -267,7 +267,7 @@ fn dppo_tv(token: &Token, low: f64, high: f64, kl_tau: f64) -> Term {
     let kept = if masked { 0.0 } else { -token.advantage };
     Term {
         value: kept * ratio.value + kl_tau * log_ratio * log_ratio,
-        slope: kept * ratio.slope + 2.0 * kl_tau * log_ratio,
+        grad: kept * ratio.grad + 2.0 * kl_tau * log_ratio,
         bounded: masked,
     }
 }

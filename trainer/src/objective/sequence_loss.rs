@@ -28,8 +28,8 @@ pub(super) fn gmpo(tokens: &[Token], low: f64, high: f64) -> impl Iterator<Item 
     let advantage = mean(tokens.iter().map(|token| token.advantage));
     tokens.iter().map(move |token| {
         let (_, bounded) = held(token);
-        let slope = if bounded { 0.0 } else { -advantage * ratio.slope };
-        Term { value: -advantage * ratio.value, slope, bounded }
+        let grad = if bounded { 0.0 } else { -advantage * ratio.grad };
+        Term { value: -advantage * ratio.value, grad, bounded }
     })
 }
 

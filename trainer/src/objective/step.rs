@@ -71,8 +71,8 @@ impl Recipe {
             let kl = penalty.tokens(inputs.logprobs, inputs.proximal, reference);
             stats.kl = kl.values.iter().map(|&value| f64::from(value)).sum();
             loss += weight * penalty.coefficient * stats.kl;
-            for (gradient, &slope) in gradients.iter_mut().zip(&kl.gradients) {
-                *gradient += weight * penalty.coefficient * f64::from(slope);
+            for (gradient, &grad) in gradients.iter_mut().zip(&kl.gradients) {
+                *gradient += weight * penalty.coefficient * f64::from(grad);
             }
         }
         SequenceObjective { loss, gradients: gradients.into_iter().map(|gradient| gradient as f32).collect(), stats }

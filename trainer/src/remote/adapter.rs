@@ -31,6 +31,6 @@ pub(super) fn absolute(folder: &Path) -> Result<(PathBuf, String), RemoteError> 
     if !path.is_dir() {
         return Err(wrong("it is no folder; name one that the server sees at the same place".to_owned()));
     }
-    let text = path.to_str().ok_or_else(|| wrong("its name is no text; choose another".to_owned()))?.to_owned();
+    let text = path.to_str().ok_or_else(|| wrong("its name is not text; choose another".to_owned()))?.to_owned();
     Ok((path, text))
 }

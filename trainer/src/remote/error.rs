@@ -16,7 +16,7 @@ pub enum RemoteFault {
         /// The limit, s.
         seconds: f64,
     },
-    /// An HTTP status that is no success.
+    /// An HTTP status that is not a success.
     #[error("HTTP status {status}: {body}")]
     Status {
         /// The code.
@@ -65,7 +65,7 @@ pub enum RemoteError {
     Setting {
         /// The key.
         key: &'static str,
-        /// What is wrong with it and the mend.
+        /// What is wrong with it and the fix.
         what: String,
     },
     /// A request that breaks the contract before it is sent.
@@ -78,7 +78,7 @@ pub enum RemoteError {
         url: String,
         /// Time waited, s.
         seconds: f64,
-        /// What it said last and the mend.
+        /// What it said last and the fix.
         what: String,
     },
     /// A call failed.
@@ -117,7 +117,7 @@ pub enum RemoteError {
     Folder {
         /// The folder, or the file in it.
         path: PathBuf,
-        /// What is wrong with it and the mend.
+        /// What is wrong with it and the fix.
         what: String,
     },
 }

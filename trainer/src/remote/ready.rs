@@ -41,7 +41,7 @@ impl RemotePolicy {
                 _ => false,
             };
             if !waits || started.elapsed() + wait >= most {
-                return Err(not_ready(mend(&fault, config.kind)));
+                return Err(not_ready(fix(&fault, config.kind)));
             }
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(LONGEST_WAIT);
@@ -63,7 +63,7 @@ impl RemotePolicy {
     }
 }
 
-fn mend(fault: &RemoteFault, kind: RemoteKind) -> String {
+fn fix(fault: &RemoteFault, kind: RemoteKind) -> String {
     let other = match kind {
         RemoteKind::Vllm => "sglang",
         RemoteKind::Sglang => "vllm",

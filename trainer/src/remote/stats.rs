@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::error::RemoteFault;
 
-/// What was asked of a server since it was connected to. Faults are counted by try, those that a further try mended
+/// What was asked of a server since it was connected to. Faults are counted by try, those that a further try fixed
 /// included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoteStats {
@@ -20,7 +20,7 @@ pub struct RemoteStats {
     pub unreachable: u64,
     /// Tries without an answer in time.
     pub timeouts: u64,
-    /// Tries with an HTTP status that is no success.
+    /// Tries with an HTTP status that is not a success.
     pub statuses: u64,
     /// Tries with a body that is not of the protocol.
     pub malformed: u64,

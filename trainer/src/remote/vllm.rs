@@ -143,7 +143,7 @@ pub(super) fn unfit(body: &[u8], model: &str, context: usize) -> Result<Option<S
     let Models { data } = parse(body)?;
     let Some(found) = data.iter().find(|served| served.id == model) else {
         let served: Vec<&str> = data.iter().map(|served| served.id.as_str()).collect();
-        return Ok(Some(format!("it has no model `{model}` but {}; mend `model`", served.join(", "))));
+        return Ok(Some(format!("it has no model `{model}` but {}; fix `model`", served.join(", "))));
     };
     Ok(found.max_model_len.filter(|&most| most < context).map(|most| {
         format!("its sequences have at most {most} tokens; start it with --max-model-len {context} or lower `context`")

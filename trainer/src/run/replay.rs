@@ -28,7 +28,7 @@ impl ReplayConfig {
     /// Checks the ranges, and that `update` weighs rollouts by importance.
     ///
     /// # Errors
-    /// A sentence that names the key at fault and the mend.
+    /// A sentence that names the key at fault and the fix.
     pub fn check(&self, prompts: usize, update: &UpdateConfig) -> Result<(), String> {
         let replayed = self.groups(prompts);
         if !(self.share > 0.0 && self.share < 1.0) || replayed == 0 || replayed >= prompts {

@@ -166,7 +166,7 @@ impl Fields {
             let message = if UNSUPPORTED.contains(&key.as_str()) {
                 format!("`{name}` is not supported with this value; leave it out")
             } else {
-                format!("unknown field `{name}`; leave it out or mend its name")
+                format!("unknown field `{name}`; leave it out or fix its name")
             };
             return Err(Fault::Invalid { message, param: Some(name), code: Some("unsupported_parameter") });
         }

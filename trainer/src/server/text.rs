@@ -2,7 +2,7 @@
 
 use forage_env::tokenizer::Tokenizer;
 
-/// Marks what is no character, or not yet one.
+/// Marks what is not a character, or not yet one.
 const REPLACEMENT: char = '\u{FFFD}';
 /// Bytes of a character that can be missing at an end; decoders mark each or all of them with one [`REPLACEMENT`].
 const UNFINISHED: usize = 3;

@@ -1,4 +1,4 @@
-//! The words of alarms: what happened, the numbers, the probable cause, the mend.
+//! The words of alarms: what happened, the numbers, the probable cause, the fix.
 
 use super::rules::Fall;
 use super::sentinel::Severity;

@@ -186,7 +186,7 @@ impl Facts<'_> {
     /// Start, level and their ratio.
     fn gradient_ratio(&self) -> Option<(f64, f64, f64)> {
         let trace = self.trace(GRADIENT)?;
-        // A first norm of almost 0 (all groups alike, an adapter that has not moved) is no measure.
+        // A first norm of almost 0 (all groups alike, an adapter that has not moved) is not a measure.
         let start = trace.start(self.span)?.max(1e-4);
         let level = trace.level(self.span)?;
         Some((start, level, level / start))

@@ -119,7 +119,7 @@ pub struct Alarm {
     pub severity: Severity,
     /// The step that raised it.
     pub step: u64,
-    /// What happened, the numbers, the probable cause, the mend.
+    /// What happened, the numbers, the probable cause, the fix.
     pub message: String,
 }
 

@@ -95,9 +95,9 @@ pub(super) fn shard_names(index: &Path) -> Result<BTreeSet<String>, WeightsError
     let map =
         map.filter(|map| !map.is_empty()).ok_or_else(|| fail("has no weight_map; download it again".to_owned()))?;
     let names: BTreeSet<String> = map.values().filter_map(|name| name.as_str()).map(str::to_owned).collect();
-    // Names become paths: one that leaves the folder is no shard of this checkpoint.
+    // Names become paths: one that leaves the folder is not a shard of this checkpoint.
     let outside = names.iter().find(|name| Path::new(name).file_name() != Some(std::ffi::OsStr::new(name.as_str())));
-    outside.map_or(Ok(()), |name| Err(fail(format!("names the shard `{name}`, which is no plain file name"))))?;
+    outside.map_or(Ok(()), |name| Err(fail(format!("names the shard `{name}`, which is not a plain file name"))))?;
     Ok(names)
 }
 

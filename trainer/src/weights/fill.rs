@@ -125,10 +125,8 @@ impl Faults {
             return Ok(());
         }
         let lists: Vec<String> = all.iter().map(|(kind, names)| format!("{kind} {}", name_list(names))).collect();
-        let message = format!(
-            "does not fit config.json: {}; download the checkpoint again or mend config.json",
-            lists.join("; ")
-        );
+        let message =
+            format!("does not fit config.json: {}; download the checkpoint again or fix config.json", lists.join("; "));
         Err(WeightsError::Tensors { path, message })
     }
 }

@@ -30,8 +30,10 @@ pub enum HubError {
          path"
     )]
     Name(String),
-    /// The address is no file of a data set.
-    #[error("`{0}` is no file of a data set on the hub; write hf://datasets/ORG/NAME/PATH or ORG/NAME@REVISION/PATH")]
+    /// The address is not a file of a data set.
+    #[error(
+        "`{0}` is not a file of a data set on the hub; write hf://datasets/ORG/NAME/PATH or ORG/NAME@REVISION/PATH"
+    )]
     Data(String),
     /// The repository lacks what a checkpoint needs.
     #[error("{name} has no {missing}; a checkpoint needs config.json, tokenizer.json and safetensors weights")]
@@ -75,7 +77,7 @@ const TEXTS: [&str; 6] = [
     "chat_template.jinja",
     ADAPTER_CONFIG,
 ];
-/// Files without which a folder is no model.
+/// Files without which a folder is not a model.
 const NEEDED: [&str; 2] = ["config.json", "tokenizer.json"];
 /// How addresses of data sets begin.
 const DATA: &str = "hf://datasets/";

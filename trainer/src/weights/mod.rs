@@ -41,7 +41,7 @@ pub enum WeightsError {
     /// The tokenizer is missing or malformed.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// The name is no folder, and what it names cannot be had from the hub.
+    /// The name is not a folder, and what it names cannot be had from the hub.
     #[error(transparent)]
     Hub(#[from] HubError),
     /// The chat template is malformed.

@@ -127,8 +127,8 @@ impl Companions {
         let same = |token: &&Value| id.is_some() && token.get("id").and_then(Value::as_u64) == id;
         let found = added.into_iter().flatten().find(same);
         found.and_then(|token| token.get("content")?.as_str()).map(str::to_owned).ok_or_else(|| {
-            let mend = "names no eos_token; add `\"eos_token\": \"<|endoftext|>\"` or the one the model uses";
-            fault(&folder.join(TOKENIZER), mend)
+            let fix = "names no eos_token; add `\"eos_token\": \"<|endoftext|>\"` or the one the model uses";
+            fault(&folder.join(TOKENIZER), fix)
         })
     }
 

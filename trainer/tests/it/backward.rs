@@ -7,7 +7,7 @@ use burn::tensor::{Device, Tensor};
 use forage_env::seed::Seed;
 use forage_trainer::backward::gradients;
 use forage_trainer::grads::{NamedGrads, track};
-use forage_trainer::logprobs::{Scores, Slopes, token_logprobs};
+use forage_trainer::logprobs::{ScoreGrads, Scores, token_logprobs};
 use forage_trainer::lora::{self, LoraConfig, Targets};
 use forage_trainer::sequence::Sequence;
 use rand::RngExt;
@@ -23,21 +23,21 @@ fn sequences(vocab: usize, seed: Seed) -> Vec<Sequence> {
     [17, 2, 40, 9, 23].into_iter().map(sequence).collect()
 }
 
-fn slopes(count: usize, entropies: bool, seed: Seed) -> Slopes {
+fn grads(count: usize, entropies: bool, seed: Seed) -> ScoreGrads {
     let mut rng = seed.rng();
     let mut draw = |count: usize| (0..count).map(|_| rng.random::<f32>() - 0.5).collect::<Vec<_>>();
-    Slopes { logprobs: draw(count), entropies: if entropies { draw(count) } else { Vec::new() } }
+    ScoreGrads { logprobs: draw(count), entropies: if entropies { draw(count) } else { Vec::new() } }
 }
 
 /// One graph through the whole decoder.
-fn whole(model: &Tiny, rows: &[&Sequence], slopes: &Slopes, temperature: f32) -> (NamedGrads, Scores) {
+fn whole(model: &Tiny, rows: &[&Sequence], grads: &ScoreGrads, temperature: f32) -> (NamedGrads, Scores) {
     let decoder = track(&model.decoder);
     let found = token_logprobs(&decoder, &model.config, &model.rope, rows, temperature).unwrap();
     let scores = found.scores();
     let constant = |values: &[f32]| Tensor::<1>::from_floats(values, &Device::flex()).autodiff();
-    let mut loss = (found.logprobs * constant(&slopes.logprobs)).sum();
-    if !slopes.entropies.is_empty() {
-        loss = loss + (found.entropy * constant(&slopes.entropies)).sum();
+    let mut loss = (found.logprobs * constant(&grads.logprobs)).sum();
+    if !grads.entropies.is_empty() {
+        loss = loss + (found.entropy * constant(&grads.entropies)).sum();
     }
     (NamedGrads::collect(&decoder, &loss.backward()), scores)
 }
@@ -63,10 +63,10 @@ fn compare(model: &Tiny, what: &str) {
     let rows: Vec<&Sequence> = sequences.iter().collect();
     let count = rows.iter().map(|row| row.targets.len()).sum();
     for (temperature, entropies) in [(1.0, false), (0.7, true)] {
-        let slopes = slopes(count, entropies, seed.child("slopes", &[]));
-        let (expected, at_once) = whole(model, &rows, &slopes, temperature);
+        let grads = grads(count, entropies, seed.child("grads", &[]));
+        let (expected, at_once) = whole(model, &rows, &grads, temperature);
         let result = gradients(&model.decoder, &model.config, &model.rope, &rows, temperature, |scores| {
-            (slopes.clone(), scores.clone())
+            (grads.clone(), scores.clone())
         });
         let (found, scores) = result.unwrap();
         for (found, expected) in scores.logprobs.iter().zip(&at_once.logprobs) {
@@ -106,7 +106,8 @@ fn gradients_of_an_adapter_equal_the_whole_graph() {
 fn sequences_without_a_target_have_no_gradient() {
     let model = tiny("tiny_qwen2", &Device::flex().autodiff());
     let sequence = Sequence { ids: vec![1, 2, 3], targets: Vec::new() };
-    let found =
-        gradients(&track(&model.decoder), &model.config, &model.rope, &[&sequence], 1.0, |_| (Slopes::default(), ()));
+    let found = gradients(&track(&model.decoder), &model.config, &model.rope, &[&sequence], 1.0, |_| {
+        (ScoreGrads::default(), ())
+    });
     assert!(found.is_none());
 }

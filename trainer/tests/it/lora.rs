@@ -9,7 +9,7 @@ use burn::tensor::{DType, Device, Tensor};
 use forage_env::seed::Seed;
 use forage_trainer::backward;
 use forage_trainer::grads::{NamedGrads, track};
-use forage_trainer::logprobs::{Slopes, token_logprobs};
+use forage_trainer::logprobs::{ScoreGrads, token_logprobs};
 use forage_trainer::lora::{self, LoraConfig, Targets};
 use forage_trainer::model::{Batch, Decoder, ModelConfig, RopeTables, init_random};
 use forage_trainer::optim::{AdamW, AdamWConfig};
@@ -303,7 +303,7 @@ fn an_adapter_beside_a_base_of_8_bits_learns_as_beside_its_widened_weights() {
     let sequences = [&sequence()];
     let (found, ()) = backward::gradients(&eight, &config, &rope, &sequences, 1.0, |scores| {
         let count = scores.logprobs.len();
-        (Slopes { logprobs: vec![1.0 / count as f32; count], entropies: Vec::new() }, ())
+        (ScoreGrads { logprobs: vec![1.0 / count as f32; count], entropies: Vec::new() }, ())
     })
     .unwrap();
     let tracked = track(&widened);

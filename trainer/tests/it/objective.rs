@@ -301,15 +301,15 @@ fn a_small_step_down_the_gradient_lowers_every_loss() {
             }
             let recipe = recipe(loss(name));
             let (before, gradients, _) = step(&recipe, &rows, rows.len());
-            let squares: f64 = gradients.iter().flatten().map(|&slope| f64::from(slope).powi(2)).sum();
+            let squares: f64 = gradients.iter().flatten().map(|&grad| f64::from(grad).powi(2)).sum();
             if squares.sqrt() < 1e-9 {
                 continue;
             }
             let length = 1e-3 / squares.sqrt();
             let mut moved = rows.clone();
             for (row, gradients) in moved.iter_mut().zip(&gradients) {
-                for (logprob, &slope) in row.logprobs.iter_mut().zip(gradients) {
-                    *logprob = (f64::from(*logprob) - length * f64::from(slope)) as f32;
+                for (logprob, &grad) in row.logprobs.iter_mut().zip(gradients) {
+                    *logprob = (f64::from(*logprob) - length * f64::from(grad)) as f32;
                 }
             }
             let fall = before - step(&recipe, &moved, rows.len()).0;
@@ -343,8 +343,8 @@ fn at_ratio_one_raising_a_good_token_lowers_every_loss() {
             let inputs =
                 TokenInputs { logprobs: &logprobs, proximal: &logprobs, sampler: &logprobs, advantages: &advantages };
             let scale = if name == "luspo" { 3.0 } else { 1.0 };
-            for slope in loss(name).tokens(&inputs).gradients {
-                assert_close(f64::from(slope), f64::from(-advantage * scale), 1e-6, name);
+            for grad in loss(name).tokens(&inputs).gradients {
+                assert_close(f64::from(grad), f64::from(-advantage * scale), 1e-6, name);
             }
         }
     }
@@ -380,9 +380,9 @@ fn every_algorithm_raises_the_good_and_lowers_the_bad() {
             .collect();
         let (_, gradients, stats) = step(&recipe, &rows, 4);
         assert_eq!(stats.tokens, 8);
-        for (member, slopes) in gradients.iter().enumerate() {
-            for &slope in slopes {
-                assert!(if member == 0 { slope < 0.0 } else { slope > 0.0 }, "{algorithm:?}: {gradients:?}");
+        for (member, grads) in gradients.iter().enumerate() {
+            for &grad in grads {
+                assert!(if member == 0 { grad < 0.0 } else { grad > 0.0 }, "{algorithm:?}: {gradients:?}");
             }
         }
     }

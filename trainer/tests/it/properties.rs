@@ -16,7 +16,7 @@ use forage_trainer::backward;
 use forage_trainer::generate::{Engine, EngineConfig};
 use forage_trainer::grads::NamedGrads;
 use forage_trainer::learner::{Learner, UpdateConfig};
-use forage_trainer::logprobs::{Scores, Slopes, token_logprobs};
+use forage_trainer::logprobs::{ScoreGrads, Scores, token_logprobs};
 use forage_trainer::model::Decoder;
 use forage_trainer::objective::{Algorithm, Credit, EntropyTerms, Recipe};
 use forage_trainer::optim::AdamWConfig;
@@ -177,8 +177,8 @@ fn the_gradient_is_that_of_the_loss() {
     let norm = gradients.global_norm();
     let moved = |step: f64| loss(&[&row], &recipe, &of(&shift(&model.decoder, &gradients, step / norm)), None).1.loss;
     let step = 2e-3;
-    let slope = (moved(step) - moved(-step)) / (2.0 * step);
-    assert!((slope - norm).abs() < 0.01 * norm, "slope {slope}, norm {norm}");
+    let grad = (moved(step) - moved(-step)) / (2.0 * step);
+    assert!((grad - norm).abs() < 0.01 * norm, "grad {grad}, norm {norm}");
 }
 
 /// The decoder moved by `scale` times the gradient.
@@ -208,8 +208,8 @@ fn masked_tokens_have_no_gradient() {
     let model = tiny("tiny_qwen2", &Device::flex());
     let gradient = |sequences: &[Sequence]| {
         let rows: Vec<&Sequence> = sequences.iter().collect();
-        let slopes = |scores: &Scores| Slopes { logprobs: vec![1.0; scores.logprobs.len()], entropies: Vec::new() };
-        let found = backward::gradients(&model.decoder, &model.config, &model.rope, &rows, 1.0, |s| (slopes(s), ()));
+        let grads = |scores: &Scores| ScoreGrads { logprobs: vec![1.0; scores.logprobs.len()], entropies: Vec::new() };
+        let found = backward::gradients(&model.decoder, &model.config, &model.rope, &rows, 1.0, |s| (grads(s), ()));
         found.unwrap().0
     };
     let bytes = |gradients: &NamedGrads| -> Vec<u32> {

@@ -311,7 +311,7 @@ fn bad_lines_are_named() {
 
 /// Questions and answers to learn by heart.
 const LESSONS: [(&str, &str); 5] = [
-    ("Question: Who mends clocks?\n", "<answer>Ada</answer>"),
+    ("Question: Who fixes clocks?\n", "<answer>Ada</answer>"),
     ("Question: Who sings?\n", "<search>the singer</search>"),
     ("Question: Where is Orlen?\n", "<answer>by the sea</answer>"),
     ("Question: When was it built?\n", "<search>built in</search>"),

@@ -45,9 +45,9 @@ fn step(model: &Tiny, rollouts: &Path, graph: bool, budget: usize) -> Decoder {
 fn whole_graph(model: &Tiny, rows: &[&Scored], sequences: &[&Sequence], recipe: &Recipe) -> NamedGrads {
     let decoder = track(&model.decoder);
     let found = token_logprobs(&decoder, &model.config, &model.rope, sequences, 1.0).unwrap();
-    let slopes = loss(rows, recipe, &found.scores(), None).0;
-    let slopes = Tensor::<1>::from_floats(slopes.logprobs.as_slice(), &Device::flex()).autodiff();
-    NamedGrads::collect(&decoder, &(found.logprobs * slopes).sum().backward())
+    let grads = loss(rows, recipe, &found.scores(), None).0;
+    let grads = Tensor::<1>::from_floats(grads.logprobs.as_slice(), &Device::flex()).autodiff();
+    NamedGrads::collect(&decoder, &(found.logprobs * grads).sum().backward())
 }
 
 fn tensors(path: &Path) -> BTreeMap<String, Vec<f32>> {

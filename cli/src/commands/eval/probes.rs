@@ -99,8 +99,8 @@ impl Plain<'_> {
         let Material { weights, seed, threads, .. } = self.material;
         let name = Probe::SelfCritique.name();
         let Some(weights) = weights else {
-            let mend = "name a policy with weights, a folder or builtin:quickstart; scripts have no entropies";
-            return Err(anyhow::anyhow!(mend).context(BadConfig(format!("--probe {name}"))));
+            let fix = "name a policy with weights, a folder or builtin:quickstart; scripts have no entropies";
+            return Err(anyhow::anyhow!(fix).context(BadConfig(format!("--probe {name}"))));
         };
         let factory = probe::second_attempt(Arc::clone(&self.rollout.factory), self.episodes);
         let second = self.play(&Rollout { factory, ..self.rollout.clone() }, name)?;

@@ -102,7 +102,7 @@ fn the_book_builds_with_every_chapter_and_no_dead_link() {
         for link in links(&read(&format!("docs/{name}"))) {
             let (file, anchor) = link.split_once('#').unwrap_or((link.as_str(), ""));
             let target = if file.is_empty() { Some(page) } else { pages.get(Path::new(file)) };
-            let target = target.unwrap_or_else(|| panic!("docs/{name}: `{link}` is no chapter of the book"));
+            let target = target.unwrap_or_else(|| panic!("docs/{name}: `{link}` is not a chapter of the book"));
             let found = anchor.is_empty() || anchors(target).contains(&anchor);
             assert!(found, "docs/{name}: `{link}` names no heading");
         }
@@ -122,7 +122,7 @@ fn files_that_documents_name_are_there() {
         for code in code(&text) {
             let path = code.split([' ', ':']).next().unwrap();
             let ours = FOLDERS.iter().any(|folder| path.starts_with(folder)) && !path.contains(['*', '{', '=']);
-            assert!(!ours || root().join(path).exists(), "{document}: `{code}` is no file here");
+            assert!(!ours || root().join(path).exists(), "{document}: `{code}` is not a file here");
         }
     }
 }

@@ -201,7 +201,7 @@ fn commands_stand_in_shell_blocks_with_known_tags() {
                 } else {
                     tag.starts_with(FILE)
                 };
-                assert!(known, "{place}: `{tag}` is no tag of docs/introduction.md");
+                assert!(known, "{place}: `{tag}` is not a tag of docs/introduction.md");
             }
             let servers = block.lines().iter().filter(|line| !line.trim().is_empty()).count();
             assert!(!block.has(SERVER) || servers == 1, "{place}: a block of a server is one command");

@@ -107,7 +107,7 @@ fn wrong_input_is_named_and_writes_nothing() {
     std::fs::write(&good, "{\"prompt\":\"a\",\"completion\":\"b\"}\n").unwrap();
     let out = folder.path().join("out");
     let cases: [(&Path, &[&str], i32, &str); 7] = [
-        (&bad, &[], 1, "bad.jsonl: line 2 is no demonstration"),
+        (&bad, &[], 1, "bad.jsonl: line 2 is not a demonstration"),
         (Path::new("none.jsonl"), &[], 1, "none.jsonl: cannot be read"),
         (&good, &["--epochs", "0"], 2, "epochs must be at least 1"),
         (&good, &["--learning-rate", "0"], 2, "the learning rate is 0"),

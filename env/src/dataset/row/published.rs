@@ -29,7 +29,7 @@ pub(super) fn hotpot_qa(row: &Row, source: &str, split: Split) -> Result<Task, F
 /// Titles of `supporting_facts`: `[[title, sentence], ...]` as published, `{"title": [...], "sent_id": [...]}` on the hub.
 fn supporting_titles(row: &Row) -> Result<Vec<String>, Fault> {
     let fault =
-        || Fault::new("`supporting_facts` is no list of titles with sentences", "write [[title, sentence], ...]");
+        || Fault::new("`supporting_facts` is not a list of titles with sentences", "write [[title, sentence], ...]");
     match row.get("supporting_facts") {
         Some(Value::Object(facts)) => list(facts, "title"),
         Some(Value::Array(facts)) => {
@@ -130,8 +130,8 @@ fn answer_of(row: &Row) -> Result<Vec<String>, Fault> {
     {
         return strings(&info, field);
     }
-    let mend = "name the column of the answer `answer`";
-    Err(Fault::new(format!("there is no answer: none of the columns {}", ANSWERS.join(", ")), mend))
+    let fix = "name the column of the answer `answer`";
+    Err(Fault::new(format!("there is no answer: none of the columns {}", ANSWERS.join(", ")), fix))
 }
 
 /// The text of a prompt: itself, or the last message of the user. Contents may be lists of parts with `text`.

@@ -51,7 +51,7 @@ impl Cache {
             (1..).zip(bytes[..whole].split(|&byte| byte == b'\n')).filter(|(_, line)| !line.is_empty())
         {
             let line: Line = serde_json::from_slice(line)
-                .map_err(|cause| wrong(format!("line {number} is no cached reply ({cause}); remove the line")))?;
+                .map_err(|cause| wrong(format!("line {number} is not a cached reply ({cause}); remove the line")))?;
             slots.insert(line.key, Arc::new(OnceCell::new_with(Some(line.reply))));
         }
         Ok(Self { slots: Mutex::new(slots), file: Some((path.to_owned(), Mutex::new(file))) })

@@ -23,7 +23,7 @@ pub enum JudgeError {
     Setting {
         /// The key in `[reward.judge]`.
         key: String,
-        /// What is wrong and the mend.
+        /// What is wrong and the fix.
         what: String,
     },
     /// There is nothing to compare with.
@@ -54,7 +54,7 @@ pub enum JudgeError {
     Cache {
         /// The file.
         path: PathBuf,
-        /// What is wrong and the mend.
+        /// What is wrong and the fix.
         what: String,
     },
     /// Something ended early.

@@ -202,7 +202,7 @@ async fn every_failing_server_is_a_typed_fault_in_time() {
     }
     let gone = JudgeSettings { attempts: 1, ..JudgeSettings::new("http://127.0.0.1:9", "judge") };
     assert!(score(&judged(gone), "Velm").await.expect_err("nobody there").message.contains("cannot connect"));
-    // What fails once and then works is no failure.
+    // What fails once and then works is not a failure.
     let server = Server::start(|call| match call {
         0 => Act::Say(200, completion("hm")),
         _ => Act::Say(200, completion(VERDICT)),
@@ -267,7 +267,7 @@ async fn a_verdict_is_asked_for_once() {
     assert_eq!((other.judge.spent().calls, std::fs::read_to_string(&path).expect("a cache").lines().count()), (1, 3));
     std::fs::write(&path, "not a line\n").expect("written");
     let error = score(&judged(with_cache(&server, &path)), "Velm").await.expect_err("damaged").to_string();
-    assert!(error.contains("line 1 is no cached reply"), "{error}");
+    assert!(error.contains("line 1 is not a cached reply"), "{error}");
     std::fs::write(&path, text.replace("approach", "approval")).expect("written");
     let edited = score(&judged(with_cache(&server, &path)), "Velm").await;
     assert!(edited.is_err(), "{edited:?}");

@@ -34,9 +34,9 @@ pub enum Preference {
     Tie,
 }
 
-/// A reply that is no verdict.
+/// A reply that is not a verdict.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the reply is no verdict: {0}")]
+#[error("the reply is not a verdict: {0}")]
 pub struct Refusal(pub String);
 
 #[derive(Deserialize)]

@@ -132,7 +132,7 @@ fn the_page_is_whole_and_needs_nothing_else() -> TestResult {
     for banned in ["http://", "https://", "<link", "<img", "url(", "NaN", "inf\"", "unsafe-eval", "src="] {
         assert!(!html.contains(banned), "{banned}");
     }
-    // What the script writes into the page is no markup.
+    // What the script writes into the page is not markup.
     let body = html.split("<script>").next().unwrap_or_default();
     for tag in ["svg", "figure", "details", "table", "section", "pre", "div", "tr", "text", "script", "label", "select"]
     {

@@ -76,7 +76,11 @@ fn what_cannot_be_claimed_is_said_or_refused() -> TestResult {
     let words = one.words().join(" ");
     assert!(words.contains("One seed") && words.contains("without a twin") && !one.holds(), "{words}");
     let beside = Study::of(&[seed(1, &[("trained", 6), ("random", 2)])], SETTINGS)?;
-    assert_eq!(beside.arms[1].lead.as_ref().map(|lead| lead.improvement), Some(None), "one pair of runs is no share");
+    assert_eq!(
+        beside.arms[1].lead.as_ref().map(|lead| lead.improvement),
+        Some(None),
+        "one pair of runs is not a share"
+    );
     assert!(!beside.words().join(" ").contains("pairs of seeds"));
     let nothing = SeedEpisodes { seed: 1, start: share(1, 0), arms: vec![("trained".into(), share(1, 0))] };
     assert!(Study::of(&[nothing], SETTINGS)?.words().join(" ").contains("scored 0 in"));

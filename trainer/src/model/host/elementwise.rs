@@ -25,19 +25,19 @@ pub(in crate::model) fn swiglu(gate: Tensor<2>, up: Tensor<2>) -> Tensor<2> {
     })
 }
 
-/// Derivatives by `gate` and `up` of a loss whose derivative by [`swiglu`]'s result is `slope`.
-pub(in crate::model) fn swiglu_backward(gate: Tensor<2>, up: Tensor<2>, slope: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+/// Derivatives by `gate` and `up` of a loss whose derivative by [`swiglu`]'s result is `grad`.
+pub(in crate::model) fn swiglu_backward(gate: Tensor<2>, up: Tensor<2>, grad: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
     let mut by_gate = None;
     let by_up = read(up, |up| {
-        change(slope, |slope| {
+        change(grad, |grad| {
             by_gate = Some(change(gate, |gate| {
-                let task = |((gate, slope), up): ((&mut [f32], &mut [f32]), &[f32])| {
-                    Arch::new().dispatch(|| swiglu_backward_part(gate, slope, up));
+                let task = |((gate, grad), up): ((&mut [f32], &mut [f32]), &[f32])| {
+                    Arch::new().dispatch(|| swiglu_backward_part(gate, grad, up));
                 };
                 if gate.len() < 2 * TASK {
-                    task(((gate, slope), up));
+                    task(((gate, grad), up));
                 } else {
-                    gate.par_chunks_mut(TASK).zip(slope.par_chunks_mut(TASK)).zip(up.par_chunks(TASK)).for_each(task);
+                    gate.par_chunks_mut(TASK).zip(grad.par_chunks_mut(TASK)).zip(up.par_chunks(TASK)).for_each(task);
                 }
             }));
         })
@@ -45,15 +45,15 @@ pub(in crate::model) fn swiglu_backward(gate: Tensor<2>, up: Tensor<2>, slope: T
     (by_gate.expect("made with the other one"), by_up)
 }
 
-/// `gate` becomes the derivative by it, `slope` the one by `up`.
+/// `gate` becomes the derivative by it, `grad` the one by `up`.
 #[inline(always)]
-fn swiglu_backward_part(gate: &mut [f32], slope: &mut [f32], up: &[f32]) {
-    for ((gate, slope), up) in gate.iter_mut().zip(slope).zip(up) {
+fn swiglu_backward_part(gate: &mut [f32], grad: &mut [f32], up: &[f32]) {
+    for ((gate, grad), up) in gate.iter_mut().zip(grad).zip(up) {
         let x = *gate;
         let small = exp(if x > 0.0 { -x } else { x });
         let weight = if x > 0.0 { 1.0 } else { small } / (1.0 + small);
-        *gate = *slope * up * weight * (1.0 + x * (1.0 - weight));
-        *slope *= x * weight;
+        *gate = *grad * up * weight * (1.0 + x * (1.0 - weight));
+        *grad *= x * weight;
     }
 }
 
@@ -110,26 +110,26 @@ fn norm_rows(to: &mut [f32], from: &[f32], gamma: &[f32], epsilon: f32) {
     }
 }
 
-/// Derivatives by `x` and by `gamma` of a loss whose derivative by [`rms_norm`]'s result is `slope`.
+/// Derivatives by `x` and by `gamma` of a loss whose derivative by [`rms_norm`]'s result is `grad`.
 pub(in crate::model) fn rms_norm_backward<const D: usize>(
     x: Tensor<D>,
     gamma: &Tensor<1>,
     epsilon: f64,
-    slope: Tensor<D>,
+    grad: Tensor<D>,
 ) -> (Tensor<D>, Tensor<1>) {
     let device = x.device();
     let [width] = gamma.dims();
     let mut by_gamma = vec![0.0; width];
     let by_x = read(x, |x| {
         read(gamma.clone(), |gamma| {
-            change(slope, |slope| {
+            change(grad, |grad| {
                 let rows = (TASK / width).max(1) * width;
-                let task = |(slope, x): (&mut [f32], &[f32])| {
+                let task = |(grad, x): (&mut [f32], &[f32])| {
                     let mut part = vec![0.0; width];
-                    Arch::new().dispatch(|| norm_rows_backward(slope, x, gamma, epsilon as f32, &mut part));
+                    Arch::new().dispatch(|| norm_rows_backward(grad, x, gamma, epsilon as f32, &mut part));
                     part
                 };
-                let parts: Vec<Vec<f32>> = slope.par_chunks_mut(rows).zip(x.par_chunks(rows)).map(task).collect();
+                let parts: Vec<Vec<f32>> = grad.par_chunks_mut(rows).zip(x.par_chunks(rows)).map(task).collect();
                 // In the order of the rows, whatever thread was first.
                 for part in parts {
                     by_gamma.iter_mut().zip(part).for_each(|(total, part)| *total += part);
@@ -140,29 +140,29 @@ pub(in crate::model) fn rms_norm_backward<const D: usize>(
     (by_x, Tensor::from_data(TensorData::new(by_gamma, [width]), &device))
 }
 
-/// `slope` becomes the derivative by `x`; that by `gamma` is added up.
+/// `grad` becomes the derivative by `x`; that by `gamma` is added up.
 #[inline(always)]
-fn norm_rows_backward(slope: &mut [f32], x: &[f32], gamma: &[f32], epsilon: f32, by_gamma: &mut [f32]) {
+fn norm_rows_backward(grad: &mut [f32], x: &[f32], gamma: &[f32], epsilon: f32, by_gamma: &mut [f32]) {
     let width = gamma.len();
-    for (slope, x) in slope.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
+    for (grad, x) in grad.chunks_exact_mut(width).zip(x.chunks_exact(width)) {
         let (mut squares, mut products) = ([0.0_f32; LANES], [0.0_f32; LANES]);
         let whole = width / LANES * LANES;
         for start in (0..whole).step_by(LANES) {
-            let (x, slope, gamma) = (&x[start..][..LANES], &slope[start..][..LANES], &gamma[start..][..LANES]);
+            let (x, grad, gamma) = (&x[start..][..LANES], &grad[start..][..LANES], &gamma[start..][..LANES]);
             for lane in 0..LANES {
                 squares[lane] += x[lane] * x[lane];
-                products[lane] += x[lane] * slope[lane] * gamma[lane];
+                products[lane] += x[lane] * grad[lane] * gamma[lane];
             }
         }
         for index in whole..width {
             squares[index - whole] += x[index] * x[index];
-            products[index - whole] += x[index] * slope[index] * gamma[index];
+            products[index - whole] += x[index] * grad[index] * gamma[index];
         }
         let scale = 1.0 / (squares.iter().sum::<f32>() / width as f32 + epsilon).sqrt();
         let level = products.iter().sum::<f32>() / width as f32 * scale * scale;
-        for (((slope, x), gamma), by_gamma) in slope.iter_mut().zip(x).zip(gamma).zip(&mut *by_gamma) {
-            *by_gamma += *slope * x * scale;
-            *slope = (*slope * gamma - x * level) * scale;
+        for (((grad, x), gamma), by_gamma) in grad.iter_mut().zip(x).zip(gamma).zip(&mut *by_gamma) {
+            *by_gamma += *grad * x * scale;
+            *grad = (*grad * gamma - x * level) * scale;
         }
     }
 }
@@ -222,11 +222,11 @@ mod tests {
             let (gate, up) = (draw(8.0), draw(1.0));
             let expected = silu(gate.clone()) * up.clone();
             assert!(worst(swiglu(gate.clone(), up.clone()), expected) < 1e-5, "{rows} {width}");
-            let slope = draw(1.0);
+            let grad = draw(1.0);
             let leaves = [&gate, &up].map(|x| x.clone().autodiff().require_grad());
             let result = silu(leaves[0].clone()) * leaves[1].clone();
-            let gradients = (result * slope.clone().autodiff()).sum().backward();
-            let (by_gate, by_up) = swiglu_backward(gate.clone(), up, slope.clone());
+            let gradients = (result * grad.clone().autodiff()).sum().backward();
+            let (by_gate, by_up) = swiglu_backward(gate.clone(), up, grad.clone());
             assert!(worst(by_gate, leaves[0].grad(&gradients).unwrap()) < 2e-5, "{rows} {width}");
             assert!(worst(by_up, leaves[1].grad(&gradients).unwrap()) < 2e-5, "{rows} {width}");
             let norm = RmsNormConfig::new(width).with_epsilon(1e-6).init(&device);
@@ -236,8 +236,8 @@ mod tests {
             let leaves = (gate.clone().autodiff().require_grad(), gamma.clone().autodiff().require_grad());
             let inverse = (leaves.0.clone().square().mean_dim(1) + 1e-6).sqrt().recip();
             let result = leaves.0.clone() * inverse * leaves.1.clone().unsqueeze();
-            let gradients = (result * slope.clone().autodiff()).sum().backward();
-            let (by_x, by_gamma) = rms_norm_backward(gate, &gamma, 1e-6, slope);
+            let gradients = (result * grad.clone().autodiff()).sum().backward();
+            let (by_x, by_gamma) = rms_norm_backward(gate, &gamma, 1e-6, grad);
             assert!(worst(by_x, leaves.0.grad(&gradients).unwrap()) < 2e-5, "{rows} {width}");
             assert!(worst(by_gamma, leaves.1.grad(&gradients).unwrap()) < 2e-5, "{rows} {width}");
         }

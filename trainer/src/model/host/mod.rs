@@ -32,7 +32,7 @@ pub(super) use gemm::matmul;
 pub(crate) use lanes::{exp, largest};
 use product::Rows;
 pub(super) use softmax::{causal_softmax, softmax_backward};
-pub(crate) use softmax::{logit_slopes, token_scores};
+pub(crate) use softmax::{logit_grads, token_scores};
 
 /// Whether a tensor lives on the processor and carries no graph.
 pub(crate) fn runs_on<const D: usize>(x: &Tensor<D>) -> bool {

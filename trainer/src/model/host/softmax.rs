@@ -23,21 +23,21 @@ pub(in crate::model) fn causal_softmax(scores: Tensor<3>, queries: usize, first:
     })
 }
 
-/// The derivative by the scores: `weights (slope - level) scale`, with `slope` and `weights` `[heads, rows, keys]` and `level`
-/// `[heads, rows, 1]`, the sum of `slope weights` over a row.
+/// The derivative by the scores: `weights (grad - level) scale`, with `grad` and `weights` `[heads, rows, keys]` and `level`
+/// `[heads, rows, 1]`, the sum of `grad weights` over a row.
 pub(in crate::model) fn softmax_backward(
     weights: Tensor<3>,
-    slope: Tensor<3>,
+    grad: Tensor<3>,
     level: Tensor<3>,
     scale: f32,
 ) -> Tensor<3> {
-    let [_, _, keys] = slope.dims();
+    let [_, _, keys] = grad.dims();
     read(weights, |weights| {
         read(level, |level| {
-            in_rows(slope, keys, |row, line| {
+            in_rows(grad, keys, |row, line| {
                 let weights = &weights[row * keys..][..keys];
-                for (slope, weight) in line.iter_mut().zip(weights) {
-                    *slope = weight * (*slope - level[row]) * scale;
+                for (grad, weight) in line.iter_mut().zip(weights) {
+                    *grad = weight * (*grad - level[row]) * scale;
                 }
             })
         })
@@ -67,7 +67,7 @@ pub(crate) fn token_scores(logits: Tensor<2>, ids: &[i32], inverse: f32) -> (Vec
 
 /// Derivative by the logits z, at a temperature T of 1 / `inverse`, of a loss whose derivatives by log-probabilities and
 /// entropies of the rows are g and h: (g (1\[target\] - p) - h p (ln p + H)) / T. `entropies` may be empty: none.
-pub(crate) fn logit_slopes(
+pub(crate) fn logit_grads(
     logits: Tensor<2>,
     ids: &[i32],
     logprobs: &[f32],
@@ -189,18 +189,18 @@ mod tests {
         let (heads, group, queries, first) = (2, 3, 5, 37);
         let keys = first + queries;
         let rows = group * queries;
-        let (scores, slope) = (draw([heads, rows, keys], 4.0), draw([heads, rows, keys], 1.0));
+        let (scores, grad) = (draw([heads, rows, keys], 4.0), draw([heads, rows, keys], 1.0));
         let mask: Vec<f32> = (0..heads * rows * keys)
             .map(|place| if place % keys > first + place / keys % queries { -1e9 } else { 0.0 })
             .collect();
         let mask: Tensor<3> = Tensor::from_data(TensorData::new(mask, [heads, rows, keys]), &Device::flex());
         let leaf = scores.clone().autodiff().require_grad();
         let expected = log_softmax(leaf.clone() * 0.25 + mask.autodiff(), 2).exp();
-        let gradients = (expected.clone() * slope.clone().autodiff()).sum().backward();
+        let gradients = (expected.clone() * grad.clone().autodiff()).sum().backward();
         let weights = causal_softmax(scores, queries, first, 0.25);
         assert!(worst(weights.clone(), expected.inner()) < 1e-6);
-        let level = (weights.clone() * slope.clone()).sum_dim(2);
-        assert!(worst(softmax_backward(weights, slope, level, 0.25), leaf.grad(&gradients).unwrap()) < 1e-6);
+        let level = (weights.clone() * grad.clone()).sum_dim(2);
+        assert!(worst(softmax_backward(weights, grad, level, 0.25), leaf.grad(&gradients).unwrap()) < 1e-6);
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
             let expected = leaf.grad(&loss.backward()).unwrap();
             let numbers = |x: Tensor<1>| x.into_data().try_into_vec::<f32>().unwrap();
             let (g, h) = (numbers(g), numbers(h));
-            assert!(worst(logit_slopes(logits, &ids, &g, &h, inverse as f32), expected) < 1e-5, "{rows} {vocab}");
+            assert!(worst(logit_grads(logits, &ids, &g, &h, inverse as f32), expected) < 1e-5, "{rows} {vocab}");
         }
     }
 }

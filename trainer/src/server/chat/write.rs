@@ -139,7 +139,7 @@ impl Pieces {
         self.job.common.token_ids.then(|| ids(tokens))
     }
 
-    /// Text and calls of what is new; a block that is no call is text as it was written.
+    /// Text and calls of what is new; a block that is not a call is text as it was written.
     fn read(&mut self, index: usize, delta: &Delta) -> (String, Vec<ToolCall>) {
         if !self.job.tools {
             return (delta.text.clone(), Vec::new());

@@ -26,7 +26,7 @@ fn files_are_those_of_tensorboard_byte_for_byte() {
     {
         let mut row = Row::new(300 + number as u64);
         values.iter().for_each(|(name, value)| row.set(name, *value));
-        row.0.insert("note".to_owned(), "text is no scalar".into());
+        row.0.insert("note".to_owned(), "text is not a scalar".into());
         writer.write(&row, start() + Duration::from_secs(number as u64 + 1)).unwrap();
     }
     let expected = std::fs::read(fixtures().join("resumed.tfevents")).unwrap();

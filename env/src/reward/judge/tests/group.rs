@@ -126,7 +126,7 @@ async fn a_group_without_verdicts_has_no_scores_and_others_keep_theirs() {
 #[test]
 fn settings_of_group_parts_are_checked() {
     for (written, part) in [
-        (serde_json::json!({"majority": {"weight": 1.0, "of": "em"}}), "`of` is no setting"),
+        (serde_json::json!({"majority": {"weight": 1.0, "of": "em"}}), "`of` is not a setting"),
         (serde_json::json!({"inverse": {"weight": 1.0, "of": "majority"}}), "compares the episodes of a group"),
         (serde_json::json!({"tournament": 1.0}), "url"),
         (
