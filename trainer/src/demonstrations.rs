@@ -148,7 +148,7 @@ impl Demonstrations {
                 Line::Recorded(recorded) => self.recorded(&recorded, choice),
             },
             (false, false, false) => {
-                Err("is no demonstration; give it messages, prompt and completion, or make it a recorded rollout"
+                Err("is not a demonstration; give it messages, prompt and completion, or make it a recorded rollout"
                     .to_owned())
             }
             _ => Err("is of several forms; give it messages, or prompt and completion, or the tokens of a rollout"

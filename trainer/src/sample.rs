@@ -181,17 +181,17 @@ impl Line {
     pub(crate) fn of(value: Value) -> Result<Self, String> {
         if value.get("episode").is_some() {
             let record: EpisodeRecord =
-                serde_json::from_value(value).map_err(|error| format!("is no record of an episode: {error}"))?;
+                serde_json::from_value(value).map_err(|error| format!("is not a record of an episode: {error}"))?;
             if record.schema != SCHEMA {
                 return Err(format!("has schema {}, this program reads {SCHEMA}", record.schema));
             }
             return Ok(Self::Episode(Box::new(record.episode)));
         }
         if value.get("tokens").is_some() {
-            let episode = serde_json::from_value(value).map_err(|error| format!("is no episode: {error}"))?;
+            let episode = serde_json::from_value(value).map_err(|error| format!("is not an episode: {error}"))?;
             return Ok(Self::Episode(Box::new(episode)));
         }
-        serde_json::from_value(value).map(Self::Recorded).map_err(|error| format!("is no rollout: {error}"))
+        serde_json::from_value(value).map(Self::Recorded).map_err(|error| format!("is not a rollout: {error}"))
     }
 }
 

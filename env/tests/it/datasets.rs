@@ -58,7 +58,7 @@ fn rows_without_an_answer_are_named() {
         (json!({"prompt": "p", "reward_spec": {}}), "`reward_spec.ground_truth` has no answer"),
         (json!({"responses_create_params": {}, "answer": "a"}), "`responses_create_params.input` holds no text"),
         (json!({"question": "q", "answer": "", "filename": "x.md"}), "`answer` has no answer or an empty one"),
-        (json!({"question": "q", "answer": "a", "supporting_facts": 1, "_id": "1"}), "no list of titles"),
+        (json!({"question": "q", "answer": "a", "supporting_facts": 1, "_id": "1"}), "not a list of titles"),
         (json!({"id": "1", "question": "q", "answer": "a", "paragraphs": [], "answerable": false}), "answerable part"),
         (json!({"nl_query": "q", "boolean_query": "a AND b"}), "give the file to `forage sft`"),
     ] {

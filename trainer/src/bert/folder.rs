@@ -77,7 +77,8 @@ fn pooling(path: &Path) -> Result<Option<Pooling>, ConfigError> {
 
 fn normalise(path: &Path) -> Result<Option<bool>, ConfigError> {
     let Some(value) = json(path)? else { return Ok(None) };
-    let modules = value.as_array().ok_or_else(|| fault(path, "is no list of modules; download it again".to_owned()))?;
+    let modules =
+        value.as_array().ok_or_else(|| fault(path, "is not a list of modules; download it again".to_owned()))?;
     let mut found = false;
     for module in modules {
         let kind = module.get("type").and_then(Value::as_str).unwrap_or_default();

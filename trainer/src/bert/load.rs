@@ -38,7 +38,7 @@ impl WeightFiles {
         for (path, bytes) in &self.files {
             let tensors = SafeTensors::deserialize(bytes).map_err(|error| WeightsError::Tensors {
                 path: path.clone(),
-                message: format!("is no safetensors file: {error}; download it again"),
+                message: format!("is not a safetensors file: {error}; download it again"),
             })?;
             parts.push(tensors);
         }

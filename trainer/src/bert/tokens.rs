@@ -29,7 +29,7 @@ impl BertTokenizer {
         let fail = |message: String| ConfigError { file: path.display().to_string(), message };
         let bytes = read(&path)?;
         let mut inner = Tokenizer::from_bytes(&bytes)
-            .map_err(|error| fail(format!("is no tokenizer: {error}; download it again")))?;
+            .map_err(|error| fail(format!("is not a tokenizer: {error}; download it again")))?;
         if inner.get_vocab_size(true) > vocab_size {
             let found = inner.get_vocab_size(true);
             let message = format!(

@@ -68,7 +68,7 @@ impl LoraConfig {
         let fail = |message: String| LoraError { path: path.to_owned(), message };
         let text = std::fs::read_to_string(path).map_err(|error| fail(format!("cannot be read: {error}")))?;
         let map: Map<String, Value> =
-            serde_json::from_str(&text).map_err(|error| fail(format!("is no adapter config: {error}")))?;
+            serde_json::from_str(&text).map_err(|error| fail(format!("is not an adapter config: {error}")))?;
         Self::from_map(&map).map_err(fail)
     }
 

@@ -95,7 +95,7 @@ impl ModelConfig {
     /// # Errors
     /// A sentence that names the key at fault.
     pub(crate) fn from_json(text: &str) -> Result<Self, String> {
-        let hf: HfConfig = serde_json::from_str(text).map_err(|error| format!("is no model config: {error}"))?;
+        let hf: HfConfig = serde_json::from_str(text).map_err(|error| format!("is not a model config: {error}"))?;
         let architecture = match hf.model_type.as_str() {
             "qwen2" => Architecture::Qwen2,
             "qwen3" => Architecture::Qwen3,

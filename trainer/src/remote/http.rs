@@ -120,7 +120,8 @@ impl Http {
 
 fn parse(text: &str) -> Result<Url, RemoteError> {
     let wrong = |what: String| RemoteError::setting("url", what);
-    let url = Url::parse(text).map_err(|cause| wrong(format!("is no address ({cause}); write http://HOST:PORT")))?;
+    let url =
+        Url::parse(text).map_err(|cause| wrong(format!("is not an address ({cause}); write http://HOST:PORT")))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(wrong(format!("has the scheme `{}`; use http or https", url.scheme())));
     }

@@ -53,7 +53,7 @@ pub(crate) fn open_file(path: &Path) -> Result<Vec<(String, Stored)>, WeightsErr
     let bytes = map(path)?;
     let parsed = SafeTensors::deserialize(&bytes).map_err(|error| WeightsError::Tensors {
         path: path.to_owned(),
-        message: format!("is no safetensors file: {error}; download it again"),
+        message: format!("is not a safetensors file: {error}; download it again"),
     })?;
     let stored = |(name, view): (String, safetensors::tensor::TensorView<'_>)| {
         (name, Stored { dtype: view.dtype(), shape: view.shape().to_vec(), bytes: bytes.slice_ref(view.data()) })

@@ -270,9 +270,9 @@ fn bad_lines_are_named() {
     let assistant = json!({"role": "assistant", "content": "b"});
     let call = json!({"function": {"name": "f", "arguments": "[1]"}});
     let cases = [
-        (json!("text"), "is no demonstration"),
-        (json!({"text": "a"}), "is no demonstration"),
-        (json!({"prompt": "a"}), "is no demonstration"),
+        (json!("text"), "is not a demonstration"),
+        (json!({"text": "a"}), "is not a demonstration"),
+        (json!({"prompt": "a"}), "is not a demonstration"),
         (json!({"messages": [user, assistant], "completion": "b"}), "is of several forms"),
         (json!({"completion": "b"}), "has no text as its prompt"),
         (json!({"prompt": "", "completion": "b"}), "has an empty prompt"),
@@ -291,7 +291,7 @@ fn bad_lines_are_named() {
         (json!({"group": 1, "ids": [1, 2], "mask": [0]}), "has 2 ids and 1 mask values"),
         (json!({"group": 1, "ids": [1, 400], "mask": [0, 1]}), "has the token 400"),
         (json!({"group": 1, "ids": [1, 2], "mask": [0, 0]}), "has no token of the policy"),
-        (json!({"episode": {}}), "is no record of an episode"),
+        (json!({"episode": {}}), "is not a record of an episode"),
         (json!({"prompt": "a", "completion": "b ".repeat(300)}), "more than the context of 220"),
     ];
     for (line, expected) in cases {

@@ -134,7 +134,7 @@ fn what_is_no_run_is_one_clear_error() {
     for command in ["report", "inspect"] {
         let (code, said) = fails(&[command, place]);
         assert_eq!(code, 1);
-        assert!(said.contains("is no run folder") && said.lines().count() == 1, "{said}");
+        assert!(said.contains("is not a run folder") && said.lines().count() == 1, "{said}");
     }
     let file = folder.path().join("words.jsonl");
     std::fs::write(&file, "not json\n").unwrap();

@@ -78,7 +78,7 @@ async fn a_collection_that_does_not_fit_is_refused() {
         (json!({"size": 768, "distance": "Cosine"}), None, "768"),
         (json!({"size": 4, "distance": "Euclid"}), None, "Euclid"),
         (json!({"e5": {"size": 4, "distance": "Cosine"}}), None, "vectors have names"),
-        (json!({"e5": {"size": 4, "distance": "Cosine"}}), Some("bge"), "no vector"),
+        (json!({"e5": {"size": 4, "distance": "Cosine"}}), Some("bge"), "is not a vector"),
     ] {
         let server = replay(with(vectors)).await;
         let asked = QdrantOptions { vector: name.map(ToOwned::to_owned), ..options(&server) };
