@@ -139,7 +139,7 @@ mod tests {
             ),
             ("1_Pooling/config.json", "{}", "sets no pooling_mode"),
             ("modules.json", r#"[{"type": "sentence_transformers.models.Dense"}]"#, "models.Dense"),
-            ("modules.json", "{}", "no list"),
+            ("modules.json", "{}", "not a list"),
             ("sentence_bert_config.json", r#"{"max_seq_length": 0}"#, "max_seq_length"),
             ("sentence_bert_config.json", "{", "is no JSON"),
         ] {
