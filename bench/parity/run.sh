@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checkpoints made by transformers, written again by `forage export`: equal logits, chats, token ids, ends and config keys.
-# Adapters against PEFT: adapted logits, and merged weights against merge_and_unload. And random shapes: log-probabilities and
+# Tiny models of every family written by forage: logits of transformers on them. Adapters against PEFT: adapted logits, and merged weights against merge_and_unload. And random shapes: log-probabilities and
 # greedy continuations, with padding on either side, in f32 and bf16.
 #
 # Usage: bench/parity/run.sh
@@ -18,10 +18,13 @@ if [[ -z "${PEER_PYTHON:-}" ]]; then
     fi
 fi
 cargo build --release --locked --quiet --bin forage
-cargo test --release --locked --quiet -p forage-trainer --test it folders_for_peft_are_written
+cargo test --release --locked --quiet -p forage-trainer --test it folders_for_
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
-for name in names pattern all_linear; do
+for name in qwen2 qwen3 llama olmo2; do
+    "$PEER_PYTHON" trainer/tests/fixtures/make_fixtures.py --check "$TARGET/tmp/families/tiny_$name" "tiny_$name"
+done
+for name in names pattern all_linear llama olmo2; do
     "$PEER_PYTHON" trainer/tests/fixtures/make_lora_fixtures.py --check "$TARGET/tmp/lora/$name" "$TARGET/tmp/lora/$name-merged"
 done
 HF_HUB_OFFLINE=1 "$PEER_PYTHON" bench/parity/checkpoints.py "$TARGET/release/forage" \

@@ -16,7 +16,8 @@ pub(crate) struct Line<T> {
 
 /// Reads every line; `form` says in an error what a line must be.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path, form: &str) -> Result<Vec<Line<T>>> {
-    let file = std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let file =
+        std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     let lines = BufReader::new(file).lines().enumerate();
     let values = lines.filter_map(|(number, line)| {
         let number = number + 1;
@@ -24,7 +25,8 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path, form: &str) -> Result<Vec<L
         match line {
             Ok(line) if line.trim().is_empty() => None,
             Ok(line) => {
-                let value = serde_json::from_str(&line).with_context(|| format!("{}: not {form}", place()));
+                let value =
+                    serde_json::from_str(&line).with_context(|| format!("{}: not {form}", place()));
                 Some(value.map(|value| Line { number, value }))
             }
             Err(error) => Some(Err(error).with_context(place)),
@@ -41,9 +43,15 @@ pub(crate) struct Output<'a> {
 
 impl<'a> Output<'a> {
     pub(crate) fn create(path: &'a Path) -> Result<Self> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         if path.is_dir() {
-            bail!("cannot write {}: it is a folder; name a file", path.display());
+            bail!(
+                "cannot write {}: it is a folder; name a file",
+                path.display()
+            );
         }
         let mut builder = tempfile::Builder::new();
         #[cfg(unix)]
@@ -52,7 +60,9 @@ impl<'a> Output<'a> {
             // As other new files have: what the umask leaves of this.
             builder.permissions(std::fs::Permissions::from_mode(0o666));
         }
-        let file = builder.tempfile_in(folder).with_context(|| format!("cannot write {}", path.display()))?;
+        let file = builder
+            .tempfile_in(folder)
+            .with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Self { path, file })
     }
 
@@ -64,7 +74,9 @@ impl<'a> Output<'a> {
             serde_json::to_writer(&mut writer, &row).with_context(cannot_write)?;
             writer.write_all(b"\n").with_context(cannot_write)?;
         }
-        let file = writer.into_inner().map_err(|error| anyhow!("{}: {}", cannot_write(), error.error()))?;
+        let file = writer
+            .into_inner()
+            .map_err(|error| anyhow!("{}: {}", cannot_write(), error.error()))?;
         file.persist(self.path).with_context(cannot_write)?;
         Ok(())
     }

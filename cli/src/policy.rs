@@ -5,20 +5,16 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use clap::Args;
 use forage_env::seed::Seed;
+use forage_lab::{EngineSection, Generation, all_threads, hub, open_policy};
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::generate::EngineConfig;
-use forage_trainer::model::KvCache;
 use forage_trainer::server::Model;
 use forage_trainer::weights::{Checkpoint, Precision};
 use forage_trainer::workers::Workers;
 
-use crate::config::EngineSection;
-use crate::setup::{self, hub};
-
 /// Seed of random weights.
 const WEIGHTS_SEED: u64 = 0;
 
-/// How a policy is run.
+/// The model and engine of a policy.
 #[derive(Args, Debug)]
 pub(crate) struct PolicyArgs {
     /// Random weights of a published shape, `Qwen2.5-0.5B` for instance, to measure with; of the model only the tokenizer
@@ -28,7 +24,7 @@ pub(crate) struct PolicyArgs {
     /// Keeps matrices in bf16, mapped from the file where it holds bf16.
     #[arg(long)]
     half: bool,
-    /// Where the model runs: cpu, cuda:0, ...
+    /// Device of the model: cpu, cuda:0, ...
     #[arg(long, default_value = "cpu")]
     device: DeviceSpec,
     /// Threads of the model; one per core by default.
@@ -48,28 +44,38 @@ pub(crate) struct PolicyArgs {
 impl PolicyArgs {
     /// Opens `model` (a folder, a name on the hub, or `builtin:NAME`) and starts its engine.
     pub(crate) fn start(&self, model: Option<&str>) -> Result<Model> {
-        if self.context.is_some_and(|context| context < 2) || self.cache_mib == 0 || self.sequences == 0 {
+        if self.context.is_some_and(|context| context < 2)
+            || self.cache_mib == 0
+            || self.sequences == 0
+        {
             bail!("--context must be at least 2, --cache-mib and --sequences at least 1");
         }
         let (name, checkpoint) = self.open(model)?;
         if let Some(penalty) = checkpoint.generation.repetition_penalty {
-            crate::commands::note(&format!(
+            crate::terminal::note(&format!(
                 "note: generation_config.json asks for a repetition_penalty of {penalty}; it is not applied, so that \
                  log-probabilities are those of the policy"
             ));
         }
         let shape = &checkpoint.config;
-        let bf16 = self.half && !self.device.is_cpu();
-        let engine = EngineConfig {
-            context: self.context.unwrap_or(shape.max_position_embeddings),
-            cache_tokens: KvCache::positions_in(shape, self.cache_mib.saturating_mul(1024 * 1024), bf16),
-            step_tokens: EngineSection::default().step_tokens,
-            sequences: self.sequences,
-            bf16,
+        let generation = Generation {
+            sizes: EngineSection {
+                sequences: self.sequences,
+                context_tokens: self.context.unwrap_or(shape.max_position_embeddings),
+                cache_mib: self.cache_mib,
+                ..EngineSection::default()
+            },
+            device: self.device,
+            bf16: self.half && !self.device.is_cpu(),
+            threads: self.threads.unwrap_or_else(all_threads),
         };
-        let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let pool = Workers::new(self.threads.unwrap_or_else(cores)).kernel_pool();
-        Ok(Model::start(name, &checkpoint, engine, pool))
+        let pool = Workers::new(generation.threads).kernel_pool();
+        Ok(Model::start(
+            name,
+            &checkpoint,
+            generation.engine(shape),
+            pool,
+        ))
     }
 
     /// Completions that run at a time.
@@ -79,17 +85,29 @@ impl PolicyArgs {
 
     fn open(&self, model: Option<&str>) -> Result<(String, Checkpoint)> {
         let device = self.device.open()?;
-        let precision = if self.half { Precision::Half } else { Precision::Full };
+        let precision = if self.half {
+            Precision::Half
+        } else {
+            Precision::Full
+        };
         match (model, &self.random_init) {
-            (None, None) => bail!("name a model: a folder, ORG/NAME on the hub, or builtin:quickstart"),
+            (None, None) => {
+                bail!("name a model: a folder, ORG/NAME on the hub, or builtin:quickstart")
+            }
             (Some(name), None) if self.half && name.starts_with("builtin:") => {
                 bail!("{name} is kept whole: leave --half out, or name a folder")
             }
-            (Some(name), None) => Ok((served_name(name), setup::open(name, precision, &self.device)?)),
+            (Some(name), None) => Ok((
+                served_name(name),
+                open_policy(name, precision, &self.device)?,
+            )),
             (tokenizer, Some(shape)) => {
                 let folder = tokenizer.map(|name| hub().fetch(name)).transpose()?;
                 let seed = Seed::root(WEIGHTS_SEED);
-                Ok((shape.clone(), Checkpoint::random(shape, folder.as_deref(), seed, precision, &device)?))
+                Ok((
+                    shape.clone(),
+                    Checkpoint::random(shape, folder.as_deref(), seed, precision, &device)?,
+                ))
             }
         }
     }
@@ -99,6 +117,14 @@ impl PolicyArgs {
 fn served_name(name: &str) -> String {
     let name = name.trim_start_matches("builtin:");
     let path = Path::new(name);
-    let own = || path.canonicalize().ok()?.file_name().map(|name| name.to_string_lossy().into_owned());
-    path.is_dir().then(own).flatten().unwrap_or_else(|| name.to_owned())
+    let own = || {
+        path.canonicalize()
+            .ok()?
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+    };
+    path.is_dir()
+        .then(own)
+        .flatten()
+        .unwrap_or_else(|| name.to_owned())
 }

@@ -6,7 +6,10 @@
 //! `cargo run --release -p forage -p forage-env --example environment_load -- [SECONDS] [FILE]`; FILE receives the search
 //! episodes as texts, for `bench/environment/peer.py`.
 
-#![allow(clippy::print_stdout, reason = "the example's purpose is to print what it measured")]
+#![allow(
+    clippy::print_stdout,
+    reason = "the example's purpose is to print what it measured"
+)]
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -16,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use forage_env::environment::{Action, EnvFactory};
 use forage_env::episode::{Ending, Episode};
-use forage_env::policy::{Finish, Sampling};
+use forage_env::policy::Sampling;
 use forage_env::registry::{self, EnvEntry, Resources};
 use forage_env::reward::RewardSet;
 use forage_env::rollout::{Job, Presentation, Rollout};
@@ -61,16 +64,31 @@ enum Way {
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let seconds = std::env::args().nth(1).map_or(Ok(3.0), |text| text.parse())?;
+    let seconds = std::env::args()
+        .nth(1)
+        .map_or(Ok(3.0), |text| text.parse())?;
     for entry in registry::ENVIRONMENTS {
         let script = Arc::new(Script::record(entry).await?);
-        if let Some(file) = std::env::args().nth(2).filter(|_| entry.id == search_r1::ENTRY.id) {
+        if let Some(file) = std::env::args()
+            .nth(2)
+            .filter(|_| entry.id == search_r1::ENTRY.id)
+        {
             std::fs::write(file, script.texts())?;
         }
-        for (name, way) in [("process", Way::Process), ("http", Way::Http), ("websocket", Way::WebSocket)] {
+        for (name, way) in [
+            ("process", Way::Process),
+            ("http", Way::Http),
+            ("websocket", Way::WebSocket),
+        ] {
             for sessions in [1, 32, 256] {
-                let rate = script.measure(way, sessions, Duration::from_secs_f64(seconds)).await?;
-                let turns = script.episodes.iter().map(|episode| episode.turns.len()).sum::<usize>() as f64;
+                let rate = script
+                    .measure(way, sessions, Duration::from_secs_f64(seconds))
+                    .await?;
+                let turns = script
+                    .episodes
+                    .iter()
+                    .map(|episode| episode.turns.len())
+                    .sum::<usize>() as f64;
                 let turns = turns / script.episodes.len() as f64;
                 println!(
                     "{}",
@@ -86,11 +104,18 @@ async fn main() -> Result<(), Failure> {
 impl Script {
     async fn record(entry: &EnvEntry) -> Result<Self, Failure> {
         let world = World::new(WorldSpec::new(2000, 7))?;
-        let tasks: Arc<[Arc<Task>]> = world.questions(Split::Train, QUESTIONS)?.map(Arc::new).collect();
+        let tasks: Arc<[Arc<Task>]> = world
+            .questions(Split::Train, QUESTIONS)?
+            .map(Arc::new)
+            .collect();
         let tokenizer = Arc::new(ByteTokenizer);
         let retriever = Arc::new(Bm25Retriever::in_memory(world.passages().collect())?);
-        let resources = Resources::new(retriever, tokenizer.clone()).with_open_wiki(Arc::new(Wiki::of_world(&world)?));
-        let factory = (entry.make)(Value::Object((entry.for_bytes)(serde_json::Map::new())), resources)?;
+        let resources = Resources::new(retriever, tokenizer.clone())
+            .with_open_wiki(Arc::new(Wiki::of_world(&world)?));
+        let factory = (entry.make)(
+            Value::Object((entry.for_bytes)(serde_json::Map::new())),
+            resources,
+        )?;
         let rewards = Arc::new(RewardSet::measure(entry.outcome));
         let oracle = entry.script(ORACLE, Cast::new(tokenizer.clone(), tasks.iter().cloned()))?;
         let rollout = Rollout {
@@ -101,35 +126,71 @@ impl Script {
             sampling: Sampling::GREEDY,
             presentation: Presentation::Raw,
         };
-        let jobs = (0..).zip(tasks.iter()).map(|(index, task)| Job::alone(task.clone(), Seed::root(index)));
+        let jobs = (0..)
+            .zip(tasks.iter())
+            .map(|(index, task)| Job::alone(task.clone(), Seed::root(index)));
         let episodes = rollout.run(jobs.collect()).await;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let addr = listener.local_addr()?;
-        let served = Served { factory: factory.clone(), tasks, rewards: rewards.clone(), tokenizer };
-        tokio::spawn(server::serve(listener, ServerConfig::default(), served, std::future::pending()));
+        let served = Served {
+            factory: factory.clone(),
+            tasks,
+            rewards: rewards.clone(),
+            tokenizer,
+        };
+        tokio::spawn(server::serve(
+            listener,
+            ServerConfig::default(),
+            served,
+            std::future::pending(),
+        ));
         let base = reqwest::Url::parse("http://127.0.0.1")?;
-        let client = forage_retriever::exchange::client(&base).build()?;
-        Ok(Self { factory, rewards, episodes, addr, client, next: AtomicUsize::new(0) })
+        let client = forage_net::connector(&base).build()?;
+        Ok(Self {
+            factory,
+            rewards,
+            episodes,
+            addr,
+            client,
+            next: AtomicUsize::new(0),
+        })
     }
 
     /// A line for each episode that came to an answer: others that play them wait for one.
     fn texts(&self) -> String {
         let line = |episode: &Episode| {
-            let turns: Vec<&str> = episode.turns.iter().map(|turn| turn.policy.as_str()).collect();
+            let turns: Vec<&str> = episode
+                .turns
+                .iter()
+                .map(|turn| turn.policy.as_str())
+                .collect();
             let task = &episode.task;
-            json!({"question": task.question, "golds": task.golds, "turns": turns}).to_string() + "\n"
+            json!({"question": task.question, "golds": task.golds, "turns": turns}).to_string()
+                + "\n"
         };
-        self.episodes.iter().filter(|episode| episode.ending == Ending::Answered).map(line).collect()
+        self.episodes
+            .iter()
+            .filter(|episode| episode.ending == Ending::Answered)
+            .map(line)
+            .collect()
     }
 
     /// Episodes per second with `sessions` at a time.
-    async fn measure(self: &Arc<Self>, way: Way, sessions: usize, time: Duration) -> Result<f64, Failure> {
+    async fn measure(
+        self: &Arc<Self>,
+        way: Way,
+        sessions: usize,
+        time: Duration,
+    ) -> Result<f64, Failure> {
         let began = Instant::now();
         let session = || {
             let script = Arc::clone(self);
             async move { tokio::spawn(async move { script.session(way, began + time).await }).await? }
         };
-        let played: usize = try_join_all((0..sessions).map(|_| session())).await?.into_iter().sum();
+        let played: usize = try_join_all((0..sessions).map(|_| session()))
+            .await?
+            .into_iter()
+            .sum();
         Ok(played as f64 / began.elapsed().as_secs_f64())
     }
 
@@ -142,18 +203,26 @@ impl Script {
         let mut played = 0;
         while Instant::now() < until {
             let index = self.next.fetch_add(1, Ordering::Relaxed) % self.episodes.len();
-            let expected = f64::from(self.episodes[index].reward().ok_or("the oracle's episode has no reward")?);
+            let expected = f64::from(
+                self.episodes[index]
+                    .reward()
+                    .ok_or("the oracle's episode has no reward")?,
+            );
             let reward = match &mut socket {
                 Some(socket) => {
                     let mut ask = async |message: Value| -> Result<Value, Failure> {
                         socket.send(Message::text(message.to_string())).await?;
                         loop {
-                            if let Message::Text(text) = socket.next().await.ok_or("the connection ended")?? {
+                            if let Message::Text(text) =
+                                socket.next().await.ok_or("the connection ended")??
+                            {
                                 return Ok(serde_json::from_str::<Value>(&text)?["data"].take());
                             }
                         }
                     };
-                    let mut last = ask(json!({"type": "reset", "data": {"task_index": index, "seed": index}})).await?;
+                    let mut last =
+                        ask(json!({"type": "reset", "data": {"task_index": index, "seed": index}}))
+                            .await?;
                     for turn in &self.episodes[index].turns {
                         last = ask(json!({"type": "step", "data": {"text": turn.policy}})).await?;
                     }
@@ -163,7 +232,9 @@ impl Script {
                 None => self.in_process(index).await?,
             };
             if reward.is_none_or(|reward| (reward - expected).abs() > 1e-5) {
-                return Err(format!("episode {index} ended with {reward:?} instead of {expected}").into());
+                return Err(
+                    format!("episode {index} ended with {reward:?} instead of {expected}").into(),
+                );
             }
             played += 1;
         }
@@ -172,13 +243,22 @@ impl Script {
 
     async fn over_http(&self, index: usize) -> Result<Option<f64>, Failure> {
         let post = async |route: &str, body: Value| -> Result<Value, Failure> {
-            let answer = self.client.post(format!("http://{}{route}", self.addr)).body(body.to_string()).send().await?;
+            let answer = self
+                .client
+                .post(format!("http://{}{route}", self.addr))
+                .body(body.to_string())
+                .send()
+                .await?;
             Ok(serde_json::from_str(&answer.text().await?)?)
         };
         let mut last = post("/reset", json!({"task_index": index, "seed": index})).await?;
         let id = last["episode_id"].clone();
         for turn in &self.episodes[index].turns {
-            last = post("/step", json!({"episode_id": id, "action": {"text": turn.policy}})).await?;
+            last = post(
+                "/step",
+                json!({"episode_id": id, "action": {"text": turn.policy}}),
+            )
+            .await?;
         }
         Ok(last["reward"].as_f64())
     }
@@ -187,10 +267,14 @@ impl Script {
     async fn in_process(&self, index: usize) -> Result<Option<f64>, Failure> {
         let recorded = &self.episodes[index];
         let mut env = self.factory.make();
-        env.reset(&recorded.task, Seed::root(index as u64).child("environment", &[])).await?;
+        env.reset(
+            &recorded.task,
+            Seed::root(index as u64).child("environment", &[]),
+        )
+        .await?;
         let mut earned = 0.0;
         for turn in &recorded.turns {
-            let action = Action { text: turn.policy.clone(), finish: Finish::Stop };
+            let action = Action::new(turn.policy.clone());
             earned += env.step(&action).await?.reward;
         }
         let score = self.rewards.score(&recorded.task, recorded).await?;

@@ -4,7 +4,10 @@
 //!
 //! Prints one line of JSON. The same seed gives the same inputs; an input that breaks something is in the panic's message.
 
-#![allow(clippy::print_stdout, reason = "the example's purpose is to print what it measured")]
+#![allow(
+    clippy::print_stdout,
+    reason = "the example's purpose is to print what it measured"
+)]
 
 use std::error::Error;
 use std::time::Instant;
@@ -134,26 +137,55 @@ fn calls(parts: &[&str]) -> Vec<Piece> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let numbers: Vec<u64> = std::env::args().skip(1).map(|text| text.parse()).collect::<Result<_, _>>()?;
+    let numbers: Vec<u64> = std::env::args()
+        .skip(1)
+        .map(|text| text.parse())
+        .collect::<Result<_, _>>()?;
     let inputs = numbers.first().copied().unwrap_or(1_000_000) as usize;
-    let mut dice = Dice(numbers.get(1).copied().unwrap_or(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let search: Vec<SearchR1Settings> = search_r1::Profile::ALL.map(search_r1::Profile::settings).into();
-    let code: Vec<CodeSearchSettings> = code_search::Profile::ALL.map(code_search::Profile::settings).into();
+    let mut dice = Dice(
+        numbers
+            .get(1)
+            .copied()
+            .unwrap_or(1)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            | 1,
+    );
+    let search: Vec<SearchR1Settings> = search_r1::Profile::ALL
+        .map(search_r1::Profile::settings)
+        .into();
+    let code: Vec<CodeSearchSettings> = code_search::Profile::ALL
+        .map(code_search::Profile::settings)
+        .into();
     let (mut bytes, mut actions, mut found_calls) = (0_usize, 0_usize, 0_usize);
     let mut text = String::new();
     let began = Instant::now();
     for input in 0..inputs {
         mutated(&mut dice, &mut text);
         let (before, after) = text.split_at(dice.place(&text));
-        assert_eq!(tags(&[before, after]), tags(&[&text]), "{text:?} split after {before:?}");
+        assert_eq!(
+            tags(&[before, after]),
+            tags(&[&text]),
+            "{text:?} split after {before:?}"
+        );
         let pieces = calls(&[&text]);
-        assert_eq!(calls(&[before, after]), pieces, "{text:?} split after {before:?}");
-        found_calls += pieces.iter().filter(|piece| matches!(piece, Piece::Call(_))).count();
+        assert_eq!(
+            calls(&[before, after]),
+            pieces,
+            "{text:?} split after {before:?}"
+        );
+        found_calls += pieces
+            .iter()
+            .filter(|piece| matches!(piece, Piece::Call(_)))
+            .count();
         let asked = search_r1::parse(&text, &search[input % search.len()]);
         actions += usize::from(!matches!(asked, Asked::Invalid { .. }));
         code_search::parse(&text, &code[input % code.len()]);
         let take = [Take::Last, Take::First][input % 2];
-        let _ = (query_writer::parse(&text, take), query_writer::parse_call(&text), hermes::parse(&text));
+        let _ = (
+            query_writer::parse(&text, take),
+            query_writer::parse_call(&text),
+            hermes::parse(&text),
+        );
         is_valid_whole_text(&text);
         bytes += text.len();
     }

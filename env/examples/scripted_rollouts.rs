@@ -2,7 +2,10 @@
 //!
 //! `cargo run --release -p forage-env --example scripted_rollouts -- [PAGES] [EPISODES] [THREADS]`
 
-#![allow(clippy::print_stdout, reason = "the example's purpose is to print what it measured")]
+#![allow(
+    clippy::print_stdout,
+    reason = "the example's purpose is to print what it measured"
+)]
 
 use std::error::Error;
 use std::sync::Arc;
@@ -13,7 +16,9 @@ use forage_env::policy::Sampling;
 use forage_env::reward::RewardSet;
 use forage_env::rollout::{Job, Presentation, Rollout};
 use forage_env::scripted::{Cast, ORACLE};
-use forage_env::search_r1::{self, ObservationSettings, PromptTemplate, SearchR1, SearchR1Settings};
+use forage_env::search_r1::{
+    self, ObservationSettings, PromptTemplate, SearchR1, SearchR1Settings,
+};
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
 use forage_env::tokenizer::ByteTokenizer;
@@ -24,29 +29,40 @@ use forage_retriever::Bm25Retriever;
 const BATCH: usize = 1024;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let numbers: Vec<u64> = std::env::args().skip(1).map(|text| text.parse()).collect::<Result<_, _>>()?;
+    let numbers: Vec<u64> = std::env::args()
+        .skip(1)
+        .map(|text| text.parse())
+        .collect::<Result<_, _>>()?;
     let number = |index: usize, default| numbers.get(index).copied().unwrap_or(default);
     let (pages, episodes, threads) = (number(0, 2000), number(1, 20_000), number(2, 2));
 
     let world = World::new(WorldSpec::new(pages, 7))?;
-    let tasks: Vec<Arc<Task>> = world.questions(Split::Train, episodes.min(2000))?.map(Arc::new).collect();
+    let tasks: Vec<Arc<Task>> = world
+        .questions(Split::Train, episodes.min(2000))?
+        .map(Arc::new)
+        .collect();
     let retriever = Arc::new(Bm25Retriever::in_memory(world.passages().collect())?);
     let tokenizer = Arc::new(ByteTokenizer);
     let rollout = Rollout {
-        policy: search_r1::ENTRY.script(ORACLE, Cast::new(tokenizer.clone(), tasks.iter().cloned()))?,
+        policy: search_r1::ENTRY
+            .script(ORACLE, Cast::new(tokenizer.clone(), tasks.iter().cloned()))?,
         factory: SearchR1::factory(settings(), retriever, tokenizer.clone())?,
         tokenizer,
         rewards: Arc::new(RewardSet::exact_match()),
         sampling: Sampling::FULL,
         presentation: Presentation::Raw,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads as usize).build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads as usize)
+        .build()?;
 
     let mut total = Totals::default();
     let mut seconds = 0.0;
     for (batch, start) in (0_u64..).zip((0..episodes as usize).step_by(BATCH)) {
         let numbers = start..(start + BATCH).min(episodes as usize);
-        let jobs = numbers.map(|number| job(&tasks[number % tasks.len()], batch, number as u64)).collect();
+        let jobs = numbers
+            .map(|number| job(&tasks[number % tasks.len()], batch, number as u64))
+            .collect();
         let began = Instant::now();
         let played = runtime.block_on(rollout.run(jobs));
         seconds += began.elapsed().as_secs_f64();
@@ -59,7 +75,13 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn job(task: &Arc<Task>, group: u64, member: u64) -> Job {
-    Job { task: Arc::clone(task), group, member, seed: Seed::root(7).child("episode", &[member]), leaves: None }
+    Job {
+        task: Arc::clone(task),
+        group,
+        member,
+        seed: Seed::root(7).child("episode", &[member]),
+        leaves: None,
+    }
 }
 
 /// Room for a token per byte.
@@ -68,7 +90,10 @@ fn settings() -> SearchR1Settings {
         max_generations: 6,
         max_turn_tokens: 2000,
         max_episode_tokens: 32_768,
-        observation: ObservationSettings { limit_tokens: 4000, ..ObservationSettings::default() },
+        observation: ObservationSettings {
+            limit_tokens: 4000,
+            ..ObservationSettings::default()
+        },
         prompt: PromptTemplate::SearchR1,
         ..SearchR1Settings::default()
     }
@@ -95,10 +120,16 @@ impl Totals {
     fn print(&self, pages: u64, threads: u64, seconds: f64) {
         let per_second = |count: usize| count as f64 / seconds;
         let episodes = self.episodes as f32;
-        println!("pages {pages}, worker threads {threads}, episodes {}, infra faults {}", self.episodes, self.infra);
+        println!(
+            "pages {pages}, worker threads {threads}, episodes {}, infra faults {}",
+            self.episodes, self.infra
+        );
         println!("episodes/s {:.0}", per_second(self.episodes));
         println!("searches/s {:.0}", per_second(self.searches));
-        println!("tokens/episode {:.0}", self.tokens as f64 / self.episodes as f64);
+        println!(
+            "tokens/episode {:.0}",
+            self.tokens as f64 / self.episodes as f64
+        );
         println!("oracle exact match {:.3}", self.reward / episodes);
         let held = self.infra == 0 && per_second(self.episodes) >= 5000.0;
         let figures = format!(

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::environment::{Action, EnvError, EnvFactory, Observation, Step, TurnKind};
-use crate::episode::{Ending, Episode, Limit, Score, Turn};
+use crate::environment::{Action, EnvFactory};
+use crate::episode::{Episode, Score};
 use crate::policy::Finish;
 use crate::registry::EnvEntry;
 use crate::reward::RewardSet;
+use crate::rollout::stage::Stage;
 use crate::seed::Seed;
 use crate::task::Task;
-use crate::tokens::TokenLog;
 
 /// A rule an environment broke.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -33,29 +33,11 @@ pub enum CheckFailure {
         /// Where.
         place: String,
     },
-    /// A step before a reset or after the end was not refused.
-    #[error("task {task}: a step {place} was not refused as out of order")]
-    StepAccepted {
+    /// A second reset of the same environment began with something of the episode before it.
+    #[error("task {task}: after a second reset the same turn gives something else")]
+    ResetKeeps {
         /// The task's id.
         task: String,
-        /// When.
-        place: &'static str,
-    },
-    /// A step was terminated and truncated at once.
-    #[error("task {task}: step {step} is both terminated and truncated")]
-    BothEnds {
-        /// The task's id.
-        task: String,
-        /// Number of the step, from 0.
-        step: usize,
-    },
-    /// The episode went on beyond the spec's limit.
-    #[error("task {task}: still running after {max_turns} turns")]
-    NeverEnds {
-        /// The task's id.
-        task: String,
-        /// The spec's limit.
-        max_turns: usize,
     },
     /// The gold answer did not end the episode as terminated.
     #[error("task {task}: the gold answer did not terminate the episode")]
@@ -64,7 +46,9 @@ pub enum CheckFailure {
         task: String,
     },
     /// The gold answer does not score the maximum, or the empty answer not the minimum.
-    #[error("task {task}: the gold answer scores {gold}, an empty one {empty}, a wrong one {wrong}")]
+    #[error(
+        "task {task}: the gold answer scores {gold}, an empty one {empty}, a wrong one {wrong}"
+    )]
     Scores {
         /// The task's id.
         task: String,
@@ -112,7 +96,13 @@ impl CheckPlan {
     /// The plan for a registered environment.
     pub fn of(entry: &EnvEntry) -> Self {
         let (probe, invalid) = (entry.probe.to_owned(), "no tag at all".to_owned());
-        Self { probe, invalid, gold: entry.gold, empty: (entry.last)(""), wrong: (entry.last)(WRONG) }
+        Self {
+            probe,
+            invalid,
+            gold: entry.gold,
+            empty: (entry.last)(""),
+            wrong: (entry.last)(WRONG),
+        }
     }
 }
 
@@ -126,8 +116,8 @@ pub fn answer(answer: &str) -> String {
     format!("<think>known</think><answer>{answer}</answer>")
 }
 
-/// Puts an environment through its contract on `tasks`: determinism under a seed, no step out of order, at most one of
-/// terminated and truncated, an end within the spec's limit, and scores that rank gold above wrong and empty answers.
+/// Puts an environment through its contract on `tasks`: determinism under a seed, a clean start after each reset, an end with
+/// the gold answer, and scores that rank gold above wrong and empty answers.
 ///
 /// # Errors
 /// Every rule that was broken, in order.
@@ -140,12 +130,26 @@ pub async fn check_environment(
 ) -> Result<(), Vec<CheckFailure>> {
     let mut failures = Vec::new();
     for task in tasks {
-        let check = Check { factory, task, rewards, plan, seed };
-        for outcome in [check.determinism().await, check.order().await, check.scores().await] {
+        let check = Check {
+            factory,
+            task,
+            rewards,
+            plan,
+            seed,
+        };
+        for outcome in [
+            check.determinism().await,
+            check.resets().await,
+            check.scores().await,
+        ] {
             failures.extend(outcome.err());
         }
     }
-    if failures.is_empty() { Ok(()) } else { Err(failures) }
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(failures)
+    }
 }
 
 struct Check<'a> {
@@ -156,43 +160,41 @@ struct Check<'a> {
     seed: Seed,
 }
 
-/// What an episode showed.
-#[derive(PartialEq)]
-struct Trace {
-    opening: Observation,
-    steps: Vec<(String, Step)>,
-}
-
 impl Check<'_> {
     fn id(&self) -> String {
         self.task.id.clone()
     }
 
-    fn failed(&self, call: &'static str, error: &dyn std::error::Error) -> CheckFailure {
-        CheckFailure::Failed { task: self.id(), call, message: error.to_string() }
+    fn failed(&self, call: &'static str, message: String) -> CheckFailure {
+        CheckFailure::Failed {
+            task: self.id(),
+            call,
+            message,
+        }
     }
 
-    /// Plays `turns` over and over until the episode ends.
-    async fn play(&self, turns: &[&str]) -> Result<Trace, CheckFailure> {
-        let mut env = self.factory.make();
-        let opening = env.reset(self.task, self.seed).await.map_err(|error| self.failed("reset", &error))?;
-        let mut steps = Vec::new();
-        let max_turns = self.factory.spec().max_turns;
+    /// Plays `turns` over and over until the episode ends, as the driver does.
+    async fn play(&self, turns: &[&str]) -> Result<Episode, CheckFailure> {
+        let opened = Stage::open(self.factory, self.task, self.seed).await;
+        let mut stage = opened.map_err(|fault| self.failed("reset", fault.message))?;
         let mut prefix = String::new();
-        for (number, turn) in turns.iter().cycle().take(max_turns).enumerate() {
-            let text = [&prefix, *turn].concat();
-            let step = env.step(&action(&text)).await.map_err(|error| self.failed("step", &error))?;
-            if step.terminated && step.truncated {
-                return Err(CheckFailure::BothEnds { task: self.id(), step: number });
+        let mut turns = turns.iter().cycle();
+        let ending = loop {
+            let text = [&prefix, *turns.next().unwrap_or(&"")].concat();
+            let reaction = stage.react(text, Finish::Stop).await;
+            let reaction = reaction.map_err(|fault| self.failed("step", fault.message))?;
+            prefix = reaction.step.forced_prefix.clone().unwrap_or_default();
+            if let Some(ending) = stage.keep(reaction) {
+                break ending;
             }
-            step.forced_prefix.as_deref().unwrap_or_default().clone_into(&mut prefix);
-            let over = step.terminated || step.truncated;
-            steps.push((text, step));
-            if over {
-                return Ok(Trace { opening, steps });
-            }
-        }
-        Err(CheckFailure::NeverEnds { task: self.id(), max_turns })
+        };
+        let (prompt, turns) = stage.into_record();
+        Ok(Episode {
+            prompt,
+            turns,
+            ending,
+            ..Episode::new(self.task.clone())
+        })
     }
 
     async fn determinism(&self) -> Result<(), CheckFailure> {
@@ -201,33 +203,42 @@ impl Check<'_> {
         if first == second {
             return Ok(());
         }
-        let step = first.steps.iter().zip(&second.steps).position(|(left, right)| left != right);
-        let place = match step {
-            _ if first.opening != second.opening => "the opening prompt".to_owned(),
+        let pairs = first.turns.iter().zip(&second.turns);
+        let turn = pairs.into_iter().position(|(left, right)| left != right);
+        let place = match turn {
+            _ if first.prompt != second.prompt => "the opening prompt".to_owned(),
             Some(number) => format!("step {number}"),
             None => "the number of steps".to_owned(),
         };
-        Err(CheckFailure::Nondeterministic { task: self.id(), place })
+        Err(CheckFailure::Nondeterministic {
+            task: self.id(),
+            place,
+        })
     }
 
-    async fn order(&self) -> Result<(), CheckFailure> {
+    async fn resets(&self) -> Result<(), CheckFailure> {
         let mut env = self.factory.make();
-        let probe = action(&self.plan.probe);
-        let refused = |result: Result<Step, EnvError>, place| match result {
-            Err(EnvError::OutOfOrder(_)) => Ok(()),
-            _ => Err(CheckFailure::StepAccepted { task: self.id(), place }),
-        };
-        refused(env.step(&probe).await, "before reset")?;
-        env.reset(self.task, self.seed).await.map_err(|error| self.failed("reset", &error))?;
-        let gold = action(&(self.plan.gold)(self.task));
-        let step = env.step(&gold).await.map_err(|error| self.failed("step", &error))?;
-        if !step.terminated {
-            return Err(CheckFailure::GoldGoesOn { task: self.id() });
+        let mut firsts = Vec::new();
+        for last in [(self.plan.gold)(self.task), self.plan.probe.clone()] {
+            let opening = env.reset(self.task, self.seed).await;
+            let opening = opening.map_err(|error| self.failed("reset", error.to_string()))?;
+            let probed = env.step(&Action::new(self.plan.probe.clone())).await;
+            let probed = probed.map_err(|error| self.failed("step", error.to_string()))?;
+            firsts.push((opening, probed));
+            if firsts[0].1.terminated {
+                continue;
+            }
+            let step = env.step(&Action::new(last)).await;
+            let step = step.map_err(|error| self.failed("step", error.to_string()))?;
+            if firsts.len() == 1 && !step.terminated {
+                return Err(CheckFailure::GoldGoesOn { task: self.id() });
+            }
         }
-        refused(env.step(&probe).await, "after the end")?;
-        env.reset(self.task, self.seed).await.map_err(|error| self.failed("second reset", &error))?;
-        env.step(&probe).await.map_err(|error| self.failed("step after a second reset", &error))?;
-        Ok(())
+        if firsts[0] == firsts[1] {
+            Ok(())
+        } else {
+            Err(CheckFailure::ResetKeeps { task: self.id() })
+        }
     }
 
     async fn scores(&self) -> Result<(), CheckFailure> {
@@ -237,49 +248,36 @@ impl Check<'_> {
         if gold > empty && gold >= wrong && wrong >= empty {
             return Ok(());
         }
-        Err(CheckFailure::Scores { task: self.id(), gold, empty, wrong })
+        Err(CheckFailure::Scores {
+            task: self.id(),
+            gold,
+            empty,
+            wrong,
+        })
     }
 
     async fn score_of(&self, turn: &str) -> Result<Score, CheckFailure> {
-        let trace = self.play(&[turn]).await?;
-        let episode = self.episode(trace);
-        self.rewards.score(self.task, &episode).await.map_err(|error| self.failed("a reward", &error))
+        let episode = self.play(&[turn]).await?;
+        let score = self.rewards.score(self.task, &episode).await;
+        score.map_err(|error| self.failed("a reward", error.to_string()))
     }
-
-    fn episode(&self, trace: Trace) -> Episode {
-        let done = |kind: &TurnKind| matches!(kind, TurnKind::Answer { .. } | TurnKind::Query(_));
-        let answered = trace.steps.last().is_some_and(|(_, step)| done(&step.kind));
-        let turns = trace.steps.into_iter().map(|(policy, step)| Turn {
-            policy,
-            finish: Finish::Stop,
-            kind: step.kind,
-            observation: step.observation.text,
-            reward: step.reward,
-        });
-        Episode {
-            task: self.task.clone(),
-            group: 0,
-            member: 0,
-            branch: None,
-            prompt: trace.opening.text,
-            turns: turns.collect(),
-            tokens: TokenLog::default(),
-            ending: if answered { Ending::Answered } else { Ending::Truncated { limit: Limit::Turns } },
-            score: None,
-            seed: None,
-        }
-    }
-}
-
-fn action(text: &str) -> Action {
-    Action { text: text.to_owned(), finish: Finish::Stop }
 }
 
 /// [`check_environment`] for a shared factory, with the default plan and exact match as the reward.
 ///
 /// # Errors
 /// As [`check_environment`].
-pub async fn check_search_environment(factory: &Arc<dyn EnvFactory>, tasks: &[Task]) -> Result<(), Vec<CheckFailure>> {
+pub async fn check_search_environment(
+    factory: &Arc<dyn EnvFactory>,
+    tasks: &[Task],
+) -> Result<(), Vec<CheckFailure>> {
     let rewards = RewardSet::exact_match();
-    check_environment(factory.as_ref(), tasks, &rewards, &CheckPlan::default(), Seed::root(0)).await
+    check_environment(
+        factory.as_ref(),
+        tasks,
+        &rewards,
+        &CheckPlan::default(),
+        Seed::root(0),
+    )
+    .await
 }

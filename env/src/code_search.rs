@@ -15,18 +15,21 @@ mod repr;
 mod scripts;
 mod settings;
 mod tools;
+mod turn;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use forage_sandbox::{SandboxError, Status, Tools, TurnOutput};
+use forage_sandbox::{SandboxError, Tools, TurnOutput};
 use serde_json::Value;
 
 use crate::chat::tools::can_be_written;
 use crate::environment::{
-    Action, CodeTurn, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind, TurnTool,
+    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
+    TurnTool,
 };
+use crate::episode::Boundary;
 use crate::registry::{EnvEntry, Passages, Pieces, RegistryError, Resolved, Resources, Vocabulary};
 use crate::reward::grading::{normalize, stands_in};
 use crate::seed::Seed;
@@ -34,16 +37,18 @@ use crate::settings::{OnInvalid, SettingsError};
 use crate::task::Task;
 use crate::wiki::find::{Finder, SearchMode};
 
-pub use action::{CALL_CLOSE, CALL_OPEN, Call, CodeAction, CodeFault, PYTHON_CLOSE, PYTHON_OPEN, PYTHON_TOOL, parse};
+pub use action::{Call, CodeAction, CodeFault, PYTHON_TOOL, parse};
+pub use forage_sandbox::Status;
 pub use interpreter::{Interpreter, Interpreters, sandbox};
 pub use observation::NOTHING_PRINTED;
 pub use profile::Profile;
 pub use prompt::CodePrompt;
 pub use settings::{
-    AnswerForm, CodeObservation, CodeSearchSettings, ErrorForm, Flavour, Form, FunctionSettings, LimitSettings,
-    Opening, StateMode, ToldBy,
+    AnswerForm, CodeObservation, CodeSearchSettings, ErrorForm, Flavour, Form, FunctionSettings,
+    LimitSettings, Opening, StateMode, ToldBy,
 };
-pub use tools::{PageTools, READ_TOOL, VIEW_TOOL};
+pub use tools::{PageTools, READ_TOOL, SEARCH_TOOL, VIEW_TOOL};
+pub use turn::{CodeTurn, FunctionCall};
 
 /// The registry's entry.
 pub const ENTRY: EnvEntry = EnvEntry {
@@ -65,6 +70,8 @@ pub const ENTRY: EnvEntry = EnvEntry {
         })
     },
     scripts: scripts::SCRIPTS,
+    measures: turn::measures,
+    declares: turn::DECLARED,
     vocabulary: Vocabulary {
         tags: &[
             "<think>",
@@ -88,7 +95,10 @@ pub const ENTRY: EnvEntry = EnvEntry {
     )
 };
 
-#[expect(clippy::needless_pass_by_value, reason = "the signature of every entry")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the signature of every entry"
+)]
 fn make(settings: Value, resources: Resources) -> Result<Arc<dyn EnvFactory>, RegistryError> {
     let settings = CodeSearchSettings::from_value(settings)?;
     settings.check()?;
@@ -96,12 +106,17 @@ fn make(settings: Value, resources: Resources) -> Result<Arc<dyn EnvFactory>, Re
         return Err(SettingsError::unwritable_calls().into());
     }
     let wiki = resources.open_wiki()?;
-    let finder = Finder::new(wiki, settings.functions.search, Arc::clone(&resources.retriever))?;
+    let finder = Finder::new(
+        wiki,
+        settings.functions.search,
+        Arc::clone(&resources.retriever),
+    )?;
     let sandbox = match settings.form {
         Form::FunctionCalls => None,
         Form::Tags | Form::PythonCalls => {
             let mut notice = |notice| (resources.notice)(&interpreter::words(&notice));
-            let engine: Arc<dyn Interpreters> = Arc::new(sandbox(&settings.limits.limits(), &mut notice)?);
+            let engine: Arc<dyn Interpreters> =
+                Arc::new(sandbox(&settings.limits.limits(), &mut notice)?);
             Some(engine)
         }
     };
@@ -140,16 +155,8 @@ struct Shared {
     sandbox: Option<Arc<dyn Interpreters>>,
 }
 
-/// Where an episode stands.
-enum Phase {
-    Fresh,
-    Running(Episode),
-    Over,
-}
-
 /// What belongs to one episode.
 struct Episode {
-    turns: usize,
     seed: Seed,
     /// Normalised, none empty.
     golds: Vec<String>,
@@ -161,14 +168,17 @@ struct Episode {
 /// The code-search environment.
 pub struct CodeSearch {
     shared: Arc<Shared>,
-    phase: Phase,
+    episode: Option<Episode>,
 }
 
 struct Factory(Arc<Shared>);
 
 impl EnvFactory for Factory {
     fn make(&self) -> Box<dyn Environment> {
-        Box::new(CodeSearch { shared: Arc::clone(&self.0), phase: Phase::Fresh })
+        Box::new(CodeSearch {
+            shared: Arc::clone(&self.0),
+            episode: None,
+        })
     }
 
     fn spec(&self) -> &EnvSpec {
@@ -213,64 +223,88 @@ impl CodeSearch {
                 ToldBy::Template => tools::schemas(&settings),
             },
         };
-        Ok(Arc::new(Factory(Arc::new(Shared { settings, template, spec, finder, sandbox }))))
+        Ok(Arc::new(Factory(Arc::new(Shared {
+            settings,
+            template,
+            spec,
+            finder,
+            sandbox,
+        }))))
     }
 }
 
 impl Shared {
     /// The reaction to a turn of a running episode.
     async fn react(&self, episode: &mut Episode, action: &Action) -> Result<Step, EnvError> {
-        let is_last = episode.turns >= self.spec.max_turns;
-        let (observation, turn) = match parse(&action.text, &self.settings) {
-            CodeAction::Answer(answer) => return Ok(terminated(TurnKind::Answer { answer })),
-            CodeAction::Invalid(fault) => return Ok(self.invalid(&fault, episode.turns)),
-            CodeAction::Code(_) | CodeAction::Calls(_) if is_last => {
-                // Nobody would read the output.
-                return Ok(truncated(TurnKind::Code(CodeTurn::default())));
+        let (observation, kind) = match parse(&action.text, &self.settings) {
+            CodeAction::Answer(answer) => return Ok(Step::end(TurnKind::Answer { answer })),
+            CodeAction::Invalid(fault) => return Ok(self.invalid(&fault, action.turns_left)),
+            CodeAction::Code(_) | CodeAction::Calls(_) if action.is_last() => {
+                (Observation::default(), CodeTurn::default().record(false))
             }
             CodeAction::Code(code) => self.run(episode, &code).await?,
             CodeAction::Calls(calls) => self.call(episode, calls).await?,
         };
-        Ok(self.going_on(observation, TurnKind::Code(turn), episode.turns))
+        Ok(self.going_on(observation, kind, action.turns_left))
     }
 
     /// Runs a program; gives the observation and the record.
-    async fn run(&self, episode: &mut Episode, code: &str) -> Result<(Observation, CodeTurn), EnvError> {
-        let output = if code.is_empty() { nothing() } else { self.execute(episode, code).await? };
+    async fn run(
+        &self,
+        episode: &mut Episode,
+        code: &str,
+    ) -> Result<(Observation, TurnKind), EnvError> {
+        let output = if code.is_empty() {
+            nothing()
+        } else {
+            self.execute(episode, code).await?
+        };
         let content = observation::of_program(&output, &self.settings);
         let turn = CodeTurn {
             status: Some(output.status),
-            error: output.error.filter(|_| output.status == Status::Exception).map(|error| error.kind),
+            error: output
+                .error
+                .filter(|_| output.status == Status::Exception)
+                .map(|error| error.kind),
             printed: !output.stdout.trim().is_empty(),
             calls: episode.tools.take_calls(),
             redefined: output.redefined,
-            gold_read: episode.reads_gold(&content)?,
         };
-        Ok((self.answered(vec![content]), turn))
+        let kind = turn.record(episode.reads_gold(&content)?);
+        Ok((self.answered(vec![content]), kind))
     }
 
     async fn execute(&self, episode: &mut Episode, code: &str) -> Result<TurnOutput, EnvError> {
         let Some(sandbox) = &self.sandbox else {
-            return Err(SandboxError::Interpreter("none was given".to_owned()).into());
+            let error = SandboxError::Interpreter("none was given".to_owned());
+            return Err(failed(error));
         };
         let interpreter = match &mut episode.interpreter {
             Some(interpreter) => {
                 if self.settings.state == StateMode::Fresh {
-                    interpreter.reset()?;
+                    interpreter.reset().map_err(failed)?;
                 }
                 interpreter
             }
             none => {
                 let tools: Arc<dyn Tools> = episode.tools.clone();
-                none.insert(sandbox.open(tools, episode.seed.child("sandbox", &[]).0).await?)
+                let seed = episode.seed.child("sandbox", &[]).0;
+                none.insert(sandbox.open(tools, seed).await.map_err(failed)?)
             }
         };
         let prelude = &self.settings.prelude;
-        let code = if prelude.is_empty() { Cow::Borrowed(code) } else { Cow::Owned(format!("{prelude}\n{code}")) };
-        interpreter.run(&code).await.map_err(|error| match episode.tools.take_fault() {
-            Some(fault) => EnvError::Retriever(fault),
-            None => EnvError::Sandbox(error),
-        })
+        let code = if prelude.is_empty() {
+            Cow::Borrowed(code)
+        } else {
+            Cow::Owned(format!("{prelude}\n{code}"))
+        };
+        interpreter
+            .run(&code)
+            .await
+            .map_err(|error| match episode.tools.take_fault() {
+                Some(fault) => fault.into(),
+                None => failed(error),
+            })
     }
 
     /// Calls functions directly; gives the observation and the record.
@@ -278,7 +312,7 @@ impl Shared {
         &self,
         episode: &mut Episode,
         calls: Vec<Result<Call, CodeFault>>,
-    ) -> Result<(Observation, CodeTurn), EnvError> {
+    ) -> Result<(Observation, TurnKind), EnvError> {
         let mut results = Vec::with_capacity(calls.len());
         let mut failed = None;
         for call in calls {
@@ -299,16 +333,20 @@ impl Shared {
             status: Some(failed.unwrap_or(Status::Ok)),
             printed: true,
             calls: episode.tools.take_calls(),
-            gold_read: episode.reads_gold(&results.join("\n"))?,
             ..CodeTurn::default()
         };
-        Ok((self.answered(results), turn))
+        let kind = turn.record(episode.reads_gold(&results.join("\n"))?);
+        Ok((self.answered(results), kind))
     }
 
     /// What the policy reads of a program or of each call.
     fn answered(&self, results: Vec<String>) -> Observation {
         let text = results.iter().map(|content| self.wrap(content)).collect();
-        let results = if self.settings.form == Form::Tags { Vec::new() } else { results };
+        let results = if self.settings.form == Form::Tags {
+            Vec::new()
+        } else {
+            results
+        };
         Observation { text, results }
     }
 
@@ -326,34 +364,33 @@ impl Shared {
         [opening, content, closing].concat()
     }
 
-    fn invalid(&self, fault: &CodeFault, turns: usize) -> Step {
-        let kind = TurnKind::Invalid { fault: fault.to_string() };
+    fn invalid(&self, fault: &CodeFault, turns_left: usize) -> Step {
+        let kind = TurnKind::invalid(fault.to_string());
         let on_invalid = self.settings.on_invalid;
         if on_invalid == OnInvalid::End {
-            return terminated(kind);
-        }
-        if turns >= self.spec.max_turns {
-            return truncated(kind);
+            return Step::end(kind);
         }
         let observation = match (on_invalid, fault) {
             // The model reads what is wrong with its call where it waits for the result.
-            (OnInvalid::Notice, CodeFault::BadCall(message)) => self.answered(vec![message.clone()]),
+            (OnInvalid::Notice, CodeFault::BadCall(message)) => {
+                self.answered(vec![message.clone()])
+            }
             (OnInvalid::Notice, _) => Observation::new(notice(self.settings.form)),
             (OnInvalid::Empty, _) => self.answered(vec![String::new()]),
             (OnInvalid::Silent | OnInvalid::End, _) => Observation::default(),
         };
-        self.going_on(observation, kind, turns)
+        self.going_on(observation, kind, turns_left)
     }
 
     /// A step after which the policy writes again, with what announces its last turn.
-    fn going_on(&self, mut observation: Observation, kind: TurnKind, turns: usize) -> Step {
-        if self.settings.final_reminder && turns + 1 == self.spec.max_turns {
+    fn going_on(&self, mut observation: Observation, kind: TurnKind, turns_left: usize) -> Step {
+        if self.settings.final_reminder && turns_left == 1 {
             observation.add(match self.settings.answer {
                 AnswerForm::Tag => REMINDER,
                 AnswerForm::Message => MESSAGE_REMINDER,
             });
         }
-        Step { observation, reward: 0.0, terminated: false, truncated: false, kind, forced_prefix: None }
+        Step::reply(observation, kind)
     }
 }
 
@@ -361,9 +398,18 @@ impl Episode {
     /// Whether a gold stands in what is shown and in what a tool has returned.
     fn reads_gold(&self, shown: &str) -> Result<bool, EnvError> {
         let shown = normalize(shown);
-        let golds: Vec<&str> = self.golds.iter().map(String::as_str).filter(|gold| stands_in(gold, &shown)).collect();
+        let golds: Vec<&str> = self
+            .golds
+            .iter()
+            .map(String::as_str)
+            .filter(|gold| stands_in(gold, &shown))
+            .collect();
         Ok(!golds.is_empty() && self.tools.returned_any(&golds)?)
     }
+}
+
+fn failed(error: SandboxError) -> EnvError {
+    EnvError::at(Boundary::Sandbox, error)
 }
 
 /// What an empty program does.
@@ -379,37 +425,35 @@ fn nothing() -> TurnOutput {
     }
 }
 
-fn terminated(kind: TurnKind) -> Step {
-    let observation = Observation::default();
-    Step { observation, reward: 0.0, terminated: true, truncated: false, kind, forced_prefix: None }
-}
-
-fn truncated(kind: TurnKind) -> Step {
-    Step { terminated: false, truncated: true, ..terminated(kind) }
-}
-
 #[async_trait]
 impl Environment for CodeSearch {
     async fn reset(&mut self, task: &Task, seed: Seed) -> Result<Observation, EnvError> {
-        let golds = task.golds.iter().map(|gold| normalize(gold)).filter(|gold| !gold.is_empty()).collect();
-        let tools = PageTools::new(self.shared.finder.clone(), self.shared.settings.functions.clone());
-        self.phase = Phase::Running(Episode { turns: 0, seed, golds, tools: Arc::new(tools), interpreter: None });
-        Ok(Observation::new(self.shared.template.replace(prompt::QUESTION, task.question.trim())))
+        let golds = task
+            .golds
+            .iter()
+            .map(|gold| normalize(gold))
+            .filter(|gold| !gold.is_empty())
+            .collect();
+        let tools = PageTools::new(
+            self.shared.finder.clone(),
+            self.shared.settings.functions.clone(),
+        );
+        self.episode = Some(Episode {
+            seed,
+            golds,
+            tools: Arc::new(tools),
+            interpreter: None,
+        });
+        Ok(Observation::new(
+            self.shared
+                .template
+                .replace(prompt::QUESTION, task.question.trim()),
+        ))
     }
 
     async fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
-        let episode = match &mut self.phase {
-            Phase::Fresh => return Err(EnvError::OutOfOrder("before reset")),
-            Phase::Over => return Err(EnvError::OutOfOrder("after the end")),
-            Phase::Running(episode) => episode,
-        };
-        episode.turns += 1;
-        let step = self.shared.react(episode, action).await?;
-        if step.terminated || step.truncated {
-            // Frees the interpreter too.
-            self.phase = Phase::Over;
-        }
-        Ok(step)
+        let episode = self.episode.as_mut().ok_or(EnvError::NotReset)?;
+        self.shared.react(episode, action).await
     }
 
     fn spec(&self) -> &EnvSpec {

@@ -28,7 +28,9 @@ pub async fn demonstrate(
     rewards: Arc<RewardSet>,
     seed: Seed,
 ) -> Result<Vec<Episode>, RegistryError> {
-    let cast = Cast::new(Arc::clone(&tokenizer), tasks.iter().cloned()).in_style(style).hasty(haste);
+    let cast = Cast::new(Arc::clone(&tokenizer), tasks.iter().cloned())
+        .in_style(style)
+        .hasty(haste);
     let policy = registry::find(&factory.spec().id)?.script(ORACLE, cast)?;
     let jobs = (0..).zip(tasks).map(|(group, task)| Job {
         task: Arc::clone(task),
@@ -37,7 +39,13 @@ pub async fn demonstrate(
         seed: seed.child("demonstration", &[group]),
         leaves: None,
     });
-    let rollout =
-        Rollout { policy, tokenizer, factory, rewards, sampling: Sampling::FULL, presentation: Presentation::Raw };
+    let rollout = Rollout {
+        policy,
+        tokenizer,
+        factory,
+        rewards,
+        sampling: Sampling::FULL,
+        presentation: Presentation::Raw,
+    };
     Ok(rollout.run(jobs.collect()).await)
 }

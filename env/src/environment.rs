@@ -1,8 +1,7 @@
 //! The Gymnasium-shaped contract of a text environment.
 
-mod code;
+mod call;
 mod outcome;
-mod query;
 mod tool;
 
 use std::error::Error;
@@ -14,10 +13,8 @@ use crate::policy::Finish;
 use crate::seed::Seed;
 use crate::task::Task;
 
-pub use code::{CodeTurn, SEARCH_TOOL, ToolCall};
-pub use forage_sandbox::Status as CodeStatus;
+pub use call::{Call, TurnKind};
 pub use outcome::Outcome;
-pub use query::QueryTurn;
 pub use tool::{TurnForm, TurnTool};
 
 /// Text the environment shows the policy. Appended verbatim to the token log.
@@ -34,7 +31,10 @@ pub struct Observation {
 impl Observation {
     /// Text that answers no call.
     pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), results: Vec::new() }
+        Self {
+            text: text.into(),
+            results: Vec::new(),
+        }
     }
 
     /// Adds a sentence at the end, of the last result too.
@@ -49,66 +49,27 @@ impl Observation {
 /// One turn of the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Action {
-    /// What the policy wrote in this turn, decoded.
+    /// The text that the policy wrote in this turn, decoded.
     pub text: String,
     /// Why the completion ended.
     pub finish: Finish,
+    /// Turns that the driver allows after this one. After the last one nobody reads an observation, so none needs work.
+    pub turns_left: usize,
 }
 
-/// What kind of turn the environment understood.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "kind")]
-pub enum TurnKind {
-    /// A search with what it found.
-    Search {
-        /// The query as parsed.
-        query: String,
-        /// Further queries of the same turn.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        more: Vec<String>,
-        /// Ids of the passages shown, best first, query by query.
-        shown: Vec<String>,
-    },
-    /// An answer.
-    Answer {
-        /// The answer as parsed.
-        answer: String,
-    },
-    /// A program that was run, or tools that were called.
-    Code(CodeTurn),
-    /// A query that is what the episode was for, with what it found.
-    Query(QueryTurn),
-    /// Nothing the protocol knows.
-    Invalid {
-        /// Why.
-        fault: String,
-    },
-}
-
-impl TurnKind {
-    /// A search of one query that showed passages of these ids.
-    pub fn search(query: impl Into<String>, shown: Vec<String>) -> Self {
-        Self::Search { query: query.into(), more: Vec::new(), shown }
-    }
-
-    /// Removes from the record what the policy was not shown after all.
-    pub fn hide(&mut self) {
-        match self {
-            Self::Search { shown, .. } => shown.clear(),
-            Self::Code(turn) => turn.gold_read = false,
-            // What a final query found is not there to be read.
-            Self::Query(_) | Self::Answer { .. } | Self::Invalid { .. } => {}
+impl Action {
+    /// A turn that ended by itself and has others after it.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            finish: Finish::Stop,
+            turns_left: usize::MAX,
         }
     }
 
-    /// The queries of the turn, in order.
-    pub fn queries(&self) -> Vec<&str> {
-        match self {
-            Self::Search { query, more, .. } => std::iter::once(query).chain(more).map(String::as_str).collect(),
-            Self::Code(turn) => turn.queries().collect(),
-            Self::Query(turn) => vec![&turn.query],
-            Self::Answer { .. } | Self::Invalid { .. } => Vec::new(),
-        }
+    /// Whether nobody reads what the environment answers.
+    pub fn is_last(&self) -> bool {
+        self.turns_left == 0
     }
 }
 
@@ -119,15 +80,34 @@ pub struct Step {
     pub observation: Observation,
     /// Reward of this turn, finite; 0 where the score is given at the end by the episode's rewards.
     pub reward: f32,
-    /// The task itself ended: an answer was given, or an invalid turn in a profile that ends on it.
+    /// The task itself ended: an answer was given, or an invalid turn in a profile that ends on it. Limits are the driver's.
     pub terminated: bool,
-    /// A limit ended the episode. Never together with `terminated`.
-    pub truncated: bool,
-    /// What was understood.
+    /// The turn as it was understood.
     pub kind: TurnKind,
     /// Text the driver puts into the policy's mouth before its next turn, logged as forced and never trained on.
     /// The next [`Action::text`] begins with it.
     pub forced_prefix: Option<String>,
+}
+
+impl Step {
+    /// A reaction after which the policy writes again, unless the driver's limits are reached.
+    pub fn reply(observation: Observation, kind: TurnKind) -> Self {
+        Self {
+            observation,
+            reward: 0.0,
+            terminated: false,
+            kind,
+            forced_prefix: None,
+        }
+    }
+
+    /// The end of the episode.
+    pub fn end(kind: TurnKind) -> Self {
+        Self {
+            terminated: true,
+            ..Self::reply(Observation::default(), kind)
+        }
+    }
 }
 
 /// Facts about an environment that do not change between episodes.
@@ -151,15 +131,37 @@ pub struct EnvSpec {
     pub tools: Vec<serde_json::Value>,
 }
 
+/// The part of the system behind an infrastructure fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Boundary {
+    /// The policy or its engine.
+    Policy,
+    /// The retriever.
+    Retriever,
+    /// The sandbox that runs the policy's code.
+    Sandbox,
+    /// The environment itself.
+    Environment,
+    /// A reward or judge.
+    Reward,
+}
+
 /// A fault of the environment or what stands behind it. Never a reward of zero.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvError {
-    /// The retriever failed.
-    #[error("search failed")]
-    Retriever(#[from] forage_retriever::RetrieverError),
-    /// The sandbox failed.
-    #[error("the code cannot be run")]
-    Sandbox(#[from] forage_sandbox::SandboxError),
+    /// Something that the environment stands on failed.
+    #[error("{}", match boundary {
+        Boundary::Retriever => "search failed",
+        Boundary::Sandbox => "the code cannot be run",
+        _ => "the environment failed",
+    })]
+    Failed {
+        /// The part that failed.
+        boundary: Boundary,
+        /// The reason.
+        source: Box<dyn Error + Send + Sync>,
+    },
     /// The task does not say what would be right.
     #[error("task `{task}` (`{question}`) {missing}")]
     Task {
@@ -170,15 +172,32 @@ pub enum EnvError {
         /// What it lacks, and the fix.
         missing: &'static str,
     },
-    /// `step` was called before `reset` or after the end.
-    #[error("step called {0}; call reset first")]
-    OutOfOrder(&'static str),
-    /// What an environment from outside stands on failed.
-    #[error("the environment failed")]
-    Own(#[source] Box<dyn Error + Send + Sync>),
+    /// `step` was called before `reset`.
+    #[error("step called before reset")]
+    NotReset,
 }
 
-/// One episode at a time.
+impl EnvError {
+    /// A fault of the environment itself or of anything that has no boundary of its own.
+    pub fn own(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::at(Boundary::Environment, error)
+    }
+
+    /// A fault of one part of the system.
+    pub fn at(boundary: Boundary, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        let source = error.into();
+        Self::Failed { boundary, source }
+    }
+}
+
+impl From<forage_retriever::RetrieverError> for EnvError {
+    fn from(error: forage_retriever::RetrieverError) -> Self {
+        Self::at(Boundary::Retriever, error)
+    }
+}
+
+/// One episode at a time. The [driver](crate::rollout) calls `reset` before `step`, no `step` after the end, and counts turns: an
+/// environment need not.
 #[async_trait]
 pub trait Environment: Send {
     /// Starts an episode; returns the opening prompt.
@@ -190,7 +209,7 @@ pub trait Environment: Send {
     /// Reacts to one policy turn.
     ///
     /// # Errors
-    /// [`EnvError`] for infrastructure faults and calls out of order.
+    /// [`EnvError`] for infrastructure faults.
     async fn step(&mut self, action: &Action) -> Result<Step, EnvError>;
 
     /// Limits, stop strings, id.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::environment::{CodeTurn, QueryTurn, TurnKind};
+pub use crate::environment::Boundary;
+use crate::environment::{Call, TurnKind};
 use crate::policy::Finish;
 use crate::seed::Seed;
 use crate::task::Task;
@@ -22,22 +23,6 @@ pub enum Limit {
     Context,
     /// The time limit passed.
     Time,
-}
-
-/// The part of the system behind an infrastructure fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Boundary {
-    /// The policy or its engine.
-    Policy,
-    /// The retriever.
-    Retriever,
-    /// The sandbox that runs the policy's code.
-    Sandbox,
-    /// The environment itself.
-    Environment,
-    /// A reward or judge.
-    Reward,
 }
 
 /// How an episode ended.
@@ -89,7 +74,10 @@ pub struct Turn {
 }
 
 /// Whether a reward is 0, as that of most turns: it is left out of records.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde asks for")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature serde asks for"
+)]
 fn is_nothing(reward: &f32) -> bool {
     reward.abs() == 0.0
 }
@@ -140,6 +128,22 @@ pub struct Episode {
 }
 
 impl Episode {
+    /// An answered, unscored episode without turns; struct update fills in the rest.
+    pub fn new(task: Task) -> Self {
+        Self {
+            task,
+            group: 0,
+            member: 0,
+            branch: None,
+            prompt: String::new(),
+            turns: Vec::new(),
+            tokens: TokenLog::default(),
+            ending: Ending::Answered,
+            score: None,
+            seed: None,
+        }
+    }
+
     /// The last answer the policy gave, if any.
     pub fn answer(&self) -> Option<&str> {
         self.turns.iter().rev().find_map(|turn| match &turn.kind {
@@ -158,20 +162,15 @@ impl Episode {
         self.turns.iter().flat_map(|turn| turn.kind.queries())
     }
 
-    /// The turns that ran code.
-    pub fn code_turns(&self) -> impl Iterator<Item = &CodeTurn> + Clone {
-        self.turns.iter().filter_map(|turn| match &turn.kind {
-            TurnKind::Code(code) => Some(code),
-            _ => None,
-        })
+    /// The calls of all turns, in order.
+    pub fn calls(&self) -> impl Iterator<Item = &Call> {
+        self.turns.iter().flat_map(|turn| turn.kind.calls())
     }
 
-    /// The query the episode was for, if the policy wrote one.
-    pub fn query_turn(&self) -> Option<&QueryTurn> {
-        self.turns.iter().rev().find_map(|turn| match &turn.kind {
-            TurnKind::Query(query) => Some(query),
-            _ => None,
-        })
+    /// The ranking that the episode is judged by: the documents of the call that ended it.
+    pub fn ranking(&self) -> Option<&[String]> {
+        let last = self.turns.last()?.kind.calls().last()?;
+        (self.ending == Ending::Answered).then_some(&last.shown)
     }
 
     /// The training reward; `None` for infrastructure faults.

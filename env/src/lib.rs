@@ -15,8 +15,9 @@
 //! - [`chat`]: chat templates, conversations that only grow, tool calls.
 //! - [`protocol`]: tags in policy turns, and the structure a whole response must have.
 //! - [`search_r1`], [`code_search`], [`query_writer`]: the environments; [`registry`]: the list of environments; [`plugins`]: entries from
-//!   outside; [`wrappers`], [`vector`], [`check`]: around any.
+//!   outside; [`check`]: the contract, checked for any.
 //! - [`reward`]: grading, rewards by name, their weighted set.
+//! - [`monitor`]: the table of metrics, and alarms.
 //! - [`rollout`]: the driver, the fault budget, records on disk.
 //! - [`server`]: the environments over HTTP, WebSocket and MCP.
 //! - [`probe`]: evaluations under a change.
@@ -46,9 +47,8 @@ pub mod query_writer;
 pub mod registry;
 pub mod search_r1;
 pub mod settings;
-pub mod vector;
-pub mod wrappers;
 
+pub mod monitor;
 pub mod reward;
 
 pub mod rollout;

@@ -9,7 +9,10 @@ use serde_json::Value;
 ///
 /// # Errors
 /// When a key is unknown or a value has the wrong type.
-pub(crate) fn over<T: Serialize + DeserializeOwned>(base: &T, written: Value) -> Result<T, serde_json::Error> {
+pub(crate) fn over<T: Serialize + DeserializeOwned>(
+    base: &T,
+    written: Value,
+) -> Result<T, serde_json::Error> {
     let mut value = serde_json::to_value(base)?;
     merge(&mut value, written);
     serde_json::from_value(value)
@@ -20,7 +23,9 @@ fn merge(base: &mut Value, written: Value) {
         (Value::Object(base), Value::Object(written)) => {
             for (key, value) in written {
                 match base.get_mut(&key) {
-                    Some(known) if known.is_object() && value.is_object() && key != "prompt" => merge(known, value),
+                    Some(known) if known.is_object() && value.is_object() && key != "prompt" => {
+                        merge(known, value);
+                    }
                     _ => {
                         base.insert(key, value);
                     }

@@ -2,7 +2,10 @@
 
 /// The candidate with the smallest edit distance to `name`; the first of equals, `""` without candidates.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> &'a str {
-    candidates.into_iter().min_by_key(|candidate| distance(name, candidate)).unwrap_or("")
+    candidates
+        .into_iter()
+        .min_by_key(|candidate| distance(name, candidate))
+        .unwrap_or("")
 }
 
 /// Levenshtein distance in characters.

@@ -6,9 +6,21 @@ use serde_json::{Value, json};
 macro_rules! paraphrases {
     ($name:literal) => {
         [
-            include_str!(concat!("../../../configs/prompts/paraphrases/", $name, "_1.txt")),
-            include_str!(concat!("../../../configs/prompts/paraphrases/", $name, "_2.txt")),
-            include_str!(concat!("../../../configs/prompts/paraphrases/", $name, "_3.txt")),
+            include_str!(concat!(
+                "../../../configs/prompts/paraphrases/",
+                $name,
+                "_1.txt"
+            )),
+            include_str!(concat!(
+                "../../../configs/prompts/paraphrases/",
+                $name,
+                "_2.txt"
+            )),
+            include_str!(concat!(
+                "../../../configs/prompts/paraphrases/",
+                $name,
+                "_3.txt"
+            )),
         ]
     };
 }
@@ -24,5 +36,9 @@ pub(crate) const SHORT: [&str; 3] = [
 
 /// Templates as values of the setting `prompt`.
 pub(crate) fn prompts(texts: Option<[&str; 3]>) -> Vec<Value> {
-    texts.iter().flatten().map(|text| json!({"text": text})).collect()
+    texts
+        .iter()
+        .flatten()
+        .map(|text| json!({"text": text}))
+        .collect()
 }

@@ -23,9 +23,17 @@ pub struct Sampling {
 
 impl Sampling {
     /// The highest-probability token each time.
-    pub const GREEDY: Self = Self { temperature: 0.0, ..Self::FULL };
+    pub const GREEDY: Self = Self {
+        temperature: 0.0,
+        ..Self::FULL
+    };
     /// The policy's own distribution.
-    pub const FULL: Self = Self { temperature: 1.0, top_p: 1.0, top_k: 0, min_p: 0.0 };
+    pub const FULL: Self = Self {
+        temperature: 1.0,
+        top_p: 1.0,
+        top_k: 0,
+        min_p: 0.0,
+    };
 
     /// Checks the ranges.
     ///
@@ -33,11 +41,23 @@ impl Sampling {
     /// A sentence that names the key at fault.
     pub fn check(&self) -> Result<(), String> {
         let faults = [
-            (self.temperature >= 0.0 && self.temperature.is_finite(), "temperature must be 0 or more"),
-            (self.top_p > 0.0 && self.top_p <= 1.0, "top_p must be above 0 and at most 1"),
-            ((0.0..=1.0).contains(&self.min_p), "min_p must be between 0 and 1"),
+            (
+                self.temperature >= 0.0 && self.temperature.is_finite(),
+                "temperature must be 0 or more",
+            ),
+            (
+                self.top_p > 0.0 && self.top_p <= 1.0,
+                "top_p must be above 0 and at most 1",
+            ),
+            (
+                (0.0..=1.0).contains(&self.min_p),
+                "min_p must be between 0 and 1",
+            ),
         ];
-        faults.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, fault)| Err((*fault).to_owned()))
+        faults
+            .iter()
+            .find(|(holds, _)| !holds)
+            .map_or(Ok(()), |(_, fault)| Err((*fault).to_owned()))
     }
 }
 

@@ -16,7 +16,9 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::dataset::LabelError;
-use crate::environment::{Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step, TurnTool};
+use crate::environment::{
+    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step, TurnTool,
+};
 use crate::registry::{RegistryError, Resources, make};
 use crate::seed::Seed;
 use crate::task::Task;
@@ -70,10 +72,13 @@ impl FromStr for Probe {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|probe| probe.name() == name).ok_or_else(|| {
-            let known = Self::ALL.map(Self::name).join(", ");
-            format!("unknown probe `{name}`; write one of {known}")
-        })
+        Self::ALL
+            .into_iter()
+            .find(|probe| probe.name() == name)
+            .ok_or_else(|| {
+                let known = Self::ALL.map(Self::name).join(", ");
+                format!("unknown probe `{name}`; write one of {known}")
+            })
     }
 }
 
@@ -92,13 +97,17 @@ pub enum ProbeError {
         fix: &'static str,
     },
     /// A task does not say what to take away.
-    #[error("probe missing-passages: task `{task}` does not say where its evidence is; give it `evidence` or `qrels`")]
+    #[error(
+        "probe missing-passages: task `{task}` does not say where its evidence is; give it `evidence` or `qrels`"
+    )]
     NoEvidence {
         /// Its id.
         task: String,
     },
     /// All questions have the same evidence.
-    #[error("probe shuffled-passages: no other question has other evidence than `{task}`; ask more questions")]
+    #[error(
+        "probe shuffled-passages: no other question has other evidence than `{task}`; ask more questions"
+    )]
     NoOther {
         /// Its id.
         task: String,
@@ -123,8 +132,16 @@ pub fn factory(
 ) -> Result<Arc<dyn EnvFactory>, ProbeError> {
     probe.check(id, &settings)?;
     let plain = make(id, settings.clone(), resources.clone())?;
-    let recipe = Recipe { id: id.to_owned(), settings, resources, probe };
-    Ok(Arc::new(Factory { recipe: Arc::new(recipe), plain }))
+    let recipe = Recipe {
+        id: id.to_owned(),
+        settings,
+        resources,
+        probe,
+    };
+    Ok(Arc::new(Factory {
+        recipe: Arc::new(recipe),
+        plain,
+    }))
 }
 
 /// What the environment of a question is made from.
@@ -144,7 +161,11 @@ struct Factory {
 impl EnvFactory for Factory {
     fn make(&self) -> Box<dyn Environment> {
         let (recipe, plain) = (Arc::clone(&self.recipe), Arc::clone(&self.plain));
-        Box::new(Probed { recipe, plain, inner: None })
+        Box::new(Probed {
+            recipe,
+            plain,
+            inner: None,
+        })
     }
 
     fn spec(&self) -> &EnvSpec {
@@ -166,17 +187,25 @@ struct Probed {
 #[async_trait]
 impl Environment for Probed {
     async fn reset(&mut self, task: &Task, seed: Seed) -> Result<Observation, EnvError> {
-        let Recipe { id, settings, resources, probe } = self.recipe.as_ref();
+        let Recipe {
+            id,
+            settings,
+            resources,
+            probe,
+        } = self.recipe.as_ref();
         let retriever = probe.retriever(task, &resources.retriever);
-        let resources = Resources { retriever, ..resources.clone() };
-        let factory = make(id, settings.clone(), resources).map_err(|error| EnvError::Own(Box::new(error)))?;
+        let resources = Resources {
+            retriever,
+            ..resources.clone()
+        };
+        let factory = make(id, settings.clone(), resources).map_err(EnvError::own)?;
         self.inner.insert(factory.make()).reset(task, seed).await
     }
 
     async fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
         match &mut self.inner {
             Some(inner) => inner.step(action).await,
-            None => Err(EnvError::OutOfOrder("before reset")),
+            None => Err(EnvError::NotReset),
         }
     }
 

@@ -13,8 +13,11 @@
 mod action;
 mod keywords;
 mod metrics;
+pub(crate) mod rewards;
 mod scripts;
+pub mod searchlm;
 mod settings;
+mod turn;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,20 +28,21 @@ use serde_json::{Map, Value};
 
 use crate::chat::tools::can_be_written;
 use crate::environment::{
-    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, QueryTurn, Step, TurnForm, TurnKind,
-    TurnTool,
+    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnForm,
+    TurnKind, TurnTool,
 };
+use crate::protocol::{QUERY_CLOSE, QUERY_OPEN, REASONING_CLOSE, REASONING_OPEN};
 use crate::registry::{EnvEntry, Passages, Pieces, RegistryError, Resolved, Vocabulary};
 use crate::seed::Seed;
 use crate::settings::SettingsError;
 use crate::task::Task;
 
 pub use action::{
-    QUERY_CLOSE, QUERY_OPEN, QueryFault, QueryForm, REASONING_CLOSE, REASONING_OPEN, SUBMIT_QUERY, Take, WrittenQuery,
-    parse, parse_call, quoted,
+    QueryFault, QueryForm, SUBMIT_QUERY, Take, WrittenQuery, parse, parse_call, quoted,
 };
 pub use keywords::{KEYWORDS, STOP_WORDS, keyword_query};
 pub use settings::{QueryPrompt, QueryWriterSettings};
+pub use turn::QueryTurn;
 
 /// The registry's entry.
 pub const ENTRY: EnvEntry = EnvEntry {
@@ -67,8 +71,13 @@ pub const ENTRY: EnvEntry = EnvEntry {
         })
     },
     scripts: scripts::SCRIPTS,
-    vocabulary: Vocabulary { tags: &[REASONING_OPEN, REASONING_CLOSE, QUERY_OPEN, QUERY_CLOSE], pieces: Pieces::Code },
+    vocabulary: Vocabulary {
+        tags: &[REASONING_OPEN, REASONING_CLOSE, QUERY_OPEN, QUERY_CLOSE],
+        pieces: Pieces::Code,
+    },
     metrics: metrics::describe,
+    measures: turn::measures,
+    declares: metrics::DECLARED,
     ..EnvEntry::new(
         "forage/query-writer-v0",
         "one query in boolean syntax, judged by the ranking it gives",
@@ -76,8 +85,13 @@ pub const ENTRY: EnvEntry = EnvEntry {
         "<reasoning>look</reasoning><query>\"first query\" OR second</query>",
         |settings, resources| {
             let settings: QueryWriterSettings = serde_json::from_value(settings)?;
-            let index = resources.retriever.boolean().ok_or(RegistryError::NoBoolean)?;
-            if settings.form == QueryForm::ToolCalls && !can_be_written(resources.tokenizer.as_ref()) {
+            let index = resources
+                .retriever
+                .boolean()
+                .ok_or(RegistryError::NoBoolean)?;
+            if settings.form == QueryForm::ToolCalls
+                && !can_be_written(resources.tokenizer.as_ref())
+            {
                 return Err(SettingsError::unwritable_calls().into());
             }
             Ok(QueryWriter::factory(settings, index)?)
@@ -91,8 +105,14 @@ const KEYWORD_DEPTH: usize = 10;
 /// The query that finds what is relevant and nothing else, in the order of ids: no policy can write it.
 fn judged_ids(task: &Task) -> String {
     let judgments = task.judgments();
-    let ids = judgments.iter().filter(|(_, grade)| **grade > 0).map(|(id, _)| format!("id:{}", quoted(id)));
-    format!("{QUERY_OPEN}{}{QUERY_CLOSE}", ids.collect::<Vec<_>>().join(" OR "))
+    let ids = judgments
+        .iter()
+        .filter(|(_, grade)| **grade > 0)
+        .map(|(id, _)| format!("id:{}", quoted(id)));
+    format!(
+        "{QUERY_OPEN}{}{QUERY_CLOSE}",
+        ids.collect::<Vec<_>>().join(" OR ")
+    )
 }
 
 /// Ids of passages, best first, by data set and question.
@@ -108,24 +128,20 @@ struct Shared {
     baselines: Mutex<Rankings>,
 }
 
-/// Where an episode stands.
-enum Phase {
-    Fresh,
-    Asked(Task),
-    Over,
-}
-
 /// The query-writer environment.
 pub struct QueryWriter {
     shared: Arc<Shared>,
-    phase: Phase,
+    task: Option<Task>,
 }
 
 struct Factory(Arc<Shared>);
 
 impl EnvFactory for Factory {
     fn make(&self) -> Box<dyn Environment> {
-        Box::new(QueryWriter { shared: Arc::clone(&self.0), phase: Phase::Fresh })
+        Box::new(QueryWriter {
+            shared: Arc::clone(&self.0),
+            task: None,
+        })
     }
 
     fn spec(&self) -> &EnvSpec {
@@ -133,12 +149,26 @@ impl EnvFactory for Factory {
     }
 
     fn tools(&self) -> Vec<TurnTool> {
-        let about = "Runs the one query in boolean syntax that the episode is judged by, and ends it.";
+        let about =
+            "Runs the one query in boolean syntax that the episode is judged by, and ends it.";
         let form = match self.0.settings.form {
-            QueryForm::Tags => TurnForm::Tags { open: QUERY_OPEN, before_close: "", close: QUERY_CLOSE },
-            QueryForm::ToolCalls => TurnForm::Call { tool: SUBMIT_QUERY.to_owned(), argument: "query", list: false },
+            QueryForm::Tags => TurnForm::Tags {
+                open: QUERY_OPEN,
+                before_close: "",
+                close: QUERY_CLOSE,
+            },
+            QueryForm::ToolCalls => TurnForm::Call {
+                tool: SUBMIT_QUERY.to_owned(),
+                argument: "query",
+                list: false,
+            },
         };
-        vec![TurnTool { name: SUBMIT_QUERY, about, parameter: "query", form }]
+        vec![TurnTool {
+            name: SUBMIT_QUERY,
+            about,
+            parameter: "query",
+            form,
+        }]
     }
 }
 
@@ -160,18 +190,34 @@ impl QueryWriter {
             max_turns: 1,
             max_turn_tokens: settings.max_turn_tokens,
             max_episode_tokens: settings.max_episode_tokens,
-            stop: if calls { Vec::new() } else { vec![QUERY_CLOSE.to_owned()] },
+            stop: if calls {
+                Vec::new()
+            } else {
+                vec![QUERY_CLOSE.to_owned()]
+            },
             append_eos_after_stop: settings.append_eos_after_stop,
-            tools: if calls { vec![action::tool().schema()] } else { Vec::new() },
+            tools: if calls {
+                vec![action::tool().schema()]
+            } else {
+                Vec::new()
+            },
         };
         let baselines = Mutex::default();
-        Ok(Arc::new(Factory(Arc::new(Shared { settings, template, spec, index, baselines }))))
+        Ok(Arc::new(Factory(Arc::new(Shared {
+            settings,
+            template,
+            spec,
+            index,
+            baselines,
+        }))))
     }
 }
 
 impl Shared {
     async fn judge(&self, task: &Task, written: WrittenQuery) -> Result<QueryTurn, EnvError> {
-        let BooleanAnswer { hits, issues } = self.search(task, &written.query, self.settings.limit).await?;
+        let BooleanAnswer { hits, issues } = self
+            .search(task, &written.query, self.settings.limit)
+            .await?;
         Ok(QueryTurn {
             query: written.query,
             found: hits.into_iter().map(|hit| hit.id).collect(),
@@ -181,21 +227,40 @@ impl Shared {
         })
     }
 
-    async fn search(&self, task: &Task, text: &str, limit: usize) -> Result<BooleanAnswer, EnvError> {
-        let corpus = self.settings.corpus_field.iter().map(|field| (field.clone(), vec![task.data_source.clone()]));
+    async fn search(
+        &self,
+        task: &Task,
+        text: &str,
+        limit: usize,
+    ) -> Result<BooleanAnswer, EnvError> {
+        let corpus = self
+            .settings
+            .corpus_field
+            .iter()
+            .map(|field| (field.clone(), vec![task.data_source.clone()]));
         let query = Query::new(text).filtered(Filter(corpus.collect::<BTreeMap<_, _>>()));
         Ok(self.index.answer(&query, limit).await?)
     }
 
     async fn keywords_found(&self, task: &Task) -> Result<Arc<[String]>, EnvError> {
         let key = (task.data_source.clone(), task.question.clone());
-        let known = self.baselines.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let known = self
+            .baselines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&key)
+            .cloned();
         if let Some(found) = known {
             return Ok(found);
         }
-        let answer = self.search(task, &keyword_query(&task.question), KEYWORD_DEPTH).await?;
+        let answer = self
+            .search(task, &keyword_query(&task.question), KEYWORD_DEPTH)
+            .await?;
         let found: Arc<[String]> = answer.hits.into_iter().map(|hit| hit.id).collect();
-        self.baselines.lock().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&found));
+        self.baselines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key, Arc::clone(&found));
         Ok(found)
     }
 }
@@ -204,28 +269,25 @@ impl Shared {
 impl Environment for QueryWriter {
     async fn reset(&mut self, task: &Task, _seed: Seed) -> Result<Observation, EnvError> {
         ENTRY.outcome.check(task)?;
-        self.phase = Phase::Asked(task.clone());
-        Ok(Observation::new(self.shared.template.replace(settings::QUESTION, task.question.trim())))
+        self.task = Some(task.clone());
+        Ok(Observation::new(
+            self.shared
+                .template
+                .replace(settings::QUESTION, task.question.trim()),
+        ))
     }
 
     async fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
-        let task = match &self.phase {
-            Phase::Fresh => return Err(EnvError::OutOfOrder("before reset")),
-            Phase::Over => return Err(EnvError::OutOfOrder("after the end")),
-            Phase::Asked(task) => task,
-        };
+        let task = self.task.as_ref().ok_or(EnvError::NotReset)?;
         let settings = &self.shared.settings;
         let written = match settings.form {
             QueryForm::Tags => parse(&action.text, settings.take),
             QueryForm::ToolCalls => parse_call(&action.text),
         };
-        let kind = match written {
-            Ok(written) => TurnKind::Query(self.shared.judge(task, written).await?),
-            Err(fault) => TurnKind::Invalid { fault: fault.to_string() },
-        };
-        self.phase = Phase::Over;
-        let observation = Observation::default();
-        Ok(Step { observation, reward: 0.0, terminated: true, truncated: false, kind, forced_prefix: None })
+        Ok(Step::end(match written {
+            Ok(written) => self.shared.judge(task, written).await?.record(),
+            Err(fault) => TurnKind::invalid(fault.to_string()),
+        }))
     }
 
     fn spec(&self) -> &EnvSpec {

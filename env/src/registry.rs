@@ -1,9 +1,9 @@
-//! Environments by name.
+//! The environments by name, and the list of built-in environments and rewards.
 
 use std::error::Error;
 use std::sync::Arc;
 
-use forage_retriever::Retriever;
+use forage_retriever::{Entry, Registry, Retriever};
 use forage_sandbox::SandboxError;
 use serde_json::{Map, Value};
 
@@ -11,10 +11,15 @@ use crate::check;
 use crate::code_search;
 use crate::environment::{EnvFactory, Outcome};
 use crate::episode::Episode;
+use crate::monitor::{Metric, STEP_METRICS};
 use crate::nearest::nearest;
 use crate::plugins::environments;
 use crate::policy::Policy;
 use crate::query_writer;
+use crate::reward::{
+    RewardEntry, altered, answers, controls, costs, format, judge, majority, published, random,
+    rankings, retrieval,
+};
 use crate::scripted::{Cast, ScriptEntry};
 use crate::search_r1;
 use crate::seed::Seed;
@@ -42,13 +47,21 @@ pub struct Resources {
 impl Resources {
     /// Passages alone.
     pub fn new(retriever: Arc<dyn Retriever>, tokenizer: Arc<dyn Tokenizer>) -> Self {
-        Self { retriever, tokenizer, wiki: None, notice: |_| {} }
+        Self {
+            retriever,
+            tokenizer,
+            wiki: None,
+            notice: |_| {},
+        }
     }
 
     /// Whole pages as well.
     #[must_use]
     pub fn with_wiki(self, open: OpenWiki) -> Self {
-        Self { wiki: Some(open), ..self }
+        Self {
+            wiki: Some(open),
+            ..self
+        }
     }
 
     /// Whole pages that are open already.
@@ -69,6 +82,9 @@ pub type MakeQuestions = fn(split: Split, count: usize, seed: Seed) -> Vec<Task>
 
 /// Hands numbers about a step's episodes over, each by its name.
 pub type StepMetrics = fn(&[Episode], &mut dyn FnMut(&str, f64));
+
+/// Hands numbers about an episode over, each by its name.
+pub type Measures = fn(&Episode, &mut dyn FnMut(&'static str, f64));
 
 /// One registered environment: everything that is peculiar to it, reached from here. [`EnvEntry::new`] takes what every
 /// environment has; the other fields have defaults.
@@ -109,6 +125,11 @@ pub struct EnvEntry {
     pub quickstart: Option<&'static str>,
     /// Numbers of a training step's metrics row that mean something for its episodes alone; each is handed over by its name.
     pub metrics: StepMetrics,
+    /// Numbers of one scored episode that mean something for its episodes alone, each handed over by its name; nothing for
+    /// episodes of other environments.
+    pub measures: Measures,
+    /// The metrics that [`Self::metrics`] and [`Self::measures`] hand over.
+    pub declares: &'static [Metric],
     /// For the checker: a turn that is valid under the default settings and, where episodes have several turns, does not end
     /// the episode.
     pub probe: &'static str,
@@ -172,7 +193,12 @@ impl Resolved {
     /// # Errors
     /// None; the form is that of [`EnvEntry::resolve`].
     pub fn as_written(settings: Value) -> Result<Self, RegistryError> {
-        Ok(Self { settings, prompt: None, wordings: Vec::new(), passages: Passages::Read })
+        Ok(Self {
+            settings,
+            prompt: None,
+            wordings: Vec::new(),
+            passages: Passages::Read,
+        })
     }
 }
 
@@ -194,9 +220,14 @@ impl EnvEntry {
             for_bytes: |settings| settings,
             questions: None,
             scripts: &[],
-            vocabulary: Vocabulary { tags: &[], pieces: Pieces::Words },
+            vocabulary: Vocabulary {
+                tags: &[],
+                pieces: Pieces::Words,
+            },
             quickstart: None,
             metrics: |_, _| {},
+            measures: |_, _| {},
+            declares: &[],
             probe,
             last: check::answer,
             gold: check::gold_answer,
@@ -209,17 +240,26 @@ impl EnvEntry {
     /// When it has none of this name; the error lists those it has.
     pub fn script(&self, name: &str, cast: Cast) -> Result<Arc<dyn Policy>, RegistryError> {
         let found = self.scripts.iter().find(|script| script.name == name);
-        found.map(|script| (script.play)(cast)).ok_or_else(|| RegistryError::NoScript {
-            name: name.to_owned(),
-            id: self.id,
-            known: self.scripts.iter().map(|script| script.name).collect::<Vec<_>>().join(", "),
-        })
+        found
+            .map(|script| (script.play)(cast))
+            .ok_or_else(|| RegistryError::NoScript {
+                name: name.to_owned(),
+                id: self.id,
+                known: self
+                    .scripts
+                    .iter()
+                    .map(|script| script.name)
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            })
     }
 
     /// The names it is found by: the id, the id without its namespace, and that without its version.
     pub fn names(&self) -> [&'static str; 3] {
         let versioned = self.id.rsplit_once('/').map_or(self.id, |(_, name)| name);
-        let short = versioned.rsplit_once("-v").map_or(versioned, |(name, _)| name);
+        let short = versioned
+            .rsplit_once("-v")
+            .map_or(versioned, |(name, _)| name);
         [self.id, versioned, short]
     }
 }
@@ -227,6 +267,78 @@ impl EnvEntry {
 /// Every built-in environment. A new one is a file and a line here, and is then covered by the conformance tests; one from
 /// outside is registered through [`crate::plugins`].
 pub const ENVIRONMENTS: &[EnvEntry] = &[search_r1::ENTRY, code_search::ENTRY, query_writer::ENTRY];
+
+static REGISTRY: Registry<EnvEntry> = Registry::new(ENVIRONMENTS);
+
+impl Entry for EnvEntry {
+    const KIND: &'static str = "environment";
+
+    fn label(&self) -> (&'static str, &'static str) {
+        (self.id, self.about)
+    }
+
+    fn registry() -> &'static Registry<Self> {
+        &REGISTRY
+    }
+}
+
+/// Every built-in reward, in the order in which scores add them. A new one is a file and a line here; one from outside is
+/// registered through [`crate::plugins`].
+pub const REWARDS: &[RewardEntry] = &[
+    answers::EM,
+    answers::SUB_EM,
+    answers::F1,
+    format::ENTRY,
+    retrieval::ENTRY,
+    published::ENTRY,
+    rankings::NDCG,
+    query_writer::rewards::GAIN,
+    rankings::MRR,
+    rankings::RECALL,
+    rankings::RETRIEVED,
+    query_writer::rewards::SYNTAX,
+    query_writer::searchlm::NDCG,
+    query_writer::searchlm::V1,
+    query_writer::searchlm::V2,
+    judge::ENTRY,
+    judge::BATCH,
+    judge::TOURNAMENT,
+    majority::ENTRY,
+    costs::SEARCH_COST,
+    costs::LENGTH,
+    random::ENTRY,
+    controls::CONSTANT,
+    controls::FORMAT_ONLY,
+    controls::CONTAINS,
+    altered::INVERSE,
+    altered::NOISY,
+];
+
+static REWARD_REGISTRY: Registry<RewardEntry> = Registry::new(REWARDS);
+
+impl Entry for RewardEntry {
+    const KIND: &'static str = "reward";
+
+    fn label(&self) -> (&'static str, &'static str) {
+        (self.name, self.about)
+    }
+
+    fn registry() -> &'static Registry<Self> {
+        &REWARD_REGISTRY
+    }
+}
+
+/// Every metric that a training step may have: the common ones, then those that environments declare.
+pub fn metrics() -> impl Iterator<Item = &'static Metric> {
+    STEP_METRICS
+        .iter()
+        .chain(environments().flat_map(|entry| entry.declares))
+}
+
+/// The metric of this name.
+pub fn metric(name: &str) -> Option<&'static Metric> {
+    metrics().find(|metric| Metric::part(metric.name, name).is_some())
+}
 
 /// An environment could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -257,7 +369,9 @@ pub enum RegistryError {
     #[error("environment settings")]
     Settings(#[from] SettingsError),
     /// The environment reads whole pages and was given none.
-    #[error("this environment reads whole pages and there are none; name a corpus of pages or use a generated world")]
+    #[error(
+        "this environment reads whole pages and there are none; name a corpus of pages or use a generated world"
+    )]
     NoPages,
     /// The pages cannot be opened.
     #[error("open the pages")]
@@ -287,7 +401,10 @@ pub fn find(id: &str) -> Result<&'static EnvEntry, RegistryError> {
     known.ok_or_else(|| {
         let all = environments().flat_map(EnvEntry::names);
         let nearest = nearest(id, all);
-        RegistryError::Unknown { id: id.to_owned(), nearest }
+        RegistryError::Unknown {
+            id: id.to_owned(),
+            nearest,
+        }
     })
 }
 
@@ -295,8 +412,16 @@ pub fn find(id: &str) -> Result<&'static EnvEntry, RegistryError> {
 ///
 /// # Errors
 /// When the id is unknown or the settings are wrong.
-pub fn make(id: &str, settings: Value, resources: Resources) -> Result<Arc<dyn EnvFactory>, RegistryError> {
-    let settings = if settings.is_null() { Value::Object(serde_json::Map::default()) } else { settings };
+pub fn make(
+    id: &str,
+    settings: Value,
+    resources: Resources,
+) -> Result<Arc<dyn EnvFactory>, RegistryError> {
+    let settings = if settings.is_null() {
+        Value::Object(serde_json::Map::default())
+    } else {
+        settings
+    };
     (find(id)?.make)(settings, resources)
 }
 
@@ -310,6 +435,9 @@ mod tests {
             assert_eq!(find(name).expect("registered").id, "forage/search-r1-v0");
         }
         let error = find("serach-r1").expect_err("misspelt").to_string();
-        assert_eq!(error, "unknown environment `serach-r1`; did you mean `search-r1`?");
+        assert_eq!(
+            error,
+            "unknown environment `serach-r1`; did you mean `search-r1`?"
+        );
     }
 }

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 use async_trait::async_trait;
 
-use crate::environment::QueryTurn;
 use crate::episode::Episode;
 use crate::seed::Seed;
 use crate::task::Task;
@@ -15,34 +14,26 @@ pub mod grading;
 pub mod ranking;
 pub mod search_r1;
 
-pub mod em;
-pub mod f1;
+pub(crate) mod answers;
+pub(crate) mod rankings;
+
 pub mod format;
 pub mod judge;
 pub mod majority;
 pub mod published;
 pub mod retrieval;
-pub mod sub_em;
 
 pub mod altered;
 pub mod controls;
 pub mod costs;
 pub mod random;
 
-pub mod gain;
-pub mod mrr;
-pub mod ndcg;
-pub mod recall;
-pub mod retrieved;
-pub mod searchlm;
-pub mod syntax;
-
 pub mod set;
 pub mod settings;
 #[cfg(test)]
 mod tests;
 
-pub use set::{REWARDS, RewardEntry, RewardSet, RewardSetError, default_weights};
+pub use set::{RewardEntry, RewardSet, RewardSetError, default_weights};
 pub use settings::{Built, Make, Making, Weighting};
 
 /// A reward could not be computed. An infrastructure fault, never a reward of zero.
@@ -71,7 +62,11 @@ pub trait Reward: Send + Sync {
     ///
     /// # Errors
     /// As [`Reward::score`].
-    async fn score_in_pieces(&self, task: &Task, episode: &Episode) -> Result<(f32, Pieces), RewardError> {
+    async fn score_in_pieces(
+        &self,
+        task: &Task,
+        episode: &Episode,
+    ) -> Result<(f32, Pieces), RewardError> {
         Ok((self.score(task, episode).await?, Pieces::new()))
     }
 }
@@ -87,26 +82,36 @@ pub trait GroupReward: Send + Sync {
     ///
     /// # Errors
     /// [`RewardError`] when no scores could be computed; every member is then a fault.
-    async fn score_group(&self, task: &Task, members: &[&Episode]) -> Result<Vec<(f32, Pieces)>, RewardError>;
+    async fn score_group(
+        &self,
+        task: &Task,
+        members: &[&Episode],
+    ) -> Result<Vec<(f32, Pieces)>, RewardError>;
 }
 
 /// Pieces of a score by name, for people to read: they carry no weight.
 pub type Pieces = Vec<(String, f32)>;
 
 /// The range of most rewards.
-const UNIT: [f32; 2] = [0.0, 1.0];
+pub(crate) const UNIT: [f32; 2] = [0.0, 1.0];
 
-/// What a query found and how the task grades it.
-type Ranked<'a> = (&'a QueryTurn, Cow<'a, Judgments>);
-
-/// What there is to judge; `None` without a query.
-fn ranked<'a>(name: &str, task: &'a Task, episode: &'a Episode) -> Result<Option<Ranked<'a>>, RewardError> {
+/// The task's judgments.
+///
+/// # Errors
+/// When it has none: every ranking would earn 0.
+pub(crate) fn judgments<'a>(name: &str, task: &'a Task) -> Result<Cow<'a, Judgments>, RewardError> {
     let judgments = task.judgments();
     if judgments.is_empty() {
-        let message = format!("task `{}` (`{}`) has no judged passage", task.id, task.question);
-        return Err(RewardError { name: name.to_owned(), message });
+        let message = format!(
+            "task `{}` (`{}`) has no judged passage",
+            task.id, task.question
+        );
+        return Err(RewardError {
+            name: name.to_owned(),
+            message,
+        });
     }
-    Ok(episode.query_turn().map(|turn| (turn, judgments)))
+    Ok(judgments)
 }
 
 /// A number in `[0, 1)` that depends on the seed, the task and the member alone.

@@ -41,7 +41,12 @@ pub struct Cast {
 impl Cast {
     /// A careful cast in the default style.
     pub fn new(tokenizer: Arc<dyn Tokenizer>, tasks: impl IntoIterator<Item = Arc<Task>>) -> Self {
-        Self { tokenizer, tasks: tasks.into_iter().collect(), style: OracleStyle::default(), haste: Haste::NONE }
+        Self {
+            tokenizer,
+            tasks: tasks.into_iter().collect(),
+            style: OracleStyle::default(),
+            haste: Haste::NONE,
+        }
     }
 
     /// The same in another style.

@@ -19,7 +19,8 @@ use forage_retriever::{Query, Retriever};
 
 use crate::chat::tools::{CallFault, can_be_written};
 use crate::environment::{
-    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind, TurnTool,
+    Action, Call, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
+    TurnTool,
 };
 use crate::protocol::Tag;
 use crate::registry::{EnvEntry, Passages, Pieces, Resolved, Vocabulary};
@@ -29,9 +30,10 @@ use crate::settings::{OnInvalid, SettingsError};
 use crate::task::Task;
 use crate::tokenizer::Tokenizer;
 
-pub use action::{ANSWER_PREFIX, Asked, SEARCH, parse};
-pub use forms::{CallSettings, ClosingTurn, OnBadCall, QueryArgument, SearchAnswer, SearchForm, Searcher, Take};
-pub(crate) use observation::query_line;
+pub use action::{Asked, SEARCH, parse};
+pub use forms::{
+    CallSettings, ClosingTurn, OnBadCall, QueryArgument, SearchAnswer, SearchForm, Searcher, Take,
+};
 pub use observation::{Cut, Encoding, ObservationSettings};
 use observation::{Found, Rendered};
 pub use profile::Profile;
@@ -81,7 +83,11 @@ pub const ENTRY: EnvEntry = EnvEntry {
         "<think>look</think><search>first query</search>",
         |settings, resources| {
             let settings = SearchR1Settings::from_value(settings)?;
-            Ok(SearchR1::factory(settings, resources.retriever, resources.tokenizer)?)
+            Ok(SearchR1::factory(
+                settings,
+                resources.retriever,
+                resources.tokenizer,
+            )?)
         },
     )
 };
@@ -102,20 +108,9 @@ struct Shared {
     tokenizer: Arc<dyn Tokenizer>,
 }
 
-/// Where an episode stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Fresh,
-    Running,
-    Over,
-}
-
 /// The search environment.
 pub struct SearchR1 {
     shared: Arc<Shared>,
-    phase: Phase,
-    /// Turns taken.
-    turns: usize,
     /// Queries run.
     queries: usize,
     /// Golds that the reward of a turn waits for; none once it is paid.
@@ -126,7 +121,11 @@ struct Factory(Arc<Shared>);
 
 impl EnvFactory for Factory {
     fn make(&self) -> Box<dyn Environment> {
-        Box::new(SearchR1 { shared: Arc::clone(&self.0), phase: Phase::Fresh, turns: 0, queries: 0, golds: Vec::new() })
+        Box::new(SearchR1 {
+            shared: Arc::clone(&self.0),
+            queries: 0,
+            golds: Vec::new(),
+        })
     }
 
     fn spec(&self) -> &EnvSpec {
@@ -165,49 +164,77 @@ impl SearchR1 {
             max_episode_tokens: settings.max_episode_tokens,
             stop: match (calls, settings.searcher) {
                 (true, _) => Vec::new(),
-                (false, Searcher::Retriever) => [Tag::Search, Tag::Answer].map(|tag| tag.closing().to_owned()).into(),
+                (false, Searcher::Retriever) => [Tag::Search, Tag::Answer]
+                    .map(|tag| tag.closing().to_owned())
+                    .into(),
                 (false, Searcher::Policy) => vec![Tag::Answer.closing().to_owned()],
             },
             append_eos_after_stop: settings.append_eos_after_stop,
-            tools: if calls { vec![action::tool(&settings.calls).schema()] } else { Vec::new() },
+            tools: if calls {
+                vec![action::tool(&settings.calls).schema()]
+            } else {
+                Vec::new()
+            },
         };
-        Ok(Arc::new(Factory(Arc::new(Shared { settings, template, spec, retriever, tokenizer }))))
+        Ok(Arc::new(Factory(Arc::new(Shared {
+            settings,
+            template,
+            spec,
+            retriever,
+            tokenizer,
+        }))))
     }
 
     /// Runs the searches of a turn, all queries together, and answers each call.
-    async fn search(&mut self, calls: Vec<Result<Vec<String>, CallFault>>) -> Result<Step, EnvError> {
-        let queries: Vec<String> = calls.iter().flatten().flatten().cloned().collect();
-        let mut kind = search_of(&queries);
-        if self.turns >= self.shared.spec.max_turns {
-            // Nobody would read the result.
-            return Ok(truncated(kind));
+    async fn search(
+        &mut self,
+        calls: Vec<Result<Vec<String>, CallFault>>,
+        turns_left: usize,
+    ) -> Result<Step, EnvError> {
+        let settings = &self.shared.settings;
+        let record = |queries: &[String]| Call::search(queries.to_vec(), Vec::new());
+        let mut records: Vec<Call> = calls.iter().flatten().map(|call| record(call)).collect();
+        if turns_left == 0 {
+            let observation = Observation::default();
+            return Ok(Step::reply(observation, TurnKind::Calls { calls: records }));
         }
-        let budget = self.shared.settings.search_budget;
+        let queries: Vec<&String> = calls.iter().flatten().flatten().collect();
+        let budget = settings.search_budget;
         if budget > 0 && self.queries + queries.len() > budget {
-            return Ok(self.over_budget(budget, calls.len()));
+            return Ok(self.over_budget(budget, calls.len(), turns_left));
         }
         self.queries += queries.len();
-        let asked: Vec<Query> = queries.iter().map(|query| Query::new(query.as_str())).collect();
-        let found = self.shared.retriever.search(&asked, self.shared.settings.top_k).await?;
-        let mut found = queries.iter().zip(&found).map(|(query, hits)| Found { query, hits });
+        let asked: Vec<Query> = queries.iter().map(|query| Query::new(*query)).collect();
+        let found = self.shared.retriever.search(&asked, settings.top_k).await?;
+        let mut found = queries.into_iter().zip(&found);
+        let mut found = found.by_ref().map(|(query, hits)| Found { query, hits });
         let (mut results, mut read) = (Vec::with_capacity(calls.len()), String::new());
+        let mut recorded = records.iter_mut();
         for call in &calls {
-            results.push(match call {
+            let rendered = match call {
                 Err(fault) => self.shared.wrapped(fault.to_string()),
                 Ok(queries) => {
                     let found: Vec<Found<'_>> = found.by_ref().take(queries.len()).collect();
-                    let rendered = self.shared.settings.observation.render(&found, self.shared.tokenizer.as_ref());
-                    if let TurnKind::Search { shown, .. } = &mut kind {
+                    let tokenizer = self.shared.tokenizer.as_ref();
+                    let rendered = settings.observation.render(&found, tokenizer);
+                    if let Some(record) = recorded.next() {
                         let hits = found.iter().flat_map(|found| found.hits);
-                        shown.extend(hits.take(rendered.shown).map(|hit| hit.id.clone()));
+                        let ids = hits.take(rendered.shown).map(|hit| hit.id.clone());
+                        record.shown.extend(ids);
                     }
                     read.push_str(&rendered.content);
                     rendered
                 }
-            });
+            };
+            results.push(rendered);
         }
         let reward = self.pay(&read);
-        Ok(Step { reward, ..self.going_on(self.shared.observation(results), kind) })
+        let kind = TurnKind::Calls { calls: records };
+        let observation = self.shared.observation(results);
+        Ok(Step {
+            reward,
+            ..self.going_on(observation, kind, turns_left)
+        })
     }
 
     /// What a turn earns that shows `passages`: the reward of an episode's first gold.
@@ -220,121 +247,125 @@ impl SearchR1 {
     }
 
     /// What follows searches that the budget has no room for: none of them is run.
-    fn over_budget(&self, budget: usize, calls: usize) -> Step {
-        let fault = format!("the budget of {budget} queries is spent");
-        let kind = TurnKind::Invalid { fault };
+    fn over_budget(&self, budget: usize, calls: usize, turns_left: usize) -> Step {
+        let kind = TurnKind::invalid(format!("the budget of {budget} queries is spent"));
         if self.shared.settings.on_invalid == OnInvalid::End {
-            return terminated(kind);
+            return Step::end(kind);
         }
         let observation = match self.shared.settings.form {
             SearchForm::Tags => Observation::new(prompt::reminder(&self.shared.settings)),
             SearchForm::ToolCalls => {
                 let reminder = prompt::reminder(&self.shared.settings).trim().to_owned();
-                self.shared.observation(vec![self.shared.wrapped(reminder); calls])
+                self.shared
+                    .observation(vec![self.shared.wrapped(reminder); calls])
             }
         };
-        self.going_on(observation, kind)
+        self.going_on(observation, kind, turns_left)
     }
 
-    fn invalid(&self, fault: String, calls: &[CallFault]) -> Step {
+    fn invalid(&self, fault: String, calls: &[CallFault], turns_left: usize) -> Step {
         let kind = TurnKind::Invalid { fault };
         let on_invalid = self.shared.settings.on_invalid;
         if on_invalid == OnInvalid::End {
-            return terminated(kind);
+            return Step::end(kind);
         }
-        if self.turns >= self.shared.spec.max_turns {
-            return truncated(kind);
-        }
-        let empty = || self.shared.settings.observation.render(&[], self.shared.tokenizer.as_ref());
+        let empty = || {
+            self.shared
+                .settings
+                .observation
+                .render(&[], self.shared.tokenizer.as_ref())
+        };
         let observation = match on_invalid {
-            OnInvalid::Notice if calls.is_empty() => Observation::new(prompt::notice(&self.shared.settings)),
-            OnInvalid::Notice => {
-                self.shared.observation(calls.iter().map(|fault| self.shared.wrapped(fault.to_string())).collect())
+            OnInvalid::Notice if calls.is_empty() => {
+                Observation::new(prompt::notice(&self.shared.settings))
             }
+            OnInvalid::Notice => self.shared.observation(
+                calls
+                    .iter()
+                    .map(|fault| self.shared.wrapped(fault.to_string()))
+                    .collect(),
+            ),
             OnInvalid::Empty => self.shared.observation(vec![empty(); calls.len().max(1)]),
             OnInvalid::Silent | OnInvalid::End => Observation::default(),
         };
-        self.going_on(observation, kind)
+        self.going_on(observation, kind, turns_left)
     }
 
     /// A step after which the policy writes again, with what announces a closing turn.
-    fn going_on(&self, mut observation: Observation, kind: TurnKind) -> Step {
+    fn going_on(&self, mut observation: Observation, kind: TurnKind, turns_left: usize) -> Step {
         let settings = &self.shared.settings;
         let mut forced_prefix = None;
-        if self.turns == settings.max_generations {
+        if turns_left == 1 {
             match settings.closing_turn {
                 ClosingTurn::None | ClosingTurn::Silent => {}
                 ClosingTurn::Reminder => observation.add(prompt::reminder(settings)),
                 ClosingTurn::ForcedAnswer => forced_prefix = Some(Tag::Answer.opening().to_owned()),
             }
         }
-        Step { observation, reward: 0.0, terminated: false, truncated: false, kind, forced_prefix }
+        Step {
+            forced_prefix,
+            ..Step::reply(observation, kind)
+        }
     }
 }
 
 impl Shared {
     /// What answers a call without passages.
     fn wrapped(&self, content: String) -> Rendered {
-        let ObservationSettings { opening, closing, .. } = &self.settings.observation;
+        let ObservationSettings {
+            opening, closing, ..
+        } = &self.settings.observation;
         let text = [opening, content.as_str(), closing].concat();
-        Rendered { content, text, shown: 0 }
+        Rendered {
+            content,
+            text,
+            shown: 0,
+        }
     }
 
     /// The answers to a turn's calls.
     fn observation(&self, rendered: Vec<Rendered>) -> Observation {
         match self.settings.form {
-            SearchForm::Tags => Observation::new(rendered.into_iter().map(|one| one.text).collect::<String>()),
+            SearchForm::Tags => {
+                Observation::new(rendered.into_iter().map(|one| one.text).collect::<String>())
+            }
             SearchForm::ToolCalls => {
-                let text = rendered.iter().map(|one| one.text.as_str()).collect::<Vec<_>>().join("\n");
-                Observation { text, results: rendered.into_iter().map(|one| one.content).collect() }
+                let text = rendered
+                    .iter()
+                    .map(|one| one.text.as_str())
+                    .collect::<Vec<_>>()
+                    .join("\n");
+                Observation {
+                    text,
+                    results: rendered.into_iter().map(|one| one.content).collect(),
+                }
             }
         }
     }
 }
 
-/// The record of a turn's searches; none were shown yet.
-fn search_of(queries: &[String]) -> TurnKind {
-    let (query, more) =
-        queries.split_first().map_or((String::new(), Vec::new()), |(query, more)| (query.clone(), more.to_vec()));
-    TurnKind::Search { query, more, shown: Vec::new() }
-}
-
-fn terminated(kind: TurnKind) -> Step {
-    let observation = Observation::default();
-    Step { observation, reward: 0.0, terminated: true, truncated: false, kind, forced_prefix: None }
-}
-
-fn truncated(kind: TurnKind) -> Step {
-    Step { terminated: false, truncated: true, ..terminated(kind) }
-}
-
 #[async_trait]
 impl Environment for SearchR1 {
     async fn reset(&mut self, task: &Task, _seed: Seed) -> Result<Observation, EnvError> {
-        self.phase = Phase::Running;
-        (self.turns, self.queries) = (0, 0);
+        self.queries = 0;
         self.golds.clear();
         if self.shared.settings.gold_shown_reward.abs() > 0.0 {
             self.golds.clone_from(&task.golds);
         }
-        Ok(Observation::new(self.shared.template.replace(prompt::QUESTION, task.question.trim())))
+        Ok(Observation::new(
+            self.shared
+                .template
+                .replace(prompt::QUESTION, task.question.trim()),
+        ))
     }
 
     async fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
-        match self.phase {
-            Phase::Fresh => return Err(EnvError::OutOfOrder("before reset")),
-            Phase::Over => return Err(EnvError::OutOfOrder("after the end")),
-            Phase::Running => self.turns += 1,
+        let turns_left = action.turns_left;
+        match parse(&action.text, &self.shared.settings) {
+            Asked::Search(calls) => self.search(calls, turns_left).await,
+            Asked::Answer(answer) => Ok(Step::end(TurnKind::Answer { answer })),
+            Asked::Invalid { fault, calls } => Ok(self.invalid(fault, &calls, turns_left)),
         }
-        let step = match parse(&action.text, &self.shared.settings) {
-            Asked::Search(calls) => self.search(calls).await?,
-            Asked::Answer(answer) => terminated(TurnKind::Answer { answer }),
-            Asked::Invalid { fault, calls } => self.invalid(fault, &calls),
-        };
-        if step.terminated || step.truncated {
-            self.phase = Phase::Over;
-        }
-        Ok(step)
     }
 
     fn spec(&self) -> &EnvSpec {

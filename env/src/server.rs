@@ -41,8 +41,7 @@ mod tools;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forage_retriever::server::shell;
-pub use forage_retriever::server::shell::ServeError;
+pub use forage_net::{BaseConfig, ServeError};
 use tokio::net::TcpListener;
 
 use crate::environment::EnvFactory;
@@ -51,12 +50,12 @@ use crate::task::Task;
 use crate::tokenizer::Tokenizer;
 use app::App;
 
-/// What is served.
+/// The environment that is served.
 #[derive(Clone)]
 pub struct Served {
     /// Makes the environments.
     pub factory: Arc<dyn EnvFactory>,
-    /// What is asked; ids must differ.
+    /// The tasks; ids must differ.
     pub tasks: Arc<[Arc<Task>]>,
     /// Scores finished episodes.
     pub rewards: Arc<RewardSet>,
@@ -71,18 +70,14 @@ pub struct ServerConfig {
     pub max_sessions: usize,
     /// Time without a request after which a session is closed.
     pub session_ttl: Duration,
-    /// Most bytes in a request body or message.
-    pub max_body_bytes: usize,
     /// Most bytes in the text of a turn.
     pub max_action_bytes: usize,
     /// Longest time for a step, its reward included. A request may ask for less.
     pub step_timeout: Duration,
     /// Threads that run steps; one per core by default.
     pub workers: usize,
-    /// What `Authorization: Bearer` must carry, when set. `/health`, `/healthz` and `/readyz` are open to all.
-    pub token: Option<String>,
-    /// How long running episodes may take to finish once the server is told to stop.
-    pub drain: Duration,
+    /// The limits that every server has, without the queue: sessions are what is limited here.
+    pub base: BaseConfig,
 }
 
 impl Default for ServerConfig {
@@ -91,32 +86,26 @@ impl Default for ServerConfig {
             // As many as the sandbox has room for.
             max_sessions: 1000,
             session_ttl: Duration::from_mins(10),
-            max_body_bytes: 8 * 1024 * 1024,
             max_action_bytes: 256 * 1024,
             // A judge answers in seconds, with its retries in tens of them.
             step_timeout: Duration::from_mins(2),
             workers: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-            token: None,
-            drain: Duration::from_secs(30),
+            base: BaseConfig::default(),
         }
     }
 }
 
-/// What a server did in its life.
+/// The requests and episodes of a server's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Summary {
-    /// Requests and messages that got an answer of any kind.
-    pub served: u64,
-    /// Requests and messages refused because there was no place or the server was stopping.
-    pub refused: u64,
+    /// Its requests and messages; episodes given up at the end count as dropped.
+    pub requests: forage_net::Summary,
     /// Episodes that ended with a score.
     pub episodes: u64,
-    /// Episodes and requests given up at the end because they did not finish within [`ServerConfig::drain`].
-    pub dropped: u64,
 }
 
 /// Serves until `shutdown` completes, then drains: `/readyz` and new episodes are refused, running ones may finish, for at
-/// most [`ServerConfig::drain`], connections are closed.
+/// most [`BaseConfig::drain`], connections are closed.
 ///
 /// # Errors
 /// [`ServeError`] when the configuration is contradictory, threads cannot be started, or accepting fails.
@@ -127,17 +116,20 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<Summary, ServeError> {
     check(&config, &served)?;
-    let drain = config.drain;
     // Without a token, a page in somebody's browser must not reach a server that listens for this machine alone.
-    let local_only = config.token.is_none() && listener.local_addr().is_ok_and(|addr| addr.ip().is_loopback());
+    let local_only = config.base.token.is_none()
+        && listener
+            .local_addr()
+            .is_ok_and(|addr| addr.ip().is_loopback());
     let app = Arc::new(App::new(config, served)?);
     let sweeper = app::sweep(&app);
     let router = routes::router(&app, local_only);
-    let ran = shell::run(listener, router, &app.flights, drain, shutdown, || app.give_up()).await;
+    let ran = forage_net::serve(listener, &app, router, shutdown).await;
     sweeper.abort();
-    let dropped = ran.map_err(ServeError::Accept)?;
-    let (served, refused) = (app.metrics.traffic.served(), app.metrics.traffic.refused());
-    Ok(Summary { served, refused, episodes: app.metrics.scored(), dropped })
+    Ok(Summary {
+        requests: ran?,
+        episodes: app.metrics.scored(),
+    })
 }
 
 fn check(config: &ServerConfig, served: &Served) -> Result<(), ServeError> {
@@ -148,16 +140,16 @@ fn check(config: &ServerConfig, served: &Served) -> Result<(), ServeError> {
     if config.session_ttl.is_zero() || config.step_timeout.is_zero() {
         return wrong("the times of sessions and steps must be above 0");
     }
-    if config.max_action_bytes == 0 || config.max_action_bytes > config.max_body_bytes {
+    if config.max_action_bytes == 0 || config.max_action_bytes > config.base.max_body_bytes {
         return wrong("max_action_bytes must be at least 1 and at most max_body_bytes");
-    }
-    if config.token.as_ref().is_some_and(String::is_empty) {
-        return wrong("the token is empty; write one to its file or run without");
     }
     if served.tasks.is_empty() {
         return wrong("there are no tasks; name questions, or another split");
     }
     let outcome = served.factory.spec().outcome;
-    let unfit = served.tasks.iter().find_map(|task| outcome.check(task).err());
+    let unfit = served
+        .tasks
+        .iter()
+        .find_map(|task| outcome.check(task).err());
     unfit.map_or(Ok(()), |error| Err(ServeError::Config(error.to_string())))
 }

@@ -47,6 +47,21 @@ pub struct Task {
 }
 
 impl Task {
+    /// A training question of which nothing else is known; struct update fills in the rest.
+    pub fn new(id: impl Into<String>, question: impl Into<String>) -> Self {
+        Self {
+            id: id.into(),
+            question: question.into(),
+            golds: Vec::new(),
+            evidence: Vec::new(),
+            qrels: BTreeMap::new(),
+            hops: 0,
+            oracle: Vec::new(),
+            data_source: String::new(),
+            split: Split::Train,
+        }
+    }
+
     /// Grades by passage id: the task's own, or 1 for each passage of its evidence. Empty when neither is known.
     pub fn judgments(&self) -> Cow<'_, BTreeMap<String, i32>> {
         if self.qrels.is_empty() {

@@ -67,9 +67,14 @@ impl HfTokenizer {
     /// # Errors
     /// When the file is missing or malformed, or has no token `eos`.
     pub fn from_file(path: &Path, eos: &str) -> Result<Self, TokenizerError> {
-        let inner = tokenizers::Tokenizer::from_file(path)
-            .map_err(|error| TokenizerError { path: path.display().to_string(), message: error.to_string() })?;
-        Self::new(inner, eos).map_err(|message| TokenizerError { path: path.display().to_string(), message })
+        let inner = tokenizers::Tokenizer::from_file(path).map_err(|error| TokenizerError {
+            path: path.display().to_string(),
+            message: error.to_string(),
+        })?;
+        Self::new(inner, eos).map_err(|message| TokenizerError {
+            path: path.display().to_string(),
+            message,
+        })
     }
 
     /// Reads the content of a `tokenizer.json`.
@@ -77,19 +82,31 @@ impl HfTokenizer {
     /// # Errors
     /// As [`Self::from_file`].
     pub fn from_bytes(bytes: &[u8], eos: &str) -> Result<Self, TokenizerError> {
-        let error = |message| TokenizerError { path: "(embedded)".to_owned(), message };
-        let inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(|cause| error(cause.to_string()))?;
+        let error = |message| TokenizerError {
+            path: "(embedded)".to_owned(),
+            message,
+        };
+        let inner =
+            tokenizers::Tokenizer::from_bytes(bytes).map_err(|cause| error(cause.to_string()))?;
         Self::new(inner, eos).map_err(error)
     }
 
     fn new(mut inner: tokenizers::Tokenizer, eos: &str) -> Result<Self, String> {
         // Settings baked into some files would cut or pad text behind our back.
-        inner.with_truncation(None).map_err(|error| error.to_string())?;
+        inner
+            .with_truncation(None)
+            .map_err(|error| error.to_string())?;
         inner.with_padding(None);
-        let eos = inner.token_to_id(eos).ok_or_else(|| format!("has no token `{eos}`"))?;
+        let eos = inner
+            .token_to_id(eos)
+            .ok_or_else(|| format!("has no token `{eos}`"))?;
         let decoder = serde_json::to_string(&inner.get_decoder()).unwrap_or_default();
         let byte_level = decoder.contains("\"ByteLevel\"");
-        Ok(Self { inner: Arc::new(inner), eos, byte_level })
+        Ok(Self {
+            inner: Arc::new(inner),
+            eos,
+            byte_level,
+        })
     }
 
     /// The id of a token, by its text.
@@ -99,15 +116,24 @@ impl HfTokenizer {
 
     /// The bytes a token stands for inside a text; they need not be whole characters. Empty for an id without a token.
     pub fn token_bytes(&self, id: u32) -> Vec<u8> {
-        let Some(token) = self.inner.id_to_token(id) else { return Vec::new() };
-        if self.inner.get_added_vocabulary().simple_id_to_token(id).is_some() {
+        let Some(token) = self.inner.id_to_token(id) else {
+            return Vec::new();
+        };
+        if self
+            .inner
+            .get_added_vocabulary()
+            .simple_id_to_token(id)
+            .is_some()
+        {
             return token.into_bytes();
         }
         if self.byte_level {
             // Characters that stand for no byte do not occur in such a vocabulary.
             return token.chars().filter_map(byte_of).collect();
         }
-        let byte = token.strip_prefix("<0x").and_then(|rest| u8::from_str_radix(rest.strip_suffix('>')?, 16).ok());
+        let byte = token
+            .strip_prefix("<0x")
+            .and_then(|rest| u8::from_str_radix(rest.strip_suffix('>')?, 16).ok());
         match byte {
             Some(byte) => vec![byte],
             // SentencePiece writes a blank as this mark.
@@ -123,18 +149,26 @@ fn byte_of(char: char) -> Option<u8> {
     let own = |byte: &u8| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
     match u8::try_from(code) {
         Ok(byte) => own(&byte).then_some(byte),
-        Err(_) => (0..=u8::MAX).filter(|byte| !own(byte)).nth(code as usize - 0x100),
+        Err(_) => (0..=u8::MAX)
+            .filter(|byte| !own(byte))
+            .nth(code as usize - 0x100),
     }
 }
 
 impl Tokenizer for HfTokenizer {
     fn encode(&self, text: &str) -> Vec<u32> {
         // A failure would be a broken tokenizer, not a property of the text; the driver turns a panic into a fault.
-        self.inner.encode_fast(text, false).expect("the tokenizer encodes any text").get_ids().to_vec()
+        self.inner
+            .encode_fast(text, false)
+            .expect("the tokenizer encodes any text")
+            .get_ids()
+            .to_vec()
     }
 
     fn decode(&self, ids: &[u32]) -> String {
-        self.inner.decode(ids, false).expect("the tokenizer decodes its own ids")
+        self.inner
+            .decode(ids, false)
+            .expect("the tokenizer decodes its own ids")
     }
 
     fn eos(&self) -> u32 {
@@ -152,13 +186,21 @@ mod tests {
 
     #[test]
     fn bytes_of_tokens_are_those_of_the_text() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/quickstart/tokenizer.json");
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/quickstart/tokenizer.json");
         let tokenizer = HfTokenizer::from_file(&path, "<|endoftext|>").unwrap();
         let text = "<search> naïve 😀\t\0\u{AD}\n</search><|endoftext|>";
-        let bytes: Vec<u8> = tokenizer.encode(text).iter().flat_map(|&id| tokenizer.token_bytes(id)).collect();
+        let bytes: Vec<u8> = tokenizer
+            .encode(text)
+            .iter()
+            .flat_map(|&id| tokenizer.token_bytes(id))
+            .collect();
         assert_eq!(String::from_utf8(bytes).unwrap(), text);
         let mut single: Vec<u8> = (9..265).flat_map(|id| tokenizer.token_bytes(id)).collect();
         single.sort_unstable();
-        assert!(single.into_iter().eq(0..=u8::MAX), "each byte has its token");
+        assert!(
+            single.into_iter().eq(0..=u8::MAX),
+            "each byte has its token"
+        );
     }
 }

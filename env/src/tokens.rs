@@ -55,7 +55,11 @@ impl TokenLog {
     /// # Panics
     /// When the lengths differ: a policy that breaks its contract is a bug, not data.
     pub fn push_policy(&mut self, ids: &[u32], logprobs: &[f32], version: u64) {
-        assert_eq!(ids.len(), logprobs.len(), "one log-probability per sampled token");
+        assert_eq!(
+            ids.len(),
+            logprobs.len(),
+            "one log-probability per sampled token"
+        );
         self.push(ids, Provenance::Policy, Some(version));
         let start = self.ids.len() - ids.len();
         self.logprobs[start..].copy_from_slice(logprobs);
@@ -78,7 +82,12 @@ impl TokenLog {
         let start = self.ids.len();
         self.ids.extend_from_slice(ids);
         self.logprobs.resize(self.ids.len(), 0.0);
-        self.spans.push(Span { provenance, start, end: self.ids.len(), version });
+        self.spans.push(Span {
+            provenance,
+            start,
+            end: self.ids.len(),
+            version,
+        });
     }
 
     /// The log as it was when it held `length` tokens.
@@ -87,9 +96,22 @@ impl TokenLog {
     /// When `length` is not at a border of what was appended.
     #[must_use]
     pub fn before(&self, length: usize) -> Self {
-        let spans: Vec<Span> = self.spans.iter().copied().filter(|span| span.end <= length).collect();
-        assert_eq!(spans.last().map_or(0, |span| span.end), length, "a length between two appends");
-        Self { ids: self.ids[..length].to_vec(), logprobs: self.logprobs[..length].to_vec(), spans }
+        let spans: Vec<Span> = self
+            .spans
+            .iter()
+            .copied()
+            .filter(|span| span.end <= length)
+            .collect();
+        assert_eq!(
+            spans.last().map_or(0, |span| span.end),
+            length,
+            "a length between two appends"
+        );
+        Self {
+            ids: self.ids[..length].to_vec(),
+            logprobs: self.logprobs[..length].to_vec(),
+            spans,
+        }
     }
 
     /// Number of tokens.
@@ -130,7 +152,11 @@ impl TokenLog {
 
     /// Number of tokens written by `provenance`.
     pub fn count(&self, provenance: Provenance) -> usize {
-        self.spans.iter().filter(|span| span.provenance == provenance).map(|span| span.end - span.start).sum()
+        self.spans
+            .iter()
+            .filter(|span| span.provenance == provenance)
+            .map(|span| span.end - span.start)
+            .sum()
     }
 }
 
@@ -145,7 +171,10 @@ mod tests {
         log.push_environment(&[2, 2]);
         log.push_forced(&[9]);
         log.push_policy(&[0], &[-1.0], 4);
-        assert_eq!(log.loss_mask(), [false, false, true, true, false, false, false, true]);
+        assert_eq!(
+            log.loss_mask(),
+            [false, false, true, true, false, false, false, true]
+        );
         assert_eq!(log.logprobs(), [0.0, 0.0, -0.5, -0.25, 0.0, 0.0, 0.0, -1.0]);
         assert_eq!(log.count(Provenance::Environment), 2);
         assert_eq!(log.spans().last().and_then(|span| span.version), Some(4));

@@ -10,7 +10,8 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use forage_retriever::{
-    Bm25Params, Bm25Retriever, CorpusFormat, CorpusReader, Index, IndexError, Passage, ReadError, RetrieverError,
+    Bm25Params, Bm25Retriever, CorpusFormat, CorpusReader, Index, IndexError, Passage, ReadError,
+    RetrieverError,
 };
 
 use crate::world::World;
@@ -61,7 +62,10 @@ impl std::fmt::Debug for Wiki {
 impl Wiki {
     /// A wiki over an index whose documents are whole pages, such as one built from a corpus in the format `whole-pages`.
     pub fn of_index(index: Arc<Index>) -> Self {
-        Self { index, titles: OnceLock::new() }
+        Self {
+            index,
+            titles: OnceLock::new(),
+        }
     }
 
     /// Pages in memory. Each passage is a page: its text is the page's markdown.
@@ -69,7 +73,10 @@ impl Wiki {
     /// # Errors
     /// [`WikiError::Index`] when there are none, or two with one id.
     pub fn in_memory(pages: &[Passage]) -> Result<Self, WikiError> {
-        Ok(Self::of_index(Arc::new(Index::in_memory(pages, Bm25Params::default())?)))
+        Ok(Self::of_index(Arc::new(Index::in_memory(
+            pages,
+            Bm25Params::default(),
+        )?)))
     }
 
     /// The pages of a generated world, in memory.
@@ -113,14 +120,20 @@ impl Wiki {
     /// # Errors
     /// When the index is damaged.
     pub fn page(&self, id: &str) -> Result<Option<Page<'_>>, RetrieverError> {
-        let Some(ordinal) = self.index.ordinal_of(id)? else { return Ok(None) };
+        let Some(ordinal) = self.index.ordinal_of(id)? else {
+            return Ok(None);
+        };
         self.at(ordinal).map(Some)
     }
 
     /// The page at a place of the index.
     fn at(&self, ordinal: u32) -> Result<Page<'_>, RetrieverError> {
         let document = self.index.document(ordinal)?;
-        Ok(Page { id: document.id, title: document.title, content: document.text })
+        Ok(Page {
+            id: document.id,
+            title: document.title,
+            content: document.text,
+        })
     }
 
     /// The index of titles: document `n` is the title of page `n`.

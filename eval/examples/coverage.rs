@@ -6,8 +6,8 @@
 #![expect(clippy::print_stdout, reason = "the tables are what it is for")]
 
 use forage_eval::stats::{
-    Bootstrap, Interval, StatsError, bootstrap_clusters, bootstrap_mean, mcnemar_exact, mean_interval,
-    paired_bootstrap, paired_permutation, percentile_mean,
+    Bootstrap, Interval, StatsError, bootstrap_clusters, bootstrap_mean, mcnemar_exact,
+    mean_interval, paired_bootstrap, paired_permutation, percentile_mean,
 };
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -35,9 +35,19 @@ fn means() -> Result<(), StatsError> {
     header("Mean of", &["percentile", "BCa", "`mean_interval`"]);
     for p in [0.5, 0.2, 0.05, 0.01] {
         for n in [20, 50, 100, 250] {
-            let share = |method: Method| coverage(p, method, |rng| (0..n).map(|_| bernoulli(rng, p)).collect());
-            let cells = [share(percentile_mean)?, share(bootstrap_mean)?, share(mean_interval)?];
-            row(&format!("right or wrong, p = {p}"), n, &cells.map(interval_cell));
+            let share = |method: Method| {
+                coverage(p, method, |rng| (0..n).map(|_| bernoulli(rng, p)).collect())
+            };
+            let cells = [
+                share(percentile_mean)?,
+                share(bootstrap_mean)?,
+                share(mean_interval)?,
+            ];
+            row(
+                &format!("right or wrong, p = {p}"),
+                n,
+                &cells.map(interval_cell),
+            );
         }
     }
     // Log-normal, as numbers of tokens are; and a reward of 0 that is now and then large.
@@ -47,7 +57,11 @@ fn means() -> Result<(), StatsError> {
         row("log-normal, sigma = 1", n, &cells);
     }
     for n in [20, 50, 100, 250] {
-        row("0 in nine of ten, else 1 to 10", n, &mean_cells(n, 0.4, &rare)?);
+        row(
+            "0 in nine of ten, else 1 to 10",
+            n,
+            &mean_cells(n, 0.4, &rare)?,
+        );
     }
     println!();
     Ok(())
@@ -55,7 +69,11 @@ fn means() -> Result<(), StatsError> {
 
 type Method = fn(&[f64], Bootstrap) -> Result<Interval, StatsError>;
 
-fn mean_cells(n: usize, truth: f64, draw: &dyn Fn(&mut ChaCha8Rng) -> f64) -> Result<[String; 3], StatsError> {
+fn mean_cells(
+    n: usize,
+    truth: f64,
+    draw: &dyn Fn(&mut ChaCha8Rng) -> f64,
+) -> Result<[String; 3], StatsError> {
     let share = |method: Method| coverage(truth, method, |rng| (0..n).map(|_| draw(rng)).collect());
     let bca = interval_cell(share(bootstrap_mean)?);
     Ok([interval_cell(share(percentile_mean)?), bca.clone(), bca])
@@ -67,7 +85,10 @@ fn coverage(truth: f64, method: Method, draw: impl Fn(&mut ChaCha8Rng) -> Vec<f6
 
 /// Several samples per question, whose chances differ from question to question.
 fn clusters() -> Result<(), StatsError> {
-    header(&format!("Mean of {SAMPLES} samples per question"), &["samples as if independent", "questions"]);
+    header(
+        &format!("Mean of {SAMPLES} samples per question"),
+        &["samples as if independent", "questions"],
+    );
     // The chance is u^3: a quarter on average, most questions hard, some easy.
     let draw = |rng: &mut ChaCha8Rng, n: usize| -> Vec<Vec<f64>> {
         let question = |rng: &mut ChaCha8Rng| {
@@ -77,9 +98,20 @@ fn clusters() -> Result<(), StatsError> {
         (0..n).map(|_| question(rng)).collect()
     };
     for n in [20, 50, 100, 250] {
-        let questions = share_of(|rng, settings| Ok(covers(bootstrap_clusters(&draw(rng, n), settings)?, 0.25)))?;
-        let flat = share_of(|rng, settings| Ok(covers(percentile_mean(&draw(rng, n).concat(), settings)?, 0.25)))?;
-        row("right or wrong, chance u^3", n, &[interval_cell(flat), interval_cell(questions)]);
+        let questions = share_of(|rng, settings| {
+            Ok(covers(bootstrap_clusters(&draw(rng, n), settings)?, 0.25))
+        })?;
+        let flat = share_of(|rng, settings| {
+            Ok(covers(
+                percentile_mean(&draw(rng, n).concat(), settings)?,
+                0.25,
+            ))
+        })?;
+        row(
+            "right or wrong, chance u^3",
+            n,
+            &[interval_cell(flat), interval_cell(questions)],
+        );
     }
     println!();
     Ok(())
@@ -89,19 +121,29 @@ fn clusters() -> Result<(), StatsError> {
 fn differences() -> Result<(), StatsError> {
     header("Difference of", &["BCa", "`paired_bootstrap`"]);
     for (share, gain) in [(0.5, 0.1), (0.9, 0.1), (0.9, 0.02)] {
-        let what = format!("right or wrong, alike in {:.0} %, gain {gain}", 100.0 * share);
+        let what = format!(
+            "right or wrong, alike in {:.0} %, gain {gain}",
+            100.0 * share
+        );
         for n in [50, 100, 250, 500] {
             difference_row(&what, n, gain, &|rng| right_or_wrong(rng, n, share, gain))?;
         }
     }
     for n in [50, 100, 250, 500] {
-        difference_row("log-normal, half of it shared", n, 0.0, &|rng| heavy_tailed(rng, n))?;
+        difference_row("log-normal, half of it shared", n, 0.0, &|rng| {
+            heavy_tailed(rng, n)
+        })?;
     }
     println!();
     Ok(())
 }
 
-fn difference_row(what: &str, n: usize, truth: f64, draw: &dyn Fn(&mut ChaCha8Rng) -> Pair) -> Result<(), StatsError> {
+fn difference_row(
+    what: &str,
+    n: usize,
+    truth: f64,
+    draw: &dyn Fn(&mut ChaCha8Rng) -> Pair,
+) -> Result<(), StatsError> {
     let bca = share_of(|rng, settings| {
         let (a, b) = draw(rng);
         let differences: Vec<f64> = a.iter().zip(&b).map(|(a, b)| b - a).collect();
@@ -117,7 +159,10 @@ fn difference_row(what: &str, n: usize, truth: f64, draw: &dyn Fn(&mut ChaCha8Rn
 
 /// Tests of two policies that are equally good.
 fn false_positives() -> Result<(), StatsError> {
-    header("No difference between", &["paired bootstrap", "permutation", "McNemar"]);
+    header(
+        "No difference between",
+        &["paired bootstrap", "permutation", "McNemar"],
+    );
     for share in [0.5, 0.9] {
         for n in [50, 100, 250, 500] {
             let what = format!("right or wrong, alike in {:.0} %", 100.0 * share);
@@ -125,7 +170,9 @@ fn false_positives() -> Result<(), StatsError> {
         }
     }
     for n in [50, 100, 250, 500] {
-        false_positive_row("log-normal, half of it shared", n, false, &|rng| heavy_tailed(rng, n))?;
+        false_positive_row("log-normal, half of it shared", n, false, &|rng| {
+            heavy_tailed(rng, n)
+        })?;
     }
     Ok(())
 }
@@ -148,12 +195,24 @@ fn false_positive_row(
     })?;
     let mcnemar = share_of(|rng, _| {
         let (a, b) = draw(rng);
-        let only =
-            |one: &[f64], other: &[f64]| one.iter().zip(other).filter(|(one, other)| *one > *other).count() as u64;
+        let only = |one: &[f64], other: &[f64]| {
+            one.iter()
+                .zip(other)
+                .filter(|(one, other)| *one > *other)
+                .count() as u64
+        };
         Ok(mcnemar_exact(only(&a, &b), only(&b, &a)) <= 0.05)
     })?;
-    let mcnemar = if is_binary { test_cell(mcnemar) } else { "-".to_owned() };
-    row(what, n, &[test_cell(bootstrap), test_cell(permutation), mcnemar]);
+    let mcnemar = if is_binary {
+        test_cell(mcnemar)
+    } else {
+        "-".to_owned()
+    };
+    row(
+        what,
+        n,
+        &[test_cell(bootstrap), test_cell(permutation), mcnemar],
+    );
     Ok(())
 }
 
@@ -162,7 +221,14 @@ fn share_of(holds: impl Fn(&mut ChaCha8Rng, Bootstrap) -> Result<bool, StatsErro
     let mut rng = ChaCha8Rng::seed_from_u64(2021);
     let mut held = 0_u32;
     for seed in 0..EXPERIMENTS {
-        held += u32::from(holds(&mut rng, Bootstrap { resamples: RESAMPLES, confidence: 0.95, seed })?);
+        held += u32::from(holds(
+            &mut rng,
+            Bootstrap {
+                resamples: RESAMPLES,
+                confidence: 0.95,
+                seed,
+            },
+        )?);
     }
     Ok(f64::from(held) / EXPERIMENTS as f64)
 }
@@ -177,8 +243,15 @@ fn covers(interval: Interval, truth: f64) -> bool {
 fn right_or_wrong(rng: &mut ChaCha8Rng, n: usize, share: f64, gain: f64) -> Pair {
     let question = |_| {
         let luck = uniform(rng);
-        let other = if uniform(rng) < share { luck } else { uniform(rng) };
-        (f64::from(u8::from(luck < 0.5)), f64::from(u8::from(other < 0.5 + gain)))
+        let other = if uniform(rng) < share {
+            luck
+        } else {
+            uniform(rng)
+        };
+        (
+            f64::from(u8::from(luck < 0.5)),
+            f64::from(u8::from(other < 0.5 + gain)),
+        )
     };
     (0..n).map(question).unzip()
 }
@@ -225,5 +298,9 @@ fn test_cell(share: f64) -> String {
 
 fn cell(share: f64, is_good: bool) -> String {
     let percent = 100.0 * share;
-    if is_good { format!("{percent:.1}") } else { format!("**{percent:.1}**") }
+    if is_good {
+        format!("{percent:.1}")
+    } else {
+        format!("**{percent:.1}**")
+    }
 }

@@ -1,4 +1,4 @@
-//! What right answers cost and how samples add up: the part of an evaluation that only answers have.
+//! The cost of right answers and the gain from samples: the part of an evaluation that only answers have.
 
 use std::fmt::Write as _;
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::at_k::{AtK, Attempts, CurvePoint, attempts_by_question, curve, doublings};
 use crate::calibration::{Calibration, stated};
 use crate::cost::{BudgetPoint, CostPerCorrect, PerCorrect, budget_curve};
-use crate::stats::{Bootstrap, Interval, StatsError};
+use crate::stats::{Bootstrap, StatsError};
 use crate::summary::number;
-use crate::text;
+use crate::text::{self, interval};
 
 /// Searches of the budget curve.
 const BUDGETS: [usize; 4] = [0, 1, 2, 3];
@@ -18,7 +18,7 @@ const BUDGETS: [usize; 4] = [0, 1, 2, 3];
 /// Costs, budgets and curves of one policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answers {
-    /// Of the greedy episodes.
+    /// Costs of the greedy episodes.
     pub cost: CostPerCorrect,
     /// Exact match of the greedy episodes that searched 0, 1, 2, 3 times at most.
     pub budgets: Vec<BudgetPoint>,
@@ -26,17 +26,21 @@ pub struct Answers {
     pub pass_at_k: Vec<CurvePoint>,
     /// maj@k of the same.
     pub majority_at_k: Vec<CurvePoint>,
-    /// Of the greedy episodes, where answers come with a certainty (see [`stated`]).
+    /// Calibration of the greedy episodes, where answers come with a certainty (see [`stated`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
 }
 
 impl Answers {
-    /// Of greedy and sampled episodes on the same questions; `None` where they are not graded by exact match.
+    /// Measures greedy and sampled episodes on the same questions; `None` where they are not graded by exact match.
     ///
     /// # Errors
     /// [`StatsError`] for settings out of range.
-    pub fn of(greedy: &[Episode], sampled: &[Episode], settings: Bootstrap) -> Result<Option<Self>, StatsError> {
+    pub fn of(
+        greedy: &[Episode],
+        sampled: &[Episode],
+        settings: Bootstrap,
+    ) -> Result<Option<Self>, StatsError> {
         let cost = match CostPerCorrect::from_episodes(greedy, settings) {
             Ok(cost) => cost,
             Err(StatsError::Empty) => return Ok(None),
@@ -48,7 +52,11 @@ impl Answers {
             _ => Vec::new(),
         };
         let stated: Vec<(f64, bool)> = greedy.iter().filter_map(stated).collect();
-        let calibration = if stated.is_empty() { None } else { Some(Calibration::of(&stated, settings)?) };
+        let calibration = if stated.is_empty() {
+            None
+        } else {
+            Some(Calibration::of(&stated, settings)?)
+        };
         Ok(Some(Self {
             cost,
             calibration,
@@ -60,43 +68,69 @@ impl Answers {
 
     /// Small tables, one below the other.
     pub fn to_text(&self) -> String {
-        let CostPerCorrect { searches, turns, observation_tokens, policy_tokens, .. } = &self.cost;
         let costs = [
-            ("searches", searches),
-            ("turns", turns),
-            ("observation tokens", observation_tokens),
-            ("policy tokens", policy_tokens),
+            ("searches", self.cost.searches),
+            ("turns", self.cost.turns),
+            ("observation tokens", self.cost.observation_tokens),
+            ("policy tokens", self.cost.policy_tokens),
         ];
         let costs = costs.map(|(name, cost)| vec![name.to_owned(), per_correct(cost)]);
-        let budgets = self.budgets.iter().map(|point| vec![point.searches.to_string(), ends(point.em)]);
+        let budgets = self
+            .budgets
+            .iter()
+            .map(|point| vec![point.searches.to_string(), interval(point.em)]);
         let mut all = text::table(&["greedy", "per right answer"], costs.to_vec());
-        all.push_str(&text::table(&["searches, at most", "em"], budgets.collect()));
+        all.push_str(&text::table(
+            &["searches, at most", "em"],
+            budgets.collect(),
+        ));
         if !self.pass_at_k.is_empty() {
             let rows = self.pass_at_k.iter().zip(&self.majority_at_k);
-            let rows = rows.map(|(pass, vote)| vec![pass.k.to_string(), ends(pass.value), ends(vote.value)]);
-            all.push_str(&text::table(&["k samples", "pass@k", "maj@k"], rows.collect()));
+            let rows = rows.map(|(pass, vote)| {
+                [
+                    pass.k.to_string(),
+                    interval(pass.value),
+                    interval(vote.value),
+                ]
+                .into()
+            });
+            all.push_str(&text::table(
+                &["k samples", "pass@k", "maj@k"],
+                rows.collect(),
+            ));
         }
-        if let Some(Calibration { answers, brier, ece, bins }) = &self.calibration {
-            let rows = bins.iter().map(|bin| vec![number(bin.stated), number(bin.right), bin.answers.to_string()]);
-            all.push_str(&text::table(&["stated certainty", "right", "answers"], rows.collect()));
-            let (brier, ece) = (ends(*brier), number(*ece));
-            let _ =
-                writeln!(all, "Brier score {brier}, calibration error {ece}, of {answers} answers with a certainty");
+        if let Some(found) = &self.calibration {
+            let rows = found.bins.iter().map(|bin| {
+                [
+                    number(bin.stated),
+                    number(bin.right),
+                    bin.answers.to_string(),
+                ]
+                .into()
+            });
+            all.push_str(&text::table(
+                &["stated certainty", "right", "answers"],
+                rows.collect(),
+            ));
+            let _ = writeln!(
+                all,
+                "Brier score {}, calibration error {}, of {} answers with a certainty",
+                interval(found.brier),
+                number(found.ece),
+                found.answers
+            );
         }
         all
     }
 }
 
-fn per_correct(cost: &PerCorrect) -> String {
+fn per_correct(cost: PerCorrect) -> String {
     match cost {
-        PerCorrect::Measured(interval) => ends(*interval),
+        PerCorrect::Measured(found) => interval(found),
         PerCorrect::AtLeast { estimate, low } => {
-            format!("{} [{}, too few right answers to say]", number(*estimate), number(*low))
+            let (estimate, low) = (number(estimate), number(low));
+            format!("{estimate} [{low}, too few right answers to say]")
         }
         PerCorrect::NoneCorrect => "no right answer".to_owned(),
     }
-}
-
-fn ends(Interval { estimate, low, high }: Interval) -> String {
-    format!("{} [{}, {}]", number(estimate), number(low), number(high))
 }

@@ -1,4 +1,4 @@
-//! What `k` samples of a question are worth: pass@k and maj@k, their curves over `k`, and what the curves of two policies say.
+//! The value of `k` samples of a question: pass@k and maj@k, their curves over `k`, and the curves of two policies compared.
 
 mod curve;
 mod majority;
@@ -9,9 +9,12 @@ use std::collections::BTreeMap;
 use forage_env::episode::Episode;
 use forage_env::reward::grading::normalize;
 
-use crate::measures::{QuestionKey, by_question};
+use crate::measures::{QuestionKey, by_question, exact_match};
 
-pub use curve::{AtK, CurveComparison, CurvePoint, Finding, compare_episodes, compare_pass_curves, curve, doublings};
+pub(crate) use curve::doublings;
+pub use curve::{
+    AtK, CurveComparison, CurvePoint, Finding, compare_episodes, compare_pass_curves, curve,
+};
 pub use majority::majority_at_k;
 pub use pass::pass_at_k;
 
@@ -37,8 +40,18 @@ impl Attempts {
                 None => blank += 1,
             }
         }
-        let of = |right: bool| counts.iter().filter(|((_, is), _)| *is == right).map(|(_, count)| *count).collect();
-        Self { right: of(true), wrong: of(false), blank }
+        let of = |right: bool| {
+            counts
+                .iter()
+                .filter(|((_, is), _)| *is == right)
+                .map(|(_, count)| *count)
+                .collect()
+        };
+        Self {
+            right: of(true),
+            wrong: of(false),
+            blank,
+        }
     }
 
     /// All samples.
@@ -53,7 +66,7 @@ impl Attempts {
 }
 
 /// The scored episodes of each question with the score part `em`, in order of their keys. An answer is right where `em` is 1, and
-/// two are alike where their normalised texts are. Infrastructure faults are no samples.
+/// two are alike where their normalised texts are. Infrastructure faults do not count as samples.
 pub fn attempts_by_question(episodes: &[Episode]) -> BTreeMap<QuestionKey, Attempts> {
     let mut questions = BTreeMap::new();
     for (key, episodes) in by_question(episodes) {
@@ -66,9 +79,12 @@ pub fn attempts_by_question(episodes: &[Episode]) -> BTreeMap<QuestionKey, Attem
 }
 
 /// The answer of a scored episode with whether it is right; outer `None` for an episode that is not a sample.
-#[expect(clippy::option_option, reason = "no sample and no answer are two things")]
+#[expect(
+    clippy::option_option,
+    reason = "no sample and no answer are two things"
+)]
 fn vote(episode: &Episode) -> Option<Option<(String, bool)>> {
-    let em = *episode.score.as_ref().filter(|_| !episode.ending.is_infra())?.parts.get("em")?;
+    let em = exact_match(episode)?;
     Some(episode.answer().map(|answer| (normalize(answer), em > 0.5)))
 }
 
@@ -79,9 +95,21 @@ mod tests {
     #[test]
     fn answers_are_counted_by_text() {
         let answer = |text: &str, right| Some((text.to_owned(), right));
-        let found =
-            Attempts::count([answer("b", false), answer("a", true), None, answer("b", false), answer("c", true)]);
-        assert_eq!(found, Attempts { right: vec![1, 1], wrong: vec![2], blank: 1 });
+        let found = Attempts::count([
+            answer("b", false),
+            answer("a", true),
+            None,
+            answer("b", false),
+            answer("c", true),
+        ]);
+        assert_eq!(
+            found,
+            Attempts {
+                right: vec![1, 1],
+                wrong: vec![2],
+                blank: 1
+            }
+        );
         assert_eq!((found.samples(), found.correct()), (5, 2));
     }
 }

@@ -1,12 +1,13 @@
-//! Whether a stated certainty means what it says.
+//! Calibration: stated certainties against the share of right answers.
 
 use forage_env::episode::Episode;
 use serde::{Deserialize, Serialize};
 
+use crate::measures::exact_match;
 use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_mean};
 
 /// Bins of equal width that stated certainties fall into.
-pub const BINS: usize = 10;
+const BINS: usize = 10;
 
 /// One bin of the reliability diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,14 +41,30 @@ impl Calibration {
     /// # Errors
     /// [`StatsError`] for no answers, a certainty outside `[0, 1]` and settings out of range.
     pub fn of(answers: &[(f64, bool)], settings: Bootstrap) -> Result<Self, StatsError> {
-        if let Some(index) = answers.iter().position(|(stated, _)| !(0.0..=1.0).contains(stated)) {
-            return Err(StatsError::Probability { index, value: answers[index].0 });
+        if let Some(index) = answers
+            .iter()
+            .position(|(stated, _)| !(0.0..=1.0).contains(stated))
+        {
+            return Err(StatsError::Probability {
+                index,
+                value: answers[index].0,
+            });
         }
-        let errors: Vec<f64> = answers.iter().map(|(stated, right)| (stated - value(*right)).powi(2)).collect();
+        let errors: Vec<f64> = answers
+            .iter()
+            .map(|(stated, right)| (stated - value(*right)).powi(2))
+            .collect();
         let brier = bootstrap_mean(&errors, settings)?;
         let bins = bins(answers);
-        let gaps = bins.iter().map(|bin| bin.answers as f64 * (bin.stated - bin.right).abs());
-        Ok(Self { answers: answers.len(), brier, ece: gaps.sum::<f64>() / answers.len() as f64, bins })
+        let gaps = bins
+            .iter()
+            .map(|bin| bin.answers as f64 * (bin.stated - bin.right).abs());
+        Ok(Self {
+            answers: answers.len(),
+            brier,
+            ece: gaps.sum::<f64>() / answers.len() as f64,
+            bins,
+        })
     }
 }
 
@@ -55,7 +72,7 @@ impl Calibration {
 /// `<confidence>...</confidence>` of the turn that answers, a number in `[0, 1]` or a percentage. `None` where nothing of the
 /// kind is stated.
 pub fn stated(episode: &Episode) -> Option<(f64, bool)> {
-    let em = episode.score.as_ref().filter(|_| !episode.ending.is_infra())?.parts.get("em")?;
+    let em = exact_match(episode)?;
     episode.answer()?;
     let turn = &episode.turns.last()?.policy;
     let (_, rest) = turn.rsplit_once("<confidence>")?;
@@ -64,7 +81,9 @@ pub fn stated(episode: &Episode) -> Option<(f64, bool)> {
         Some(percent) => percent.trim().parse::<f64>().ok()? / 100.0,
         None => written.trim().parse().ok()?,
     };
-    (0.0..=1.0).contains(&certainty).then_some((certainty, *em > 0.5))
+    (0.0..=1.0)
+        .contains(&certainty)
+        .then_some((certainty, em > 0.5))
 }
 
 fn value(right: bool) -> f64 {
@@ -75,7 +94,9 @@ fn bins(answers: &[(f64, bool)]) -> Vec<Bin> {
     let mut sums = [(0_usize, 0.0, 0.0); BINS];
     for (stated, right) in answers {
         // Upper edges as NumPy's linspace rounds them, so that a certainty on an edge falls where scikit-learn puts it.
-        let bin = (1..BINS).position(|edge| *stated <= edge as f64 * (1.0 / BINS as f64)).unwrap_or(BINS - 1);
+        let bin = (1..BINS)
+            .position(|edge| *stated <= edge as f64 * (1.0 / BINS as f64))
+            .unwrap_or(BINS - 1);
         let (answers, certainty, hits) = &mut sums[bin];
         *answers += 1;
         *certainty += stated;
@@ -83,21 +104,40 @@ fn bins(answers: &[(f64, bool)]) -> Vec<Bin> {
     }
     let bin = |(answers, certainty, hits): (usize, f64, f64)| {
         let count = answers as f64;
-        Bin { answers, stated: certainty / count, right: hits / count }
+        Bin {
+            answers,
+            stated: certainty / count,
+            right: hits / count,
+        }
     };
-    sums.into_iter().filter(|(answers, ..)| *answers > 0).map(bin).collect()
+    sums.into_iter()
+        .filter(|(answers, ..)| *answers > 0)
+        .map(bin)
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SETTINGS: Bootstrap = Bootstrap { resamples: 500, confidence: 0.95, seed: 3 };
+    const SETTINGS: Bootstrap = Bootstrap {
+        resamples: 500,
+        confidence: 0.95,
+        seed: 3,
+    };
 
     #[test]
     fn by_hand() -> Result<(), StatsError> {
         // 0.05 twice, one right; 0.8 four times, three right; 1.0 once, wrong.
-        let answers = [(0.05, true), (0.05, false), (0.8, true), (0.8, true), (0.8, true), (0.8, false), (1.0, false)];
+        let answers = [
+            (0.05, true),
+            (0.05, false),
+            (0.8, true),
+            (0.8, true),
+            (0.8, true),
+            (0.8, false),
+            (1.0, false),
+        ];
         let found = Calibration::of(&answers, SETTINGS)?;
         let bins: Vec<usize> = found.bins.iter().map(|bin| bin.answers).collect();
         assert_eq!(bins, [2, 4, 1]);
@@ -111,6 +151,12 @@ mod tests {
     fn bad_certainties_are_named() {
         let of = |answers: &[(f64, bool)]| Calibration::of(answers, SETTINGS);
         assert_eq!(of(&[]), Err(StatsError::Empty));
-        assert_eq!(of(&[(0.5, true), (1.1, true)]), Err(StatsError::Probability { index: 1, value: 1.1 }));
+        assert_eq!(
+            of(&[(0.5, true), (1.1, true)]),
+            Err(StatsError::Probability {
+                index: 1,
+                value: 1.1
+            })
+        );
     }
 }

@@ -16,10 +16,10 @@ use crate::summary::number;
 use crate::text;
 
 /// Below this many questions figures carry a warning.
-pub const SMALL_N: usize = 100;
+pub(crate) const SMALL_N: usize = 100;
 
 /// Chance of seeing a true effect of the minimum detectable size.
-pub const POWER: f64 = 0.8;
+const POWER: f64 = 0.8;
 
 /// One metric on both sides, over the questions that have it on both.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ pub struct Difference {
     pub difference: Interval,
     /// Questions compared.
     pub questions: usize,
-    /// Smallest true difference these questions would show with probability [`POWER`]; absent when nothing varies.
+    /// Smallest true difference these questions would show with a probability of 80 %; absent when nothing varies.
     pub minimum_detectable_effect: Option<f64>,
     /// Two-sided sign-flip test over questions.
     #[serde(default)]
@@ -43,7 +43,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Whether B is shown to be above A or below it: by the interval, and by the test, which few questions or few that differ do
+    /// The direction in which B is shown to differ from A, by the interval and by the test, which few questions or few that differ do
     /// not pass. `Equal` says that neither is shown.
     pub fn direction(&self) -> Ordering {
         match self.difference {
@@ -54,7 +54,7 @@ impl Difference {
     }
 }
 
-/// Said of figures over fewer than [`SMALL_N`] questions.
+/// The caveat on figures over fewer than [`SMALL_N`] questions.
 pub(crate) fn few_questions(count: usize) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("Only {count} question{plural}: take every figure here as rough.")
@@ -71,7 +71,7 @@ pub struct McNemar {
     pub p: f64,
 }
 
-/// What `b` gains over `a`.
+/// The gain of `b` over `a`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     /// Every metric both sides have.
@@ -82,7 +82,7 @@ pub struct Comparison {
     pub questions: usize,
     /// Questions asked on both sides that infrastructure faults left without a score on at least one.
     pub lost_to_infra: usize,
-    /// How the intervals were made.
+    /// The settings of the intervals.
     pub bootstrap: Bootstrap,
 }
 
@@ -107,7 +107,9 @@ pub enum CompareError {
     #[error("there are no episodes to compare")]
     Empty,
     /// No question has a scored episode on both sides.
-    #[error("no question has a scored episode on both sides: {infra} were lost to infrastructure faults")]
+    #[error(
+        "no question has a scored episode on both sides: {infra} were lost to infrastructure faults"
+    )]
     NothingScored {
         /// Questions lost.
         infra: usize,
@@ -118,7 +120,7 @@ pub enum CompareError {
     /// The metric of a margin is missing.
     #[error("the two sets share no metric `{metric}`; did you mean `{nearest}`?")]
     NoMargin {
-        /// As asked for.
+        /// The metric that was asked for.
         metric: String,
         /// The nearest they share.
         nearest: String,
@@ -133,7 +135,11 @@ impl Comparison {
     ///
     /// # Errors
     /// [`CompareError`] when the sets answer different questions or no question was scored on both sides.
-    pub fn from_episodes(a: &[Episode], b: &[Episode], bootstrap: Bootstrap) -> Result<Self, CompareError> {
+    pub fn from_episodes(
+        a: &[Episode],
+        b: &[Episode],
+        bootstrap: Bootstrap,
+    ) -> Result<Self, CompareError> {
         let (questions_a, questions_b) = (by_question(a), by_question(b));
         if a.is_empty() && b.is_empty() {
             return Err(CompareError::Empty);
@@ -142,7 +148,9 @@ impl Comparison {
         let (clusters_a, clusters_b) = (clusters(&questions_a), clusters(&questions_b));
         let mut metrics = BTreeMap::new();
         for (name, values_a) in &clusters_a {
-            let Some(values_b) = clusters_b.get(name) else { continue };
+            let Some(values_b) = clusters_b.get(name) else {
+                continue;
+            };
             if let Some(difference) = compare_metric(values_a, values_b, bootstrap)? {
                 metrics.insert(name.clone(), difference);
             }
@@ -151,23 +159,45 @@ impl Comparison {
         let questions = metrics.get("reward").map_or(0, |reward| reward.questions);
         let lost_to_infra = questions_a.len() - questions;
         if questions == 0 {
-            return Err(CompareError::NothingScored { infra: lost_to_infra });
+            return Err(CompareError::NothingScored {
+                infra: lost_to_infra,
+            });
         }
-        let mcnemar = clusters_a.get("em").zip(clusters_b.get("em")).and_then(|(a, b)| mcnemar(a, b));
-        Ok(Self { metrics, mcnemar, questions, lost_to_infra, bootstrap })
+        let mcnemar = clusters_a
+            .get("em")
+            .zip(clusters_b.get("em"))
+            .and_then(|(a, b)| mcnemar(a, b));
+        Ok(Self {
+            metrics,
+            mcnemar,
+            questions,
+            lost_to_infra,
+            bootstrap,
+        })
     }
 
-    /// Whether the second side is worse than the first by less than `margin`, in the metric's unit.
+    /// Tests that the second side is worse than the first by less than `margin`, in the metric's unit.
     ///
     /// # Errors
     /// [`CompareError::NoMargin`] where there is no such metric, and [`StatsError::Margin`].
-    pub fn non_inferiority(&self, metric: &str, margin: f64) -> Result<NonInferiority, CompareError> {
+    pub fn non_inferiority(
+        &self,
+        metric: &str,
+        margin: f64,
+    ) -> Result<NonInferiority, CompareError> {
         let known = || self.metrics.keys().map(String::as_str);
-        let found = self.metrics.get(metric).ok_or_else(|| CompareError::NoMargin {
-            metric: metric.to_owned(),
-            nearest: nearest(metric, known()).to_owned(),
-        })?;
-        Ok(NonInferiority::of(found.difference, margin, better(metric))?)
+        let found = self
+            .metrics
+            .get(metric)
+            .ok_or_else(|| CompareError::NoMargin {
+                metric: metric.to_owned(),
+                nearest: nearest(metric, known()).to_owned(),
+            })?;
+        Ok(NonInferiority::of(
+            found.difference,
+            margin,
+            better(metric),
+        )?)
     }
 
     /// The difference in one metric.
@@ -182,18 +212,20 @@ impl Comparison {
         names.sort_by_key(|name| display_rank(name));
         let rows = names.into_iter().map(|name| {
             let found = &self.metrics[name];
-            let Interval { estimate, low, high } = found.difference;
             vec![
                 name.clone(),
                 number(found.a),
                 number(found.b),
-                format!("{} [{}, {}]", number(estimate), number(low), number(high)),
+                text::interval(found.difference),
                 drawn(found.difference),
                 format!("{:.3}", found.p_adjusted),
             ]
         });
         let difference = format!("{name_b} - {name_a}");
-        text::table(&["metric", name_a, name_b, &difference, "0", "p (Holm)"], rows.collect())
+        text::table(
+            &["metric", name_a, name_b, &difference, "0", "p (Holm)"],
+            rows.collect(),
+        )
     }
 
     /// The outcome on `metric` in one sentence, naming the sides.
@@ -202,58 +234,100 @@ impl Comparison {
             return format!("{name_a} and {name_b} have no {metric} to compare.");
         };
         let label = if metric == "em" { "EM" } else { metric };
-        let Interval { estimate, low, high } = found.difference;
-        let forward = self.evidence(found, metric, [low, high]);
-        let direction = found.direction();
-        let said = if better(metric) == Better::Lower && direction != Ordering::Equal {
-            let more = if direction == Ordering::Greater { "more" } else { "less" };
-            format!("{name_b} has {} {label}, {more} than {name_a} ({forward}).", signed(estimate))
-        } else if direction == Ordering::Greater {
-            format!("{name_b} beats {name_a} by {} {label} ({forward}).", signed(estimate))
-        } else if direction == Ordering::Less {
-            let evidence = self.evidence(found, metric, [-high, -low]);
-            format!("{name_a} beats {name_b} by {} {label} ({evidence}).", signed(-estimate))
-        } else {
-            let limit = found.minimum_detectable_effect.map_or(String::new(), |effect| {
-                format!(" A true difference of {effect:.2} or more would probably have shown.")
-            });
-            format!("No difference in {label} can be shown between {name_a} and {name_b} ({forward}).{limit}")
+        let gain = signed(found.difference.estimate);
+        let forward = self.evidence(found, metric, found.difference);
+        let said = match (found.direction(), better(metric)) {
+            (Ordering::Equal, _) => {
+                let limit = found
+                    .minimum_detectable_effect
+                    .map_or(String::new(), |effect| {
+                        format!(
+                            " A true difference of {effect:.2} or more would probably have shown."
+                        )
+                    });
+                format!(
+                    "No difference in {label} can be shown between {name_a} and {name_b} ({forward}).{limit}"
+                )
+            }
+            (Ordering::Greater, Better::Lower) => {
+                format!("{name_b} has {gain} {label}, more than {name_a} ({forward}).")
+            }
+            (Ordering::Less, Better::Lower) => {
+                format!("{name_b} has {gain} {label}, less than {name_a} ({forward}).")
+            }
+            (Ordering::Greater, Better::Higher) => {
+                format!("{name_b} beats {name_a} by {gain} {label} ({forward}).")
+            }
+            (Ordering::Less, Better::Higher) => {
+                let backward = Interval {
+                    estimate: -found.difference.estimate,
+                    low: -found.difference.high,
+                    high: -found.difference.low,
+                };
+                let evidence = self.evidence(found, metric, backward);
+                let lead = signed(backward.estimate);
+                format!("{name_a} beats {name_b} by {lead} {label} ({evidence}).")
+            }
         };
-        if found.questions < SMALL_N { format!("{said} {}", few_questions(found.questions)) } else { said }
+        if found.questions < SMALL_N {
+            format!("{said} {}", few_questions(found.questions))
+        } else {
+            said
+        }
     }
 
     /// Interval of a lead, number of questions and the p-value: for greedy exact match `McNemar`'s, else that of the sign-flip test.
-    fn evidence(&self, found: &Difference, metric: &str, [from, to]: [f64; 2]) -> String {
-        let confidence = 100.0 * self.bootstrap.confidence;
-        let (from, to) = (signed(from), signed(to));
+    fn evidence(&self, found: &Difference, metric: &str, lead: Interval) -> String {
         let (test, p) = match self.mcnemar.filter(|_| metric == "em") {
             Some(test) => ("McNemar p", test.p),
             None => ("p", found.p),
         };
-        let p = if p < 0.001 { "< 0.001".to_owned() } else { format!("= {p:.3}") };
-        format!("{confidence:.0} % interval {from} to {to}, n = {} questions, {test} {p}", found.questions)
+        let p = if p < 0.001 {
+            "< 0.001".to_owned()
+        } else {
+            format!("= {p:.3}")
+        };
+        format!(
+            "{}, n = {} questions, {test} {p}",
+            interval_words(lead, self.bootstrap.confidence),
+            found.questions
+        )
     }
 }
 
+/// An interval in words.
+pub(crate) fn interval_words(interval: Interval, confidence: f64) -> String {
+    format!(
+        "{:.0} % interval {} to {}",
+        100.0 * confidence,
+        signed(interval.low),
+        signed(interval.high)
+    )
+}
+
 /// An interval as a picture: 0 in the middle, the estimate a dot between its ends.
-fn drawn(Interval { estimate, low, high }: Interval) -> String {
-    const HALF: f64 = 12.0;
-    let reach = low.abs().max(high.abs());
-    let place = |value: f64| if reach > 0.0 { (HALF + (value / reach * HALF).round()) as usize } else { HALF as usize };
-    let (from, dot, to) = (place(low), place(estimate), place(high));
-    let cell = |at: usize| match at {
+fn drawn(found: Interval) -> String {
+    const HALF: i32 = 12;
+    let reach = found.low.abs().max(found.high.abs()).max(f64::MIN_POSITIVE);
+    let place = |value: f64| (value / reach * f64::from(HALF)).round() as i32;
+    let [from, dot, to] = [found.low, found.estimate, found.high].map(place);
+    let cell = |at: i32| match at {
         at if at == dot => '●',
-        at if at == HALF as usize => '│',
+        0 => '│',
         at if (from..=to).contains(&at) => '─',
         _ => ' ',
     };
-    (0..=2 * HALF as usize).map(cell).collect()
+    (-HALF..=HALF).map(cell).collect()
 }
 
 /// `+0.21`, `-0.04`, `+0.00`.
 pub(crate) fn signed(value: f64) -> String {
     let text = format!("{value:+.2}");
-    if text == "-0.00" { "+0.00".to_owned() } else { text.replace('-', "−") }
+    if text == "-0.00" {
+        "+0.00".to_owned()
+    } else {
+        text.replace('-', "−")
+    }
 }
 
 /// Most questions that an error names.
@@ -268,22 +342,38 @@ fn check_same_questions(a: &Asked<'_>, b: &Asked<'_>) -> Result<(), CompareError
     let missing_in_b = keys_a.difference(&keys_b).count();
     let missing_in_a = keys_b.difference(&keys_a).count();
     let name = |key: &&QuestionKey| format!("{}/{}, {:?}", key.data_source, key.id, key.question);
-    let examples: Vec<String> = keys_a.symmetric_difference(&keys_b).take(EXAMPLES).map(name).collect();
+    let examples: Vec<String> = keys_a
+        .symmetric_difference(&keys_b)
+        .take(EXAMPLES)
+        .map(name)
+        .collect();
     if examples.is_empty() {
         return Ok(());
     }
-    Err(CompareError::Questions { missing_in_a, missing_in_b, example: examples.join("; ") })
+    Err(CompareError::Questions {
+        missing_in_a,
+        missing_in_b,
+        example: examples.join("; "),
+    })
 }
 
 /// Compares one metric over the questions both sides have; `None` when there are none.
-fn compare_metric(a: &Values, b: &Values, bootstrap: Bootstrap) -> Result<Option<Difference>, StatsError> {
-    let shared: Vec<(&Vec<f64>, &Vec<f64>)> =
-        a.iter().filter_map(|(key, values)| Some((values, b.get(key)?))).collect();
+fn compare_metric(
+    a: &Values,
+    b: &Values,
+    bootstrap: Bootstrap,
+) -> Result<Option<Difference>, StatsError> {
+    let shared: Vec<(&Vec<f64>, &Vec<f64>)> = a
+        .iter()
+        .filter_map(|(key, values)| Some((values, b.get(key)?)))
+        .collect();
     if shared.is_empty() {
         return Ok(None);
     }
-    let (side_a, side_b): (Vec<Vec<f64>>, Vec<Vec<f64>>) =
-        shared.iter().map(|(a, b)| ((*a).clone(), (*b).clone())).unzip();
+    let (side_a, side_b): (Vec<Vec<f64>>, Vec<Vec<f64>>) = shared
+        .iter()
+        .map(|(a, b)| ((*a).clone(), (*b).clone()))
+        .unzip();
     let means_a: Vec<f64> = side_a.iter().map(|values| mean(values)).collect();
     let means_b: Vec<f64> = side_b.iter().map(|values| mean(values)).collect();
     let differences: Vec<f64> = means_a.iter().zip(&means_b).map(|(a, b)| b - a).collect();
@@ -293,7 +383,11 @@ fn compare_metric(a: &Values, b: &Values, bootstrap: Bootstrap) -> Result<Option
         b: mean(&means_b),
         difference: paired_bootstrap_clusters(&side_a, &side_b, bootstrap)?,
         questions: shared.len(),
-        minimum_detectable_effect: minimum_detectable_effect(&differences, bootstrap.confidence, POWER),
+        minimum_detectable_effect: minimum_detectable_effect(
+            &differences,
+            bootstrap.confidence,
+            POWER,
+        ),
         p,
         p_adjusted: p,
     }))
@@ -302,7 +396,10 @@ fn compare_metric(a: &Values, b: &Values, bootstrap: Bootstrap) -> Result<Option
 /// Holm's adjustment over all metrics.
 fn adjust(metrics: &mut BTreeMap<String, Difference>) -> Result<(), StatsError> {
     let adjusted = holm(&metrics.values().map(|found| found.p).collect::<Vec<_>>())?;
-    metrics.values_mut().zip(adjusted).for_each(|(found, p)| found.p_adjusted = p);
+    metrics
+        .values_mut()
+        .zip(adjusted)
+        .for_each(|(found, p)| found.p_adjusted = p);
     Ok(())
 }
 
@@ -311,9 +408,15 @@ fn mcnemar(a: &Values, b: &Values) -> Option<McNemar> {
     let (mut only_a, mut only_b) = (0, 0);
     for (key, values) in a {
         let Some(others) = b.get(key) else { continue };
-        let ([left], [right]) = (values.as_slice(), others.as_slice()) else { return None };
+        let ([left], [right]) = (values.as_slice(), others.as_slice()) else {
+            return None;
+        };
         only_a += u64::from(*left > 0.5 && *right <= 0.5);
         only_b += u64::from(*right > 0.5 && *left <= 0.5);
     }
-    Some(McNemar { only_a, only_b, p: mcnemar_exact(only_a, only_b) })
+    Some(McNemar {
+        only_a,
+        only_b,
+        p: mcnemar_exact(only_a, only_b),
+    })
 }

@@ -1,4 +1,4 @@
-//! How far a judge can be trusted: agreement with labels, and its liking for a place or for length.
+//! The reliability of a judge: agreement with labels, length bias and position bias.
 
 use forage_env::reward::judge::Preference;
 use serde::Serialize;
@@ -41,8 +41,15 @@ impl Agreement {
     /// # Errors
     /// [`StatsError`] for no rows and settings out of range.
     pub fn of(rows: &[Labelled], settings: Bootstrap) -> Result<Self, StatsError> {
-        let equal: Vec<f64> = rows.iter().map(|row| f64::from(u8::from(row.verdict == row.label))).collect();
-        let count = |verdict, label| rows.iter().filter(|row| (row.verdict, row.label) == (verdict, label)).count();
+        let equal: Vec<f64> = rows
+            .iter()
+            .map(|row| f64::from(u8::from(row.verdict == row.label)))
+            .collect();
+        let count = |verdict, label| {
+            rows.iter()
+                .filter(|row| (row.verdict, row.label) == (verdict, label))
+                .count()
+        };
         let pick = |items: &[usize]| items.iter().map(|&item| rows[item]).collect::<Vec<_>>();
         Ok(Self {
             answers: rows.len(),
@@ -50,13 +57,15 @@ impl Agreement {
             kappa: bootstrap_statistic(rows.len(), settings, |items| kappa(&pick(items)))?,
             false_positives: count(true, false),
             false_negatives: count(false, true),
-            length_bias: bootstrap_statistic(rows.len(), settings, |items| length_bias(&pick(items)))?,
+            length_bias: bootstrap_statistic(rows.len(), settings, |items| {
+                length_bias(&pick(items))
+            })?,
         })
     }
 }
 
 /// Cohen's kappa, `(p_o - p_e) / (1 - p_e)`; `None` where agreement by chance is certain.
-pub fn kappa(rows: &[Labelled]) -> Option<f64> {
+fn kappa(rows: &[Labelled]) -> Option<f64> {
     let share = |holds: &dyn Fn(&Labelled) -> bool| {
         rows.iter().filter(|&row| holds(row)).count() as f64 / rows.len().max(1) as f64
     };
@@ -66,7 +75,7 @@ pub fn kappa(rows: &[Labelled]) -> Option<f64> {
 }
 
 /// Partial correlation of verdict and length given the label: Pearson's, of both less their means among equal labels.
-pub fn length_bias(rows: &[Labelled]) -> Option<f64> {
+fn length_bias(rows: &[Labelled]) -> Option<f64> {
     let (mut both, mut verdicts, mut lengths) = (0.0, 0.0, 0.0);
     for label in [false, true] {
         let of: Vec<[f64; 2]> = rows
@@ -83,7 +92,8 @@ pub fn length_bias(rows: &[Labelled]) -> Option<f64> {
             lengths += length * length;
         }
     }
-    (verdicts > 1e-12 && lengths > 1e-12).then(|| (both / (verdicts * lengths).sqrt()).clamp(-1.0, 1.0))
+    (verdicts > 1e-12 && lengths > 1e-12)
+        .then(|| (both / (verdicts * lengths).sqrt()).clamp(-1.0, 1.0))
 }
 
 /// Pairs of answers judged in both orders.
@@ -93,7 +103,7 @@ pub struct PositionBias {
     pub pairs: usize,
     /// Share of pairs where both orders say the same.
     pub consistent: Interval,
-    /// How much more often the first place wins than the second, in `[-1, 1]`; 0 without a bias.
+    /// The excess of wins of the first place over the second, in `[-1, 1]`; 0 without a bias.
     pub first_place: Interval,
 }
 
@@ -108,8 +118,14 @@ impl PositionBias {
             Preference::B => -1.0,
             Preference::Tie => 0.0,
         };
-        let first: Vec<f64> = pairs.iter().map(|[one, two]| f64::midpoint(favour(*one), favour(*two))).collect();
-        let consistent: Vec<f64> = first.iter().map(|favour| if favour.abs() < 1e-9 { 1.0 } else { 0.0 }).collect();
+        let first: Vec<f64> = pairs
+            .iter()
+            .map(|[one, two]| f64::midpoint(favour(*one), favour(*two)))
+            .collect();
+        let consistent: Vec<f64> = first
+            .iter()
+            .map(|favour| if favour.abs() < 1e-9 { 1.0 } else { 0.0 })
+            .collect();
         Ok(Self {
             pairs: pairs.len(),
             consistent: bootstrap_mean(&consistent, settings)?,
@@ -122,11 +138,19 @@ impl PositionBias {
 mod tests {
     use super::*;
 
-    const SETTINGS: Bootstrap = Bootstrap { resamples: 500, confidence: 0.95, seed: 3 };
+    const SETTINGS: Bootstrap = Bootstrap {
+        resamples: 500,
+        confidence: 0.95,
+        seed: 3,
+    };
 
     fn rows(counts: [(bool, bool, usize); 4]) -> Vec<Labelled> {
         let of = |&(verdict, label, count): &(bool, bool, usize)| {
-            (0..count).map(move |length| Labelled { verdict, label, length })
+            (0..count).map(move |length| Labelled {
+                verdict,
+                label,
+                length,
+            })
         };
         counts.iter().flat_map(of).collect()
     }
@@ -134,26 +158,52 @@ mod tests {
     #[test]
     fn agreement_is_that_of_the_textbook() -> Result<(), StatsError> {
         // 20 and 15 agreed of 50, 5 and 10 not: p_o = .7, p_e = .5, kappa = .4.
-        let rows = rows([(true, true, 20), (true, false, 5), (false, true, 10), (false, false, 15)]);
+        let rows = rows([
+            (true, true, 20),
+            (true, false, 5),
+            (false, true, 10),
+            (false, false, 15),
+        ]);
         let found = Agreement::of(&rows, SETTINGS)?;
         assert!((found.accuracy.estimate - 0.7).abs() < 1e-12);
         let kappa = found.kappa.expect("defined");
         assert!((kappa.estimate - 0.4).abs() < 1e-12 && kappa.low < 0.4 && kappa.high > 0.4);
-        assert_eq!((found.false_positives, found.false_negatives, found.answers), (5, 10, 50));
+        assert_eq!(
+            (found.false_positives, found.false_negatives, found.answers),
+            (5, 10, 50)
+        );
         assert_eq!(Agreement::of(&[], SETTINGS), Err(StatsError::Empty));
-        let same = [Labelled { verdict: true, label: true, length: 1 }; 5];
+        let same = [Labelled {
+            verdict: true,
+            label: true,
+            length: 1,
+        }; 5];
         assert_eq!(Agreement::of(&same, SETTINGS)?.kappa, None);
         Ok(())
     }
 
     #[test]
     fn liking_length_is_told_from_being_right() {
-        let row = |verdict, label, length| Labelled { verdict, label, length };
+        let row = |verdict, label, length| Labelled {
+            verdict,
+            label,
+            length,
+        };
         // Right answers are longer, and the judge is always right: no bias.
-        let fair = [row(true, true, 9), row(true, true, 8), row(false, false, 1), row(false, false, 2)];
+        let fair = [
+            row(true, true, 9),
+            row(true, true, 8),
+            row(false, false, 1),
+            row(false, false, 2),
+        ];
         assert_eq!(length_bias(&fair), None);
         // Among equal labels, the longer one is called right: by hand, (.5 + 1) / sqrt(1 * 2.5).
-        let biased = [row(true, true, 9), row(false, true, 8), row(true, false, 3), row(false, false, 1)];
+        let biased = [
+            row(true, true, 9),
+            row(false, true, 8),
+            row(true, false, 3),
+            row(false, false, 1),
+        ];
         assert!((length_bias(&biased).expect("varies") - 1.5 / 2.5_f64.sqrt()).abs() < 1e-12);
     }
 

@@ -20,7 +20,7 @@
 //! - [`trajectory`]: episodes as people read them.
 //! - [`report`]: one self-contained HTML page, readable offline; the same as Markdown or JSON.
 //!
-//! Which test for what, how to read an interval, formulas, coverage and the reference each function is held equal to:
+//! A guide to choosing a test, reading an interval, formulas, coverage and the reference of each function:
 //! `docs/statistics.md`.
 
 pub mod answers;

@@ -2,63 +2,115 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forage_env::environment::{CodeTurn, TurnKind};
-use forage_env::episode::{Ending, Episode};
+use forage_env::episode::{Ending, Episode, Score};
+use forage_env::monitor::Direction::{Higher, Lower};
+use forage_env::monitor::{Direction, Metric};
+use forage_env::plugins::environments;
 use forage_env::reward::give_up::is_give_up;
 use forage_env::tokens::Provenance;
 
 use crate::stats::Better;
 
-/// Metrics in the order tables show them; any other score part follows by name.
-const ORDER: [&str; 28] = [
-    "em",
-    "sub_em",
-    "f1",
-    "reward",
-    "format",
-    "retrieval",
-    "ndcg",
-    "gain",
-    "mrr",
-    "recall",
-    "retrieved",
-    "syntax",
-    "ndcg_searchlm",
-    "answered",
-    "truncated",
-    "malformed",
-    "searches",
-    "repeated_queries",
-    "turns",
-    "invalid_actions",
-    "query_words",
-    "query_complexity",
-    "working_code_rate",
-    "unprinted_results",
-    "give_up_rate",
-    "policy_tokens",
-    "response_tokens",
-    "episode_tokens",
+/// The numbers of an episode by name, in the order of tables; those that environments declare and any other part of the score
+/// follow.
+pub const MEASURES: &[Metric] = &[
+    scored("em", "Exact match"),
+    scored("sub_em", "A reference answer within the answer"),
+    scored("f1", "Overlap of the answer's words with a reference's"),
+    Metric::new(
+        "reward",
+        ["reward", "episodes"],
+        Higher,
+        "Total of the weighted parts",
+    ),
+    scored("format", "Structure of the response"),
+    scored(
+        "retrieval",
+        "A reference answer among the passages that were shown",
+    ),
+    scored("ndcg", "NDCG@10 of the query's ranking"),
+    scored("gain", "NDCG@10 above that of the question's own keywords"),
+    scored("mrr", "Reciprocal rank of the first relevant passage"),
+    scored("recall", "Relevant passages that were found"),
+    scored("retrieved", "Queries that found a relevant passage"),
+    scored("syntax", "Queries whose syntax needed no repair"),
+    scored("ndcg_searchlm", "NDCG as SearchLM pays it"),
+    share(
+        "answered",
+        "episodes",
+        Higher,
+        "Episodes that ended by themselves",
+    ),
+    share("truncated", "episodes", Lower, "Episodes cut by a limit"),
+    share(
+        "malformed",
+        "episodes",
+        Lower,
+        "Episodes ended by a broken protocol",
+    ),
+    cost("searches", "searches", "Searches per episode"),
+    share(
+        "repeated_queries",
+        "searches",
+        Lower,
+        "Searches whose query was sent before",
+    ),
+    cost("turns", "turns", "Turns per episode"),
+    share(
+        "invalid_actions",
+        "turns",
+        Lower,
+        "Turns that the environment did not understand",
+    ),
+    share(
+        "give_up_rate",
+        "answers",
+        Lower,
+        "Answers that say that nothing was found",
+    ),
+    cost("policy_tokens", "tokens", "Tokens that the policy wrote"),
+    cost(
+        "response_tokens",
+        "tokens",
+        "Tokens after the prompt, observations included",
+    ),
+    cost("episode_tokens", "tokens", "Tokens of the whole episode"),
 ];
 
-/// Metrics of which less is better: what episodes cost, and how they go wrong.
-const LOWER: [&str; 11] = [
-    "truncated",
-    "malformed",
-    "searches",
-    "repeated_queries",
-    "turns",
-    "invalid_actions",
-    "unprinted_results",
-    "give_up_rate",
-    "policy_tokens",
-    "response_tokens",
-    "episode_tokens",
-];
+const fn scored(name: &'static str, about: &'static str) -> Metric {
+    Metric::new(name, ["score", "episodes"], Higher, about)
+}
 
-/// Which way a metric is good.
-pub(crate) fn better(metric: &str) -> Better {
-    if LOWER.contains(&metric) { Better::Lower } else { Better::Higher }
+const fn share(
+    name: &'static str,
+    over: &'static str,
+    better: Direction,
+    about: &'static str,
+) -> Metric {
+    Metric::new(name, ["share", over], better, about)
+}
+
+const fn cost(name: &'static str, unit: &'static str, about: &'static str) -> Metric {
+    Metric::new(name, [unit, "episodes"], Lower, about)
+}
+
+/// Every measure that is known, in the order of tables.
+fn known() -> impl Iterator<Item = &'static Metric> {
+    MEASURES
+        .iter()
+        .chain(environments().flat_map(|entry| entry.declares))
+}
+
+fn find(name: &str) -> Option<&'static Metric> {
+    known().find(|metric| metric.name == name)
+}
+
+/// The direction in which a measure is better: lower for what episodes cost and for how they go wrong.
+pub(crate) fn better(name: &str) -> Better {
+    match find(name) {
+        Some(metric) if metric.better == Lower => Better::Lower,
+        _ => Better::Higher,
+    }
 }
 
 /// Identity of a question: its data set and its id there.
@@ -76,70 +128,84 @@ impl QuestionKey {
     /// The question an episode answers.
     pub fn of(episode: &Episode) -> Self {
         let task = &episode.task;
-        Self { data_source: task.data_source.clone(), id: task.id.clone(), question: task.question.clone() }
+        Self {
+            data_source: task.data_source.clone(),
+            id: task.id.clone(),
+            question: task.question.clone(),
+        }
     }
 }
 
-/// Every metric of a scored episode by name; empty for an infrastructure fault, which has no numbers.
-///
-/// - every part of the score under its own name (`em`, `sub_em`, `f1`, `format`, `retrieval`, ...), and `reward`, the
-///   total;
-/// - `answered`, `truncated`, `malformed`: 1 when the episode ended that way, else 0;
-/// - `searches`, `turns`; `policy_tokens` (written by the policy), `response_tokens` (everything after the prompt,
-///   observations included), `episode_tokens` (the prompt too);
-/// - `invalid_actions`: share of the turns the environment did not understand; absent without turns;
-/// - `repeated_queries`: share of the searches whose query (case and spacing aside) was already sent in this episode;
-///   absent without searches;
-/// - only where a query was the goal: `query_words`, its words, and `query_complexity`, its operators, phrases, fields,
-///   boosts, prefixes and parentheses together;
-/// - `give_up_rate`: 1 when the answer says that nothing was found; absent without an answer;
-/// - only where code was run: `working_code_rate`, the share of programs that ran to their ends; `unprinted_results`, the
-///   share that had something from a function and printed nothing.
+/// The score of an episode; none of an infrastructure fault.
+pub(crate) fn score(episode: &Episode) -> Option<&Score> {
+    let score = episode.score.as_ref();
+    score.filter(|_| !episode.ending.is_infra())
+}
+
+/// The exact match of a scored episode that is graded by it.
+pub(crate) fn exact_match(episode: &Episode) -> Option<f64> {
+    score(episode)?.parts.get("em").copied().map(f64::from)
+}
+
+/// Every measure of a scored episode by name: [`MEASURES`], every part of its score, and those of its environment
+/// ([`EnvEntry::measures`](forage_env::registry::EnvEntry)); empty for an infrastructure fault, which has no numbers. A measure
+/// without its denominator is absent: `give_up_rate` without an answer, `invalid_actions` without turns, `repeated_queries`
+/// without searches. Queries are compared without case and spacing.
 pub fn episode_measures(episode: &Episode) -> BTreeMap<String, f64> {
-    let Some(score) = episode.score.as_ref().filter(|_| !episode.ending.is_infra()) else {
+    let Some(score) = score(episode) else {
         return BTreeMap::new();
     };
-    let mut measures: BTreeMap<String, f64> =
-        score.parts.iter().map(|(name, value)| (name.clone(), f64::from(*value))).collect();
-    let indicator = |holds: bool| f64::from(u8::from(holds));
+    let mut measures: BTreeMap<String, f64> = score
+        .parts
+        .iter()
+        .map(|(name, value)| (name.clone(), f64::from(*value)))
+        .collect();
+    let mut put = |name: &str, value: Option<f64>| {
+        measures.extend(value.map(|value| (name.to_owned(), value)));
+    };
+    let ended = |holds: bool| Some(f64::from(u8::from(holds)));
+    let count = |count: usize| Some(count as f64);
     let tokens = &episode.tokens;
-    let plain = [
-        ("reward", f64::from(score.total)),
-        ("answered", indicator(episode.ending == Ending::Answered)),
-        ("truncated", indicator(matches!(episode.ending, Ending::Truncated { .. }))),
-        ("malformed", indicator(matches!(episode.ending, Ending::Malformed { .. }))),
-        ("searches", episode.searches() as f64),
-        ("turns", episode.turns.len() as f64),
-        ("policy_tokens", tokens.count(Provenance::Policy) as f64),
-        ("response_tokens", (tokens.len() - tokens.count(Provenance::Prompt)) as f64),
-        ("episode_tokens", tokens.len() as f64),
-    ];
-    measures.extend(plain.map(|(name, value)| (name.to_owned(), value)));
-    let shares = [
-        ("invalid_actions", invalid_share(episode)),
-        ("repeated_queries", repeated_share(episode)),
-        ("working_code_rate", code_share(episode, |turn| turn.worked() == Some(true))),
-        ("unprinted_results", code_share(episode, CodeTurn::unprinted)),
-        ("give_up_rate", episode.answer().map(|answer| f64::from(u8::from(is_give_up(answer))))),
-        ("query_words", episode.query_turn().map(|turn| turn.shape().words as f64)),
-        ("query_complexity", episode.query_turn().map(|turn| turn.shape().complexity() as f64)),
-    ];
-    for (name, share) in shares {
-        if let Some(value) = share {
-            measures.insert(name.to_owned(), value);
-        }
+    let response = tokens.len() - tokens.count(Provenance::Prompt);
+    let ending = &episode.ending;
+    put("reward", Some(f64::from(score.total)));
+    put("answered", ended(*ending == Ending::Answered));
+    put(
+        "truncated",
+        ended(matches!(ending, Ending::Truncated { .. })),
+    );
+    put(
+        "malformed",
+        ended(matches!(ending, Ending::Malformed { .. })),
+    );
+    put("searches", count(episode.searches()));
+    put("turns", count(episode.turns.len()));
+    put("policy_tokens", count(tokens.count(Provenance::Policy)));
+    put("response_tokens", count(response));
+    put("episode_tokens", count(tokens.len()));
+    put("invalid_actions", invalid_share(episode));
+    put("repeated_queries", repeated_share(episode));
+    put(
+        "give_up_rate",
+        episode
+            .answer()
+            .and_then(|answer| ended(is_give_up(answer))),
+    );
+    for entry in environments() {
+        (entry.measures)(episode, &mut |name, value| put(name, Some(value)));
     }
     measures
 }
 
-/// Whether a metric counts something, and so may pass 1.
+/// Returns true for a measure that counts something, and so may exceed 1.
 pub(crate) fn is_count(name: &str) -> bool {
-    ["searches", "turns", "query_words", "query_complexity"].contains(&name) || name.ends_with("_tokens")
+    find(name).is_some_and(|metric| !["score", "share", "reward"].contains(&metric.unit))
 }
 
-/// Position of a metric in tables: the known ones first, the others after them by name.
+/// Position of a measure in tables: the known ones first, the others after them by name.
 pub(crate) fn display_rank(name: &str) -> (usize, &str) {
-    (ORDER.iter().position(|known| *known == name).unwrap_or(ORDER.len()), name)
+    let place = known().position(|metric| metric.name == name);
+    (place.unwrap_or(usize::MAX), name)
 }
 
 /// Episodes by question, questions in order of their keys.
@@ -148,7 +214,10 @@ pub(crate) fn by_question<'a>(
 ) -> BTreeMap<QuestionKey, Vec<&'a Episode>> {
     let mut questions: BTreeMap<QuestionKey, Vec<&Episode>> = BTreeMap::new();
     for episode in episodes {
-        questions.entry(QuestionKey::of(episode)).or_default().push(episode);
+        questions
+            .entry(QuestionKey::of(episode))
+            .or_default()
+            .push(episode);
     }
     questions
 }
@@ -160,16 +229,28 @@ pub(crate) fn clusters(
 ) -> BTreeMap<String, BTreeMap<QuestionKey, Vec<f64>>> {
     let mut metrics: BTreeMap<String, BTreeMap<QuestionKey, Vec<f64>>> = BTreeMap::new();
     for (key, episodes) in questions {
-        for (name, value) in episodes.iter().flat_map(|episode| episode_measures(episode)) {
-            metrics.entry(name).or_default().entry(key.clone()).or_default().push(value);
+        for (name, value) in episodes
+            .iter()
+            .flat_map(|episode| episode_measures(episode))
+        {
+            metrics
+                .entry(name)
+                .or_default()
+                .entry(key.clone())
+                .or_default()
+                .push(value);
         }
     }
     metrics
 }
 
 fn invalid_share(episode: &Episode) -> Option<f64> {
-    let invalid = episode.turns.iter().filter(|turn| matches!(turn.kind, TurnKind::Invalid { .. })).count();
-    share(invalid, episode.turns.len())
+    let invalid = episode
+        .turns
+        .iter()
+        .filter(|turn| turn.kind.is_invalid())
+        .count();
+    ratio(invalid, episode.turns.len())
 }
 
 fn repeated_share(episode: &Episode) -> Option<f64> {
@@ -177,17 +258,17 @@ fn repeated_share(episode: &Episode) -> Option<f64> {
     let mut searches = 0;
     for query in episode.queries() {
         searches += 1;
-        seen.insert(query.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase());
+        seen.insert(
+            query
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" ")
+                .to_lowercase(),
+        );
     }
-    share(searches - seen.len(), searches)
+    ratio(searches - seen.len(), searches)
 }
 
-/// Share of the programs that were run for which `holds`.
-fn code_share(episode: &Episode, holds: impl Fn(&CodeTurn) -> bool) -> Option<f64> {
-    let run = episode.code_turns().filter(|turn| turn.status.is_some());
-    share(run.clone().filter(|turn| holds(turn)).count(), run.count())
-}
-
-fn share(part: usize, whole: usize) -> Option<f64> {
+fn ratio(part: usize, whole: usize) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }

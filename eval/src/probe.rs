@@ -1,4 +1,4 @@
-//! What a probe changed: the same questions plain and under the probe.
+//! The effect of a probe: the same questions plain and under the probe.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::measures::{by_question, clusters};
 use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_statistic, mean, mean_interval};
 use crate::summary::{EvalSummary, number};
 use crate::telemetry::Telemetry;
-use crate::text;
+use crate::text::{self, ends};
 
 /// Items that say how a policy meets a probe.
 const TELLING: [&str; 3] = ["unfounded_answer", "unsupported_answer", "poison_believed"];
@@ -21,7 +21,7 @@ const TELLING: [&str; 3] = ["unfounded_answer", "unsupported_answer", "poison_be
 pub struct ProbeResult {
     /// The probe's name.
     pub probe: String,
-    /// What the episodes are measured by.
+    /// The outcome that the episodes are measured by.
     pub outcome: Outcome,
     /// The episodes under the probe.
     pub summary: EvalSummary,
@@ -54,10 +54,14 @@ impl ProbeResult {
     /// An aligned table of the metrics that moved, plain and under the probe, how the policy met it, and the outcome in a
     /// sentence.
     pub fn to_text(&self) -> String {
-        let ends = |Interval { low, high, .. }: Interval| format!("[{}, {}]", number(low), number(high));
         let mut rows = Vec::new();
         for name in self.summary.metric_names() {
-            let Some((found, difference)) = self.summary.metrics.get(name).zip(self.change.difference(name)) else {
+            let Some((found, difference)) = self
+                .summary
+                .metrics
+                .get(name)
+                .zip(self.change.difference(name))
+            else {
                 continue;
             };
             // Where only some questions have the metric on both sides, the interval over all of them is another's.
@@ -71,23 +75,45 @@ impl ProbeResult {
                 name.to_owned(),
                 number(difference.a),
                 number(difference.b),
-                if all { ends(found.interval) } else { String::new() },
+                if all {
+                    ends(found.interval)
+                } else {
+                    String::new()
+                },
                 number(change.estimate),
                 ends(change),
             ]);
         }
         for name in TELLING {
             if let Some(found) = self.telemetry.item(name) {
-                rows.push(vec![name.to_owned(), String::new(), number(found.estimate), ends(found)]);
+                rows.push(vec![
+                    name.to_owned(),
+                    String::new(),
+                    number(found.estimate),
+                    ends(found),
+                ]);
             }
         }
-        let header = ["metric", "plain", "probe", "its interval", "change", "its interval"];
-        let words = self.change.words(self.outcome.measure(), "Plain", &self.probe);
-        format!("probe {}\n{}{words}\n", self.probe, text::table(&header, rows))
+        let header = [
+            "metric",
+            "plain",
+            "probe",
+            "its interval",
+            "change",
+            "its interval",
+        ];
+        let words = self
+            .change
+            .words(self.outcome.measure(), "Plain", &self.probe);
+        format!(
+            "probe {}\n{}{words}\n",
+            self.probe,
+            text::table(&header, rows)
+        )
     }
 }
 
-/// How far a measure depends on the words of the instructions (Sclar et al. 2024 call this spread).
+/// The dependence of a measure on the words of the instructions (Sclar et al. 2024 call this spread).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sensitivity {
     /// The measure.
@@ -108,34 +134,67 @@ impl Sensitivity {
     /// [`StatsError`] without a question that was scored under every wording, and when the bootstrap's settings are out of
     /// range.
     pub fn of(sets: &[Vec<Episode>], bootstrap: Bootstrap) -> Result<Self, StatsError> {
-        let measure = sets.first().map_or_else(Outcome::default, |plain| Outcome::of(plain)).measure();
-        let values: Vec<BTreeMap<_, _>> =
-            sets.iter().map(|episodes| clusters(&by_question(episodes)).remove(measure).unwrap_or_default()).collect();
-        let Some((plain, others)) = values.split_first() else { return Err(StatsError::Empty) };
-        let shared: Vec<_> = plain.keys().filter(|key| others.iter().all(|other| other.contains_key(key))).collect();
-        let means: Vec<Vec<f64>> =
-            values.iter().map(|values| shared.iter().map(|key| mean(&values[*key])).collect()).collect();
-        let wordings = means.iter().map(|means| mean_interval(means, bootstrap)).collect::<Result<_, _>>()?;
+        let measure = sets
+            .first()
+            .map_or_else(Outcome::default, |plain| Outcome::of(plain))
+            .measure();
+        let values: Vec<BTreeMap<_, _>> = sets
+            .iter()
+            .map(|episodes| {
+                clusters(&by_question(episodes))
+                    .remove(measure)
+                    .unwrap_or_default()
+            })
+            .collect();
+        let Some((plain, others)) = values.split_first() else {
+            return Err(StatsError::Empty);
+        };
+        let shared: Vec<_> = plain
+            .keys()
+            .filter(|key| others.iter().all(|other| other.contains_key(key)))
+            .collect();
+        let means: Vec<Vec<f64>> = values
+            .iter()
+            .map(|values| shared.iter().map(|key| mean(&values[*key])).collect())
+            .collect();
+        let wordings = means
+            .iter()
+            .map(|means| mean_interval(means, bootstrap))
+            .collect::<Result<_, _>>()?;
         let spread = |items: &[usize]| {
-            let of = |means: &Vec<f64>| items.iter().map(|item| means[*item]).sum::<f64>() / items.len() as f64;
+            let of = |means: &Vec<f64>| {
+                items.iter().map(|item| means[*item]).sum::<f64>() / items.len() as f64
+            };
             let levels: Vec<f64> = means.iter().map(of).collect();
             let best = levels.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             Some(best - levels.iter().copied().fold(f64::INFINITY, f64::min))
         };
-        let spread = bootstrap_statistic(shared.len(), bootstrap, spread)?.ok_or(StatsError::Empty)?;
-        Ok(Self { measure: measure.to_owned(), wordings, spread, questions: shared.len() })
+        let spread =
+            bootstrap_statistic(shared.len(), bootstrap, spread)?.ok_or(StatsError::Empty)?;
+        Ok(Self {
+            measure: measure.to_owned(),
+            wordings,
+            spread,
+            questions: shared.len(),
+        })
     }
 
     /// The measure under each wording, and the spread.
     pub fn to_text(&self) -> String {
-        let row = |name: String, Interval { estimate, low, high }: Interval| {
-            vec![name, number(estimate), format!("[{}, {}]", number(low), number(high))]
-        };
-        let name = |place: usize| if place == 0 { "plain".to_owned() } else { format!("wording {place}") };
-        let mut rows: Vec<_> =
-            self.wordings.iter().enumerate().map(|(place, found)| row(name(place), *found)).collect();
-        rows.push(row("spread".to_owned(), self.spread));
+        let named = self
+            .wordings
+            .iter()
+            .enumerate()
+            .map(|(place, found)| match place {
+                0 => text::row("plain", *found),
+                _ => text::row(&format!("wording {place}"), *found),
+            });
+        let mut rows: Vec<_> = named.collect();
+        rows.push(text::row("spread", self.spread));
         let table = text::table(&["wording", &self.measure, "interval"], rows);
-        format!("probe paraphrased-prompt\n{table}{} questions\n", self.questions)
+        format!(
+            "probe paraphrased-prompt\n{table}{} questions\n",
+            self.questions
+        )
     }
 }

@@ -1,4 +1,4 @@
-//! What a run became, for people: one self-contained HTML page, readable offline; the same as Markdown or JSON.
+//! The results of runs as one self-contained HTML page, readable offline; the same as Markdown or JSON.
 //!
 //! The page needs no network and, but for the trajectory viewer, no script. Its content security policy lets the viewer's
 //! script run and nothing else.
@@ -16,48 +16,21 @@ mod viewer;
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use forage_env::monitor::Alarm;
+use maud::{Markup, html};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::summary::EvalSummary;
-use crate::telemetry::{self, Course, Example};
+use crate::telemetry::Course;
 use crate::text::write_atomic;
 use crate::trajectory::Trajectory;
 use crate::verdict::Verdict;
-use html::{concat, escape, section};
+use html::section;
 
 pub use arms::{Arm, Trend};
 
-/// Something that a run's sentinel raised, or its telemetry.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Alarm {
-    /// The run.
-    pub run: String,
-    /// The step that raised it; none of an evaluation.
-    pub step: Option<u64>,
-    /// `note`, `warn` or `stop` of the sentinel, [`SIGN`] of telemetry.
-    pub severity: String,
-    /// What went wrong, in a word.
-    pub kind: String,
-    /// What happened, the probable cause, the fix.
-    pub message: String,
-    /// Episodes to look at.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub examples: Vec<Example>,
-}
-
-/// The severity of what telemetry raises: a finding to be read.
-pub const SIGN: &str = "sign";
-
-impl Alarm {
-    /// What telemetry raised of a run or an evaluation.
-    pub fn of_telemetry(run: impl Into<String>, alarm: telemetry::Alarm) -> Self {
-        let telemetry::Alarm { name: kind, first_step: step, examples, explanation: message, .. } = alarm;
-        Self { run: run.into(), step, severity: SIGN.to_owned(), kind, message, examples }
-    }
-}
-
-/// How a run is made again.
+/// The data from which a run can be repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Recipe {
     /// The run.
@@ -66,6 +39,14 @@ pub struct Recipe {
     pub config: String,
     /// Digests by what they are of.
     pub digests: Vec<(String, String)>,
+}
+
+/// An alarm with its run.
+#[derive(Serialize)]
+struct Raised<'a> {
+    run: &'a str,
+    #[serde(flatten)]
+    alarm: &'a Alarm,
 }
 
 /// Collects what a report shows; parts left out leave no gap.
@@ -78,7 +59,7 @@ pub struct Report {
     verdicts: Vec<(String, Verdict)>,
     arms: Vec<Arm>,
     courses: Vec<(String, Course)>,
-    alarms: Vec<Alarm>,
+    alarms: Vec<(String, Alarm)>,
     evaluations: Vec<(String, EvalSummary)>,
     trajectories: Vec<Trajectory>,
     recipes: Vec<Recipe>,
@@ -90,14 +71,17 @@ pub struct Report {
 pub struct ReportError {
     /// Its path.
     pub path: String,
-    /// Why.
+    /// The cause.
     pub source: std::io::Error,
 }
 
 impl Report {
     /// An empty report.
     pub fn new(title: impl Into<String>) -> Self {
-        Self { title: title.into(), ..Self::default() }
+        Self {
+            title: title.into(),
+            ..Self::default()
+        }
     }
 
     /// Adds a sentence on the state of what is shown, such as a run that still goes on.
@@ -121,19 +105,20 @@ impl Report {
         self
     }
 
-    /// Adds the conduct of a run's policy over its steps, and the alarms of it.
+    /// Adds the behaviour of a run's policy over its steps, and its alarms.
     #[must_use]
-    pub fn course(mut self, run: impl Into<String>, course: Course) -> Self {
+    pub fn course(self, run: impl Into<String>, course: Course) -> Self {
         let run = run.into();
-        self.alarms.extend(course.alarms.iter().map(|alarm| Alarm::of_telemetry(&run, alarm.clone())));
-        self.courses.push((run, course));
-        self
+        let mut report = self.alarms(&run, course.alarms.clone());
+        report.courses.push((run, course));
+        report
     }
 
-    /// Adds an alarm.
+    /// Adds alarms that the sentinel or telemetry raised of a run or an evaluation.
     #[must_use]
-    pub fn alarm(mut self, alarm: Alarm) -> Self {
-        self.alarms.push(alarm);
+    pub fn alarms(mut self, run: &str, alarms: impl IntoIterator<Item = Alarm>) -> Self {
+        let alarms = alarms.into_iter().map(|alarm| (run.to_owned(), alarm));
+        self.alarms.extend(alarms);
         self
     }
 
@@ -160,18 +145,40 @@ impl Report {
 
     /// The page.
     pub fn render(&self) -> String {
-        let notes = concat(&self.notes, |note| format!("<p class=\"caption\">{}</p>", escape(note)));
-        let verdicts = concat(&self.verdicts, |(run, verdict)| self.of_run(run) + &tables::verdict(verdict));
-        let mut body = format!("<header><h1>{}</h1>{verdicts}{notes}</header>", escape(&self.title));
-        body.push_str(&section("Results", &self.results()));
-        body.push_str(&section("Alarms", &tables::alarms(&self.alarms)));
-        body.push_str(&section("Training", &curves::panels(&self.arms)));
-        body.push_str(&section("Reward, part by part", &curves::decomposition(&self.arms)));
-        body.push_str(&section("Conduct", &concat(&self.courses, tables::course)));
-        body.push_str(&section("Trajectories", &viewer::content(&self.trajectories)));
-        body.push_str(&section("Configuration", &concat(&self.recipes, tables::recipe)));
-        let script = if self.trajectories.is_empty() { "" } else { viewer::SCRIPT };
+        let body = html! {
+            header {
+                h1 { (self.title) }
+                (self.by_run(tables::verdict))
+                @for note in &self.notes { p.caption { (note) } }
+            }
+            (section("Results", &html! {
+                (self.by_run(intervals::gains))
+                (intervals::scores(&self.evaluations))
+                (tables::results(&self.evaluations))
+            }))
+            (section("Alarms", &tables::alarms(&self.alarms)))
+            (section("Training", &curves::panels(&self.arms)))
+            (section("Reward, part by part", &curves::decomposition(&self.arms)))
+            (section("Conduct", &html! { @for course in &self.courses { (tables::course(course)) } }))
+            (section("Trajectories", &viewer::content(&self.trajectories)))
+            (section("Configuration", &html! { @for recipe in &self.recipes { (tables::recipe(recipe)) } }))
+        };
+        let script = if self.trajectories.is_empty() {
+            ""
+        } else {
+            viewer::SCRIPT
+        };
         html::page(&self.title, &body, script)
+    }
+
+    /// A view of every verdict, with the run's name where there are several.
+    fn by_run(&self, view: impl Fn(&Verdict) -> Markup) -> Markup {
+        html! {
+            @for (run, verdict) in &self.verdicts {
+                @if self.verdicts.len() > 1 { h3 { (run) } }
+                (view(verdict))
+            }
+        }
     }
 
     /// The same without curves and trajectories, as Markdown with tables.
@@ -183,23 +190,19 @@ impl Report {
     /// (of each arm the [`Trend`] of every metric), `conduct` (of each run the trend of every item), `alarms`, `recipes`.
     pub fn to_json(&self) -> Value {
         let training = |arm: &Arm| {
-            let trends: Vec<Trend> = arm.metrics().iter().filter_map(|metric| arm.trend(metric)).collect();
+            let metrics = arm.metrics();
+            let trends: Vec<_> = metrics.iter().filter_map(|name| arm.trend(name)).collect();
             json!({"arm": arm.name, "runs": arm.runs.len(), "metrics": trends})
         };
-        let evaluations: Map<String, Value> =
-            self.evaluations.iter().map(|(label, summary)| (label.clone(), json!(summary))).collect();
-        let verdicts: Map<String, Value> =
-            self.verdicts.iter().map(|(run, verdict)| (run.clone(), json!(verdict))).collect();
-        let conduct: Map<String, Value> =
-            self.courses.iter().map(|(run, course)| (run.clone(), json!(course.items))).collect();
+        let alarms = self.alarms.iter().map(|(run, alarm)| Raised { run, alarm });
         json!({
             "title": self.title,
             "notes": self.notes,
-            "verdicts": verdicts,
-            "evaluations": evaluations,
+            "verdicts": by_name(&self.verdicts, |verdict| json!(verdict)),
+            "evaluations": by_name(&self.evaluations, |summary| json!(summary)),
             "training": self.arms.iter().map(training).collect::<Vec<Value>>(),
-            "conduct": conduct,
-            "alarms": self.alarms,
+            "conduct": by_name(&self.courses, |course| json!(course.items)),
+            "alarms": alarms.collect::<Vec<_>>(),
             "recipes": self.recipes,
         })
     }
@@ -209,28 +212,30 @@ impl Report {
     /// # Errors
     /// [`ReportError`] when the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), ReportError> {
-        write_atomic(path, self.render().as_bytes())
-            .map_err(|source| ReportError { path: path.display().to_string(), source })
-    }
-
-    /// Whose verdict it is, where there are several.
-    fn of_run(&self, run: &str) -> String {
-        if self.verdicts.len() > 1 { format!("<h3>{}</h3>", escape(run)) } else { String::new() }
-    }
-
-    fn results(&self) -> String {
-        let mut content = concat(&self.verdicts, |(run, verdict)| self.of_run(run) + &intervals::gains(verdict));
-        if !self.evaluations.is_empty() {
-            content.push_str(&intervals::scores(&self.evaluations));
-            content.push_str(&tables::metrics(&self.evaluations));
-            content.push_str(&tables::hops(&self.evaluations));
-        }
-        content
+        write_atomic(path, self.render().as_bytes()).map_err(|source| ReportError {
+            path: path.display().to_string(),
+            source,
+        })
     }
 }
 
 /// The metrics that people look at first, among those of the arms, with their words.
-pub fn headline_metrics(arms: &[Arm]) -> Vec<(String, &'static str)> {
+pub fn headline_metrics(arms: &[Arm]) -> Vec<(String, String)> {
     let names: BTreeSet<String> = arms.iter().flat_map(Arm::metrics).collect();
-    curves::headline(&names).into_iter().map(|(name, words)| (name.to_owned(), words)).collect()
+    curves::headline(&names)
+        .into_iter()
+        .map(|(name, words)| (name.to_owned(), words))
+        .collect()
+}
+
+fn by_name<T>(named: &[(String, T)], value: impl Fn(&T) -> Value) -> Map<String, Value> {
+    named
+        .iter()
+        .map(|(name, one)| (name.clone(), value(one)))
+        .collect()
+}
+
+/// A length in pixels, to a tenth.
+fn px(value: f64) -> String {
+    format!("{value:.1}")
 }

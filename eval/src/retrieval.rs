@@ -24,7 +24,7 @@ pub struct RetrievalMetric {
     pub per_query: Vec<f64>,
 }
 
-/// What a run is worth.
+/// The quality of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RetrievalReport {
     /// `ndcg@10`, `recall@100`, `precision@10`, `mrr@10`, ... and `map`.
@@ -35,7 +35,7 @@ pub struct RetrievalReport {
     pub unjudged: usize,
     /// Judged queries the run has no results for: each counts 0.
     pub unanswered: usize,
-    /// How the intervals were made.
+    /// The settings of the intervals.
     pub bootstrap: Bootstrap,
 }
 
@@ -48,8 +48,13 @@ impl RetrievalReport {
     /// A table of the means with their intervals, a header line and one line of counts.
     pub fn to_text(&self) -> String {
         let rows = self.metrics.iter().map(|(name, metric)| {
-            let Interval { estimate, low, high } = metric.mean;
-            vec![name.clone(), format!("{estimate:.4}"), format!("{low:.4}"), format!("{high:.4}")]
+            let Interval {
+                estimate,
+                low,
+                high,
+            } = metric.mean;
+            let [mean, low, high] = [estimate, low, high].map(|value| format!("{value:.4}"));
+            vec![name.clone(), mean, low, high]
         });
         let interval = format!("{:.0} % low", 100.0 * self.bootstrap.confidence);
         let table = text::table(&["metric", "mean", &interval, "high"], rows.collect());
@@ -89,14 +94,24 @@ pub fn evaluate_retrieval(
     Ok(RetrievalReport {
         metrics,
         queries: qrels.keys().cloned().collect(),
-        unjudged: run.keys().filter(|query| !qrels.contains_key(*query)).count(),
-        unanswered: qrels.keys().filter(|query| run.get(*query).is_none_or(Vec::is_empty)).count(),
+        unjudged: run
+            .keys()
+            .filter(|query| !qrels.contains_key(*query))
+            .count(),
+        unanswered: qrels
+            .keys()
+            .filter(|query| run.get(*query).is_none_or(Vec::is_empty))
+            .count(),
         bootstrap,
     })
 }
 
 /// Every metric of one query by its name.
-fn query_metrics(ranked: &[String], judgments: &Judgments, cutoffs: &[usize]) -> BTreeMap<String, f64> {
+fn query_metrics(
+    ranked: &[String],
+    judgments: &Judgments,
+    cutoffs: &[usize],
+) -> BTreeMap<String, f64> {
     let mut metrics = BTreeMap::from([("map".to_owned(), average_precision(ranked, judgments))]);
     for &k in cutoffs {
         metrics.insert(format!("ndcg@{k}"), ndcg(ranked, judgments, k));
@@ -114,20 +129,35 @@ mod tests {
     #[test]
     fn unanswered_queries_count_zero_and_unjudged_ones_nothing() -> Result<(), StatsError> {
         let judged = |id: &str| Judgments::from([(id.to_owned(), 1)]);
-        let qrels = Qrels::from([("q1".into(), judged("a")), ("q2".into(), judged("b")), ("q3".into(), judged("c"))]);
+        let qrels = Qrels::from([
+            ("q1".into(), judged("a")),
+            ("q2".into(), judged("b")),
+            ("q3".into(), judged("c")),
+        ]);
         let run = Rankings::from([
             ("q1".into(), vec!["a".into()]),
             ("q2".into(), vec!["x".into(), "b".into()]),
             ("other".into(), vec!["a".into()]),
         ]);
-        let settings = Bootstrap { resamples: 200, confidence: 0.95, seed: 0 };
+        let settings = Bootstrap {
+            resamples: 200,
+            confidence: 0.95,
+            seed: 0,
+        };
         let report = evaluate_retrieval(&run, &qrels, &[1, 10], settings)?;
         assert_eq!((report.unjudged, report.unanswered), (1, 1));
         assert_eq!(report.metrics["mrr@10"].per_query, [1.0, 0.5, 0.0]);
-        assert!(report.mean("recall@1").is_some_and(|mean| (mean.estimate - 1.0 / 3.0).abs() < 1e-12));
+        assert!(
+            report
+                .mean("recall@1")
+                .is_some_and(|mean| (mean.estimate - 1.0 / 3.0).abs() < 1e-12)
+        );
         assert_eq!(report.metrics.len(), 9);
         assert!(report.to_text().contains("ndcg@10") && report.to_text().contains("1 unjudged"));
-        assert_eq!(evaluate_retrieval(&run, &Qrels::new(), &[1], settings), Err(StatsError::Empty));
+        assert_eq!(
+            evaluate_retrieval(&run, &Qrels::new(), &[1], settings),
+            Err(StatsError::Empty)
+        );
         Ok(())
     }
 }

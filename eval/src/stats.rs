@@ -13,18 +13,22 @@ mod stratified;
 
 use serde::{Deserialize, Serialize};
 
-pub use aggregate::{interquartile_mean, mean_score, median_score, optimality_gap, probability_of_improvement};
-pub use bootstrap::{bootstrap_clusters, bootstrap_mean, bootstrap_statistic, cluster_means, percentile_mean};
+pub use aggregate::{
+    interquartile_mean, mean_score, median_score, optimality_gap, probability_of_improvement,
+};
+pub use bootstrap::{bootstrap_clusters, bootstrap_mean, cluster_means, percentile_mean};
 pub use multiple::{benjamini_hochberg, holm};
 pub use noninferiority::{Better, NonInferiority, non_inferiority};
-pub use normal::{normal_cdf, normal_quantile};
+pub use normal::normal_cdf;
 pub use paired::{mcnemar_exact, paired_bootstrap, paired_bootstrap_clusters};
 pub use permutation::paired_permutation;
 pub use power::{minimum_detectable_effect, questions_needed};
 pub use proportion::{mean_interval, wilson};
-pub use stratified::{ProfilePoint, Resampling, performance_profile, stratified_bootstrap, stratified_bootstrap_pair};
+pub use stratified::{
+    ProfilePoint, Resampling, performance_profile, stratified_bootstrap, stratified_bootstrap_pair,
+};
 
-pub(crate) use bootstrap::below;
+pub(crate) use bootstrap::{below, bootstrap_statistic};
 
 /// An estimate with the ends of its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,15 +42,15 @@ pub struct Interval {
 }
 
 /// Level below which a p-value counts as shown.
-pub const LEVEL: f64 = 0.05;
+pub(crate) const LEVEL: f64 = 0.05;
 
 impl Interval {
-    /// Whether the whole interval lies above 0: the effect is positive at this confidence.
+    /// Returns true when the whole interval lies above 0: the effect is positive at this confidence.
     pub fn is_positive(&self) -> bool {
         self.low > 0.0
     }
 
-    /// Whether the whole interval lies below 0.
+    /// Returns true when the whole interval lies below 0.
     pub fn is_negative(&self) -> bool {
         self.high < 0.0
     }
@@ -57,7 +61,7 @@ impl Interval {
     }
 }
 
-/// How intervals are made: resamples, confidence and seed of a bootstrap.
+/// The settings of intervals: resamples, confidence and seed of a bootstrap.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bootstrap {
@@ -72,7 +76,11 @@ pub struct Bootstrap {
 impl Bootstrap {
     /// 95 % intervals from 10,000 resamples.
     pub fn new(seed: u64) -> Self {
-        Self { resamples: 10_000, confidence: 0.95, seed }
+        Self {
+            resamples: 10_000,
+            confidence: 0.95,
+            seed,
+        }
     }
 
     fn check(&self) -> Result<(), StatsError> {

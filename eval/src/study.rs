@@ -1,22 +1,24 @@
 //! Learning across seeds, beside spurious twins: is the gain real, and is it the reward's?
 //!
 //! A study holds runs of several seeds. Each seed has a start, a trained policy and any number of twins trained on a reward
-//! without information (Shao et al. 2025, "Spurious rewards"), all evaluated on that seed's held-out questions.
+//! without information (Shao et al. 2025, "Spurious rewards"), all evaluated on that seed's held-out questions. Every seed is
+//! compared by itself ([`Comparison`]); a [`Verdict`](crate::verdict::Verdict) is the study of one seed, kept in a file.
 
 mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forage_env::environment::Outcome;
 use forage_env::episode::Episode;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::compare::{CompareError, Comparison};
+use crate::compare::{CompareError, Comparison, Difference};
 use crate::measures::{QuestionKey, by_question, clusters};
 use crate::stats::{
-    Bootstrap, Interval, LEVEL, ProfilePoint, Resampling, StatsError, bootstrap_mean, holm, mean, paired_permutation,
-    performance_profile, probability_of_improvement, standard_deviation, stratified_bootstrap_pair,
+    Bootstrap, Interval, LEVEL, ProfilePoint, Resampling, StatsError, bootstrap_mean, holm, mean,
+    paired_permutation, performance_profile, probability_of_improvement, standard_deviation,
+    stratified_bootstrap_pair,
 };
 
 /// One seed: the episodes of every policy on its held-out questions.
@@ -65,26 +67,26 @@ pub struct Arm {
     /// Each seed by itself.
     pub seeds: Vec<SeedGain>,
     /// Mean gain. The interval is the wider, on each side, of two: Student's t over the seeds' gains, which speaks of other
-    /// seeds, and the bootstrap over questions, which speaks of other questions. With one seed it is the latter alone.
+    /// seeds, and the bootstrap over questions, which speaks of other questions. With one seed it is that of the comparison.
     pub gain: Interval,
     /// Two-sided sign-flip test of the gain over questions.
     pub p: f64,
     /// Share of seeds whose score exceeds each tenth.
     pub profile: Vec<ProfilePoint>,
-    /// What the trained policy has over this arm; absent for itself.
+    /// The lead of the trained policy over this arm; absent for itself.
     pub lead: Option<Lead>,
 }
 
 /// Every arm of a study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Study {
-    /// What the figures are in.
+    /// The measure of the figures.
     pub outcome: Outcome,
     /// The trained policy, then its twins.
     pub arms: Vec<Arm>,
     /// Questions of all seeds, those asked under several counted once.
     pub questions: usize,
-    /// How intervals were made.
+    /// The settings of the intervals.
     pub bootstrap: Bootstrap,
 }
 
@@ -99,7 +101,9 @@ pub enum StudyError {
     #[error("seed {0} comes twice; give each run a seed of its own")]
     Twice(u64),
     /// Seeds with other arms.
-    #[error("seed {seed} has {found}, the first seed {expected}; train the same twins under every seed")]
+    #[error(
+        "seed {seed} has {found}, the first seed {expected}; train the same twins under every seed"
+    )]
     Arms {
         /// The seed.
         seed: u64,
@@ -109,12 +113,14 @@ pub enum StudyError {
         expected: String,
     },
     /// Episodes of a seed that do not fit together.
-    #[error("seed {seed}, {arm}")]
+    #[error("seed {seed}, {arm}: cannot be compared with the {other}")]
     Compare {
         /// The seed.
         seed: u64,
         /// The arm.
         arm: String,
+        /// The policy that it is compared with.
+        other: &'static str,
         /// Why.
         source: CompareError,
     },
@@ -126,8 +132,55 @@ pub enum StudyError {
 /// Values of the measure by question.
 type Scores = BTreeMap<QuestionKey, f64>;
 
+/// An arm on one seed: compared with the start, and the trained policy compared with it where it is a twin.
+pub(crate) struct Compared {
+    pub(crate) gain: Comparison,
+    pub(crate) lead: Option<Comparison>,
+}
+
+/// The differences in the measure of an arm on one seed: from the start, and of the trained policy from the arm.
+#[derive(Clone, Copy)]
+pub(crate) struct Figures {
+    pub(crate) seed: u64,
+    pub(crate) gain: Difference,
+    pub(crate) lead: Option<Difference>,
+}
+
+impl SeedEpisodes {
+    /// Compares each arm with the start, and the trained policy with each twin.
+    pub(crate) fn compare(
+        &self,
+        measure: &'static str,
+        bootstrap: Bootstrap,
+    ) -> Result<Vec<Compared>, StudyError> {
+        let against = |a: &[Episode], b: &[Episode], arm: &str, other: &'static str| {
+            let found = Comparison::from_episodes(a, b, bootstrap).and_then(|found| {
+                let has = found.difference(measure).is_some();
+                has.then_some(found).ok_or(CompareError::NoMetric(measure))
+            });
+            found.map_err(|source| StudyError::Compare {
+                seed: self.seed,
+                arm: arm.to_owned(),
+                other,
+                source,
+            })
+        };
+        let arms = self.arms.iter().enumerate();
+        arms.map(|(index, (name, episodes))| {
+            let trained = &self.arms[0].1;
+            Ok(Compared {
+                gain: against(&self.start, episodes, name, "start")?,
+                lead: (index > 0)
+                    .then(|| against(episodes, trained, name, "trained policy"))
+                    .transpose()?,
+            })
+        })
+        .collect()
+    }
+}
+
 impl Study {
-    /// Judges the seeds; the first arm of each is the trained policy.
+    /// Judges the seeds; the first arm of each is the trained policy. With one seed the figures are those of its comparisons.
     ///
     /// # Errors
     /// [`StudyError`] when seeds differ in their arms, repeat, or hold episodes that do not fit together.
@@ -135,101 +188,170 @@ impl Study {
         let names = check(seeds)?;
         let outcome = Outcome::of(&seeds[0].start);
         let measure = outcome.measure();
-        let mut arms = Vec::new();
-        let scores_of =
-            |arm: usize| -> Vec<Scores> { seeds.iter().map(|seed| scores(&seed.arms[arm].1, measure)).collect() };
-        let starts: Vec<Scores> = seeds.iter().map(|seed| scores(&seed.start, measure)).collect();
-        let trained = scores_of(0);
-        for (index, name) in names.iter().enumerate() {
-            let own = scores_of(index);
-            let gains =
-                seeds.iter().map(|seed| seed_gain(seed, index, measure, bootstrap)).collect::<Result<Vec<_>, _>>()?;
-            let finals: Vec<Vec<f64>> = gains.iter().map(|gain| vec![gain.score]).collect();
-            let thresholds: Vec<f64> = (0..10).map(|tenth| f64::from(tenth) / 10.0).collect();
-            arms.push(Arm {
-                name: name.clone(),
-                seeds: gains,
-                gain: over_seeds(&starts, &own, bootstrap)?,
-                p: sign_flip(&by_asked(&differences(&starts, &own)), bootstrap)?,
-                profile: performance_profile(&finals, &thresholds, Resampling::Runs, bootstrap)?,
-                lead: (index > 0).then(|| lead(&own, &trained, bootstrap)).transpose()?,
-            });
+        let mut figures: Vec<Vec<Figures>> = vec![Vec::new(); names.len()];
+        for seed in seeds {
+            for (arm, found) in figures.iter_mut().zip(seed.compare(measure, bootstrap)?) {
+                let of = |comparison: &Comparison| comparison.difference(measure).copied();
+                arm.extend(of(&found.gain).map(|gain| Figures {
+                    seed: seed.seed,
+                    gain,
+                    lead: found.lead.as_ref().and_then(of),
+                }));
+            }
+        }
+        let mut arms: Vec<Arm> = names
+            .iter()
+            .zip(&figures)
+            .filter_map(|(name, figures)| Arm::of(name, figures))
+            .collect();
+        let scores_of = |pick: &dyn Fn(&SeedEpisodes) -> &Vec<Episode>| -> Vec<Scores> {
+            let seeds = seeds.iter();
+            seeds.map(|seed| scores(pick(seed), measure)).collect()
+        };
+        let starts = scores_of(&|seed| &seed.start);
+        if seeds.len() > 1 {
+            let trained = scores_of(&|seed| &seed.arms[0].1);
+            for (index, arm) in arms.iter_mut().enumerate() {
+                let own = scores_of(&|seed| &seed.arms[index].1);
+                arm.pool([&starts, &own, &trained], bootstrap)?;
+            }
+        }
+        let thresholds: Vec<f64> = (0..10).map(|tenth| f64::from(tenth) / 10.0).collect();
+        for arm in &mut arms {
+            let finals: Vec<Vec<f64>> = arm.seeds.iter().map(|seed| vec![seed.score]).collect();
+            arm.profile = performance_profile(&finals, &thresholds, Resampling::Runs, bootstrap)?;
         }
         adjust(&mut arms)?;
-        let questions = starts.iter().flat_map(BTreeMap::keys).collect::<std::collections::BTreeSet<_>>().len();
-        Ok(Self { outcome, arms, questions, bootstrap })
+        let questions: BTreeSet<&QuestionKey> = starts.iter().flat_map(BTreeMap::keys).collect();
+        Ok(Self {
+            outcome,
+            arms,
+            questions: questions.len(),
+            bootstrap,
+        })
     }
 
-    /// Whether the gain is shown, and is the reward's: of the twins, of which there is at least one, every one beaten and none with
-    /// an interval of its gain above 0.
+    /// Says that the gain is shown, and is the reward's: of the twins, of which there is at least one, every one is beaten and none
+    /// has an interval of its gain above 0.
     pub fn holds(&self) -> bool {
-        let [trained, twins @ ..] = self.arms.as_slice() else { return false };
+        let [trained, twins @ ..] = self.arms.as_slice() else {
+            return false;
+        };
         trained.has_gained()
             && !twins.is_empty()
-            && twins.iter().all(|twin| twin.is_beaten() && !twin.gain.is_positive())
+            && twins
+                .iter()
+                .all(|twin| twin.is_beaten() && !twin.gain.is_positive())
     }
 }
 
 impl Arm {
-    /// Whether a gain is shown, by the interval and by the test.
-    pub fn has_gained(&self) -> bool {
+    /// An arm by its seeds, without a profile; gain and lead are those of the first. `None` without seeds.
+    pub(crate) fn of(name: &str, figures: &[Figures]) -> Option<Self> {
+        let Figures { gain, lead, .. } = figures.first()?;
+        let seeds = figures.iter().map(|found| SeedGain {
+            seed: found.seed,
+            start: found.gain.a,
+            score: found.gain.b,
+            gain: found.gain.difference,
+        });
+        Some(Self {
+            name: name.to_owned(),
+            seeds: seeds.collect(),
+            gain: gain.difference,
+            p: gain.p,
+            profile: Vec::new(),
+            lead: lead.map(|found| Lead {
+                difference: found.difference,
+                improvement: None,
+                p: found.p,
+                p_adjusted: found.p,
+            }),
+        })
+    }
+
+    /// Takes gain and lead over several seeds.
+    fn pool(
+        &mut self,
+        [starts, own, trained]: [&[Scores]; 3],
+        bootstrap: Bootstrap,
+    ) -> Result<(), StatsError> {
+        self.gain = over_seeds(starts, own, bootstrap)?;
+        self.p = sign_flip(&by_asked(&differences(starts, own)), bootstrap)?;
+        if let Some(found) = &mut self.lead {
+            *found = lead(own, trained, bootstrap)?;
+        }
+        Ok(())
+    }
+
+    /// Says that a gain is shown, by the interval and by the test.
+    fn has_gained(&self) -> bool {
         self.gain.is_positive() && self.p < LEVEL
     }
 
-    /// Whether the trained policy is ahead of this twin.
-    pub fn is_beaten(&self) -> bool {
+    /// Says that the trained policy is ahead of this twin.
+    fn is_beaten(&self) -> bool {
         self.lead.as_ref().is_some_and(Lead::is_shown)
     }
 }
 
 impl Lead {
-    /// Whether the trained policy is ahead, by the interval and by the adjusted test.
-    pub fn is_shown(&self) -> bool {
+    /// Says that the trained policy is ahead, by the interval and by the adjusted test.
+    fn is_shown(&self) -> bool {
         self.difference.is_positive() && self.p_adjusted < LEVEL
     }
 }
 
 /// Names of the arms, the same for every seed.
 fn check(seeds: &[SeedEpisodes]) -> Result<Vec<String>, StudyError> {
-    let names = |seed: &SeedEpisodes| seed.arms.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
-    let expected = seeds.first().map(names).filter(|names| !names.is_empty()).ok_or(StudyError::Empty)?;
+    let names = |seed: &SeedEpisodes| {
+        seed.arms
+            .iter()
+            .map(|(name, _)| name.clone())
+            .collect::<Vec<_>>()
+    };
+    let expected = seeds
+        .first()
+        .map(names)
+        .filter(|names| !names.is_empty())
+        .ok_or(StudyError::Empty)?;
     for (index, seed) in seeds.iter().enumerate() {
-        if seeds[..index].iter().any(|earlier| earlier.seed == seed.seed) {
+        if seeds[..index]
+            .iter()
+            .any(|earlier| earlier.seed == seed.seed)
+        {
             return Err(StudyError::Twice(seed.seed));
         }
         let found = names(seed);
         if found != expected {
-            return Err(StudyError::Arms { seed: seed.seed, found: found.join(", "), expected: expected.join(", ") });
+            return Err(StudyError::Arms {
+                seed: seed.seed,
+                found: found.join(", "),
+                expected: expected.join(", "),
+            });
         }
     }
     Ok(expected)
 }
 
-fn seed_gain(
-    seed: &SeedEpisodes,
-    arm: usize,
-    measure: &'static str,
-    bootstrap: Bootstrap,
-) -> Result<SeedGain, StudyError> {
-    let (name, episodes) = &seed.arms[arm];
-    let wrong = |source| StudyError::Compare { seed: seed.seed, arm: name.clone(), source };
-    let found = Comparison::from_episodes(&seed.start, episodes, bootstrap).map_err(wrong)?;
-    let found = found.difference(measure).ok_or_else(|| wrong(CompareError::NoMetric(measure)))?;
-    Ok(SeedGain { seed: seed.seed, start: found.a, score: found.b, gain: found.difference })
-}
-
 /// Mean of the measure's samples by question.
 fn scores(episodes: &[Episode], measure: &str) -> Scores {
-    let values = clusters(&by_question(episodes)).remove(measure).unwrap_or_default();
-    values.into_iter().map(|(key, samples)| (key, mean(&samples))).collect()
+    let values = clusters(&by_question(episodes))
+        .remove(measure)
+        .unwrap_or_default();
+    values
+        .into_iter()
+        .map(|(key, samples)| (key, mean(&samples)))
+        .collect()
 }
 
 /// `b - a` of the questions that both sides have, seed by seed.
 fn differences(a: &[Scores], b: &[Scores]) -> Vec<Scores> {
-    let paired = a
-        .iter()
-        .zip(b)
-        .map(|(a, b)| b.iter().filter_map(|(asked, value)| Some((asked.clone(), value - a.get(asked)?))).collect());
+    let paired = a.iter().zip(b).map(|(a, b)| {
+        b.iter()
+            .filter_map(|(asked, value)| Some((asked.clone(), value - a.get(asked)?)))
+            .collect()
+    });
     paired.collect()
 }
 
@@ -239,13 +361,19 @@ fn by_asked(differences: &[Scores]) -> Vec<f64> {
     for (asked, value) in differences.iter().flatten() {
         questions.entry(asked).or_default().push(*value);
     }
-    questions.into_values().map(|values| mean(&values)).collect()
+    questions
+        .into_values()
+        .map(|values| mean(&values))
+        .collect()
 }
 
 /// Mean of `b - a` over seeds, and the interval of [`Arm::gain`].
 fn over_seeds(a: &[Scores], b: &[Scores], bootstrap: Bootstrap) -> Result<Interval, StatsError> {
     let differences = differences(a, b);
-    let seeds: Vec<f64> = differences.iter().map(|seed| mean(&seed.values().copied().collect::<Vec<_>>())).collect();
+    let seeds: Vec<f64> = differences
+        .iter()
+        .map(|seed| mean(&seed.values().copied().collect::<Vec<_>>()))
+        .collect();
     let estimate = mean(&seeds);
     let questions = bootstrap_mean(&by_asked(&differences), bootstrap)?;
     // The bootstrap's interval lies about the mean over questions, which weighs seeds by their questions.
@@ -258,24 +386,32 @@ fn over_seeds(a: &[Scores], b: &[Scores], bootstrap: Bootstrap) -> Result<Interv
     })
 }
 
-/// Half the width of Student's interval of a mean; 0 for a single value.
+/// Half the width of Student's interval of the mean of several values.
 fn student_half_width(values: &[f64], confidence: f64) -> f64 {
     let count = values.len() as f64;
     let student = StudentsT::new(0.0, 1.0, count - 1.0);
     student.map_or(0.0, |student| {
-        student.inverse_cdf(f64::midpoint(1.0, confidence)) * standard_deviation(values) / count.sqrt()
+        student.inverse_cdf(f64::midpoint(1.0, confidence)) * standard_deviation(values)
+            / count.sqrt()
     })
 }
 
 /// Two-sided p-value of a mean difference of 0 over questions.
 fn sign_flip(differences: &[f64], bootstrap: Bootstrap) -> Result<f64, StatsError> {
-    paired_permutation(&vec![0.0; differences.len()], differences, bootstrap.resamples, bootstrap.seed)
+    paired_permutation(
+        &vec![0.0; differences.len()],
+        differences,
+        bootstrap.resamples,
+        bootstrap.seed,
+    )
 }
 
 fn lead(twin: &[Scores], trained: &[Scores], bootstrap: Bootstrap) -> Result<Lead, StatsError> {
     let p = sign_flip(&by_asked(&differences(twin, trained)), bootstrap)?;
     let finals = |side: &[Scores]| -> Vec<Vec<f64>> {
-        side.iter().map(|seed| vec![mean(&seed.values().copied().collect::<Vec<_>>())]).collect()
+        side.iter()
+            .map(|seed| vec![mean(&seed.values().copied().collect::<Vec<_>>())])
+            .collect()
     };
     let improvement = stratified_bootstrap_pair(
         &finals(trained),
@@ -286,15 +422,21 @@ fn lead(twin: &[Scores], trained: &[Scores], bootstrap: Bootstrap) -> Result<Lea
     )?;
     Ok(Lead {
         difference: over_seeds(twin, trained, bootstrap)?,
-        improvement: improvement.filter(|_| trained.len() > 1),
+        improvement,
         p,
         p_adjusted: p,
     })
 }
 
 fn adjust(arms: &mut [Arm]) -> Result<(), StatsError> {
-    let mut leads: Vec<&mut Lead> = arms.iter_mut().filter_map(|arm| arm.lead.as_mut()).collect();
+    let mut leads: Vec<&mut Lead> = arms
+        .iter_mut()
+        .filter_map(|arm| arm.lead.as_mut())
+        .collect();
     let adjusted = holm(&leads.iter().map(|lead| lead.p).collect::<Vec<_>>())?;
-    leads.iter_mut().zip(adjusted).for_each(|(lead, p)| lead.p_adjusted = p);
+    leads
+        .iter_mut()
+        .zip(adjusted)
+        .for_each(|(lead, p)| lead.p_adjusted = p);
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use forage_env::episode::Episode;
 use serde::{Deserialize, Serialize};
 
-use crate::measures::{QuestionKey, by_question, clusters, display_rank, is_count};
+use crate::measures::{QuestionKey, by_question, clusters, display_rank, is_count, score};
 use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_mean, cluster_means, mean_interval};
 use crate::text;
 
@@ -44,7 +44,7 @@ pub struct EvalSummary {
     pub metrics: BTreeMap<String, Metric>,
     /// The same by number of hops; 0 means unknown.
     pub by_hops: BTreeMap<u8, HopSummary>,
-    /// How the intervals were made.
+    /// The settings of the intervals.
     pub bootstrap: Bootstrap,
 }
 
@@ -52,14 +52,23 @@ impl EvalSummary {
     /// Summarises episodes; several per question are allowed.
     ///
     /// # Errors
-    /// [`StatsError`] when the bootstrap's settings are out of range or a score is not finite. No scored episodes is no
+    /// [`StatsError`] when the bootstrap's settings are out of range or a score is not finite. Having no scored episodes is not an
     /// error: the summary then has no metrics.
     pub fn from_episodes(episodes: &[Episode], bootstrap: Bootstrap) -> Result<Self, StatsError> {
-        let scored: Vec<&Episode> = episodes.iter().filter(|episode| is_scored(episode)).collect();
+        let scored: Vec<&Episode> = episodes
+            .iter()
+            .filter(|episode| score(episode).is_some())
+            .collect();
         let questions = by_question(scored.iter().copied());
         let mut by_hops = BTreeMap::new();
         for (hops, group) in split_by_hops(&questions) {
-            by_hops.insert(hops, HopSummary { questions: group.len(), metrics: summarise(&group, bootstrap)? });
+            by_hops.insert(
+                hops,
+                HopSummary {
+                    questions: group.len(),
+                    metrics: summarise(&group, bootstrap)?,
+                },
+            );
         }
         Ok(Self {
             questions: questions.len(),
@@ -77,7 +86,7 @@ impl EvalSummary {
     }
 
     /// Names of the metrics in the order tables show them.
-    pub fn metric_names(&self) -> Vec<&str> {
+    pub(crate) fn metric_names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.metrics.keys().map(String::as_str).collect();
         names.sort_by_key(|name| display_rank(name));
         names
@@ -123,13 +132,9 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 fn text_row(name: &str, metric: &Metric) -> Vec<String> {
-    let Interval { estimate, low, high } = metric.interval;
-    let ends = format!("[{}, {}]", number(low), number(high));
-    vec![name.to_owned(), number(estimate), ends, metric.questions.to_string()]
-}
-
-fn is_scored(episode: &Episode) -> bool {
-    episode.score.is_some() && !episode.ending.is_infra()
+    let mut row = text::row(name, metric.interval);
+    row.push(metric.questions.to_string());
+    row
 }
 
 type Questions<'a> = BTreeMap<QuestionKey, Vec<&'a Episode>>;
@@ -138,19 +143,35 @@ fn split_by_hops<'a>(questions: &Questions<'a>) -> BTreeMap<u8, Questions<'a>> {
     let mut groups: BTreeMap<u8, Questions<'a>> = BTreeMap::new();
     for (key, episodes) in questions {
         if let Some(first) = episodes.first() {
-            groups.entry(first.task.hops).or_default().insert(key.clone(), episodes.clone());
+            groups
+                .entry(first.task.hops)
+                .or_default()
+                .insert(key.clone(), episodes.clone());
         }
     }
     groups
 }
 
-fn summarise(questions: &Questions<'_>, bootstrap: Bootstrap) -> Result<BTreeMap<String, Metric>, StatsError> {
+fn summarise(
+    questions: &Questions<'_>,
+    bootstrap: Bootstrap,
+) -> Result<BTreeMap<String, Metric>, StatsError> {
     let mut metrics = BTreeMap::new();
     for (name, values) in clusters(questions) {
         let samples: Vec<Vec<f64>> = values.into_values().collect();
-        let interval = if is_count(&name) { bootstrap_mean } else { mean_interval };
+        let interval = if is_count(&name) {
+            bootstrap_mean
+        } else {
+            mean_interval
+        };
         let interval = interval(&cluster_means(&samples), bootstrap)?;
-        metrics.insert(name, Metric { interval, questions: samples.len() });
+        metrics.insert(
+            name,
+            Metric {
+                interval,
+                questions: samples.len(),
+            },
+        );
     }
     Ok(metrics)
 }

@@ -1,15 +1,22 @@
 //! Plain-text helpers: aligned tables and atomic files.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 use std::path::Path;
+
+use crate::stats::Interval;
+use crate::summary::number;
 
 /// Columns padded to their widest cell: the first left-aligned, the others right-aligned, a header line above.
 pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let head: Vec<String> = header.iter().map(|&cell| cell.to_owned()).collect();
     let lines: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
     let width = |column: usize| {
-        lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        lines
+            .iter()
+            .filter_map(|line| line.get(column))
+            .map(|cell| cell.chars().count())
+            .max()
+            .unwrap_or(0)
     };
     let widths: Vec<usize> = (0..header.len()).map(width).collect();
     let mut text = String::new();
@@ -17,7 +24,11 @@ pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
         let mut row = String::new();
         for (column, cell) in line.iter().enumerate() {
             let wide = widths.get(column).copied().unwrap_or(0);
-            let padded = if column == 0 { format!("{cell:<wide$}") } else { format!("  {cell:>wide$}") };
+            let padded = if column == 0 {
+                format!("{cell:<wide$}")
+            } else {
+                format!("  {cell:>wide$}")
+            };
             row.push_str(&padded);
         }
         text.push_str(row.trim_end());
@@ -26,33 +37,52 @@ pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
     text
 }
 
+/// `0.431 [0.388, 0.475]`.
+pub(crate) fn interval(interval: Interval) -> String {
+    format!("{} {}", number(interval.estimate), ends(interval))
+}
+
+/// `[0.388, 0.475]`.
+pub(crate) fn ends(Interval { low, high, .. }: Interval) -> String {
+    format!("[{}, {}]", number(low), number(high))
+}
+
+/// The beginning of a table's row: a name, the estimate and the ends of its interval.
+pub(crate) fn row(name: &str, interval: Interval) -> Vec<String> {
+    vec![name.to_owned(), number(interval.estimate), ends(interval)]
+}
+
 /// Writes a file so that its name never shows a part of it: beside it first, then renamed.
 pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "path has no file name"))?;
-    let mut hidden = std::ffi::OsString::from(".");
-    hidden.push(name);
-    hidden.push(format!(".{}.tmp", std::process::id()));
-    let beside = path.with_file_name(hidden);
-    let written = File::create(&beside).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()
-    });
-    let result = written.and_then(|()| fs::rename(&beside, path));
-    if result.is_err() {
-        // The first error is the one to report; a leftover temporary file harms nobody.
-        let _ = fs::remove_file(&beside);
-    }
-    result
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let mut beside = tempfile::Builder::new();
+    #[cfg(unix)]
+    beside.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let mut beside = beside.tempfile_in(folder.unwrap_or(Path::new(".")))?;
+    beside.write_all(bytes)?;
+    beside.as_file().sync_all()?;
+    beside.persist(path)?;
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
     fn columns_align() {
-        let rows = vec![vec!["em".into(), "0.5".into()], vec!["searches".into(), "12.25".into()]];
-        assert_eq!(table(&["metric", "mean"], rows), "metric     mean\nem          0.5\nsearches  12.25\n");
+        let rows = vec![
+            vec!["em".into(), "0.5".into()],
+            vec!["searches".into(), "12.25".into()],
+        ];
+        assert_eq!(
+            table(&["metric", "mean"], rows),
+            "metric     mean\nem          0.5\nsearches  12.25\n"
+        );
     }
 
     #[test]

@@ -8,24 +8,28 @@ use forage_env::tokens::Provenance;
 use crate::measures::QuestionKey;
 
 /// Everyone who writes in an episode, in the order of the legend.
-pub const AUTHORS: [Provenance; 4] =
-    [Provenance::Prompt, Provenance::Policy, Provenance::Environment, Provenance::Forced];
+pub(crate) const AUTHORS: [Provenance; 4] = [
+    Provenance::Prompt,
+    Provenance::Policy,
+    Provenance::Environment,
+    Provenance::Forced,
+];
 
-/// Where an episode was played.
+/// The place where an episode was played.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// The run, or the set of an evaluation.
     pub run: String,
     /// The training step; none of an evaluation.
     pub step: Option<u64>,
-    /// What the run's sentinel raised at that step, by kind.
+    /// The alarms of the run's sentinel at that step, by kind.
     pub alarms: Vec<String>,
 }
 
 /// Text of one author.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Who wrote it.
+    /// The author.
     pub author: Provenance,
     /// The text.
     pub text: String,
@@ -34,7 +38,7 @@ pub struct Segment {
 /// An episode without its tokens: small enough to hold ten thousand.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trajectory {
-    /// Where it was played.
+    /// The place where it was played.
     pub origin: Origin,
     /// Identity of its question.
     pub key: QuestionKey,
@@ -50,13 +54,13 @@ pub struct Trajectory {
     pub reward: Option<f32>,
     /// Every part of the score before weighting.
     pub parts: BTreeMap<String, f32>,
-    /// How it ended.
+    /// The ending.
     pub ending: Ending,
     /// Turns of the policy.
     pub turns: usize,
     /// Searches made.
     pub searches: usize,
-    /// `[author]`: tokens of each of [`AUTHORS`].
+    /// `[author]`: tokens of each author.
     pub tokens: [usize; 4],
     /// The texts in order, none empty.
     pub segments: Vec<Segment>,
@@ -75,10 +79,16 @@ impl Trajectory {
     }
 
     /// Cut by the token log, forced tokens apart; `decode` turns ids into text.
-    pub fn from_tokens(origin: Origin, episode: &Episode, decode: impl Fn(&[u32]) -> String) -> Self {
+    pub fn from_tokens(
+        origin: Origin,
+        episode: &Episode,
+        decode: impl Fn(&[u32]) -> String,
+    ) -> Self {
         let ids = episode.tokens.ids();
         let spans = episode.tokens.spans().iter();
-        let segments = spans.map(|span| (span.provenance, decode(&ids[span.start..span.end]))).collect();
+        let segments = spans
+            .map(|span| (span.provenance, decode(&ids[span.start..span.end])))
+            .collect();
         Self::new(origin, episode, segments)
     }
 
@@ -92,25 +102,34 @@ impl Trajectory {
             group: episode.group,
             member: episode.member,
             reward: episode.reward(),
-            parts: episode.score.as_ref().map(|score| score.parts.clone()).unwrap_or_default(),
+            parts: episode
+                .score
+                .as_ref()
+                .map(|score| score.parts.clone())
+                .unwrap_or_default(),
             ending: episode.ending.clone(),
             turns: episode.turns.len(),
             searches: episode.searches(),
             tokens: AUTHORS.map(|author| episode.tokens.count(author)),
-            segments: segments.map(|(author, text)| Segment { author, text }).collect(),
+            segments: segments
+                .map(|(author, text)| Segment { author, text })
+                .collect(),
         }
     }
 
-    /// Whether its answer matches a gold exactly; `None` where no exact match was measured.
+    /// Returns true when its answer matches a gold exactly; `None` where no exact match was measured.
     pub fn is_correct(&self) -> Option<bool> {
         self.parts.get("em").map(|value| *value > 0.5)
     }
 
-    /// Where it comes from in one line: `trained, step 40, group 0, member 3`.
+    /// Its origin in one line: `trained, step 40, group 0, member 3`.
     pub fn label(&self) -> String {
         let run = &self.origin.run;
         match self.origin.step {
-            Some(step) => format!("{run}, step {step}, group {}, member {}", self.group, self.member),
+            Some(step) => format!(
+                "{run}, step {step}, group {}, member {}",
+                self.group, self.member
+            ),
             None => format!("{run}, question {}, member {}", self.group + 1, self.member),
         }
     }
@@ -127,7 +146,7 @@ pub fn author_name(author: Provenance) -> &'static str {
 }
 
 /// The ending without its particulars, as filters name it.
-pub fn ending_name(ending: &Ending) -> &'static str {
+pub(crate) fn ending_name(ending: &Ending) -> &'static str {
     match ending {
         Ending::Answered => "answered",
         Ending::Truncated { limit } => match limit {

@@ -1,15 +1,15 @@
-//! The verdict of a run: start, trained and control policy on the same held-out questions.
+//! The verdict of a run: the study of its one seed, with the control as the only twin, as it is kept in `verdict.json`.
 
 use std::cmp::Ordering;
 use std::path::Path;
 
 use forage_env::environment::Outcome;
-use forage_env::episode::Episode;
+use forage_env::monitor::Alarm;
 use serde::{Deserialize, Serialize};
 
-use crate::compare::{CompareError, Comparison, Difference, SMALL_N, few_questions, signed};
-use crate::stats::Bootstrap;
-use crate::telemetry::Alarm;
+use crate::compare::{Comparison, Difference, SMALL_N, few_questions, interval_words, signed};
+use crate::stats::{Bootstrap, Interval};
+use crate::study::{Arm, Figures, SeedEpisodes, Study, StudyError};
 use crate::text::write_atomic;
 
 /// The comparisons behind a verdict, for one way of sampling.
@@ -19,14 +19,14 @@ pub struct Detail {
     pub gain: Comparison,
     /// Control against start.
     pub control_gain: Option<Comparison>,
-    /// Trained against control: what the reward itself brought.
+    /// Trained against control: the share of the reward itself.
     pub over_control: Option<Comparison>,
 }
 
-/// What the run achieved on held-out questions. Written to `verdict.json`.
+/// The result of a run on held-out questions. Written to `verdict.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What the figures are in: exact match where episodes end in answers, NDCG@10 where they end in queries.
+    /// The measure of the figures: exact match where episodes end in answers, NDCG@10 where they end in queries.
     #[serde(default)]
     pub outcome: Outcome,
     /// Exact match, or what [`Self::outcome`] is measured in, before reinforcement learning.
@@ -59,32 +59,15 @@ pub struct Verdict {
     /// The same with sampled episodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampled: Option<Detail>,
-    /// What the trained policy's conduct raised, in training and on the held-out questions.
+    /// The alarms of telemetry about the trained policy, in training and on the held-out questions.
     #[serde(default)]
     pub alarms: Vec<Alarm>,
 }
 
-/// Facts about the run that are not in its episodes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RunFacts {
-    /// Seed of the run.
-    pub seed: u64,
-    /// Wall time in minutes.
-    pub minutes: f64,
-}
-
-/// A verdict that cannot be reached, written or read.
+/// A verdict that cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerdictError {
-    /// Two sets of episodes do not fit together.
-    #[error("cannot compare {what}")]
-    Compare {
-        /// Which two.
-        what: &'static str,
-        /// Why.
-        source: CompareError,
-    },
     /// The file could not be written or read.
     #[error("cannot access {path}")]
     File {
@@ -104,47 +87,39 @@ pub enum VerdictError {
 }
 
 impl Detail {
-    /// Compares trained and control with the start and with each other.
-    ///
-    /// # Errors
-    /// [`VerdictError::Compare`] when the sets answer different questions, lack a score, or lack `em` (for queries `ndcg`).
-    pub fn from_episodes(
-        start: &[Episode],
-        trained: &[Episode],
-        control: Option<&[Episode]>,
-        bootstrap: Bootstrap,
-    ) -> Result<Self, VerdictError> {
-        let compare = |what, a: &[Episode], b: &[Episode]| {
-            compare_measure(a, b, bootstrap).map_err(|source| VerdictError::Compare { what, source })
-        };
+    fn of(seed: &SeedEpisodes, bootstrap: Bootstrap) -> Result<Self, StudyError> {
+        let measure = Outcome::of(&seed.start).measure();
+        let mut arms = seed.compare(measure, bootstrap)?.into_iter();
+        let trained = arms.next().ok_or(StudyError::Empty)?;
+        let control = arms.next();
+        let (control_gain, over_control) =
+            control.map_or((None, None), |control| (Some(control.gain), control.lead));
         Ok(Self {
-            gain: compare("the trained policy with the start", start, trained)?,
-            control_gain: control.map(|control| compare("the control with the start", start, control)).transpose()?,
-            over_control: control
-                .map(|control| compare("the trained policy with the control", control, trained))
-                .transpose()?,
+            gain: trained.gain,
+            control_gain,
+            over_control,
         })
     }
 }
 
 impl Verdict {
-    /// Judges greedy episodes of the start, trained and control policies on the same questions.
+    /// Judges one seed by its greedy episodes; its arms are the trained policy and, if there was one, the control. `sampled`
+    /// holds sampled episodes of the same policies.
     ///
     /// # Errors
-    /// [`VerdictError::Compare`] when the sets answer different questions, lack a score, or lack `em` (for queries `ndcg`).
-    pub fn from_episodes(
-        start: &[Episode],
-        trained: &[Episode],
-        control: Option<&[Episode]>,
-        facts: RunFacts,
+    /// [`StudyError`] when the sets answer different questions, lack a score, or lack `em` (for queries `ndcg`).
+    pub fn of(
+        greedy: &SeedEpisodes,
+        sampled: Option<&SeedEpisodes>,
+        minutes: f64,
         bootstrap: Bootstrap,
-    ) -> Result<Self, VerdictError> {
-        let greedy = Detail::from_episodes(start, trained, control, bootstrap)?;
-        let outcome = Outcome::of(start);
-        let (measure, [words, _]) = (outcome.measure(), outcome.words());
-        let missing = || VerdictError::Compare { what: words, source: CompareError::NoMetric(measure) };
-        let gain = *greedy.gain.difference(measure).ok_or_else(missing)?;
-        let control = greedy.control_gain.as_ref().and_then(|found| found.difference(measure)).copied();
+    ) -> Result<Self, StudyError> {
+        let outcome = Outcome::of(&greedy.start);
+        let seed = greedy.seed;
+        let greedy = Detail::of(greedy, bootstrap)?;
+        let of = |comparison: &Comparison| comparison.difference(outcome.measure()).copied();
+        let gain = of(&greedy.gain).ok_or(StudyError::Empty)?;
+        let control = greedy.control_gain.as_ref().and_then(of);
         Ok(Self {
             outcome,
             start: gain.a,
@@ -154,42 +129,56 @@ impl Verdict {
             control_gain: control.map(|found| found.difference.estimate),
             control_interval: control.map(|found| found.difference.ends()),
             n: gain.questions,
-            seed: facts.seed,
-            minutes: facts.minutes,
+            seed,
+            minutes,
             confidence: bootstrap.confidence,
             minimum_detectable_effect: gain.minimum_detectable_effect,
             greedy,
-            sampled: None,
+            sampled: sampled
+                .map(|sampled| Detail::of(sampled, bootstrap))
+                .transpose()?,
             alarms: Vec::new(),
         })
     }
 
-    /// Adds what the trained policy's conduct raised.
-    #[must_use]
-    pub fn with_alarms(mut self, alarms: Vec<Alarm>) -> Self {
-        self.alarms = alarms;
-        self
+    /// The study of this one seed.
+    fn study(&self) -> Study {
+        let of = |found: &Comparison| found.difference(self.outcome.measure()).copied();
+        let Detail {
+            gain,
+            control_gain,
+            over_control,
+        } = &self.greedy;
+        let arm = |name, gain: Option<&Comparison>, lead: Option<&Comparison>| {
+            let (seed, gain, lead) = (self.seed, of(gain?)?, lead.and_then(of));
+            Arm::of(name, &[Figures { seed, gain, lead }])
+        };
+        let arms = [
+            arm("trained", Some(gain), None),
+            arm("control", control_gain.as_ref(), over_control.as_ref()),
+        ];
+        Study {
+            outcome: self.outcome,
+            arms: arms.into_iter().flatten().collect(),
+            questions: self.n,
+            bootstrap: gain.bootstrap,
+        }
     }
 
-    /// Adds the comparisons of sampled episodes.
-    #[must_use]
-    pub fn with_sampled(mut self, sampled: Detail) -> Self {
-        self.sampled = Some(sampled);
-        self
-    }
-
-    /// Whether the gain is shown, and is the reward's: a control of which no gain can be shown was beaten.
+    /// Says that the gain is shown, and is the reward's ([`Study::holds`]).
     pub fn holds(&self) -> bool {
-        let beaten = self.over_control().is_some_and(|found| found.direction() == Ordering::Greater);
-        self.direction() == Ordering::Greater && self.control_interval.is_some() && !self.control_gained() && beaten
+        self.study().holds()
     }
 
-    /// Whether training is shown to have raised the outcome or lowered it; `Equal` where neither is.
+    /// Says whether training is shown to have raised the outcome or lowered it; `Equal` where neither is.
     pub fn direction(&self) -> Ordering {
-        self.greedy.gain.difference(self.outcome.measure()).map_or(Ordering::Equal, Difference::direction)
+        self.greedy
+            .gain
+            .difference(self.outcome.measure())
+            .map_or(Ordering::Equal, Difference::direction)
     }
 
-    /// Whether the control's gain has its interval above 0: enough for suspicion.
+    /// Says that the control's gain has its interval above 0: enough for suspicion.
     pub fn control_gained(&self) -> bool {
         self.control_interval.is_some_and(|[low, _]| low > 0.0)
     }
@@ -208,10 +197,15 @@ impl Verdict {
     /// [`VerdictError`] when the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), VerdictError> {
         let named = || path.display().to_string();
-        let mut json =
-            serde_json::to_vec_pretty(self).map_err(|source| VerdictError::Format { path: named(), source })?;
+        let mut json = serde_json::to_vec_pretty(self).map_err(|source| VerdictError::Format {
+            path: named(),
+            source,
+        })?;
         json.push(b'\n');
-        write_atomic(path, &json).map_err(|source| VerdictError::File { path: named(), source })
+        write_atomic(path, &json).map_err(|source| VerdictError::File {
+            path: named(),
+            source,
+        })
     }
 
     /// Reads a verdict back.
@@ -220,12 +214,14 @@ impl Verdict {
     /// [`VerdictError`] when the file cannot be read or does not hold a verdict.
     pub fn read(path: &Path) -> Result<Self, VerdictError> {
         let named = || path.display().to_string();
-        let bytes = std::fs::read(path).map_err(|source| VerdictError::File { path: named(), source })?;
-        serde_json::from_slice(&bytes).map_err(|source| VerdictError::Format { path: named(), source })
-    }
-
-    fn over_control(&self) -> Option<&Difference> {
-        self.greedy.over_control.as_ref()?.difference(self.outcome.measure())
+        let bytes = std::fs::read(path).map_err(|source| VerdictError::File {
+            path: named(),
+            source,
+        })?;
+        serde_json::from_slice(&bytes).map_err(|source| VerdictError::Format {
+            path: named(),
+            source,
+        })
     }
 
     fn gain_words(&self) -> String {
@@ -253,22 +249,38 @@ impl Verdict {
             ];
         };
         let [_, unit] = self.outcome.words();
-        let evidence = format!("{} {unit} ({})", signed(gain), self.interval_words([low, high]));
+        let evidence = format!(
+            "{} {unit} ({})",
+            signed(gain),
+            self.interval_words([low, high])
+        );
         if self.control_gained() {
             return vec![format!(
                 "The control, trained on a meaningless reward, gained as well: {evidence}. The gain cannot be \
                  attributed to the reward."
             )];
         }
-        let state = if high < 0.0 { "got worse" } else { "shows no gain" };
-        let mut sentences = vec![format!("The control, trained on a meaningless reward, {state}: {evidence}.")];
-        sentences.extend(self.over_control().map(|found| self.over_control_words(found)));
+        let state = if high < 0.0 {
+            "got worse"
+        } else {
+            "shows no gain"
+        };
+        let mut sentences = vec![format!(
+            "The control, trained on a meaningless reward, {state}: {evidence}."
+        )];
+        let over = self.greedy.over_control.as_ref();
+        let over = over.and_then(|found| found.difference(self.outcome.measure()));
+        sentences.extend(over.map(|found| self.over_control_words(found)));
         sentences
     }
 
     fn over_control_words(&self, found: &Difference) -> String {
         let ([_, unit], lead) = (self.outcome.words(), found.difference);
-        let evidence = format!("{} {unit} ({})", signed(lead.estimate), self.interval_words(lead.ends()));
+        let evidence = format!(
+            "{} {unit} ({})",
+            signed(lead.estimate),
+            self.interval_words(lead.ends())
+        );
         if found.direction() == Ordering::Greater {
             format!("The trained policy is ahead of the control by {evidence}.")
         } else {
@@ -283,7 +295,9 @@ impl Verdict {
         }
         if self.greedy.gain.lost_to_infra > 0 {
             let lost = self.greedy.gain.lost_to_infra;
-            sentences.push(format!("{lost} questions were lost to infrastructure faults and are left out."));
+            sentences.push(format!(
+                "{lost} questions were lost to infrastructure faults and are left out."
+            ));
         }
         match self.minimum_detectable_effect {
             Some(effect) => sentences
@@ -294,15 +308,11 @@ impl Verdict {
     }
 
     fn interval_words(&self, [low, high]: [f64; 2]) -> String {
-        format!("{:.0} % interval {} to {}", 100.0 * self.confidence, signed(low), signed(high))
+        let interval = Interval {
+            estimate: self.gain,
+            low,
+            high,
+        };
+        interval_words(interval, self.confidence)
     }
-}
-
-fn compare_measure(a: &[Episode], b: &[Episode], bootstrap: Bootstrap) -> Result<Comparison, CompareError> {
-    let comparison = Comparison::from_episodes(a, b, bootstrap)?;
-    let measure = Outcome::of(a).measure();
-    if comparison.difference(measure).is_none() {
-        return Err(CompareError::NoMetric(measure));
-    }
-    Ok(comparison)
 }

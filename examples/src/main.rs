@@ -1,18 +1,32 @@
-//! The command line of forage with an environment and a reward of somebody else's in it.
+//! The command line of forage with plug-ins of somebody else's in it.
 
+mod median;
+mod notes;
+mod quiz;
 mod rows_match;
 mod sql;
+mod tapered;
+mod trigrams;
 
 use std::process::ExitCode;
 
 use forage::Plugins;
 
 fn main() -> ExitCode {
-    forage::main_with(
-        Plugins::new()
-            .environment(sql::ENTRY) // the line that registers the environment
-            .reward(rows_match::ENTRY), // the line that registers the reward
-    )
+    forage::main_with(plugins())
+}
+
+/// A line registers each of them.
+fn plugins() -> Plugins {
+    Plugins::new()
+        .environment(sql::ENTRY)
+        .reward(rows_match::ENTRY)
+        .corpus_format(notes::ENTRY)
+        .question_format(quiz::ENTRY)
+        .retriever(trigrams::ENTRY)
+        .mode(trigrams::MODE)
+        .loss(tapered::ENTRY)
+        .advantage(median::ENTRY)
 }
 
 #[cfg(test)]

@@ -45,11 +45,17 @@ impl Reward for RowsMatch {
     }
 
     async fn score(&self, task: &Task, episode: &Episode) -> Result<f32, RewardError> {
-        let fail = |message: String| RewardError { name: ENTRY.name.to_owned(), message };
-        let Some(written) = episode.turns.iter().rev().find_map(|turn| sql::query_of(&turn.policy)) else {
+        let fail = |message: String| RewardError {
+            name: ENTRY.name.to_owned(),
+            message,
+        };
+        let Some(written) = sql::last_statement(episode) else {
             return Ok(0.0);
         };
-        let known = task.oracle.first().ok_or_else(|| fail(format!("task `{}` has no known query", task.id)))?;
+        let known = task
+            .oracle
+            .first()
+            .ok_or_else(|| fail(format!("task `{}` has no known query", task.id)))?;
         let database = sql::database_of(task).map_err(|error| fail(error.to_string()))?;
         let rows = |query: &str| {
             let mut rows = sql::run(&database, query, ROWS, KILOSTEPS)?.rows;
@@ -60,6 +66,10 @@ impl Reward for RowsMatch {
         };
         // That the known query fails is our fault; that the written one does is the policy's.
         let right = rows(&known.query).map_err(fail)?;
-        Ok(if rows(written).is_ok_and(|found| found == right) { 1.0 } else { 0.0 })
+        Ok(if rows(written).is_ok_and(|found| found == right) {
+            1.0
+        } else {
+            0.0
+        })
     }
 }

@@ -4,34 +4,94 @@
 //! Each question has a database of its own, made from the seed in its id; only reading is allowed, and a query stops after a
 //! number of steps of the database's machine, not of seconds, so that an episode replays exactly on any computer.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use forage_env::environment::{
-    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
+    Action, Call, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnForm,
+    TurnKind, TurnTool,
 };
-use forage_env::registry::{EnvEntry, RegistryError};
+use forage_env::episode::Episode;
+use forage_env::monitor::{Direction, Metric};
+use forage_env::registry::{EnvEntry, Passages, Pieces, RegistryError, Resolved, Vocabulary};
+use forage_env::reward::grading::sub_exact_match;
 use forage_env::scripted::{ORACLE, ScriptEntry, Scripted};
 use forage_env::seed::Seed;
 use forage_env::task::{OracleHop, Split, Task};
-use forage_env::wrappers::{OrderEnforcing, TimeLimit};
 use rand::RngExt;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode};
-use serde::Deserialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// The registry's entry.
 pub(crate) const ENTRY: EnvEntry = EnvEntry {
     for_bytes: |settings| {
         let limits = [("max_turn_tokens", 2_000), ("max_episode_tokens", 40_000)];
-        settings.into_iter().chain(limits.map(|(key, value)| (key.to_owned(), Value::from(value)))).collect()
+        settings
+            .into_iter()
+            .chain(limits.map(|(key, value)| (key.to_owned(), Value::from(value))))
+            .collect()
     },
     questions: Some(questions),
-    scripts: &[ScriptEntry { name: ORACLE, play: |cast| Arc::new(Scripted::solution(cast, oracle)) }],
+    // The prompt in other words, for `forage eval --probe paraphrased-prompt`.
+    resolve: |written| {
+        let settings: Settings = serde_json::from_value(written)?;
+        settings.check().map_err(RegistryError::Own)?;
+        Ok(Resolved {
+            prompt: Some(settings.template().to_owned()),
+            wordings: WORDINGS.map(Value::from).to_vec(),
+            settings: serde_json::to_value(settings)?,
+            passages: Passages::Unread {
+                why: "rows of a database are read, and no passages",
+                fix: "use --probe paraphrased-prompt",
+            },
+        })
+    },
+    // What a tokenizer that is trained for a warm start keeps whole.
+    vocabulary: Vocabulary {
+        tags: &[
+            "<sql>",
+            "</sql>",
+            "<rows>",
+            "</rows>",
+            "<answer>",
+            "</answer>",
+        ],
+        pieces: Pieces::Code,
+    },
+    // A curve of training, and a measure of each episode in evaluations.
+    metrics: |episodes, set| {
+        let [failed, all] = episodes.iter().map(statements).fold([0, 0], add);
+        set("sql/error_frac", f64::from(failed) / f64::from(all.max(1)));
+    },
+    measures: |episode, set| {
+        let [failed, all] = statements(episode);
+        if all > 0 {
+            set("sql_errors", f64::from(failed) / f64::from(all));
+        }
+    },
+    declares: &[
+        Metric::new(
+            "sql/error_frac",
+            ["share", "statements"],
+            Direction::Lower,
+            "Statements that failed",
+        ),
+        Metric::new(
+            "sql_errors",
+            ["share", "statements"],
+            Direction::Lower,
+            "Statements of an episode that failed",
+        ),
+    ],
+    scripts: &[ScriptEntry {
+        name: ORACLE,
+        play: |cast| Arc::new(Scripted::solution(cast, oracle)),
+    }],
     ..EnvEntry::new(
         "lab/sql-v0",
         "questions about a small database, asked in SQL",
@@ -40,20 +100,23 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
         |settings, _resources| {
             let settings: Settings = serde_json::from_value(settings)?;
             settings.check().map_err(RegistryError::Own)?;
-            let turns = settings.max_turns;
-            let factory: Arc<dyn EnvFactory> = Arc::new(Factory { spec: settings.spec(), settings });
-            // The wrappers refuse steps out of order and end the episode after its last turn.
-            Ok(OrderEnforcing::factory(TimeLimit::factory(factory, turns)))
+            Ok(Arc::new(Factory {
+                spec: settings.spec(),
+                settings,
+            }))
         },
     )
 };
 
 /// Settings of `lab/sql-v0`; missing keys take their defaults, unknown keys are errors.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Settings {
     /// Whether the prompt explains the tables and the tags; without it the question stands alone.
     explain: bool,
+    /// Another prompt, with `{question}` in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt: Option<String>,
     /// Most turns of an episode.
     max_turns: usize,
     /// Rows of a result that are shown.
@@ -70,6 +133,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             explain: true,
+            prompt: None,
             max_turns: 4,
             max_rows: 8,
             max_kilosteps: 1_000,
@@ -88,10 +152,18 @@ impl Settings {
             ("max_turn_tokens", self.max_turn_tokens),
             ("max_episode_tokens", self.max_episode_tokens),
         ];
+        if !self.template().contains(QUESTION) {
+            return Err("`prompt` lacks {question}; write where the question stands".into());
+        }
         match numbers.iter().find(|(_, number)| *number == 0) {
             Some((key, _)) => Err(format!("`{key}` is 0; write at least 1").into()),
             None => Ok(()),
         }
+    }
+
+    fn template(&self) -> &str {
+        let built_in = if self.explain { PROMPT } else { PLAIN };
+        self.prompt.as_deref().unwrap_or(built_in)
     }
 
     fn spec(&self) -> EnvSpec {
@@ -115,49 +187,92 @@ struct Factory {
 
 impl EnvFactory for Factory {
     fn make(&self) -> Box<dyn Environment> {
-        Box::new(Sql { spec: self.spec.clone(), settings: self.settings.clone(), database: None })
+        Box::new(Sql {
+            spec: self.spec.clone(),
+            settings: self.settings.clone(),
+            episode: None,
+        })
     }
 
     fn spec(&self) -> &EnvSpec {
         &self.spec
     }
+
+    // For clients that call tools, over MCP and OpenEnv.
+    fn tools(&self) -> Vec<TurnTool> {
+        let tool = |name, about, parameter, open, close| TurnTool {
+            name,
+            about,
+            parameter,
+            form: TurnForm::Tags {
+                open,
+                before_close: "",
+                close,
+            },
+        };
+        vec![
+            tool(
+                QUERY,
+                "Runs a SELECT; returns rows.",
+                "statement",
+                "<sql>",
+                "</sql>",
+            ),
+            tool(
+                "answer",
+                "Ends the episode.",
+                "answer",
+                "<answer>",
+                "</answer>",
+            ),
+        ]
+    }
 }
 
-/// One episode.
+/// The environment.
 struct Sql {
     spec: EnvSpec,
     settings: Settings,
-    database: Option<Connection>,
+    episode: Option<(Connection, Vec<String>)>,
 }
 
 #[async_trait]
 impl Environment for Sql {
     async fn reset(&mut self, task: &Task, _seed: Seed) -> Result<Observation, EnvError> {
-        self.database = Some(database_of(task)?);
-        let question = task.question.trim();
-        let prompt = if self.settings.explain { PROMPT } else { "" };
-        Ok(Observation::new(format!("{prompt}Question: {question}\n")))
+        self.episode = Some((database_of(task)?, task.golds.clone()));
+        let template = self.settings.template();
+        let prompt = template.replace(QUESTION, task.question.trim());
+        Ok(Observation::new(prompt))
     }
 
     async fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
-        let database = self.database.as_ref().ok_or(EnvError::OutOfOrder("before reset"))?;
-        let (text, kind) = match parse(&action.text) {
-            Turn::Answer(answer) => (String::new(), TurnKind::Answer { answer: answer.to_owned() }),
-            Turn::Query(sql) => {
-                let shown = match run(database, sql, self.settings.max_rows, self.settings.max_kilosteps) {
-                    Ok(table) => table.to_text(),
-                    Err(message) => format!("error: {message}"),
+        let (database, golds) = self.episode.as_ref().ok_or(EnvError::NotReset)?;
+        let Settings {
+            max_rows,
+            max_kilosteps,
+            ..
+        } = self.settings;
+        Ok(match parse(&action.text) {
+            Turn::Answer(answer) => Step::end(TurnKind::answer(answer)),
+            Turn::Query(statement) => {
+                let found = run(database, statement, max_rows, max_kilosteps);
+                let failed = found.is_err();
+                let shown =
+                    found.map_or_else(|why| format!("error: {why}"), |table| table.to_text());
+                let call = Call {
+                    gold_read: sub_exact_match(&shown, golds),
+                    payload: json!({"failed": failed}),
+                    ..Call::new(QUERY).with("statement", statement)
                 };
-                (format!("\n<rows>\n{shown}\n</rows>\n"), TurnKind::search(sql, Vec::new()))
+                let observation = Observation::new(format!("\n<rows>\n{shown}\n</rows>\n"));
+                Step::reply(observation, TurnKind::call(call))
             }
             Turn::Neither => {
                 let fault = "neither <sql> nor <answer>";
-                (format!("\n{fault}: write one of them.\n"), TurnKind::Invalid { fault: fault.to_owned() })
+                let observation = Observation::new(format!("\n{fault}: write one of them.\n"));
+                Step::reply(observation, TurnKind::invalid(fault))
             }
-        };
-        let terminated = matches!(kind, TurnKind::Answer { .. });
-        let observation = Observation::new(text);
-        Ok(Step { observation, reward: 0.0, terminated, truncated: false, kind, forced_prefix: None })
+        })
     }
 
     fn spec(&self) -> &EnvSpec {
@@ -165,10 +280,36 @@ impl Environment for Sql {
     }
 }
 
+/// The tool, in records and for clients that call it.
+const QUERY: &str = "sql";
+
+/// Stands for the question in a prompt.
+const QUESTION: &str = "{question}";
+const PLAIN: &str = "Question: {question}\n";
 const PROMPT: &str = "Answer the question from a database. Its tables:
 customers(id, name, city), products(id, name, category, price), orders(id, customer_id, product_id, year, quantity)
 Write <sql>SELECT ...</sql> to see rows, or <answer>...</answer> to answer.
+Question: {question}
 ";
+const WORDINGS: [&str; 2] = [
+    "You have a database: customers(id, name, city), products(id, name, category, price), orders(id, customer_id, \
+     product_id, year, quantity). Look rows up with <sql>SELECT ...</sql>, then reply with <answer>...</answer>.\n\
+     Question: {question}\n",
+    "Question: {question}\nQuery customers(id, name, city), products(id, name, category, price) and orders(id, \
+     customer_id, product_id, year, quantity) between <sql> and </sql>; give the answer between <answer> and </answer>.\n",
+];
+
+/// Statements of an episode: those that failed, and all.
+fn statements(episode: &Episode) -> [u32; 2] {
+    let calls = episode.calls().filter(|call| call.tool == QUERY);
+    calls.fold([0, 0], |count, call| {
+        add(count, [u32::from(call.payload["failed"] == true), 1])
+    })
+}
+
+fn add([a, b]: [u32; 2], [c, d]: [u32; 2]) -> [u32; 2] {
+    [a + c, b + d]
+}
 
 enum Turn<'a> {
     Query(&'a str),
@@ -180,7 +321,9 @@ enum Turn<'a> {
 fn parse(text: &str) -> Turn<'_> {
     let between = |opening: &str, closing: &str| {
         let inside = text.trim_end().strip_suffix(closing)?;
-        inside.rfind(opening).map(|start| inside[start + opening.len()..].trim())
+        inside
+            .rfind(opening)
+            .map(|start| inside[start + opening.len()..].trim())
     };
     match (between("<sql>", "</sql>"), between("<answer>", "</answer>")) {
         (Some(sql), _) => Turn::Query(sql),
@@ -189,9 +332,10 @@ fn parse(text: &str) -> Turn<'_> {
     }
 }
 
-/// The last query of a turn, for rewards.
-pub(crate) fn query_of(turn: &str) -> Option<&str> {
-    if let Turn::Query(sql) = parse(turn) { Some(sql) } else { None }
+/// The last statement of an episode, for rewards.
+pub(crate) fn last_statement(episode: &Episode) -> Option<&str> {
+    let calls = episode.calls().filter(|call| call.tool == QUERY);
+    calls.last()?.arguments["statement"].as_str()
 }
 
 /// Rows of a result.
@@ -217,7 +361,12 @@ impl Table {
 }
 
 /// Runs one query of a policy's; what is wrong with it comes back in the database's own words.
-pub(crate) fn run(database: &Connection, sql: &str, max_rows: usize, max_kilosteps: u32) -> Result<Table, String> {
+pub(crate) fn run(
+    database: &Connection,
+    sql: &str,
+    max_rows: usize,
+    max_kilosteps: u32,
+) -> Result<Table, String> {
     let mut left = max_kilosteps;
     let watched = database.progress_handler(
         1000,
@@ -227,14 +376,24 @@ pub(crate) fn run(database: &Connection, sql: &str, max_rows: usize, max_kiloste
         }),
     );
     let words = |error: rusqlite::Error| match error.sqlite_error_code() {
-        Some(ErrorCode::OperationInterrupted) => "the query takes too long; ask for less".to_owned(),
+        Some(ErrorCode::OperationInterrupted) => {
+            "the query takes too long; ask for less".to_owned()
+        }
         Some(ErrorCode::TooBig) => "the result is too large".to_owned(),
         _ => error.to_string(),
     };
     watched.map_err(words)?;
     let mut statement = database.prepare(sql).map_err(words)?;
-    let columns: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
-    let mut table = Table { columns, rows: Vec::new(), cut: false };
+    let columns: Vec<String> = statement
+        .column_names()
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    let mut table = Table {
+        columns,
+        rows: Vec::new(),
+        cut: false,
+    };
     let mut rows = statement.query([]).map_err(words)?;
     while let Some(row) = rows.next().map_err(words)? {
         if table.rows.len() == max_rows {
@@ -242,7 +401,9 @@ pub(crate) fn run(database: &Connection, sql: &str, max_rows: usize, max_kiloste
             break;
         }
         let cells = (0..table.columns.len()).map(|at| row.get_ref(at).map(cell));
-        table.rows.push(cells.collect::<Result<_, _>>().map_err(words)?);
+        table
+            .rows
+            .push(cells.collect::<Result<_, _>>().map_err(words)?);
     }
     Ok(table)
 }
@@ -259,12 +420,19 @@ fn cell(value: ValueRef<'_>) -> String {
 
 /// The database a question is about.
 pub(crate) fn database_of(task: &Task) -> Result<Connection, EnvError> {
-    let missing = "names no database: its id must end in `@` and a seed, as `forage-examples` makes them";
-    let seed = task.id.rsplit_once('@').and_then(|(_, seed)| seed.parse().ok());
-    let seed =
-        seed.ok_or_else(|| EnvError::Task { task: task.id.clone(), question: task.question.clone(), missing })?;
+    let missing =
+        "names no database: its id must end in `@` and a seed, as `forage-examples` makes them";
+    let seed = task
+        .id
+        .rsplit_once('@')
+        .and_then(|(_, seed)| seed.parse().ok());
+    let seed = seed.ok_or_else(|| EnvError::Task {
+        task: task.id.clone(),
+        question: task.question.clone(),
+        missing,
+    })?;
     let opened = database(Seed(seed)).and_then(|database| guard(&database).map(|()| database));
-    opened.map_err(|error| EnvError::Own(error.into()))
+    opened.map_err(EnvError::own)
 }
 
 /// Functions that would make an episode depend on the clock or on chance.
@@ -286,19 +454,26 @@ fn guard(database: &Connection) -> rusqlite::Result<()> {
     database.set_limit(Limit::SQLITE_LIMIT_LENGTH, 100_000)?;
     database.set_limit(Limit::SQLITE_LIMIT_SQL_LENGTH, 10_000)?;
     database.authorizer(Some(|context: AuthContext<'_>| match context.action {
-        AuthAction::Function { function_name } if UNREPEATABLE.contains(&function_name.to_lowercase().as_str()) => {
+        AuthAction::Function { function_name }
+            if UNREPEATABLE.contains(&function_name.to_lowercase().as_str()) =>
+        {
             Authorization::Deny
         }
-        AuthAction::Select | AuthAction::Read { .. } | AuthAction::Recursive | AuthAction::Function { .. } => {
-            Authorization::Allow
-        }
+        AuthAction::Select
+        | AuthAction::Read { .. }
+        | AuthAction::Recursive
+        | AuthAction::Function { .. } => Authorization::Allow,
         _ => Authorization::Deny,
     }))
 }
 
-const CITIES: [&str; 8] = ["Aldern", "Brisk", "Corvale", "Dunmere", "Eastwick", "Farrow", "Glim", "Hollen"];
+const CITIES: [&str; 8] = [
+    "Aldern", "Brisk", "Corvale", "Dunmere", "Eastwick", "Farrow", "Glim", "Hollen",
+];
 const CATEGORIES: [&str; 5] = ["tools", "lamps", "books", "chairs", "kettles"];
-const SYLLABLES: [&str; 12] = ["ka", "lo", "mi", "ren", "sa", "tor", "vel", "wyn", "bra", "den", "fi", "gus"];
+const SYLLABLES: [&str; 12] = [
+    "ka", "lo", "mi", "ren", "sa", "tor", "vel", "wyn", "bra", "den", "fi", "gus",
+];
 const YEARS: std::ops::Range<u32> = 2018..2024;
 
 /// A shop made from a seed: customers, products and orders with names that nobody has read before.
@@ -313,17 +488,36 @@ fn database(seed: Seed) -> rusqlite::Result<Connection> {
     )?;
     let mut names = BTreeSet::new();
     for id in 1..=CUSTOMERS {
-        let name = format!("{} {}", fresh(&mut names, &mut rng, 2), fresh(&mut names, &mut rng, 3));
-        filling.execute("INSERT INTO customers VALUES (?, ?, ?)", (id, name, *pick(&CITIES, &mut rng)))?;
+        let name = format!(
+            "{} {}",
+            fresh(&mut names, &mut rng, 2),
+            fresh(&mut names, &mut rng, 3)
+        );
+        filling.execute(
+            "INSERT INTO customers VALUES (?, ?, ?)",
+            (id, name, *pick(&CITIES, &mut rng)),
+        )?;
     }
     for id in 1..=PRODUCTS {
         let (name, category) = (fresh(&mut names, &mut rng, 3), *pick(&CATEGORIES, &mut rng));
         let price = rng.random_range(3..400_u32);
-        filling.execute("INSERT INTO products VALUES (?, ?, ?, ?)", (id, name, category, price))?;
+        filling.execute(
+            "INSERT INTO products VALUES (?, ?, ?, ?)",
+            (id, name, category, price),
+        )?;
     }
     for id in 1..=300_u32 {
-        let (customer, product) = (rng.random_range(1..=CUSTOMERS), rng.random_range(1..=PRODUCTS));
-        let row = (id, customer, product, rng.random_range(YEARS), rng.random_range(1..10_u32));
+        let (customer, product) = (
+            rng.random_range(1..=CUSTOMERS),
+            rng.random_range(1..=PRODUCTS),
+        );
+        let row = (
+            id,
+            customer,
+            product,
+            rng.random_range(YEARS),
+            rng.random_range(1..10_u32),
+        );
         filling.execute("INSERT INTO orders VALUES (?, ?, ?, ?, ?)", row)?;
     }
     filling.commit()?;
@@ -366,7 +560,11 @@ fn question(split: Split, name: &str, index: u64, seed: Seed) -> rusqlite::Resul
     let database = database(seed)?;
     let mut rng = seed.child("question", &[]).rng();
     let named = |table: &str, id: u32| {
-        database.query_row(&format!("SELECT name FROM {table} WHERE id = ?"), [id], |row| row.get::<_, String>(0))
+        database.query_row(
+            &format!("SELECT name FROM {table} WHERE id = ?"),
+            [id],
+            |row| row.get::<_, String>(0),
+        )
     };
     let year = rng.random_range(YEARS);
     let (question, sql) = match rng.random_range(0..4_u32) {
@@ -386,7 +584,10 @@ fn question(split: Split, name: &str, index: u64, seed: Seed) -> rusqlite::Resul
                 "SELECT COUNT(*) FROM orders JOIN customers ON customers.id = customer_id WHERE name = '{customer}' AND \
                  year = {year}"
             );
-            (format!("How many orders did {customer} place in {year}?"), sql)
+            (
+                format!("How many orders did {customer} place in {year}?"),
+                sql,
+            )
         }
         _ => {
             let product = named("products", rng.random_range(1..=PRODUCTS))?;
@@ -394,27 +595,34 @@ fn question(split: Split, name: &str, index: u64, seed: Seed) -> rusqlite::Resul
                 "SELECT COALESCE(SUM(quantity), 0) FROM orders JOIN products ON products.id = product_id WHERE name = \
                  '{product}' AND year = {year}"
             );
-            (format!("How many pieces of {product} were sold in {year}?"), sql)
+            (
+                format!("How many pieces of {product} were sold in {year}?"),
+                sql,
+            )
         }
     };
     let answer = database.query_row(&sql, [], |row| row.get_ref(0).map(cell))?;
     Ok(Task {
-        id: format!("{name}-{index}@{}", seed.0),
-        question,
         golds: vec![answer.clone()],
-        evidence: Vec::new(),
-        qrels: BTreeMap::new(),
         hops: 1,
-        oracle: vec![OracleHop { query: sql, finding: answer }],
+        oracle: vec![OracleHop {
+            query: sql,
+            finding: answer,
+        }],
         data_source: "sql".to_owned(),
         split,
+        ..Task::new(format!("{name}-{index}@{}", seed.0), question)
     })
 }
 
 /// Asks the known query, then answers with the first cell it reads.
 fn oracle(task: &Task, shown: &[String]) -> String {
     let query = task.oracle.first().map_or("", |hop| hop.query.as_str());
-    match shown.last().and_then(|shown| shown.split_once("<rows>\n")).map(|(_, rows)| rows.lines().nth(1)) {
+    match shown
+        .last()
+        .and_then(|shown| shown.split_once("<rows>\n"))
+        .map(|(_, rows)| rows.lines().nth(1))
+    {
         None => format!("<sql>{query}</sql>"),
         Some(cell) => format!("<answer>{}</answer>", cell.unwrap_or_default()),
     }

@@ -1,12 +1,12 @@
 //! The environment keeps the contract of every environment, and its own promises.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
-use forage::Plugins;
 use forage_env::check::{CheckPlan, check_environment};
-use forage_env::environment::{Action, EnvFactory, TurnKind};
-use forage_env::policy::{Finish, Sampling};
+use forage_env::dataset::read_tasks;
+use forage_env::environment::{Action, EnvFactory};
+use forage_env::policy::Sampling;
 use forage_env::registry::Resources;
 use forage_env::reward::{RewardSet, Weighting};
 use forage_env::rollout::{Job, Presentation, Rollout, replay};
@@ -14,12 +14,25 @@ use forage_env::scripted::{Cast, Human, ORACLE};
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
+use forage_retriever::remote::RemoteSpec;
+use forage_retriever::{BuildRequest, CorpusFormat, Index, Mode, Query, Searched};
+use forage_trainer::bpe;
+use forage_trainer::device::DeviceSpec;
+use forage_trainer::generate::EngineConfig;
+use forage_trainer::learner::{Learner, UpdateConfig};
+use forage_trainer::model::{Architecture, ModelConfig, init_random};
+use forage_trainer::sample::read_groups;
+use forage_trainer::weights::{Checkpoint, byte_tokenizer};
+use forage_trainer::workers::Workers;
 use serde_json::json;
 
-use super::{rows_match, sql};
+use super::{plugins, sql};
 
 fn resources() -> Resources {
-    Resources::new(Arc::new(forage_retriever::NoPassages), Arc::new(ByteTokenizer))
+    Resources::new(
+        Arc::new(forage_retriever::NoPassages),
+        Arc::new(ByteTokenizer),
+    )
 }
 
 fn factory() -> Arc<dyn EnvFactory> {
@@ -31,22 +44,39 @@ fn tasks(count: usize) -> Vec<Task> {
     (sql::ENTRY.questions.expect("its own questions"))(Split::Train, count, Seed::root(1))
 }
 
+/// Installs the plug-ins once per process; any test that needs them may come first.
+fn install() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        plugins().install().expect("the names are free");
+    });
+}
+
 fn rewards() -> RewardSet {
-    // Installed once per process; both tests that need it may come first.
-    let _ = Plugins::new().environment(sql::ENTRY).reward(rows_match::ENTRY).install();
-    let weights: BTreeMap<String, Weighting> =
-        [("em", 1.0), ("rows_match", 0.5)].map(|(name, weight): (&str, f32)| (name.to_owned(), weight.into())).into();
+    install();
+    let weights: BTreeMap<String, Weighting> = [("em", 1.0), ("rows_match", 0.5)]
+        .map(|(name, weight): (&str, f32)| (name.to_owned(), weight.into()))
+        .into();
     RewardSet::configured(sql::ENTRY.outcome, &weights, Seed::root(0)).expect("registered")
 }
 
 #[tokio::test]
 async fn the_contract_of_environments_is_kept() {
     let plan = CheckPlan::of(&sql::ENTRY);
-    let checked =
-        check_environment(factory().as_ref(), &tasks(8), &RewardSet::exact_match(), &plan, Seed::root(0)).await;
+    let checked = check_environment(
+        factory().as_ref(),
+        &tasks(8),
+        &RewardSet::exact_match(),
+        &plan,
+        Seed::root(0),
+    )
+    .await;
     assert_eq!(checked, Ok(()));
     for wrong in [json!({"max_row": 3}), json!({"max_rows": 0})] {
-        assert!((sql::ENTRY.make)(wrong.clone(), resources()).is_err(), "{wrong}");
+        assert!(
+            (sql::ENTRY.make)(wrong.clone(), resources()).is_err(),
+            "{wrong}"
+        );
     }
 }
 
@@ -55,7 +85,9 @@ async fn an_oracle_is_always_right_and_its_episodes_replay() {
     let tasks: Vec<Arc<Task>> = tasks(40).into_iter().map(Arc::new).collect();
     let tokenizer: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer);
     let rollout = Rollout {
-        policy: sql::ENTRY.script(ORACLE, Cast::new(Arc::clone(&tokenizer), tasks.clone())).expect("its own oracle"),
+        policy: sql::ENTRY
+            .script(ORACLE, Cast::new(Arc::clone(&tokenizer), tasks.clone()))
+            .expect("its own oracle"),
         tokenizer,
         factory: factory(),
         rewards: Arc::new(rewards()),
@@ -72,31 +104,62 @@ async fn an_oracle_is_always_right_and_its_episodes_replay() {
     let episodes = rollout.run((0..).zip(&tasks).map(job).collect()).await;
     for episode in &episodes {
         assert_eq!(episode.reward(), Some(1.5), "{episode:?}");
-        let differences = replay(rollout.factory.as_ref(), &rollout.rewards, episode).await.expect("it replays");
+        let differences = replay(rollout.factory.as_ref(), &rollout.rewards, episode)
+            .await
+            .expect("it replays");
         assert_eq!(differences, []);
     }
     let mut altered = episodes[0].clone();
     altered.turns[0].observation.push('x');
-    let differences = replay(rollout.factory.as_ref(), &rollout.rewards, &altered).await.expect("it replays");
-    assert_eq!(differences.iter().map(|found| found.place.as_str()).collect::<Vec<_>>(), ["turn 1 observation"]);
+    let differences = replay(rollout.factory.as_ref(), &rollout.rewards, &altered)
+        .await
+        .expect("it replays");
+    assert_eq!(
+        differences
+            .iter()
+            .map(|found| found.place.as_str())
+            .collect::<Vec<_>>(),
+        ["turn 1 observation"]
+    );
     // A right answer after a query that finds something else earns the answer alone.
     let guess = format!("<answer>{}</answer>", tasks[0].golds[0]);
     let lines = ["<sql>SELECT 1</sql>".to_owned(), guess];
-    let policy = Human::new(Arc::new(ByteTokenizer), move |view| lines.get(view.shown.len()).cloned());
-    let guessed = Rollout { policy: Arc::new(policy), ..rollout.clone() };
-    let job = Job { task: Arc::clone(&tasks[0]), group: 0, member: 0, seed: Seed::root(0), leaves: None };
+    let policy = Human::new(Arc::new(ByteTokenizer), move |view| {
+        lines.get(view.shown.len()).cloned()
+    });
+    let guessed = Rollout {
+        policy: Arc::new(policy),
+        ..rollout.clone()
+    };
+    let job = Job {
+        task: Arc::clone(&tasks[0]),
+        group: 0,
+        member: 0,
+        seed: Seed::root(0),
+        leaves: None,
+    };
     let episode = guessed.run(vec![job]).await.remove(0);
     let score = episode.score.expect("a score");
-    assert_eq!((score.parts["em"], score.parts["rows_match"], score.total), (1.0, 0.0, 1.0));
+    assert_eq!(
+        (score.parts["em"], score.parts["rows_match"], score.total),
+        (1.0, 0.0, 1.0)
+    );
 }
 
 /// What the environment shows for a query.
 async fn shown(query: &str) -> String {
     let mut env = factory().make();
-    env.reset(&tasks(1)[0], Seed::root(0)).await.expect("a database");
-    let action = Action { text: format!("<sql>{query}</sql>"), finish: Finish::Stop };
+    env.reset(&tasks(1)[0], Seed::root(0))
+        .await
+        .expect("a database");
+    let action = Action::new(format!("<sql>{query}</sql>"));
     let step = env.step(&action).await.expect("a step");
-    assert!(matches!(step.kind, TurnKind::Search { .. }));
+    assert_eq!(step.kind.calls()[0].arguments["statement"], query);
+    assert_eq!(
+        step.kind.queries().count(),
+        0,
+        "a statement is not a search"
+    );
     step.observation.text
 }
 
@@ -105,7 +168,11 @@ async fn queries_read_and_do_nothing_else() {
     let listed = shown("SELECT name, city FROM customers ORDER BY id").await;
     assert_eq!(listed.lines().count(), 1 + 1 + 1 + 8 + 1 + 1, "{listed}");
     assert!(listed.contains("(more rows)"), "{listed}");
-    assert!(shown("SELECT name FROM customers WHERE 1 = 0").await.contains("(no rows)"));
+    assert!(
+        shown("SELECT name FROM customers WHERE 1 = 0")
+            .await
+            .contains("(no rows)")
+    );
     for (refused, part) in [
         ("DROP TABLE orders", "not authorized"),
         ("DELETE FROM orders", "not authorized"),
@@ -118,7 +185,10 @@ async fn queries_read_and_do_nothing_else() {
         ("SELEC 1", "syntax error"),
         ("SELECT 1; SELECT 2", "error"),
         ("", "rows"),
-        ("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT MAX(i) FROM n", "takes too long"),
+        (
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT MAX(i) FROM n",
+            "takes too long",
+        ),
         ("SELECT zeroblob(1000000000)", "too"),
     ] {
         let text = shown(refused).await;
@@ -132,10 +202,134 @@ fn splits_share_no_database_and_questions_follow_from_the_seed() {
     let of = |split, seed| questions(split, 30, Seed::root(seed));
     assert_eq!(of(Split::Train, 1), of(Split::Train, 1));
     assert_ne!(of(Split::Train, 1), of(Split::Train, 2));
-    let train: Vec<String> = of(Split::Train, 1).into_iter().map(|task| task.id).collect();
-    let seeds =
-        |ids: &[String]| ids.iter().map(|id| id.split('@').next_back().unwrap_or("").to_owned()).collect::<Vec<_>>();
+    let train: Vec<String> = of(Split::Train, 1)
+        .into_iter()
+        .map(|task| task.id)
+        .collect();
+    let seeds = |ids: &[String]| {
+        ids.iter()
+            .map(|id| id.split('@').next_back().unwrap_or("").to_owned())
+            .collect::<Vec<_>>()
+    };
     let test: Vec<String> = of(Split::Test, 1).into_iter().map(|task| task.id).collect();
     assert_eq!(train.len(), 30);
-    assert!(seeds(&train).iter().all(|seed| !seeds(&test).contains(seed)));
+    assert!(
+        seeds(&train)
+            .iter()
+            .all(|seed| !seeds(&test).contains(seed))
+    );
+}
+
+/// The folder of the examples.
+fn file(name: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+#[tokio::test]
+async fn formats_and_retrievers_from_outside_are_found_by_their_names() {
+    install();
+    let corpus = file("notes.jsonl");
+    let format = CorpusFormat::detect(&corpus).expect("detected");
+    assert_eq!(format.name(), "notes");
+    let remote = json!({"kind": "trigrams", "corpus": corpus, "format": "notes"});
+    let remote: RemoteSpec = serde_json::from_value(remote).expect("registered");
+    let own = remote.open(None).await.expect("a retriever");
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = folder.path().join("index");
+    Index::build(&BuildRequest::new(&corpus, format, &place), &mut |_| {}).expect("an index");
+    let index = Arc::new(Index::open(&place).expect("an index"));
+    let mode: Mode = "trigrams".parse().expect("registered");
+    let searched = Searched {
+        index: &index,
+        encoder: None,
+    };
+    let over_index = (mode.open)(&searched).expect("a retriever");
+
+    let tasks = read_tasks(&file("quiz.jsonl"), Split::Test).expect("questions");
+    assert_eq!(tasks[2].golds, ["Halloran", "the Hallorans"]);
+    for retriever in [own, over_index] {
+        let queries: Vec<Query> = tasks
+            .iter()
+            .map(|task| Query::new(task.oracle[0].query.as_str()))
+            .collect();
+        let hits = retriever.search(&queries, 1).await.expect("hits");
+        let found: Vec<&str> = hits.iter().map(|hits| hits[0].id.as_str()).collect();
+        assert_eq!(found, ["moon", "bell", "mill"]);
+    }
+    let unknown = serde_json::from_value::<RemoteSpec>(json!({"kind": "bigrams"}));
+    let message = unknown.expect_err("not registered").to_string();
+    assert!(message.contains("anserini, trigrams"), "{message}");
+}
+
+fn learner(update: UpdateConfig) -> Learner {
+    let config = ModelConfig {
+        architecture: Architecture::named("qwen3").expect("a family"),
+        vocab_size: 257,
+        hidden_size: 16,
+        intermediate_size: 32,
+        num_hidden_layers: 1,
+        num_attention_heads: 2,
+        num_key_value_heads: 1,
+        head_dim: 8,
+        max_position_embeddings: 32,
+        rope_theta: 10_000.0,
+        rope_scaling: None,
+        rms_norm_eps: 1e-6,
+        tie_word_embeddings: true,
+    };
+    let device = DeviceSpec::Cpu.open().expect("the processor");
+    let decoder = init_random(&config, Seed::root(1), &device);
+    let (tokenizer, json) = byte_tokenizer().expect("a tokenizer");
+    let checkpoint = Checkpoint::new(config, decoder, tokenizer, json, bpe::EOS);
+    let engine = EngineConfig {
+        context: 32,
+        cache_tokens: 64,
+        step_tokens: 32,
+        sequences: 2,
+        bf16: false,
+    };
+    Learner::new(checkpoint, update, engine, Workers::new(1))
+}
+
+#[test]
+fn a_step_is_trained_with_the_loss_and_the_advantage_that_a_config_names() {
+    install();
+    let written = "[objective]\nadvantage = \"median\"\nloss.tapered.high = 1.0\n";
+    let update: UpdateConfig = toml::from_str(written).expect("both are registered");
+    assert_eq!(update.check(), Ok(()));
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("rollouts.jsonl");
+    // Two tokens each that their sampler found unlikely: ratios are far above the bound of the loss.
+    let lines = [1.0, 0.0, 0.0, 0.25].map(|reward| {
+        let line = json!({"group": 0, "ids": [1, 2, 3, 4], "mask": [0, 0, 1, 1], "logprobs": [0, 0, -20, -20], "reward": reward});
+        format!("{line}\n")
+    });
+    std::fs::write(&path, lines.concat()).expect("it can be written");
+    let groups = read_groups(&path, 257, 32).expect("they can be read");
+    let stats = learner(update).improve(groups).expect("a finite gradient");
+    assert_eq!((stats.updates, stats.tokens), (1, 8));
+    assert!(stats.grad_norm > 0.0);
+    // The median is 0.125, below which two of four earned; the mean would be above three.
+    assert!((stats.clip_frac - 0.5).abs() < 1e-9, "{stats:?}");
+}
+
+#[test]
+fn values_outside_the_range_of_a_setting_are_refused_by_key() {
+    install();
+    for (written, expected) in [
+        (
+            "loss.tapered.high = 0",
+            "loss.tapered.high is 0: it must be above 0",
+        ),
+        (
+            "loss.ppo_clip = { low = 2, high = 0.2 }",
+            "loss.ppo_clip.low is 2: it must be in [0, 1]",
+        ),
+    ] {
+        let update: UpdateConfig =
+            toml::from_str(&format!("[objective]\n{written}")).expect("known");
+        let error = update.check().expect_err("out of range").to_string();
+        assert!(error.contains(expected), "{error}");
+    }
 }

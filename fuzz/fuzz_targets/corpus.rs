@@ -17,7 +17,7 @@ fuzz_target!(init: quiet(), |data: &[u8]| {
     let path = folder.path().join(if kind == 0 { "page.md" } else { "corpus.jsonl" });
     let packed = if kind == 1 { gzip(bytes) } else { bytes.to_vec() };
     std::fs::write(&path, packed).expect("room for a small file");
-    for format in CorpusFormat::ALL {
+    for format in CorpusFormat::all() {
         check(&path, format);
     }
     if let Err(error) = CorpusFormat::detect(&path) {

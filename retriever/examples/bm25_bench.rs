@@ -20,19 +20,35 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let k: usize = k.parse()?;
     let threads = rest.first().map_or(Ok(0), |count| count.parse())?;
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build()?;
-    let queries: Vec<String> = read_queries(queries.as_ref())?.into_iter().map(|query| query.text).collect();
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()?;
+    let queries: Vec<String> = read_queries(queries.as_ref())?
+        .into_iter()
+        .map(|query| query.text)
+        .collect();
     let begun = Instant::now();
     let retriever = Bm25Retriever::open(index)?;
     let open = begun.elapsed();
     let passages = retriever.index().len();
-    print(&json!({"open_us": micros(open), "passages": passages, "queries": queries.len(), "rss_kb": resident_kb()?}));
+    print(
+        &json!({"open_us": micros(open), "passages": passages, "queries": queries.len(), "rss_kb": resident_kb()?}),
+    );
     for line in std::io::stdin().lock().lines() {
         let report = match line?.trim() {
             "single" => single(&retriever, &queries, k)?,
-            "batch" => timed(queries.len(), || queries.iter().try_for_each(|query| search(&retriever, query, k)))?,
+            "batch" => timed(queries.len(), || {
+                queries
+                    .iter()
+                    .try_for_each(|query| search(&retriever, query, k))
+            })?,
             "parallel" => timed(queries.len(), || {
-                pool.install(|| queries.par_iter().with_min_len(16).try_for_each(|query| search(&retriever, query, k)))
+                pool.install(|| {
+                    queries
+                        .par_iter()
+                        .with_min_len(16)
+                        .try_for_each(|query| search(&retriever, query, k))
+                })
             })?,
             other => return Err(format!("unknown command `{other}`").into()),
         };
@@ -42,12 +58,18 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn search(retriever: &Bm25Retriever, query: &str, k: usize) -> Result<(), String> {
-    let hits = retriever.search_ids(query, k).map_err(|error| error.to_string())?;
+    let hits = retriever
+        .search_ids(query, k)
+        .map_err(|error| error.to_string())?;
     std::hint::black_box(hits);
     Ok(())
 }
 
-fn single(retriever: &Bm25Retriever, queries: &[String], k: usize) -> Result<serde_json::Value, Box<dyn Error>> {
+fn single(
+    retriever: &Bm25Retriever,
+    queries: &[String],
+    k: usize,
+) -> Result<serde_json::Value, Box<dyn Error>> {
     let mut walls = Vec::with_capacity(queries.len());
     let mut report = timed(queries.len(), || {
         queries.iter().try_for_each(|query| {
@@ -65,7 +87,10 @@ fn single(retriever: &Bm25Retriever, queries: &[String], k: usize) -> Result<ser
 }
 
 /// Runs `work` over `count` queries; wall and CPU time per query.
-fn timed(count: usize, work: impl FnOnce() -> Result<(), String>) -> Result<serde_json::Value, Box<dyn Error>> {
+fn timed(
+    count: usize,
+    work: impl FnOnce() -> Result<(), String>,
+) -> Result<serde_json::Value, Box<dyn Error>> {
     let cpu = cpu_time()?;
     let begun = Instant::now();
     work()?;
@@ -86,7 +111,10 @@ fn cpu_time() -> Result<Duration, Box<dyn Error>> {
 
 fn resident_kb() -> Result<u64, Box<dyn Error>> {
     let status = fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .ok_or("no VmRSS")?;
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 

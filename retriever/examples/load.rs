@@ -28,16 +28,29 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: load ADDRESS QUERIES CONNECTIONS SECONDS TOPK".into());
     };
     let topk: usize = topk.parse()?;
-    let requests: Arc<Vec<Vec<u8>>> =
-        Arc::new(read_queries(queries.as_ref())?.iter().map(|query| request(address, &query.text, topk)).collect());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let requests: Arc<Vec<Vec<u8>>> = Arc::new(
+        read_queries(queries.as_ref())?
+            .iter()
+            .map(|query| request(address, &query.text, topk))
+            .collect(),
+    );
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     let (connections, seconds): (usize, f64) = (connections.parse()?, seconds.parse()?);
     let begun = Instant::now();
     let end = begun + Duration::from_secs_f64(seconds);
     let times = runtime.block_on(async {
         let next = Arc::new(AtomicUsize::new(0));
         let clients: Vec<_> = (0..connections)
-            .map(|_| tokio::spawn(client(address.clone(), Arc::clone(&requests), Arc::clone(&next), end)))
+            .map(|_| {
+                tokio::spawn(client(
+                    address.clone(),
+                    Arc::clone(&requests),
+                    Arc::clone(&next),
+                    end,
+                ))
+            })
             .collect();
         let mut all = Times::new();
         for finished in clients {
@@ -54,18 +67,26 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn request(address: &str, query: &str, topk: usize) -> Vec<u8> {
     let body = json!({"queries": [query], "topk": topk, "return_scores": true}).to_string();
     let length = body.len();
-    let head = format!("POST /retrieve HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n");
+    let head =
+        format!("POST /retrieve HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n");
     format!("{head}Content-Length: {length}\r\n\r\n{body}").into_bytes()
 }
 
-async fn client(address: String, requests: Arc<Vec<Vec<u8>>>, next: Arc<AtomicUsize>, end: Instant) -> Times {
+async fn client(
+    address: String,
+    requests: Arc<Vec<Vec<u8>>>,
+    next: Arc<AtomicUsize>,
+    end: Instant,
+) -> Times {
     let mut times = Times::new();
     let mut open = None;
     let mut buffer = Vec::new();
     while Instant::now() < end {
         let request = &requests[next.fetch_add(1, Ordering::Relaxed) % requests.len()];
         let begun = Instant::now();
-        let status = exchange(&address, &mut open, request, &mut buffer).await.unwrap_or(0);
+        let status = exchange(&address, &mut open, request, &mut buffer)
+            .await
+            .unwrap_or(0);
         times.entry(status).or_default().push(begun.elapsed());
         if status == 0 {
             open = None;
@@ -96,11 +117,18 @@ async fn exchange(
         if stream.read_buf(buffer).await? == 0 {
             return Err("closed early".into());
         }
-        let Some(body) = buffer.windows(4).position(|window| window == b"\r\n\r\n").map(|at| at + 4) else {
+        let Some(body) = buffer
+            .windows(4)
+            .position(|window| window == b"\r\n\r\n")
+            .map(|at| at + 4)
+        else {
             continue;
         };
         let head = std::str::from_utf8(&buffer[..body])?.to_ascii_lowercase();
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length:")).ok_or("no length")?;
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length:"))
+            .ok_or("no length")?;
         let whole = body + length.trim().parse::<usize>()?;
         while buffer.len() < whole {
             if stream.read_buf(buffer).await? == 0 {
@@ -116,8 +144,10 @@ async fn exchange(
 
 #[expect(clippy::print_stdout, reason = "the report is this program's output")]
 fn print(mut times: Times, connections: usize, wall: Duration) {
-    let statuses: BTreeMap<String, usize> =
-        times.iter().map(|(status, found)| (status.to_string(), found.len())).collect();
+    let statuses: BTreeMap<String, usize> = times
+        .iter()
+        .map(|(status, found)| (status.to_string(), found.len()))
+        .collect();
     let answers = times.get(&200).map_or(0, Vec::len);
     let mut report = json!({
         "connections": connections,
@@ -127,7 +157,8 @@ fn print(mut times: Times, connections: usize, wall: Duration) {
     for (name, status) in [("answer", 200), ("refusal", REFUSED)] {
         if let Some(found) = times.get_mut(&status) {
             found.sort_unstable();
-            let at = |share: f64| found[((found.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
+            let at =
+                |share: f64| found[((found.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
             report[format!("{name}_ms")] = json!({"p50": at(0.5), "p99": at(0.99), "max": at(1.0)});
         }
     }

@@ -39,5 +39,7 @@ fn size(path: &Path) -> std::io::Result<u64> {
     if !path.is_dir() {
         return Ok(std::fs::metadata(path)?.len());
     }
-    std::fs::read_dir(path)?.map(|entry| Ok(entry?.metadata()?.len())).sum()
+    std::fs::read_dir(path)?
+        .map(|entry| Ok(entry?.metadata()?.len()))
+        .sum()
 }

@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use forage_retriever::remote::RemoteSpec;
 use forage_retriever::{
-    Bm25Retriever, CorpusFormat, CorpusReader, Encoder, Filter, Passage, Query, Retriever, RetrieverError, TextKind,
+    Bm25Retriever, CorpusFormat, CorpusReader, Encoder, Filter, Passage, Query, Retriever,
+    RetrieverError, TextKind,
 };
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -57,7 +58,10 @@ impl Encoder for Table {
     fn encode(&self, _: TextKind, texts: &[&str]) -> Result<Vec<f32>, RetrieverError> {
         let mut all = Vec::with_capacity(texts.len() * self.dimension);
         for &text in texts {
-            let missing = || RetrieverError::Model { model: self.identity(), what: format!("no vector for `{text}`") };
+            let missing = || RetrieverError::Model {
+                model: self.identity(),
+                what: format!("no vector for `{text}`"),
+            };
             all.extend_from_slice(self.vectors.get(text).ok_or_else(missing)?);
         }
         Ok(all)
@@ -66,7 +70,10 @@ impl Encoder for Table {
 
 fn lines<T: DeserializeOwned>(path: &str) -> Outcome<Vec<T>> {
     let text = std::fs::read_to_string(path)?;
-    Ok(text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
+    Ok(text
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<Result<_, _>>()?)
 }
 
 fn table(path: &str) -> Outcome<Arc<dyn Encoder>> {
@@ -75,13 +82,16 @@ fn table(path: &str) -> Outcome<Arc<dyn Encoder>> {
     if lines.iter().any(|line| line.vector.len() != dimension) {
         return Err("vectors of different lengths".into());
     }
-    let vectors = lines.into_iter().map(|line| (line.text, line.vector)).collect();
+    let vectors = lines
+        .into_iter()
+        .map(|line| (line.text, line.vector))
+        .collect();
     Ok(Arc::new(Table { dimension, vectors }))
 }
 
 fn corpus(folder: &str) -> Outcome<Arc<dyn Retriever>> {
     let passages: Vec<Passage> =
-        CorpusReader::open(Path::new(folder), CorpusFormat::Beir)?.collect::<Result<_, _>>()?;
+        CorpusReader::open(Path::new(folder), CorpusFormat::BEIR)?.collect::<Result<_, _>>()?;
     Ok(Arc::new(Bm25Retriever::in_memory(passages)?))
 }
 
@@ -96,16 +106,27 @@ async fn main() -> Outcome<()> {
             let encoder = rest.first().map(|path| table(path)).transpose()?;
             (spec.open(encoder).await?, queries, k)
         }
-        _ => return Err("usage: search_many remote SPEC QUERIES K [VECTORS] | corpus FOLDER QUERIES K".into()),
+        _ => {
+            return Err(
+                "usage: search_many remote SPEC QUERIES K [VECTORS] | corpus FOLDER QUERIES K"
+                    .into(),
+            );
+        }
     };
     let lines: Vec<QueryLine> = lines(queries)?;
-    let queries: Vec<Query> =
-        lines.iter().map(|line| Query::new(line.text.as_str()).filtered(line.filter.clone())).collect();
+    let queries: Vec<Query> = lines
+        .iter()
+        .map(|line| Query::new(line.text.as_str()).filtered(line.filter.clone()))
+        .collect();
     let found = retriever.search(&queries, k.parse()?).await?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     for (line, hits) in lines.iter().zip(found) {
         let hits: Vec<_> = hits.iter().map(|hit| (&hit.id, hit.score)).collect();
-        writeln!(out, "{}", serde_json::json!({ "_id": line.id, "hits": hits }))?;
+        writeln!(
+            out,
+            "{}",
+            serde_json::json!({ "_id": line.id, "hits": hits })
+        )?;
     }
     Ok(out.flush()?)
 }

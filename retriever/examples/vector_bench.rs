@@ -52,8 +52,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             other => return Err(format!("unknown command `{other}`").into()),
         };
         let per_query = |time: Duration| time.as_secs_f64() * 1e6 / queries.rows() as f64;
-        let (wall, cpu) = (per_query(begun.elapsed()), per_query(cpu_time()?.saturating_sub(cpu)));
-        let flat: Vec<u8> = rows.iter().flat_map(|hits| hits.iter().flat_map(|(row, _)| row.to_le_bytes())).collect();
+        let (wall, cpu) = (
+            per_query(begun.elapsed()),
+            per_query(cpu_time()?.saturating_sub(cpu)),
+        );
+        let flat: Vec<u8> = rows
+            .iter()
+            .flat_map(|hits| hits.iter().flat_map(|(row, _)| row.to_le_bytes()))
+            .collect();
         fs::write(found, flat)?;
         print(&json!({"wall_us": wall, "cpu_us": cpu, "rss_kb": resident_kb()?}));
     }
@@ -72,7 +78,10 @@ fn cpu_time() -> Result<Duration, Box<dyn Error>> {
 
 fn resident_kb() -> Result<u64, Box<dyn Error>> {
     let status = fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .ok_or("no VmRSS")?;
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 

@@ -18,8 +18,9 @@ pub const ANALYZER_ID: &str = "lucene-english-2";
 
 /// Lucene's `EnglishAnalyzer` stop set, sorted.
 const STOP_WORDS: [&str; 33] = [
-    "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not", "of",
-    "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to", "was", "will", "with",
+    "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it",
+    "no", "not", "of", "on", "or", "such", "that", "the", "their", "then", "there", "these",
+    "they", "this", "to", "was", "will", "with",
 ];
 const LONGEST_STOP_WORD: usize = 5;
 
@@ -37,25 +38,25 @@ pub fn analyze(text: &str) -> Vec<String> {
     terms
 }
 
-/// Whether a text holds any word, stop words included.
+/// Tells whether a text holds any word, stop words included.
 pub(crate) fn has_word(text: &str) -> bool {
     Segments::new(text).next().is_some()
 }
 
-/// Whether a text is one word and nothing else.
+/// Tells whether a text is one word and nothing else.
 pub(crate) fn is_one_word(text: &str) -> bool {
     Segments::new(text).next() == Some(text)
 }
 
-/// A term and where it stands in its text.
+/// A term and its place in the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Located<'a> {
     pub(crate) term: &'a str,
     /// Words before it, stop words included: Lucene's position.
     pub(crate) position: usize,
-    /// Where the word begins in the text, in bytes.
+    /// The first byte of the word in the text.
     pub(crate) start: usize,
-    /// Where the word ends, its possessive included.
+    /// The end of the word, its possessive included.
     pub(crate) end: usize,
 }
 
@@ -78,7 +79,14 @@ pub(crate) struct TermStream<'t> {
 impl<'t> TermStream<'t> {
     pub(crate) fn new(text: &'t str) -> Self {
         let segments = Segments::new(text);
-        Self { text, segments, words: 0, bytes: Vec::new(), units: Vec::new(), term: String::new() }
+        Self {
+            text,
+            segments,
+            words: 0,
+            bytes: Vec::new(),
+            units: Vec::new(),
+            term: String::new(),
+        }
     }
 
     /// The next term, or `None` at the end of the text.
@@ -98,7 +106,12 @@ impl<'t> TermStream<'t> {
             if !self.term.is_empty() {
                 // A word is a slice of the text, so the distance of their addresses is its offset.
                 let start = word.as_ptr().addr() - self.text.as_ptr().addr();
-                return Some(Located { term: &self.term, position: self.words - 1, start, end: start + word.len() });
+                return Some(Located {
+                    term: &self.term,
+                    position: self.words - 1,
+                    start,
+                    end: start + word.len(),
+                });
             }
         }
     }
@@ -132,12 +145,14 @@ impl<'t> TermStream<'t> {
     fn normalize_ascii(&mut self, word: &str) {
         let stem = strip_possessive(word);
         self.bytes.clear();
-        self.bytes.extend(stem.bytes().map(|byte| byte.to_ascii_lowercase()));
+        self.bytes
+            .extend(stem.bytes().map(|byte| byte.to_ascii_lowercase()));
         if is_stop_word(&self.bytes) {
             return;
         }
         porter::stem(&mut self.bytes);
-        self.term.extend(self.bytes.iter().map(|&byte| char::from(byte)));
+        self.term
+            .extend(self.bytes.iter().map(|&byte| char::from(byte)));
     }
 
     fn normalize_unicode(&mut self, word: &str) {
@@ -145,7 +160,8 @@ impl<'t> TermStream<'t> {
         self.units.clear();
         let mut encoded = [0_u16; 2];
         for letter in stem.chars() {
-            self.units.extend_from_slice(simple_lowercase(letter).encode_utf16(&mut encoded));
+            self.units
+                .extend_from_slice(simple_lowercase(letter).encode_utf16(&mut encoded));
         }
         let mut ascii = [0_u8; LONGEST_STOP_WORD];
         if self.units.len() <= LONGEST_STOP_WORD && self.units.iter().all(|&unit| unit < 0x80) {
@@ -157,7 +173,9 @@ impl<'t> TermStream<'t> {
             }
         }
         porter::stem(&mut self.units);
-        self.term.extend(char::decode_utf16(self.units.iter().copied()).map(|unit| unit.unwrap_or('\u{fffd}')));
+        self.term.extend(
+            char::decode_utf16(self.units.iter().copied()).map(|unit| unit.unwrap_or('\u{fffd}')),
+        );
     }
 }
 
@@ -165,7 +183,9 @@ fn strip_possessive(word: &str) -> &str {
     let Some(owner) = word.strip_suffix(['s', 'S']) else {
         return word;
     };
-    owner.strip_suffix(['\'', '\u{2019}', '\u{ff07}']).unwrap_or(word)
+    owner
+        .strip_suffix(['\'', '\u{2019}', '\u{ff07}'])
+        .unwrap_or(word)
 }
 
 /// Java's `Character.toLowerCase`: one character to one character, no context (so no final sigma).
@@ -174,7 +194,10 @@ pub(crate) fn simple_lowercase(letter: char) -> char {
 }
 
 fn is_stop_word(word: &[u8]) -> bool {
-    word.len() <= LONGEST_STOP_WORD && STOP_WORDS.binary_search_by(|stop| stop.as_bytes().cmp(word)).is_ok()
+    word.len() <= LONGEST_STOP_WORD
+        && STOP_WORDS
+            .binary_search_by(|stop| stop.as_bytes().cmp(word))
+            .is_ok()
 }
 
 /// The analyzer in the shape tantivy's indexer asks for.
@@ -185,7 +208,10 @@ impl Tokenizer for EnglishTokenizer {
     type TokenStream<'a> = EnglishTokenStream<'a>;
 
     fn token_stream<'a>(&'a mut self, text: &'a str) -> EnglishTokenStream<'a> {
-        EnglishTokenStream { terms: TermStream::new(text), token: Token::default() }
+        EnglishTokenStream {
+            terms: TermStream::new(text),
+            token: Token::default(),
+        }
     }
 }
 
@@ -229,12 +255,18 @@ mod tests {
             "The quick brown foxes are jumping over the lazy dogs.",
             &["quick", "brown", "fox", "jump", "over", "lazi", "dog"],
         );
-        check("possibly technological relational", &["possibl", "technolog", "relat"]);
+        check(
+            "possibly technological relational",
+            &["possibl", "technolog", "relat"],
+        );
         check(
             "0-dimensional biomaterials show 3.14 and 1,000",
             &["0", "dimension", "biomateri", "show", "3.14", "1,000"],
         );
-        check("foo_bar U.S.A. e-mail C++ a:b ___ !!", &["foo_bar", "u.s.a", "e", "mail", "c", "a:b"]);
+        check(
+            "foo_bar U.S.A. e-mail C++ a:b ___ !!",
+            &["foo_bar", "u.s.a", "e", "mail", "c", "a:b"],
+        );
     }
 
     #[test]
@@ -252,10 +284,22 @@ mod tests {
         let mut stream = TermStream::new(text);
         let mut found = Vec::new();
         while let Some(located) = stream.next_located() {
-            found.push((located.term.to_owned(), located.position, &text[located.range()]));
+            found.push((
+                located.term.to_owned(),
+                located.position,
+                &text[located.range()],
+            ));
         }
-        let expected = [("moon", 1, "moon's"), ("tide", 2, "tide"), ("šárka", 5, "Šárka"), ("tide", 6, "tides")];
-        assert_eq!(found, expected.map(|(term, position, word)| (term.to_owned(), position, word)));
+        let expected = [
+            ("moon", 1, "moon's"),
+            ("tide", 2, "tide"),
+            ("šárka", 5, "Šárka"),
+            ("tide", 6, "tides"),
+        ];
+        assert_eq!(
+            found,
+            expected.map(|(term, position, word)| (term.to_owned(), position, word))
+        );
     }
 
     #[test]
@@ -296,20 +340,37 @@ mod tests {
 
     #[test]
     fn letters_by_word_break_class_only() {
-        check("a\u{2c2}b \u{2c2} \u{55b}", &["a\u{2c2}b", "\u{2c2}", "\u{55b}"]);
-        check("\u{2f00} \u{3300} \u{203f} 〇", &["\u{2f00}", "\u{3300}", "〇"]);
+        check(
+            "a\u{2c2}b \u{2c2} \u{55b}",
+            &["a\u{2c2}b", "\u{2c2}", "\u{55b}"],
+        );
+        check(
+            "\u{2f00} \u{3300} \u{203f} 〇",
+            &["\u{2f00}", "\u{3300}", "〇"],
+        );
     }
 
     #[test]
     fn scripts_without_spaces() {
-        check("東京タワー ひら สวัสดีครับ abc", &["東", "京", "タワー", "ひ", "ら", "สวัสดีครับ", "abc"]);
+        check(
+            "東京タワー ひら สวัสดีครับ abc",
+            &["東", "京", "タワー", "ひ", "ら", "สวัสดีครับ", "abc"],
+        );
     }
 
     #[test]
     fn long_words_are_cut_at_255_units() {
         let terms = analyze(&"x".repeat(600));
-        assert_eq!(terms.iter().map(String::len).collect::<Vec<_>>(), [255, 255, 90]);
+        assert_eq!(
+            terms.iter().map(String::len).collect::<Vec<_>>(),
+            [255, 255, 90]
+        );
         let wide = analyze(&"é".repeat(300));
-        assert_eq!(wide.iter().map(|term| term.chars().count()).collect::<Vec<_>>(), [255, 45]);
+        assert_eq!(
+            wide.iter()
+                .map(|term| term.chars().count())
+                .collect::<Vec<_>>(),
+            [255, 45]
+        );
     }
 }

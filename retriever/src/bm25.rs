@@ -4,7 +4,6 @@ mod docset;
 mod maxscore;
 mod postings;
 mod scorer;
-mod topk;
 mod writer;
 
 use serde::{Deserialize, Serialize};
@@ -43,7 +42,10 @@ impl Bm25Params {
         if self.k1.is_finite() && self.k1 >= 0.0 && (0.0..=1.0).contains(&self.b) {
             Ok(self)
         } else {
-            Err(IndexError::Constants { k1: self.k1, b: self.b })
+            Err(IndexError::Constants {
+                k1: self.k1,
+                b: self.b,
+            })
         }
     }
 }

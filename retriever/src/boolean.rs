@@ -2,8 +2,9 @@
 //!
 //! Terms, `AND` / `OR` / `NOT` (also `&&`, `||`, `!`), `+must`, `-mustnot`, parentheses, `"phrases"`, `"phrases"~slop`,
 //! `field:value`, `prefix*` and `^boost`. Parsing never fails: whatever cannot be meant literally is repaired, and every
-//! repair is reported as a [`ParseIssue`], so that a model that wrote the query can be told what was done with it.
+//! repair is reported as a [`ParseIssue`], so that a model that wrote the query can read how it was taken.
 
+#[cfg(test)]
 mod display;
 mod eval;
 mod lexer;
@@ -15,7 +16,8 @@ mod window;
 
 use std::ops::Range;
 
-pub use eval::{BooleanAnswer, BooleanRetriever, BooleanSearch};
+pub(crate) use eval::MODE;
+pub use eval::{BooleanAnswer, BooleanSearch};
 pub(crate) use parser::parse_with;
 pub use shape::QueryShape;
 
@@ -37,41 +39,15 @@ pub(crate) const MAX_ISSUES: usize = 64;
 pub struct ParseIssue {
     /// Bytes of the query text it is about, at character boundaries.
     pub at: Range<usize>,
-    /// What was found and what was done, in plain words.
+    /// The finding and the repair, in plain words.
     pub message: String,
 }
 
-/// A parsed boolean query. `Display` prints its canonical form, which parses to the same query without an issue.
+/// A parsed boolean query.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct BooleanQuery {
-    /// `None` when nothing is left to look for.
+pub(crate) struct BooleanQuery {
+    /// `None` when nothing is left to look for; such a query matches no passage.
     pub(crate) root: Option<Node>,
-}
-
-impl BooleanQuery {
-    /// Whether the query asks for nothing; it matches no passage.
-    pub fn is_empty(&self) -> bool {
-        self.root.is_none()
-    }
-}
-
-/// Parses a query in boolean syntax; every well-formed `name:` is taken as a field.
-///
-/// [`crate::Bm25Retriever::search_boolean`] knows which fields the index has and takes the others as words.
-///
-/// ```
-/// use forage_retriever::parse_boolean;
-///
-/// let (query, issues) = parse_boolean("(tides || tidal) && moon NOT mars");
-/// assert_eq!(query.to_string(), "(tides OR tidal) AND moon -mars");
-/// assert!(issues.is_empty());
-///
-/// let (query, issues) = parse_boolean("\"new moon AND");
-/// assert_eq!(query.to_string(), "\"new moon\"");
-/// assert_eq!(issues[0].message, "the quote is never closed; taken as a phrase up to the end");
-/// ```
-pub fn parse_boolean(text: &str) -> (BooleanQuery, Vec<ParseIssue>) {
-    parse_with(text, &|_| true)
 }
 
 /// A part of a query with its weight.
@@ -80,6 +56,22 @@ pub(crate) struct Node {
     pub(crate) kind: Kind,
     /// Multiplies scores; in `[0, MAX_BOOST]`.
     pub(crate) boost: f32,
+}
+
+impl Node {
+    pub(crate) fn leaf(leaf: Leaf) -> Self {
+        Self {
+            kind: Kind::Leaf(leaf),
+            boost: 1.0,
+        }
+    }
+
+    pub(crate) fn group(clauses: Vec<Clause>) -> Self {
+        Self {
+            kind: Kind::Group(clauses),
+            boost: 1.0,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -95,7 +87,7 @@ pub(crate) struct Clause {
     pub(crate) node: Node,
 }
 
-/// What a clause means to its group. A group with a `Must` matches where all of those do, and the `Should` only add to
+/// The part of a clause in its group. A group with a `Must` matches where all of those do, and the `Should` only add to
 /// the score; without one, at least one `Should` must match; with neither, everything but the `MustNot` matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Occur {
@@ -104,7 +96,13 @@ pub(crate) enum Occur {
     MustNot,
 }
 
-/// Where a word or phrase has to stand.
+impl Occur {
+    pub(crate) fn clause(self, node: Node) -> Clause {
+        Clause { occur: self, node }
+    }
+}
+
+/// The part of a passage that a word or phrase is looked for in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Anywhere,

@@ -25,13 +25,13 @@ const LARGEST_K: usize = 128;
 ///
 /// Queries are equal when text and filter are equal to the byte: nothing is normalised, because what a text means is the
 /// inner retriever's to say. Equal queries that come while one of them is being answered wait for its answer, in one batch
-/// or in several; the others of a call go to the inner retriever in one call. A failure is kept by nobody and reaches
+/// or in several; the others of a call go to the inner retriever in one call. A failure is not kept and reaches
 /// everyone who waited. Callers that give up leave the search to those who still wait.
 pub struct CachedRetriever {
     shared: Arc<State>,
 }
 
-/// What a cache has done.
+/// The counters of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheStats {
     /// Queries answered from the cache.
@@ -55,7 +55,7 @@ type WeakFlight = WeakShared<Pin<Box<dyn Future<Output = Answers> + Send>>>;
 struct State {
     inner: Arc<dyn Retriever>,
     answers: Cache<Key, Answer>,
-    /// Searches under way. Weak, so that one whom nobody waits for is dropped.
+    /// Searches under way. Weak, so that a search without a waiting caller is dropped.
     flights: Mutex<HashMap<Key, Seat>>,
     next_flight: AtomicU64,
     hits: AtomicU64,
@@ -63,14 +63,14 @@ struct State {
     misses: AtomicU64,
 }
 
-/// Where the answer of a key will be.
+/// The place of a key's answer in a search under way.
 struct Seat {
     number: u64,
     flight: WeakFlight,
     place: usize,
 }
 
-/// What a query of a call has to wait for.
+/// The source of an answer to a query of a call.
 enum Source {
     Kept(Answer),
     /// The flight of this call.
@@ -90,10 +90,12 @@ impl CachedRetriever {
             joined: AtomicU64::new(0),
             misses: AtomicU64::new(0),
         };
-        Self { shared: Arc::new(shared) }
+        Self {
+            shared: Arc::new(shared),
+        }
     }
 
-    /// What the cache has done so far.
+    /// The counters so far.
     pub fn stats(&self) -> CacheStats {
         let state = &self.shared;
         CacheStats {
@@ -114,7 +116,10 @@ impl Retriever for CachedRetriever {
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
         let state = &self.shared;
         let fingerprint = state.inner.fingerprint();
-        let keys: Vec<Key> = queries.iter().map(|query| key(&fingerprint, query, k)).collect();
+        let keys: Vec<Key> = queries
+            .iter()
+            .map(|query| key(&fingerprint, query, k))
+            .collect();
         let (sources, own) = state.board(&keys, queries, k);
         let mut flights: Vec<(Flight, Vec<(usize, usize)>)> = Vec::new();
         let mut answers: Vec<Option<Answer>> = vec![None; queries.len()];
@@ -134,7 +139,10 @@ impl Retriever for CachedRetriever {
                 answers[at] = result.get(place).cloned();
             }
         }
-        answers.into_iter().map(|answer| Ok(answer.ok_or(RetrieverError::Stopped)?.to_vec())).collect()
+        answers
+            .into_iter()
+            .map(|answer| Ok(answer.ok_or(RetrieverError::Stopped)?.to_vec()))
+            .collect()
     }
 
     /// The inner retriever's; its answers are not kept.
@@ -145,9 +153,17 @@ impl Retriever for CachedRetriever {
 
 impl State {
     /// Finds for each query its answer or the search it will come from, starting one for those that have none.
-    fn board(self: &Arc<Self>, keys: &[Key], queries: &[Query], k: usize) -> (Vec<Source>, Option<Flight>) {
+    fn board(
+        self: &Arc<Self>,
+        keys: &[Key],
+        queries: &[Query],
+        k: usize,
+    ) -> (Vec<Source>, Option<Flight>) {
         let mut sources: Vec<Option<Source>> = Vec::with_capacity(keys.len());
-        sources.extend(keys.iter().map(|key| self.answers.get(key).map(Source::Kept)));
+        sources.extend(
+            keys.iter()
+                .map(|key| self.answers.get(key).map(Source::Kept)),
+        );
         if sources.iter().all(Option::is_some) {
             self.hits.fetch_add(keys.len() as u64, Ordering::Relaxed);
             return (sources.into_iter().flatten().collect(), None);
@@ -162,26 +178,28 @@ impl State {
                 continue;
             }
             // A search that ended since the first look has put its answer in place before it left.
-            *source = Some(match (places.get(key), flights.get(key).and_then(Seat::board)) {
-                (Some(&place), _) => {
-                    joined += 1;
-                    Source::Own(place)
-                }
-                (None, Some((flight, place))) => {
-                    joined += 1;
-                    Source::Other(flight, place)
-                }
-                (None, None) => {
-                    if let Some(answer) = self.answers.get(key) {
-                        Source::Kept(answer)
-                    } else {
-                        places.insert(*key, own.len());
-                        own.push(query.clone());
-                        own_keys.push(*key);
-                        Source::Own(own.len() - 1)
+            *source = Some(
+                match (places.get(key), flights.get(key).and_then(Seat::board)) {
+                    (Some(&place), _) => {
+                        joined += 1;
+                        Source::Own(place)
                     }
-                }
-            });
+                    (None, Some((flight, place))) => {
+                        joined += 1;
+                        Source::Other(flight, place)
+                    }
+                    (None, None) => {
+                        if let Some(answer) = self.answers.get(key) {
+                            Source::Kept(answer)
+                        } else {
+                            places.insert(*key, own.len());
+                            own.push(query.clone());
+                            own_keys.push(*key);
+                            Source::Own(own.len() - 1)
+                        }
+                    }
+                },
+            );
         }
         let misses = own.len() as u64;
         let flight = (misses > 0).then(|| {
@@ -190,7 +208,14 @@ impl State {
             for (place, key) in own_keys.into_iter().enumerate() {
                 // Only a finished flight has no weak form, and this one has not begun.
                 if let Some(weak) = flight.downgrade() {
-                    flights.insert(key, Seat { number, flight: weak, place });
+                    flights.insert(
+                        key,
+                        Seat {
+                            number,
+                            flight: weak,
+                            place,
+                        },
+                    );
                 }
             }
             flight
@@ -198,19 +223,37 @@ impl State {
         drop(flights);
         self.joined.fetch_add(joined, Ordering::Relaxed);
         self.misses.fetch_add(misses, Ordering::Relaxed);
-        self.hits.fetch_add(keys.len() as u64 - joined - misses, Ordering::Relaxed);
+        self.hits
+            .fetch_add(keys.len() as u64 - joined - misses, Ordering::Relaxed);
         (sources.into_iter().flatten().collect(), flight)
     }
 
-    /// The search for the queries nobody has asked yet, not begun.
-    fn launch(self: &Arc<Self>, number: u64, queries: Vec<Query>, keys: Vec<Key>, k: usize) -> Flight {
-        let landing = Landing { state: Arc::clone(self), number, keys };
+    /// The search for queries that are not under way yet; not begun.
+    fn launch(
+        self: &Arc<Self>,
+        number: u64,
+        queries: Vec<Query>,
+        keys: Vec<Key>,
+        k: usize,
+    ) -> Flight {
+        let landing = Landing {
+            state: Arc::clone(self),
+            number,
+            keys,
+        };
         let search = async move {
             let state = &landing.state;
-            let searched = AssertUnwindSafe(state.inner.search(&queries, k)).catch_unwind().await;
-            let lists = searched.unwrap_or(Err(RetrieverError::Stopped)).map_err(Arc::new)?;
+            let searched = AssertUnwindSafe(state.inner.search(&queries, k))
+                .catch_unwind()
+                .await;
+            let lists = searched
+                .unwrap_or(Err(RetrieverError::Stopped))
+                .map_err(Arc::new)?;
             if lists.len() != queries.len() {
-                let retriever = format!("the retriever with fingerprint {}", state.inner.fingerprint());
+                let retriever = format!(
+                    "the retriever with fingerprint {}",
+                    state.inner.fingerprint()
+                );
                 let what = "answer every query of a batch";
                 return Err(Arc::new(RetrieverError::Unsupported { retriever, what }));
             }

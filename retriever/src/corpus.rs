@@ -1,21 +1,19 @@
 //! Streaming readers of the corpora people have, all of them producing passages.
 
+mod beir;
 mod format;
-mod list;
-mod markdown;
 mod pages;
-mod parquet;
-mod source;
+mod search_r1;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::ReadError;
-pub use format::CorpusFormat;
-pub(crate) use source::RowSource;
-use source::{Source, corpus_files};
+use crate::rows::{RowReader, corpus_files};
+pub use format::{CorpusEntry, CorpusFormat};
+pub(crate) use search_r1::split_contents;
 
 /// The unit of retrieval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +24,7 @@ pub struct Passage {
     pub title: String,
     /// Body, without the title.
     pub text: String,
-    /// What else the corpus says of it, for filters: `page`, `section`, `source`, `year`. Exact values, no analysis.
+    /// Further columns of the corpus, for filters: `page`, `section`, `source`, `year`. Exact values, no analysis.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: BTreeMap<String, String>,
 }
@@ -34,7 +32,12 @@ pub struct Passage {
 impl Passage {
     /// Makes a passage from anything that turns into strings.
     pub fn new(id: impl Into<String>, title: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { id: id.into(), title: title.into(), text: text.into(), fields: BTreeMap::new() }
+        Self {
+            id: id.into(),
+            title: title.into(),
+            text: text.into(),
+            fields: BTreeMap::new(),
+        }
     }
 
     /// Adds a field.
@@ -45,7 +48,7 @@ impl Passage {
     }
 
     /// Equal for passages that read the same, whatever their ids and fields: 128 bits of BLAKE3.
-    pub fn content_hash(&self) -> [u8; 16] {
+    pub(crate) fn content_hash(&self) -> [u8; 16] {
         content_hash(&self.title, &self.text)
     }
 }
@@ -75,12 +78,12 @@ pub(crate) fn content_hash(title: &str, text: &str) -> [u8; 16] {
 pub struct CorpusReader {
     format: CorpusFormat,
     root: PathBuf,
-    source: Source,
+    rows: RowReader,
     /// Files still to be read.
     files: std::vec::IntoIter<PathBuf>,
     /// Lines of the files read to their ends.
     lines_before: u64,
-    ready: VecDeque<Passage>,
+    ready: std::vec::IntoIter<Passage>,
     yielded_any: bool,
     ended: bool,
 }
@@ -96,44 +99,55 @@ impl CorpusReader {
     pub fn open(path: &Path, format: CorpusFormat) -> Result<Self, ReadError> {
         let mut files = corpus_files(path)?.into_iter();
         let Some(first) = files.next() else {
-            return Err(ReadError::NoCorpus { path: path.to_owned() });
+            return Err(ReadError::NoCorpus {
+                path: path.to_owned(),
+            });
         };
-        let source = Source::open(&first)?;
-        let root = path.to_owned();
-        let ready = VecDeque::new();
-        Ok(Self { format, root, source, files, lines_before: 0, ready, yielded_any: false, ended: false })
+        Ok(Self {
+            format,
+            root: path.to_owned(),
+            rows: RowReader::open_scalars(&first)?,
+            files,
+            lines_before: 0,
+            ready: Vec::new().into_iter(),
+            yielded_any: false,
+            ended: false,
+        })
     }
 
     /// The file being read.
     pub fn path(&self) -> &Path {
-        self.source.path()
+        self.rows.path()
     }
 
     /// 1-based line, or row of a parquet file, of the passage yielded last; counted on from file to file of a folder.
     pub fn line(&self) -> u64 {
-        self.lines_before + self.source.number()
+        self.lines_before + self.rows.place().number()
     }
 
     fn advance(&mut self) -> Result<Option<Passage>, ReadError> {
         loop {
-            if let Some(passage) = self.ready.pop_front() {
+            if let Some(passage) = self.ready.next() {
                 self.yielded_any = true;
                 return Ok(Some(passage));
             }
-            if self.source.advance()? {
-                let record = self.source.record()?;
-                let added = self.format.passages(record, &mut self.ready);
-                added.map_err(|fault| self.source.fault(fault))?;
+            if let Some(row) = self.rows.next_row()? {
+                let passages = (self.format.read)(row);
+                let passages = passages.map_err(|fault| self.rows.fault(fault))?;
+                self.ready = passages.into_iter();
                 continue;
             }
             let Some(next) = self.files.next() else {
                 if self.yielded_any {
                     return Ok(None);
                 }
-                return Err(ReadError::Empty { path: self.root.clone(), what: "passages" });
+                return Err(ReadError::Empty {
+                    path: self.root.clone(),
+                    what: "passages",
+                });
             };
-            self.lines_before += self.source.lines();
-            self.source = Source::open(&next)?;
+            self.lines_before += self.rows.place().number();
+            self.rows = RowReader::open_scalars(&next)?;
         }
     }
 }

@@ -5,21 +5,21 @@
 
 mod batcher;
 mod embed;
-pub mod encoder;
+pub(crate) mod encoder;
 mod flat;
 mod graph;
-pub mod import;
+mod import;
 mod kernel;
 mod quantised;
 mod retriever;
 mod storage;
-mod top;
 mod vectors;
 
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
+use serde::de::IntoDeserializer;
 use serde::{Deserialize, Serialize};
 
 use crate::error::RetrieverError;
@@ -27,16 +27,20 @@ use crate::error::RetrieverError;
 pub use embed::{EmbedProgress, EmbedSummary, VectorSource, embed};
 pub use flat::FlatIndex;
 pub use graph::GraphIndex;
+pub use import::{VectorMetric, VectorRows};
 pub use quantised::QuantisedIndex;
 pub use retriever::DenseRetriever;
+pub(crate) use retriever::MODE;
 pub use storage::DenseManifest;
 pub use vectors::{VectorFile, VectorRecord, VectorWriter};
 
 /// Largest magnitude of a coordinate: sums of products of such numbers stay finite at any dimension in use.
 const LARGEST: f32 = 1e15;
 
-/// How vectors are searched. In configs and on the command line: `flat`, `quantised`, `graph`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+/// A kind of index over vectors. In configs and on the command line: `flat`, `quantised`, `graph`.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum VectorIndexKind {
     /// Every vector is compared, in full precision: exact.
@@ -66,17 +70,16 @@ impl fmt::Display for VectorIndexKind {
 }
 
 impl FromStr for VectorIndexKind {
-    type Err = String;
+    type Err = serde::de::value::Error;
 
-    fn from_str(name: &str) -> Result<Self, String> {
-        let found = [Self::Flat, Self::Quantised, Self::Graph].into_iter().find(|kind| kind.name() == name);
-        found.ok_or_else(|| format!("unknown kind of vector index `{name}`; use one of: flat, quantised, graph"))
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::deserialize(name.into_deserializer())
     }
 }
 
 /// Finds the rows with the largest inner products.
 pub trait VectorIndex: Send + Sync {
-    /// Which of the kinds this is.
+    /// The kind.
     fn kind(&self) -> VectorIndexKind;
 
     /// Numbers per vector.
@@ -85,7 +88,7 @@ pub trait VectorIndex: Send + Sync {
     /// Number of rows.
     fn len(&self) -> usize;
 
-    /// Whether there are no rows.
+    /// Tells whether there are no rows.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -112,12 +115,17 @@ pub trait VectorIndex: Send + Sync {
 }
 
 /// Checks what every index asks of its queries; gives their number.
-fn check_queries(index: &dyn VectorIndex, queries: &[f32], allowed: Option<&[bool]>) -> Result<usize, RetrieverError> {
+fn check_queries(
+    index: &dyn VectorIndex,
+    queries: &[f32],
+    allowed: Option<&[bool]>,
+) -> Result<usize, RetrieverError> {
     let dimension = index.dimension();
     if !queries.len().is_multiple_of(dimension) {
         let found = queries.len();
-        let what =
-            format!("{found} numbers of queries are no multiple of dimension {dimension}; use the index's encoder");
+        let what = format!(
+            "{found} numbers of queries are not a multiple of dimension {dimension}; use the index's encoder"
+        );
         return Err(fault(Path::new("query"), what));
     }
     if let Some((query, column, value)) = first_unusable(queries, dimension) {
@@ -128,7 +136,11 @@ fn check_queries(index: &dyn VectorIndex, queries: &[f32], allowed: Option<&[boo
     }
     match allowed {
         Some(rows) if rows.len() != index.len() => {
-            let what = format!("{} rows are marked as allowed or not, the index has {}", rows.len(), index.len());
+            let what = format!(
+                "{} rows are marked as allowed or not, the index has {}",
+                rows.len(),
+                index.len()
+            );
             Err(fault(Path::new("query"), what))
         }
         _ => Ok(queries.len() / dimension),
@@ -138,13 +150,20 @@ fn check_queries(index: &dyn VectorIndex, queries: &[f32], allowed: Option<&[boo
 /// The first coordinate that cannot be searched, as (row, column, value).
 fn first_unusable(values: &[f32], dimension: usize) -> Option<(usize, usize, f32)> {
     // A comparison with NaN is false, so NaN counts as unusable.
-    let at =
-        values.iter().position(|value| !matches!(value.abs().partial_cmp(&LARGEST), Some(std::cmp::Ordering::Less)))?;
+    let at = values.iter().position(|value| {
+        !matches!(
+            value.abs().partial_cmp(&LARGEST),
+            Some(std::cmp::Ordering::Less)
+        )
+    })?;
     Some((at / dimension, at % dimension, values[at]))
 }
 
 fn fault(path: &Path, what: impl Into<String>) -> RetrieverError {
-    RetrieverError::Vectors { path: path.to_owned(), what: what.into() }
+    RetrieverError::Vectors {
+        path: path.to_owned(),
+        what: what.into(),
+    }
 }
 
 #[cfg(test)]

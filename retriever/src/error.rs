@@ -1,8 +1,13 @@
 //! Errors, one enum per family of operations. Each message says what is wrong, where, and what to do.
 
+use std::borrow::Cow;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use crate::corpus::CorpusFormat;
+use crate::rows::Place;
+use forage_net::{NetError, SettingError};
 
 /// Failures of reading a corpus, queries or relevance judgements.
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +16,7 @@ pub enum ReadError {
     /// Nothing at the path.
     #[error("no file at `{}`; check the path, or pass the folder that holds it", path.display())]
     Missing {
-        /// What was asked for.
+        /// The path as given.
         path: PathBuf,
     },
     /// The operating system refused a read.
@@ -33,39 +38,17 @@ pub enum ReadError {
         /// Last whole line, 1-based; 0 for none.
         line: u64,
     },
-    /// A line is not what the format asks for.
-    #[error("`{}` line {line}: {what}; {fix}", path.display())]
+    /// A file, or a row of it, is not what its format asks for.
+    #[error("`{}`{place}: {what}; {fix}", path.display())]
     Malformed {
         /// File being read.
         path: PathBuf,
-        /// 1-based line.
-        line: u64,
-        /// What is wrong.
+        /// The line or row, or the whole file.
+        place: Place,
+        /// The fault.
         what: String,
-        /// What to do about it.
-        fix: &'static str,
-    },
-    /// A file that is not what its first bytes or its name promise.
-    #[error("`{}`: {what}; {fix}", path.display())]
-    Unreadable {
-        /// File being read.
-        path: PathBuf,
-        /// What is wrong.
-        what: String,
-        /// What to do about it.
-        fix: &'static str,
-    },
-    /// A row of a parquet file, or a record of a JSON list, is not what the format asks for, or cannot be read.
-    #[error("`{}` row {row}: {what}; {fix}", path.display())]
-    MalformedRow {
-        /// File being read.
-        path: PathBuf,
-        /// 1-based row.
-        row: u64,
-        /// What is wrong.
-        what: String,
-        /// What to do about it.
-        fix: &'static str,
+        /// The way to remove it.
+        fix: Cow<'static, str>,
     },
     /// A folder without anything to read.
     #[error(
@@ -123,19 +106,14 @@ pub enum ReadError {
     Empty {
         /// File that was read.
         path: PathBuf,
-        /// What was expected: `passages`, `queries`, `judgements`.
+        /// The records that were expected: `passages`, `queries`, `judgements`.
         what: &'static str,
-    },
-    /// A format name that does not exist.
-    #[error("unknown corpus format `{found}`; use one of: beir, search-r1, pages, whole-pages")]
-    UnknownFormat {
-        /// The name as written.
-        found: String,
     },
     /// The first record fits none of the known formats.
     #[error(
-        "cannot tell the corpus format of `{}` from its first record (fields: {fields}); name it: beir, search-r1 or pages",
-        path.display()
+        "cannot tell the corpus format of `{}` from its first record (fields: {fields}); name it: {}",
+        path.display(),
+        CorpusFormat::registry().names()
     )]
     UndetectedFormat {
         /// File that was read.
@@ -153,7 +131,9 @@ pub enum IndexError {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// BM25 constants outside their range.
-    #[error("BM25 constants k1 = {k1}, b = {b} are out of range; use a finite k1 >= 0 and b in [0, 1]")]
+    #[error(
+        "BM25 constants k1 = {k1}, b = {b} are out of range; use a finite k1 >= 0 and b in [0, 1]"
+    )]
     Constants {
         /// Term-frequency saturation as given.
         k1: f32,
@@ -226,7 +206,7 @@ pub enum IndexError {
     Damaged {
         /// The index folder.
         path: PathBuf,
-        /// What does not fit.
+        /// The mismatch.
         what: String,
     },
     /// Merging would lose the vectors of the segments.
@@ -236,7 +216,9 @@ pub enum IndexError {
         path: PathBuf,
     },
     /// The corpus has more passages than an index can hold.
-    #[error("the corpus has more than {limit} passages, the most one index holds; split it into shards")]
+    #[error(
+        "the corpus has more than {limit} passages, the most one index holds; split it into shards"
+    )]
     TooLarge {
         /// Most passages.
         limit: u64,
@@ -244,7 +226,7 @@ pub enum IndexError {
     /// The operating system refused a file operation.
     #[error("{action} `{}`; check permissions and free space", path.display())]
     Io {
-        /// What was being done: `create`, `write`, `rename`.
+        /// The action: `create`, `write`, `rename`.
         action: &'static str,
         /// On which path.
         path: PathBuf,
@@ -255,7 +237,7 @@ pub enum IndexError {
     /// The postings engine failed.
     #[error("postings engine failed to {action} in `{}`", path.display())]
     Engine {
-        /// What was being done.
+        /// The action.
         action: &'static str,
         /// The index folder, or `memory`.
         path: PathBuf,
@@ -263,6 +245,18 @@ pub enum IndexError {
         #[source]
         source: tantivy::TantivyError,
     },
+}
+
+impl IndexError {
+    /// Makes the error of a file operation of its cause.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| Self::Io {
+            action,
+            path,
+            source,
+        }
+    }
 }
 
 /// Failures of answering a query.
@@ -289,15 +283,15 @@ pub enum RetrieverError {
     Statistics {
         /// The index folder, or `memory`.
         path: PathBuf,
-        /// What does not fit.
+        /// The mismatch.
         what: String,
     },
     /// The backend has no way to do what was asked.
     #[error("{retriever} cannot {what}; use another mode or backend")]
     Unsupported {
-        /// Which backend.
+        /// The backend.
         retriever: String,
-        /// What was asked: `filter by field`, `rank with given statistics`.
+        /// The request: `filter by field`, `rank with given statistics`.
         what: &'static str,
     },
     /// The encoder or the reranker failed.
@@ -305,7 +299,7 @@ pub enum RetrieverError {
     Model {
         /// Name of the model.
         model: String,
-        /// What went wrong.
+        /// The failure.
         what: String,
     },
     /// Vectors that cannot be searched.
@@ -313,36 +307,31 @@ pub enum RetrieverError {
     Vectors {
         /// File or index folder, or `memory`.
         path: PathBuf,
-        /// What is wrong and what to do.
+        /// The fault and the fix.
         what: String,
     },
     /// A remote backend did not answer as it should, retries included.
-    #[error("{url}: {fault}, after {attempts} attempts; check that the server runs and what it logs")]
-    Remote {
-        /// Address that was asked.
-        url: String,
-        /// The last failure.
-        fault: RemoteFault,
-        /// Requests made.
-        attempts: u32,
-    },
+    #[error("{0}; check that the server runs and what it logs")]
+    Remote(NetError),
     /// A remote backend is set up in a way that cannot work.
     #[error("remote retriever, `{key}`: {what}")]
     Setting {
         /// The key as written in the file.
         key: String,
-        /// What is wrong and what to do.
+        /// The fault and the fix.
         what: String,
     },
     /// There is nothing to search.
-    #[error("there are no passages to search; give the run a corpus, an index or a remote retriever")]
+    #[error(
+        "there are no passages to search; give the run a corpus, an index or a remote retriever"
+    )]
     NoPassages,
     /// A tape answers only what was recorded.
     #[error("`{}` has no answer to `{query}` (k = {k}); record the tools again, or replay with the passages at hand", path.display())]
     NotRecorded {
         /// The tape.
         path: PathBuf,
-        /// What was asked.
+        /// The query.
         query: String,
         /// Hits asked for.
         k: usize,
@@ -359,6 +348,14 @@ pub enum RetrieverError {
 }
 
 impl RetrieverError {
+    /// A setting that cannot work.
+    pub(crate) fn setting(key: impl Into<String>, what: impl Into<String>) -> Self {
+        Self::Setting {
+            key: key.into(),
+            what: what.into(),
+        }
+    }
+
     /// The failure itself, whether or not several callers share it.
     pub fn root(&self) -> &Self {
         match self {
@@ -368,31 +365,15 @@ impl RetrieverError {
     }
 }
 
-/// Why a remote backend gave no answer.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RemoteFault {
-    /// No connection.
-    #[error("cannot connect ({0})")]
-    Connect(String),
-    /// No answer in time.
-    #[error("no answer within {milliseconds} ms")]
-    Timeout {
-        /// The limit, ms.
-        milliseconds: u64,
-    },
-    /// An HTTP status that is not a success.
-    #[error("HTTP status {status}: {body}")]
-    Status {
-        /// The code.
-        status: u16,
-        /// Beginning of the body.
-        body: String,
-    },
-    /// A body that does not fit the protocol.
-    #[error("the answer does not fit the protocol ({0})")]
-    Protocol(String),
-    /// The caller lets nothing more be sent.
-    #[error("not asked: {0}")]
-    Withheld(String),
+impl From<NetError> for RetrieverError {
+    fn from(error: NetError) -> Self {
+        Self::Remote(error)
+    }
+}
+
+impl From<SettingError> for RetrieverError {
+    fn from(SettingError { key, what }: SettingError) -> Self {
+        let key = key.to_owned();
+        Self::Setting { key, what }
+    }
 }

@@ -21,14 +21,15 @@ mod segment;
 mod store;
 mod verify;
 
-pub use build::{AddRequest, BuildProgress, BuildRequest, BuildStage, BuildSummary, Duplicates, Existing};
+pub use build::{
+    AddRequest, BuildProgress, BuildRequest, BuildStage, BuildSummary, Duplicates, Existing,
+};
 pub use manifest::{Counts, FileRecord, Fingerprint, Manifest, SegmentManifest, Source};
 pub use open::Index;
 pub use store::Document;
 
-pub(crate) use search::Ranking;
-#[allow(unused_imports, reason = "for the searches that go segment by segment")]
-pub(crate) use segment::{Segment, SegmentInfo};
+pub(crate) use search::{Ranking, floor};
+pub(crate) use segment::Segment;
 
 #[cfg(test)]
 mod tests;

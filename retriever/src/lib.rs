@@ -5,7 +5,8 @@
 //! - [`Index::build`] writes an index folder atomically; [`Index::open`] maps it in milliseconds; [`Index::add`] and
 //!   [`Index::merge`] change it, a generation at a time; [`Index::verify`] finds damage.
 //! - [`Retriever`] is what environments search through; [`Bm25Retriever`] implements it over a folder or in memory.
-//! - [`dense`] searches by vectors; [`HybridRetriever`], [`RerankedRetriever`] and [`CachedRetriever`] wrap retrievers.
+//! - [`dense`] searches by vectors; [`RerankedRetriever`] and [`CachedRetriever`] wrap retrievers.
+//! - [`Mode`], [`CorpusFormat`] and [`remote::RemoteSpec`] choose among registered entries by name ([`Registry`]).
 //! - [`remote`] searches elsewhere; [`server`] answers others.
 //! - [`read_queries`], [`read_qrels`], [`write_run`] are for evaluation.
 //!
@@ -25,21 +26,21 @@
 //! ```
 
 mod analyzer;
-mod beir;
 mod bm25;
 mod boolean;
 mod cache;
 mod corpus;
 pub mod dense;
 mod error;
-pub mod exchange;
 mod hybrid;
 mod index;
-mod lines;
+mod mode;
 mod none;
 mod porter;
+mod qrels;
+mod queries;
 mod query;
-mod record;
+mod registry;
 pub mod remote;
 mod rerank;
 mod retriever;
@@ -47,28 +48,27 @@ mod rows;
 pub mod server;
 mod snippet;
 mod tape;
-mod trec;
+mod top;
 
 pub use analyzer::{ANALYZER_ID, analyze};
-pub use beir::{QueryRecord, read_queries};
 pub use bm25::Bm25Params;
-pub use boolean::{
-    BooleanAnswer, BooleanQuery, BooleanRetriever, BooleanSearch, ParseIssue, QueryShape, parse_boolean,
-};
+pub use boolean::{BooleanAnswer, BooleanSearch, ParseIssue, QueryShape};
 pub use cache::{CacheStats, CachedRetriever};
-pub use corpus::{CorpusFormat, CorpusHasher, CorpusReader, Passage, corpus_digest};
+pub use corpus::{CorpusEntry, CorpusFormat, CorpusHasher, CorpusReader, Passage, corpus_digest};
 pub use dense::encoder::{Encoder, TextKind};
-pub use error::{IndexError, ReadError, RemoteFault, RetrieverError};
-pub use hybrid::{Fusion, HybridRetriever};
+pub use error::{IndexError, ReadError, RetrieverError};
 pub use index::{
-    AddRequest, BuildProgress, BuildRequest, BuildStage, BuildSummary, Counts, Document, Duplicates, Existing,
-    FileRecord, Fingerprint, Index, Manifest, SegmentManifest, Source,
+    AddRequest, BuildProgress, BuildRequest, BuildStage, BuildSummary, Counts, Document,
+    Duplicates, Existing, FileRecord, Fingerprint, Index, Manifest, SegmentManifest, Source,
 };
+pub use mode::{Mode, ModeEntry, Searched};
 pub use none::NoPassages;
-pub use query::{Filter, Hit, Mode, Query, Statistics};
+pub use qrels::{Qrels, read_qrels, write_run};
+pub use queries::{QueryRecord, read_queries};
+pub use query::{Filter, Hit, Query, Statistics};
+pub use registry::{Choice, Entry, PluginError, Registry, UnknownName};
 pub use rerank::{RerankedRetriever, Reranker};
 pub use retriever::{Bm25Retriever, Retriever};
-pub use rows::{JsonRow, JsonRows};
+pub use rows::{Cell, Place, Row, RowFault, RowReader, row_files};
 pub use snippet::{Snippet, snippet};
 pub use tape::{RecordingRetriever, Tape, TapeError, TapeWriter};
-pub use trec::{Qrels, read_qrels, write_run};

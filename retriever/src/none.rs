@@ -16,6 +16,10 @@ impl Retriever for NoPassages {
     }
 
     async fn search(&self, queries: &[Query], _k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        if queries.is_empty() { Ok(Vec::new()) } else { Err(RetrieverError::NoPassages) }
+        if queries.is_empty() {
+            Ok(Vec::new())
+        } else {
+            Err(RetrieverError::NoPassages)
+        }
     }
 }

@@ -48,20 +48,30 @@ const STEP2: &[(&str, &str)] = &[
     ("logi", "log"),
 ];
 
-const STEP3: &[(&str, &str)] =
-    &[("icate", "ic"), ("ative", ""), ("alize", "al"), ("iciti", "ic"), ("ical", "ic"), ("ful", ""), ("ness", "")];
+const STEP3: &[(&str, &str)] = &[
+    ("icate", "ic"),
+    ("ative", ""),
+    ("alize", "al"),
+    ("iciti", "ic"),
+    ("ical", "ic"),
+    ("ful", ""),
+    ("ness", ""),
+];
 
 /// `ion` is listed for its place in the order; it also asks for an `s` or `t` before it. `ement` goes before `ment` and
 /// `ent`: the longest match decides even when its condition then fails.
 const STEP4: &[&str] = &[
-    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism", "ate", "iti",
-    "ous", "ive", "ize",
+    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou",
+    "ism", "ate", "iti", "ous", "ive", "ize",
 ];
 
 fn ends_with<U: Unit>(word: &[U], suffix: &str) -> bool {
     let suffix = suffix.as_bytes();
     word.len() >= suffix.len()
-        && word[word.len() - suffix.len()..].iter().zip(suffix).all(|(&unit, &byte)| unit == U::from(byte))
+        && word[word.len() - suffix.len()..]
+            .iter()
+            .zip(suffix)
+            .all(|(&unit, &byte)| unit == U::from(byte))
 }
 
 fn is<U: Unit>(unit: U, byte: u8) -> bool {
@@ -73,7 +83,11 @@ fn is_consonant<U: Unit>(word: &[U], at: usize) -> bool {
     if b"aeiou".iter().any(|&vowel| is(unit, vowel)) {
         return false;
     }
-    if is(unit, b'y') { at == 0 || !is_consonant(word, at - 1) } else { true }
+    if is(unit, b'y') {
+        at == 0 || !is_consonant(word, at - 1)
+    } else {
+        true
+    }
 }
 
 /// Number of vowel-consonant sequences, the paper's *m*.
@@ -191,7 +205,9 @@ fn step4_strip_suffixes<U: Unit>(word: &mut Vec<U>) {
             continue;
         }
         let stem_len = word.len() - suffix.len();
-        if *suffix == "ion" && !(ends_with(&word[..stem_len], "s") || ends_with(&word[..stem_len], "t")) {
+        if *suffix == "ion"
+            && !(ends_with(&word[..stem_len], "s") || ends_with(&word[..stem_len], "t"))
+        {
             return;
         }
         if measure(&word[..stem_len]) > 1 {

@@ -1,8 +1,7 @@
-//! What is asked and what is answered.
+//! Queries, filters, hits, and the statistics of a collection.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub struct Filter(pub BTreeMap<String, Vec<String>>);
 
 impl Filter {
-    /// Whether everything passes.
+    /// Tells whether everything passes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -35,7 +34,10 @@ pub struct Query {
 impl Query {
     /// Makes a query of a text, over all passages.
     pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), filter: Filter::default() }
+        Self {
+            text: text.into(),
+            filter: Filter::default(),
+        }
     }
 
     /// The same query over fewer passages.
@@ -59,51 +61,15 @@ pub struct Hit {
     pub text: String,
 }
 
-/// How passages are found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// Bag of words, ranked as Lucene does.
-    Bm25,
-    /// AND, OR, NOT, phrases and fields, ranked by BM25.
-    Boolean,
-    /// Nearest vectors.
-    Dense,
-    /// BM25 and dense together.
-    Hybrid,
-}
-
-impl Mode {
-    /// Every mode.
-    pub const ALL: [Self; 4] = [Self::Bm25, Self::Boolean, Self::Dense, Self::Hybrid];
-
-    /// The name used in requests, configs and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Bm25 => "bm25",
-            Self::Boolean => "boolean",
-            Self::Dense => "dense",
-            Self::Hybrid => "hybrid",
-        }
+impl Hit {
+    /// The order of lists: score descending, then id ascending.
+    pub(crate) fn rank(&self, other: &Self) -> Ordering {
+        let scores = other.score.total_cmp(&self.score);
+        scores.then_with(|| self.id.cmp(&other.id))
     }
 }
 
-impl fmt::Display for Mode {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
-    }
-}
-
-impl FromStr for Mode {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|mode| mode.name() == name);
-        found.ok_or_else(|| format!("unknown mode `{name}`; use one of: bm25, boolean, dense, hybrid"))
-    }
-}
-
-/// What exact BM25 needs to know of a whole collection when only a part of it is at hand. Statistics of parts add up.
+/// The numbers of a whole collection that exact BM25 needs when only a part of it is at hand. Statistics of parts add up.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Statistics {

@@ -7,11 +7,11 @@
 //! | [`ShardedRetriever`] | several servers of this crate, each over a part of a corpus | `POST /statistics`, `POST /retrieve` |
 //! | [`ElasticRetriever`] | Elasticsearch 8 and 9, `OpenSearch`, Quickwit | `POST /_msearch` |
 //! | [`QdrantRetriever`] | Qdrant | `POST /collections/{name}/points/query/batch` |
-//! | [`ChromaRetriever`] | Chroma | `POST .../collections/{id}/query` |
-//! | [`AnseriniRetriever`] | Anserini's REST server | `GET /v1/{index}/search` |
+//! | `chroma` | Chroma | `POST .../collections/{id}/query` |
+//! | `anserini` | Anserini's REST server | `GET /v1/{index}/search` |
 //!
 //! A server that cannot be reached, refuses, or answers with something else than its protocol is a
-//! [`RetrieverError::Remote`](crate::RetrieverError::Remote) after the retries that [`HttpOptions`] allows: never an empty
+//! [`RetrieverError::Remote`](crate::RetrieverError::Remote) after the retries that [`HttpOptions`](forage_net::HttpOptions) allows: never an empty
 //! list, never fewer lists than queries. Hits are put into the order of the [`Retriever`](crate::Retriever) contract
 //! (score descending, then id ascending), which changes nothing where the server already sent that order. At the cut after
 //! `k` hits the server decides between equal scores; only [`ShardedRetriever`] and a server of this crate decide by id.
@@ -23,7 +23,6 @@ mod anserini;
 mod chroma;
 mod elastic;
 mod hits;
-mod http;
 mod qdrant;
 mod search_r1;
 mod shards;
@@ -31,12 +30,9 @@ mod spec;
 mod vectors;
 mod wire;
 
-pub use anserini::{AnseriniOptions, AnseriniRetriever};
-pub use chroma::{ChromaDocument, ChromaOptions, ChromaRetriever};
 pub use elastic::{ElasticOptions, ElasticRetriever, MatchType};
 pub use hits::FieldNames;
-pub use http::{Auth, Flaw, Http, HttpOptions, KeyHeader};
 pub use qdrant::{QdrantOptions, QdrantRetriever};
 pub use search_r1::{SearchR1Client, SearchR1Options};
-pub use shards::{ForageShard, Shard, ShardedRetriever, ShardsOptions};
-pub use spec::RemoteSpec;
+pub use shards::{Shard, ShardedRetriever, ShardsOptions};
+pub use spec::{RemoteSpec, RetrieverEntry, RetrieverSettings};

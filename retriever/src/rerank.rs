@@ -33,16 +33,28 @@ impl RerankedRetriever {
     /// `(Title: "title") text`, or the text alone where there is no title, as the reranking server of Search-R1 writes
     /// the passages of its corpus.
     pub fn new(first: Arc<dyn Retriever>, reranker: Arc<dyn Reranker>, depth: usize) -> Self {
-        Self { first, reranker, depth }
+        Self {
+            first,
+            reranker,
+            depth,
+        }
     }
 }
 
 #[async_trait::async_trait]
 impl Retriever for RerankedRetriever {
     fn fingerprint(&self) -> Fingerprint {
-        let Self { first, reranker, depth } = self;
-        let named = format!("reranked\ndepth={depth}\nmodel={}\n{}\n", reranker.identity(), first.fingerprint());
-        Fingerprint(blake3::hash(named.as_bytes()).to_hex().to_string())
+        let Self {
+            first,
+            reranker,
+            depth,
+        } = self;
+        let named = format!(
+            "reranked\ndepth={depth}\nmodel={}\n{}\n",
+            reranker.identity(),
+            first.fingerprint()
+        );
+        Fingerprint::of(&named)
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
@@ -50,12 +62,18 @@ impl Retriever for RerankedRetriever {
         let texts: Vec<String> = queries.iter().map(|query| query.text.clone()).collect();
         let reranker = Arc::clone(&self.reranker);
         let rerank = move || {
-            let reranked = texts.iter().zip(lists).map(|(text, hits)| reorder(reranker.as_ref(), text, hits, k));
+            let reranked = texts
+                .iter()
+                .zip(lists)
+                .map(|(text, hits)| reorder(reranker.as_ref(), text, hits, k));
             reranked.collect::<Result<Vec<_>, _>>()
         };
         match Handle::try_current() {
             // A panic of the model ends its task alone.
-            Ok(runtime) => runtime.spawn_blocking(rerank).await.map_err(|_| RetrieverError::Stopped)?,
+            Ok(runtime) => runtime
+                .spawn_blocking(rerank)
+                .await
+                .map_err(|_| RetrieverError::Stopped)?,
             Err(_) => rerank(),
         }
     }
@@ -72,31 +90,52 @@ pub(crate) fn reorder(
     for (hit, score) in hits.iter_mut().zip(scores(reranker, query, &passages)?) {
         hit.score = score;
     }
-    hits.sort_by(|one, other| other.score.total_cmp(&one.score).then_with(|| one.id.cmp(&other.id)));
+    hits.sort_by(Hit::rank);
     hits.truncate(k);
     Ok(hits)
 }
 
 /// One finite score per passage.
-pub(crate) fn scores(reranker: &dyn Reranker, query: &str, passages: &[String]) -> Result<Vec<f32>, RetrieverError> {
+pub(crate) fn scores(
+    reranker: &dyn Reranker,
+    query: &str,
+    passages: &[String],
+) -> Result<Vec<f32>, RetrieverError> {
     if passages.is_empty() {
         return Ok(Vec::new());
     }
     let texts: Vec<&str> = passages.iter().map(String::as_str).collect();
     let scores = reranker.score(query, &texts)?;
-    let fault = |what: String| RetrieverError::Model { model: reranker.identity(), what };
+    let fault = |what: String| RetrieverError::Model {
+        model: reranker.identity(),
+        what,
+    };
     if scores.len() != texts.len() {
-        return Err(fault(format!("it gave {} scores for {} passages", scores.len(), texts.len())));
+        return Err(fault(format!(
+            "it gave {} scores for {} passages",
+            scores.len(),
+            texts.len()
+        )));
     }
-    if let Some((place, score)) = scores.iter().enumerate().find(|(_, score)| !score.is_finite()) {
-        return Err(fault(format!("it gave {score} for passage {place} of the query `{query}`")));
+    if let Some((place, score)) = scores
+        .iter()
+        .enumerate()
+        .find(|(_, score)| !score.is_finite())
+    {
+        return Err(fault(format!(
+            "it gave {score} for passage {place} of the query `{query}`"
+        )));
     }
     // Adding zero turns -0 into 0, so that equal scores are equal to the bit.
     Ok(scores.into_iter().map(|score| score + 0.0).collect())
 }
 
 fn passage(hit: &Hit) -> String {
-    if hit.title.is_empty() { hit.text.clone() } else { format!("(Title: \"{}\") {}", hit.title, hit.text) }
+    if hit.title.is_empty() {
+        hit.text.clone()
+    } else {
+        format!("(Title: \"{}\") {}", hit.title, hit.text)
+    }
 }
 
 #[cfg(test)]

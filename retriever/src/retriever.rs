@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rayon::prelude::*;
 
@@ -12,6 +13,7 @@ use crate::boolean::BooleanSearch;
 use crate::corpus::Passage;
 use crate::error::{IndexError, RetrieverError};
 use crate::index::{Fingerprint, Index, Ranking};
+use crate::mode::ModeEntry;
 use crate::query::{Filter, Hit, Query, Statistics};
 
 /// Finds the best passages for queries.
@@ -36,6 +38,14 @@ pub trait Retriever: Send + Sync {
     }
 }
 
+/// Bag of words, ranked as Lucene does.
+pub(crate) const BM25: ModeEntry = ModeEntry {
+    name: "bm25",
+    about: "bag of words, ranked as Lucene does",
+    needs_encoder: false,
+    open: |searched| Ok(Arc::new(Bm25Retriever::new(Arc::clone(searched.index)))),
+};
+
 thread_local! {
     /// Buffers of the searching thread: a query allocates little more than its answer, and no lock is taken.
     static SCRATCH: RefCell<Scratch> = RefCell::default();
@@ -54,7 +64,11 @@ impl Bm25Retriever {
     /// Searches with the constants the index was built for.
     pub fn new(index: Arc<Index>) -> Self {
         let params = index.manifest().bm25;
-        Self { ranking: index.ranking(index.totals(), params), params, index }
+        Self {
+            ranking: index.ranking(index.totals(), params),
+            params,
+            index,
+        }
     }
 
     /// Searches with other constants. Exact too, but prunes less: term bounds are stored for the index's own.
@@ -63,7 +77,11 @@ impl Bm25Retriever {
     /// [`IndexError::Constants`] when they are out of range.
     pub fn with_params(index: Arc<Index>, params: Bm25Params) -> Result<Self, IndexError> {
         let params = params.validate()?;
-        Ok(Self { ranking: index.ranking(index.totals(), params), params, index })
+        Ok(Self {
+            ranking: index.ranking(index.totals(), params),
+            params,
+            index,
+        })
     }
 
     /// Opens an index folder and searches it with the constants it was built for.
@@ -79,9 +97,15 @@ impl Bm25Retriever {
     /// # Errors
     /// No passages, or two with one id.
     // By value: the caller has no use for the passages once they are indexed.
-    #[allow(clippy::needless_pass_by_value, reason = "callers hand over a corpus they made")]
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "callers hand over a corpus they made"
+    )]
     pub fn in_memory(passages: Vec<Passage>) -> Result<Self, IndexError> {
-        Ok(Self::new(Arc::new(Index::in_memory(&passages, Bm25Params::default())?)))
+        Ok(Self::new(Arc::new(Index::in_memory(
+            &passages,
+            Bm25Params::default(),
+        )?)))
     }
 
     /// The index searched.
@@ -90,7 +114,7 @@ impl Bm25Retriever {
     }
 
     /// The constants in use.
-    pub fn params(&self) -> Bm25Params {
+    pub(crate) fn params(&self) -> Bm25Params {
         self.params
     }
 
@@ -102,14 +126,6 @@ impl Bm25Retriever {
         self.rank(&self.ranking, (text, &Filter::default()), None, k)
     }
 
-    /// As [`Self::search_ids`], over the passages that pass the query's filter.
-    ///
-    /// # Errors
-    /// [`RetrieverError`] when postings cannot be read.
-    pub fn search_query_ids(&self, query: &Query, k: usize) -> Result<Vec<(u32, f32)>, RetrieverError> {
-        self.rank(&self.ranking, (&query.text, &query.filter), None, k)
-    }
-
     /// The best `k` passages with their text, on the calling thread.
     ///
     /// # Errors
@@ -119,22 +135,30 @@ impl Bm25Retriever {
     }
 
     /// As [`Self::search_one`], over the passages that pass the query's filter. The filter changes no score.
-    ///
-    /// # Errors
-    /// [`RetrieverError`] when postings or passages cannot be read.
-    pub fn search_query(&self, query: &Query, k: usize) -> Result<Vec<Hit>, RetrieverError> {
-        self.hits(&self.search_query_ids(query, k)?)
+    pub(crate) fn search_query(&self, query: &Query, k: usize) -> Result<Vec<Hit>, RetrieverError> {
+        let ranked = self.rank(&self.ranking, (&query.text, &query.filter), None, k)?;
+        self.hits(&ranked)
     }
 
     /// The best `k` passages of every query, in the order of the queries: [`Retriever::search`] without the future.
     ///
     /// # Errors
     /// [`RetrieverError`] when postings or passages cannot be read.
-    pub fn search_many(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+    pub fn search_many(
+        &self,
+        queries: &[Query],
+        k: usize,
+    ) -> Result<Vec<Vec<Hit>>, RetrieverError> {
         if queries.len() > 1 && rayon::current_num_threads() > 1 {
-            queries.par_iter().map(|query| self.search_query(query, k)).collect()
+            queries
+                .par_iter()
+                .map(|query| self.search_query(query, k))
+                .collect()
         } else {
-            queries.iter().map(|query| self.search_query(query, k)).collect()
+            queries
+                .iter()
+                .map(|query| self.search_query(query, k))
+                .collect()
         }
     }
 
@@ -145,27 +169,54 @@ impl Bm25Retriever {
     /// # Errors
     /// [`RetrieverError::Statistics`] when they count less than this index alone; [`RetrieverError`] when postings or
     /// passages cannot be read.
-    pub fn search_with(&self, query: &Query, k: usize, statistics: &Statistics) -> Result<Vec<Hit>, RetrieverError> {
+    pub fn search_with(
+        &self,
+        query: &Query,
+        k: usize,
+        statistics: &Statistics,
+    ) -> Result<Vec<Hit>, RetrieverError> {
         self.check_statistics(statistics)?;
-        let totals = Totals { docs: statistics.passages, tokens: statistics.tokens };
+        let totals = Totals {
+            docs: statistics.passages,
+            tokens: statistics.tokens,
+        };
         let ranking = self.index.ranking(totals, self.params);
-        self.hits(&self.rank(&ranking, (&query.text, &query.filter), Some(&statistics.frequencies), k)?)
+        self.hits(&self.rank(
+            &ranking,
+            (&query.text, &query.filter),
+            Some(&statistics.frequencies),
+            k,
+        )?)
     }
 
     fn check_statistics(&self, statistics: &Statistics) -> Result<(), RetrieverError> {
         let own = self.index.totals();
         let what = if statistics.passages < own.docs {
-            format!("{} passages, this index alone has {}", statistics.passages, own.docs)
+            format!(
+                "{} passages, this index alone has {}",
+                statistics.passages, own.docs
+            )
         } else if statistics.tokens < own.tokens {
-            format!("{} tokens, this index alone has {}", statistics.tokens, own.tokens)
-        } else if let Some((term, frequency)) =
-            statistics.frequencies.iter().find(|entry| *entry.1 > statistics.passages)
+            format!(
+                "{} tokens, this index alone has {}",
+                statistics.tokens, own.tokens
+            )
+        } else if let Some((term, frequency)) = statistics
+            .frequencies
+            .iter()
+            .find(|entry| *entry.1 > statistics.passages)
         {
-            format!("`{term}` in {frequency} of {} passages", statistics.passages)
+            format!(
+                "`{term}` in {frequency} of {} passages",
+                statistics.passages
+            )
         } else {
             return Ok(());
         };
-        Err(RetrieverError::Statistics { path: self.index.place().to_owned(), what })
+        Err(RetrieverError::Statistics {
+            path: self.index.place().to_owned(),
+            what,
+        })
     }
 
     fn rank(
@@ -205,7 +256,11 @@ impl Retriever for Bm25Retriever {
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        self.search_many(queries, k)
+        let started = Instant::now();
+        let lists = self.search_many(queries, k)?;
+        let us = started.elapsed().as_micros() as u64;
+        tracing::trace!(queries = queries.len(), k, us, "search");
+        Ok(lists)
     }
 
     fn boolean(self: Arc<Self>) -> Option<Arc<dyn BooleanSearch>> {

@@ -16,7 +16,7 @@
 //! at most as many jobs queued as there are workers and hands in the next one when one is done, behind everybody
 //! else's: so a batch of thousands and a single query advance in turn, health checks never wait for a search, and
 //! retrievers that wait (for an encoder's batch, for a remote server) hold no worker while they do. Requests beyond
-//! [`ServerConfig::queue`] are refused at once with 503, which bounds both memory and the waiting time of those admitted.
+//! [`BaseConfig::queue`] are refused at once with 503, which bounds both memory and the waiting time of those admitted.
 
 mod answer;
 mod app;
@@ -26,22 +26,21 @@ mod metrics;
 mod plan;
 pub mod request;
 mod routes;
-pub mod shell;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use forage_net::{BaseConfig, ServeError, Summary};
 use tokio::net::TcpListener;
 
 use crate::cache::CachedRetriever;
-use crate::query::Mode;
+use crate::mode::Mode;
 use crate::rerank::Reranker;
 use crate::retriever::{Bm25Retriever, Retriever};
 use app::App;
-pub use shell::ServeError;
 
-/// What is served.
+/// The retrievers that are served.
 pub struct Services {
     /// The retriever of each mode that requests may name.
     pub retrievers: BTreeMap<Mode, Arc<dyn Retriever>>,
@@ -60,8 +59,8 @@ impl Services {
     pub fn of_index(bm25: Arc<Bm25Retriever>) -> Self {
         let retriever: Arc<dyn Retriever> = bm25.clone();
         Self {
-            retrievers: BTreeMap::from([(Mode::Bm25, retriever)]),
-            default_mode: Mode::Bm25,
+            retrievers: BTreeMap::from([(Mode::BM25, retriever)]),
+            default_mode: Mode::BM25,
             bm25: Some(bm25),
             reranker: None,
             caches: Vec::new(),
@@ -71,16 +70,22 @@ impl Services {
     /// Serves any one retriever under a mode, without an index at hand: a front of shards, for instance.
     pub fn of_retriever(mode: Mode, retriever: Arc<dyn Retriever>) -> Self {
         let retrievers = BTreeMap::from([(mode, retriever)]);
-        Self { retrievers, default_mode: mode, bm25: None, reranker: None, caches: Vec::new() }
+        Self {
+            retrievers,
+            default_mode: mode,
+            bm25: None,
+            reranker: None,
+            caches: Vec::new(),
+        }
     }
 
     /// Modes that requests may name.
     pub fn modes(&self) -> Vec<Mode> {
-        Mode::ALL.into_iter().filter(|mode| self.has(*mode)).collect()
+        Mode::all().filter(|mode| self.has(*mode)).collect()
     }
 
     fn has(&self, mode: Mode) -> bool {
-        self.retrievers.contains_key(&mode) || (mode == Mode::Boolean && self.bm25.is_some())
+        self.retrievers.contains_key(&mode) || (mode == Mode::BOOLEAN && self.bm25.is_some())
     }
 }
 
@@ -95,18 +100,12 @@ pub struct ServerConfig {
     pub max_queries: usize,
     /// Most bytes in one query text.
     pub max_query_bytes: usize,
-    /// Most bytes in a request body.
-    pub max_body_bytes: usize,
-    /// Requests admitted at a time, running and waiting together; those beyond are refused with 503.
-    pub queue: usize,
     /// Threads that search; one per core by default.
     pub workers: usize,
     /// Time from admission to answer, after which a request is given up with 503. Below the 30 s that clients wait.
     pub deadline: Duration,
-    /// What `Authorization: Bearer` must carry, when set. The page, `/healthz` and `/readyz` are open to all.
-    pub token: Option<String>,
-    /// How long requests in flight may take to finish once the server is told to stop.
-    pub drain: Duration,
+    /// The limits that every server has; the page is open to all too.
+    pub base: BaseConfig,
 }
 
 impl Default for ServerConfig {
@@ -116,30 +115,19 @@ impl Default for ServerConfig {
             max_topk: 1000,
             max_queries: 16_384,
             max_query_bytes: 64 * 1024,
-            max_body_bytes: 8 * 1024 * 1024,
-            // Twice the 256 searches slime keeps in flight.
-            queue: 512,
             workers: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             deadline: Duration::from_secs(25),
-            token: None,
-            drain: Duration::from_secs(10),
+            // Its queue is twice the 256 searches slime keeps in flight.
+            base: BaseConfig {
+                drain: Duration::from_secs(10),
+                ..BaseConfig::default()
+            },
         }
     }
 }
 
-/// What a server did in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Summary {
-    /// Requests for searches, reranking and passages that got an answer of any kind.
-    pub served: u64,
-    /// Requests refused because the queue was full or the server was stopping.
-    pub refused: u64,
-    /// Requests given up at the end because they did not finish within [`ServerConfig::drain`].
-    pub dropped: u64,
-}
-
 /// Serves until `shutdown` completes, then drains: `/readyz` and new work answer 503, requests in flight finish, for at
-/// most [`ServerConfig::drain`], connections are closed.
+/// most [`BaseConfig::drain`], connections are closed.
 ///
 /// Call it on a runtime that does no heavy work of its own.
 ///
@@ -153,27 +141,21 @@ pub async fn serve(
 ) -> Result<Summary, ServeError> {
     check(&config, &services)?;
     let app = Arc::new(App::new(config, services)?);
-    let (router, drain) = (routes::router(&app), app.config.drain);
-    let give_up = || app.pool.stop();
-    let dropped =
-        shell::run(listener, router, &app.flights, drain, shutdown, give_up).await.map_err(ServeError::Accept)?;
-    let (served, refused) = (app.metrics.traffic.served(), app.metrics.traffic.refused());
-    Ok(Summary { served: served.saturating_sub(dropped), refused, dropped })
+    forage_net::serve(listener, &app, routes::router(&app), shutdown).await
 }
 
 fn check(config: &ServerConfig, services: &Services) -> Result<(), ServeError> {
     let wrong = |what: &str| Err(ServeError::Config(what.to_owned()));
     if !services.has(services.default_mode) {
-        return wrong("the default mode has no retriever; build the index for it or name another mode");
+        return wrong(
+            "the default mode has no retriever; build the index for it or name another mode",
+        );
     }
-    if config.queue == 0 || config.workers == 0 {
-        return wrong("queue and workers must be at least 1");
+    if config.workers == 0 {
+        return wrong("workers must be at least 1");
     }
     if config.topk == 0 || config.topk > config.max_topk {
         return wrong("topk must be at least 1 and at most the highest topk a request may ask for");
-    }
-    if config.token.as_ref().is_some_and(String::is_empty) {
-        return wrong("the token is empty; write one to its file or run without");
     }
     Ok(())
 }

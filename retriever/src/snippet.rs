@@ -13,9 +13,9 @@ pub struct Snippet {
     pub text: String,
     /// Words of the query as byte ranges of `text`: ascending, apart from each other, at character boundaries.
     pub highlights: Vec<Range<usize>>,
-    /// Whether something other than white space comes before the window.
+    /// True when something other than white space comes before the window.
     pub cut_before: bool,
-    /// Whether something other than white space comes after it.
+    /// True when something other than white space comes after it.
     pub cut_after: bool,
 }
 
@@ -57,7 +57,10 @@ fn find_matches(text: &str, query: &str) -> Vec<Match> {
     let mut stream = TermStream::new(text);
     while let Some(located) = stream.next_located() {
         if let Ok(term) = wanted.binary_search_by(|known| known.as_str().cmp(located.term)) {
-            matches.push(Match { range: located.range(), term });
+            matches.push(Match {
+                range: located.range(),
+                term,
+            });
         }
     }
     matches
@@ -65,18 +68,28 @@ fn find_matches(text: &str, query: &str) -> Vec<Match> {
 
 /// From the first to the last match of the best window, by two pointers over the matches.
 fn best_span(text: &str, matches: &[Match], max_chars: usize) -> Range<usize> {
-    let terms = matches.iter().map(|found| found.term + 1).max().unwrap_or(0);
+    let terms = matches
+        .iter()
+        .map(|found| found.term + 1)
+        .max()
+        .unwrap_or(0);
     let mut counts = vec![0_usize; terms];
     let (mut first, mut chars, mut distinct) = (0, 0, 0);
     let mut best = (0, 0, 0..0);
     for (last, found) in matches.iter().enumerate() {
-        let from = if first == last { found.range.start } else { matches[last - 1].range.end };
+        let from = if first == last {
+            found.range.start
+        } else {
+            matches[last - 1].range.end
+        };
         chars += text[from..found.range.end].chars().count();
         distinct += usize::from(counts[found.term] == 0);
         counts[found.term] += 1;
         while chars > max_chars && first < last {
             let dropped = &matches[first];
-            chars -= text[dropped.range.start..matches[first + 1].range.start].chars().count();
+            chars -= text[dropped.range.start..matches[first + 1].range.start]
+                .chars()
+                .count();
             counts[dropped.term] -= 1;
             distinct -= usize::from(counts[dropped.term] == 0);
             first += 1;
@@ -97,38 +110,60 @@ fn widen(text: &str, span: Range<usize>, max_chars: usize) -> Range<usize> {
     if held > max_chars {
         return span.start..forward(text, span.start, max_chars);
     }
-    let room = max_chars - held;
-    let behind = text[span.end..].chars().take(room).count();
-    let lead = (room / 2).max(room - behind);
+    let spare = max_chars - held;
+    let behind = text[span.end..].chars().take(spare).count();
+    let lead = (spare / 2).max(spare - behind);
     let earliest = backward(text, span.start, lead);
     let start = boundary_after(text, earliest, span.start);
     let used = text[start..span.end].chars().count();
     let latest = forward(text, span.end, max_chars - used);
     let end = boundary_before(text, span.end, latest);
-    if start < end { start..end } else { start..latest }
+    if start < end {
+        start..end
+    } else {
+        start..latest
+    }
 }
 
 fn forward(text: &str, from: usize, chars: usize) -> usize {
-    text[from..].char_indices().nth(chars).map_or(text.len(), |(offset, _)| from + offset)
+    text[from..]
+        .char_indices()
+        .nth(chars)
+        .map_or(text.len(), |(offset, _)| from + offset)
 }
 
 fn backward(text: &str, from: usize, chars: usize) -> usize {
     if chars == 0 {
         return from;
     }
-    text[..from].char_indices().rev().nth(chars - 1).map_or(0, |(at, _)| at)
+    text[..from]
+        .char_indices()
+        .rev()
+        .nth(chars - 1)
+        .map_or(0, |(at, _)| at)
 }
 
-/// Where the first word or mark at or after `at` begins; `limit` at the latest.
+/// The start of the first word or mark at or after `at`; `limit` at the latest.
 fn boundary_after(text: &str, at: usize, limit: usize) -> usize {
-    let pieces = text.split_word_bound_indices().filter(|(_, piece)| !piece.trim().is_empty());
-    pieces.map(|(start, _)| start).take_while(|&start| start < limit).find(|&start| start >= at).unwrap_or(limit)
+    let pieces = text
+        .split_word_bound_indices()
+        .filter(|(_, piece)| !piece.trim().is_empty());
+    pieces
+        .map(|(start, _)| start)
+        .take_while(|&start| start < limit)
+        .find(|&start| start >= at)
+        .unwrap_or(limit)
 }
 
 /// The last word boundary at or before `at`, which `limit` is one of.
 fn boundary_before(text: &str, limit: usize, at: usize) -> usize {
-    let ends = text.split_word_bound_indices().map(|(start, piece)| start + piece.len());
-    ends.take_while(|&end| end <= at).last().unwrap_or(limit).max(limit)
+    let ends = text
+        .split_word_bound_indices()
+        .map(|(start, piece)| start + piece.len());
+    ends.take_while(|&end| end <= at)
+        .last()
+        .unwrap_or(limit)
+        .max(limit)
 }
 
 fn trim(text: &str, window: Range<usize>) -> Range<usize> {
@@ -213,9 +248,17 @@ mod tests {
         assert_eq!(snippet("", "x", 5).text, "");
         assert_eq!(
             snippet("word", "word", 0),
-            Snippet { text: String::new(), highlights: vec![], cut_before: false, cut_after: true }
+            Snippet {
+                text: String::new(),
+                highlights: vec![],
+                cut_before: false,
+                cut_after: true
+            }
         );
-        assert_eq!(snippet("unsplittable", "unsplittable", 4).to_html(), "<mark>unsp</mark>");
+        assert_eq!(
+            snippet("unsplittable", "unsplittable", 4).to_html(),
+            "<mark>unsp</mark>"
+        );
         assert_eq!(snippet("unsplittable", "x", 4).text, "unsp");
         assert_eq!(snippet("東京タワー", "京", 2).to_html(), "<mark>京</mark>");
     }
@@ -269,7 +312,9 @@ mod tests {
         }
         let held = |first: usize| {
             let start = found[first].0.start;
-            let fits = found[first..].iter().filter(|(range, _)| text[start..range.end].chars().count() <= max);
+            let fits = found[first..]
+                .iter()
+                .filter(|(range, _)| text[start..range.end].chars().count() <= max);
             fits.map(|(_, term)| term).collect::<BTreeSet<_>>().len()
         };
         (0..found.len()).map(held).max().unwrap_or(0)

@@ -29,7 +29,7 @@ pub enum TapeError {
     /// The operating system refused.
     #[error("{action} tape `{}`; check the path, permissions and free space", path.display())]
     Io {
-        /// What was being done.
+        /// The action: `open`, `write`.
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -44,7 +44,7 @@ pub enum TapeError {
         path: PathBuf,
         /// 1-based line.
         line: usize,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// The tape is of another retriever.
@@ -59,12 +59,23 @@ pub enum TapeError {
     },
 }
 
+impl TapeError {
+    fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| Self::Io {
+            action,
+            path,
+            source,
+        }
+    }
+}
+
 /// The first line.
 #[derive(Serialize, Deserialize)]
 struct Header {
     schema: u32,
     fingerprint: Fingerprint,
-    /// Whether the retriever had a boolean mode.
+    /// True when the retriever had a boolean mode.
     boolean: bool,
 }
 
@@ -76,42 +87,60 @@ struct Line {
     query: Query,
     k: usize,
     hits: Vec<Hit>,
-    /// What was repaired in a boolean query; absent in answers to text.
+    /// The repairs of a boolean query; absent in answers to text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     issues: Option<Vec<ParseIssue>>,
 }
 
 /// The address of an answer; boolean mode has addresses of its own.
 fn address(fingerprint: &Fingerprint, boolean: bool, query: &Query, k: usize) -> String {
-    let of = if boolean { fingerprint.boolean() } else { fingerprint.clone() };
-    blake3::Hash::from_bytes(key(&of, query, k)).to_hex().to_string()
+    let of = if boolean {
+        fingerprint.boolean()
+    } else {
+        fingerprint.clone()
+    };
+    blake3::Hash::from_bytes(key(&of, query, k))
+        .to_hex()
+        .to_string()
 }
 
 /// The whole lines of a tape and how many bytes they are: the last line of a killed program may be cut.
 fn read(path: &Path) -> Result<(Header, Vec<Line>, u64), TapeError> {
-    let io = |action| move |source| TapeError::Io { action, path: path.to_owned(), source };
-    let mut file = BufReader::new(File::open(path).map_err(io("open"))?);
+    let mut file = BufReader::new(File::open(path).map_err(TapeError::io("open", path))?);
     let (mut header, mut lines, mut whole) = (None, Vec::new(), 0);
     let mut text = String::new();
     for line in 1.. {
         text.clear();
-        let bytes = file.read_line(&mut text).map_err(io("read"))?;
+        let bytes = file
+            .read_line(&mut text)
+            .map_err(TapeError::io("read", path))?;
         if !text.ends_with('\n') {
             break;
         }
         whole += bytes as u64;
-        let bad = |what: String| TapeError::Malformed { path: path.to_owned(), line, what };
+        let bad = |what: String| TapeError::Malformed {
+            path: path.to_owned(),
+            line,
+            what,
+        };
         if header.is_some() {
             lines.push(serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?);
             continue;
         }
         let found: Header = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
         if found.schema != SCHEMA {
-            return Err(bad(format!("schema {} where this program reads {SCHEMA}", found.schema)));
+            return Err(bad(format!(
+                "schema {} where this program reads {SCHEMA}",
+                found.schema
+            )));
         }
         header = Some(found);
     }
-    let empty = || TapeError::Malformed { path: path.to_owned(), line: 1, what: "there is no line".to_owned() };
+    let empty = || TapeError::Malformed {
+        path: path.to_owned(),
+        line: 1,
+        what: "there is no line".to_owned(),
+    };
     Ok((header.ok_or_else(empty)?, lines, whole))
 }
 
@@ -127,25 +156,39 @@ impl TapeWriter {
     /// # Errors
     /// When the file cannot be written, or is a tape of another retriever.
     pub fn open(path: &Path, retriever: &Arc<dyn Retriever>) -> Result<Self, TapeError> {
-        let io = |action| move |source| TapeError::Io { action, path: path.to_owned(), source };
         let fingerprint = retriever.fingerprint();
         let begun = std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
         let known = if begun { Some(read(path)?) } else { None };
-        let mut file = OpenOptions::new().create(true).append(true).open(path).map_err(io("write"))?;
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .map_err(TapeError::io("write", path))?;
         let mut keys = HashSet::new();
         if let Some((header, lines, whole)) = known {
             if header.fingerprint != fingerprint {
                 let (found, asked) = (header.fingerprint.0, fingerprint.0);
-                return Err(TapeError::Other { path: path.to_owned(), found, asked });
+                return Err(TapeError::Other {
+                    path: path.to_owned(),
+                    found,
+                    asked,
+                });
             }
-            file.set_len(whole).map_err(io("write"))?;
+            file.set_len(whole).map_err(TapeError::io("write", path))?;
             keys.extend(lines.into_iter().map(|line| line.key));
         } else {
             let boolean = Arc::clone(retriever).boolean().is_some();
-            let header = Header { schema: SCHEMA, fingerprint, boolean };
-            write_line(&mut file, &header).map_err(io("write"))?;
+            let header = Header {
+                schema: SCHEMA,
+                fingerprint,
+                boolean,
+            };
+            write_line(&mut file, &header).map_err(TapeError::io("write", path))?;
         }
-        Ok(Self { path: path.to_owned(), state: Mutex::new((file, keys)) })
+        Ok(Self {
+            path: path.to_owned(),
+            state: Mutex::new((file, keys)),
+        })
     }
 
     fn keep(
@@ -161,8 +204,14 @@ impl TapeWriter {
         if !keys.insert(key.clone()) {
             return Ok(());
         }
-        let line = Line { key, query: query.clone(), k, hits: hits.to_vec(), issues: issues.map(<[_]>::to_vec) };
-        write_line(file, &line).map_err(|source| TapeError::Io { action: "write", path: self.path.clone(), source })
+        let line = Line {
+            key,
+            query: query.clone(),
+            k,
+            hits: hits.to_vec(),
+            issues: issues.map(<[_]>::to_vec),
+        };
+        write_line(file, &line).map_err(TapeError::io("write", &self.path))
     }
 }
 
@@ -195,14 +244,19 @@ impl Retriever for RecordingRetriever {
         let answers = self.inner.search(queries, k).await?;
         let fingerprint = self.inner.fingerprint();
         for (query, hits) in queries.iter().zip(&answers) {
-            self.tape.keep(address(&fingerprint, false, query, k), query, k, hits, None)?;
+            self.tape
+                .keep(address(&fingerprint, false, query, k), query, k, hits, None)?;
         }
         Ok(answers)
     }
 
     fn boolean(self: Arc<Self>) -> Option<Arc<dyn BooleanSearch>> {
         let inner = Arc::clone(&self.inner).boolean()?;
-        Some(Arc::new(RecordingBoolean { fingerprint: self.inner.fingerprint(), inner, tape: Arc::clone(&self.tape) }))
+        Some(Arc::new(RecordingBoolean {
+            fingerprint: self.inner.fingerprint(),
+            inner,
+            tape: Arc::clone(&self.tape),
+        }))
     }
 }
 
@@ -218,7 +272,8 @@ impl BooleanSearch for RecordingBoolean {
     async fn answer(&self, query: &Query, k: usize) -> Result<BooleanAnswer, RetrieverError> {
         let answer = self.inner.answer(query, k).await?;
         let key = address(&self.fingerprint, true, query, k);
-        self.tape.keep(key, query, k, &answer.hits, Some(&answer.issues))?;
+        self.tape
+            .keep(key, query, k, &answer.hits, Some(&answer.issues))?;
         Ok(answer)
     }
 }
@@ -237,8 +292,15 @@ impl Tape {
     /// When it cannot be read or a line is not what a tape holds; the last line may be cut.
     pub fn open(path: &Path) -> Result<Self, TapeError> {
         let (header, lines, _) = read(path)?;
-        let answers = lines.into_iter().map(|line| (line.key.clone(), line)).collect();
-        Ok(Self { path: path.to_owned(), header, answers })
+        let answers = lines
+            .into_iter()
+            .map(|line| (line.key.clone(), line))
+            .collect();
+        Ok(Self {
+            path: path.to_owned(),
+            header,
+            answers,
+        })
     }
 
     /// Answers it holds.
@@ -246,30 +308,41 @@ impl Tape {
         self.answers.len()
     }
 
-    /// Whether it holds none.
+    /// Tells whether it holds none.
     pub fn is_empty(&self) -> bool {
         self.answers.is_empty()
     }
 
     fn find(&self, boolean: bool, query: &Query, k: usize) -> Result<&Line, RetrieverError> {
-        let found = self.answers.get(&address(&self.header.fingerprint, boolean, query, k));
-        found.ok_or_else(|| RetrieverError::NotRecorded { path: self.path.clone(), query: query.text.clone(), k })
+        let found = self
+            .answers
+            .get(&address(&self.header.fingerprint, boolean, query, k));
+        found.ok_or_else(|| RetrieverError::NotRecorded {
+            path: self.path.clone(),
+            query: query.text.clone(),
+            k,
+        })
     }
 }
 
 #[async_trait::async_trait]
 impl Retriever for Tape {
-    /// That of the retriever it was recorded with.
+    /// The fingerprint of the retriever it was recorded with.
     fn fingerprint(&self) -> Fingerprint {
         self.header.fingerprint.clone()
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        queries.iter().map(|query| Ok(self.find(false, query, k)?.hits.clone())).collect()
+        queries
+            .iter()
+            .map(|query| Ok(self.find(false, query, k)?.hits.clone()))
+            .collect()
     }
 
     fn boolean(self: Arc<Self>) -> Option<Arc<dyn BooleanSearch>> {
-        self.header.boolean.then_some(self as Arc<dyn BooleanSearch>)
+        self.header
+            .boolean
+            .then_some(self as Arc<dyn BooleanSearch>)
     }
 }
 
@@ -277,7 +350,10 @@ impl Retriever for Tape {
 impl BooleanSearch for Tape {
     async fn answer(&self, query: &Query, k: usize) -> Result<BooleanAnswer, RetrieverError> {
         let line = self.find(true, query, k)?;
-        Ok(BooleanAnswer { hits: line.hits.clone(), issues: line.issues.clone().unwrap_or_default() })
+        Ok(BooleanAnswer {
+            hits: line.hits.clone(),
+            issues: line.issues.clone().unwrap_or_default(),
+        })
     }
 }
 
@@ -288,11 +364,16 @@ mod tests {
     use crate::retriever::Bm25Retriever;
 
     fn block_on<T>(work: impl Future<Output = T>) -> T {
-        tokio::runtime::Runtime::new().expect("a runtime").block_on(work)
+        tokio::runtime::Runtime::new()
+            .expect("a runtime")
+            .block_on(work)
     }
 
     fn library(text: &str) -> Arc<dyn Retriever> {
-        let passages = vec![Passage::new("d1", "Tides", text), Passage::new("d2", "Wind", "The sun drives the wind.")];
+        let passages = vec![
+            Passage::new("d1", "Tides", text),
+            Passage::new("d2", "Wind", "The sun drives the wind."),
+        ];
         Arc::new(Bm25Retriever::in_memory(passages).expect("an index"))
     }
 
@@ -301,17 +382,29 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("tools.jsonl");
         let inner = library("The moon raises tides.");
-        let queries = [Query::new("the moon"), Query::new("nothing at all"), Query::new("the moon")];
+        let queries = [
+            Query::new("the moon"),
+            Query::new("nothing at all"),
+            Query::new("the moon"),
+        ];
         let record = |queries: &[Query]| {
             let tape = Arc::new(TapeWriter::open(&path, &inner).expect("a tape"));
             let recording = Arc::new(RecordingRetriever::new(Arc::clone(&inner), tape));
             let boolean = Arc::clone(&recording).boolean().expect("boolean mode");
-            let answer = block_on(boolean.answer(&Query::new("sun AND (wind"), 3)).expect("an answer");
-            (block_on(recording.search(queries, 3)).expect("answers"), answer)
+            let answer =
+                block_on(boolean.answer(&Query::new("sun AND (wind"), 3)).expect("an answer");
+            (
+                block_on(recording.search(queries, 3)).expect("answers"),
+                answer,
+            )
         };
         let (answers, answer) = record(&queries);
         let before = std::fs::read_to_string(&path).expect("a file");
-        assert_eq!(before.lines().count(), 4, "a header, two answers, one in boolean mode");
+        assert_eq!(
+            before.lines().count(),
+            4,
+            "a header, two answers, one in boolean mode"
+        );
         // A line that was cut by a kill is written again; what is there stays once.
         std::fs::write(&path, &before[..before.len() - 5]).expect("cut");
         assert_eq!(record(&queries), (answers.clone(), answer.clone()));
@@ -319,12 +412,20 @@ mod tests {
 
         let tape = Arc::new(Tape::open(&path).expect("a tape"));
         assert_eq!((tape.len(), tape.fingerprint()), (3, inner.fingerprint()));
-        assert_eq!(block_on(tape.search(&queries, 3)).expect("recorded"), answers);
+        assert_eq!(
+            block_on(tape.search(&queries, 3)).expect("recorded"),
+            answers
+        );
         let boolean = Arc::clone(&tape).boolean().expect("boolean mode");
-        assert_eq!(block_on(boolean.answer(&Query::new("sun AND (wind"), 3)).expect("recorded"), answer);
+        assert_eq!(
+            block_on(boolean.answer(&Query::new("sun AND (wind"), 3)).expect("recorded"),
+            answer
+        );
         assert!(!answer.issues.is_empty());
         for (query, k) in [("the moon", 2), ("the sun", 3), ("sun AND (wind", 3)] {
-            let error = block_on(tape.search(&[Query::new(query)], k)).expect_err("never asked").to_string();
+            let error = block_on(tape.search(&[Query::new(query)], k))
+                .expect_err("never asked")
+                .to_string();
             assert!(error.contains(query), "{error}");
         }
     }
@@ -334,7 +435,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("tools.jsonl");
         drop(TapeWriter::open(&path, &library("One.")).expect("a tape"));
-        let other = TapeWriter::open(&path, &library("Two.")).err().expect("another corpus").to_string();
+        let other = TapeWriter::open(&path, &library("Two."))
+            .err()
+            .expect("another corpus")
+            .to_string();
         assert!(other.contains("was recorded with retriever"), "{other}");
         std::fs::write(&path, "{}\n").expect("write");
         let error = Tape::open(&path).err().expect("no header").to_string();

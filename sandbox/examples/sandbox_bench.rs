@@ -25,15 +25,24 @@ fn main() -> Outcome<()> {
     };
     let document: Document = serde_json::from_str(&fs::read_to_string(pages)?)?;
     let begun = Instant::now();
-    let engine = SandboxEngine::open(&EngineOptions { cache: cache.into(), ..EngineOptions::default() })?;
+    let engine = SandboxEngine::open(&EngineOptions {
+        cache: cache.into(),
+        ..EngineOptions::default()
+    })?;
     let open = begun.elapsed();
-    let bench =
-        Bench { engine, tools: Arc::new(Pages::new(document.pages)), setup: document.setup, turn: document.turn };
+    let bench = Bench {
+        engine,
+        tools: Arc::new(Pages::new(document.pages)),
+        setup: document.setup,
+        turn: document.turn,
+    };
     run(&mut bench.session()?, "ready = True")?;
     print(&json!({"open_us": micros(open), "ready_us": micros(begun.elapsed())}));
     for line in std::io::stdin().lock().lines() {
         let line = line?;
-        let (command, amount) = line.split_once(' ').ok_or("expected a command and a number")?;
+        let (command, amount) = line
+            .split_once(' ')
+            .ok_or("expected a command and a number")?;
         let amount: usize = amount.parse()?;
         let report = match command {
             "session" => bench.fresh_sessions(amount)?,
@@ -105,8 +114,12 @@ impl Tools for Pages {
     }
 
     fn call(&self, _: &str, arguments: &Map<String, Value>) -> Result<Value, ToolError> {
-        let (Some(query), Some(count)) = (arguments["query"].as_str(), arguments["n"].as_u64()) else {
-            return Err(ToolError::Raise { kind: "TypeError", message: "expected a str and an int".to_owned() });
+        let (Some(query), Some(count)) = (arguments["query"].as_str(), arguments["n"].as_u64())
+        else {
+            return Err(ToolError::Raise {
+                kind: "TypeError",
+                message: "expected a str and an int".to_owned(),
+            });
         };
         Ok(self.search(query, count as usize))
     }
@@ -187,7 +200,9 @@ impl Bench {
 
     fn live(&self, count: usize) -> Outcome<Value> {
         let before = pss_kib()?;
-        let alive = (0..count).map(|_| self.used_session()).collect::<Outcome<Vec<_>>>()?;
+        let alive = (0..count)
+            .map(|_| self.used_session())
+            .collect::<Outcome<Vec<_>>>()?;
         let each = (pss_kib()? - before) / count as f64;
         Ok(json!({"sessions": alive.len(), "kib_each": each}))
     }
@@ -205,7 +220,10 @@ impl Bench {
         };
         let turns = std::thread::scope(|scope| {
             let threads = [scope.spawn(work), scope.spawn(work)];
-            threads.into_iter().map(|thread| thread.join().expect("no thread panics")).sum::<Result<usize, _>>()
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("no thread panics"))
+                .sum::<Result<usize, _>>()
         })?;
         Ok(json!({"turns_per_s": turns as f64 / begun.elapsed().as_secs_f64()}))
     }
@@ -228,14 +246,19 @@ fn timed<T>(act: impl FnOnce() -> Outcome<T>) -> Outcome<(Duration, T)> {
 
 /// `count` times of an act; what it made lives until its time is taken.
 fn times<T>(count: usize, mut act: impl FnMut() -> Outcome<(Duration, T)>) -> Outcome<Value> {
-    let times = (0..count).map(|_| act().map(|(time, _)| micros(time))).collect::<Outcome<Vec<f64>>>()?;
+    let times = (0..count)
+        .map(|_| act().map(|(time, _)| micros(time)))
+        .collect::<Outcome<Vec<f64>>>()?;
     Ok(json!({"us": times}))
 }
 
 /// This process's share of the memory it uses.
 fn pss_kib() -> Outcome<f64> {
     let rollup = fs::read_to_string("/proc/self/smaps_rollup")?;
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:")).ok_or("no Pss")?;
+    let line = rollup
+        .lines()
+        .find_map(|line| line.strip_prefix("Pss:"))
+        .ok_or("no Pss")?;
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 

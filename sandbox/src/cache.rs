@@ -1,8 +1,8 @@
 //! The interpreter as machine code: compiled once per machine and kept in a folder.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Write;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use wasmtime::{Engine, Module};
@@ -13,46 +13,75 @@ use crate::error::SandboxError;
 /// The interpreter as `guest/build.sh` makes it: WebAssembly, compressed.
 const GUEST: &[u8] = include_bytes!("../guest/python.wasm.zst");
 
-/// What is kept is named after the interpreter and the compiler with its settings.
+/// Files are named after the interpreter and the compiler with its settings.
 fn key(engine: &Engine) -> String {
     let mut compiler = DefaultHasher::new();
     engine.precompile_compatibility_hash().hash(&mut compiler);
-    format!("python-{}-{:016x}", &blake3::hash(GUEST).to_hex()[..16], compiler.finish())
+    format!(
+        "python-{}-{:016x}",
+        &blake3::hash(GUEST).to_hex()[..16],
+        compiler.finish()
+    )
 }
 
 /// The interpreter's module: from the cache, or compiled and put there.
 ///
 /// A file of the cache carries its own digest in its name; one that is damaged or of another machine is made again. When the
 /// result cannot be kept, it is used all the same and `notice` hears of it.
-pub(crate) fn load(engine: &Engine, folder: &Path, notice: &mut dyn FnMut(Notice)) -> Result<Module, SandboxError> {
+pub(crate) fn load(
+    engine: &Engine,
+    folder: &Path,
+    notice: &mut dyn FnMut(Notice),
+) -> Result<Module, SandboxError> {
     let key = key(engine);
-    if let Some(module) = find(engine, folder, &key) {
+    let private = private(folder);
+    let kept = || {
+        private
+            .as_ref()
+            .ok()
+            .and_then(|()| find(engine, folder, &key))
+    };
+    if let Some(module) = kept() {
         return Ok(module);
     }
     // One process compiles while the others wait; without a folder to lock each does it for itself.
-    let lock = fs::create_dir_all(folder).and_then(|()| File::create(folder.join("lock")));
+    let lock = match &private {
+        Ok(()) => File::create(folder.join("lock")),
+        Err(error) => Err(io::Error::other(error.to_string())),
+    };
     let _held = match lock {
         Ok(file) => file.lock().is_ok().then_some(file),
         Err(_) => None,
     };
-    if let Some(module) = find(engine, folder, &key) {
+    if let Some(module) = kept() {
         return Ok(module);
     }
     notice(Notice::Compiling);
-    let wasm = zstd::decode_all(GUEST).map_err(|error| SandboxError::Interpreter(error.to_string()))?;
-    let module = Module::new(engine, wasm).map_err(|error| SandboxError::Interpreter(format!("{error:#}")))?;
-    if let Err(source) = keep(&module, folder, &key) {
-        notice(Notice::NotKept { folder: folder.to_owned(), reason: source.to_string() });
+    let wasm =
+        zstd::decode_all(GUEST).map_err(|error| SandboxError::Interpreter(error.to_string()))?;
+    let module = Module::new(engine, wasm)
+        .map_err(|error| SandboxError::Interpreter(format!("{error:#}")))?;
+    if let Err(source) = private.and_then(|()| keep(&module, folder, &key)) {
+        notice(Notice::NotKept {
+            folder: folder.to_owned(),
+            reason: source.to_string(),
+        });
     }
     Ok(module)
 }
 
-/// Loads what was compiled before; removes what is no longer what it was.
+/// Loads the code that was compiled before; removes a file that was changed.
 fn find(engine: &Engine, folder: &Path, key: &str) -> Option<Module> {
     let entries = fs::read_dir(folder).ok()?;
-    let of_key =
-        |path: &PathBuf| path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(key));
-    for path in entries.filter_map(|entry| Some(entry.ok()?.path())).filter(of_key) {
+    let of_key = |path: &PathBuf| {
+        path.file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.starts_with(key))
+    };
+    for path in entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(of_key)
+    {
         if let Some(module) = open(engine, &path) {
             return Some(module);
         }
@@ -63,24 +92,95 @@ fn find(engine: &Engine, folder: &Path, key: &str) -> Option<Module> {
 
 fn open(engine: &Engine, path: &Path) -> Option<Module> {
     let digest = path.file_stem()?.to_str()?.rsplit('-').next()?;
-    let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(File::open(path).ok()?).ok()?;
-    if hasher.finalize().to_hex().as_str() != digest {
+    let mut file = File::open(path).ok()?;
+    if !is_private(&file.metadata().ok()?).ok()? {
         return None;
     }
-    // SAFETY: the bytes are what `keep` wrote after compiling: their digest is that of their name. Loading machine code that
-    // someone else has put there under a matching name is no more than that person could do to this program anyway.
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).ok()?;
+    if blake3::hash(&bytes).to_hex().as_str() != digest {
+        return None;
+    }
+    // SAFETY: these very bytes were hashed, from a file that only this user could have written, and they are what `keep`
+    // wrote after compiling: their digest is that of their name.
     #[expect(unsafe_code, reason = "machine code of our own, checked by its digest")]
-    unsafe { Module::deserialize_file(engine, path) }.ok()
+    unsafe { Module::deserialize(engine, &bytes) }.ok()
+}
+
+/// Makes the folder, for this user alone, or checks that nobody else can put machine code there.
+fn private(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)?;
+    if is_private(&fs::metadata(folder)?)? {
+        Ok(())
+    } else {
+        let reason = "it belongs to another user, or others may write to it; remove it or take their permission";
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
+    }
+}
+
+/// Whether this user owns a file or folder and nobody else may write to it.
+#[cfg(unix)]
+fn is_private(metadata: &Metadata) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+
+    // A file of this process has the owner that its own files have, without a call of the system that is not safe.
+    let own = tempfile::tempfile()?.metadata()?.uid();
+    Ok(metadata.uid() == own && metadata.mode() & 0o022 == 0)
+}
+
+#[cfg(not(unix))]
+fn is_private(_: &Metadata) -> io::Result<bool> {
+    Ok(true)
 }
 
 /// Writes the compiled module beside its place and renames it.
-fn keep(module: &Module, folder: &Path, key: &str) -> std::io::Result<()> {
-    let bytes = module.serialize().map_err(|error| std::io::Error::other(format!("{error:#}")))?;
+fn keep(module: &Module, folder: &Path, key: &str) -> io::Result<()> {
+    let bytes = module
+        .serialize()
+        .map_err(|error| io::Error::other(format!("{error:#}")))?;
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(&bytes)?;
     file.as_file().sync_all()?;
     let name = format!("{key}-{}.cwasm", blake3::hash(&bytes).to_hex());
-    file.persist(folder.join(name)).map_err(|error| error.error)?;
+    file.persist(folder.join(name))
+        .map_err(|error| error.error)?;
     Ok(())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    use super::*;
+
+    #[test]
+    fn machine_code_that_others_could_have_written_is_not_loaded() {
+        let folder = tempfile::tempdir().unwrap();
+        let (cache, file) = (folder.path().join("a/cache"), folder.path().join("file"));
+        private(&cache).unwrap();
+        assert_eq!(
+            fs::metadata(&cache).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+        private(&cache).expect("it is there already");
+        fs::write(&file, "code").unwrap();
+        let allowed = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+            is_private(&fs::metadata(path).unwrap()).unwrap()
+        };
+        for (mode, expected) in [(0o600, true), (0o644, true), (0o620, false), (0o602, false)] {
+            assert_eq!(allowed(&file, mode), expected, "{mode:o}");
+        }
+        assert!(!allowed(&cache, 0o777));
+        let error = private(&cache).unwrap_err().to_string();
+        assert!(error.contains("others may write"), "{error}");
+        // Only a privileged test can give a file away.
+        if allowed(&file, 0o600) && chown(&file, Some(65_534), None).is_ok() {
+            assert!(!allowed(&file, 0o600), "it belongs to another user");
+        }
+    }
 }

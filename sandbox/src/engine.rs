@@ -1,4 +1,4 @@
-//! What all sessions share: the compiled interpreter and the threads that run it.
+//! The state that all sessions share: the compiled interpreter and the threads that run it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::host::{self, Host, Outside};
 use crate::session::Live;
 use crate::{Checkpoint, Limits, SandboxError, Session, Tools, cache};
 
-/// How often running code is asked for the time it has used.
+/// The interval at which running code is asked for the time it has used.
 const TICK: Duration = Duration::from_millis(5);
 /// Most sessions alive at once. Each reserves 4 GiB of addresses, none of memory.
 const SESSIONS: u32 = 1024;
@@ -37,24 +37,30 @@ struct Shared {
     threads: Option<Runtime>,
 }
 
-/// How to open a [`SandboxEngine`].
+/// The options of [`SandboxEngine`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// What each turn may use.
+    /// The limits of each turn.
     pub limits: Limits,
-    /// Where the compiled interpreter is kept between processes.
+    /// The folder where the compiled interpreter is kept between processes.
     pub cache: PathBuf,
 }
 
 impl Default for EngineOptions {
-    /// The default limits and `forage` in the user's cache folder.
+    /// The default limits and `forage` in the user's cache folder; without one, a folder for temporary files, where it is
+    /// used only if it is this user's alone.
     fn default() -> Self {
-        let cache = dirs::cache_dir().unwrap_or_else(std::env::temp_dir).join("forage");
-        Self { limits: Limits::default(), cache }
+        let cache = dirs::cache_dir()
+            .unwrap_or_else(std::env::temp_dir)
+            .join("forage");
+        Self {
+            limits: Limits::default(),
+            cache,
+        }
     }
 }
 
-/// What someone who waits for [`SandboxEngine::open_with`] may want to know.
+/// Progress of [`SandboxEngine::open_with`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
@@ -62,9 +68,9 @@ pub enum Notice {
     Compiling,
     /// It could not be kept and will be compiled again the next time.
     NotKept {
-        /// Where it was to be kept.
+        /// The intended place.
         folder: PathBuf,
-        /// Why it was not.
+        /// The reason.
         reason: String,
     },
 }
@@ -82,7 +88,10 @@ impl SandboxEngine {
     ///
     /// # Errors
     /// As [`SandboxEngine::open`].
-    pub fn open_with(options: &EngineOptions, notice: &mut dyn FnMut(Notice)) -> Result<Self, SandboxError> {
+    pub fn open_with(
+        options: &EngineOptions,
+        notice: &mut dyn FnMut(Notice),
+    ) -> Result<Self, SandboxError> {
         let engine = engine(&options.limits)?;
         let module = cache::load(&engine, &options.cache, notice)?;
         Self::over(engine, &module, options.limits.clone())
@@ -100,7 +109,9 @@ impl SandboxEngine {
 
     fn over(engine: Engine, module: &Module, limits: Limits) -> Result<Self, SandboxError> {
         let linker = host::linker(module).map_err(|error| interpreter(&error))?;
-        let interpreter = linker.instantiate_pre(module).map_err(|error| self::interpreter(&error))?;
+        let interpreter = linker
+            .instantiate_pre(module)
+            .map_err(|error| self::interpreter(&error))?;
         let threads = tokio::runtime::Builder::new_current_thread()
             .thread_name("sandbox")
             .thread_stack_size(THREAD_STACK)
@@ -108,8 +119,15 @@ impl SandboxEngine {
             .build()
             .map_err(|error| SandboxError::Interpreter(error.to_string()))?;
         tick(&engine)?;
-        let shared = Shared { engine, interpreter, limits: Arc::new(limits), threads: Some(threads) };
-        Ok(Self { shared: Arc::new(shared) })
+        let shared = Shared {
+            engine,
+            interpreter,
+            limits: Arc::new(limits),
+            threads: Some(threads),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
     }
 
     /// A fresh interpreter whose code finds `tools`; `seed` decides all its randomness.
@@ -125,25 +143,38 @@ impl SandboxEngine {
     ///
     /// # Errors
     /// When too many sessions are alive.
-    pub fn fork(&self, checkpoint: &Checkpoint, tools: Arc<dyn Tools>) -> Result<Session, SandboxError> {
+    pub fn fork(
+        &self,
+        checkpoint: &Checkpoint,
+        tools: Arc<dyn Tools>,
+    ) -> Result<Session, SandboxError> {
         Session::resume(self.clone(), checkpoint, tools)
     }
 
-    /// What each turn may use.
+    /// The limits of each turn.
     pub fn limits(&self) -> &Limits {
         &self.shared.limits
     }
 
     /// An interpreter as the snapshot has it.
-    pub(crate) fn instantiate(&self, tools: Arc<dyn Tools>, outside: Outside) -> Result<Live, SandboxError> {
+    pub(crate) fn instantiate(
+        &self,
+        tools: Arc<dyn Tools>,
+        outside: Outside,
+    ) -> Result<Live, SandboxError> {
         let shared = &self.shared;
         let host = Host::new(tools, Arc::clone(&shared.limits), outside);
-        Live::new(&shared.engine, &shared.interpreter, host)
-            .map_err(|error| SandboxError::Full { limit: SESSIONS, reason: format!("{error:#}") })
+        Live::new(&shared.engine, &shared.interpreter, host).map_err(|error| SandboxError::Full {
+            limit: SESSIONS,
+            reason: format!("{error:#}"),
+        })
     }
 
     /// Runs a job on a thread of its own; the receiver gets what it returns.
-    pub(crate) fn spawn<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> oneshot::Receiver<T> {
         let (sender, receiver) = oneshot::channel();
         if let Some(threads) = &self.shared.threads {
             threads.spawn_blocking(move || {
@@ -157,7 +188,10 @@ impl SandboxEngine {
 
 impl std::fmt::Debug for SandboxEngine {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("SandboxEngine").field("limits", &self.shared.limits).finish_non_exhaustive()
+        formatter
+            .debug_struct("SandboxEngine")
+            .field("limits", &self.shared.limits)
+            .finish_non_exhaustive()
     }
 }
 
@@ -184,7 +218,9 @@ fn engine(limits: &Limits) -> Result<Engine, SandboxError> {
         .max_memory_size(limits.memory_bytes.max(64 << 20))
         .table_elements(TABLE);
     let pooled = Engine::new(config().allocation_strategy(pool));
-    pooled.or_else(|_| Engine::new(&config())).map_err(|error| interpreter(&error))
+    pooled
+        .or_else(|_| Engine::new(&config()))
+        .map_err(|error| interpreter(&error))
 }
 
 fn config() -> Config {
@@ -213,6 +249,10 @@ fn tick(engine: &Engine) -> Result<(), SandboxError> {
             std::thread::sleep(TICK);
         }
     };
-    let started = std::thread::Builder::new().name("sandbox-clock".to_owned()).spawn(beat);
-    started.map(|_| ()).map_err(|error| SandboxError::Interpreter(error.to_string()))
+    let started = std::thread::Builder::new()
+        .name("sandbox-clock".to_owned())
+        .spawn(beat);
+    started
+        .map(|_| ())
+        .map_err(|error| SandboxError::Interpreter(error.to_string()))
 }

@@ -1,8 +1,8 @@
-//! Failures of ours, none of which says anything about the code that was run.
+//! Infrastructure failures, which say nothing about the code that was run.
 
 use std::path::PathBuf;
 
-/// Why the sandbox could not run code at all.
+/// The reason why the sandbox could not run code at all.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SandboxError {
@@ -11,7 +11,7 @@ pub enum SandboxError {
     Tool {
         /// The tool.
         tool: String,
-        /// Why.
+        /// The cause.
         reason: String,
     },
     /// The interpreter could not be compiled or loaded.
@@ -22,16 +22,16 @@ pub enum SandboxError {
     Cache {
         /// The folder or file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
     /// No more sessions fit.
     #[error("no room for another session beside the {limit} there may be: {reason}")]
     Full {
-        /// How many there may be.
+        /// The most there may be.
         limit: u32,
-        /// Why, in the runtime's words.
+        /// The cause, in the runtime's words.
         reason: String,
     },
     /// A turn was given up by its caller before it ended; the session is gone.

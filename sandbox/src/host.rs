@@ -1,4 +1,4 @@
-//! What the interpreter may ask of the outside: its streams, its tools, a clock and a generator of its own, and nothing else.
+//! The outside world of the interpreter: its streams, its tools, a clock and a generator of its own, and nothing else.
 //!
 //! Every pointer and length comes from code that is not trusted, and is checked against the memory it points into.
 
@@ -12,23 +12,25 @@ use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use wasmtime::error::Context;
-use wasmtime::{Caller, Extern, ExternType, Linker, Memory, Module, ResourceLimiter, Result, Val, bail};
+use wasmtime::{
+    Caller, Extern, ExternType, Linker, Memory, Module, ResourceLimiter, Result, Val, bail,
+};
 
 use crate::{CallRecord, Limits, ToolError, ToolSpec, Tools};
 
 /// The time at which every session begins: 2025-01-01 00:00:00 UTC, in nanoseconds.
 const BEGIN: u64 = 1_735_689_600_000_000_000;
-/// How far the clock moves each time it is read, in nanoseconds: a loop that waits for it must end.
+/// The distance that the clock moves each time it is read, in nanoseconds: a loop that waits for it must end.
 const TICK: u64 = 1_000;
 /// The longest request of a tool, in bytes.
 const REQUEST_BYTES: usize = 1 << 20;
-/// Calls over the limit after which the turn is stopped rather than told.
+/// Calls over the limit after which the turn is stopped rather than warned by an exception.
 const PATIENCE: usize = 1_000;
-/// WASI's `EBADF`: there is no such file.
+/// WASI's `EBADF`: the file does not exist.
 const BAD_DESCRIPTOR: i32 = 8;
 const WASI: &str = "wasi_snapshot_preview1";
 
-/// What a session's interpreter stands in: kept in its store.
+/// The surroundings of a session's interpreter, kept in its store.
 pub(crate) struct Host {
     tools: Arc<dyn Tools>,
     specs: Vec<ToolSpec>,
@@ -45,7 +47,7 @@ pub(crate) struct Outside {
     generator: ChaCha8Rng,
 }
 
-/// What a turn has done so far.
+/// The effects of a turn so far.
 pub(crate) struct Turn {
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
@@ -73,7 +75,10 @@ pub(crate) enum Limit {
 
 impl Outside {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { clock: BEGIN, generator: ChaCha8Rng::seed_from_u64(seed) }
+        Self {
+            clock: BEGIN,
+            generator: ChaCha8Rng::seed_from_u64(seed),
+        }
     }
 }
 
@@ -96,7 +101,13 @@ impl Turn {
 impl Host {
     pub(crate) fn new(tools: Arc<dyn Tools>, limits: Arc<Limits>, outside: Outside) -> Self {
         let specs = tools.specs();
-        Self { tools, specs, limits, outside, turn: Turn::new() }
+        Self {
+            tools,
+            specs,
+            limits,
+            outside,
+            turn: Turn::new(),
+        }
     }
 
     /// The functions that the code may call.
@@ -104,9 +115,12 @@ impl Host {
         &self.specs
     }
 
-    /// Whether the turn has used up its time. Asked every few milliseconds.
+    /// Returns true when the turn has used up its time. Asked every few milliseconds.
     pub(crate) fn out_of_time(&mut self) -> bool {
-        let over = processor_time().saturating_sub(self.turn.begun).saturating_sub(self.turn.tools) >= self.limits.time;
+        let over = processor_time()
+            .saturating_sub(self.turn.begun)
+            .saturating_sub(self.turn.tools)
+            >= self.limits.time;
         if over {
             self.turn.limit = Some(Limit::Time);
         }
@@ -115,7 +129,11 @@ impl Host {
 
     /// Keeps what fits; says whether something did not.
     fn write(&mut self, stream: u32, bytes: &[u8]) -> bool {
-        let kept = if stream == 1 { &mut self.turn.stdout } else { &mut self.turn.stderr };
+        let kept = if stream == 1 {
+            &mut self.turn.stdout
+        } else {
+            &mut self.turn.stderr
+        };
         let room = self.limits.output_bytes.saturating_sub(kept.len());
         kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
         let full = bytes.len() > room;
@@ -142,9 +160,15 @@ impl Host {
             return Ok(raise("ToolCallLimit", &message));
         }
         if request.len() > REQUEST_BYTES {
-            return Ok(raise("ValueError", "the arguments of the call are too long"));
+            return Ok(raise(
+                "ValueError",
+                "the arguments of the call are too long",
+            ));
         }
-        let Request { tool, mut arguments } = serde_json::from_slice(request).context("a call that cannot be read")?;
+        let Request {
+            tool,
+            mut arguments,
+        } = serde_json::from_slice(request).context("a call that cannot be read")?;
         // The interpreter binds arguments; code that goes around it is refused here.
         let Some(spec) = self.specs.iter().find(|spec| spec.name == tool) else {
             return Ok(raise("NameError", &format!("name '{tool}' is not defined")));
@@ -156,12 +180,21 @@ impl Host {
             .map(|parameter| Some((parameter.name.clone(), arguments.remove(&parameter.name)?)))
             .collect();
         let Some(arguments) = bound.filter(|bound| bound.len() == given) else {
-            return Ok(raise("TypeError", &format!("{tool}() got other arguments than it has parameters")));
+            return Ok(raise(
+                "TypeError",
+                &format!("{tool}() got other arguments than it has parameters"),
+            ));
         };
         let (wall, processor) = (Instant::now(), processor_time());
         let result = self.tools.call(&tool, &arguments);
         self.turn.tools += processor_time().saturating_sub(processor);
-        let mut record = CallRecord { tool, arguments, size: 0, error: None, wall_us: micros(wall.elapsed()) };
+        let mut record = CallRecord {
+            tool,
+            arguments,
+            size: 0,
+            error: None,
+            wall_us: micros(wall.elapsed()),
+        };
         let answer = match result {
             Ok(value) => {
                 record.size = size(&value);
@@ -207,7 +240,9 @@ pub(crate) fn micros(duration: Duration) -> u64 {
 }
 
 fn raise(kind: &str, message: &str) -> Vec<u8> {
-    json!({ "raise": { "kind": kind, "message": message } }).to_string().into_bytes()
+    json!({ "raise": { "kind": kind, "message": message } })
+        .to_string()
+        .into_bytes()
 }
 
 fn size(value: &Value) -> usize {
@@ -239,10 +274,14 @@ pub(crate) fn linker(module: &Module) -> Result<Linker<Host>> {
 }
 
 fn link_wasi(linker: &mut Linker<Host>) -> Result<()> {
-    linker.func_wrap(WASI, "random_get", |mut caller: Caller<'_, Host>, at: u32, length: u32| -> Result<i32> {
-        fill_random(&mut caller, at, length)?;
-        Ok(0)
-    })?;
+    linker.func_wrap(
+        WASI,
+        "random_get",
+        |mut caller: Caller<'_, Host>, at: u32, length: u32| -> Result<i32> {
+            fill_random(&mut caller, at, length)?;
+            Ok(0)
+        },
+    )?;
     linker.func_wrap(
         WASI,
         "clock_time_get",
@@ -255,17 +294,23 @@ fn link_wasi(linker: &mut Linker<Host>) -> Result<()> {
         },
     )?;
     for name in ["environ_sizes_get", "args_sizes_get"] {
-        linker.func_wrap(WASI, name, |mut caller: Caller<'_, Host>, count: u32, size: u32| -> Result<i32> {
-            let memory = memory(&mut caller)?;
-            memory.write(&mut caller, count as usize, &[0; 4])?;
-            memory.write(&mut caller, size as usize, &[0; 4])?;
-            Ok(0)
-        })?;
+        linker.func_wrap(
+            WASI,
+            name,
+            |mut caller: Caller<'_, Host>, count: u32, size: u32| -> Result<i32> {
+                let memory = memory(&mut caller)?;
+                memory.write(&mut caller, count as usize, &[0; 4])?;
+                memory.write(&mut caller, size as usize, &[0; 4])?;
+                Ok(0)
+            },
+        )?;
     }
     for name in ["environ_get", "args_get"] {
         linker.func_wrap(WASI, name, |_: u32, _: u32| 0_i32)?;
     }
-    linker.func_wrap(WASI, "proc_exit", |_: i32| -> Result<()> { bail!("the interpreter left") })?;
+    linker.func_wrap(WASI, "proc_exit", |_: i32| -> Result<()> {
+        bail!("the interpreter left")
+    })?;
     Ok(())
 }
 
@@ -279,44 +324,70 @@ fn link_tools(linker: &mut Linker<Host>) -> Result<()> {
             Ok(u32::from(host.write(stream, slice(data, at, length)?)))
         },
     )?;
-    linker.func_wrap("host", "call", |mut caller: Caller<'_, Host>, at: u32, length: u32| -> Result<u32> {
-        let memory = memory(&mut caller)?;
-        let (data, host) = memory.data_and_store_mut(&mut caller);
-        let answer = host.call(slice(data, at, length)?)?;
-        let length = u32::try_from(answer.len()).context("an answer of more than 4 GiB")?;
-        host.turn.answer = answer;
-        Ok(length)
-    })?;
-    linker.func_wrap("host", "take", |mut caller: Caller<'_, Host>, at: u32| -> Result<()> {
-        let answer = std::mem::take(&mut caller.data_mut().turn.answer);
-        memory(&mut caller)?.write(&mut caller, at as usize, &answer)?;
-        Ok(())
-    })?;
-    linker.func_wrap("host", "advance", |mut caller: Caller<'_, Host>, nanoseconds: u64| {
-        let clock = &mut caller.data_mut().outside.clock;
-        *clock = clock.saturating_add(nanoseconds);
-    })?;
-    linker.func_wrap("host", "random", |mut caller: Caller<'_, Host>, at: u32, length: u32| -> Result<()> {
-        fill_random(&mut caller, at, length)
-    })?;
+    linker.func_wrap(
+        "host",
+        "call",
+        |mut caller: Caller<'_, Host>, at: u32, length: u32| -> Result<u32> {
+            let memory = memory(&mut caller)?;
+            let (data, host) = memory.data_and_store_mut(&mut caller);
+            let answer = host.call(slice(data, at, length)?)?;
+            let length = u32::try_from(answer.len()).context("an answer of more than 4 GiB")?;
+            host.turn.answer = answer;
+            Ok(length)
+        },
+    )?;
+    linker.func_wrap(
+        "host",
+        "take",
+        |mut caller: Caller<'_, Host>, at: u32| -> Result<()> {
+            let answer = std::mem::take(&mut caller.data_mut().turn.answer);
+            memory(&mut caller)?.write(&mut caller, at as usize, &answer)?;
+            Ok(())
+        },
+    )?;
+    linker.func_wrap(
+        "host",
+        "advance",
+        |mut caller: Caller<'_, Host>, nanoseconds: u64| {
+            let clock = &mut caller.data_mut().outside.clock;
+            *clock = clock.saturating_add(nanoseconds);
+        },
+    )?;
+    linker.func_wrap(
+        "host",
+        "random",
+        |mut caller: Caller<'_, Host>, at: u32, length: u32| -> Result<()> {
+            fill_random(&mut caller, at, length)
+        },
+    )?;
     Ok(())
 }
 
 fn fill_random(caller: &mut Caller<'_, Host>, at: u32, length: u32) -> Result<()> {
     let memory = memory(caller)?;
     let (data, host) = memory.data_and_store_mut(caller);
-    let end = (at as usize).checked_add(length as usize).context("a length beyond memory")?;
-    let place = data.get_mut(at as usize..end).context("a pointer beyond memory")?;
+    let end = (at as usize)
+        .checked_add(length as usize)
+        .context("a length beyond memory")?;
+    let place = data
+        .get_mut(at as usize..end)
+        .context("a pointer beyond memory")?;
     host.outside.generator.fill_bytes(place);
     Ok(())
 }
 
 fn memory(caller: &mut Caller<'_, Host>) -> Result<Memory> {
-    caller.get_export("memory").and_then(Extern::into_memory).context("the interpreter exports no memory")
+    caller
+        .get_export("memory")
+        .and_then(Extern::into_memory)
+        .context("the interpreter exports no memory")
 }
 
 /// A piece of the interpreter's memory.
 pub(crate) fn slice(data: &[u8], at: u32, length: u32) -> Result<&[u8]> {
-    let end = (at as usize).checked_add(length as usize).context("a length beyond memory")?;
-    data.get(at as usize..end).context("a pointer beyond memory")
+    let end = (at as usize)
+        .checked_add(length as usize)
+        .context("a length beyond memory")?;
+    data.get(at as usize..end)
+        .context("a pointer beyond memory")
 }

@@ -1,15 +1,15 @@
-//! What a turn may use.
+//! The limits of a turn.
 
 use std::time::Duration;
 
-/// What one turn of code may use. Each limit has its own [`crate::Status`].
+/// The limits of one turn of code. Each has its own [`crate::Status`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Processor time of the code, calls of tools excluded. Processor time, so that a busy machine changes nothing.
     pub time: Duration,
     /// Memory of the interpreter in bytes; the interpreter itself needs about 28 MiB of it.
     pub memory_bytes: usize,
-    /// What the code may print, in bytes, each of its two streams.
+    /// The most output of the code, in bytes, for each of its two streams.
     pub output_bytes: usize,
     /// Calls of tools.
     pub calls: usize,

@@ -1,4 +1,4 @@
-//! Which pages of an interpreter's memory differ from the snapshot it began with.
+//! The pages of an interpreter's memory that differ from the snapshot it began with.
 
 /// The size in which the processor maps memory, and in which checkpoints are kept.
 pub(crate) const PAGE: usize = 4096;
@@ -27,7 +27,8 @@ fn read_pagemap(memory: &[u8], count: usize) -> Option<Vec<u32>> {
     }
     let file = std::fs::File::open("/proc/self/pagemap").ok()?;
     let mut entries = vec![0; count * 8];
-    file.read_exact_at(&mut entries, (begin / PAGE * 8) as u64).ok()?;
+    file.read_exact_at(&mut entries, (begin / PAGE * 8) as u64)
+        .ok()?;
     let (entries, _) = entries.as_chunks::<8>();
     let written = entries.iter().zip(0_u32..).filter(|(bytes, _)| {
         let entry = u64::from_ne_bytes(**bytes);

@@ -19,11 +19,11 @@ const REPLY_BYTES: u32 = 4 << 20;
 pub struct Session {
     engine: SandboxEngine,
     tools: Arc<dyn Tools>,
-    /// What a turn that is undone goes back to when it is the first.
+    /// The state that an undone first turn goes back to.
     beginning: Checkpoint,
     /// Absent while a turn runs, and for good when that turn's caller gave up.
     live: Option<Live>,
-    /// Whether a turn has run since the beginning.
+    /// True when a turn has run since the beginning.
     used: bool,
     echo: bool,
 }
@@ -42,16 +42,26 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// How much memory it takes, in bytes.
+    /// Its memory in bytes.
     pub fn bytes(&self) -> usize {
         self.pages.len() + std::mem::size_of_val(&*self.numbers)
     }
 }
 
 impl Session {
-    pub(crate) fn begin(engine: SandboxEngine, tools: Arc<dyn Tools>, seed: u64) -> Result<Self, SandboxError> {
+    pub(crate) fn begin(
+        engine: SandboxEngine,
+        tools: Arc<dyn Tools>,
+        seed: u64,
+    ) -> Result<Self, SandboxError> {
         let outside = Outside::new(seed);
-        let beginning = Checkpoint { outside, pending: Some(seed), size: 0, numbers: [].into(), pages: [].into() };
+        let beginning = Checkpoint {
+            outside,
+            pending: Some(seed),
+            size: 0,
+            numbers: [].into(),
+            pages: [].into(),
+        };
         Self::resume(engine, &beginning, tools)
     }
 
@@ -61,10 +71,17 @@ impl Session {
         tools: Arc<dyn Tools>,
     ) -> Result<Self, SandboxError> {
         let live = restored(&engine, &tools, checkpoint)?;
-        Ok(Self { engine, tools, beginning: checkpoint.clone(), live: Some(live), used: false, echo: false })
+        Ok(Self {
+            engine,
+            tools,
+            beginning: checkpoint.clone(),
+            live: Some(live),
+            used: false,
+            echo: false,
+        })
     }
 
-    /// Whether each turn is one statement that prints its value when it is an expression, as at Python's prompt.
+    /// True when each turn is one statement that prints its value when it is an expression, as at Python's prompt.
     pub fn echo(&mut self, echo: bool) {
         self.echo = echo;
     }
@@ -73,13 +90,17 @@ impl Session {
     /// the state of before it. Dropping the future abandons the session.
     ///
     /// # Errors
-    /// A failure of ours, after which the state is that of before the turn.
+    /// An infrastructure failure, after which the state is that of before the turn.
     pub async fn run(&mut self, code: &str) -> Result<TurnOutput, SandboxError> {
         if let Some(refused) = self.refuse(code) {
             return Ok(refused);
         }
         let job = self.prepare(code)?;
-        let (live, output) = self.engine.spawn(job).await.map_err(|_| SandboxError::Abandoned)?;
+        let (live, output) = self
+            .engine
+            .spawn(job)
+            .await
+            .map_err(|_| SandboxError::Abandoned)?;
         self.conclude(live, output)
     }
 
@@ -92,7 +113,11 @@ impl Session {
             return Ok(refused);
         }
         let job = self.prepare(code)?;
-        let (live, output) = self.engine.spawn(job).blocking_recv().map_err(|_| SandboxError::Abandoned)?;
+        let (live, output) = self
+            .engine
+            .spawn(job)
+            .blocking_recv()
+            .map_err(|_| SandboxError::Abandoned)?;
         self.conclude(live, output)
     }
 
@@ -102,7 +127,11 @@ impl Session {
     /// [`SandboxError::Abandoned`].
     pub fn checkpoint(&self) -> Result<Checkpoint, SandboxError> {
         if self.used {
-            Ok(self.live.as_ref().ok_or(SandboxError::Abandoned)?.checkpoint())
+            Ok(self
+                .live
+                .as_ref()
+                .ok_or(SandboxError::Abandoned)?
+                .checkpoint())
         } else {
             Ok(self.beginning.clone())
         }
@@ -126,7 +155,11 @@ impl Session {
     /// # Errors
     /// As [`Session::restore`].
     pub fn reset(&mut self) -> Result<(), SandboxError> {
-        if self.used { self.restore(&self.beginning.clone()) } else { Ok(()) }
+        if self.used {
+            self.restore(&self.beginning.clone())
+        } else {
+            Ok(())
+        }
     }
 
     fn refuse(&self, code: &str) -> Option<TurnOutput> {
@@ -139,9 +172,16 @@ impl Session {
     }
 
     /// The work of a turn, with the interpreter in it.
-    fn prepare(&mut self, code: &str) -> Result<impl FnOnce() -> (Live, Outcome) + Send + 'static, SandboxError> {
+    fn prepare(
+        &mut self,
+        code: &str,
+    ) -> Result<impl FnOnce() -> (Live, Outcome) + Send + 'static, SandboxError> {
         let live = self.live.take().ok_or(SandboxError::Abandoned)?;
-        let before = if self.used { None } else { Some(self.beginning.clone()) };
+        let before = if self.used {
+            None
+        } else {
+            Some(self.beginning.clone())
+        };
         let (code, echo) = (code.as_bytes().to_vec(), self.echo);
         Ok(move || {
             let mut live = live;
@@ -149,19 +189,30 @@ impl Session {
             let begun = Instant::now();
             let result = live.turn(&code, echo);
             let wall_us = micros(begun.elapsed());
-            (live, Outcome { before, result, wall_us })
+            (
+                live,
+                Outcome {
+                    before,
+                    result,
+                    wall_us,
+                },
+            )
         })
     }
 
     /// Puts the interpreter back, or the state of before a turn that stopped it.
     fn conclude(&mut self, mut live: Live, outcome: Outcome) -> Result<TurnOutput, SandboxError> {
-        let Outcome { before, result, wall_us } = outcome;
+        let Outcome {
+            before,
+            result,
+            wall_us,
+        } = outcome;
         let turn = std::mem::replace(&mut live.store.data_mut().turn, Turn::new());
         match result {
             Ok(reply) => {
                 self.live = Some(live);
                 self.used = true;
-                Ok(TurnOutput::finished(reply, turn, wall_us))
+                Ok(logged(TurnOutput::finished(reply, turn, wall_us)))
             }
             Err(stop) => {
                 drop(live);
@@ -169,67 +220,96 @@ impl Session {
                 if let Some((tool, reason)) = turn.fault {
                     return Err(SandboxError::Tool { tool, reason });
                 }
-                Ok(stop.output(turn, self.engine.limits(), wall_us))
+                Ok(logged(stop.output(turn, self.engine.limits(), wall_us)))
             }
         }
     }
 }
 
+fn logged(output: TurnOutput) -> TurnOutput {
+    let (calls, us) = (output.calls.len(), output.wall_us);
+    tracing::trace!(status = ?output.status, calls, us, "sandbox turn");
+    output
+}
+
 impl std::fmt::Debug for Session {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Session").field("used", &self.used).finish_non_exhaustive()
+        formatter
+            .debug_struct("Session")
+            .field("used", &self.used)
+            .finish_non_exhaustive()
     }
 }
 
 impl std::fmt::Debug for Checkpoint {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Checkpoint").field("pages", &self.numbers.len()).finish_non_exhaustive()
+        formatter
+            .debug_struct("Checkpoint")
+            .field("pages", &self.numbers.len())
+            .finish_non_exhaustive()
     }
 }
 
-fn restored(engine: &SandboxEngine, tools: &Arc<dyn Tools>, checkpoint: &Checkpoint) -> Result<Live, SandboxError> {
+fn restored(
+    engine: &SandboxEngine,
+    tools: &Arc<dyn Tools>,
+    checkpoint: &Checkpoint,
+) -> Result<Live, SandboxError> {
     let mut live = engine.instantiate(Arc::clone(tools), checkpoint.outside.clone())?;
-    live.restore(checkpoint).map_err(|error| interpreter(&error))?;
+    live.restore(checkpoint)
+        .map_err(|error| interpreter(&error))?;
     Ok(live)
 }
 
-/// What came of a turn, and what it goes back to when it is undone.
+/// The outcome of a turn, and the state it goes back to when it is undone.
 struct Outcome {
     before: Checkpoint,
     result: Result<Reply, Stop>,
     wall_us: u64,
 }
 
-/// What the interpreter says about a turn that it finished.
+/// The interpreter's report on a turn that it finished.
 #[derive(Deserialize)]
 pub(crate) struct Reply {
     pub(crate) error: Option<PyError>,
     pub(crate) redefined: Vec<String>,
 }
 
-/// Why the interpreter did not finish.
+/// The reason why the interpreter did not finish.
 struct Stop(wasmtime::Error);
 
 impl Stop {
     fn output(&self, turn: Turn, limits: &crate::Limits, wall_us: u64) -> TurnOutput {
         let (status, kind, message) = match (turn.limit, self.0.downcast_ref::<Trap>()) {
             (Some(Limit::Time), _) => {
-                let message = format!("the code ran longer than {} s of processor time", limits.time.as_secs_f64());
+                let message = format!(
+                    "the code ran longer than {} s of processor time",
+                    limits.time.as_secs_f64()
+                );
                 (Status::Timeout, "TimeLimit", message)
             }
             // Rust's own stack lies at the bottom of the interpreter's memory and overflows out of it.
-            (_, Some(Trap::StackOverflow | Trap::MemoryOutOfBounds)) => {
-                (Status::Stack, "StackLimit", "the code ran out of stack".to_owned())
-            }
+            (_, Some(Trap::StackOverflow | Trap::MemoryOutOfBounds)) => (
+                Status::Stack,
+                "StackLimit",
+                "the code ran out of stack".to_owned(),
+            ),
             (Some(Limit::Memory), _) => {
-                let message = format!("the code needed more than {} MiB of memory", limits.memory_bytes >> 20);
+                let message = format!(
+                    "the code needed more than {} MiB of memory",
+                    limits.memory_bytes >> 20
+                );
                 (Status::Memory, "MemoryLimit", message)
             }
             (Some(Limit::Calls), None) => {
                 let message = format!("the code went on after its {} calls of tools", limits.calls);
                 (Status::Calls, "ToolCallLimit", message)
             }
-            _ => (Status::Crash, "SystemError", "the interpreter failed on this code".to_owned()),
+            _ => (
+                Status::Crash,
+                "SystemError",
+                "the interpreter failed on this code".to_owned(),
+            ),
         };
         TurnOutput::stopped(status, kind, message, turn, wall_us)
     }
@@ -249,7 +329,11 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    pub(crate) fn new(engine: &Engine, interpreter: &InstancePre<Host>, host: Host) -> Result<Self> {
+    pub(crate) fn new(
+        engine: &Engine,
+        interpreter: &InstancePre<Host>,
+        host: Host,
+    ) -> Result<Self> {
         let mut store = Store::new(engine, host);
         store.limiter(|host| host);
         store.set_epoch_deadline(1);
@@ -261,7 +345,9 @@ impl Live {
             }
         });
         let instance = interpreter.instantiate(&mut store)?;
-        let memory = instance.get_memory(&mut store, "memory").context("no memory")?;
+        let memory = instance
+            .get_memory(&mut store, "memory")
+            .context("no memory")?;
         Ok(Self {
             memory,
             buffer: instance.get_typed_func(&mut store, "buffer")?,
@@ -301,7 +387,9 @@ impl Live {
     }
 
     fn input(&mut self, bytes: &[u8]) -> Result<()> {
-        let at = self.buffer.call(&mut self.store, u32::try_from(bytes.len())?)?;
+        let at = self
+            .buffer
+            .call(&mut self.store, u32::try_from(bytes.len())?)?;
         self.memory.write(&mut self.store, at as usize, bytes)?;
         Ok(())
     }
@@ -315,17 +403,32 @@ impl Live {
             kept.extend_from_slice(&memory[from..from + PAGE]);
         }
         let outside = self.store.data().outside.clone();
-        Checkpoint { outside, pending: self.pending, size: memory.len(), numbers: numbers.into(), pages: kept.into() }
+        Checkpoint {
+            outside,
+            pending: self.pending,
+            size: memory.len(),
+            numbers: numbers.into(),
+            pages: kept.into(),
+        }
     }
 
     fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         self.pending = checkpoint.pending;
-        let missing = checkpoint.size.saturating_sub(self.memory.data_size(&self.store));
+        let missing = checkpoint
+            .size
+            .saturating_sub(self.memory.data_size(&self.store));
         self.memory.grow(&mut self.store, (missing >> 16) as u64)?;
         let memory = self.memory.data_mut(&mut self.store);
-        for (&number, page) in checkpoint.numbers.iter().zip(checkpoint.pages.chunks_exact(PAGE)) {
+        for (&number, page) in checkpoint
+            .numbers
+            .iter()
+            .zip(checkpoint.pages.chunks_exact(PAGE))
+        {
             let from = number as usize * PAGE;
-            memory.get_mut(from..from + PAGE).context("a checkpoint of another interpreter")?.copy_from_slice(page);
+            memory
+                .get_mut(from..from + PAGE)
+                .context("a checkpoint of another interpreter")?
+                .copy_from_slice(page);
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What model-written code may call.
+//! The functions that model-written code may call.
 
 use serde_json::{Map, Value};
 
@@ -34,26 +34,39 @@ pub struct ToolSpec {
 pub struct Parameter {
     /// The parameter's name.
     pub name: String,
-    /// What it is when the call leaves it out; a parameter without one is required.
+    /// The value when the call leaves it out; a parameter without one is required.
     pub default: Option<Value>,
 }
 
 impl ToolSpec {
     /// A function of required parameters.
     pub fn new(name: &str, parameters: &[&str], doc: &str) -> Self {
-        let parameters = parameters.iter().map(|name| Parameter { name: (*name).to_owned(), default: None }).collect();
-        Self { name: name.to_owned(), parameters, doc: doc.to_owned() }
+        let parameters = parameters
+            .iter()
+            .map(|name| Parameter {
+                name: (*name).to_owned(),
+                default: None,
+            })
+            .collect();
+        Self {
+            name: name.to_owned(),
+            parameters,
+            doc: doc.to_owned(),
+        }
     }
 
     /// The same function with one more parameter, which has a default.
     #[must_use]
     pub fn with_default(mut self, name: &str, default: Value) -> Self {
-        self.parameters.push(Parameter { name: name.to_owned(), default: Some(default) });
+        self.parameters.push(Parameter {
+            name: name.to_owned(),
+            default: Some(default),
+        });
         self
     }
 }
 
-/// Why a tool did not answer.
+/// The reason why a tool did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
     /// The call was wrong: the code sees a Python exception.
@@ -64,7 +77,7 @@ pub enum ToolError {
         /// Its message.
         message: String,
     },
-    /// Something of ours failed: the turn ends with [`crate::SandboxError::Tool`], which is nobody's wrong answer.
+    /// The infrastructure failed: the turn ends with [`crate::SandboxError::Tool`], which is not a wrong answer.
     #[error("{0}")]
     Fault(String),
 }

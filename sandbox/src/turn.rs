@@ -1,4 +1,4 @@
-//! What one turn of code did.
+//! The outcome of one turn of code.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -6,20 +6,20 @@ use serde_json::{Map, Value};
 use crate::host::{Limit, Turn};
 use crate::session::Reply;
 
-/// What running one program did.
+/// The outcome of one program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TurnOutput {
-    /// What the code printed, up to the output limit, also before it failed.
+    /// The code's output, up to the output limit, also that from before a failure.
     pub stdout: String,
-    /// What it wrote to the error stream, warnings included; the traceback is not in it.
+    /// Its error stream, warnings included; the traceback is not in it.
     pub stderr: String,
     /// The exception that ended the code, or the limit it ran into.
     pub error: Option<PyError>,
-    /// How it ended.
+    /// The way it ended.
     pub status: Status,
     /// Its calls of tools, in order.
     pub calls: Vec<CallRecord>,
-    /// How long it took, in microseconds, calls of tools included.
+    /// Its duration in microseconds, calls of tools included.
     pub wall_us: u64,
     /// Tools whose names the code has given to something else, which it will call from now on.
     pub redefined: Vec<String>,
@@ -30,18 +30,39 @@ impl TurnOutput {
     pub(crate) fn finished(reply: Reply, turn: Turn, wall_us: u64) -> Self {
         let status = match &reply.error {
             None => Status::Ok,
-            Some(error) if turn.limit == Some(Limit::Output) && error.kind == "OutputLimit" => Status::Output,
-            Some(error) if turn.limit == Some(Limit::Calls) && error.kind == "ToolCallLimit" => Status::Calls,
+            Some(error) if turn.limit == Some(Limit::Output) && error.kind == "OutputLimit" => {
+                Status::Output
+            }
+            Some(error) if turn.limit == Some(Limit::Calls) && error.kind == "ToolCallLimit" => {
+                Status::Calls
+            }
             Some(_) => Status::Exception,
         };
-        Self { error: reply.error, redefined: reply.redefined, ..Self::empty(status, turn, wall_us) }
+        Self {
+            error: reply.error,
+            redefined: reply.redefined,
+            ..Self::empty(status, turn, wall_us)
+        }
     }
 
     /// A turn that was stopped from outside, or never begun.
-    pub(crate) fn stopped(status: Status, kind: &str, message: String, turn: Turn, wall_us: u64) -> Self {
+    pub(crate) fn stopped(
+        status: Status,
+        kind: &str,
+        message: String,
+        turn: Turn,
+        wall_us: u64,
+    ) -> Self {
         let traceback = format!("{kind}: {message}\n");
-        let error = Some(PyError { kind: kind.to_owned(), message, traceback });
-        Self { error, ..Self::empty(status, turn, wall_us) }
+        let error = Some(PyError {
+            kind: kind.to_owned(),
+            message,
+            traceback,
+        });
+        Self {
+            error,
+            ..Self::empty(status, turn, wall_us)
+        }
     }
 
     fn empty(status: Status, turn: Turn, wall_us: u64) -> Self {
@@ -57,17 +78,18 @@ impl TurnOutput {
     }
 }
 
-/// What was printed, without the character that the limit has cut in two.
+/// The output without the character that the limit has cut in two.
 fn text(mut bytes: Vec<u8>) -> String {
     if let Err(error) = std::str::from_utf8(&bytes)
         && error.error_len().is_none()
     {
         bytes.truncate(error.valid_up_to());
     }
-    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// How a turn ended.
+/// The way a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -75,7 +97,7 @@ pub enum Status {
     Ok,
     /// It raised; what it did before is kept.
     Exception,
-    /// It printed more than the output limit and was told by an exception; what it did before is kept.
+    /// It printed more than the output limit and got an exception; its earlier effects are kept.
     Output,
     /// It called tools more often than allowed and was told by an exception; what it did before is kept, unless it would not
     /// stop.
@@ -110,10 +132,10 @@ pub struct CallRecord {
     pub tool: String,
     /// Its arguments by name.
     pub arguments: Map<String, Value>,
-    /// How much came back: characters of a string, items of a list, 1 for anything else.
+    /// The size of the result: characters of a string, items of a list, 1 for anything else.
     pub size: usize,
     /// The exception it raised, if any.
     pub error: Option<String>,
-    /// How long it took, in microseconds.
+    /// Its duration in microseconds.
     pub wall_us: u64,
 }

@@ -15,7 +15,10 @@ impl Tools for Echo {
     }
 
     fn call(&self, name: &str, arguments: &Map<String, Value>) -> Result<Value, ToolError> {
-        let refused = || ToolError::Raise { kind: "KeyError", message: name.to_owned() };
+        let refused = || ToolError::Raise {
+            kind: "KeyError",
+            message: name.to_owned(),
+        };
         arguments.get("text").cloned().ok_or_else(refused)
     }
 }
@@ -42,16 +45,33 @@ fn step(what: u8, a: u32, b: u32) -> Vec<u8> {
 
 fn code(steps: &[Vec<u8>]) -> String {
     let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap();
-    steps.concat().iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    steps
+        .concat()
+        .iter()
+        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
+        .collect()
 }
 
 fn number() -> impl Strategy<Value = u32> {
-    prop_oneof![any::<u32>(), 0..200_u32, Just(131_072), Just(131_071), Just(u32::MAX), 60_000..140_000_u32]
+    prop_oneof![
+        any::<u32>(),
+        0..200_u32,
+        Just(131_072),
+        Just(131_071),
+        Just(u32::MAX),
+        60_000..140_000_u32
+    ]
 }
 
 fn program() -> impl Strategy<Value = String> {
-    prop::collection::vec((0..12_u8, number(), number()), 0..20)
-        .prop_map(|steps| code(&steps.into_iter().map(|(what, a, b)| step(what, a, b)).collect::<Vec<_>>()))
+    prop::collection::vec((0..12_u8, number(), number()), 0..20).prop_map(|steps| {
+        code(
+            &steps
+                .into_iter()
+                .map(|(what, a, b)| step(what, a, b))
+                .collect::<Vec<_>>(),
+        )
+    })
 }
 
 proptest! {
@@ -73,8 +93,13 @@ proptest! {
 #[test]
 fn a_well_behaved_interpreter_is_understood() {
     let mut session = ENGINE.session(Arc::new(Echo), 1).unwrap();
-    let output = session.run_blocking(&code(&[step(3, 0, 0), step(4, 200, 0), step(0, 64, 14)])).unwrap();
-    assert_eq!((output.status, output.stdout.as_str(), output.calls.len()), (Status::Ok, "{\"tool\":\"echo\"", 1));
+    let output = session
+        .run_blocking(&code(&[step(3, 0, 0), step(4, 200, 0), step(0, 64, 14)]))
+        .unwrap();
+    assert_eq!(
+        (output.status, output.stdout.as_str(), output.calls.len()),
+        (Status::Ok, "{\"tool\":\"echo\"", 1)
+    );
     assert_eq!(output.calls[0].arguments["text"], "a");
 }
 

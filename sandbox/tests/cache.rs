@@ -20,11 +20,16 @@ fn works(engine: &SandboxEngine) {
 #[test]
 fn damage_is_repaired_and_a_useless_folder_is_done_without() {
     let folder = tempfile::tempdir().unwrap();
-    let options = EngineOptions { limits: Limits::default(), cache: folder.path().join("deep/cache") };
+    let options = EngineOptions {
+        limits: Limits::default(),
+        cache: folder.path().join("deep/cache"),
+    };
     // What the user's cache already holds is copied, so that only the repair compiles.
     fs::create_dir_all(&options.cache).unwrap();
     open(&EngineOptions::default());
-    let kept = fs::read_dir(EngineOptions::default().cache).unwrap().map(Result::unwrap);
+    let kept = fs::read_dir(EngineOptions::default().cache)
+        .unwrap()
+        .map(Result::unwrap);
     // Kernels of GPUs have a folder of their own beside them.
     for entry in kept.filter(|entry| entry.file_type().unwrap().is_file()) {
         fs::copy(entry.path(), options.cache.join(entry.file_name())).unwrap();
@@ -33,8 +38,16 @@ fn damage_is_repaired_and_a_useless_folder_is_done_without() {
     works(&engine);
     assert_eq!(notices, []);
 
-    let compiled = |path: &std::path::PathBuf| path.extension().is_some_and(|extension| extension == "cwasm");
-    let files = || fs::read_dir(&options.cache).unwrap().map(|entry| entry.unwrap().path()).filter(compiled);
+    let compiled = |path: &std::path::PathBuf| {
+        path.extension()
+            .is_some_and(|extension| extension == "cwasm")
+    };
+    let files = || {
+        fs::read_dir(&options.cache)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(compiled)
+    };
     for path in files() {
         let mut bytes = fs::read(&path).unwrap();
         let middle = bytes.len() / 2;
@@ -47,7 +60,10 @@ fn damage_is_repaired_and_a_useless_folder_is_done_without() {
     assert_eq!(open(&options).1, [], "the repair was kept");
 
     // A file where the folder should be: as on a disk without space, what was compiled cannot be kept.
-    let blocked = EngineOptions { cache: files().next().unwrap(), ..options.clone() };
+    let blocked = EngineOptions {
+        cache: files().next().unwrap(),
+        ..options.clone()
+    };
     let (engine, notices) = open(&blocked);
     works(&engine);
     assert!(

@@ -13,7 +13,13 @@ fn median(session: &mut Session) -> f64 {
     let mut times: Vec<f64> = (0..TURNS)
         .map(|_| {
             let begun = Instant::now();
-            assert_eq!(session.run_blocking("print(sum(n * n for n in range(300)))").unwrap().stdout, "8955050\n");
+            assert_eq!(
+                session
+                    .run_blocking("print(sum(n * n for n in range(300)))")
+                    .unwrap()
+                    .stdout,
+                "8955050\n"
+            );
             begun.elapsed().as_secs_f64()
         })
         .collect();
@@ -22,10 +28,20 @@ fn median(session: &mut Session) -> f64 {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "the figures that docs/results.md names")]
+#[expect(
+    clippy::print_stderr,
+    reason = "the figures that docs/results.md names"
+)]
 fn a_crowd_that_misbehaves_takes_its_share_and_no_more() {
-    let limits = Limits { time: Duration::from_millis(150), ..Limits::default() };
-    let engine = SandboxEngine::open(&EngineOptions { limits, ..EngineOptions::default() }).unwrap();
+    let limits = Limits {
+        time: Duration::from_millis(150),
+        ..Limits::default()
+    };
+    let engine = SandboxEngine::open(&EngineOptions {
+        limits,
+        ..EngineOptions::default()
+    })
+    .unwrap();
     let mut session = engine.session(Arc::new(NoTools), 0).unwrap();
     let alone = median(&mut session);
     let programs = [
@@ -41,7 +57,10 @@ fn a_crowd_that_misbehaves_takes_its_share_and_no_more() {
                 let engine = engine.clone();
                 scope.spawn(move || {
                     let mut session = engine.session(Arc::new(NoTools), 0).unwrap();
-                    session.run_blocking(programs[number % programs.len()]).unwrap().status
+                    session
+                        .run_blocking(programs[number % programs.len()])
+                        .unwrap()
+                        .status
                 })
             })
             .collect();
@@ -65,5 +84,8 @@ fn a_crowd_that_misbehaves_takes_its_share_and_no_more() {
     );
     // A turn that waited for the crowd to end would take as long as all of it.
     let whole = start.elapsed().as_secs_f64();
-    assert!(among < whole / 10.0, "{among} s among a crowd of {whole} s, {alone} s alone");
+    assert!(
+        among < whole / 10.0,
+        "{among} s among a crowd of {whole} s, {alone} s alone"
+    );
 }

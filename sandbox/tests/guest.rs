@@ -19,7 +19,11 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
         if ["python.wasm.zst", "guest.toml", "target"].contains(&name.as_str()) {
             continue;
         }
-        if path.is_dir() { collect(&path, files) } else { files.push(path) }
+        if path.is_dir() {
+            collect(&path, files);
+        } else {
+            files.push(path);
+        }
     }
 }
 
@@ -30,9 +34,17 @@ fn digest_of_sources(guest: &Path) -> String {
     files.sort();
     let mut hasher = blake3::Hasher::new();
     for file in files {
-        let name = file.strip_prefix(guest).unwrap().to_str().unwrap().replace('\\', "/");
+        let name = file
+            .strip_prefix(guest)
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .replace('\\', "/");
         let bytes = fs::read(&file).unwrap();
-        hasher.update(name.as_bytes()).update(&(bytes.len() as u64).to_le_bytes()).update(&bytes);
+        hasher
+            .update(name.as_bytes())
+            .update(&(bytes.len() as u64).to_le_bytes())
+            .update(&bytes);
     }
     hasher.finalize().to_hex().to_string()
 }
@@ -40,10 +52,15 @@ fn digest_of_sources(guest: &Path) -> String {
 #[test]
 fn the_committed_interpreter_is_made_of_its_sources() {
     let guest = Path::new(env!("CARGO_MANIFEST_DIR")).join("guest");
-    let made: Made = toml::from_str(&fs::read_to_string(guest.join("guest.toml")).unwrap()).unwrap();
+    let made: Made =
+        toml::from_str(&fs::read_to_string(guest.join("guest.toml")).unwrap()).unwrap();
     let artifact = blake3::hash(&fs::read(guest.join("python.wasm.zst")).unwrap()).to_hex();
     let advice = "; run sandbox/guest/build.sh and commit what it makes";
-    assert_eq!(made.artifact, artifact.as_str(), "python.wasm.zst is not what guest.toml describes{advice}");
+    assert_eq!(
+        made.artifact,
+        artifact.as_str(),
+        "python.wasm.zst is not what guest.toml describes{advice}"
+    );
     assert_eq!(
         made.sources,
         digest_of_sources(&guest),

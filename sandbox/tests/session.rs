@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forage_sandbox::{
-    EngineOptions, Limits, NoTools, SandboxEngine, SandboxError, Session, Status, ToolError, ToolSpec, Tools,
-    TurnOutput,
+    EngineOptions, Limits, NoTools, SandboxEngine, SandboxError, Session, Status, ToolError,
+    ToolSpec, Tools, TurnOutput,
 };
 use serde_json::{Map, Value, json};
 
@@ -15,7 +15,8 @@ struct Wiki;
 impl Tools for Wiki {
     fn specs(&self) -> Vec<ToolSpec> {
         vec![
-            ToolSpec::new("search_pages", &["query"], "Pages whose titles match.").with_default("n", json!(5)),
+            ToolSpec::new("search_pages", &["query"], "Pages whose titles match.")
+                .with_default("n", json!(5)),
             ToolSpec::new("read_section", &["section_id"], "The text of a section."),
             ToolSpec::new("broken", &[], "Fails."),
         ]
@@ -23,12 +24,15 @@ impl Tools for Wiki {
 
     fn call(&self, name: &str, arguments: &Map<String, Value>) -> Result<Value, ToolError> {
         match name {
-            "search_pages" => {
-                Ok(json!([{"page_id": "a", "title": arguments["query"]}, {"page_id": "b", "title": "é"}]))
-            }
+            "search_pages" => Ok(
+                json!([{"page_id": "a", "title": arguments["query"]}, {"page_id": "b", "title": "é"}]),
+            ),
             "read_section" => match arguments["section_id"].as_str() {
                 Some("a:full") => Ok(json!("the text of a")),
-                other => Err(ToolError::Raise { kind: "ValueError", message: format!("Section not found: {other:?}") }),
+                other => Err(ToolError::Raise {
+                    kind: "ValueError",
+                    message: format!("Section not found: {other:?}"),
+                }),
             },
             _ => Err(ToolError::Fault("the index is gone".to_owned())),
         }
@@ -36,11 +40,17 @@ impl Tools for Wiki {
 }
 
 fn engine(limits: Limits) -> SandboxEngine {
-    SandboxEngine::open(&EngineOptions { limits, ..EngineOptions::default() }).unwrap()
+    SandboxEngine::open(&EngineOptions {
+        limits,
+        ..EngineOptions::default()
+    })
+    .unwrap()
 }
 
 fn session() -> Session {
-    engine(Limits::default()).session(Arc::new(Wiki), 7).unwrap()
+    engine(Limits::default())
+        .session(Arc::new(Wiki), 7)
+        .unwrap()
 }
 
 fn run(session: &mut Session, code: &str) -> TurnOutput {
@@ -54,15 +64,23 @@ fn stdout(session: &mut Session, code: &str) -> String {
 }
 
 fn error(output: &TurnOutput) -> (&str, &str) {
-    output.error.as_ref().map_or(("", ""), |error| (error.kind.as_str(), error.message.as_str()))
+    output.error.as_ref().map_or(("", ""), |error| {
+        (error.kind.as_str(), error.message.as_str())
+    })
 }
 
 #[test]
 fn variables_live_from_turn_to_turn_also_past_exceptions() {
     let mut session = session();
-    run(&mut session, "import math\nx = [1]\ndef f(n):\n    return math.sqrt(n)");
+    run(
+        &mut session,
+        "import math\nx = [1]\ndef f(n):\n    return math.sqrt(n)",
+    );
     let failed = run(&mut session, "x.append(2)\nprint('before')\nx.index(9)");
-    assert_eq!((failed.status, failed.stdout.as_str()), (Status::Exception, "before\n"));
+    assert_eq!(
+        (failed.status, failed.stdout.as_str()),
+        (Status::Exception, "before\n")
+    );
     assert_eq!(error(&failed), ("ValueError", "9 is not in list"));
     assert_eq!(stdout(&mut session, "print(x, f(4))"), "[1, 2] 2.0\n");
     let left = run(&mut session, "import sys\nsys.exit(3)");
@@ -73,37 +91,72 @@ fn variables_live_from_turn_to_turn_also_past_exceptions() {
 #[test]
 fn tools_bind_arguments_as_python_does() {
     let mut session = session();
-    let output = run(&mut session, "for page in search_pages('Ada', n=2):\n    print(page['page_id'], page['title'])");
+    let output = run(
+        &mut session,
+        "for page in search_pages('Ada', n=2):\n    print(page['page_id'], page['title'])",
+    );
     assert_eq!(output.stdout, "a Ada\nb é\n");
     let call = &output.calls[0];
-    assert_eq!((call.tool.as_str(), call.size, &call.error), ("search_pages", 2, &None));
-    assert_eq!(Value::Object(call.arguments.clone()), json!({"n": 2, "query": "Ada"}));
+    assert_eq!(
+        (call.tool.as_str(), call.size, &call.error),
+        ("search_pages", 2, &None)
+    );
+    assert_eq!(
+        Value::Object(call.arguments.clone()),
+        json!({"n": 2, "query": "Ada"})
+    );
     for (code, message) in [
-        ("search_pages()", "search_pages() missing 1 required positional argument: 'query'"),
-        ("search_pages(1, 2, 3)", "search_pages() takes from 1 to 2 positional arguments but 3 were given"),
-        ("read_section('a', 'b')", "read_section() takes 1 positional argument but 2 were given"),
-        ("search_pages('a', query='b')", "search_pages() got multiple values for argument 'query'"),
-        ("search_pages('a', k=1)", "search_pages() got an unexpected keyword argument 'k'"),
+        (
+            "search_pages()",
+            "search_pages() missing 1 required positional argument: 'query'",
+        ),
+        (
+            "search_pages(1, 2, 3)",
+            "search_pages() takes from 1 to 2 positional arguments but 3 were given",
+        ),
+        (
+            "read_section('a', 'b')",
+            "read_section() takes 1 positional argument but 2 were given",
+        ),
+        (
+            "search_pages('a', query='b')",
+            "search_pages() got multiple values for argument 'query'",
+        ),
+        (
+            "search_pages('a', k=1)",
+            "search_pages() got an unexpected keyword argument 'k'",
+        ),
         (
             "search_pages({1, 2})",
             "search_pages() argument 'query' must be plain data (str, int, float, bool, None, list or dict), not set",
         ),
-        ("x = []\nx.append(x)\nsearch_pages(x)", "search_pages() argument 'query' is nested deeper than 32 levels"),
+        (
+            "x = []\nx.append(x)\nsearch_pages(x)",
+            "search_pages() argument 'query' is nested deeper than 32 levels",
+        ),
     ] {
         let output = run(&mut session, code);
         assert_eq!(error(&output), ("TypeError", message), "{code}");
         assert!(output.calls.is_empty());
     }
-    let refused = run(&mut session, "try:\n    read_section('x')\nexcept ValueError as error:\n    print(error)");
+    let refused = run(
+        &mut session,
+        "try:\n    read_section('x')\nexcept ValueError as error:\n    print(error)",
+    );
     assert_eq!(refused.stdout, "Section not found: Some(\"x\")\n");
-    assert_eq!(refused.calls[0].error.as_deref(), Some("ValueError: Section not found: Some(\"x\")"));
+    assert_eq!(
+        refused.calls[0].error.as_deref(),
+        Some("ValueError: Section not found: Some(\"x\")")
+    );
 }
 
 #[test]
 fn a_tool_that_fails_is_a_fault_of_ours_and_undoes_the_turn() {
     let mut session = session();
     run(&mut session, "x = 1");
-    let fault = session.run_blocking("x = 2\ntry:\n    broken()\nexcept BaseException:\n    pass").unwrap_err();
+    let fault = session
+        .run_blocking("x = 2\ntry:\n    broken()\nexcept BaseException:\n    pass")
+        .unwrap_err();
     assert!(
         matches!(&fault, SandboxError::Tool { tool, reason } if tool == "broken" && reason == "the index is gone"),
         "{fault}"
@@ -118,20 +171,43 @@ fn tools_that_are_redefined_are_named() {
     let output = run(&mut session, "def search_pages(query):\n    return []");
     assert_eq!(output.redefined, ["search_pages"]);
     assert!(run(&mut session, "del search_pages").redefined.is_empty());
-    let replaced = run(&mut session, "import builtins\nbuiltins.read_section = None");
+    let replaced = run(
+        &mut session,
+        "import builtins\nbuiltins.read_section = None",
+    );
     assert_eq!(replaced.redefined, ["read_section"]);
 }
 
 #[test]
 fn every_limit_has_its_status_and_leaves_the_session_usable() {
-    let limits =
-        Limits { time: Duration::from_millis(500), calls: 3, output_bytes: 1000, code_bytes: 500, ..Limits::default() };
+    let limits = Limits {
+        time: Duration::from_millis(500),
+        calls: 3,
+        output_bytes: 1000,
+        code_bytes: 500,
+        ..Limits::default()
+    };
     let mut session = engine(limits).session(Arc::new(Wiki), 1).unwrap();
     run(&mut session, "x = ['kept']");
     let cases = [
-        ("x.append(1)\nprint('seen')\nwhile True:\n    pass", Status::Timeout, "TimeLimit", "seen\n"),
-        ("x.append(1)\ny = []\nwhile True:\n    y.append(bytearray(30_000_000))", Status::Memory, "MemoryLimit", ""),
-        ("for i in range(9):\n    search_pages('a')", Status::Calls, "ToolCallLimit", ""),
+        (
+            "x.append(1)\nprint('seen')\nwhile True:\n    pass",
+            Status::Timeout,
+            "TimeLimit",
+            "seen\n",
+        ),
+        (
+            "x.append(1)\ny = []\nwhile True:\n    y.append(bytearray(30_000_000))",
+            Status::Memory,
+            "MemoryLimit",
+            "",
+        ),
+        (
+            "for i in range(9):\n    search_pages('a')",
+            Status::Calls,
+            "ToolCallLimit",
+            "",
+        ),
         (
             "while True:\n    try:\n        search_pages('a')\n    except BaseException:\n        pass",
             Status::Calls,
@@ -153,17 +229,29 @@ fn every_limit_has_its_status_and_leaves_the_session_usable() {
     let long = run(&mut session, &"x = 1\n".repeat(100));
     assert_eq!(
         (long.status, error(&long)),
-        (Status::CodeSize, ("CodeTooLong", "the code has 600 bytes; at most 500 are run"))
+        (
+            Status::CodeSize,
+            ("CodeTooLong", "the code has 600 bytes; at most 500 are run")
+        )
     );
     assert_eq!(stdout(&mut session, "print(x)"), "['kept']\n");
 }
 
 #[test]
 fn a_first_turn_that_is_stopped_leaves_a_fresh_session() {
-    let limits = Limits { time: Duration::from_millis(200), ..Limits::default() };
+    let limits = Limits {
+        time: Duration::from_millis(200),
+        ..Limits::default()
+    };
     let mut session = engine(limits).session(Arc::new(Wiki), 1).unwrap();
-    assert_eq!(run(&mut session, "x = 1\nwhile True: pass").status, Status::Timeout);
-    assert_eq!(error(&run(&mut session, "x")), ("NameError", "name 'x' is not defined"));
+    assert_eq!(
+        run(&mut session, "x = 1\nwhile True: pass").status,
+        Status::Timeout
+    );
+    assert_eq!(
+        error(&run(&mut session, "x")),
+        ("NameError", "name 'x' is not defined")
+    );
     assert_eq!(stdout(&mut session, "print(len(search_pages('a')))"), "2\n");
 }
 
@@ -172,7 +260,10 @@ fn checkpoints_go_back_and_fork() {
     let engine = engine(Limits::default());
     let mut session = engine.session(Arc::new(Wiki), 3).unwrap();
     let fresh = session.checkpoint().unwrap();
-    run(&mut session, "import random\nx = {'a': [1, 2]}\ng = (n * n for n in range(9))\nnext(g)\nblob = 'é' * 3000000");
+    run(
+        &mut session,
+        "import random\nx = {'a': [1, 2]}\ng = (n * n for n in range(9))\nnext(g)\nblob = 'é' * 3000000",
+    );
     let before = session.checkpoint().unwrap();
     let mut twin = engine.fork(&before, Arc::new(Wiki)).unwrap();
     let code = "x['b'] = next(g)\nprint(x, len(blob), random.random(), hash('a'), id(x))";
@@ -206,7 +297,8 @@ fn what_is_not_there_says_so() {
     let (kind, message) = error(&numpy);
     assert_eq!(kind, "ModuleNotFoundError");
     assert!(
-        message.starts_with("No module named 'numpy' (the sandbox has: abc, ") && message.contains("statistics"),
+        message.starts_with("No module named 'numpy' (the sandbox has: abc, ")
+            && message.contains("statistics"),
         "{message}"
     );
     assert!(!message.contains('\n'));
@@ -223,7 +315,10 @@ fn what_is_not_there_says_so() {
         assert_eq!(error(&run(&mut session, code)).0, kind, "{code}");
     }
     assert_eq!(
-        stdout(&mut session, "import os\nprint(dict(os.environ), os.getcwd(), os.path.join('a', 'b'))"),
+        stdout(
+            &mut session,
+            "import os\nprint(dict(os.environ), os.getcwd(), os.path.join('a', 'b'))"
+        ),
         "{} / a/b\n"
     );
 }
@@ -244,16 +339,23 @@ fn modules_that_models_import_are_there() {
 fn tracebacks_read_as_cpythons() {
     let mut session = session();
     run(&mut session, "def half(n):\n    return 1 / n");
-    let output = run(&mut session, "total = 0\nfor n in [1, 0]:\n    total += half(n)");
+    let output = run(
+        &mut session,
+        "total = 0\nfor n in [1, 0]:\n    total += half(n)",
+    );
     let expected = "Traceback (most recent call last):\n  File \"<python>\", line 3, in <module>\n    total += half(n)\n             ~~~~^^^\n  \
                     File \"<python>\", line 2, in half\n    return 1 / n\n           ~~^~~\nZeroDivisionError: division by zero\n";
     assert_eq!(output.error.unwrap().traceback, expected);
     let output = run(&mut session, "x = (1,\nprint(x)");
-    let expected = "  File \"<python>\", line 1\n    x = (1,\n        ^\nSyntaxError: '(' was never closed\n";
+    let expected =
+        "  File \"<python>\", line 1\n    x = (1,\n        ^\nSyntaxError: '(' was never closed\n";
     assert_eq!(output.error.unwrap().traceback, expected);
     let output = run(&mut session, "read_section('x')");
     let traceback = output.error.unwrap().traceback;
-    assert!(!traceback.contains("_forage") && traceback.contains("line 1, in <module>"), "{traceback}");
+    assert!(
+        !traceback.contains("_forage") && traceback.contains("line 1, in <module>"),
+        "{traceback}"
+    );
 }
 
 #[test]
@@ -263,8 +365,17 @@ fn streams_are_whole_again_at_the_next_turn() {
         &mut session,
         "import sys, io\nprint('to stderr', file=sys.stderr)\nsys.stdout = io.StringIO()\nprint('lost')",
     );
-    assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("", "to stderr\n"));
-    assert_eq!(stdout(&mut session, "print('back')\nsys.stdout.close()\nprint('still')"), "back\nstill\n");
+    assert_eq!(
+        (output.stdout.as_str(), output.stderr.as_str()),
+        ("", "to stderr\n")
+    );
+    assert_eq!(
+        stdout(
+            &mut session,
+            "print('back')\nsys.stdout.close()\nprint('still')"
+        ),
+        "back\nstill\n"
+    );
     assert_eq!(
         stdout(
             &mut session,
@@ -272,7 +383,10 @@ fn streams_are_whole_again_at_the_next_turn() {
         ),
         "'in\\n'\n"
     );
-    assert_eq!(error(&run(&mut session, "print('\\ud800')")).0, "UnicodeEncodeError");
+    assert_eq!(
+        error(&run(&mut session, "print('\\ud800')")).0,
+        "UnicodeEncodeError"
+    );
 }
 
 #[test]
@@ -281,18 +395,34 @@ fn a_prompt_prints_values() {
     session.echo(true);
     assert_eq!(stdout(&mut session, "x = 3\n"), "");
     assert_eq!(stdout(&mut session, "x * 2\n"), "6\n");
-    assert_eq!(stdout(&mut session, "for i in range(2):\n    i\n\n"), "0\n1\n");
+    assert_eq!(
+        stdout(&mut session, "for i in range(2):\n    i\n\n"),
+        "0\n1\n"
+    );
 }
 
 #[test]
 fn an_abandoned_turn_loses_the_session_and_nothing_else() {
-    let engine = engine(Limits { time: Duration::from_millis(300), ..Limits::default() });
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let engine = engine(Limits {
+        time: Duration::from_millis(300),
+        ..Limits::default()
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let mut session = engine.session(Arc::new(NoTools), 0).unwrap();
         let turn = session.run("while True: pass");
-        assert!(tokio::time::timeout(Duration::from_millis(20), turn).await.is_err());
-        assert!(matches!(session.run("1").await, Err(SandboxError::Abandoned)));
+        assert!(
+            tokio::time::timeout(Duration::from_millis(20), turn)
+                .await
+                .is_err()
+        );
+        assert!(matches!(
+            session.run("1").await,
+            Err(SandboxError::Abandoned)
+        ));
         let mut other = engine.session(Arc::new(NoTools), 0).unwrap();
         assert_eq!(other.run("print(1)").await.unwrap().stdout, "1\n");
     });

@@ -20,10 +20,20 @@ struct Arguments {
 }
 
 fn arguments() -> Result<Arguments, Box<dyn Error>> {
-    let mut found = Arguments { folder: PathBuf::new(), single: false, repeat: 1, threads: None };
+    let mut found = Arguments {
+        folder: PathBuf::new(),
+        single: false,
+        repeat: 1,
+        threads: None,
+    };
     let mut given = std::env::args().skip(1);
     while let Some(argument) = given.next() {
-        let mut number = || given.next().and_then(|value| value.parse().ok()).ok_or("a number is missing");
+        let mut number = || {
+            given
+                .next()
+                .and_then(|value| value.parse().ok())
+                .ok_or("a number is missing")
+        };
         match argument.as_str() {
             "--single" => found.single = true,
             "--repeat" => found.repeat = number()?,
@@ -38,18 +48,34 @@ fn read() -> Result<Vec<(TextKind, String)>, Box<dyn Error>> {
     let mut texts = Vec::new();
     for line in std::io::stdin().lock().lines() {
         let row: serde_json::Value = serde_json::from_str(&line?)?;
-        let kind = if row["kind"] == "query" { TextKind::Query } else { TextKind::Passage };
-        texts.push((kind, row["text"].as_str().ok_or("a line has no text")?.to_owned()));
+        let kind = if row["kind"] == "query" {
+            TextKind::Query
+        } else {
+            TextKind::Passage
+        };
+        texts.push((
+            kind,
+            row["text"].as_str().ok_or("a line has no text")?.to_owned(),
+        ));
     }
     Ok(texts)
 }
 
-fn encode(encoder: &BertEncoder, texts: &[(TextKind, String)], single: bool) -> Result<Vec<Vec<f32>>, Box<dyn Error>> {
+fn encode(
+    encoder: &BertEncoder,
+    texts: &[(TextKind, String)],
+    single: bool,
+) -> Result<Vec<Vec<f32>>, Box<dyn Error>> {
     let mut vectors = vec![Vec::new(); texts.len()];
     for kind in [TextKind::Query, TextKind::Passage] {
-        let places: Vec<usize> = (0..texts.len()).filter(|&place| texts[place].0 == kind).collect();
+        let places: Vec<usize> = (0..texts.len())
+            .filter(|&place| texts[place].0 == kind)
+            .collect();
         for places in places.chunks(if single { 1 } else { places.len().max(1) }) {
-            let call: Vec<&str> = places.iter().map(|&place| texts[place].1.as_str()).collect();
+            let call: Vec<&str> = places
+                .iter()
+                .map(|&place| texts[place].1.as_str())
+                .collect();
             let found = encoder.encode(kind, &call)?;
             for (&place, vector) in places.iter().zip(found.chunks_exact(encoder.dimension())) {
                 vectors[place] = vector.to_vec();
@@ -60,10 +86,21 @@ fn encode(encoder: &BertEncoder, texts: &[(TextKind, String)], single: bool) -> 
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let Arguments { folder, single, repeat, threads } = arguments()?;
+    let Arguments {
+        folder,
+        single,
+        repeat,
+        threads,
+    } = arguments()?;
     let texts = read()?;
     let started = Instant::now();
-    let encoder = BertEncoder::load(&folder, &EncoderOptions { threads, ..EncoderOptions::default() })?;
+    let encoder = BertEncoder::load(
+        &folder,
+        &EncoderOptions {
+            threads,
+            ..EncoderOptions::default()
+        },
+    )?;
     let mut log = std::io::stderr().lock();
     writeln!(log, "{}", encoder.identity())?;
     writeln!(log, "load_ms {:.1}", started.elapsed().as_secs_f64() * 1e3)?;
@@ -71,7 +108,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..repeat {
         let started = Instant::now();
         vectors = encode(&encoder, &texts, single)?;
-        writeln!(log, "ms_per_text {:.3}", started.elapsed().as_secs_f64() * 1e3 / texts.len().max(1) as f64)?;
+        writeln!(
+            log,
+            "ms_per_text {:.3}",
+            started.elapsed().as_secs_f64() * 1e3 / texts.len().max(1) as f64
+        )?;
     }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     for vector in vectors {

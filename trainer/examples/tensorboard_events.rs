@@ -20,15 +20,20 @@ fn row(step: u64, process: u8) -> Row {
 }
 
 fn main() {
-    let out = std::env::args().nth(1).expect("usage: tensorboard_events OUT_FOLDER");
+    let out = std::env::args()
+        .nth(1)
+        .expect("usage: tensorboard_events OUT_FOLDER");
     for (folder, names) in [("canonical", Aliases::Canonical), ("trl", Aliases::Trl)] {
         let folder = Path::new(&out).join(folder);
         // Both start within one second: the order of the files must not depend on the clock.
         let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
         for (process, steps) in [(0, 0..10), (1, 6..12)] {
-            let mut writer = EventWriter::create(&folder, steps.start, names, now).expect("a writable folder");
+            let mut writer =
+                EventWriter::create(&folder, steps.start, names, now).expect("a writable folder");
             for step in steps {
-                writer.write(&row(step, process), now + Duration::from_secs(step)).expect("space on the disk");
+                writer
+                    .write(&row(step, process), now + Duration::from_secs(step))
+                    .expect("space on the disk");
             }
         }
     }

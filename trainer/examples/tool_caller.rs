@@ -4,6 +4,8 @@
 mod tool_caller;
 
 fn main() {
-    let folder = std::env::args().nth(1).expect("usage: tool_caller OUT_FOLDER");
+    let folder = std::env::args()
+        .nth(1)
+        .expect("usage: tool_caller OUT_FOLDER");
     tool_caller::write(std::path::Path::new(&folder));
 }

@@ -24,7 +24,11 @@ fn pre_tokenizer(pieces: Pieces) -> Result<PreTokenizerWrapper, tokenizers::Erro
         Pieces::Code => {
             let pattern = SplitPattern::Regex(CODE_PIECES.to_owned());
             let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false)?;
-            Sequence::new(vec![split.into(), ByteLevel::new(false, true, false).into()]).into()
+            Sequence::new(vec![
+                split.into(),
+                ByteLevel::new(false, true, false).into(),
+            ])
+            .into()
         }
     })
 }
@@ -38,14 +42,22 @@ pub fn train(
     vocab: usize,
     vocabulary: Vocabulary,
 ) -> Result<(HfTokenizer, Vec<u8>), TokenizerError> {
-    let fail = |message: String| TokenizerError { path: "(training)".to_owned(), message };
+    let fail = |message: String| TokenizerError {
+        path: "(training)".to_owned(),
+        message,
+    };
     let tags = vocabulary.tags;
     let smallest = ByteLevel::alphabet().len() + tags.len() + 1;
     if vocab < smallest {
-        return Err(fail(format!("vocab_size {vocab} is below {smallest}, the bytes and tags alone")));
+        return Err(fail(format!(
+            "vocab_size {vocab} is below {smallest}, the bytes and tags alone"
+        )));
     }
     let special = |text: &str| AddedToken::from(text, true).normalized(false);
-    let specials: Vec<AddedToken> = std::iter::once(EOS).chain(tags.iter().copied()).map(special).collect();
+    let specials: Vec<AddedToken> = std::iter::once(EOS)
+        .chain(tags.iter().copied())
+        .map(special)
+        .collect();
     let mut trainer = BpeTrainerBuilder::new()
         .show_progress(false)
         .vocab_size(vocab)
@@ -56,13 +68,19 @@ pub fn train(
     let mut tokenizer = TokenizerBuilder::new()
         .with_model(BPE::default())
         .with_normalizer(None::<NormalizerWrapper>)
-        .with_pre_tokenizer(Some(pre_tokenizer(vocabulary.pieces).map_err(|error| fail(error.to_string()))?))
+        .with_pre_tokenizer(Some(
+            pre_tokenizer(vocabulary.pieces).map_err(|error| fail(error.to_string()))?,
+        ))
         .with_post_processor(Some(ByteLevelProcessor::new(false, false, true)))
         .with_decoder(Some(ByteLevelDecoder::default()))
         .build()
         .map_err(|error| fail(error.to_string()))?;
-    tokenizer.train(&mut trainer, lines).map_err(|error| fail(error.to_string()))?;
-    let json = tokenizer.to_string(true).map_err(|error| fail(error.to_string()))?;
+    tokenizer
+        .train(&mut trainer, lines)
+        .map_err(|error| fail(error.to_string()))?;
+    let json = tokenizer
+        .to_string(true)
+        .map_err(|error| fail(error.to_string()))?;
     let bytes = json.into_bytes();
     Ok((HfTokenizer::from_bytes(&bytes, EOS)?, bytes))
 }
@@ -79,16 +97,34 @@ mod tests {
     const TAGS: &[&str] = &["<think>", "</think>", "<python>", "</python>"];
 
     fn trained(pieces: Pieces) -> HfTokenizer {
-        let lines = (0..50).flat_map(|_| [PROGRAM.to_owned(), "Who is the mentor of Banoru Kelbi?".to_owned()]);
-        train(lines, 600, Vocabulary { tags: TAGS, pieces }).unwrap().0
+        let lines = (0..50).flat_map(|_| {
+            [
+                PROGRAM.to_owned(),
+                "Who is the mentor of Banoru Kelbi?".to_owned(),
+            ]
+        });
+        train(lines, 600, Vocabulary { tags: TAGS, pieces })
+            .unwrap()
+            .0
     }
 
     #[test]
     fn text_comes_back_exactly() {
         for pieces in [Pieces::Words, Pieces::Code] {
             let tokenizer = trained(pieces);
-            for text in [PROGRAM, "a\n\n\tb  c\r\n    d__e _f\n", "1807, naïve — 12.5 [x]", "", " ", "</python"] {
-                assert_eq!(tokenizer.decode(&tokenizer.encode(text)), text, "{pieces:?}");
+            for text in [
+                PROGRAM,
+                "a\n\n\tb  c\r\n    d__e _f\n",
+                "1807, naïve — 12.5 [x]",
+                "",
+                " ",
+                "</python",
+            ] {
+                assert_eq!(
+                    tokenizer.decode(&tokenizer.encode(text)),
+                    text,
+                    "{pieces:?}"
+                );
             }
             for tag in TAGS {
                 assert_eq!(tokenizer.encode(tag).len(), 1, "{tag}");
@@ -100,12 +136,21 @@ mod tests {
     fn a_name_has_the_same_tokens_everywhere_and_programs_are_short() {
         let tokenizer = trained(Pieces::Code);
         let name = tokenizer.encode("Banoru Kelbi");
-        for around in
-            ["Who is the mentor of Banoru Kelbi?", "search_pages(\"Banoru Kelbi\")", "<answer>Banoru Kelbi</answer>"]
-        {
+        for around in [
+            "Who is the mentor of Banoru Kelbi?",
+            "search_pages(\"Banoru Kelbi\")",
+            "<answer>Banoru Kelbi</answer>",
+        ] {
             let found = tokenizer.encode(around);
-            assert!(found.windows(name.len()).any(|window| window == name), "{around}");
+            assert!(
+                found.windows(name.len()).any(|window| window == name),
+                "{around}"
+            );
         }
-        assert!(tokenizer.encode(PROGRAM).len() <= 40, "{}", tokenizer.encode(PROGRAM).len());
+        assert!(
+            tokenizer.encode(PROGRAM).len() <= 40,
+            "{}",
+            tokenizer.encode(PROGRAM).len()
+        );
     }
 }

@@ -20,24 +20,24 @@ use crate::weights::{Checkpoint, WeightsError, load_decoder};
 /// of `seed` and `step`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RunState {
+pub(crate) struct RunState {
     /// Format of this file.
-    pub format: u32,
+    pub(crate) format: u32,
     /// Steps done.
-    pub step: u64,
+    pub(crate) step: u64,
     /// Optimizer updates done: fewer than steps when whole steps had no direction.
-    pub updates: u64,
+    pub(crate) updates: u64,
     /// Seed of the run.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Digest of the settings that shape the run; another digest cannot be resumed.
-    pub config_digest: String,
-    /// What the sentinel remembers; only runs that it watches have one.
+    pub(crate) config_digest: String,
+    /// The memory of the sentinel; only runs that it watches have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sentinel: Option<Sentinel>,
+    pub(crate) sentinel: Option<Sentinel>,
 }
 
 /// Format this version writes.
-pub const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 
 /// A checkpoint cannot be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -51,42 +51,49 @@ pub enum CheckpointError {
     /// Episodes played ahead or kept.
     #[error("checkpoint not usable")]
     Episodes(#[from] RecordError),
-    /// Anything else about a file.
+    /// A file or folder cannot be read or written.
+    #[error("{path} cannot be read or written")]
+    Io {
+        /// File or folder concerned.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The content of a file.
     #[error("{path}: {message}")]
     File {
         /// File or folder concerned.
         path: PathBuf,
-        /// What is wrong and what to do.
+        /// The fault and the fix.
         message: String,
     },
 }
 
 /// A checkpoint read back.
 #[derive(Debug)]
-pub struct Restored {
+pub(crate) struct Restored {
     /// Weights.
-    pub decoder: Decoder,
+    pub(crate) decoder: Decoder,
     /// Moments.
-    pub optimizer: AdamW,
+    pub(crate) optimizer: AdamW,
     /// Episodes of the next step, if it was played ahead.
-    pub ahead: Option<Vec<Episode>>,
+    pub(crate) ahead: Option<Vec<Episode>>,
     /// Episodes kept to be replayed, group after group, oldest first.
-    pub replay: Vec<Episode>,
+    pub(crate) replay: Vec<Episode>,
     /// The rest.
-    pub state: RunState,
+    pub(crate) state: RunState,
 }
 
-/// What a checkpoint is written from.
-#[derive(Clone, Copy, Debug)]
-pub struct Parts<'a> {
+/// Everything that a checkpoint is written from besides the place of the run.
+pub(crate) struct Snapshot<'a> {
     /// Weights, or base and adapter.
-    pub model: &'a Checkpoint,
-    /// Moments.
-    pub optimizer: &'a AdamW,
+    pub(crate) model: Checkpoint,
+    pub(crate) optimizer: &'a AdamW,
     /// Episodes of the next step, if it was played ahead.
-    pub ahead: Option<&'a [Episode]>,
+    pub(crate) ahead: Option<&'a [Episode]>,
     /// Groups kept to be replayed, oldest first.
-    pub replay: &'a [Vec<Episode>],
+    pub(crate) replay: &'a [Vec<Episode>],
+    pub(crate) sentinel: Option<&'a Sentinel>,
 }
 
 /// File of the episodes played ahead.
@@ -98,13 +105,18 @@ const REPLAY: &str = "replay.jsonl";
 ///
 /// # Errors
 /// [`CheckpointError`]; earlier checkpoints are untouched and nothing partial stays.
-pub fn save(run: &Path, parts: &Parts<'_>, state: &RunState, keep: usize) -> Result<PathBuf, CheckpointError> {
+pub(crate) fn save(
+    run: &Path,
+    snapshot: &Snapshot<'_>,
+    state: &RunState,
+    keep: usize,
+) -> Result<PathBuf, CheckpointError> {
     let folder = run.join("checkpoints");
     let target = folder.join(format!("step-{:06}", state.step));
     let partial = folder.join(format!(".partial-step-{:06}", state.step));
-    let written = write(&partial, parts, state).and_then(|()| {
+    let written = write(&partial, snapshot, state).and_then(|()| {
         let _ = std::fs::remove_dir_all(&target);
-        std::fs::rename(&partial, &target).map_err(|error| file_error(&target, &error))
+        std::fs::rename(&partial, &target).map_err(at(&target))
     });
     if let Err(error) = written {
         let _ = std::fs::remove_dir_all(&partial);
@@ -112,15 +124,21 @@ pub fn save(run: &Path, parts: &Parts<'_>, state: &RunState, keep: usize) -> Res
     }
     let steps = list(run)?;
     for old in steps.iter().rev().skip(keep.max(1)) {
-        std::fs::remove_dir_all(old).map_err(|error| file_error(old, &error))?;
+        std::fs::remove_dir_all(old).map_err(at(old))?;
     }
     Ok(target)
 }
 
-fn write(folder: &Path, parts: &Parts<'_>, state: &RunState) -> Result<(), CheckpointError> {
-    let Parts { model, optimizer, ahead, replay } = *parts;
+fn write(folder: &Path, snapshot: &Snapshot<'_>, state: &RunState) -> Result<(), CheckpointError> {
+    let Snapshot {
+        model,
+        optimizer,
+        ahead,
+        replay,
+        ..
+    } = snapshot;
     let _ = std::fs::remove_dir_all(folder);
-    std::fs::create_dir_all(folder).map_err(|error| file_error(folder, &error))?;
+    std::fs::create_dir_all(folder).map_err(at(folder))?;
     match model.lora {
         Some(_) => model.save_adapter(&folder.join("model"))?,
         None => model.save(&folder.join("model"))?,
@@ -134,15 +152,20 @@ fn write(folder: &Path, parts: &Parts<'_>, state: &RunState) -> Result<(), Check
     }
     write_state(folder, state)?;
     // A power cut must not leave a renamed folder with empty files.
-    let entries = std::fs::read_dir(folder.join("model")).map_err(|error| file_error(folder, &error))?;
+    let entries = std::fs::read_dir(folder.join("model")).map_err(at(folder))?;
     let model = entries.filter_map(|entry| Some(entry.ok()?.path()));
     for path in model.chain(["optimizer.safetensors", "state.json"].map(|name| folder.join(name))) {
-        std::fs::File::open(&path).and_then(|file| file.sync_all()).map_err(|error| file_error(&path, &error))?;
+        std::fs::File::open(&path)
+            .and_then(|file| file.sync_all())
+            .map_err(at(&path))?;
     }
     Ok(())
 }
 
-fn write_episodes<'a>(path: &Path, episodes: impl Iterator<Item = &'a Episode>) -> Result<(), RecordError> {
+fn write_episodes<'a>(
+    path: &Path,
+    episodes: impl Iterator<Item = &'a Episode>,
+) -> Result<(), RecordError> {
     let mut writer = EpisodeWriter::create(path)?;
     for episode in episodes {
         writer.write(episode.clone())?;
@@ -155,7 +178,10 @@ fn episodes(path: &Path) -> Result<Option<Vec<Episode>>, RecordError> {
     if !path.exists() {
         return Ok(None);
     }
-    read_episodes(path)?.map(|record| Ok(record?.episode)).collect::<Result<_, _>>().map(Some)
+    read_episodes(path)?
+        .map(|record| Ok(record?.episode))
+        .collect::<Result<_, _>>()
+        .map(Some)
 }
 
 /// Complete checkpoints of a run, oldest first.
@@ -167,9 +193,15 @@ pub fn list(run: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     if !folder.exists() {
         return Ok(Vec::new());
     }
-    let entries = std::fs::read_dir(&folder).map_err(|error| file_error(&folder, &error))?;
-    let named = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("step-"));
-    let mut found: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(named).collect();
+    let entries = std::fs::read_dir(&folder).map_err(at(&folder))?;
+    let named = |path: &PathBuf| {
+        path.file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("step-"))
+    };
+    let mut found: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(named)
+        .collect();
     found.sort();
     Ok(found)
 }
@@ -199,21 +231,21 @@ pub fn fork(other: &Path, run: &Path, config_digest: &str) -> Result<u64, Checkp
     copy(&newest, &partial)?;
     write_state(&partial, &state)?;
     let target = folder.join(format!("step-{:06}", state.step));
-    std::fs::rename(&partial, &target).map_err(|error| file_error(&target, &error))?;
+    std::fs::rename(&partial, &target).map_err(at(&target))?;
     let metrics = other.join("metrics.jsonl");
-    std::fs::copy(&metrics, run.join("metrics.jsonl")).map_err(|error| file_error(&metrics, &error))?;
+    std::fs::copy(&metrics, run.join("metrics.jsonl")).map_err(at(&metrics))?;
     Ok(state.step)
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), CheckpointError> {
-    std::fs::create_dir_all(to).map_err(|error| file_error(to, &error))?;
-    for entry in std::fs::read_dir(from).map_err(|error| file_error(from, &error))? {
-        let path = entry.map_err(|error| file_error(from, &error))?.path();
+    std::fs::create_dir_all(to).map_err(at(to))?;
+    for entry in std::fs::read_dir(from).map_err(at(from))? {
+        let path = entry.map_err(at(from))?.path();
         let place = to.join(path.file_name().unwrap_or_default());
         if path.is_dir() {
             copy(&path, &place)?;
         } else {
-            std::fs::copy(&path, &place).map_err(|error| file_error(&path, &error))?;
+            std::fs::copy(&path, &place).map_err(at(&path))?;
         }
     }
     Ok(())
@@ -222,16 +254,23 @@ fn copy(from: &Path, to: &Path) -> Result<(), CheckpointError> {
 fn write_state(folder: &Path, state: &RunState) -> Result<(), CheckpointError> {
     let path = folder.join("state.json");
     let text = format!("{:#}\n", serde_json::json!(state));
-    std::fs::write(&path, text).map_err(|error| file_error(&path, &error))
+    std::fs::write(&path, text).map_err(at(&path))
 }
 
 fn read_state(folder: &Path) -> Result<RunState, CheckpointError> {
     let path = folder.join("state.json");
-    let text = std::fs::read_to_string(&path).map_err(|error| file_error(&path, &error))?;
-    let fail = |message: String| CheckpointError::File { path: path.clone(), message };
-    let state: RunState = serde_json::from_str(&text).map_err(|error| fail(format!("is damaged: {error}")))?;
+    let text = std::fs::read_to_string(&path).map_err(at(&path))?;
+    let fail = |message: String| CheckpointError::File {
+        path: path.clone(),
+        message,
+    };
+    let state: RunState =
+        serde_json::from_str(&text).map_err(|error| fail(format!("is damaged: {error}")))?;
     if state.format != FORMAT {
-        return Err(fail(format!("has format {}, this version reads {FORMAT}; start the run anew", state.format)));
+        return Err(fail(format!(
+            "has format {}, this version reads {FORMAT}; start the run anew",
+            state.format
+        )));
     }
     Ok(state)
 }
@@ -240,7 +279,7 @@ fn read_state(folder: &Path) -> Result<RunState, CheckpointError> {
 ///
 /// # Errors
 /// [`CheckpointError`] that names what is missing, damaged or different.
-pub fn load(
+pub(crate) fn load(
     folder: &Path,
     config_digest: &str,
     optimizer: AdamWConfig,
@@ -250,7 +289,10 @@ pub fn load(
     if state.config_digest != config_digest {
         let fix = "use the config the run was started with, or start a new run with another --out";
         let path = folder.join("state.json");
-        return Err(CheckpointError::File { path, message: format!("was written under other settings; {fix}") });
+        return Err(CheckpointError::File {
+            path,
+            message: format!("was written under other settings; {fix}"),
+        });
     }
     let model = folder.join("model");
     let device = start.decoder.device();
@@ -259,15 +301,31 @@ pub fn load(
         crate::lora::load(&mut decoder, &model)?;
         decoder
     } else {
-        let config = ModelConfig::from_file(&model.join("config.json")).map_err(WeightsError::from)?;
+        let config =
+            ModelConfig::from_file(&model.join("config.json")).map_err(WeightsError::from)?;
         load_decoder(&model, &config, &device)?
     };
-    let optimizer = AdamW::load(optimizer, state.updates, &folder.join("optimizer.safetensors"), &device)?;
+    let optimizer = AdamW::load(
+        optimizer,
+        state.updates,
+        &folder.join("optimizer.safetensors"),
+        &device,
+    )?;
     let ahead = episodes(&folder.join(AHEAD))?;
     let replay = episodes(&folder.join(REPLAY))?.unwrap_or_default();
-    Ok(Restored { decoder, optimizer, ahead, replay, state })
+    Ok(Restored {
+        decoder,
+        optimizer,
+        ahead,
+        replay,
+        state,
+    })
 }
 
-fn file_error(path: &Path, error: &std::io::Error) -> CheckpointError {
-    CheckpointError::File { path: path.to_owned(), message: error.to_string() }
+/// Makes the error of a file or folder from the system's.
+pub(crate) fn at(path: &Path) -> impl FnOnce(std::io::Error) -> CheckpointError {
+    |source| CheckpointError::Io {
+        path: path.to_owned(),
+        source,
+    }
 }

@@ -7,14 +7,15 @@ use std::path::Path;
 use forage_env::chat::{ChatError, Renderer};
 use forage_env::episode::Episode;
 use forage_env::tokenizer::Tokenizer;
-use forage_retriever::JsonRows;
+use forage_retriever::RowReader;
 use serde_json::{Map, Value};
 
+use crate::lesson_error::{Fault, LessonError};
 use crate::sample::{Line, Recorded, check_vocabulary};
 use crate::sequence::Sequence;
 use crate::weights::Checkpoint;
 
-/// Which demonstrations of a file are learned.
+/// The demonstrations of a file that are learned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
     /// Most tokens of a demonstration.
@@ -25,7 +26,7 @@ pub struct Choice {
     pub min_reward: Option<f32>,
 }
 
-/// What a file of demonstrations holds.
+/// The demonstrations of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Demonstrations {
     /// In the order of the file; each has a target.
@@ -34,18 +35,8 @@ pub struct Demonstrations {
     pub too_long: usize,
     /// Rollouts left out because they earned too little.
     pub low_reward: usize,
-    /// Episodes left out because a fault of ours ended them.
+    /// Episodes left out because an infrastructure fault ended them.
     pub faults: usize,
-}
-
-/// Demonstrations cannot be learned from.
-#[derive(Debug, thiserror::Error)]
-#[error("{path}: {message}")]
-pub struct DemonstrationError {
-    /// The file.
-    pub path: String,
-    /// What is wrong, with its line, and what to do.
-    pub message: String,
 }
 
 /// Reads JSON lines, or the rows of a `.parquet` file, each of one of three forms:
@@ -60,27 +51,33 @@ pub struct DemonstrationError {
 /// Further fields of the first two forms are not read.
 ///
 /// # Errors
-/// [`DemonstrationError`] that names the line: one of no such form or with nothing to learn, a conversation whose turns the
+/// [`LessonError`], which names the line: one of no such form or with nothing to learn, a conversation whose turns the
 /// template writes otherwise once messages follow, tokens of another vocabulary, more tokens than [`Choice::context`]; a file
 /// of which nothing is left.
 pub fn read_demonstrations(
     path: &Path,
     checkpoint: &Checkpoint,
     choice: &Choice,
-) -> Result<Demonstrations, DemonstrationError> {
-    let fail = |message: String| DemonstrationError { path: path.display().to_string(), message };
+) -> Result<Demonstrations, LessonError> {
     let mut found = Demonstrations::default();
-    if path.extension().is_some_and(|end| end == "parquet") {
-        found.add_rows(path, checkpoint, choice).map_err(&fail)?;
+    let added = if path.extension().is_some_and(|end| end == "parquet") {
+        found.add_rows(path, checkpoint, choice)
     } else {
-        found.add_lines(path, checkpoint, choice).map_err(&fail)?;
-    }
+        found.add_lines(path, checkpoint, choice)
+    };
+    added.map_err(|fault| fault.of(path))?;
     if found.sequences.is_empty() {
-        let Demonstrations { too_long, low_reward, faults, .. } = found;
-        return Err(fail(format!(
+        let Demonstrations {
+            too_long,
+            low_reward,
+            faults,
+            ..
+        } = found;
+        let fault = format!(
             "leaves nothing to learn: {too_long} lines are too long, {low_reward} rollouts earned too little, {faults} \
              ended in faults"
-        )));
+        );
+        return Err(Fault::from(fault).of(path));
     }
     Ok(found)
 }
@@ -90,7 +87,10 @@ fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
             let said = fields.into_iter().filter(|(_, value)| !value.is_null());
-            Value::Object(said.map(|(name, value)| (name, without_nulls(value))).collect())
+            Value::Object(
+                said.map(|(name, value)| (name, without_nulls(value)))
+                    .collect(),
+            )
         }
         Value::Array(items) => items.into_iter().map(without_nulls).collect(),
         value => value,
@@ -98,34 +98,58 @@ fn without_nulls(value: Value) -> Value {
 }
 
 impl Demonstrations {
-    fn add_lines(&mut self, path: &Path, checkpoint: &Checkpoint, choice: &Choice) -> Result<(), String> {
-        let file = File::open(path).map_err(|error| format!("cannot be read: {error}"))?;
+    fn add_lines(
+        &mut self,
+        path: &Path,
+        checkpoint: &Checkpoint,
+        choice: &Choice,
+    ) -> Result<(), Fault> {
+        let file = File::open(path).map_err(Fault::unread)?;
         for (number, line) in (1..).zip(BufReader::new(file).lines()) {
-            let at = |message: String| format!("line {number} {message}");
-            let line = line.map_err(|error| at(format!("cannot be read: {error}")))?;
-            if !line.trim().is_empty() {
-                let value = serde_json::from_str(&line).map_err(|error| at(format!("is no JSON: {error}")))?;
-                self.add(value, checkpoint, choice).map_err(at)?;
-            }
+            self.add_line(line, checkpoint, choice)
+                .map_err(|fault| fault.at("line", number))?;
         }
         Ok(())
+    }
+
+    fn add_line(
+        &mut self,
+        line: std::io::Result<String>,
+        checkpoint: &Checkpoint,
+        choice: &Choice,
+    ) -> Result<(), Fault> {
+        let line = line.map_err(Fault::unread)?;
+        if line.trim().is_empty() {
+            return Ok(());
+        }
+        let value =
+            serde_json::from_str(&line).map_err(|error| Fault::because("is not JSON", error))?;
+        self.add(value, checkpoint, choice)
     }
 
     /// Rows of a parquet file, in which every message has every field: a null says nothing.
-    fn add_rows(&mut self, path: &Path, checkpoint: &Checkpoint, choice: &Choice) -> Result<(), String> {
-        for row in JsonRows::open(path).map_err(|error| format!("cannot be read: {error}"))? {
-            let row = row.map_err(|error| format!("cannot be read: {error}"))?;
-            let value = without_nulls(Value::Object(row.fields));
-            self.add(value, checkpoint, choice).map_err(|message| format!("row {} {message}", row.number))?;
+    fn add_rows(
+        &mut self,
+        path: &Path,
+        checkpoint: &Checkpoint,
+        choice: &Choice,
+    ) -> Result<(), Fault> {
+        let mut rows = RowReader::open(path).map_err(Fault::unread)?;
+        while let Some(row) = rows.next_row().map_err(Fault::unread)? {
+            let value = without_nulls(Value::Object(row.into_json()));
+            self.add(value, checkpoint, choice)
+                .map_err(|fault| fault.at("row", rows.place().number()))?;
         }
         Ok(())
     }
 
-    fn add(&mut self, value: Value, checkpoint: &Checkpoint, choice: &Choice) -> Result<(), String> {
-        let Some(sequence) = self.sequence(value, checkpoint, choice)? else { return Ok(()) };
+    fn add(&mut self, value: Value, checkpoint: &Checkpoint, choice: &Choice) -> Result<(), Fault> {
+        let Some(sequence) = self.sequence(value, checkpoint, choice)? else {
+            return Ok(());
+        };
         check_vocabulary(&sequence, checkpoint.config.vocab_size)?;
         if sequence.targets.is_empty() {
-            return Err("has no token of the policy to learn; remove it".to_owned());
+            return Err("has no token of the policy to learn; remove it".into());
         }
         let (length, context) = (sequence.ids.len(), choice.context);
         if length <= context {
@@ -133,12 +157,20 @@ impl Demonstrations {
         } else if choice.skip_long {
             self.too_long += 1;
         } else {
-            return Err(format!("has {length} tokens, more than the context of {context}; skip long lines or cut it"));
+            return Err(format!(
+                "has {length} tokens, more than the context of {context}; skip long lines or cut it"
+            )
+            .into());
         }
         Ok(())
     }
 
-    fn sequence(&mut self, value: Value, checkpoint: &Checkpoint, choice: &Choice) -> Result<Option<Sequence>, String> {
+    fn sequence(
+        &mut self,
+        value: Value,
+        checkpoint: &Checkpoint,
+        choice: &Choice,
+    ) -> Result<Option<Sequence>, Fault> {
         let has = |name: &str| value.get(name).is_some();
         match (has("messages"), has("completion"), has("ids") || has("tokens") || has("episode")) {
             (true, false, false) => conversation(&value, checkpoint).map(Some),
@@ -148,11 +180,9 @@ impl Demonstrations {
                 Line::Recorded(recorded) => self.recorded(&recorded, choice),
             },
             (false, false, false) => {
-                Err("is not a demonstration; give it messages, prompt and completion, or make it a recorded rollout"
-                    .to_owned())
+                Err("is not a demonstration; give it messages, prompt and completion, or make it a recorded rollout".into())
             }
-            _ => Err("is of several forms; give it messages, or prompt and completion, or the tokens of a rollout"
-                .to_owned()),
+            _ => Err("is of several forms; give it messages, or prompt and completion, or the tokens of a rollout".into()),
         }
     }
 
@@ -161,10 +191,15 @@ impl Demonstrations {
             self.faults += 1;
             return None;
         };
-        self.earned(reward, choice).then(|| Sequence::from_log(&episode.tokens))
+        self.earned(reward, choice)
+            .then(|| Sequence::from_log(&episode.tokens))
     }
 
-    fn recorded(&mut self, recorded: &Recorded, choice: &Choice) -> Result<Option<Sequence>, String> {
+    fn recorded(
+        &mut self,
+        recorded: &Recorded,
+        choice: &Choice,
+    ) -> Result<Option<Sequence>, Fault> {
         let sequence = recorded.sequence()?;
         if choice.min_reward.is_none() || self.earned(recorded.finite_reward()?, choice) {
             return Ok(Some(sequence));
@@ -172,7 +207,7 @@ impl Demonstrations {
         Ok(None)
     }
 
-    /// Whether a rollout earned enough.
+    /// Returns whether a rollout earned enough, and counts it where not.
     fn earned(&mut self, reward: f32, choice: &Choice) -> bool {
         let enough = choice.min_reward.is_none_or(|least| reward >= least);
         self.low_reward += usize::from(!enough);
@@ -181,42 +216,65 @@ impl Demonstrations {
 }
 
 /// Text that ends with a completion.
-fn completion(value: &Value, checkpoint: &Checkpoint) -> Result<Sequence, String> {
+fn completion(value: &Value, checkpoint: &Checkpoint) -> Result<Sequence, Fault> {
     let text = |name: &str| match value.get(name).and_then(Value::as_str) {
-        Some("") => Err(format!("has an empty {name}; give it text")),
+        Some("") => Err(Fault::from(format!("has an empty {name}; give it text"))),
         Some(text) => Ok(text),
-        None => Err(format!("has no text as its {name}; conversations go under messages")),
+        None => Err(Fault::from(format!(
+            "has no text as its {name}; conversations go under messages"
+        ))),
     };
     let mut sequence = Sequence::default();
-    append(&mut sequence, checkpoint.tokenizer.encode(text("prompt")?), false);
-    append(&mut sequence, checkpoint.tokenizer.encode(text("completion")?), true);
-    if !sequence.ids.last().is_some_and(|last| checkpoint.ends.contains(last)) {
+    append(
+        &mut sequence,
+        checkpoint.tokenizer.encode(text("prompt")?),
+        false,
+    );
+    append(
+        &mut sequence,
+        checkpoint.tokenizer.encode(text("completion")?),
+        true,
+    );
+    if !sequence
+        .ids
+        .last()
+        .is_some_and(|last| checkpoint.ends.contains(last))
+    {
         append(&mut sequence, vec![checkpoint.tokenizer.eos()], true);
     }
     Ok(sequence)
 }
 
 /// A conversation in the checkpoint's template. Its pieces become tokens each by itself, as in an episode.
-fn conversation(value: &Value, checkpoint: &Checkpoint) -> Result<Sequence, String> {
-    let template =
-        checkpoint.chat.as_ref().ok_or("has messages, and the policy has no chat template; give raw text")?;
+fn conversation(value: &Value, checkpoint: &Checkpoint) -> Result<Sequence, Fault> {
+    let template = checkpoint
+        .chat
+        .as_ref()
+        .ok_or("has messages, and the policy has no chat template; give raw text")?;
     let list = |name: &str| match value.get(name) {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::Array(list)) => Ok(list.clone()),
-        Some(_) => Err(format!("has {name} that are no list")),
+        Some(_) => Err(Fault::from(format!("has {name} that are not a list"))),
     };
     let mut messages = list("messages")?;
     let turns = learned(&mut messages)?;
-    let advice = |error: ChatError| match error {
-        ChatError::NotAppending { .. } => format!(
-            "cannot be written: {error}; give each answer a line of its own, with \"weight\": 0 on the answers before it"
-        ),
-        _ => format!("cannot be written: {error}"),
+    let advice = |error: ChatError| {
+        let fix = match error {
+            ChatError::NotAppending { .. } => {
+                "; give each answer a line of its own, with \"weight\": 0 on the answers before it"
+            }
+            _ => "",
+        };
+        Fault::because(format!("cannot be written{fix}"), error)
     };
     let renderer = Renderer::new(template.clone(), list("tools")?, Map::new()).map_err(advice)?;
     let mut sequence = Sequence::default();
     for piece in renderer.pieces(&messages, &turns).map_err(advice)? {
-        append(&mut sequence, checkpoint.tokenizer.encode(&piece.text), piece.written);
+        append(
+            &mut sequence,
+            checkpoint.tokenizer.encode(&piece.text),
+            piece.written,
+        );
         if piece.written && renderer.end().is_empty() {
             append(&mut sequence, vec![checkpoint.tokenizer.eos()], true);
         }
@@ -225,41 +283,50 @@ fn conversation(value: &Value, checkpoint: &Checkpoint) -> Result<Sequence, Stri
 }
 
 /// Places of the messages to learn. Arguments of calls that are text become the objects that templates read.
-fn learned(messages: &mut [Value]) -> Result<Vec<usize>, String> {
+fn learned(messages: &mut [Value]) -> Result<Vec<usize>, Fault> {
     let mut turns = Vec::new();
     for (place, message) in messages.iter_mut().enumerate() {
         let number = place + 1;
         let Some(role) = message.get("role").and_then(Value::as_str) else {
-            return Err(format!("has a message {number} without a role"));
+            return Err(format!("has a message {number} without a role").into());
         };
         let written = role == "assistant";
         let weight = match message.get("weight") {
             None | Some(Value::Null) => true,
             Some(weight) if weight.as_f64() == Some(1.0) => true,
             Some(weight) if weight.as_f64() == Some(0.0) => false,
-            Some(weight) => return Err(format!("has a message {number} of weight {weight}; 0 and 1 are known")),
+            Some(weight) => {
+                return Err(format!(
+                    "has a message {number} of weight {weight}; 0 and 1 are known"
+                )
+                .into());
+            }
         };
         if written && weight {
             turns.push(place);
         }
         let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
         for call in calls.into_iter().flatten() {
-            let Some(arguments) = call.pointer_mut("/function/arguments") else { continue };
+            let Some(arguments) = call.pointer_mut("/function/arguments") else {
+                continue;
+            };
             if let Value::String(text) = arguments {
                 let parsed = serde_json::from_str(text).map(Value::Object);
                 *arguments = parsed.map_err(|error| {
-                    format!("has a call in message {number} whose arguments are no object: {error}")
+                    let fault =
+                        format!("has a call in message {number} whose arguments are not an object");
+                    Fault::because(fault, error)
                 })?;
             }
         }
     }
     if turns.is_empty() {
-        return Err("has no message of the assistant to learn; remove it".to_owned());
+        return Err("has no message of the assistant to learn; remove it".into());
     }
     Ok(turns)
 }
 
-/// Appends tokens; `written` ones are learned, where anything stands before them.
+/// Appends tokens; `written` ones are learned, where anything precedes them.
 fn append(sequence: &mut Sequence, ids: Vec<u32>, written: bool) {
     let start = sequence.ids.len();
     sequence.ids.extend(ids);

@@ -63,19 +63,24 @@ pub enum DeviceError {
     Missing {
         /// The device asked for.
         spec: DeviceSpec,
-        /// What is not there.
+        /// The missing part.
         missing: String,
-        /// How to get it.
+        /// The way to get it.
         fix: String,
     },
     /// The device is there, but its first computation fails.
-    #[error("device `{spec}` is there, but does not compute: {fault}; `forage doctor --device {spec}` looks closer")]
+    #[error(
+        "device `{spec}` is there, but does not compute: {fault}; `forage doctor --device {spec}` looks closer"
+    )]
     Broken {
         /// The device asked for.
         spec: DeviceSpec,
-        /// What the runtime says.
+        /// The words of the runtime.
         fault: String,
     },
+    /// The device is lost.
+    #[error("the device is lost: {0}")]
+    Lost(String),
 }
 
 impl FromStr for DeviceSpec {
@@ -85,7 +90,13 @@ impl FromStr for DeviceSpec {
         let unknown = || DeviceError::Unknown(text.to_owned());
         let (name, place) = text.split_once(':').unwrap_or((text, "0"));
         let index = || place.parse::<usize>().map_err(|_| unknown());
-        let adapter = || if place == "cpu" { Ok(Adapter::Software) } else { index().map(Adapter::Gpu) };
+        let adapter = || {
+            if place == "cpu" {
+                Ok(Adapter::Software)
+            } else {
+                index().map(Adapter::Gpu)
+            }
+        };
         match name {
             "cpu" if !text.contains(':') => Ok(Self::Cpu),
             "cuda" => index().map(Self::Cuda),
@@ -146,17 +157,23 @@ impl DeviceSpec {
         }
     }
 
-    /// Whether tensors live in the memory of this program and its own kernels compute.
+    /// Returns whether tensors live in the memory of this program and its own kernels compute.
     pub fn is_cpu(self) -> bool {
         self == Self::Cpu
     }
 
-    /// Whether the processor does the device's work, behind a graphics interface.
-    pub fn is_software(self) -> bool {
-        matches!(self, Self::Wgpu(Adapter::Software) | Self::Vulkan(Adapter::Software) | Self::Metal(Adapter::Software))
+    /// Returns whether the processor does the device's work, behind a graphics interface.
+    #[cfg(feature = "gpu")]
+    fn is_software(self) -> bool {
+        matches!(
+            self,
+            Self::Wgpu(Adapter::Software)
+                | Self::Vulkan(Adapter::Software)
+                | Self::Metal(Adapter::Software)
+        )
     }
 
-    /// Whether such devices multiply bf16 matrices faster than f32 ones as a rule.
+    /// Returns whether such devices multiply bf16 matrices faster than f32 ones as a rule.
     pub fn prefers_bf16(self) -> bool {
         matches!(self, Self::Cuda(_) | Self::Rocm(_))
     }
@@ -167,6 +184,12 @@ impl DeviceSpec {
     /// # Errors
     /// [`DeviceError`] that says what is missing and how to get it.
     pub fn open(self) -> Result<Device, DeviceError> {
+        let device = self.open_quietly()?;
+        tracing::info!(device = %self, kind = describe(&device), "device opened");
+        Ok(device)
+    }
+
+    fn open_quietly(self) -> Result<Device, DeviceError> {
         if self.is_cpu() {
             return Ok(Device::flex());
         }
@@ -178,7 +201,10 @@ impl DeviceSpec {
             Ok(device)
         }
         #[cfg(not(feature = "gpu"))]
-        Err(DeviceError::NotCompiledIn { spec: self, feature: self.feature() })
+        Err(DeviceError::NotCompiledIn {
+            spec: self,
+            feature: self.feature(),
+        })
     }
 
     /// The device of this name, of which nothing was asked yet.
@@ -195,7 +221,10 @@ impl DeviceSpec {
             Self::Vulkan(adapter) => Ok(Device::vulkan(wgpu::kind(self, adapter)?)),
             #[cfg(feature = "metal")]
             Self::Metal(adapter) => Ok(Device::metal(wgpu::kind(self, adapter)?)),
-            _ => Err(DeviceError::NotCompiledIn { spec: self, feature: self.feature() }),
+            _ => Err(DeviceError::NotCompiledIn {
+                spec: self,
+                feature: self.feature(),
+            }),
         }
     }
 }
@@ -203,21 +232,25 @@ impl DeviceSpec {
 /// Sizes of what is held between operations, as suits a device: on a processor so much that caches keep it, on a GPU so much
 /// that every kernel has work for the whole card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Workspace {
+pub(crate) struct Workspace {
     /// Most attention scores at once, over all heads of a block of queries.
-    pub attention_scores: usize,
+    pub(crate) attention_scores: usize,
     /// Bytes of activations that are kept of one micro-batch instead of being computed again.
-    pub kept_bytes: usize,
+    pub(crate) kept_bytes: usize,
     /// Most logits at once.
-    pub logits: usize,
+    pub(crate) logits: usize,
 }
 
 impl Workspace {
     /// The processor's.
-    pub const PROCESSOR: Self = Self { attention_scores: 1 << 22, kept_bytes: 96 << 20, logits: 1 << 24 };
+    pub(crate) const PROCESSOR: Self = Self {
+        attention_scores: 1 << 22,
+        kept_bytes: 96 << 20,
+        logits: 1 << 24,
+    };
 
     /// That of an open device.
-    pub fn of(device: &Device) -> Self {
+    pub(crate) fn of(device: &Device) -> Self {
         #[cfg(feature = "gpu")]
         if let Some(memory) = runtime::memory(device) {
             return Self::with_memory(memory);
@@ -229,13 +262,24 @@ impl Workspace {
     /// A GPU's. A block of scores has some eight tensors of its size beside it, a chunk of logits four: together a tenth of the
     /// memory at most; what is kept takes a ninth.
     #[cfg(any(feature = "gpu", test))]
-    fn with_memory(Memory { bytes, largest_buffer }: Memory) -> Self {
-        let numbers = (bytes / 512).min(largest_buffer / 8).clamp(1 << 22, 1 << 28) as usize;
-        Self { attention_scores: numbers, kept_bytes: (bytes / 9) as usize, logits: numbers }
+    fn with_memory(
+        Memory {
+            bytes,
+            largest_buffer,
+        }: Memory,
+    ) -> Self {
+        let numbers = (bytes / 512)
+            .min(largest_buffer / 8)
+            .clamp(1 << 22, 1 << 28) as usize;
+        Self {
+            attention_scores: numbers,
+            kept_bytes: (bytes / 9) as usize,
+            logits: numbers,
+        }
     }
 }
 
-/// What a device holds.
+/// The memory of a device.
 #[cfg(any(feature = "gpu", test))]
 #[derive(Clone, Copy, Debug)]
 struct Memory {
@@ -243,12 +287,12 @@ struct Memory {
     largest_buffer: u64,
 }
 
-/// Whether an open device is the processor, on which this program's own kernels compute.
+/// Returns whether an open device is the processor, on which this program's own kernels compute.
 pub(crate) fn is_processor(device: &Device) -> bool {
     matches!(device.as_dispatch(), burn::backend::DispatchDevice::Flex(_))
 }
 
-/// What is known of a device: the processor's or card's own name, and what kernels are compiled for.
+/// A device in words: the processor's or card's own name, and the target of its kernels.
 pub fn describe(device: &Device) -> String {
     #[cfg(feature = "gpu")]
     if let Some(identity) = device.identity() {
@@ -274,17 +318,19 @@ pub fn found() -> Vec<DeviceSpec> {
 /// Waits until a device has done what it was asked to.
 ///
 /// # Errors
-/// What the runtime says when the device is lost.
-pub fn wait(device: &Device) -> Result<(), String> {
-    device.sync().map_err(|error| error.to_string())
+/// [`DeviceError::Lost`] with the words of the runtime.
+pub fn wait(device: &Device) -> Result<(), DeviceError> {
+    device
+        .sync()
+        .map_err(|error| DeviceError::Lost(error.to_string()))
 }
 
-/// Whether 8-bit integers can be kept on a device: WGSL has none.
+/// Returns whether 8-bit integers can be kept on a device: WGSL has none.
 pub(crate) fn keeps_bytes(device: &Device) -> bool {
     device.supports_dtype(DType::I8)
 }
 
-/// Whether tensors of bf16 can be computed with on a device.
+/// Returns whether tensors of bf16 can be computed with on a device.
 pub fn has_bf16(device: &Device) -> bool {
     device.supports_dtype(DType::BF16)
 }
@@ -295,10 +341,23 @@ mod tests {
 
     #[test]
     fn names_round_trip_and_bad_ones_are_refused() {
-        for name in ["cpu", "cuda:0", "cuda:3", "vulkan:1", "metal:0", "rocm:2", "wgpu:0", "wgpu:cpu", "vulkan:cpu"] {
+        for name in [
+            "cpu",
+            "cuda:0",
+            "cuda:3",
+            "vulkan:1",
+            "metal:0",
+            "rocm:2",
+            "wgpu:0",
+            "wgpu:cpu",
+            "vulkan:cpu",
+        ] {
             assert_eq!(name.parse::<DeviceSpec>().unwrap().to_string(), name);
         }
-        assert_eq!("wgpu".parse::<DeviceSpec>().unwrap(), DeviceSpec::Wgpu(Adapter::Gpu(0)));
+        assert_eq!(
+            "wgpu".parse::<DeviceSpec>().unwrap(),
+            DeviceSpec::Wgpu(Adapter::Gpu(0))
+        );
         for name in ["gpu", "cuda:x", "cuda:cpu", "cpu:0", "wgpu:gpu", ""] {
             assert!(name.parse::<DeviceSpec>().is_err(), "{name}");
         }
@@ -306,7 +365,12 @@ mod tests {
 
     #[test]
     fn a_workspace_grows_with_the_card_and_fits_its_buffers() {
-        let of = |gib: u64, largest_buffer| Workspace::with_memory(Memory { bytes: gib << 30, largest_buffer });
+        let of = |gib: u64, largest_buffer| {
+            Workspace::with_memory(Memory {
+                bytes: gib << 30,
+                largest_buffer,
+            })
+        };
         assert_eq!(of(141, 35 << 30).attention_scores, 1 << 28);
         assert_eq!(of(24, 6 << 30).attention_scores, 24 << 21);
         // A software driver binds 128 MiB at a time.

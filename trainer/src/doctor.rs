@@ -1,4 +1,4 @@
-//! Whether a device computes what the processor computes: small checks that take seconds, for `forage doctor`.
+//! Comparison of a device with the processor: small checks that take seconds, for `forage doctor`.
 
 pub mod parity;
 
@@ -22,11 +22,11 @@ use crate::workers::Workers;
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
-    /// What was looked at.
+    /// The subject.
     pub name: &'static str,
-    /// What was found, with the tolerance where there is one.
+    /// The finding, with the tolerance where there is one.
     pub found: String,
-    /// Whether it is as it should be.
+    /// `true` where it is as it should be.
     pub holds: bool,
 }
 
@@ -57,9 +57,11 @@ fn product(device: &Device, dtype: DType) -> Check {
         _ => ("an f32 product", TOLERANCE_F32),
     };
     let here = Device::flex();
-    let draw = |shape| Tensor::<2>::random(shape, Distribution::Uniform(-1.0, 1.0), (&here, DType::F32));
+    let draw =
+        |shape| Tensor::<2>::random(shape, Distribution::Uniform(-1.0, 1.0), (&here, DType::F32));
     let (a, b) = (draw([96, 160]), draw([160, 128]));
-    let there = |x: &Tensor<2>| Tensor::<2>::from_data(x.to_data(), (device, DType::F32)).cast(dtype);
+    let there =
+        |x: &Tensor<2>| Tensor::<2>::from_data(x.to_data(), (device, DType::F32)).cast(dtype);
     let found = numbers(there(&a).matmul(there(&b)));
     compared(name, &found, &numbers(a.matmul(b)), tolerance)
 }
@@ -70,7 +72,10 @@ fn decoder(device: &Device) -> Check {
     let sequences: Vec<Sequence> = (0..3)
         .map(|row| {
             let ids: Vec<u32> = (0..24 + row).map(|place| (7 * place + row) % 250).collect();
-            Sequence { targets: (4..ids.len()).collect(), ids }
+            Sequence {
+                targets: (4..ids.len()).collect(),
+                ids,
+            }
         })
         .collect();
     let rows: Vec<&Sequence> = sequences.iter().collect();
@@ -79,14 +84,25 @@ fn decoder(device: &Device) -> Check {
         let rope = RopeTables::new(&config, 32, device);
         let all = |scores: &Scores| {
             let ones = vec![1.0; scores.logprobs.len()];
-            (ScoreGrads { logprobs: ones, entropies: Vec::new() }, scores.logprobs.clone())
+            (
+                ScoreGrads {
+                    logprobs: ones,
+                    entropies: Vec::new(),
+                },
+                scores.logprobs.clone(),
+            )
         };
-        let (gradients, mut found) =
-            backward::gradients(&decoder, &config, &rope, &rows, 1.0, all).expect("every row has targets");
+        let (gradients, mut found) = backward::gradients(&decoder, &config, &rope, &rows, 1.0, all)
+            .expect("every row has targets");
         found.extend(gradients.0.into_values().flat_map(numbers));
         found
     };
-    compared("log-probabilities and gradients of a decoder", &run(device), &run(&Device::flex()), TOLERANCE_F32)
+    compared(
+        "log-probabilities and gradients of a decoder",
+        &run(device),
+        &run(&Device::flex()),
+        TOLERANCE_F32,
+    )
 }
 
 /// Tokens per second of the engine.
@@ -95,18 +111,28 @@ fn speed(device: &Device) -> Check {
     match generate(device) {
         Ok(tokens) => {
             let weights = small_model().parameters() as f64 / 1e6;
-            let found = format!("{tokens:.0} tokens/s of a model of {weights:.1} M weights, 32 sequences at once");
-            Check { name, found, holds: true }
+            let found = format!(
+                "{tokens:.0} tokens/s of a model of {weights:.1} M weights, 32 sequences at once"
+            );
+            Check {
+                name,
+                found,
+                holds: true,
+            }
         }
-        Err(fault) => Check { name, found: fault, holds: false },
+        Err(error) => Check {
+            name,
+            found: error.to_string(),
+            holds: false,
+        },
     }
 }
 
-fn generate(device: &Device) -> Result<f64, String> {
+fn generate(device: &Device) -> Result<f64, PolicyError> {
     const SEQUENCES: usize = 32;
     const NEW: usize = 16;
     let config = small_model();
-    let (tokenizer, json) = byte_tokenizer().map_err(|error| error.to_string())?;
+    let (tokenizer, json) = byte_tokenizer().expect("the built-in tokenizer is complete");
     let decoder = init_random(&config, Seed::root(1), device);
     let checkpoint = Checkpoint::new(config, decoder, tokenizer, json, bpe::EOS);
     let sizes = EngineConfig {
@@ -117,11 +143,17 @@ fn generate(device: &Device) -> Result<f64, String> {
         bf16: false,
     };
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let engine = Arc::new(Engine::start(&checkpoint, sizes, Workers::new(threads).kernel_pool()));
+    let engine = Arc::new(Engine::start(
+        &checkpoint,
+        sizes,
+        Workers::new(threads).kernel_pool(),
+    ));
     let round = |round: u64| {
         let requests = (0..SEQUENCES as u64).map(|row| GenerateRequest {
             episode: round * SEQUENCES as u64 + row,
-            tokens: (0..16).map(|place| ((5 * place + row + 3 * round) % 250) as u32).collect(),
+            tokens: (0..16)
+                .map(|place| ((5 * place + row + 3 * round) % 250) as u32)
+                .collect(),
             max_tokens: NEW,
             stop: Vec::new(),
             ignore_eos: true,
@@ -129,7 +161,7 @@ fn generate(device: &Device) -> Result<f64, String> {
             seed: Seed::root(round),
         });
         let all = futures::future::try_join_all(requests.map(|request| engine.generate(request)));
-        futures::executor::block_on(all).map(drop).map_err(|error: PolicyError| error.to_string())
+        futures::executor::block_on(all).map(drop)
     };
     // The first compiles kernels.
     round(0)?;
@@ -140,7 +172,7 @@ fn generate(device: &Device) -> Result<f64, String> {
 
 fn small_model() -> ModelConfig {
     ModelConfig {
-        architecture: Architecture::Qwen3,
+        architecture: Architecture::named("qwen3").expect("a family"),
         vocab_size: 512,
         hidden_size: 128,
         intermediate_size: 384,
@@ -150,24 +182,35 @@ fn small_model() -> ModelConfig {
         head_dim: 32,
         max_position_embeddings: 64,
         rope_theta: 1e4,
+        rope_scaling: None,
         rms_norm_eps: 1e-6,
         tie_word_embeddings: true,
     }
 }
 
 fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
-    tensor.into_data().convert::<f32>().try_into_vec().expect("converted just before")
+    tensor
+        .into_data()
+        .convert::<f32>()
+        .try_into_vec()
+        .expect("converted just before")
 }
 
 fn compared(name: &'static str, found: &[f32], expected: &[f32], tolerance: f64) -> Check {
-    let largest = expected.iter().fold(0.0_f64, |most, &value| most.max(f64::from(value).abs()));
+    let largest = expected
+        .iter()
+        .fold(0.0_f64, |most, &value| most.max(f64::from(value).abs()));
     let off = |(found, expected): (&f32, &f32)| {
         let off = f64::from(found - expected).abs() / largest;
         if off.is_nan() { f64::INFINITY } else { off }
     };
     let worst = found.iter().zip(expected).map(off).fold(0.0, f64::max);
     let holds = found.len() == expected.len() && worst <= tolerance;
-    Check { name, found: format!("off by {worst:.1e} of the processor's, at most {tolerance:.0e} allowed"), holds }
+    Check {
+        name,
+        found: format!("off by {worst:.1e} of the processor's, at most {tolerance:.0e} allowed"),
+        holds,
+    }
 }
 
 #[cfg(test)]
@@ -178,7 +221,15 @@ mod tests {
     fn the_processor_is_as_itself_and_wrong_numbers_are_seen() {
         assert!(examine(&Device::flex()).iter().all(|check| check.holds));
         assert!(!compared("zeros", &[0.0, 0.0], &[1.0, -2.0], TOLERANCE_F32).holds);
-        assert!(!compared("not a number", &[f32::NAN, -2.0], &[1.0, -2.0], TOLERANCE_F32).holds);
+        assert!(
+            !compared(
+                "not a number",
+                &[f32::NAN, -2.0],
+                &[1.0, -2.0],
+                TOLERANCE_F32
+            )
+            .holds
+        );
         assert!(!compared("too few", &[1.0], &[1.0, -2.0], TOLERANCE_F32).holds);
     }
 }

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Tensor};
 
-use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
-use crate::model::{Decoder, LOW_RANK, ModelConfig, RopeTables};
-use crate::sequence::Sequence;
+use crate::model::{Decoder, LOW_RANK};
 
 /// One flat gradient per parameter, keyed by its path.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +29,8 @@ impl ModuleVisitor for Collect<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if let Some(gradient) = param.val().grad(self.gradients) {
             let count = gradient.shape().num_elements();
-            self.found.insert(self.path.join("."), gradient.reshape([count]));
+            self.found
+                .insert(self.path.join("."), gradient.reshape([count]));
         }
     }
 }
@@ -39,7 +38,11 @@ impl ModuleVisitor for Collect<'_> {
 impl NamedGrads {
     /// Reads the gradient of every parameter of `decoder`.
     pub fn collect(decoder: &Decoder, gradients: &Gradients) -> Self {
-        let mut visitor = Collect { gradients, path: Vec::new(), found: BTreeMap::new() };
+        let mut visitor = Collect {
+            gradients,
+            path: Vec::new(),
+            found: BTreeMap::new(),
+        };
         decoder.visit(&mut visitor);
         Self(visitor.found)
     }
@@ -47,17 +50,12 @@ impl NamedGrads {
     /// Adds another micro-batch's gradients.
     pub fn add(&mut self, other: Self) {
         for (name, gradient) in other.0 {
-            self.add_one(name, gradient);
+            let sum = match self.0.remove(&name) {
+                Some(before) => before + gradient,
+                None => gradient,
+            };
+            self.0.insert(name, sum);
         }
-    }
-
-    /// Adds to the gradient of one parameter.
-    pub(crate) fn add_one(&mut self, name: String, gradient: Tensor<1>) {
-        let sum = match self.0.remove(&name) {
-            Some(before) => before + gradient,
-            None => gradient,
-        };
-        self.0.insert(name, sum);
     }
 
     /// Euclidean norm over all parameters together.
@@ -65,7 +63,11 @@ impl NamedGrads {
     /// # Panics
     /// When the device is lost.
     pub fn global_norm(&self) -> f64 {
-        let squares: Vec<Tensor<1>> = self.0.values().map(|gradient| gradient.clone().square().sum()).collect();
+        let squares: Vec<Tensor<1>> = self
+            .0
+            .values()
+            .map(|gradient| gradient.clone().square().sum())
+            .collect();
         if squares.is_empty() {
             return 0.0;
         }
@@ -107,7 +109,11 @@ impl ModuleMapper for Track {
         let (id, value, mapper) = param.consume();
         let value = value.inner().autodiff();
         let learns = self.low_rank || !self.adapted;
-        Param::from_mapped_value(id, if learns { value.require_grad() } else { value }, mapper)
+        Param::from_mapped_value(
+            id,
+            if learns { value.require_grad() } else { value },
+            mapper,
+        )
     }
 }
 
@@ -118,23 +124,8 @@ impl ModuleMapper for Track {
 /// Every thread that runs a backward pass needs leaves of its own: Burn joins graphs that share a leaf, and joining a
 /// graph while another thread walks it deadlocks.
 pub fn track(decoder: &Decoder) -> Decoder {
-    decoder.clone().map(&mut Track { adapted: decoder.is_adapted(), low_rank: false })
-}
-
-/// Gradients as [`crate::backward::gradients`] gives them, by one graph of Burn's autodiff through the whole decoder: what the
-/// written-out derivatives are measured against. A loss of entropies is not differentiated.
-pub fn through_graph<T>(
-    decoder: &Decoder,
-    config: &ModelConfig,
-    rope: &RopeTables,
-    sequences: &[&Sequence],
-    temperature: f32,
-    loss: impl FnOnce(&Scores) -> (ScoreGrads, T),
-) -> Option<(NamedGrads, T)> {
-    let tracked = track(decoder);
-    let found = token_logprobs(&tracked, config, rope, sequences, temperature)?;
-    let (by_logprobs, rest) = loss(&found.scores());
-    let factors = Tensor::<1>::from_floats(by_logprobs.logprobs.as_slice(), &decoder.device()).autodiff();
-    let gradients = (found.logprobs * factors).sum().backward();
-    Some((NamedGrads::collect(&tracked, &gradients), rest))
+    decoder.clone().map(&mut Track {
+        adapted: decoder.is_adapted(),
+        low_rank: false,
+    })
 }

@@ -2,40 +2,41 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
-use forage_env::policy::{Policy, PolicyError};
+use forage_env::policy::Policy;
 use serde::{Deserialize, Serialize};
 
-use crate::backward;
 use crate::device::is_processor;
 use crate::generate::{Engine, EngineConfig};
 use crate::grads::NamedGrads;
-use crate::logprobs::{Scores, token_logprobs};
+use crate::logprobs::Scores;
 use crate::memory::{BatchSize, Workload};
-use crate::model::{Decoder, RopeTables};
+use crate::model::Decoder;
 use crate::objective::{ObjectiveConfig, Recipe};
 use crate::optim::{AdamW, AdamWConfig};
-use crate::remote::{PushKind, RemoteError, RemotePolicy};
+use crate::remote::{PushKind, RemotePolicy};
 use crate::sample::Sample;
-use crate::sequence::{Sequence, cut, ids};
-use crate::sft::{SftStats, sft_step};
+use crate::sequence::Sequence;
+use crate::setting::SettingError;
+use crate::student::Student;
+pub use crate::student::{LearnError, SftStats};
 use crate::update::{GroupCounts, Scored, TokenSums, loss, minibatches, score};
-use crate::watch::{NonFinite, first_non_finite};
-use crate::weights::{Checkpoint, SaveOptions, WeightsError};
+use crate::weights::{Checkpoint, SaveOptions};
 use crate::workers::Workers;
 
-/// What the ratio of an objective compares with.
+/// The log-probabilities that the ratio of an objective compares with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OldLogprobs {
-    /// What the sampler reported: exact where this program samples on the processor, since one path computes both there.
+    /// Those that the sampler reported: exact where this program samples on the processor, since one path computes both there.
     Sampler,
-    /// What the trainer computes at the start of the batch: one more forward pass. Needed where another engine samples or
+    /// Those that the trainer computes at the start of the batch: one more forward pass. Needed where another engine samples or
     /// another device, whose sampler and trainer round differently, and by whatever weighs the mismatch between the two.
     Trainer,
 }
 
-/// What an update minimises and how.
+/// The objective of an update and its optimizer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct UpdateConfig {
@@ -45,12 +46,12 @@ pub struct UpdateConfig {
     pub minibatches: usize,
     /// Passes over a batch.
     pub epochs: usize,
-    /// What the ratio compares with; by default what is exact ([`Self::old_logprobs_where`]).
+    /// The log-probabilities that the ratio compares with; by default those that are exact ([`Self::old_logprobs_where`]).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_logprobs: Option<OldLogprobs>,
-    /// Most tokens per forward and backward pass (a longer sequence stands alone): memory, not meaning.
+    /// Most tokens per forward and backward pass (a longer sequence is a pass of its own): memory, not meaning.
     pub micro_batch_tokens: usize,
-    /// What is minimised.
+    /// The objective.
     pub objective: ObjectiveConfig,
     /// The optimizer.
     pub optimizer: AdamWConfig,
@@ -74,10 +75,14 @@ impl UpdateConfig {
     /// Checks the ranges and what cannot go together.
     ///
     /// # Errors
-    /// A sentence that names the key at fault and the fix.
-    pub fn check(&self) -> Result<(), String> {
+    /// [`SettingError`], which names the key at fault and the fix.
+    pub fn check(&self) -> Result<(), SettingError> {
         if !(self.temperature > 0.0 && self.temperature.is_finite()) {
-            return Err(format!("temperature is {}: training samples at a temperature above 0", self.temperature));
+            let fault = format!(
+                "is {}: training samples at a temperature above 0",
+                self.temperature
+            );
+            return Err(SettingError::new("temperature", fault));
         }
         for (key, value) in [
             ("minibatches", self.minibatches),
@@ -85,70 +90,53 @@ impl UpdateConfig {
             ("micro_batch_tokens", self.micro_batch_tokens),
         ] {
             if value == 0 {
-                return Err(format!("{key} must be at least 1"));
+                return Err(SettingError::new(key, "must be at least 1"));
             }
         }
-        self.objective.check().map_err(|fault| format!("objective: {fault}"))?;
-        if let (Some(OldLogprobs::Sampler), Some(why)) = (self.old_logprobs, self.needs_trainers_logprobs()) {
-            return Err(format!("{why}; set old_logprobs = \"trainer\", or remove it"));
+        self.objective
+            .check()
+            .map_err(|error| error.of("objective"))?;
+        if let (Some(OldLogprobs::Sampler), Some((key, why))) =
+            (self.old_logprobs, self.needs_trainers_logprobs())
+        {
+            let fault = format!("{why}; set old_logprobs = \"trainer\", or remove it");
+            return Err(SettingError::new(key, fault));
         }
-        self.optimizer.check().map_err(|fault| format!("optimizer: {fault}"))
+        self.optimizer
+            .check()
+            .map_err(|error| error.of("optimizer"))
     }
 
-    /// What of the objective needs the trainer's own log-probabilities, if anything does.
-    fn needs_trainers_logprobs(&self) -> Option<&'static str> {
+    /// The key of the objective that needs the trainer's own log-probabilities, if any does, and why.
+    fn needs_trainers_logprobs(&self) -> Option<(&'static str, &'static str)> {
         let recipe = self.objective.recipe(1);
         if recipe.correction.is_some() {
-            return Some("objective.correction compares the trainer's log-probabilities with the sampler's");
+            let why = "compares the trainer's log-probabilities with the sampler's";
+            return Some(("objective.correction", why));
         }
         let masks = recipe.entropy.top_share < 1.0;
-        masks.then_some("objective.entropy.top_share needs entropies before the step")
+        masks.then_some((
+            "objective.entropy.top_share",
+            "needs entropies before the step",
+        ))
     }
 
-    /// What the ratio compares with where the config does not say: the sampler's log-probabilities where they are `exact`, those
+    /// The log-probabilities that the ratio compares with where the config does not say: the sampler's log-probabilities where they are `exact`, those
     /// that the trainer would compute to the last bits, and nothing needs the trainer's.
     pub fn old_logprobs_where(&self, exact: bool) -> OldLogprobs {
         let sampler = exact && self.needs_trainers_logprobs().is_none();
-        self.old_logprobs.unwrap_or(if sampler { OldLogprobs::Sampler } else { OldLogprobs::Trainer })
+        self.old_logprobs.unwrap_or(if sampler {
+            OldLogprobs::Sampler
+        } else {
+            OldLogprobs::Trainer
+        })
     }
 }
 
-/// An update that must not be applied.
-#[derive(Debug, thiserror::Error)]
-pub enum LearnError {
-    /// The gradient is not finite; the weights are as before.
-    #[error(
-        "the gradient norm is {norm}; nothing was updated; lower the learning rate or begin again from an earlier checkpoint \
-         (--from RUN/checkpoints/step-N)"
-    )]
-    NonFinite {
-        /// Global gradient norm.
-        norm: f64,
-        /// Where it comes from; `None` when only the sum of finite numbers is not finite.
-        source: Option<NonFinite>,
-    },
-    /// The engine is gone.
-    #[error(transparent)]
-    Policy(#[from] PolicyError),
-    /// A server does not take the new weights.
-    #[error("the rollout server does not take the new weights")]
-    Push(#[from] RemoteError),
-    /// The new weights cannot be saved for a server.
-    #[error("the new weights cannot be saved for the rollout server")]
-    Save(#[from] WeightsError),
-}
-
-impl LearnError {
-    /// Refuses a gradient that is not finite; `norm` is its global norm.
-    pub(crate) fn check(norm: f64, gradients: &NamedGrads) -> Result<(), Self> {
-        if norm.is_finite() { Ok(()) } else { Err(Self::NonFinite { norm, source: first_non_finite(gradients) }) }
-    }
-}
-
-/// What the updates on one batch did; means are over the policy tokens that were run.
+/// Numbers of the updates on one batch; means are over the policy tokens that were run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UpdateStats {
-    /// What became of the groups.
+    /// The groups by what became of them.
     pub groups: GroupCounts,
     /// Optimizer steps done: 0 when no group had a direction.
     pub updates: usize,
@@ -197,8 +185,12 @@ impl UpdateStats {
         self.kl_reference = mean(self.kl_reference, sums.objective.kl);
         self.entropy = mean(self.entropy, sums.entropy);
         let correction = sums.objective.correction;
-        self.correction_truncated_frac = mean(self.correction_truncated_frac, correction.truncated as f64);
-        self.correction_masked_frac = mean(self.correction_masked_frac, (correction.masked + correction.vetoed) as f64);
+        self.correction_truncated_frac =
+            mean(self.correction_truncated_frac, correction.truncated as f64);
+        self.correction_masked_frac = mean(
+            self.correction_masked_frac,
+            (correction.masked + correction.vetoed) as f64,
+        );
         if first {
             self.mismatch = sums.mismatch / tokens;
             self.ratio_deviation_max = sums.ratio_deviation_max;
@@ -210,26 +202,25 @@ impl UpdateStats {
 
 /// Weights that learn, with the engine that samples from them.
 pub struct Learner {
-    /// The current weights.
-    checkpoint: Checkpoint,
+    student: Student,
     /// The frozen start, kept only when a penalty refers to it; of an adapted start its base, which is shared.
     reference: Option<Decoder>,
-    rope: RopeTables,
-    optimizer: AdamW,
     config: UpdateConfig,
     recipe: Recipe,
-    workers: Workers,
     sampler: Sampler,
     /// Of the steps so far, without what was played.
     work: Workload,
 }
 
-/// Who samples.
+/// The sampler of rollouts.
 enum Sampler {
     /// An engine in this process.
     Own(Arc<Engine>),
     /// A server, which reads new weights from folders in `folder`.
-    Remote { policy: Arc<RemotePolicy>, folder: PathBuf },
+    Remote {
+        policy: Arc<RemotePolicy>,
+        folder: PathBuf,
+    },
 }
 
 /// Folders of pushed weights that stay: a server may read an adapter again as long as requests under it are under way.
@@ -237,12 +228,21 @@ const PUSHED_KEPT: usize = 3;
 
 impl Learner {
     /// Takes a checkpoint loaded on a plain device and starts an engine on it.
-    pub fn new(mut checkpoint: Checkpoint, config: UpdateConfig, engine: EngineConfig, workers: Workers) -> Self {
+    pub fn new(
+        mut checkpoint: Checkpoint,
+        config: UpdateConfig,
+        engine: EngineConfig,
+        workers: Workers,
+    ) -> Self {
         if checkpoint.lora.is_some() {
             // The base stays as it is: arranged for the engine now, it is held once.
             checkpoint.decoder = checkpoint.decoder.arranged();
         }
-        let sampler = Sampler::Own(Arc::new(Engine::start(&checkpoint, engine, workers.kernel_pool())));
+        let sampler = Sampler::Own(Arc::new(Engine::start(
+            &checkpoint,
+            engine,
+            workers.kernel_pool(),
+        )));
         Self::with_sampler(checkpoint, config, engine.context, workers, sampler)
     }
 
@@ -256,7 +256,10 @@ impl Learner {
         policy: RemotePolicy,
         folder: PathBuf,
     ) -> Self {
-        let sampler = Sampler::Remote { policy: Arc::new(policy), folder };
+        let sampler = Sampler::Remote {
+            policy: Arc::new(policy),
+            folder,
+        };
         Self::with_sampler(checkpoint, config, context, workers, sampler)
     }
 
@@ -267,11 +270,20 @@ impl Learner {
         workers: Workers,
         sampler: Sampler,
     ) -> Self {
-        let rope = RopeTables::new(&checkpoint.config, context, &checkpoint.decoder.device());
         let recipe = config.objective.recipe(context);
-        let reference = recipe.kl.is_some().then(|| checkpoint.decoder.clone().without_adapter());
-        let optimizer = AdamW::new(config.optimizer);
-        Self { checkpoint, reference, rope, optimizer, config, recipe, workers, sampler, work: Workload::default() }
+        let reference = recipe
+            .kl
+            .is_some()
+            .then(|| checkpoint.decoder.clone().without_adapter());
+        let (optimizer, budget) = (config.optimizer, config.micro_batch_tokens);
+        Self {
+            student: Student::new(checkpoint, optimizer, context, budget, workers),
+            reference,
+            config,
+            recipe,
+            sampler,
+            work: Workload::default(),
+        }
     }
 
     /// The policy to roll out: the weights that were published last.
@@ -284,59 +296,77 @@ impl Learner {
 
     /// The current weights as a checkpoint that can be saved.
     pub fn checkpoint(&self) -> Checkpoint {
-        self.checkpoint.clone()
+        self.student.checkpoint.clone()
     }
 
-    /// What was worked on so far, for comparison of an estimate of memory with the truth.
+    /// The work so far, for comparison of an estimate of memory with the truth.
     pub fn work(&self) -> Workload {
         let played_tokens = match &self.sampler {
             Sampler::Own(engine) => {
                 let stats = engine.stats();
-                stats.prompt_tokens.saturating_sub(stats.cached_prompt_tokens) + stats.generated_tokens
+                stats
+                    .prompt_tokens
+                    .saturating_sub(stats.cached_prompt_tokens)
+                    + stats.generated_tokens
             }
             Sampler::Remote { .. } => 0,
         };
-        Workload { played_tokens: usize::try_from(played_tokens).unwrap_or(usize::MAX), ..self.work }
+        Workload {
+            played_tokens: usize::try_from(played_tokens).unwrap_or(usize::MAX),
+            ..self.work
+        }
     }
 
     /// The optimizer, for checkpoints.
-    pub fn optimizer(&self) -> &AdamW {
-        &self.optimizer
+    pub(crate) fn optimizer(&self) -> &AdamW {
+        &self.student.optimizer
     }
 
     /// Continues from saved weights and moments.
     ///
     /// # Errors
-    /// As [`Self::publish`].
-    pub async fn restore(&mut self, decoder: Decoder, optimizer: AdamW) -> Result<(), LearnError> {
-        self.checkpoint.decoder = decoder;
-        self.optimizer = optimizer;
+    /// As `Self::publish`.
+    pub(crate) async fn restore(
+        &mut self,
+        decoder: Decoder,
+        optimizer: AdamW,
+    ) -> Result<(), LearnError> {
+        self.student.checkpoint.decoder = decoder;
+        self.student.optimizer = optimizer;
         self.publish().await
     }
 
     /// Changes the learning rate of the next steps; the moments stay.
-    pub fn set_learning_rate(&mut self, rate: f64) {
-        self.optimizer.set_learning_rate(rate);
+    pub(crate) fn set_learning_rate(&mut self, rate: f64) {
+        self.student.optimizer.set_learning_rate(rate);
     }
 
-    /// One step of supervised fine-tuning. The engine keeps the old weights until [`Self::publish`].
+    /// One step of supervised fine-tuning. The engine keeps the old weights until `Self::publish`.
     ///
     /// # Errors
     /// [`LearnError::NonFinite`] before anything was updated.
     pub fn imitate(&mut self, sequences: &[Sequence]) -> Result<SftStats, LearnError> {
-        let Checkpoint { decoder, config, .. } = &mut self.checkpoint;
-        let budget = self.config.micro_batch_tokens;
-        sft_step(decoder, config, &self.rope, sequences, &mut self.optimizer, budget, &self.workers)
+        self.student.imitate(sequences)
     }
 
     /// Hands the current weights to whoever samples; their version is the number of optimizer steps done.
     ///
     /// # Errors
     /// [`LearnError`] when the sampler is gone, or the weights cannot be saved for a server.
-    pub async fn publish(&mut self) -> Result<(), LearnError> {
-        let version = self.optimizer.steps();
+    pub(crate) async fn publish(&mut self) -> Result<(), LearnError> {
+        let version = self.student.optimizer.steps();
+        let started = Instant::now();
+        self.publish_as(version).await?;
+        let ms = started.elapsed().as_millis() as u64;
+        tracing::debug!(version, ms, "weights synced");
+        Ok(())
+    }
+
+    async fn publish_as(&self, version: u64) -> Result<(), LearnError> {
         match &self.sampler {
-            Sampler::Own(engine) => Ok(engine.swap(self.checkpoint.decoder.clone(), version).await?),
+            Sampler::Own(engine) => Ok(engine
+                .swap(self.student.checkpoint.decoder.clone(), version)
+                .await?),
             Sampler::Remote { policy, folder } => {
                 let checkpoint = self.checkpoint();
                 let place = folder.join(format!("version-{version:06}"));
@@ -344,7 +374,10 @@ impl Learner {
                     checkpoint.save_adapter(&place)?;
                     PushKind::Adapter
                 } else {
-                    let options = SaveOptions { file_type: checkpoint.published_type(), ..SaveOptions::default() };
+                    let options = SaveOptions {
+                        file_type: checkpoint.published_type(),
+                        ..SaveOptions::default()
+                    };
                     checkpoint.save_as(&place, options)?;
                     PushKind::Full
                 };
@@ -358,9 +391,13 @@ impl Learner {
     /// Tells a server the weights the run begins with; an engine of this process has them.
     ///
     /// # Errors
-    /// As [`Self::publish`].
-    pub async fn announce(&mut self) -> Result<(), LearnError> {
-        if matches!(self.sampler, Sampler::Remote { .. }) { self.publish().await } else { Ok(()) }
+    /// As `Self::publish`.
+    pub(crate) async fn announce(&mut self) -> Result<(), LearnError> {
+        if matches!(self.sampler, Sampler::Remote { .. }) {
+            self.publish().await
+        } else {
+            Ok(())
+        }
     }
 
     /// Advantages of groups, one per token, and what became of the groups.
@@ -380,7 +417,8 @@ impl Learner {
 
     /// Puts the log-probabilities in place that ratios compare with, where they are not the sampler's.
     pub(crate) fn set_old_logprobs(&self, scored: &mut [Scored]) {
-        let exact = matches!(self.sampler, Sampler::Own(_)) && is_processor(&self.checkpoint.decoder.device());
+        let exact = matches!(self.sampler, Sampler::Own(_))
+            && is_processor(&self.student.checkpoint.decoder.device());
         if self.config.old_logprobs_where(exact) == OldLogprobs::Trainer {
             self.recompute(scored);
         }
@@ -391,46 +429,41 @@ impl Learner {
     /// # Errors
     /// [`LearnError::NonFinite`] before anything was updated.
     pub(crate) fn optimize(&mut self, gradients: NamedGrads) -> Result<(f64, f64), LearnError> {
-        let norm = gradients.global_norm();
-        LearnError::check(norm, &gradients)?;
-        let rate = self.config.optimizer.rate(self.optimizer.steps());
-        let Checkpoint { decoder, config, .. } = &mut self.checkpoint;
-        self.optimizer.apply(decoder, config, gradients, norm);
-        Ok((norm, rate))
-    }
-
-    /// Log-probabilities and entropies under the current weights, of the rows of each micro-batch.
-    fn forward(&self, decoder: &Decoder, scored: &[Scored]) -> Vec<(Vec<usize>, Scores)> {
-        let batches = micro_batches(scored, self.config.micro_batch_tokens);
-        let scores = self.workers.map(batches.len(), |index| {
-            let sequences: Vec<&Sequence> = batches[index].iter().map(|&row| &scored[row].sequence).collect();
-            self.scores(decoder, &sequences)
-        });
-        batches.into_iter().zip(scores).collect()
-    }
-
-    fn scores(&self, decoder: &Decoder, sequences: &[&Sequence]) -> Scores {
-        let shape = &self.checkpoint.config;
-        let found = token_logprobs(decoder, shape, &self.rope, sequences, self.config.temperature);
-        found.map(|found| found.scores()).unwrap_or_default()
+        let rate = self.config.optimizer.rate(self.student.optimizer.steps());
+        Ok((self.student.apply(gradients)?, rate))
     }
 
     /// Puts the trainer's own log-probabilities in place of the sampler's, and drops the policy loss of tokens that the
     /// entropy mask leaves out.
     fn recompute(&self, scored: &mut [Scored]) {
-        let found = self.forward(&self.checkpoint.decoder, scored);
-        let threshold =
-            self.recipe.entropy.threshold(found.iter().flat_map(|(_, scores)| scores.entropies.iter().copied()));
+        let (student, temperature) = (&self.student, self.config.temperature);
+        let found = student.map(&student.cut(sequences(scored)), |rows| {
+            let batch: Vec<&Sequence> = rows.iter().map(|&row| &scored[row].sequence).collect();
+            let scores = student.scores(&student.checkpoint.decoder, &batch, temperature);
+            (rows.clone(), scores)
+        });
+        let threshold = self.recipe.entropy.threshold(
+            found
+                .iter()
+                .flat_map(|(_, scores)| scores.entropies.iter().copied()),
+        );
         for (rows, scores) in found {
             let mut start = 0;
             for row in rows {
                 let row = &mut scored[row];
                 let range = start..start + row.sampler.len();
                 start = range.end;
-                row.proximal.copy_from_slice(&scores.logprobs[range.clone()]);
-                let certain =
-                    scores.entropies[range].iter().map(|&entropy| threshold.is_some_and(|least| entropy < least));
-                for (advantage, _) in row.advantages.iter_mut().zip(certain).filter(|(_, certain)| *certain) {
+                row.proximal
+                    .copy_from_slice(&scores.logprobs[range.clone()]);
+                let certain = scores.entropies[range]
+                    .iter()
+                    .map(|&entropy| threshold.is_some_and(|least| entropy < least));
+                for (advantage, _) in row
+                    .advantages
+                    .iter_mut()
+                    .zip(certain)
+                    .filter(|(_, certain)| *certain)
+                {
                     *advantage = 0.0;
                 }
             }
@@ -439,19 +472,22 @@ impl Learner {
 
     /// Gradients of the loss of an optimizer step, micro-batch by micro-batch, with its sums over tokens.
     pub(crate) fn gradients(&mut self, scored: &[Scored]) -> (NamedGrads, TokenSums) {
-        let batches = micro_batches(scored, self.config.micro_batch_tokens);
-        self.work.grow(batches.iter().map(|rows| {
-            let sequences: Vec<&Sequence> = rows.iter().map(|&row| &scored[row].sequence).collect();
-            BatchSize::of(&sequences)
-        }));
-        let (shape, temperature) = (&self.checkpoint.config, self.config.temperature);
-        let (gradients, parts) = self.workers.gradients(batches.len(), |index| {
-            let rows: Vec<&Scored> = batches[index].iter().map(|&row| &scored[row]).collect();
-            let sequences: Vec<&Sequence> = rows.iter().map(|row| &row.sequence).collect();
-            let reference = self.reference.as_ref().map(|reference| self.scores(reference, &sequences).logprobs);
-            backward::gradients(&self.checkpoint.decoder, shape, &self.rope, &sequences, temperature, |scores| {
-                loss(&rows, &self.recipe, scores, reference.as_deref())
-            })
+        let all: Vec<&Sequence> = sequences(scored).collect();
+        let batches = self.student.cut(all.iter().copied());
+        let of_batch =
+            |rows: &Vec<usize>| -> Vec<&Sequence> { rows.iter().map(|&row| all[row]).collect() };
+        self.work
+            .grow(batches.iter().map(|rows| BatchSize::of(&of_batch(rows))));
+        let (student, recipe, temperature) = (&self.student, &self.recipe, self.config.temperature);
+        let reference = self.reference.as_ref();
+        let (gradients, parts) = student.gradients(&all, &batches, temperature, |rows| {
+            let reference = reference.map(|reference| {
+                student
+                    .scores(reference, &of_batch(rows), temperature)
+                    .logprobs
+            });
+            let rows: Vec<&Scored> = rows.iter().map(|&row| &scored[row]).collect();
+            move |scores: &Scores| loss(&rows, recipe, scores, reference.as_deref())
         });
         let mut sums = TokenSums::default();
         for part in parts {
@@ -461,16 +497,20 @@ impl Learner {
     }
 }
 
-/// Removes all but the newest folders of pushed weights; what cannot be removed only takes room.
+/// Removes all but the newest folders of pushed weights; what cannot be removed only takes space.
 fn remove_old(folder: &Path) {
-    let Ok(entries) = std::fs::read_dir(folder) else { return };
-    let mut versions: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
+    let mut versions: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
     versions.sort();
     for old in versions.iter().rev().skip(PUSHED_KEPT) {
         let _ = std::fs::remove_dir_all(old);
     }
 }
 
-fn micro_batches(scored: &[Scored], budget: usize) -> Vec<Vec<usize>> {
-    cut(&ids(scored.iter().map(|scored| &scored.sequence)), budget)
+fn sequences(scored: &[Scored]) -> impl Iterator<Item = &Sequence> {
+    scored.iter().map(|scored| &scored.sequence)
 }

@@ -1,4 +1,4 @@
-//! The learner: Qwen decoders in Burn, a generation engine, supervised fine-tuning and GRPO.
+//! The learner: decoders in Burn, a generation engine, supervised fine-tuning and GRPO.
 //!
 //! # What it is
 //! The only crate that names Burn. It implements `forage_env::policy::Policy` with an in-process engine and improves the
@@ -15,10 +15,15 @@
 //! - [`remote`]: rollouts from vLLM and SGLang servers through the same trait.
 //! - [`sample`], [`demonstrations`], [`sequence`], [`logprobs`], [`backward`], [`workers`], [`grads`], [`optim`]: a gradient step,
 //!   piece by piece.
-//! - [`objective`]: the GRPO family as functions over slices; [`update`], [`sft`]: what is minimised.
+//! - [`objective`]: the GRPO family as functions over slices; [`update`]: the sequences of each optimizer step, and their loss.
 //! - [`bert`]: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
 //! - [`memory`]: what a run will take, before it starts.
 //! - [`learner`], [`run`], [`warm_start`], [`sft_run`], [`checkpoint`], [`metrics`]: a training run. [`watch`]: what its numbers say.
+
+mod lesson_error;
+mod setting;
+pub use lesson_error::LessonError;
+pub use setting::SettingError;
 
 pub mod device;
 pub mod doctor;
@@ -48,7 +53,7 @@ pub mod optim;
 pub mod workers;
 
 pub mod objective;
-pub mod sft;
+mod student;
 pub mod update;
 
 pub mod memory;

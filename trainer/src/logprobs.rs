@@ -6,7 +6,8 @@ use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData};
 
 use crate::device::Workspace;
-use crate::model::{Batch, Decoder, ModelConfig, RopeTables, host};
+use crate::grads::{NamedGrads, track};
+use crate::model::{Batch, Decoder, Kernels, ModelConfig, RopeTables, host};
 use crate::sequence::{Sequence, ids};
 use crate::weights::Checkpoint;
 use crate::workers::Workers;
@@ -46,10 +47,15 @@ impl TokenLogprobs {
     pub fn scores(&self) -> Scores {
         // Read back together: a device stops working each time it is waited for.
         let [count] = self.logprobs.dims();
-        let data = Tensor::cat(vec![self.logprobs.clone(), self.entropy.clone()], 0).into_data().convert::<f32>();
+        let data = Tensor::cat(vec![self.logprobs.clone(), self.entropy.clone()], 0)
+            .into_data()
+            .convert::<f32>();
         let mut logprobs: Vec<f32> = data.try_into_vec().expect("converted just before");
         let entropies = logprobs.split_off(count);
-        Scores { logprobs, entropies }
+        Scores {
+            logprobs,
+            entropies,
+        }
     }
 }
 
@@ -64,15 +70,34 @@ pub fn token_logprobs(
     let batch = Batch::new(&ids(sequences.iter().copied()));
     let targets = Targets::of(sequences, &batch, &decoder.device())?;
     // Only rows that predict a target reach the head.
-    let hidden = decoder.hidden(config, rope, &batch).select(0, targets.rows(&decoder.device()));
-    Some(targets.logprobs(&Logits { decoder, hidden: &hidden, whole: None }, temperature))
+    let hidden = decoder
+        .hidden(config, rope, &batch)
+        .select(0, targets.rows(&decoder.device()));
+    Some(targets.logprobs(
+        &Logits {
+            decoder,
+            hidden: &hidden,
+            whole: None,
+        },
+        temperature,
+    ))
 }
 
 /// Entropies at the targets of each sequence, `[sequence][target]`, nats, at temperature 1, under a checkpoint's weights as
 /// f32.
-pub fn entropies(checkpoint: &Checkpoint, sequences: &[Sequence], workers: &Workers) -> Vec<Vec<f32>> {
-    let Checkpoint { config, decoder, .. } = checkpoint;
-    let longest = sequences.iter().map(|sequence| sequence.ids.len()).max().unwrap_or(0);
+pub fn entropies(
+    checkpoint: &Checkpoint,
+    sequences: &[Sequence],
+    workers: &Workers,
+) -> Vec<Vec<f32>> {
+    let Checkpoint {
+        config, decoder, ..
+    } = checkpoint;
+    let longest = sequences
+        .iter()
+        .map(|sequence| sequence.ids.len())
+        .max()
+        .unwrap_or(0);
     let rope = RopeTables::new(config, longest, &decoder.device());
     workers.map(sequences.len(), |index| {
         let found = token_logprobs(decoder, config, &rope, &[&sequences[index]], 1.0);
@@ -86,6 +111,7 @@ pub(crate) struct Targets {
     /// Rows of the hidden states that predict them.
     rows: Vec<i32>,
     ids: Vec<i32>,
+    kernels: Kernels,
     /// Most numbers in the logits of a chunk: they are the largest tensor of a step, and never whole in memory.
     logits: usize,
 }
@@ -102,7 +128,13 @@ impl Targets {
             }
         }
         let logits = Workspace::of(device).logits;
-        (!ids.is_empty()).then_some(Self { rows, ids, logits })
+        let kernels = Kernels::of(device);
+        (!ids.is_empty()).then_some(Self {
+            rows,
+            ids,
+            kernels,
+            logits,
+        })
     }
 
     /// Rows of the hidden states that predict the targets.
@@ -112,8 +144,10 @@ impl Targets {
 
     /// Targets whose logits are made together.
     pub(crate) fn chunks(&self, vocab_size: usize) -> impl Iterator<Item = Range<usize>> + use<> {
-        let (count, size) = (self.ids.len(), (self.logits / vocab_size).max(1));
-        (0..count).step_by(size).map(move |start| start..(start + size).min(count))
+        let (count, size) = (self.ids.len(), targets_at_once(self.logits, vocab_size));
+        (0..count)
+            .step_by(size)
+            .map(move |start| start..(start + size).min(count))
     }
 
     /// Log-probabilities from their logits.
@@ -122,9 +156,10 @@ impl Targets {
         for chunk in self.chunks(all.decoder.vocab_size()) {
             let count = chunk.len();
             let logits = all.of(&chunk);
-            if host::runs_on(&logits) {
+            if self.kernels == Kernels::Processor {
                 let device = logits.device();
-                let (found, levels) = host::token_scores(logits, &self.ids[chunk], 1.0 / temperature);
+                let (found, levels) =
+                    host::token_scores(logits, &self.ids[chunk], 1.0 / temperature);
                 logprobs.push(Tensor::from_floats(found.as_slice(), &device));
                 entropies.push(Tensor::from_floats(levels.as_slice(), &device));
                 continue;
@@ -134,7 +169,10 @@ impl Targets {
             let ids = self.ids(&chunk, &distribution.device());
             logprobs.push(distribution.gather(1, ids).reshape([count]));
         }
-        TokenLogprobs { logprobs: Tensor::cat(logprobs, 0), entropy: Tensor::cat(entropies, 0) }
+        TokenLogprobs {
+            logprobs: Tensor::cat(logprobs, 0),
+            entropy: Tensor::cat(entropies, 0),
+        }
     }
 
     /// Derivative of the loss by the logits z of some targets, `[count, vocab]`, given those by log-probabilities g and
@@ -146,16 +184,24 @@ impl Targets {
         grads: &ScoreGrads,
         temperature: f32,
     ) -> Tensor<2> {
-        if host::runs_on(&logits) {
+        if self.kernels == Kernels::Processor {
             let entropies = grads.entropies.get(chunk.clone()).unwrap_or_default();
             let ids = &self.ids[chunk.clone()];
-            return host::logit_grads(logits, ids, &grads.logprobs[chunk.clone()], entropies, 1.0 / temperature);
+            return host::logit_grads(
+                logits,
+                ids,
+                &grads.logprobs[chunk.clone()],
+                entropies,
+                1.0 / temperature,
+            );
         }
         let device = logits.device();
         let inverse = 1.0 / f64::from(temperature);
         let column = |values: &[f32]| {
-            let values: Vec<f32> =
-                values[chunk.clone()].iter().map(|&value| (f64::from(value) * inverse) as f32).collect();
+            let values: Vec<f32> = values[chunk.clone()]
+                .iter()
+                .map(|&value| (f64::from(value) * inverse) as f32)
+                .collect();
             Tensor::<2>::from_data(TensorData::new(values, [chunk.len(), 1]), &device)
         };
         let distribution = log_softmax(logits * inverse, 1);
@@ -167,13 +213,26 @@ impl Targets {
             factor = level * column(&grads.entropies) + factor.expand([rows, vocab]);
         }
         let grad = distribution.exp() * factor.neg();
-        grad.scatter(1, self.ids(chunk, &device), at_target, IndexingUpdateOp::Add)
+        grad.scatter(
+            1,
+            self.ids(chunk, &device),
+            at_target,
+            IndexingUpdateOp::Add,
+        )
     }
 
     /// Token ids of some targets, `[count, 1]`.
     fn ids(&self, chunk: &Range<usize>, device: &Device) -> Tensor<2, Int> {
-        Tensor::from_data(TensorData::new(self.ids[chunk.clone()].to_vec(), [chunk.len(), 1]), device)
+        Tensor::from_data(
+            TensorData::new(self.ids[chunk.clone()].to_vec(), [chunk.len(), 1]),
+            device,
+        )
     }
+}
+
+/// The number of targets whose logits are made together where there may be `logits` of them.
+pub(crate) fn targets_at_once(logits: usize, vocab_size: usize) -> usize {
+    (logits / vocab_size).max(1)
 }
 
 /// Logits of the targets of a batch, made chunk by chunk.
@@ -189,12 +248,19 @@ impl<'a> Logits<'a> {
     /// Of the `targets` with these hidden states, for both passes.
     pub(crate) fn new(targets: &Targets, decoder: &'a Decoder, hidden: &'a Tensor<2>) -> Self {
         let whole = targets.chunks(decoder.vocab_size()).nth(1).is_none();
-        Self { decoder, hidden, whole: whole.then(|| decoder.logits(hidden.clone())) }
+        Self {
+            decoder,
+            hidden,
+            whole: whole.then(|| decoder.logits(hidden.clone())),
+        }
     }
 
     /// `[chunk, vocab]`
     fn of(&self, chunk: &Range<usize>) -> Tensor<2> {
-        let make = || self.decoder.logits(self.hidden.clone().narrow(0, chunk.start, chunk.len()));
+        let make = || {
+            self.decoder
+                .logits(self.hidden.clone().narrow(0, chunk.start, chunk.len()))
+        };
         self.whole.clone().unwrap_or_else(make)
     }
 
@@ -208,5 +274,26 @@ impl<'a> Logits<'a> {
 
 /// Entropy of each row of log-probabilities, `[rows, 1]`, nats.
 fn entropy(distribution: &Tensor<2>) -> Tensor<2> {
-    (distribution.clone().exp() * distribution.clone()).sum_dim(1).neg()
+    (distribution.clone().exp() * distribution.clone())
+        .sum_dim(1)
+        .neg()
+}
+
+/// Gradients as [`crate::backward::gradients`] gives them, by one graph of Burn's autodiff through the whole decoder for
+/// comparison with the written-out derivatives. A loss of entropies is not differentiated.
+pub fn through_graph<T>(
+    decoder: &Decoder,
+    config: &ModelConfig,
+    rope: &RopeTables,
+    sequences: &[&Sequence],
+    temperature: f32,
+    loss: impl FnOnce(&Scores) -> (ScoreGrads, T),
+) -> Option<(NamedGrads, T)> {
+    let tracked = track(decoder);
+    let found = token_logprobs(&tracked, config, rope, sequences, temperature)?;
+    let (by_logprobs, rest) = loss(&found.scores());
+    let factors =
+        Tensor::<1>::from_floats(by_logprobs.logprobs.as_slice(), &decoder.device()).autodiff();
+    let gradients = (found.logprobs * factors).sum().backward();
+    Some((NamedGrads::collect(&tracked, &gradients), rest))
 }

@@ -18,7 +18,10 @@ impl Row {
 
     /// Sets `name`; a value that is not finite is written as null.
     pub fn set(&mut self, name: &str, value: f64) {
-        self.0.insert(name.to_owned(), serde_json::Number::from_f64(value).map_or(Value::Null, Value::Number));
+        self.0.insert(
+            name.to_owned(),
+            serde_json::Number::from_f64(value).map_or(Value::Null, Value::Number),
+        );
     }
 
     /// The value of `name`, when it is set and finite.
@@ -36,8 +39,8 @@ impl Row {
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {message}")]
 pub struct MetricsError {
-    path: PathBuf,
-    message: String,
+    pub(crate) path: PathBuf,
+    pub(crate) message: String,
 }
 
 /// Appends rows, each flushed as it is written.
@@ -54,16 +57,26 @@ impl MetricsWriter {
     /// # Errors
     /// [`MetricsError`] when the file cannot be read or written.
     pub fn open(path: &Path, step: u64) -> Result<Self, MetricsError> {
-        let fail = |error: std::io::Error| MetricsError { path: path.to_owned(), message: error.to_string() };
-        let before = if path.exists() { read_lines(path)? } else { Vec::new() };
-        // The lines as they stand: numbers do not survive reading and writing to the last bit.
+        let fail = |error: std::io::Error| MetricsError {
+            path: path.to_owned(),
+            message: error.to_string(),
+        };
+        let before = if path.exists() {
+            read_lines(path)?
+        } else {
+            Vec::new()
+        };
+        // The lines as they are: numbers do not survive reading and writing to the last bit.
         let kept = before.into_iter().filter(|(row, _)| row.step() < step);
         let text: Vec<u8> = kept.flat_map(|(_, line)| line).collect();
         let temporary = path.with_extension("jsonl.partial");
         std::fs::write(&temporary, text).map_err(fail)?;
         std::fs::rename(&temporary, path).map_err(fail)?;
         let file = OpenOptions::new().append(true).open(path).map_err(fail)?;
-        Ok(Self { path: path.to_owned(), file })
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+        })
     }
 
     /// Appends one row.
@@ -72,10 +85,12 @@ impl MetricsWriter {
     /// [`MetricsError`] when the disk refuses it.
     pub fn write(&mut self, row: &Row) -> Result<(), MetricsError> {
         let line = format!("{}\n", Value::Object(row.0.clone()));
-        self.file.write_all(line.as_bytes()).map_err(|error| MetricsError {
-            path: self.path.clone(),
-            message: format!("cannot be written: {error}; check the free space of the disk"),
-        })
+        self.file
+            .write_all(line.as_bytes())
+            .map_err(|error| MetricsError {
+                path: self.path.clone(),
+                message: format!("cannot be written: {error}; check the free space of the disk"),
+            })
     }
 }
 
@@ -87,9 +102,12 @@ pub fn read(path: &Path) -> Result<Vec<Row>, MetricsError> {
     Ok(read_lines(path)?.into_iter().map(|(row, _)| row).collect())
 }
 
-/// Rows with the lines they stand in, line ends included.
+/// Rows with their lines, line ends included.
 fn read_lines(path: &Path) -> Result<Vec<(Row, Vec<u8>)>, MetricsError> {
-    let fail = |message: String| MetricsError { path: path.to_owned(), message };
+    let fail = |message: String| MetricsError {
+        path: path.to_owned(),
+        message,
+    };
     let file = File::open(path).map_err(|error| fail(error.to_string()))?;
     let mut reader = BufReader::new(file);
     let mut rows = Vec::new();
@@ -97,13 +115,19 @@ fn read_lines(path: &Path) -> Result<Vec<(Row, Vec<u8>)>, MetricsError> {
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
-        let count = reader.read_until(b'\n', &mut line).map_err(|error| fail(error.to_string()))?;
+        let count = reader
+            .read_until(b'\n', &mut line)
+            .map_err(|error| fail(error.to_string()))?;
         if count == 0 || !line.ends_with(b"\n") {
             break;
         }
         match serde_json::from_slice(&line) {
             Ok(Value::Object(row)) => rows.push((Row(row), line.clone())),
-            _ => return Err(fail(format!("line {number} is no JSON object; delete it"))),
+            _ => {
+                return Err(fail(format!(
+                    "line {number} is not a JSON object; delete it"
+                )));
+            }
         }
     }
     Ok(rows)
@@ -133,6 +157,9 @@ mod tests {
         MetricsWriter::open(&path, 2).unwrap();
         let rows = read(&path).unwrap();
         assert_eq!(rows.iter().map(Row::step).collect::<Vec<_>>(), [0, 1]);
-        assert_eq!((rows[1].get("reward/mean"), rows[1].get("policy/loss")), (Some(1.0), None));
+        assert_eq!(
+            (rows[1].get("reward/mean"), rows[1].get("policy/loss")),
+            (Some(1.0), None)
+        );
     }
 }

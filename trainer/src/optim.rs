@@ -13,10 +13,11 @@ use safetensors::tensor::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 
 use crate::grads::NamedGrads;
-use crate::model::{Decoder, ModelConfig, host};
+use crate::model::{Decoder, Kernels, ModelConfig, host};
+use crate::setting::SettingError;
 use crate::weights::{FileType, Written};
 
-/// How a learning rate falls.
+/// The curve of a falling learning rate.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Decay {
@@ -44,7 +45,7 @@ pub struct AdamWConfig {
     pub learning_rate: f64,
     /// Steps of linear warm-up from zero.
     pub warmup_steps: u64,
-    /// What becomes of the rate after warm-up; it stays without it.
+    /// The decay of the rate after warm-up; it stays without it.
     pub decay: Option<Decay>,
     /// Decay of the first moment.
     pub beta1: f64,
@@ -77,18 +78,35 @@ impl AdamWConfig {
     /// Checks the ranges.
     ///
     /// # Errors
-    /// A sentence that names the key at fault.
-    pub fn check(&self) -> Result<(), String> {
+    /// [`SettingError`], which names the key at fault.
+    pub fn check(&self) -> Result<(), SettingError> {
+        let fraction = "must be in [0, 1)";
         let faults = [
-            (self.learning_rate >= 0.0 && self.learning_rate.is_finite(), "learning_rate must be 0 or more"),
-            ((0.0..1.0).contains(&self.beta1), "beta1 must be in [0, 1)"),
-            ((0.0..1.0).contains(&self.beta2), "beta2 must be in [0, 1)"),
-            (self.epsilon > 0.0, "epsilon must be above 0"),
-            (self.weight_decay >= 0.0, "weight_decay must be 0 or more"),
-            (self.clip_norm > 0.0, "clip_norm must be above 0"),
-            (self.decay.is_none_or(|decay| decay.steps > self.warmup_steps), "decay.steps must be above warmup_steps"),
+            (
+                self.learning_rate >= 0.0 && self.learning_rate.is_finite(),
+                "learning_rate",
+                "must be 0 or more",
+            ),
+            ((0.0..1.0).contains(&self.beta1), "beta1", fraction),
+            ((0.0..1.0).contains(&self.beta2), "beta2", fraction),
+            (self.epsilon > 0.0, "epsilon", "must be above 0"),
+            (
+                self.weight_decay >= 0.0,
+                "weight_decay",
+                "must be 0 or more",
+            ),
+            (self.clip_norm > 0.0, "clip_norm", "must be above 0"),
+            (
+                self.decay
+                    .is_none_or(|decay| decay.steps > self.warmup_steps),
+                "decay.steps",
+                "must be above warmup_steps",
+            ),
         ];
-        faults.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, fault)| Err((*fault).to_owned()))
+        let fault = faults.iter().find(|(holds, ..)| !holds);
+        fault.map_or(Ok(()), |(_, key, fault)| {
+            Err(SettingError::new(*key, *fault))
+        })
     }
 
     /// Learning rate of the step that is number `step`, counted from 0.
@@ -97,7 +115,9 @@ impl AdamWConfig {
         if step < warmup {
             return self.learning_rate * (step + 1) as f64 / warmup as f64;
         }
-        let Some(Decay { curve, steps }) = self.decay else { return self.learning_rate };
+        let Some(Decay { curve, steps }) = self.decay else {
+            return self.learning_rate;
+        };
         let done = ((step - warmup) as f64 / (steps.saturating_sub(warmup)).max(1) as f64).min(1.0);
         self.learning_rate
             * match curve {
@@ -129,14 +149,18 @@ pub struct AdamW {
 pub struct OptimError {
     /// File concerned.
     pub path: String,
-    /// What is wrong and what to do.
+    /// The fault and the fix.
     pub message: String,
 }
 
 impl AdamW {
     /// An optimizer that has done no step.
     pub fn new(config: AdamWConfig) -> Self {
-        Self { config, step: 0, moments: BTreeMap::new() }
+        Self {
+            config,
+            step: 0,
+            moments: BTreeMap::new(),
+        }
     }
 
     /// Updates done so far.
@@ -145,21 +169,33 @@ impl AdamW {
     }
 
     /// Changes the learning rate of the next steps.
-    pub fn set_learning_rate(&mut self, rate: f64) {
+    pub(crate) fn set_learning_rate(&mut self, rate: f64) {
         self.config.learning_rate = rate;
     }
 
     /// Clips the gradients, whose global norm is `norm`, and updates every parameter that has one. Where nothing else holds a
-    /// parameter it is changed where it stands, so that no second copy of the weights is ever in memory. `shape` is the
+    /// parameter it is changed in place, so that no second copy of the weights is ever in memory. `shape` is the
     /// decoder's.
-    pub fn apply(&mut self, decoder: &mut Decoder, shape: &ModelConfig, mut gradients: NamedGrads, norm: f64) {
+    pub fn apply(
+        &mut self,
+        decoder: &mut Decoder,
+        shape: &ModelConfig,
+        mut gradients: NamedGrads,
+        norm: f64,
+    ) {
         gradients.clip(norm, self.config.clip_norm);
         let rate = self.config.rate(self.step);
         self.step += 1;
         // Parameters take memory when they are first used: this one takes none.
         let hollow = Decoder::new(shape, &decoder.device());
         let before = std::mem::replace(decoder, hollow);
-        let mut update = Update { optimizer: self, gradients, rate, path: Vec::new() };
+        let mut update = Update {
+            optimizer: self,
+            kernels: Kernels::of(&before.device()),
+            gradients,
+            rate,
+            path: Vec::new(),
+        };
         *decoder = before.map(&mut update);
     }
 
@@ -171,7 +207,10 @@ impl AdamW {
         let mut tensors = Vec::new();
         for (name, moments) in &self.moments {
             for (kind, tensor) in [("first", &moments.first), ("second", &moments.second)] {
-                tensors.push((format!("{kind}.{name}"), Written::new(tensor, FileType::F32)));
+                tensors.push((
+                    format!("{kind}.{name}"),
+                    Written::new(tensor, FileType::F32),
+                ));
             }
         }
         // One tensor at a time is copied.
@@ -185,37 +224,63 @@ impl AdamW {
     ///
     /// # Errors
     /// [`OptimError`] when the file is missing or damaged.
-    pub fn load(config: AdamWConfig, step: u64, path: &Path, device: &Device) -> Result<Self, OptimError> {
-        let fail = |message: String| OptimError { path: path.display().to_string(), message };
+    pub(crate) fn load(
+        config: AdamWConfig,
+        step: u64,
+        path: &Path,
+        device: &Device,
+    ) -> Result<Self, OptimError> {
+        let fail = |message: String| OptimError {
+            path: path.display().to_string(),
+            message,
+        };
         let bytes = std::fs::read(path).map_err(|error| fail(error.to_string()))?;
-        let file = SafeTensors::deserialize(&bytes)
-            .map_err(|error| fail(format!("is damaged ({error}); resume from an earlier checkpoint")))?;
+        let file = SafeTensors::deserialize(&bytes).map_err(|error| {
+            fail(format!(
+                "is damaged ({error}); resume from an earlier checkpoint"
+            ))
+        })?;
         let read = |name: &str| -> Result<Tensor<1>, OptimError> {
             let view = file.tensor(name).map_err(|error| fail(error.to_string()))?;
             if view.dtype() != Dtype::F32 {
-                return Err(fail(format!("`{name}` is not f32; resume from an earlier checkpoint")));
+                return Err(fail(format!(
+                    "`{name}` is not f32; resume from an earlier checkpoint"
+                )));
             }
-            let values: Vec<f32> =
-                view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+            let values: Vec<f32> = view
+                .data()
+                .chunks_exact(4)
+                .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+                .collect();
             let count = values.len();
             Ok(Tensor::from_data(TensorData::new(values, [count]), device))
         };
         let mut moments = BTreeMap::new();
         if step > 0 && file.is_empty() {
-            return Err(fail(format!("holds no moments after {step} updates; resume from an earlier checkpoint")));
+            return Err(fail(format!(
+                "holds no moments after {step} updates; resume from an earlier checkpoint"
+            )));
         }
         for name in file.names() {
             if let Some(parameter) = name.strip_prefix("first.") {
-                let pair = Moments { first: read(name)?, second: read(&format!("second.{parameter}"))? };
+                let pair = Moments {
+                    first: read(name)?,
+                    second: read(&format!("second.{parameter}"))?,
+                };
                 moments.insert(parameter.to_owned(), pair);
             }
         }
-        Ok(Self { config, step, moments })
+        Ok(Self {
+            config,
+            step,
+            moments,
+        })
     }
 }
 
 struct Update<'a> {
     optimizer: &'a mut AdamW,
+    kernels: Kernels,
     gradients: NamedGrads,
     rate: f64,
     path: Vec<String>,
@@ -232,8 +297,16 @@ impl ModuleMapper for Update<'_> {
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let name = self.path.join(".");
-        let Some(gradient) = self.gradients.0.remove(&name) else { return param };
-        let AdamWConfig { beta1, beta2, epsilon, weight_decay, .. } = self.optimizer.config;
+        let Some(gradient) = self.gradients.0.remove(&name) else {
+            return param;
+        };
+        let AdamWConfig {
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay,
+            ..
+        } = self.optimizer.config;
         let step = self.optimizer.step as i32;
         let factors = Factors {
             beta1,
@@ -242,13 +315,23 @@ impl ModuleMapper for Update<'_> {
             first: 1.0 - beta1.powi(step),
             second: 1.0 - beta2.powi(step),
             rate: self.rate,
-            decay: if D > 1 { 1.0 - self.rate * weight_decay } else { 1.0 },
+            decay: if D > 1 {
+                1.0 - self.rate * weight_decay
+            } else {
+                1.0
+            },
         };
         let moments = self.optimizer.moments.remove(&name);
-        let moments =
-            moments.unwrap_or_else(|| Moments { first: gradient.zeros_like(), second: gradient.zeros_like() });
+        let moments = moments.unwrap_or_else(|| Moments {
+            first: gradient.zeros_like(),
+            second: gradient.zeros_like(),
+        });
         let (id, value, mapper) = param.consume();
-        let change = if host::runs_on(&value) { change_in_place } else { change };
+        let change = if self.kernels == Kernels::Processor {
+            change_in_place
+        } else {
+            change
+        };
         let (value, moments) = change(&factors, value, gradient, moments);
         self.optimizer.moments.insert(name, moments);
         Param::from_mapped_value(id, value, mapper)
@@ -260,12 +343,12 @@ struct Factors {
     beta1: f64,
     beta2: f64,
     epsilon: f64,
-    /// What the first moment is divided by: its bias.
+    /// The divisor of the first moment: its bias.
     first: f64,
     /// The same of the second.
     second: f64,
     rate: f64,
-    /// What the weights are multiplied with.
+    /// The factor of the weights.
     decay: f64,
 }
 
@@ -280,7 +363,10 @@ fn change<const D: usize>(
     let second = before.second * by.beta2 + gradient.square() * (1.0 - by.beta2);
     let direction = (first.clone() / by.first) / ((second.clone() / by.second).sqrt() + by.epsilon);
     let shape = value.shape();
-    (value * by.decay - (direction * by.rate).reshape(shape), Moments { first, second })
+    (
+        value * by.decay - (direction * by.rate).reshape(shape),
+        Moments { first, second },
+    )
 }
 
 /// Numbers per task.
@@ -298,25 +384,42 @@ fn change_in_place<const D: usize>(
     let value = host::read(gradient, |gradient| {
         host::change(value, |value| {
             first = Some(host::change(before.first, |first| {
-                second = Some(host::change(before.second, |second| by.apply(value, gradient, first, second)));
+                second = Some(host::change(before.second, |second| {
+                    by.apply(value, gradient, first, second);
+                }));
             }));
         })
     });
     let made = "made with the value";
-    (value, Moments { first: first.expect(made), second: second.expect(made) })
+    (
+        value,
+        Moments {
+            first: first.expect(made),
+            second: second.expect(made),
+        },
+    )
 }
 
 impl Factors {
     /// All slices are `[n]`.
     fn apply(&self, value: &mut [f32], gradient: &[f32], first: &mut [f32], second: &mut [f32]) {
         let by = |factor: f64| factor as f32;
-        let (beta1, rest1, beta2, rest2) = (by(self.beta1), by(1.0 - self.beta1), by(self.beta2), by(1.0 - self.beta2));
+        let (beta1, rest1, beta2, rest2) = (
+            by(self.beta1),
+            by(1.0 - self.beta1),
+            by(self.beta2),
+            by(1.0 - self.beta2),
+        );
         let (bias1, bias2, epsilon) = (by(self.first), by(self.second), by(self.epsilon));
         let (rate, decay) = (by(self.rate), by(self.decay));
         let tasks = value.par_chunks_mut(TASK).zip(gradient.par_chunks(TASK));
-        let tasks = tasks.zip(first.par_chunks_mut(TASK)).zip(second.par_chunks_mut(TASK));
+        let tasks = tasks
+            .zip(first.par_chunks_mut(TASK))
+            .zip(second.par_chunks_mut(TASK));
         tasks.for_each(|(((value, gradient), first), second)| {
-            for (((value, gradient), first), second) in value.iter_mut().zip(gradient).zip(first).zip(second) {
+            for (((value, gradient), first), second) in
+                value.iter_mut().zip(gradient).zip(first).zip(second)
+            {
                 *first = *first * beta1 + gradient * rest1;
                 *second = *second * beta2 + gradient * gradient * rest2;
                 let direction = (*first / bias1) / ((*second / bias2).sqrt() + epsilon);
@@ -335,9 +438,15 @@ mod tests {
     #[test]
     fn one_pass_gives_the_bits_of_burns_operations() {
         let device = Device::flex();
-        let draw = |spread: f64| Tensor::<1>::random([40_000], Distribution::Normal(0.0, spread), &device);
-        let (mut value, mut moments) =
-            (draw(0.02).reshape([200, 200]), Moments { first: draw(0.0), second: draw(0.0) });
+        let draw =
+            |spread: f64| Tensor::<1>::random([40_000], Distribution::Normal(0.0, spread), &device);
+        let (mut value, mut moments) = (
+            draw(0.02).reshape([200, 200]),
+            Moments {
+                first: draw(0.0),
+                second: draw(0.0),
+            },
+        );
         let bits = |tensor: Tensor<1>| {
             let numbers: Vec<f32> = tensor.into_data().try_into_vec().unwrap();
             numbers.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
@@ -355,9 +464,17 @@ mod tests {
             let gradient = draw(1e-3);
             let (slow, kept) = change::<2>(&by, value.clone(), gradient.clone(), moments.clone());
             (value, moments) = change_in_place(&by, value, gradient, moments);
-            assert_eq!(bits(value.clone().flatten(0, 1)), bits(slow.flatten(0, 1)), "step {step}");
+            assert_eq!(
+                bits(value.clone().flatten(0, 1)),
+                bits(slow.flatten(0, 1)),
+                "step {step}"
+            );
             assert_eq!(bits(moments.first.clone()), bits(kept.first), "step {step}");
-            assert_eq!(bits(moments.second.clone()), bits(kept.second), "step {step}");
+            assert_eq!(
+                bits(moments.second.clone()),
+                bits(kept.second),
+                "step {step}"
+            );
         }
     }
 }

@@ -1,34 +1,118 @@
-//! What a run leaves in its folder step by step: metrics, and checkpoints where they are due.
+//! The records of a run, which every kind of run shares: its place, its metrics and checkpoints, and the errors that end it.
 
 use std::path::PathBuf;
 
-use forage_env::episode::Episode;
+use forage_env::registry::RegistryError;
+use forage_env::rollout::BudgetExceeded;
 
-use crate::checkpoint::{self, CheckpointError, FORMAT, Parts, Restored, RunState};
-use crate::metrics::{MetricsWriter, Row};
-use crate::optim::{AdamW, AdamWConfig};
-use crate::run::{Control, RunError, RunPlace};
-use crate::watch::Sentinel;
+use crate::checkpoint::{self, CheckpointError, FORMAT, Restored, RunState, Snapshot};
+use crate::metrics::{MetricsError, MetricsWriter, Row};
+use crate::optim::AdamWConfig;
+use crate::setting::SettingError;
+use crate::student::LearnError;
 use crate::weights::Checkpoint;
 
-/// When checkpoints are written and how many stay.
+/// The folder of a run, its seed and its settings' digest.
+#[derive(Clone, Debug)]
+pub struct RunPlace {
+    /// The run's folder.
+    pub folder: PathBuf,
+    /// Its seed.
+    pub seed: u64,
+    /// Digest of everything that shapes the run.
+    pub config_digest: String,
+    /// Continue from the newest checkpoint if there is one.
+    pub resume: bool,
+}
+
+/// A run that could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The update failed.
+    #[error("step {step} failed")]
+    Learn {
+        /// The step.
+        step: u64,
+        /// The cause.
+        source: LearnError,
+    },
+    /// A checkpoint could not be written or read.
+    #[error("the run cannot be saved or resumed")]
+    Checkpoint(#[from] CheckpointError),
+    /// The sentinel's settings are out of range.
+    #[error("grpo.sentinel: {0}")]
+    Sentinel(String),
+    /// Rollouts cannot be replayed as the settings say.
+    #[error("grpo.replay: {0}")]
+    Replay(SettingError),
+    /// Metrics could not be written.
+    #[error("metrics cannot be kept")]
+    Metrics(#[from] MetricsError),
+    /// Too many episodes were lost to infrastructure faults.
+    #[error("step {step} lost too many episodes to infrastructure faults")]
+    Infra {
+        /// The step.
+        step: u64,
+        /// The component that is down.
+        source: BudgetExceeded,
+    },
+    /// The run was asked to stop; a checkpoint holds its state.
+    #[error(
+        "interrupted after step {step}; the checkpoint in {folder} holds the run; continue with --resume"
+    )]
+    Interrupted {
+        /// Steps done.
+        step: u64,
+        /// The folder of the checkpoint.
+        folder: PathBuf,
+    },
+    /// The sentinel raised a grave alarm; a checkpoint holds the run's state.
+    #[error(
+        "paused after step {step}: {diagnosis} The checkpoint in {folder} holds the run as it is now: continue it with --resume, or \
+         fork an earlier one with --from; grpo.sentinel.stop = false only warns"
+    )]
+    Paused {
+        /// Steps done.
+        step: u64,
+        /// The diagnosis in words.
+        diagnosis: String,
+        /// The folder of the checkpoint.
+        folder: PathBuf,
+    },
+    /// The environment cannot be demonstrated.
+    #[error("there are no demonstrations")]
+    Demonstrations(#[from] RegistryError),
+    /// There is nothing to learn from.
+    #[error("there are no training questions; give the run at least one")]
+    NoTasks,
+    /// No demonstration of a step reached its answer.
+    #[error(
+        "step {step}: none of {tried} demonstrations reached the answer; raise the environment's limits"
+    )]
+    NoDemonstrations {
+        /// The step.
+        step: u64,
+        /// Demonstrations played.
+        tried: usize,
+    },
+}
+
+/// The caller's answer to a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// Go on.
+    Continue,
+    /// Write a checkpoint and stop.
+    Stop,
+}
+
+/// The rhythm of checkpoints and the number that stay.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Saving {
     /// Steps between checkpoints; 0 writes only the last.
     pub(crate) every: u64,
     /// Checkpoints kept.
     pub(crate) keep: usize,
-}
-
-/// What a checkpoint holds besides the run's place.
-pub(crate) struct Snapshot<'a> {
-    pub(crate) model: Checkpoint,
-    pub(crate) optimizer: &'a AdamW,
-    /// Episodes of the next step, if it was played ahead.
-    pub(crate) ahead: Option<&'a [Episode]>,
-    /// Groups kept to be replayed.
-    pub(crate) replay: &'a [Vec<Episode>],
-    pub(crate) sentinel: Option<&'a Sentinel>,
 }
 
 /// The metrics and checkpoints of a run that is going on.
@@ -43,43 +127,48 @@ pub(crate) struct Records<'a> {
 
 impl<'a> Records<'a> {
     /// For a run of `steps` that begins or goes on at step `first`.
-    pub(crate) fn open(place: &'a RunPlace, saving: Saving, steps: u64, first: u64) -> Result<Self, RunError> {
-        std::fs::create_dir_all(&place.folder)
-            .map_err(|error| CheckpointError::File { path: place.folder.clone(), message: error.to_string() })?;
+    pub(crate) fn open(
+        place: &'a RunPlace,
+        saving: Saving,
+        steps: u64,
+        first: u64,
+    ) -> Result<Self, RunError> {
+        std::fs::create_dir_all(&place.folder).map_err(checkpoint::at(&place.folder))?;
         let metrics = MetricsWriter::open(&place.folder.join("metrics.jsonl"), first)?;
-        Ok(Self { place, saving, steps, metrics })
+        Ok(Self {
+            place,
+            saving,
+            steps,
+            metrics,
+        })
     }
 
-    /// Appends the row of a step.
-    pub(crate) fn write(&mut self, row: &Row) -> Result<(), RunError> {
-        Ok(self.metrics.write(row)?)
-    }
-
-    /// Ends a step: writes a checkpoint where one is due, where it was the last step, where the run pauses, or where the caller
-    /// stops it, which is then the error. Returns what was written.
-    pub(crate) fn close<'s>(
-        &self,
-        step: u64,
-        control: Control,
+    /// Ends a step: appends its row, shows it to `watch`, and writes a checkpoint where one is due, where it was the last step,
+    /// where the run pauses, or where `watch` stops it, which is then the error. Returns the folder of the checkpoint.
+    pub(crate) fn end<'s>(
+        &mut self,
+        row: &Row,
+        watch: impl FnOnce(&Row) -> Control,
         pauses: bool,
         snapshot: impl FnOnce() -> Snapshot<'s>,
     ) -> Result<Option<PathBuf>, RunError> {
-        let done = step + 1;
+        self.metrics.write(row)?;
+        let control = watch(row);
+        let done = row.step() + 1;
         let due = self.saving.every > 0 && done.is_multiple_of(self.saving.every);
         if !(due || done == self.steps || control == Control::Stop || pauses) {
             return Ok(None);
         }
-        let Snapshot { model, optimizer, ahead, replay, sentinel } = snapshot();
+        let snapshot = snapshot();
         let state = RunState {
             format: FORMAT,
             step: done,
-            updates: optimizer.steps(),
+            updates: snapshot.optimizer.steps(),
             seed: self.place.seed,
             config_digest: self.place.config_digest.clone(),
-            sentinel: sentinel.cloned(),
+            sentinel: snapshot.sentinel.cloned(),
         };
-        let parts = Parts { model: &model, optimizer, ahead, replay };
-        let folder = checkpoint::save(&self.place.folder, &parts, &state, self.saving.keep)?;
+        let folder = checkpoint::save(&self.place.folder, &snapshot, &state, self.saving.keep)?;
         if control == Control::Stop && done < self.steps {
             return Err(RunError::Interrupted { step: done, folder });
         }
@@ -93,7 +182,18 @@ pub(crate) fn newest(
     optimizer: AdamWConfig,
     start: impl FnOnce() -> Checkpoint,
 ) -> Result<Option<Restored>, RunError> {
-    let newest = if place.resume { checkpoint::list(&place.folder)?.pop() } else { None };
-    let Some(newest) = newest else { return Ok(None) };
-    Ok(Some(checkpoint::load(&newest, &place.config_digest, optimizer, &start())?))
+    let newest = if place.resume {
+        checkpoint::list(&place.folder)?.pop()
+    } else {
+        None
+    };
+    let Some(newest) = newest else {
+        return Ok(None);
+    };
+    Ok(Some(checkpoint::load(
+        &newest,
+        &place.config_digest,
+        optimizer,
+        &start(),
+    )?))
 }

@@ -3,18 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use forage_env::environment::Outcome;
 use forage_env::episode::{Episode, Turn};
 use forage_env::rollout::EpisodeRecord;
 use forage_env::rollout::record::SCHEMA;
 use forage_env::tokens::Provenance;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 
+use crate::lesson_error::{Fault, LessonError};
 use crate::objective::Member;
 use crate::sequence::Sequence;
-
-/// Part of an episode's score that says whether its answer was right, where there is one.
-const ACCURACY: &str = "em";
 
 /// One rollout with its reward.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,31 +26,48 @@ pub struct Sample {
     pub turns: Vec<usize>,
     /// `[turns]`: what the environment paid for each, apart from the reward.
     pub turn_rewards: Vec<f32>,
-    /// What rollouts that left one another have in common: the member that was played from the beginning.
+    /// The common mark of rollouts that left one another: the member that was played from the beginning.
     pub tree: u64,
     /// The training reward: the score at the end.
     pub reward: f32,
-    /// Whether the answer was right, 0 to 1; the reward where nothing says.
+    /// 1 where the answer was right, 0 where it was wrong; the reward where nothing says.
     pub accuracy: f32,
 }
 
 impl Sample {
-    /// Of an episode; `None` when a fault of ours left it without a score.
+    /// The sample of an episode; `None` when an infrastructure fault left it without a score.
     pub fn of(episode: &Episode) -> Option<Self> {
         let score = episode.score.as_ref()?;
         let sequence = Sequence::from_log(&episode.tokens);
         let sampled = episode.tokens.logprobs();
-        let logprobs = sequence.targets.iter().map(|&position| sampled[position]).collect();
-        let policy = episode.tokens.spans().iter().filter(|span| span.provenance == Provenance::Policy);
+        let logprobs = sequence
+            .targets
+            .iter()
+            .map(|&position| sampled[position])
+            .collect();
+        let policy = episode
+            .tokens
+            .spans()
+            .iter()
+            .filter(|span| span.provenance == Provenance::Policy);
         let turns: Vec<usize> = policy.map(|span| span.end - span.start.max(1)).collect();
         let turn_rewards = turn_rewards(&episode.turns, turns.len());
-        let accuracy = score.parts.get(ACCURACY).copied().unwrap_or(score.total);
-        let tree = episode.branch.map_or(episode.member, |branch| branch.member);
-        Some(Self { sequence, logprobs, turns, turn_rewards, tree, reward: score.total, accuracy })
+        let tree = episode
+            .branch
+            .map_or(episode.member, |branch| branch.member);
+        Some(Self {
+            sequence,
+            logprobs,
+            turns,
+            turn_rewards,
+            tree,
+            reward: score.total,
+            accuracy: Outcome::accuracy(score),
+        })
     }
 
-    /// As a credit sees it.
-    pub fn member(&self) -> Member<'_> {
+    /// The episode as a credit sees it.
+    pub(crate) fn member(&self) -> Member<'_> {
         let mut states = Vec::with_capacity(self.turns.len());
         let (mut first, mut read) = (0, 0);
         for &tokens in &self.turns {
@@ -61,7 +77,13 @@ impl Sample {
             first += tokens;
             read = targets.last().map_or(read, |last| last + 1);
         }
-        Member { reward: self.reward, turn_rewards: &self.turn_rewards, turns: &self.turns, states, tree: self.tree }
+        Member {
+            reward: self.reward,
+            turn_rewards: &self.turn_rewards,
+            turns: &self.turns,
+            states,
+            tree: self.tree,
+        }
     }
 }
 
@@ -87,86 +109,127 @@ fn turn_rewards(turns: &[Turn], count: usize) -> Vec<f32> {
 
 /// A line of a file of recorded rollouts. An episode and a record of one, as runs keep them under `rollouts/`, are lines as
 /// well.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Recorded {
-    /// What the members of a group share; lines of a group need not stand together.
-    pub group: u64,
+pub(crate) struct Recorded {
+    /// The number that the members of a group share; lines of a group need not be neighbours.
+    pub(crate) group: u64,
     /// `[n]`: token ids, prompt included.
-    pub ids: Vec<u32>,
+    pub(crate) ids: Vec<u32>,
     /// `[n]`: 1 where the policy wrote the token, else 0.
-    pub mask: Vec<u8>,
+    pub(crate) mask: Vec<u8>,
     /// `[n]`: the sampler's log-probabilities, nats; anything where the mask is 0. Imitation needs none.
     #[serde(default)]
-    pub logprobs: Vec<f32>,
-    /// What the rollout earned. Imitation needs none.
+    pub(crate) logprobs: Vec<f32>,
+    /// The reward. Imitation needs none.
     #[serde(default)]
-    pub reward: Option<f32>,
+    pub(crate) reward: Option<f32>,
     /// `[runs of 1 in the mask]`: what the environment paid for each turn, apart from the reward; nothing by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub turn_rewards: Option<Vec<f32>>,
-    /// What rollouts of a group that left one another have in common; nothing by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tree: Option<u64>,
-    /// Whether its answer was right, 0 to 1; the reward by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub accuracy: Option<f32>,
+    #[serde(default)]
+    pub(crate) turn_rewards: Option<Vec<f32>>,
+    /// The common mark of rollouts of a group that left one another; nothing by default.
+    #[serde(default)]
+    pub(crate) tree: Option<u64>,
+    /// 1 where its answer was right, 0 where it was wrong; the reward by default.
+    #[serde(default)]
+    pub(crate) accuracy: Option<f32>,
 }
 
 impl Recorded {
     /// The tokens and which of them the policy wrote.
-    pub(crate) fn sequence(&self) -> Result<Sequence, String> {
+    pub(crate) fn sequence(&self) -> Result<Sequence, Fault> {
         let count = self.ids.len();
         if self.mask.len() != count {
-            return Err(format!("has {count} ids and {} mask values; give one of each per token", self.mask.len()));
+            return Err(format!(
+                "has {count} ids and {} mask values; give one of each per token",
+                self.mask.len()
+            )
+            .into());
         }
         if self.mask.iter().any(|&mask| mask > 1) {
-            return Err("has a mask value that is neither 0 nor 1".to_owned());
+            return Err("has a mask value that is neither 0 nor 1".into());
         }
         if self.mask.first() == Some(&1) {
             return Err(
-                "begins with a token of the policy, which nothing stands before; put the prompt first".to_owned()
+                "begins with a token of the policy, before which there is nothing; put the prompt first".into()
             );
         }
-        let targets = (1..count).filter(|&position| self.mask[position] == 1).collect();
-        Ok(Sequence { ids: self.ids.clone(), targets })
+        let targets = (1..count)
+            .filter(|&position| self.mask[position] == 1)
+            .collect();
+        Ok(Sequence {
+            ids: self.ids.clone(),
+            targets,
+        })
     }
 
-    /// What it earned; an error that says so where it does not tell.
-    pub(crate) fn finite_reward(&self) -> Result<f32, String> {
+    /// The reward; an error where there is none.
+    pub(crate) fn finite_reward(&self) -> Result<f32, Fault> {
         match self.reward {
-            None => Err("has no reward; give it one".to_owned()),
+            None => Err("has no reward; give it one".into()),
             Some(reward) if reward.is_finite() => Ok(reward),
-            Some(_) => Err("has a reward that is not a finite number".to_owned()),
+            Some(_) => Err("has a reward that is not a finite number".into()),
         }
     }
 
-    fn sample(&self, number: u64) -> Result<Sample, String> {
+    fn sample(&self, number: u64) -> Result<Sample, Fault> {
         let sequence = self.sequence()?;
         let (count, known) = (self.ids.len(), self.logprobs.len());
         if known != count {
-            return Err(format!("has {count} ids and {known} logprobs; give one of each per token"));
+            return Err(format!(
+                "has {count} ids and {known} logprobs; give one of each per token"
+            )
+            .into());
         }
         let reward = self.finite_reward()?;
         if !self.accuracy.is_none_or(f32::is_finite) {
-            return Err("has an accuracy that is not a finite number".to_owned());
+            return Err("has an accuracy that is not a finite number".into());
         }
-        let bad = |&&position: &&usize| !(self.logprobs[position].is_finite() && self.logprobs[position] <= 1e-3);
+        let bad = |&&position: &&usize| {
+            !(self.logprobs[position].is_finite() && self.logprobs[position] <= 1e-3)
+        };
         if let Some(position) = sequence.targets.iter().find(bad) {
-            return Err(format!("has the log-probability {} at token {position}", self.logprobs[*position]));
+            return Err(format!(
+                "has the log-probability {} at token {position}",
+                self.logprobs[*position]
+            )
+            .into());
         }
-        let turns: Vec<usize> = self.mask.chunk_by(|a, b| a == b).filter(|run| run[0] == 1).map(<[u8]>::len).collect();
-        let turn_rewards = self.turn_rewards.clone().unwrap_or_else(|| vec![0.0; turns.len()]);
+        let turns: Vec<usize> = self
+            .mask
+            .chunk_by(|a, b| a == b)
+            .filter(|run| run[0] == 1)
+            .map(<[u8]>::len)
+            .collect();
+        let turn_rewards = self
+            .turn_rewards
+            .clone()
+            .unwrap_or_else(|| vec![0.0; turns.len()]);
         if turn_rewards.len() != turns.len() {
             let (written, paid) = (turns.len(), turn_rewards.len());
-            return Err(format!("has {written} turns and {paid} turn_rewards; give one per run of 1 in the mask"));
+            return Err(format!(
+                "has {written} turns and {paid} turn_rewards; give one per run of 1 in the mask"
+            )
+            .into());
         }
         if !turn_rewards.iter().all(|reward| reward.is_finite()) {
-            return Err("has a turn reward that is not a finite number".to_owned());
+            return Err("has a turn reward that is not a finite number".into());
         }
-        let logprobs = sequence.targets.iter().map(|&position| self.logprobs[position]).collect();
+        let logprobs = sequence
+            .targets
+            .iter()
+            .map(|&position| self.logprobs[position])
+            .collect();
         let (tree, accuracy) = (self.tree.unwrap_or(number), self.accuracy.unwrap_or(reward));
-        Ok(Sample { sequence, logprobs, turns, turn_rewards, tree, reward, accuracy })
+        Ok(Sample {
+            sequence,
+            logprobs,
+            turns,
+            turn_rewards,
+            tree,
+            reward,
+            accuracy,
+        })
     }
 }
 
@@ -178,59 +241,71 @@ pub(crate) enum Line {
 
 impl Line {
     /// An object with `episode` is a record, one with `tokens` an episode.
-    pub(crate) fn of(value: Value) -> Result<Self, String> {
+    pub(crate) fn of(value: Value) -> Result<Self, Fault> {
         if value.get("episode").is_some() {
-            let record: EpisodeRecord =
-                serde_json::from_value(value).map_err(|error| format!("is not a record of an episode: {error}"))?;
+            let record: EpisodeRecord = serde_json::from_value(value)
+                .map_err(|error| Fault::because("is not a record of an episode", error))?;
             if record.schema != SCHEMA {
-                return Err(format!("has schema {}, this program reads {SCHEMA}", record.schema));
+                return Err(
+                    format!("has schema {}, this program reads {SCHEMA}", record.schema).into(),
+                );
             }
             return Ok(Self::Episode(Box::new(record.episode)));
         }
         if value.get("tokens").is_some() {
-            let episode = serde_json::from_value(value).map_err(|error| format!("is not an episode: {error}"))?;
+            let episode = serde_json::from_value(value)
+                .map_err(|error| Fault::because("is not an episode", error))?;
             return Ok(Self::Episode(Box::new(episode)));
         }
-        serde_json::from_value(value).map(Self::Recorded).map_err(|error| format!("is not a rollout: {error}"))
+        serde_json::from_value(value)
+            .map(Self::Recorded)
+            .map_err(|error| Fault::because("is not a rollout", error))
     }
 }
 
 /// Checks that every token is one of the model's.
-pub(crate) fn check_vocabulary(sequence: &Sequence, vocab_size: usize) -> Result<(), String> {
+pub(crate) fn check_vocabulary(sequence: &Sequence, vocab_size: usize) -> Result<(), Fault> {
     match sequence.ids.iter().find(|&&id| id as usize >= vocab_size) {
-        Some(id) => Err(format!("has the token {id}, and the model's vocabulary ends at {vocab_size}")),
+        Some(id) => Err(format!(
+            "has the token {id}, and the model's vocabulary ends at {vocab_size}"
+        )
+        .into()),
         None => Ok(()),
     }
 }
 
-/// Recorded rollouts cannot be learned from.
-#[derive(Debug, thiserror::Error)]
-#[error("{path}: {message}")]
-pub struct RecordedError {
-    /// The file.
-    pub path: String,
-    /// What is wrong, with its line, and what to do.
-    pub message: String,
-}
-
-/// Reads a file of recorded rollouts, JSON lines of [`Recorded`], episodes or their records, as groups in the order they begin.
-/// Episodes that a fault of ours ended are left out. `vocab_size` and `context`: of the model that learns.
+/// Reads a file of recorded rollouts, JSON lines of token lists with masks, episodes or their records, as groups in the order they begin.
+/// Episodes that an infrastructure fault ended are left out. `vocab_size` and `context`: of the model that learns.
 ///
 /// # Errors
-/// [`RecordedError`] that names the line.
-pub fn read_groups(path: &Path, vocab_size: usize, context: usize) -> Result<Vec<Vec<Sample>>, RecordedError> {
-    let fail = |message: String| RecordedError { path: path.display().to_string(), message };
-    let text = std::fs::read_to_string(path).map_err(|error| fail(format!("cannot be read: {error}")))?;
+/// [`LessonError`], which names the line.
+pub fn read_groups(
+    path: &Path,
+    vocab_size: usize,
+    context: usize,
+) -> Result<Vec<Vec<Sample>>, LessonError> {
+    read_lines(path, vocab_size, context).map_err(|fault| fault.of(path))
+}
+
+fn read_lines(path: &Path, vocab_size: usize, context: usize) -> Result<Vec<Vec<Sample>>, Fault> {
+    let text = std::fs::read_to_string(path).map_err(Fault::unread)?;
     let mut order: BTreeMap<u64, usize> = BTreeMap::new();
     let mut groups: Vec<Vec<Sample>> = Vec::new();
-    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let at = |message: String| fail(format!("line {} {message}", index + 1));
-        let Some((group, sample)) = parse(line, index as u64).map_err(at)? else { continue };
+    for (index, line) in text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+    {
+        let at = |fault: Fault| fault.at("line", index + 1);
+        let Some((group, sample)) = parse(line, index as u64).map_err(at)? else {
+            continue;
+        };
         if sample.sequence.ids.len() > context {
             let length = sample.sequence.ids.len();
-            return Err(at(format!(
+            let fault = format!(
                 "has {length} tokens, more than the context of {context}; raise engine.context_tokens"
-            )));
+            );
+            return Err(at(fault.into()));
         }
         check_vocabulary(&sample.sequence, vocab_size).map_err(at)?;
         let place = *order.entry(group).or_insert_with(|| {
@@ -240,14 +315,15 @@ pub fn read_groups(path: &Path, vocab_size: usize, context: usize) -> Result<Vec
         groups[place].push(sample);
     }
     if groups.is_empty() {
-        return Err(fail("holds no rollout with a reward".to_owned()));
+        return Err("holds no rollout with a reward".into());
     }
     Ok(groups)
 }
 
 /// `number` tells this line from the others.
-fn parse(line: &str, number: u64) -> Result<Option<(u64, Sample)>, String> {
-    let value: Value = serde_json::from_str(line).map_err(|error| format!("is no JSON: {error}"))?;
+fn parse(line: &str, number: u64) -> Result<Option<(u64, Sample)>, Fault> {
+    let value: Value =
+        serde_json::from_str(line).map_err(|error| Fault::because("is not JSON", error))?;
     match Line::of(value)? {
         Line::Episode(episode) => Ok(Sample::of(&episode).map(|sample| (episode.group, sample))),
         Line::Recorded(recorded) => Ok(Some((recorded.group, recorded.sample(number)?))),
@@ -262,27 +338,37 @@ mod tests {
     use super::*;
 
     fn line(group: u64, mask: &str, reward: &str) -> String {
-        format!(r#"{{"group":{group},"ids":[1,2,3,4,5],"mask":{mask},"logprobs":[0,0,-0.5,0,-1.5],"reward":{reward}}}"#)
+        format!(
+            r#"{{"group":{group},"ids":[1,2,3,4,5],"mask":{mask},"logprobs":[0,0,-0.5,0,-1.5],"reward":{reward}}}"#
+        )
     }
 
-    fn read(lines: &[String]) -> Result<Vec<Vec<Sample>>, String> {
+    fn read(lines: &[String]) -> Result<Vec<Vec<Sample>>, LessonError> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rollouts.jsonl");
         std::fs::write(&path, lines.join("\n")).unwrap();
-        read_groups(&path, 10, 8).map_err(|error| error.message)
+        read_groups(&path, 10, 8)
     }
 
     #[test]
     fn lines_of_a_group_come_together() {
         let mask = "[0,0,1,0,1]";
-        let groups = read(&[line(7, mask, "1.0"), line(3, mask, "0.5"), line(7, mask, "0.0")]).unwrap();
+        let groups = read(&[
+            line(7, mask, "1.0"),
+            line(3, mask, "0.5"),
+            line(7, mask, "0.0"),
+        ])
+        .unwrap();
         assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
         let sample = &groups[0][0];
         assert_eq!(
             (sample.sequence.targets.as_slice(), sample.turns.as_slice()),
             ([2, 4].as_slice(), [1, 1].as_slice())
         );
-        assert_eq!((sample.logprobs.as_slice(), sample.accuracy), ([-0.5, -1.5].as_slice(), 1.0));
+        assert_eq!(
+            (sample.logprobs.as_slice(), sample.accuracy),
+            ([-0.5, -1.5].as_slice(), 1.0)
+        );
         assert_eq!(sample.turn_rewards, [0.0, 0.0]);
         assert_eq!(sample.member().states, [[1, 2].as_slice(), [4].as_slice()]);
         let paid = read(&[line(7, mask, "1.0,\"turn_rewards\":[0.5,0]")]).unwrap();
@@ -294,7 +380,7 @@ mod tests {
         let turn = |policy: &str, reward| Turn {
             policy: policy.to_owned(),
             finish: Finish::Stop,
-            kind: TurnKind::Answer { answer: String::new() },
+            kind: TurnKind::answer(""),
             observation: String::new(),
             reward,
         };
@@ -310,20 +396,43 @@ mod tests {
     fn faults_name_the_line() {
         let good = line(1, "[0,0,1,0,1]", "1.0");
         for (bad, expected) in [
-            (line(1, "[0,0,1,0]", "1.0"), "line 2 has 5 ids and 4 mask values"),
-            (line(1, "[1,0,1,0,1]", "1.0"), "line 2 begins with a token of the policy"),
+            (
+                line(1, "[0,0,1,0]", "1.0"),
+                "line 2 has 5 ids and 4 mask values",
+            ),
+            (
+                line(1, "[1,0,1,0,1]", "1.0"),
+                "line 2 begins with a token of the policy",
+            ),
             (line(1, "[0,0,2,0,1]", "1.0"), "line 2 has a mask value"),
             (line(1, "[0,0,1,0,1]", "null"), "line 2 has no reward"),
             (line(1, "[0,0,1,0,1]", "\"1\""), "line 2 is not a rollout"),
-            (line(1, "[0,0,1,0,1]", "1.0").replace(",-1.5", ""), "line 2 has 5 ids and 4 logprobs"),
-            (line(1, "[0,0,1,0,1]", "1.0").replace("-1.5", "3.0"), "line 2 has the log-probability 3 at token 4"),
-            (line(1, "[0,0,1,0,1]", "1.0").replace("[1,2", "[1,12"), "line 2 has the token 12"),
-            (line(1, "[0,0,1,0,1]", "1.0,\"turn_rewards\":[1]"), "line 2 has 2 turns and 1 turn_rewards"),
-            ("{".to_owned(), "line 2 is no JSON"),
+            (
+                line(1, "[0,0,1,0,1]", "1.0").replace(",-1.5", ""),
+                "line 2 has 5 ids and 4 logprobs",
+            ),
+            (
+                line(1, "[0,0,1,0,1]", "1.0").replace("-1.5", "3.0"),
+                "line 2 has the log-probability 3 at token 4",
+            ),
+            (
+                line(1, "[0,0,1,0,1]", "1.0").replace("[1,2", "[1,12"),
+                "line 2 has the token 12",
+            ),
+            (
+                line(1, "[0,0,1,0,1]", "1.0,\"turn_rewards\":[1]"),
+                "line 2 has 2 turns and 1 turn_rewards",
+            ),
+            ("{".to_owned(), "line 2 is not JSON"),
         ] {
-            let error = read(&[good.clone(), bad]).unwrap_err();
+            let error = read(&[good.clone(), bad]).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
-        assert!(read(&[String::new()]).unwrap_err().contains("holds no rollout"));
+        assert!(
+            read(&[String::new()])
+                .unwrap_err()
+                .to_string()
+                .contains("holds no rollout")
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! Token sequences to learn from, and how a step is cut into micro-batches.
 
+use forage_env::seed::Seed;
 use forage_env::tokens::TokenLog;
 
 /// One sequence with the tokens that carry loss.
@@ -16,22 +17,27 @@ impl Sequence {
     pub fn from_log(log: &TokenLog) -> Self {
         let mask = log.loss_mask();
         let targets = (1..log.len()).filter(|&position| mask[position]).collect();
-        Self { ids: log.ids().to_vec(), targets }
+        Self {
+            ids: log.ids().to_vec(),
+            targets,
+        }
     }
 }
 
 /// Indices of the sequences of one forward and backward pass, in its order.
-pub type MicroBatch = Vec<usize>;
+pub(crate) type MicroBatch = Vec<usize>;
 
-/// Cuts a step into as few micro-batches of at most `budget` rows each as there can be (a longer sequence stands alone), the
+/// Cuts a step into as few micro-batches of at most `budget` rows each as there can be (a longer sequence is a batch of its own), the
 /// largest as small as that allows.
 ///
-/// Sequences are sorted by their tokens, so that those that begin alike stand together: what one has in common with the one
+/// Sequences are sorted by their tokens, so that those that begin alike are neighbours: what one has in common with the one
 /// before it takes no rows ([`crate::model::Batch`]). The cut depends on the tokens and the budget alone.
-pub fn cut(sequences: &[&[u32]], budget: usize) -> Vec<MicroBatch> {
+pub fn cut(sequences: &[&[u32]], budget: usize) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..sequences.len()).collect();
     order.sort_by_key(|&index| (sequences[index], index));
-    let common = order.windows(2).map(|pair| alike(sequences[pair[0]], sequences[pair[1]]));
+    let common = order
+        .windows(2)
+        .map(|pair| alike(sequences[pair[0]], sequences[pair[1]]));
     let common: Vec<usize> = std::iter::once(0).chain(common).collect();
     let fill = |limit: usize| {
         let mut batches: Vec<MicroBatch> = Vec::new();
@@ -56,19 +62,37 @@ pub fn cut(sequences: &[&[u32]], budget: usize) -> Vec<MicroBatch> {
     let (mut low, mut high) = (0, budget.min(total));
     while low < high {
         let limit = usize::midpoint(low, high);
-        if fill(limit).len() > fewest { low = limit + 1 } else { high = limit }
+        if fill(limit).len() > fewest {
+            low = limit + 1;
+        } else {
+            high = limit;
+        }
     }
     fill(low)
 }
 
 /// Token ids of each, for [`cut`] and [`crate::model::Batch`].
 pub fn ids<'a>(sequences: impl IntoIterator<Item = &'a Sequence>) -> Vec<&'a [u32]> {
-    sequences.into_iter().map(|sequence| sequence.ids.as_slice()).collect()
+    sequences
+        .into_iter()
+        .map(|sequence| sequence.ids.as_slice())
+        .collect()
 }
 
-/// How many tokens two sequences have in common at their beginning.
+/// 0..`count` in the order that `seed` gives.
+pub(crate) fn shuffled(count: usize, seed: Seed) -> Vec<usize> {
+    use rand::seq::SliceRandom;
+    let mut order: Vec<usize> = (0..count).collect();
+    order.shuffle(&mut seed.rng());
+    order
+}
+
+/// The number of tokens that two sequences have in common at their beginning.
 pub(crate) fn alike(one: &[u32], other: &[u32]) -> usize {
-    one.iter().zip(other).take_while(|(one, other)| one == other).count()
+    one.iter()
+        .zip(other)
+        .take_while(|(one, other)| one == other)
+        .count()
 }
 
 #[cfg(test)]
@@ -99,8 +123,14 @@ mod tests {
 
     #[test]
     fn members_of_a_group_stand_together_and_share_their_prompt() {
-        let sequences: [&[u32]; 6] =
-            [&[1, 1, 1, 5], &[2, 2, 2, 5], &[1, 1, 1, 6], &[2, 2, 2, 6], &[1, 1, 1, 7], &[2, 2, 2, 7]];
+        let sequences: [&[u32]; 6] = [
+            &[1, 1, 1, 5],
+            &[2, 2, 2, 5],
+            &[1, 1, 1, 6],
+            &[2, 2, 2, 6],
+            &[1, 1, 1, 7],
+            &[2, 2, 2, 7],
+        ];
         assert_eq!(cut(&sequences, 6), [vec![0, 2, 4], vec![1, 3, 5]]);
         assert_eq!(cut(&sequences, 12), [vec![0, 2, 4, 1, 3, 5]]);
     }

@@ -11,7 +11,7 @@
 //! does not know; only fields for the records of OpenAI's own servers (`user`, `metadata`, `store`...) have no effect.
 //!
 //! **Scheduling.** The engine batches whatever is in flight. The runtime that calls [`serve`] only moves bytes; bodies are
-//! parsed and tokenized on its blocking threads. Requests beyond [`ServerConfig::queue`] are refused at once with 429.
+//! parsed and tokenized on its blocking threads. Requests beyond [`BaseConfig::queue`] are refused at once with 429.
 //! A client that goes away takes its completions along: their cache is freed at the engine's next step.
 //!
 //! **Log-probabilities** are in nats, under the full-vocabulary softmax at the sampling temperature (1 when greedy),
@@ -30,20 +30,18 @@ mod routes;
 mod text;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use forage_env::chat::ChatTemplate;
 use forage_env::policy::Sampling;
 use forage_env::tokenizer::HfTokenizer;
-use forage_retriever::server::shell;
-pub use forage_retriever::server::shell::ServeError;
+pub use forage_net::{BaseConfig, ServeError, Summary};
 use tokio::net::TcpListener;
 
 use crate::generate::{Engine, EngineConfig};
 use crate::weights::Checkpoint;
 use app::App;
 
-/// What is served.
+/// The model that is served.
 #[derive(Debug, Clone)]
 pub struct Model {
     /// The name that requests may give.
@@ -60,7 +58,7 @@ pub struct Model {
     pub context: usize,
     /// Token ids are below this.
     pub vocab_size: usize,
-    /// How tokens are drawn where a request does not say.
+    /// The sampling of requests that do not say.
     pub sampling: Sampling,
 }
 
@@ -98,44 +96,23 @@ impl Model {
 /// Limits and habits of a server.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// Most bytes in a request body.
-    pub max_body_bytes: usize,
-    /// Requests admitted at a time, running and waiting together; those beyond are refused with 429.
-    pub queue: usize,
     /// Most completions one request may ask for, over all its prompts.
     pub max_choices: usize,
-    /// What `Authorization: Bearer` must carry, when set. `/healthz` and `/readyz` are open to all.
-    pub token: Option<String>,
-    /// How long requests in flight may take to finish once the server is told to stop.
-    pub drain: Duration,
+    /// The limits that every server has; requests beyond the queue are refused with 429.
+    pub base: BaseConfig,
 }
 
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
-            max_body_bytes: 8 * 1024 * 1024,
-            queue: 512,
             max_choices: 1024,
-            token: None,
-            // Completions take longer than searches.
-            drain: Duration::from_secs(30),
+            base: BaseConfig::default(),
         }
     }
 }
 
-/// What a server did in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Summary {
-    /// Requests for completions that got an answer of any kind.
-    pub served: u64,
-    /// Requests refused because the queue was full or the server was stopping.
-    pub refused: u64,
-    /// Requests given up at the end because they did not finish within [`ServerConfig::drain`].
-    pub dropped: u64,
-}
-
 /// Serves until `shutdown` completes, then drains: `/readyz` and new work answer 503, requests in flight finish, for at
-/// most [`ServerConfig::drain`], connections are closed.
+/// most [`BaseConfig::drain`], connections are closed.
 ///
 /// Call it on a multi-threaded runtime that does no heavy work of its own.
 ///
@@ -149,24 +126,19 @@ pub async fn serve(
 ) -> Result<Summary, ServeError> {
     check(&config, &model)?;
     let app = Arc::new(App::new(config, model));
-    let (router, drain) = (routes::router(&app), app.config.drain);
-    let give_up = || app.give_up();
-    let dropped =
-        shell::run(listener, router, &app.flights, drain, shutdown, give_up).await.map_err(ServeError::Accept)?;
-    let (served, refused) = (app.metrics.traffic.served(), app.metrics.traffic.refused());
-    Ok(Summary { served: served.saturating_sub(dropped), refused, dropped })
+    forage_net::serve(listener, &app, routes::router(&app), shutdown).await
 }
 
 fn check(config: &ServerConfig, model: &Model) -> Result<(), ServeError> {
     let wrong = |what: &str| Err(ServeError::Config(what.to_owned()));
-    if config.queue == 0 || config.max_choices == 0 {
-        return wrong("queue and max_choices must be at least 1");
-    }
-    if config.token.as_ref().is_some_and(String::is_empty) {
-        return wrong("the token is empty; write one to its file or run without");
+    if config.max_choices == 0 {
+        return wrong("max_choices must be at least 1");
     }
     if model.name.is_empty() {
         return wrong("the model has no name");
     }
-    model.sampling.check().map_err(|fault| ServeError::Config(format!("the model's default sampling: {fault}")))
+    model
+        .sampling
+        .check()
+        .map_err(|fault| ServeError::Config(format!("the model's default sampling: {fault}")))
 }

@@ -3,18 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use forage_env::monitor::Metric;
 use forage_env::seed::Seed;
 use serde::{Deserialize, Serialize};
 
-use crate::learner::LearnError;
-use crate::logprobs::token_logprobs;
+use crate::checkpoint::Snapshot;
 use crate::metrics::Row;
-use crate::model::RopeTables;
-use crate::optim::{AdamW, AdamWConfig, Curve, Decay};
-use crate::records::{Records, Saving, Snapshot, newest};
-use crate::run::{Control, RunError, RunPlace, shuffled};
-use crate::sequence::{Sequence, cut, ids};
-use crate::sft::{SftStats, sft_step};
+use crate::optim::{AdamWConfig, Curve, Decay};
+use crate::records::{Control, Records, RunError, RunPlace, Saving, newest};
+use crate::sequence::{Sequence, shuffled};
+use crate::setting::SettingError;
+use crate::student::Student;
 use crate::weights::Checkpoint;
 use crate::workers::Workers;
 
@@ -31,7 +30,7 @@ pub struct SftConfig {
     pub batch: usize,
     /// Learning rate after warm-up, which takes 3 % of the steps; it then falls along half a cosine.
     pub learning_rate: f64,
-    /// Most tokens per forward and backward pass (a longer demonstration stands alone): memory, not meaning.
+    /// Most tokens per forward and backward pass (a longer demonstration is a pass of its own): memory, not meaning.
     pub micro_batch_tokens: usize,
     /// Steps between losses of the held-out demonstrations, which the last step has too; 0 for that alone.
     pub validate_every: u64,
@@ -45,10 +44,11 @@ impl SftConfig {
     /// Checks the ranges.
     ///
     /// # Errors
-    /// A sentence that names the setting at fault.
-    pub fn check(&self) -> Result<(), String> {
+    /// [`SettingError`], which names the setting at fault.
+    pub fn check(&self) -> Result<(), SettingError> {
         if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
-            return Err(format!("the learning rate is {}; it must be above 0", self.learning_rate));
+            let key = "the learning rate";
+            return Err(SettingError::range(key, self.learning_rate, "above 0"));
         }
         let counts = [
             ("epochs", self.epochs as usize),
@@ -56,7 +56,7 @@ impl SftConfig {
             ("the tokens of a micro-batch", self.micro_batch_tokens),
         ];
         match counts.iter().find(|(_, count)| *count == 0) {
-            Some((name, _)) => Err(format!("{name} must be at least 1")),
+            Some((name, _)) => Err(SettingError::new(*name, "must be at least 1")),
             None => Ok(()),
         }
     }
@@ -75,7 +75,10 @@ impl SftConfig {
         AdamWConfig {
             learning_rate: self.learning_rate,
             warmup_steps: (steps as f64 * WARMUP_SHARE) as u64,
-            decay: Some(Decay { curve: Curve::Cosine, steps }),
+            decay: Some(Decay {
+                curve: Curve::Cosine,
+                steps,
+            }),
             ..AdamWConfig::default()
         }
     }
@@ -92,18 +95,26 @@ pub struct Lessons {
 
 impl Lessons {
     /// Holds out at least `share` of the demonstrations, the same ones for the same seed. Demonstrations of the same prompt, all
-    /// that stands before the first token to learn, stay together: a policy that has seen one knows the others.
+    /// that precedes the first token to learn, stay together: a policy that has seen one knows the others.
     ///
     /// # Errors
     /// When the share is not in `[0, 1)`, or nothing is left to learn.
-    pub fn split(demonstrations: Vec<Sequence>, share: f64, seed: Seed) -> Result<Self, String> {
+    pub fn split(
+        demonstrations: Vec<Sequence>,
+        share: f64,
+        seed: Seed,
+    ) -> Result<Self, SettingError> {
+        let key = "the held-out share";
         if !(0.0..1.0).contains(&share) {
-            return Err(format!("the held-out share is {share}; it must be 0 or more and below 1"));
+            return Err(SettingError::range(key, share, "0 or more and below 1"));
         }
         let count = demonstrations.len();
         let mut prompts: BTreeMap<&[u32], Vec<usize>> = BTreeMap::new();
         for (place, Sequence { ids, targets }) in demonstrations.iter().enumerate() {
-            prompts.entry(&ids[..targets.first().copied().unwrap_or(0)]).or_default().push(place);
+            prompts
+                .entry(&ids[..targets.first().copied().unwrap_or(0)])
+                .or_default()
+                .push(place);
         }
         let prompts: Vec<Vec<usize>> = prompts.into_values().collect();
         let wanted = (count as f64 * share).ceil() as usize;
@@ -115,14 +126,19 @@ impl Lessons {
             held_out.extend(&prompts[prompt]);
         }
         if held_out.len() >= count {
-            return Err(format!(
-                "holding out {wanted} of {count} demonstrations, which have {} prompts, leaves none to learn; hold out less",
+            let fault = format!(
+                "takes {wanted} of {count} demonstrations, which have {} prompts, and leaves none to learn; hold out less",
                 prompts.len()
-            ));
+            );
+            return Err(SettingError::new(key, fault));
         }
         let mut lessons = Self::default();
         for (place, sequence) in demonstrations.into_iter().enumerate() {
-            let part = if held_out.contains(&place) { &mut lessons.validation } else { &mut lessons.train };
+            let part = if held_out.contains(&place) {
+                &mut lessons.validation
+            } else {
+                &mut lessons.train
+            };
             part.push(sequence);
         }
         Ok(lessons)
@@ -130,56 +146,29 @@ impl Lessons {
 
     /// Tokens of the longest demonstration.
     pub fn longest(&self) -> usize {
-        self.train.iter().chain(&self.validation).map(|sequence| sequence.ids.len()).max().unwrap_or(0)
+        self.train
+            .iter()
+            .chain(&self.validation)
+            .map(|sequence| sequence.ids.len())
+            .max()
+            .unwrap_or(0)
     }
 
     /// The demonstrations of a step: each epoch has an order of its own, a function of the seed.
     fn batch(&self, config: &SftConfig, seed: u64, step: u64) -> Vec<Sequence> {
         let steps = config.steps_of_epoch(self.train.len());
-        let order = shuffled(self.train.len(), Seed::root(seed).child("order", &[step / steps]));
-        let places = order.chunks(config.batch).nth((step % steps) as usize).unwrap_or_default();
-        places.iter().map(|&place| self.train[place].clone()).collect()
-    }
-}
-
-/// Weights that learn from demonstrations; nothing samples from them meanwhile.
-struct Student {
-    /// With the current weights.
-    checkpoint: Checkpoint,
-    rope: RopeTables,
-    optimizer: AdamW,
-    micro_batch_tokens: usize,
-    workers: Workers,
-}
-
-impl Student {
-    fn snapshot(&self) -> Snapshot<'_> {
-        Snapshot {
-            model: self.checkpoint.clone(),
-            optimizer: &self.optimizer,
-            ahead: None,
-            replay: &[],
-            sentinel: None,
-        }
-    }
-
-    fn step(&mut self, sequences: &[Sequence]) -> Result<SftStats, LearnError> {
-        let Checkpoint { decoder, config, .. } = &mut self.checkpoint;
-        sft_step(decoder, config, &self.rope, sequences, &mut self.optimizer, self.micro_batch_tokens, &self.workers)
-    }
-
-    /// Mean cross-entropy of the targets, nats.
-    fn loss(&self, sequences: &[Sequence]) -> f64 {
-        let Checkpoint { decoder, config, .. } = &self.checkpoint;
-        let batches = cut(&ids(sequences), self.micro_batch_tokens);
-        let sums = self.workers.map(batches.len(), |index| {
-            let rows: Vec<&Sequence> = batches[index].iter().map(|&row| &sequences[row]).collect();
-            let found = token_logprobs(decoder, config, &self.rope, &rows, 1.0);
-            let logprobs = found.map(|found| found.scores().logprobs).unwrap_or_default();
-            logprobs.into_iter().map(f64::from).sum::<f64>()
-        });
-        let tokens: usize = sequences.iter().map(|sequence| sequence.targets.len()).sum();
-        -sums.iter().sum::<f64>() / tokens.max(1) as f64
+        let order = shuffled(
+            self.train.len(),
+            Seed::root(seed).child("order", &[step / steps]),
+        );
+        let places = order
+            .chunks(config.batch)
+            .nth((step % steps) as usize)
+            .unwrap_or_default();
+        places
+            .iter()
+            .map(|&place| self.train[place].clone())
+            .collect()
     }
 }
 
@@ -201,55 +190,61 @@ pub fn run_sft(
     }
     let steps = config.steps(lessons.train.len());
     let optimizer = config.optimizer(steps);
-    let mut student = Student {
-        rope: RopeTables::new(&start.config, lessons.longest(), &start.decoder.device()),
-        checkpoint: start,
-        optimizer: AdamW::new(optimizer),
-        micro_batch_tokens: config.micro_batch_tokens,
-        workers,
-    };
+    let (context, budget) = (lessons.longest(), config.micro_batch_tokens);
+    let mut student = Student::new(start, optimizer, context, budget, workers);
     let mut first = 0;
     if let Some(restored) = newest(place, optimizer, || student.checkpoint.clone())? {
         first = restored.state.step;
         student.checkpoint.decoder = restored.decoder;
         student.optimizer = restored.optimizer;
     }
-    let saving = Saving { every: config.checkpoint_every, keep: config.keep_checkpoints };
+    let saving = Saving {
+        every: config.checkpoint_every,
+        keep: config.keep_checkpoints,
+    };
     let mut records = Records::open(place, saving, steps, first)?;
     for step in first..steps {
         let started = Instant::now();
         let rate = optimizer.rate(student.optimizer.steps());
         let batch = lessons.batch(config, place.seed, step);
-        let stats = student.step(&batch).map_err(|source| RunError::Learn { step, source })?;
-        let mut row = describe(step, &stats, rate);
-        row.set("time/update_s", started.elapsed().as_secs_f64());
+        let stats = student
+            .imitate(&batch)
+            .map_err(|source| RunError::Learn { step, source })?;
+        let mut row = stats.row(step);
+        row.set(Metric::LEARNING_RATE, rate);
+        row.set(Metric::TIME_UPDATE, started.elapsed().as_secs_f64());
         let due = config.validate_every > 0 && (step + 1).is_multiple_of(config.validate_every);
         if (due || step + 1 == steps) && !lessons.validation.is_empty() {
-            row.set("sft/val_loss", student.loss(&lessons.validation));
+            row.set(
+                Metric::SFT_VAL_LOSS,
+                student.cross_entropy(&lessons.validation),
+            );
         }
-        records.write(&row)?;
-        let control = watch(&row);
-        records.close(step, control, false, || student.snapshot())?;
+        let update_s = row.get("time/update_s");
+        tracing::info!(step, loss = row.get("sft/loss"), update_s, "step done");
+        records.end(&row, &mut watch, false, || Snapshot {
+            model: student.checkpoint.clone(),
+            optimizer: &student.optimizer,
+            ahead: None,
+            replay: &[],
+            sentinel: None,
+        })?;
     }
     Ok(student.checkpoint)
-}
-
-fn describe(step: u64, stats: &SftStats, rate: f64) -> Row {
-    let mut row = Row::new(step);
-    row.set("sft/loss", stats.loss);
-    row.set("optim/grad_norm", stats.grad_norm);
-    row.set("optim/lr", rate);
-    row.set("optim/tokens", stats.tokens as f64);
-    row
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Sequences that are told apart by their token.
+    /// Sequences that differ in their token.
     fn numbered(count: u32) -> Vec<Sequence> {
-        (0..count).map(|id| Sequence { ids: vec![id, id], targets: vec![1] }).collect()
+        (0..count)
+            .map(|id| Sequence {
+                ids: vec![id, id],
+                targets: vec![1],
+            })
+            .collect()
     }
 
     fn names(sequences: &[Sequence]) -> Vec<u32> {
@@ -268,9 +263,19 @@ mod tests {
         all.sort_unstable();
         assert_eq!(all, (0..20).collect::<Vec<_>>());
         let mut twins = numbered(4);
-        twins.extend((10..20).flat_map(|id| [3, 4].map(|last| Sequence { ids: vec![id, last], targets: vec![1] })));
+        twins.extend((10..20).flat_map(|id| {
+            [3, 4].map(|last| Sequence {
+                ids: vec![id, last],
+                targets: vec![1],
+            })
+        }));
         let Lessons { train, validation } = Lessons::split(twins, 0.4, Seed::root(1)).unwrap();
-        assert!(validation.len() >= 10 && names(&train).iter().all(|name| !names(&validation).contains(name)));
+        assert!(
+            validation.len() >= 10
+                && names(&train)
+                    .iter()
+                    .all(|name| !names(&validation).contains(name))
+        );
         assert!(Lessons::split(numbered(20), 1.0, Seed::root(1)).is_err());
         assert!(Lessons::split(numbered(1), 0.1, Seed::root(1)).is_err());
         assert!(Lessons::split(numbered(1), 0.0, Seed::root(1)).is_ok());
@@ -278,7 +283,10 @@ mod tests {
 
     #[test]
     fn an_epoch_sees_each_demonstration_once_in_an_order_of_its_own() {
-        let lessons = Lessons { train: numbered(7), validation: Vec::new() };
+        let lessons = Lessons {
+            train: numbered(7),
+            validation: Vec::new(),
+        };
         let config = SftConfig {
             epochs: 2,
             batch: 3,
@@ -290,7 +298,9 @@ mod tests {
         };
         assert_eq!(config.steps(7), 6);
         let epoch = |first: u64| -> Vec<u32> {
-            (first..first + 3).flat_map(|step| names(&lessons.batch(&config, 5, step))).collect()
+            (first..first + 3)
+                .flat_map(|step| names(&lessons.batch(&config, 5, step)))
+                .collect()
         };
         let (first, second) = (epoch(0), epoch(3));
         assert_ne!(first, second);
@@ -315,7 +325,10 @@ mod tests {
         for steps in [1, 2, 33, 34, 100, 1000] {
             let optimizer = config.optimizer(steps);
             optimizer.check().unwrap();
-            assert!((0..steps).all(|step| optimizer.rate(step) > 0.0), "{steps} steps");
+            assert!(
+                (0..steps).all(|step| optimizer.rate(step) > 0.0),
+                "{steps} steps"
+            );
         }
     }
 }

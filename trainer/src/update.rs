@@ -5,7 +5,7 @@ use crate::objective::{GroupOutcome, Member, ObjectiveStats, Recipe, TokenInputs
 use crate::sample::Sample;
 use crate::sequence::Sequence;
 
-/// What became of the groups of a batch.
+/// The number of a batch's groups by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupCounts {
     /// Groups seen.
@@ -27,7 +27,7 @@ pub struct GroupCounts {
 pub struct Scored {
     /// Tokens and targets.
     pub sequence: Sequence,
-    /// Which group it is of.
+    /// The number of its group.
     pub group: u64,
     /// `[n]`, nats: what the sampler reported.
     pub sampler: Vec<f32>,
@@ -40,20 +40,39 @@ pub struct Scored {
 }
 
 impl Scored {
-    /// Whether its loss is constant, so that running it is a waste; it has counted in the step's weights by then.
+    /// Returns whether its loss is constant, so that running it is a waste; it has counted in the step's weights by then.
     fn is_inert(&self, recipe: &Recipe) -> bool {
-        let moves = recipe.kl.is_some() || recipe.entropy.bonus.abs() > 0.0 || recipe.loss.has_penalty();
-        self.sequence.targets.is_empty() || (!moves && self.advantages.iter().all(|advantage| advantage.abs() == 0.0))
+        let moves =
+            recipe.kl.is_some() || recipe.entropy.bonus.abs() > 0.0 || recipe.loss.penalises();
+        self.sequence.targets.is_empty()
+            || (!moves
+                && self
+                    .advantages
+                    .iter()
+                    .all(|advantage| advantage.abs() == 0.0))
     }
 }
 
 /// Advantages of a batch of groups, given to tokens. Groups that teach nothing are left out and counted.
 pub fn score(groups: Vec<Vec<Sample>>, recipe: &Recipe) -> (Vec<Scored>, GroupCounts) {
-    let mut counts = GroupCounts { groups: groups.len(), ..GroupCounts::default() };
-    let members: Vec<Vec<Member>> = groups.iter().map(|group| group.iter().map(Sample::member).collect()).collect();
+    let mut counts = GroupCounts {
+        groups: groups.len(),
+        ..GroupCounts::default()
+    };
+    let members: Vec<Vec<Member>> = groups
+        .iter()
+        .map(|group| group.iter().map(Sample::member).collect())
+        .collect();
     let outcomes = recipe.advantages(&members);
-    let rewards: Vec<Vec<f32>> =
-        members.iter().map(|group| group.iter().map(|member| recipe.reward_of(member)).collect()).collect();
+    let rewards: Vec<Vec<f32>> = members
+        .iter()
+        .map(|group| {
+            group
+                .iter()
+                .map(|member| recipe.reward_of(member))
+                .collect()
+        })
+        .collect();
     let mut scored = Vec::new();
     for (index, (group, outcome)) in groups.into_iter().zip(outcomes).enumerate() {
         let accuracies: Vec<f32> = group.iter().map(|sample| sample.accuracy).collect();
@@ -68,22 +87,31 @@ pub fn score(groups: Vec<Vec<Sample>>, recipe: &Recipe) -> (Vec<Scored>, GroupCo
             GroupOutcome::TooSmall => continue,
             GroupOutcome::Learn(advantages) => advantages,
             // It still counts in means over the step, and in the penalty.
-            GroupOutcome::ZeroVariance | GroupOutcome::NoDirection => {
-                group.iter().map(|sample| vec![0.0; sample.sequence.targets.len()]).collect()
-            }
+            GroupOutcome::ZeroVariance | GroupOutcome::NoDirection => group
+                .iter()
+                .map(|sample| vec![0.0; sample.sequence.targets.len()])
+                .collect(),
         };
-        if recipe.filter.is_some_and(|filter| !filter.keeps(&rewards[index], &accuracies)) {
+        if recipe
+            .filter
+            .is_some_and(|filter| !filter.keeps(&rewards[index], &accuracies))
+        {
             counts.filtered += 1;
             continue;
         }
-        scored.extend(group.into_iter().zip(advantages).map(|(sample, advantages)| Scored {
-            group: index as u64,
-            advantages,
-            proximal: sample.logprobs.clone(),
-            sampler: sample.logprobs,
-            sequence: sample.sequence,
-            weight: 0.0,
-        }));
+        scored.extend(
+            group
+                .into_iter()
+                .zip(advantages)
+                .map(|(sample, advantages)| Scored {
+                    group: index as u64,
+                    advantages,
+                    proximal: sample.logprobs.clone(),
+                    sampler: sample.logprobs,
+                    sequence: sample.sequence,
+                    weight: 0.0,
+                }),
+        );
     }
     (scored, counts)
 }
@@ -106,14 +134,23 @@ pub fn minibatches(scored: Vec<Scored>, count: usize, recipe: &Recipe) -> Vec<Ve
         step.retain(|scored| !scored.is_inert(recipe));
         step
     };
-    (0..count).map(step).filter(|step| !step.is_empty()).collect()
+    (0..count)
+        .map(step)
+        .filter(|step| !step.is_empty())
+        .collect()
 }
 
 /// Weights come from the whole step, so how it is cut into micro-batches cannot matter.
 fn weigh(step: &mut [Scored], recipe: &Recipe) {
-    let tokens: Vec<usize> = step.iter().map(|scored| scored.sequence.targets.len()).collect();
+    let tokens: Vec<usize> = step
+        .iter()
+        .map(|scored| scored.sequence.targets.len())
+        .collect();
     let prompts: Vec<u64> = step.iter().map(|scored| scored.group).collect();
-    for (scored, weight) in step.iter_mut().zip(recipe.aggregation.weights(&tokens, &prompts)) {
+    for (scored, weight) in step
+        .iter_mut()
+        .zip(recipe.aggregation.weights(&tokens, &prompts))
+    {
         scored.weight = weight;
     }
 }
@@ -151,7 +188,12 @@ impl std::ops::AddAssign for TokenSums {
 ///
 /// # Panics
 /// When numbers differ, or a recipe with a penalty is given no reference.
-pub fn loss(rows: &[&Scored], recipe: &Recipe, scores: &Scores, reference: Option<&[f32]>) -> (ScoreGrads, TokenSums) {
+pub fn loss(
+    rows: &[&Scored],
+    recipe: &Recipe,
+    scores: &Scores,
+    reference: Option<&[f32]>,
+) -> (ScoreGrads, TokenSums) {
     let mut sums = TokenSums::default();
     let mut grads = ScoreGrads::default();
     let mut start = 0;
@@ -159,22 +201,45 @@ pub fn loss(rows: &[&Scored], recipe: &Recipe, scores: &Scores, reference: Optio
         let range = start..start + row.sampler.len();
         start = range.end;
         let logprobs = &scores.logprobs[range.clone()];
-        let inputs =
-            TokenInputs { logprobs, proximal: &row.proximal, sampler: &row.sampler, advantages: &row.advantages };
-        let found = recipe.sequence(&inputs, reference.map(|reference| &reference[range.clone()]), row.weight);
-        let entropy: f64 = scores.entropies[range].iter().map(|&entropy| f64::from(entropy)).sum();
+        let inputs = TokenInputs {
+            logprobs,
+            proximal: &row.proximal,
+            sampler: &row.sampler,
+            advantages: &row.advantages,
+        };
+        let found = recipe.sequence(
+            &inputs,
+            reference.map(|reference| &reference[range.clone()]),
+            row.weight,
+        );
+        let entropy: f64 = scores.entropies[range]
+            .iter()
+            .map(|&entropy| f64::from(entropy))
+            .sum();
         let bonus = f64::from(row.weight) * recipe.entropy.bonus;
-        let gaps = || logprobs.iter().zip(&row.sampler).map(|(now, then)| f64::from(now - then));
+        let gaps = || {
+            logprobs
+                .iter()
+                .zip(&row.sampler)
+                .map(|(now, then)| f64::from(now - then))
+        };
         sums += TokenSums {
             loss: found.loss - bonus * entropy,
             entropy,
-            approx_kl_old: row.proximal.iter().zip(logprobs).map(|(old, now)| f64::from(old - now)).sum(),
+            approx_kl_old: row
+                .proximal
+                .iter()
+                .zip(logprobs)
+                .map(|(old, now)| f64::from(old - now))
+                .sum(),
             mismatch: gaps().map(f64::abs).sum(),
             ratio_deviation_max: gaps().map(|gap| gap.exp_m1().abs()).fold(0.0, f64::max),
             objective: found.stats,
         };
         if recipe.entropy.bonus.abs() > 0.0 {
-            grads.entropies.extend(std::iter::repeat_n(-bonus as f32, logprobs.len()));
+            grads
+                .entropies
+                .extend(std::iter::repeat_n(-bonus as f32, logprobs.len()));
         }
         grads.logprobs.extend(found.gradients);
     }

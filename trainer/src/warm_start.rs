@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use forage_env::demonstrate::demonstrate;
-use forage_env::environment::{EnvFactory, Outcome};
-use forage_env::episode::{Ending, Episode};
+use forage_env::environment::EnvFactory;
+use forage_env::episode::Episode;
 use forage_env::reward::RewardSet;
 use forage_env::rollout::InfraBudget;
 use forage_env::scripted::{Haste, OracleStyle};
@@ -16,18 +16,18 @@ use serde::{Deserialize, Serialize};
 use crate::learner::Learner;
 use crate::metrics::Row;
 use crate::optim::AdamWConfig;
-use crate::run::{Control, Problem, RunError, evaluate};
+use crate::records::{Control, RunError};
+use crate::run::{Problem, evaluate};
 use crate::sequence::Sequence;
-use forage_env::policy::Sampling;
 
-/// Which tokens of a demonstration a stage learns.
+/// The tokens of a demonstration that a stage learns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Learned {
-    /// What the oracle did not write: the question and the passages. Every passage opens with a name from the question,
+    /// The tokens that the oracle did not write: the question and the passages. Every passage opens with a name from the question,
     /// so predicting it teaches copying, which the few tokens of queries and answers teach only much later.
     Context,
-    /// What the oracle wrote: supervised fine-tuning.
+    /// The tokens that the oracle wrote: supervised fine-tuning.
     Oracle,
     /// Both.
     All,
@@ -39,11 +39,11 @@ pub enum Learned {
 pub struct Stage {
     /// Most optimizer steps.
     pub steps: u64,
-    /// What is learned.
+    /// The tokens that are learned.
     pub learned: Learned,
     /// Learning rate.
     pub learning_rate: f64,
-    /// How often the demonstrator is hasty: what it then shows is not how to be right, and is left for later to find out.
+    /// The shares of haste: what a hasty demonstrator shows is not how to be right, which is left for later to find out.
     #[serde(default)]
     pub haste: Haste,
 }
@@ -58,12 +58,12 @@ pub struct WarmStartConfig {
     pub demonstrations_per_step: usize,
     /// The optimizer; the stages set its learning rate.
     pub optimizer: AdamWConfig,
-    /// What the oracle writes around its actions.
+    /// The text that the oracle writes around its actions.
     pub style: OracleStyle,
     /// Steps of the last stage between greedy evaluations on the development questions.
     pub evaluate_every: u64,
-    /// End the last stage as soon as an evaluation's exact match (for queries NDCG@10) reaches this: early on purpose, so
-    /// that something is left to learn.
+    /// Ends the last stage as soon as the environment's measure reaches this in an evaluation: early on purpose, so that
+    /// something is left to learn.
     #[serde(alias = "stop_at_em")]
     pub stop_at: f64,
 }
@@ -75,46 +75,46 @@ pub struct Demonstrator {
     pub factory: Arc<dyn EnvFactory>,
     /// The learner's tokenizer.
     pub tokenizer: Arc<dyn Tokenizer>,
-    /// What the oracle writes around its actions.
+    /// The text that the oracle writes around its actions.
     pub style: OracleStyle,
     /// Seed of the demonstrations.
     pub seed: Seed,
 }
 
 impl Demonstrator {
-    /// Demonstrations of `tasks`. A careful demonstrator's failures are left out; a hasty one's are what it shows. A query
-    /// fails when its syntax needs repair or a passage that is not relevant comes first.
+    /// Demonstrations of `tasks` that teach ([`Outcome::teaches`](forage_env::environment::Outcome::teaches)).
     ///
     /// # Errors
-    /// [`RunError`] when too many were lost to faults of ours, or none reached the answer.
-    pub async fn episodes(&self, tasks: &[Arc<Task>], haste: Haste, step: u64) -> Result<Vec<Episode>, RunError> {
+    /// [`RunError`] when too many were lost to infrastructure faults, or none reached the answer.
+    pub async fn episodes(
+        &self,
+        tasks: &[Arc<Task>],
+        haste: Haste,
+        step: u64,
+    ) -> Result<Vec<Episode>, RunError> {
         let outcome = self.factory.spec().outcome;
         let rewards = Arc::new(RewardSet::measure(outcome));
         let seed = self.seed.child("step", &[step]);
         let (factory, tokenizer) = (Arc::clone(&self.factory), Arc::clone(&self.tokenizer));
-        let mut episodes = demonstrate(tasks, self.style, haste, factory, tokenizer, rewards, seed).await?;
-        InfraBudget::default().check(&episodes).map_err(|source| RunError::Infra { step, source })?;
-        let needed: &[&str] = match outcome {
-            _ if haste != Haste::NONE => &[],
-            Outcome::Answer => &["em"],
-            Outcome::Query => &["mrr", "syntax"],
-        };
-        episodes.retain(|episode| {
-            let earned = |part: &&str| episode.score.as_ref().is_some_and(|score| score.parts[*part] >= 1.0);
-            // What breaks the protocol is part of what a hasty writer of queries shows.
-            let ended = match episode.ending {
-                Ending::Answered => true,
-                Ending::Malformed { .. } => outcome == Outcome::Query && haste != Haste::NONE,
-                Ending::Truncated { .. } | Ending::Infra { .. } => false,
-            };
-            ended && needed.iter().all(earned)
-        });
-        if episodes.is_empty() { Err(RunError::NoDemonstrations { step, tried: tasks.len() }) } else { Ok(episodes) }
+        let mut episodes =
+            demonstrate(tasks, self.style, haste, factory, tokenizer, rewards, seed).await?;
+        InfraBudget::default()
+            .check(&episodes)
+            .map_err(|source| RunError::Infra { step, source })?;
+        episodes.retain(|episode| outcome.teaches(episode, haste == Haste::NONE));
+        if episodes.is_empty() {
+            Err(RunError::NoDemonstrations {
+                step,
+                tried: tasks.len(),
+            })
+        } else {
+            Ok(episodes)
+        }
     }
 }
 
-/// Learns from demonstrations of `tasks`, in order and each once, until the exact match on `problem.dev` (for queries
-/// NDCG@10) is reached or the stages are done. Returns the last one.
+/// Learns from demonstrations of `tasks`, in order and each once, until the environment's measure on `problem.dev` is reached or
+/// the stages are done. Returns the last one.
 ///
 /// # Errors
 /// [`RunError`] when the engine is gone, demonstrations fail or an update is not finite. A caller that stops it gets what
@@ -127,35 +127,39 @@ pub async fn warm_start(
     config: &WarmStartConfig,
     mut watch: impl FnMut(&Row) -> Control,
 ) -> Result<f64, RunError> {
-    let mut em = 0.0;
+    let mut reached = 0.0;
     let mut step = 0;
     for (index, stage) in config.stages.iter().enumerate() {
         learner.set_learning_rate(stage.learning_rate);
         let last = index + 1 == config.stages.len();
         for done in 1..=stage.steps {
-            let batch: Vec<Arc<Task>> = tasks.by_ref().take(config.demonstrations_per_step).map(Arc::new).collect();
+            let failed = |source| RunError::Learn { step, source };
+            let batch: Vec<Arc<Task>> = tasks
+                .by_ref()
+                .take(config.demonstrations_per_step)
+                .map(Arc::new)
+                .collect();
             let episodes = demonstrator.episodes(&batch, stage.haste, step).await?;
-            let mut sequences: Vec<_> = episodes.iter().map(|episode| Sequence::from_log(&episode.tokens)).collect();
+            let mut sequences: Vec<_> = episodes
+                .iter()
+                .map(|episode| Sequence::from_log(&episode.tokens))
+                .collect();
             choose_targets(&mut sequences, stage.learned);
-            let stats = learner.imitate(&sequences).map_err(|source| RunError::Learn { step, source })?;
-            let mut row = Row::new(step);
-            row.set("sft/loss", stats.loss);
-            row.set("optim/grad_norm", stats.grad_norm);
-            row.set("optim/tokens", stats.tokens as f64);
+            let mut row = learner.imitate(&sequences).map_err(failed)?.row(step);
             if last && (done.is_multiple_of(config.evaluate_every.max(1)) || done == stage.steps) {
-                learner.publish().await.map_err(|source| RunError::Learn { step, source })?;
-                if let Some(found) = evaluate(learner, problem, Sampling::GREEDY, Seed::root(0), step).await? {
-                    em = found;
-                    row.set(&format!("val/{}", problem.factory.spec().outcome.measure()), em);
+                learner.publish().await.map_err(failed)?;
+                let seed = Seed::root(0);
+                if let Some(found) = evaluate(learner, problem, seed, step, &mut row).await? {
+                    reached = found;
                 }
             }
             step += 1;
-            if watch(&row) == Control::Stop || (last && em >= config.stop_at) {
-                return Ok(em);
+            if watch(&row) == Control::Stop || (last && reached >= config.stop_at) {
+                return Ok(reached);
             }
         }
     }
-    Ok(em)
+    Ok(reached)
 }
 
 /// Sequences come with the oracle's tokens as targets.
@@ -167,7 +171,9 @@ fn choose_targets(sequences: &mut [Sequence], learned: Learned) {
             Learned::All => sequence.targets = all.collect(),
             Learned::Context => {
                 let written = std::mem::take(&mut sequence.targets);
-                sequence.targets = all.filter(|position| written.binary_search(position).is_err()).collect();
+                sequence.targets = all
+                    .filter(|position| written.binary_search(position).is_err())
+                    .collect();
             }
         }
     }

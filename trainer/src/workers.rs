@@ -28,7 +28,9 @@ impl Workers {
     /// # Panics
     /// When the operating system cannot start a thread.
     pub fn new(count: usize) -> Self {
-        Self { pools: (0..count.max(1)).map(|_| pool(1)).collect() }
+        Self {
+            pools: (0..count.max(1)).map(|_| pool(1)).collect(),
+        }
     }
 
     /// As suits a model and its device. On the processor, a small model has a micro-batch per thread; a large one has one
@@ -41,13 +43,19 @@ impl Workers {
         if is_processor(device) && Self::micro_batches_at_a_time(threads, model) > 1 {
             Self::new(threads)
         } else {
-            Self { pools: vec![pool(threads)] }
+            Self {
+                pools: vec![pool(threads)],
+            }
         }
     }
 
     /// Micro-batches that [`Self::for_model`] runs at a time on the processor.
     pub fn micro_batches_at_a_time(threads: usize, model: &ModelConfig) -> usize {
-        if model.hidden_size < WIDE { threads.max(1) } else { 1 }
+        if model.hidden_size < WIDE {
+            threads.max(1)
+        } else {
+            1
+        }
     }
 
     /// Micro-batches that run at a time.
@@ -57,7 +65,10 @@ impl Workers {
 
     /// Threads of all workers together.
     pub fn threads(&self) -> usize {
-        self.pools.iter().map(|pool| pool.current_num_threads()).sum()
+        self.pools
+            .iter()
+            .map(|pool| pool.current_num_threads())
+            .sum()
     }
 
     /// A pool of as many threads for work whose kernels split by themselves: generation.
@@ -82,7 +93,11 @@ impl Workers {
             }
         };
         let mut results: Vec<(usize, T)> = std::thread::scope(|scope| {
-            let handles: Vec<_> = self.pools.iter().map(|pool| scope.spawn(|| pool.install(work))).collect();
+            let handles: Vec<_> = self
+                .pools
+                .iter()
+                .map(|pool| scope.spawn(|| pool.install(work)))
+                .collect();
             let joined = handles.into_iter().map(|handle| match handle.join() {
                 Ok(done) => done,
                 Err(panic) => std::panic::resume_unwind(panic),
@@ -103,7 +118,9 @@ impl Workers {
         let sum = Mutex::new(Sum::default());
         self.map(jobs, |index| {
             let part = job(index);
-            sum.lock().unwrap_or_else(PoisonError::into_inner).take(index, part);
+            sum.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(index, part);
         });
         let sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
         (sum.total, sum.rests)
@@ -121,7 +138,12 @@ struct Sum<T> {
 
 impl<T> Default for Sum<T> {
     fn default() -> Self {
-        Self { next: 0, early: BTreeMap::new(), total: NamedGrads::default(), rests: Vec::new() }
+        Self {
+            next: 0,
+            early: BTreeMap::new(),
+            total: NamedGrads::default(),
+            rests: Vec::new(),
+        }
     }
 }
 
@@ -139,6 +161,8 @@ impl<T> Sum<T> {
 }
 
 fn pool(threads: usize) -> Arc<rayon::ThreadPool> {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.max(1)).build();
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads.max(1))
+        .build();
     Arc::new(pool.expect("a thread can be started"))
 }

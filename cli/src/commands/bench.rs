@@ -10,10 +10,9 @@ mod train;
 use anyhow::Result;
 use clap::{Subcommand, ValueEnum};
 use forage_env::seed::Seed;
+use forage_lab::open_policy;
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::weights::{Checkpoint, Precision};
-
-use crate::setup;
 
 /// Measures parts of this program; the scripts in bench/ call it.
 #[derive(Subcommand, Debug)]
@@ -35,7 +34,7 @@ impl Bench {
     }
 }
 
-/// How the weights of a measured model are kept.
+/// The form of the weights of a measured model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Weights {
     F32,
@@ -59,7 +58,13 @@ const RANDOM: &str = "random:";
 /// A checkpoint by its folder, or of random weights: `random:Qwen2.5-0.5B`, or with fewer layers `random:Qwen2.5-0.5B:4`.
 fn open(model: &str, weights: Weights, device: DeviceSpec) -> Result<Checkpoint> {
     let Some(shape) = model.strip_prefix(RANDOM) else {
-        return setup::open(model, weights.into(), &device);
+        return Ok(open_policy(model, weights.into(), &device)?);
     };
-    Ok(Checkpoint::random(shape, None, Seed::root(1), weights.into(), &device.open()?)?)
+    Ok(Checkpoint::random(
+        shape,
+        None,
+        Seed::root(1),
+        weights.into(),
+        &device.open()?,
+    )?)
 }

@@ -11,10 +11,11 @@ use forage_eval::at_k::compare_episodes;
 use forage_eval::compare::Comparison;
 use forage_eval::stats::{Bootstrap, NonInferiority};
 
-use super::out;
+use crate::terminal::out;
 
-/// Compares two policies on the same questions, from the episodes `forage eval --out` wrote: in words, in numbers and drawn. With
-/// several samples of each question it also says whether B adds capability or sharpens sampling.
+/// Compares two policies on the same questions.
+///
+/// Takes the episodes that `forage eval --out` wrote and compares them in words, in numbers and drawn. With several samples of each question it also says whether B adds capability or sharpens sampling.
 #[derive(Args, Debug)]
 pub(crate) struct Compare {
     /// Episodes of the first policy.
@@ -34,7 +35,9 @@ pub(crate) struct Compare {
 }
 
 fn margin(text: &str) -> Result<(String, f64), String> {
-    let parsed = text.split_once('=').and_then(|(metric, value)| Some((metric.to_owned(), value.parse().ok()?)));
+    let parsed = text
+        .split_once('=')
+        .and_then(|(metric, value)| Some((metric.to_owned(), value.parse().ok()?)));
     parsed.ok_or_else(|| "write METRIC=VALUE, searches=0.5 for instance".to_owned())
 }
 
@@ -46,14 +49,18 @@ impl Compare {
         let margins = self.margins.iter().map(|(metric, margin)| {
             Ok((
                 metric,
-                comparison.non_inferiority(metric, *margin).with_context(|| format!("--margin {metric}={margin}"))?,
+                comparison
+                    .non_inferiority(metric, *margin)
+                    .with_context(|| format!("--margin {metric}={margin}"))?,
             ))
         });
         let margins: Vec<(&String, NonInferiority)> = margins.collect::<Result<_>>()?;
         let curves = compare_episodes(&a, &b, bootstrap)?;
         if self.json {
-            let margins: serde_json::Map<_, _> =
-                margins.into_iter().map(|(metric, found)| (metric.clone(), serde_json::json!(found))).collect();
+            let margins: serde_json::Map<_, _> = margins
+                .into_iter()
+                .map(|(metric, found)| (metric.clone(), serde_json::json!(found)))
+                .collect();
             let mut all = serde_json::to_value(&comparison)?;
             all["margins"] = margins.into();
             all["pass_at_k"] = serde_json::to_value(&curves)?;
@@ -72,9 +79,20 @@ impl Compare {
     }
 }
 
-fn in_words(metric: &str, NonInferiority { difference, margin, holds }: &NonInferiority) -> String {
+fn in_words(
+    metric: &str,
+    NonInferiority {
+        difference,
+        margin,
+        holds,
+    }: &NonInferiority,
+) -> String {
     let [low, high] = difference.ends();
-    let state = if *holds { "B is not worse than A by" } else { "It cannot be shown that B is not worse than A by" };
+    let state = if *holds {
+        "B is not worse than A by"
+    } else {
+        "It cannot be shown that B is not worse than A by"
+    };
     format!(
         "{state} {margin} {metric} or more (difference {:+.3}, interval {low:+.3} to {high:+.3}).",
         difference.estimate
@@ -82,5 +100,7 @@ fn in_words(metric: &str, NonInferiority { difference, margin, holds }: &NonInfe
 }
 
 pub(super) fn read(path: &Path) -> Result<Vec<Episode>> {
-    Ok(read_episodes(path)?.map(|record| record.map(|record| record.episode)).collect::<Result<_, _>>()?)
+    Ok(read_episodes(path)?
+        .map(|record| record.map(|record| record.episode))
+        .collect::<Result<_, _>>()?)
 }

@@ -6,11 +6,11 @@ use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use forage_env::dataset::{Contamination, Leak, contamination, digest_ids, read_all};
 use forage_env::task::{Split, Task};
+use forage_lab::fetch_file;
 
-use super::out;
-use crate::setup;
+use crate::terminal::out;
 
-/// Examines data sets.
+/// Finds repeated questions and leaks between data sets.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Data {
     Check(Check),
@@ -24,7 +24,7 @@ impl Data {
 }
 
 /// Looks for questions asked twice, questions that hold their answer, and questions, answers and passages that two sets
-/// share. Exit code 1 when the sets share questions or passages; answers that are shared are told.
+/// share. Exit code 1 when the sets share questions or passages; answers that are shared are only reported.
 ///
 /// Without --against, the held-out questions of a file that names splits are held against its training questions. Answers
 /// that are yes, no or a number are not compared.
@@ -45,13 +45,19 @@ const SHOWN: usize = 5;
 
 impl Check {
     fn run(self) -> Result<()> {
-        let tasks = read_all(&setup::here(&self.file)?, None)?;
+        let tasks = read_all(&fetch_file(&self.file)?)?;
         let (tasks, others): (Vec<Task>, Vec<Task>) = match &self.against {
-            Some(other) => (tasks, read_all(&setup::here(other)?, None)?),
-            None => tasks.into_iter().partition(|task| task.split == Split::Train),
+            Some(other) => (tasks, read_all(&fetch_file(other)?)?),
+            None => tasks
+                .into_iter()
+                .partition(|task| task.split == Split::Train),
         };
         // A file of held-out questions alone is looked at as well.
-        let (tasks, others) = if tasks.is_empty() { (others, tasks) } else { (tasks, others) };
+        let (tasks, others) = if tasks.is_empty() {
+            (others, tasks)
+        } else {
+            (tasks, others)
+        };
         let found = contamination(&tasks, &others);
         if self.json {
             let mut value = serde_json::to_value(&found)?;
@@ -61,7 +67,9 @@ impl Check {
             tell(&found, &digest_ids(&tasks));
         }
         if found.leaks() {
-            bail!("the two sets share questions or passages: what was learned from one is not held out in the other");
+            bail!(
+                "the two sets share questions or passages: what was learned from one is not held out in the other"
+            );
         }
         Ok(())
     }
@@ -71,9 +79,16 @@ fn tell(found: &Contamination, digest: &str) {
     out(&format!("{} questions, ids {digest}", found.questions));
     out(&format!("asked more than once: {}", found.duplicates.len()));
     for repeated in found.duplicates.iter().take(SHOWN) {
-        out(&format!("  {}  {}", repeated.ids.join(" "), repeated.question));
+        out(&format!(
+            "  {}  {}",
+            repeated.ids.join(" "),
+            repeated.question
+        ));
     }
-    out(&format!("answer in the question: {}", found.answer_in_question.len()));
+    out(&format!(
+        "answer in the question: {}",
+        found.answer_in_question.len()
+    ));
     for id in found.answer_in_question.iter().take(SHOWN) {
         out(&format!("  {id}"));
     }

@@ -8,9 +8,11 @@ use forage_trainer::device::{self, DeviceSpec};
 use forage_trainer::{doctor, memory};
 use serde::Serialize;
 
-use super::out;
+use crate::terminal::out;
 
-/// Looks at this machine and its devices: processor, memory, disk, GPUs with drivers and compilers, whether each device computes
+/// Checks this machine and its devices.
+///
+/// Looks at processor, memory, disk, GPUs with drivers and compilers, whether each device computes
 /// what the processor does, and how fast. Exit code 1 when something does not hold.
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
@@ -51,13 +53,29 @@ impl Report {
         self.line(of, name, Status::Ok, found, None);
     }
 
-    fn line(&mut self, of: &str, name: &str, status: Status, found: impl Into<String>, fix: Option<&str>) {
+    fn line(
+        &mut self,
+        of: &str,
+        name: &str,
+        status: Status,
+        found: impl Into<String>,
+        fix: Option<&str>,
+    ) {
         let fix = fix.map(str::to_owned);
-        self.0.push(Line { of: of.to_owned(), name: name.to_owned(), status, found: found.into(), fix });
+        self.0.push(Line {
+            of: of.to_owned(),
+            name: name.to_owned(),
+            status,
+            found: found.into(),
+            fix,
+        });
     }
 
     fn failures(&self) -> usize {
-        self.0.iter().filter(|line| line.status == Status::Failed).count()
+        self.0
+            .iter()
+            .filter(|line| line.status == Status::Failed)
+            .count()
     }
 }
 
@@ -71,9 +89,14 @@ impl Doctor {
         if matches!(self.device, None | Some(DeviceSpec::Cuda(_))) {
             cuda(&mut report);
         }
-        let devices = self
-            .device
-            .map_or_else(|| std::iter::once(DeviceSpec::Cpu).chain(device::found()).collect(), |device| vec![device]);
+        let devices = self.device.map_or_else(
+            || {
+                std::iter::once(DeviceSpec::Cpu)
+                    .chain(device::found())
+                    .collect()
+            },
+            |device| vec![device],
+        );
         for device in devices {
             examine(&mut report, device);
         }
@@ -114,11 +137,22 @@ const GIB: f64 = (1_u64 << 30) as f64;
 
 fn machine(report: &mut Report) {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    report.ok(MACHINE, "processor", format!("{threads} threads, {}", instructions()));
+    report.ok(
+        MACHINE,
+        "processor",
+        format!("{threads} threads, {}", instructions()),
+    );
     if let Some(free) = memory::available() {
-        report.ok(MACHINE, "memory", format!("{:.1} GiB available", free as f64 / GIB));
+        report.ok(
+            MACHINE,
+            "memory",
+            format!("{:.1} GiB available", free as f64 / GIB),
+        );
     }
-    for (name, place) in [("runs", PathBuf::from(".")), ("scratch", std::env::temp_dir())] {
+    for (name, place) in [
+        ("runs", PathBuf::from(".")),
+        ("scratch", std::env::temp_dir()),
+    ] {
         if let Ok(free) = fs4::available_space(existing(&place)) {
             report.ok(
                 MACHINE,
@@ -148,7 +182,10 @@ fn machine(report: &mut Report) {
 
 /// The nearest folder above that exists.
 fn existing(place: &Path) -> &Path {
-    place.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."))
+    place
+        .ancestors()
+        .find(|folder| folder.exists())
+        .unwrap_or(Path::new("."))
 }
 
 fn instructions() -> String {
@@ -160,8 +197,16 @@ fn instructions() -> String {
             ("AVX-512", std::is_x86_feature_detected!("avx512f")),
             ("AVX-512 BF16", std::is_x86_feature_detected!("avx512bf16")),
         ];
-        let named: Vec<&str> = found.iter().filter(|(_, there)| *there).map(|(name, _)| *name).collect();
-        if named.is_empty() { "no AVX2: several times slower".to_owned() } else { named.join(", ") }
+        let named: Vec<&str> = found
+            .iter()
+            .filter(|(_, there)| *there)
+            .map(|(name, _)| *name)
+            .collect();
+        if named.is_empty() {
+            "no AVX2: several times slower".to_owned()
+        } else {
+            named.join(", ")
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
     std::env::consts::ARCH.to_owned()
@@ -179,26 +224,49 @@ fn cuda(report: &mut Report) {
     };
     line(
         "driver",
-        found.driver.clone().map(|version| format!("serves CUDA {version}")),
+        found
+            .driver
+            .clone()
+            .map(|version| format!("serves CUDA {version}"))
+            .map_err(|fault| fault.to_string()),
         "install the NVIDIA driver; nvidia-smi must list the card",
     );
     line(
         "NVRTC",
-        found.nvrtc.clone().map(|version| format!("of CUDA {version}")),
+        found
+            .nvrtc
+            .clone()
+            .map(|version| format!("of CUDA {version}"))
+            .map_err(|fault| fault.to_string()),
         "install the CUDA toolkit, or the wheel nvidia-cuda-nvrtc, and put its lib folder on LD_LIBRARY_PATH",
     );
     let lacking = format!("lacking: {}", found.missing_headers.join(", "));
-    let place =
-        found.headers.as_ref().map_or("CUDA_PATH names no folder".to_owned(), |path| path.display().to_string());
-    let headers = if found.missing_headers.is_empty() { Ok(place.clone()) } else { Err(format!("{place}, {lacking}")) };
+    let place = found
+        .headers
+        .as_ref()
+        .map_or("CUDA_PATH names no folder".to_owned(), |path| {
+            path.display().to_string()
+        });
+    let headers = if found.missing_headers.is_empty() {
+        Ok(place.clone())
+    } else {
+        Err(format!("{place}, {lacking}"))
+    };
     line(
         "headers",
         headers,
         "install the toolkit, or the wheels nvidia-cuda-runtime, -crt and -cccl, and name their folder in CUDA_PATH",
     );
     for (index, card) in found.cards.iter().enumerate() {
-        let what = format!("{}, sm_{}{}", card.name, card.capability.major, card.capability.minor);
-        report.ok(OF, &format!("card {index}"), format!("{what}, {:.1} GiB", card.memory as f64 / GIB));
+        let what = format!(
+            "{}, sm_{}{}",
+            card.name, card.capability.major, card.capability.minor
+        );
+        report.ok(
+            OF,
+            &format!("card {index}"),
+            format!("{what}, {:.1} GiB", card.memory as f64 / GIB),
+        );
     }
     if let (Ok(driver), Ok(nvrtc)) = (&found.driver, &found.nvrtc)
         && driver.major < nvrtc.major
@@ -227,12 +295,28 @@ fn examine(report: &mut Report, spec: DeviceSpec) {
     // The runtimes of devices panic where they cannot go on.
     let Ok(checks) = std::thread::spawn(move || doctor::examine(&opened)).join() else {
         let fix = "the message above says where; update the driver, or use another device";
-        report.line(&name, "computing", Status::Failed, "the device's runtime panicked", Some(fix));
+        report.line(
+            &name,
+            "computing",
+            Status::Failed,
+            "the device's runtime panicked",
+            Some(fix),
+        );
         return;
     };
     for check in checks {
-        let status = if check.holds { Status::Ok } else { Status::Failed };
+        let status = if check.holds {
+            Status::Ok
+        } else {
+            Status::Failed
+        };
         let fix = "its numbers cannot be trusted: update the driver, or use another device";
-        report.line(&name, check.name, status, check.found, (!check.holds).then_some(fix));
+        report.line(
+            &name,
+            check.name,
+            status,
+            check.found,
+            (!check.holds).then_some(fix),
+        );
     }
 }

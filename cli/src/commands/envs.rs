@@ -3,9 +3,9 @@
 use clap::Args;
 use forage_env::plugins::{environments, rewards};
 
-use super::out;
+use crate::terminal::out;
 
-/// Lists the environments and reward parts a config can name.
+/// Lists the environments and rewards that a config can name.
 #[derive(Args, Debug)]
 pub(crate) struct Envs {
     /// Print as JSON.
@@ -16,8 +16,9 @@ pub(crate) struct Envs {
 impl Envs {
     pub(crate) fn run(self) {
         if self.json {
-            let listed: Vec<_> =
-                environments().map(|entry| serde_json::json!({"id": entry.id, "about": entry.about})).collect();
+            let listed: Vec<_> = environments()
+                .map(|entry| serde_json::json!({"id": entry.id, "about": entry.about}))
+                .collect();
             let rewards: Vec<_> = rewards().map(|entry| entry.name).collect();
             out(&serde_json::json!({"environments": listed, "rewards": rewards}).to_string());
             return;

@@ -4,18 +4,18 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use forage_lab::{Observer, open_encoder};
 use forage_retriever::dense::{self, EmbedProgress, VectorIndexKind, VectorSource};
 use forage_retriever::{
-    AddRequest, Bm25Params, BuildProgress, BuildRequest, BuildStage, BuildSummary, CorpusFormat, Duplicates, Existing,
-    Index as RetrieverIndex,
+    AddRequest, Bm25Params, BuildProgress, BuildRequest, BuildStage, BuildSummary, CorpusFormat,
+    Duplicates, Existing, Index as RetrieverIndex,
 };
 use forage_trainer::device::DeviceSpec;
 
-use super::out;
-use crate::progress::{Bar, Progress};
-use crate::retrieval::open_encoder;
+use crate::progress::Watch;
+use crate::terminal::out;
 
-/// Builds an index of a corpus, changes, checks or describes one.
+/// Builds, changes, checks or describes an index of a corpus.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Index {
     Build(Build),
@@ -60,14 +60,14 @@ pub(crate) struct Add {
     json: bool,
 }
 
-/// What to index.
+/// The corpus to index.
 #[derive(Args, Debug)]
 struct Corpus {
     /// Corpus file (JSON lines, .gz too, or parquet) or folder.
     #[arg(long = "corpus", value_name = "PATH")]
     path: PathBuf,
-    /// beir, search-r1, pages or whole-pages; read off the first record when absent.
-    #[arg(long)]
+    /// The corpus format.
+    #[arg(long, help = format!("{}; read off the first record when absent", CorpusFormat::help()))]
     format: Option<CorpusFormat>,
     /// Leave out passages whose title and text were there already.
     #[arg(long)]
@@ -123,17 +123,22 @@ impl Index {
             Self::Build(build) => build.run(),
             Self::Add(add) => add.run(),
             Self::Merge(merge) => {
-                let mut bar = PassageBar::new();
-                print_summary(&RetrieverIndex::merge(&merge.index, &mut |step| bar.step(step))?, false)
+                let merged = RetrieverIndex::merge(&merge.index, &mut show(&Watch::new()))?;
+                print_summary(&merged, false)
             }
             Self::Embed(embed) => embed.run(),
             Self::Verify(verify) => {
                 RetrieverIndex::verify(&verify.index)?;
-                out(&format!("{}: every file is as it was written", verify.index.display()));
+                out(&format!(
+                    "{}: every file is as it was written",
+                    verify.index.display()
+                ));
                 Ok(())
             }
             Self::Info(info) => {
-                out(&serde_json::to_string_pretty(RetrieverIndex::open(&info.index)?.manifest())?);
+                out(&serde_json::to_string_pretty(
+                    RetrieverIndex::open(&info.index)?.manifest(),
+                )?);
                 Ok(())
             }
         }
@@ -142,18 +147,31 @@ impl Index {
 
 impl Corpus {
     fn format(&self) -> Result<CorpusFormat> {
-        Ok(self.format.map_or_else(|| CorpusFormat::detect(&self.path), Ok)?)
+        Ok(self
+            .format
+            .map_or_else(|| CorpusFormat::detect(&self.path), Ok)?)
     }
 
     fn duplicates(&self) -> Duplicates {
-        if self.drop_duplicates { Duplicates::Drop } else { Duplicates::Keep }
+        if self.drop_duplicates {
+            Duplicates::Drop
+        } else {
+            Duplicates::Keep
+        }
     }
 }
 
 impl Build {
     fn run(self) -> Result<()> {
-        let existing = if self.replace { Existing::Replace } else { Existing::Keep };
-        let bm25 = Bm25Params { k1: self.k1, b: self.b };
+        let existing = if self.replace {
+            Existing::Replace
+        } else {
+            Existing::Keep
+        };
+        let bm25 = Bm25Params {
+            k1: self.k1,
+            b: self.b,
+        };
         let corpus = &self.corpus;
         let mut request = BuildRequest {
             bm25,
@@ -162,8 +180,8 @@ impl Build {
             ..BuildRequest::new(&corpus.path, corpus.format()?, &self.out)
         };
         request.threads = corpus.threads.unwrap_or(request.threads);
-        let mut bar = PassageBar::new();
-        print_summary(&RetrieverIndex::build(&request, &mut |step| bar.step(step))?, self.json)
+        let built = RetrieverIndex::build(&request, &mut show(&Watch::new()))?;
+        print_summary(&built, self.json)
     }
 }
 
@@ -175,19 +193,20 @@ impl Add {
             ..AddRequest::new(&corpus.path, corpus.format()?, &self.index)
         };
         request.threads = corpus.threads.unwrap_or(request.threads);
-        let mut bar = PassageBar::new();
-        print_summary(&RetrieverIndex::add(&request, &mut |step| bar.step(step))?, self.json)
+        let grown = RetrieverIndex::add(&request, &mut show(&Watch::new()))?;
+        print_summary(&grown, self.json)
     }
 }
 
 impl Embed {
     fn run(self) -> Result<()> {
-        let progress = Progress::new();
-        let mut bar = None;
-        let mut step = |step: EmbedProgress| {
-            bar.get_or_insert_with(|| progress.bar("passages", step.total)).set(step.done, "");
-        };
-        let encoder = self.encoder.as_deref().map(|folder| open_encoder(folder, self.device)).transpose()?;
+        let watch = Watch::new();
+        let mut step = |step: EmbedProgress| watch.progress("passages", step.done, step.total, "");
+        let encoder = self
+            .encoder
+            .as_deref()
+            .map(|folder| open_encoder(folder, self.device))
+            .transpose()?;
         let source = match (&encoder, &self.vectors) {
             (Some(encoder), _) => VectorSource::Encoder(encoder.as_ref()),
             (None, Some(file)) => VectorSource::File(file),
@@ -205,22 +224,11 @@ impl Embed {
     }
 }
 
-/// A progress bar over the passages of a build, once their number is known.
-struct PassageBar {
-    progress: Progress,
-    bar: Option<Bar>,
-}
-
-impl PassageBar {
-    fn new() -> Self {
-        Self { progress: Progress::new(), bar: None }
-    }
-
-    fn step(&mut self, step: BuildProgress) {
-        if step.stage == BuildStage::Indexing
-            && let Some(total) = step.total
-        {
-            self.bar.get_or_insert_with(|| self.progress.bar("passages", total)).set(step.done, "");
+/// Shows the progress of indexing, once the number of passages is known.
+fn show(watch: &Watch) -> impl FnMut(BuildProgress) + '_ {
+    |step| {
+        if let (BuildStage::Indexing, Some(total)) = (step.stage, step.total) {
+            watch.progress("passages", step.done, total, "");
         }
     }
 }

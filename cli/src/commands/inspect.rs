@@ -10,13 +10,14 @@ use forage_env::episode::Ending;
 use forage_env::tokens::Provenance;
 use forage_eval::report::{Arm, Trend, headline_metrics};
 use forage_eval::trajectory::{Trajectory, author_name, ending_words};
+use forage_lab::{Records, RunFolder, half_written};
 use serde_json::Value;
 
-use super::out;
-use super::report::half_written;
-use crate::run_folder::{Records, RunFolder, word};
+use crate::terminal::out;
 
-/// Shows a run: how far it is, its newest metrics with their course, verdict, alarms and some trajectories.
+/// Shows a run in the terminal.
+///
+/// Prints how far it is, its newest metrics with their trend, verdict, alarms and some trajectories.
 #[derive(Args, Debug)]
 pub(crate) struct Inspect {
     /// Run folder of `forage train`, `sft` or `quickstart`, or a file of episodes.
@@ -76,16 +77,21 @@ impl Inspect {
         }
         for records in &run.records {
             for alarm in &records.alarms {
-                let (severity, kind) = (word(&alarm.severity), word(&alarm.kind));
                 out(&format!(
-                    "\n{} step {}: {severity}: {kind}\n  {}",
+                    "\n{} step {}: {}: {}\n  {}",
                     records.name,
-                    alarm.step,
+                    alarm.step.unwrap_or_default(),
+                    alarm.severity.name(),
+                    printable(&alarm.kind),
                     printable(&alarm.message)
                 ));
             }
             for alarm in records.course.iter().flat_map(|course| &course.alarms) {
-                out(&format!("\n{}: {}", records.name, printable(alarm.to_text().trim_end())));
+                out(&format!(
+                    "\n{}: {}",
+                    records.name,
+                    printable(alarm.to_text().trim_end())
+                ));
             }
         }
         self.trajectories(&run, colours)
@@ -97,14 +103,20 @@ impl Inspect {
             if shown >= self.n {
                 break;
             }
-            if self.step.is_some_and(|step| source.origin.step != Some(step)) {
+            if self
+                .step
+                .is_some_and(|step| source.origin.step != Some(step))
+            {
                 continue;
             }
             let reading = source.read()?;
             if reading.half_written {
                 out(&half_written(&source.path));
             }
-            let found = reading.episodes.iter().map(|episode| run.trajectory(source.origin.clone(), episode));
+            let found = reading
+                .episodes
+                .iter()
+                .map(|episode| run.trajectory(source.origin.clone(), episode));
             for trajectory in found.filter(|found| self.wants(found)).take(self.n - shown) {
                 out(&format!("\n{}", describe(&trajectory, colours)));
                 shown += 1;
@@ -117,24 +129,45 @@ impl Inspect {
     }
 
     fn wants(&self, trajectory: &Trajectory) -> bool {
-        self.question.as_ref().is_none_or(|id| *id == trajectory.key.id)
+        self.question
+            .as_ref()
+            .is_none_or(|id| *id == trajectory.key.id)
             && (!self.wrong || trajectory.is_correct() == Some(false))
-            && self.ending.is_none_or(|kind| kind == Kind::of(&trajectory.ending))
+            && self
+                .ending
+                .is_none_or(|kind| kind == Kind::of(&trajectory.ending))
     }
 }
 
 /// The headline metrics of a run: the newest value, the course, and the means of the first and the last tenth of the steps.
 fn metrics(records: &Records) -> String {
-    let rows: Vec<Value> = records.rows.iter().map(|row| Value::Object(row.0.clone())).collect();
-    let arm = Arm { name: records.name.clone(), runs: vec![rows] };
+    let rows: Vec<Value> = records
+        .rows
+        .iter()
+        .map(|row| Value::Object(row.0.clone()))
+        .collect();
+    let arm = Arm {
+        name: records.name.clone(),
+        runs: vec![rows],
+    };
     let mut lines = String::new();
     for (metric, words) in headline_metrics(std::slice::from_ref(&arm)) {
-        let values: Vec<f64> = records.rows.iter().filter_map(|row| row.get(&metric)).collect();
-        let Some((Trend { first, last, .. }, newest)) = arm.trend(&metric).zip(values.last()) else { continue };
+        let values: Vec<f64> = records
+            .rows
+            .iter()
+            .filter_map(|row| row.get(&metric))
+            .collect();
+        let Some((Trend { first, last, .. }, newest)) = arm.trend(&metric).zip(values.last())
+        else {
+            continue;
+        };
         let course = sparkline(&values);
         let (first, last) = (number(first.estimate), number(last.estimate));
         let newest = number(*newest);
-        let _ = writeln!(lines, "  {words:<43} {newest:>8}  {course:<COURSE$}  {first} to {last}");
+        let _ = writeln!(
+            lines,
+            "  {words:<43} {newest:>8}  {course:<COURSE$}  {first} to {last}"
+        );
     }
     lines
 }
@@ -152,28 +185,62 @@ fn number(value: f64) -> String {
 fn sparkline(values: &[f64]) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let mean = |chunk: &[f64]| chunk.iter().sum::<f64>() / chunk.len() as f64;
-    let means: Vec<f64> = values.chunks(values.len().div_ceil(COURSE).max(1)).map(mean).collect();
+    let means: Vec<f64> = values
+        .chunks(values.len().div_ceil(COURSE).max(1))
+        .map(mean)
+        .collect();
     let least = means.iter().copied().fold(f64::INFINITY, f64::min);
     let most = means.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let level = |value: &f64| if most > least { ((value - least) / (most - least) * 7.0).round() as usize } else { 3 };
-    means.iter().map(|value| BLOCKS[level(value).min(7)]).collect()
+    let level = |value: &f64| {
+        if most > least {
+            ((value - least) / (most - least) * 7.0).round() as usize
+        } else {
+            3
+        }
+    };
+    means
+        .iter()
+        .map(|value| BLOCKS[level(value).min(7)])
+        .collect()
 }
 
 /// A trajectory in full, its authors in colours or named.
 fn describe(trajectory: &Trajectory, colours: bool) -> String {
-    let reward = trajectory.reward.map_or_else(|| "no reward".to_owned(), |reward| format!("reward {reward:.2}"));
-    let parts: Vec<String> = trajectory.parts.iter().map(|(name, value)| format!("{name} {value:.2}")).collect();
-    let title = format!("{} · {reward} · {}", trajectory.label(), ending_words(&trajectory.ending));
+    let reward = trajectory.reward.map_or_else(
+        || "no reward".to_owned(),
+        |reward| format!("reward {reward:.2}"),
+    );
+    let parts: Vec<String> = trajectory
+        .parts
+        .iter()
+        .map(|(name, value)| format!("{name} {value:.2}"))
+        .collect();
+    let title = format!(
+        "{} · {reward} · {}",
+        trajectory.label(),
+        ending_words(&trajectory.ending)
+    );
     let facts = format!(
         "{} ({}, {})\ngold: {}\nscore: {}",
         trajectory.key.question,
         trajectory.key.data_source,
         trajectory.key.id,
         trajectory.golds.join(" | "),
-        if parts.is_empty() { "none".to_owned() } else { parts.join(" · ") }
+        if parts.is_empty() {
+            "none".to_owned()
+        } else {
+            parts.join(" · ")
+        }
     );
     let title = printable(&title);
-    let mut lines = vec![if colours { format!("\x1b[1m{title}\x1b[0m") } else { title }, printable(&facts)];
+    let mut lines = vec![
+        if colours {
+            format!("\x1b[1m{title}\x1b[0m")
+        } else {
+            title
+        },
+        printable(&facts),
+    ];
     for segment in &trajectory.segments {
         let text = printable(segment.text.trim_end());
         lines.push(if colours {
@@ -198,7 +265,13 @@ fn paint(text: &str, author: Provenance) -> String {
 
 /// Text without what would steer the terminal.
 fn printable(text: &str) -> String {
-    let safe = |letter: char| if letter.is_control() && !matches!(letter, '\n' | '\t') { '\u{fffd}' } else { letter };
+    let safe = |letter: char| {
+        if letter.is_control() && !matches!(letter, '\n' | '\t') {
+            '\u{fffd}'
+        } else {
+            letter
+        }
+    };
     text.chars().map(safe).collect()
 }
 

@@ -3,7 +3,6 @@
 mod bench;
 mod collect;
 mod compare;
-mod controls;
 mod data;
 mod doctor;
 mod envs;
@@ -30,17 +29,19 @@ mod world;
 #[path = "../../tests/it/guide/blocks.rs"]
 mod blocks;
 
-use std::process::ExitCode;
+use std::fmt::Write as _;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::config::BadConfig;
+use crate::log::LogArgs;
 
 /// Trains and evaluates language models that search.
 #[derive(Parser, Debug)]
 #[command(name = "forage", version, about, arg_required_else_help = true)]
 pub(crate) struct Cli {
+    #[command(flatten)]
+    log: LogArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -80,8 +81,44 @@ enum Command {
     Bench(bench::Bench),
 }
 
+/// The commands by what they are for, as the help lists them.
+const GROUPS: [(&str, &[&str]); 5] = [
+    (
+        "Train",
+        &["quickstart", "train", "sft", "collect", "recipes", "export"],
+    ),
+    ("Evaluate", &["eval", "compare", "replay", "judge", "play"]),
+    ("Data", &["world", "index", "search", "data", "envs"]),
+    ("Serve", &["serve", "policy", "python"]),
+    ("Inspect", &["inspect", "report", "telemetry", "doctor"]),
+];
+
+/// The command line, whose help lists the commands by groups.
+fn command() -> clap::Command {
+    let command = Cli::command();
+    let mut help = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    for (group, names) in GROUPS {
+        let _ = writeln!(help, "\n{group}:");
+        for name in names {
+            let about = command
+                .find_subcommand(name)
+                .and_then(clap::Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            let _ = writeln!(help, "  {name:12}{about}");
+        }
+    }
+    command.help_template(help + "\nOptions:\n{options}")
+}
+
 impl Cli {
+    /// The command that the process was called with; ends the process where there is none.
+    pub(crate) fn of_process() -> Self {
+        let parsed = Self::from_arg_matches(&command().get_matches());
+        parsed.unwrap_or_else(|error| error.exit())
+    }
+
     pub(crate) fn run(self) -> Result<()> {
+        self.log.start();
         match self.command {
             Command::Quickstart(command) => command.run(),
             Command::Train(command) => command.run(),
@@ -114,73 +151,86 @@ impl Cli {
     }
 }
 
-/// Prints an error with its causes; a closed pipe is not an error of ours. Exit code 1, or 2 when the config was at fault.
-pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    let mut lines = vec![format!("error: {error}")];
-    let mut before = error.to_string();
-    for cause in error.chain().skip(1) {
-        let text = cause.to_string();
-        // A transparent wrapper repeats its source's words.
-        if text != before {
-            lines.push(format!("  because: {text}"));
-        }
-        before = text;
-    }
-    note(&lines.join("\n"));
-    ExitCode::from(if error.downcast_ref::<BadConfig>().is_some() { 2 } else { 1 })
-}
-
-/// Prints to stdout; a reader that left early ends the process quietly.
-#[expect(clippy::print_stderr, reason = "a failing stdout is reported on stderr")]
-pub(crate) fn out(text: &str) {
-    use std::io::Write;
-    if let Err(error) = writeln!(std::io::stdout(), "{text}") {
-        if error.kind() != std::io::ErrorKind::BrokenPipe {
-            eprintln!("error: cannot write to stdout: {error}");
-            std::process::exit(1);
-        }
-        std::process::exit(0);
-    }
-}
-
-/// Prints to stderr.
-#[expect(clippy::print_stderr, reason = "whatever is not the answer goes to stderr")]
-pub(crate) fn note(text: &str) {
-    eprintln!("{text}");
-}
-
 #[cfg(test)]
 mod tests {
     use clap::{CommandFactory, Parser};
 
-    use super::{Cli, blocks};
+    use super::{Cli, GROUPS, blocks};
 
     /// The `forage` commands in a line of a shell block, as words: each part of a pipe on its own, without redirections.
     fn commands(line: &str) -> Vec<Vec<String>> {
         let words = shlex::split(line).unwrap_or_else(|| panic!("`{line}` has an open quote"));
         let mut commands = Vec::new();
         for part in words.split(|word| ["|", "||", "&&", ";"].contains(&word.as_str())) {
-            let plain: Vec<String> = part.iter().take_while(|word| !word.starts_with('>')).cloned().collect();
+            let plain: Vec<String> = part
+                .iter()
+                .take_while(|word| !word.starts_with('>'))
+                .cloned()
+                .collect();
             let begin = match plain.first().map(String::as_str) {
                 Some("forage") => Some(0),
-                Some("cargo") => {
-                    plain.iter().position(|word| word == "--").filter(|_| plain.contains(&"run".to_owned()))
-                }
+                Some("cargo") => plain
+                    .iter()
+                    .position(|word| word == "--")
+                    .filter(|_| plain.contains(&"run".to_owned())),
                 _ => None,
             };
             commands.extend(begin.map(|begin| {
                 let arguments = plain[begin + 1..].iter().cloned();
-                std::iter::once("forage".to_owned()).chain(arguments).collect()
+                std::iter::once("forage".to_owned())
+                    .chain(arguments)
+                    .collect()
             }));
         }
         commands
     }
 
     #[test]
+    fn the_help_lists_every_command_once_in_few_words() {
+        let mut listed: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| *names)
+            .copied()
+            .collect();
+        let command = Cli::command();
+        let mut visible: Vec<&str> = command
+            .get_subcommands()
+            .filter(|command| !command.is_hide_set())
+            .map(clap::Command::get_name)
+            .collect();
+        listed.sort_unstable();
+        visible.sort_unstable();
+        assert_eq!(listed, visible);
+        for command in command.get_subcommands() {
+            let about = command.get_about().unwrap().to_string();
+            assert!(
+                about.split_whitespace().count() <= 12,
+                "{}: {about}",
+                command.get_name()
+            );
+        }
+        let help = super::command().render_help().to_string();
+        for part in ["Evaluate:\n  eval ", "Serve:\n  serve ", "--version"] {
+            assert!(help.contains(part), "{part}: {help}");
+        }
+    }
+
+    #[test]
     fn the_device_of_an_evaluation_is_not_that_of_its_encoder() {
-        let words = ["forage", "eval", "c.toml", "--device", "wgpu:cpu", "--model-device", "cpu"];
+        let words = [
+            "forage",
+            "eval",
+            "c.toml",
+            "--device",
+            "wgpu:cpu",
+            "--model-device",
+            "cpu",
+        ];
         let shown = format!("{:?}", Cli::try_parse_from(words).unwrap());
-        assert!(shown.contains("device: Some(Wgpu(Software))") && shown.contains("device: Cpu"), "{shown}");
+        assert!(
+            shown.contains("device: Some(Wgpu(Software))") && shown.contains("device: Cpu"),
+            "{shown}"
+        );
     }
 
     #[test]
@@ -188,7 +238,10 @@ mod tests {
         Cli::command().debug_assert();
         let mut seen = 0;
         for document in blocks::documents() {
-            for block in blocks::blocks(&blocks::read(&document)).iter().filter(|block| block.is_shell()) {
+            for block in blocks::blocks(&blocks::read(&document))
+                .iter()
+                .filter(|block| block.is_shell())
+            {
                 for words in block.lines().iter().flat_map(|line| commands(line)) {
                     if let Err(error) = Cli::try_parse_from(&words) {
                         panic!("{document}:{}: `{}`: {error}", block.line, words.join(" "));

@@ -6,27 +6,26 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use forage_env::code_search::PYTHON_OPEN;
-use forage_env::dataset::read_tasks;
 use forage_env::episode::{Boundary, Ending, Episode};
 use forage_env::policy::Sampling;
-use forage_env::registry::{self, OpenWiki};
+use forage_env::protocol::PYTHON_OPEN;
 use forage_env::rollout::{Job, Presentation, Rollout};
 use forage_env::scripted::{Human, View};
 use forage_env::seed::Seed;
-use forage_env::task::{Split, Task};
+use forage_env::task::Split;
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
-use forage_env::world::WorldSpec;
 use forage_eval::trajectory::ending_words;
-use forage_retriever::{NoPassages, Retriever};
+use forage_lab::{EnvironmentConfig, PolicyFormat, RetrieverConfig, Session, Sources, runtime};
 
-use super::out;
-use crate::config::EnvironmentConfig;
-use crate::pipeline::runtime;
-use crate::retrieval::RetrieverConfig;
-use crate::setup;
+use crate::progress::Watch;
+use crate::terminal::out;
 
-/// Plays an environment in the terminal: write turns as a model would, an empty line ends a turn.
+/// Pages of the generated world.
+const PAGES: u64 = 1000;
+
+/// Lets you play an environment in the terminal.
+///
+/// Write turns as a model would; an empty line ends a turn.
 #[derive(Args, Debug)]
 pub(crate) struct Play {
     /// Environment; `forage envs` lists them.
@@ -37,7 +36,7 @@ pub(crate) struct Play {
     /// Questions as JSON lines.
     #[arg(long, requires = "index")]
     questions: Option<PathBuf>,
-    /// Which question.
+    /// Index of the question.
     #[arg(long, default_value_t = 0)]
     question: usize,
     /// Seed of the generated world.
@@ -47,24 +46,44 @@ pub(crate) struct Play {
 
 impl Play {
     pub(crate) fn run(self) -> Result<()> {
-        let (retriever, wiki, task) = self.material()?;
-        let tokenizer: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer);
-        let settings = (registry::find(&self.env)?.for_bytes)(serde_json::Map::new());
-        let environment = EnvironmentConfig { id: self.env.clone(), settings };
-        let resources = setup::resources(&retriever, wiki.as_ref(), Arc::clone(&tokenizer));
-        let factory = setup::environment(&environment, resources, None)?;
-        let rewards = setup::rewards(&self.env, &setup::default_rewards(factory.spec().outcome), self.seed)?;
-        let stops = factory.spec().stop.clone();
-        let policy = Arc::new(Human::new(Arc::clone(&tokenizer), move |view| ask(view, &stops)));
-        let rollout = Rollout {
-            policy,
-            tokenizer,
-            factory,
+        let sources = Sources {
+            environment: &self.env,
+            questions: self.questions.as_deref(),
+            index: self.index.as_deref(),
+            corpus: None,
+            retrieval: &RetrieverConfig::default(),
+            split: Split::Test,
+            limit: Some(self.question + 1),
+            usual: 0,
+            pages: Some(PAGES),
+            seed: self.seed,
+        };
+        let (corpus, tasks) = sources.open(Path::new(""))?;
+        let task = tasks
+            .get(self.question)
+            .with_context(|| format!("--question must be below {}", tasks.len()))?;
+        let environment = EnvironmentConfig::plain(&self.env)?.for_bytes()?;
+        let rewards = environment.default_rewards(self.seed)?;
+        let watch = Watch::new();
+        let session = Session::new(
+            &environment,
             rewards,
+            &corpus,
+            PolicyFormat::bytes(),
+            &watch,
+        )?;
+        let stops = session.factory.spec().stop.clone();
+        let tokenizer: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer);
+        let human = Human::new(Arc::clone(&tokenizer), move |view| ask(view, &stops));
+        let rollout = Rollout {
+            policy: Arc::new(human),
+            tokenizer,
+            factory: session.factory,
+            rewards: session.rewards,
             sampling: Sampling::GREEDY,
             presentation: Presentation::Raw,
         };
-        let job = Job::alone(Arc::new(task.clone()), Seed::root(self.seed));
+        let job = Job::alone(Arc::clone(task), Seed::root(self.seed));
         let episodes = runtime()?.block_on(rollout.run(vec![job]));
         let episode = episodes.first().context("no episode")?;
         out(&format!("\n{}", ending(episode)));
@@ -79,31 +98,15 @@ impl Play {
         }
         Ok(())
     }
-
-    fn material(&self) -> Result<(Arc<dyn Retriever>, Option<OpenWiki>, Task)> {
-        let (Some(index), Some(questions)) = (&self.index, &self.questions) else {
-            if let Some(own) = registry::find(&self.env)?.questions {
-                let tasks = setup::own_questions(own, Split::Test, self.question + 1, self.seed);
-                let task = tasks.last().with_context(|| format!("{} has no questions", self.env))?;
-                return Ok((Arc::new(NoPassages), None, Task::clone(task)));
-            }
-            let (world, retriever, wiki) = setup::generated(WorldSpec::new(1000, self.seed))?;
-            return Ok((retriever, Some(wiki), world.question(Split::Test, self.question as u64)));
-        };
-        let tasks = read_tasks(questions, None, Split::Test)?;
-        let count = tasks.len();
-        let task = tasks.into_iter().nth(self.question);
-        let task = task.with_context(|| format!("--question must be below {count}"))?;
-        let retrieval = RetrieverConfig::default();
-        let (retriever, wiki) = setup::searchable(Some(index), None, &retrieval, Path::new(""))?;
-        Ok((retriever, Some(wiki), task))
-    }
 }
 
-/// How it ended; a player who left is not a fault.
+/// The ending in words; a player who left is not a fault.
 fn ending(episode: &Episode) -> String {
     match &episode.ending {
-        Ending::Infra { boundary: Boundary::Policy, .. } => "left".to_owned(),
+        Ending::Infra {
+            boundary: Boundary::Policy,
+            ..
+        } => "left".to_owned(),
         ending => ending_words(ending),
     }
 }
@@ -124,7 +127,10 @@ fn ask(view: &View<'_>, stops: &[String]) -> Option<String> {
             turn.push('\n');
         }
         turn.push_str(&line);
-        if stops.iter().any(|stop| line.trim_end().ends_with(stop.as_str())) {
+        if stops
+            .iter()
+            .any(|stop| line.trim_end().ends_with(stop.as_str()))
+        {
             break;
         }
     }

@@ -1,5 +1,6 @@
 //! `forage policy`: a policy from scripts, without a server.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -7,17 +8,18 @@ use clap::{Args, Subcommand};
 use forage_env::policy::{Finish, GenerateRequest, Policy as _, PolicyError, Sampling};
 use forage_env::seed::Seed;
 use forage_env::tokenizer::Tokenizer;
+use forage_lab::{Observer, runtime};
 use forage_trainer::server::Model;
+use futures::stream::{self, StreamExt};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::task::JoinSet;
 
-use super::note;
 use crate::jsonl::{self, Line, Output};
 use crate::policy::PolicyArgs;
-use crate::progress::Progress;
+use crate::progress::Watch;
+use crate::terminal::note;
 
-/// Runs a policy on a file of prompts.
+/// Continues or scores a file of prompts with a policy.
 ///
 /// The input has a prompt per line, {"id", "text"} or {"id", "tokens"}; the output has a row for each, in the same order,
 /// and appears when it is complete. A prompt the policy cannot answer has {"id", "error": {"kind", "message"}}, and the
@@ -37,7 +39,7 @@ impl Policy {
     }
 }
 
-/// Where prompts come from and rows go to.
+/// The files of prompts and rows.
 #[derive(Args, Debug)]
 struct Files {
     /// Checkpoint folder, name on the hub (ORG/NAME or ORG/NAME@REVISION), or builtin:quickstart.
@@ -88,7 +90,7 @@ pub(crate) struct Generate {
 }
 
 /// Log-probabilities of every prompt's tokens: rows of {"id", "logprobs"}, one value fewer than there are tokens, each given
-/// what stands before it, in nats.
+/// the tokens before it, in nats.
 #[derive(Args, Debug)]
 pub(crate) struct Logprobs {
     #[command(flatten)]
@@ -106,7 +108,7 @@ struct Prompt {
     tokens: Option<Vec<u32>>,
 }
 
-/// What became of a prompt.
+/// The outcome of a prompt.
 #[derive(Serialize)]
 struct Row<T> {
     id: Value,
@@ -142,8 +144,19 @@ struct Scored {
 
 impl Generate {
     fn run(self) -> Result<()> {
-        let Self { temperature, top_p, top_k, min_p, .. } = self;
-        let sampling = Sampling { temperature, top_p, top_k, min_p };
+        let Self {
+            temperature,
+            top_p,
+            top_k,
+            min_p,
+            ..
+        } = self;
+        let sampling = Sampling {
+            temperature,
+            top_p,
+            top_k,
+            min_p,
+        };
         sampling.check().map_err(|fault| anyhow!("{fault}"))?;
         if self.max_tokens == 0 {
             bail!("--max-tokens must be at least 1");
@@ -167,7 +180,9 @@ impl Generate {
                 model.engine.release(place as u64);
                 let completion = completion?;
                 let end = usize::from(completion.finish == Finish::Eos);
-                let text = model.tokenizer.decode(&completion.tokens[..completion.tokens.len() - end]);
+                let text = model
+                    .tokenizer
+                    .decode(&completion.tokens[..completion.tokens.len() - end]);
                 Ok(Generated {
                     tokens: completion.tokens,
                     text,
@@ -186,7 +201,9 @@ impl Logprobs {
             bail!("--temperature must be above 0");
         }
         self.files.run(|model, _, tokens| async move {
-            Ok(Scored { logprobs: model.engine.score(tokens, temperature).await? })
+            Ok(Scored {
+                logprobs: model.engine.score(tokens, temperature).await?,
+            })
         })
     }
 }
@@ -198,18 +215,31 @@ impl Files {
         T: Serialize + Send + 'static,
         F: Future<Output = Result<T, PolicyError>> + Send + 'static,
     {
-        let lines: Vec<Line<Prompt>> = jsonl::read(&self.input, "{\"id\", \"text\"} or {\"id\", \"tokens\"}")?;
+        let lines: Vec<Line<Prompt>> =
+            jsonl::read(&self.input, "{\"id\", \"text\"} or {\"id\", \"tokens\"}")?;
         let output = Output::create(&self.output)?;
         let model = self.policy.start(self.model.as_deref())?;
-        let prompts = lines.into_iter().map(|line| self.prompt(line, &model)).collect::<Result<Vec<_>>>()?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let prompts = lines
+            .into_iter()
+            .map(|line| self.prompt(line, &model))
+            .collect::<Result<Vec<_>>>()?;
         let count = prompts.len();
         let (ids, tokens): (Vec<Value>, Vec<Vec<u32>>) = prompts.into_iter().unzip();
-        let outcomes = runtime.block_on(self.outcomes(&model, tokens, job))?;
-        let failed = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Failed { .. })).count();
-        output.write(ids.into_iter().zip(outcomes).map(|(id, outcome)| Row { id, outcome }))?;
+        let outcomes = runtime()?.block_on(self.outcomes(&model, tokens, job))?;
+        let failed = outcomes
+            .iter()
+            .filter(|outcome| matches!(outcome, Outcome::Failed { .. }))
+            .count();
+        output.write(
+            ids.into_iter()
+                .zip(outcomes)
+                .map(|(id, outcome)| Row { id, outcome }),
+        )?;
         if failed > 0 {
-            bail!("{failed} of {count} prompts were not answered; their rows in {} say why", self.output.display());
+            bail!(
+                "{failed} of {count} prompts were not answered; their rows in {} say why",
+                self.output.display()
+            );
         }
         note(&format!("{count} rows in {}", self.output.display()));
         Ok(())
@@ -226,7 +256,11 @@ impl Files {
             bail!("{}: the prompt has no tokens", place());
         }
         if let Some(id) = tokens.iter().find(|&&id| id as usize >= model.vocab_size) {
-            bail!("{}: token id {id} is outside the vocabulary of {}", place(), model.vocab_size);
+            bail!(
+                "{}: token id {id} is outside the vocabulary of {}",
+                place(),
+                model.vocab_size
+            );
         }
         Ok((line.value.id, tokens))
     }
@@ -243,30 +277,28 @@ impl Files {
     {
         // Some wait in the engine, so that a place that gets free is taken at once.
         let most = self.policy.sequences() * 2;
-        let progress = Progress::new();
-        let mut bar = progress.bar("prompts", prompts.len() as u64);
-        let mut outcomes: Vec<Option<Outcome<T>>> = prompts.iter().map(|_| None).collect();
-        let mut waiting = prompts.into_iter().enumerate();
-        let mut running = JoinSet::new();
-        let mut done = 0;
-        loop {
-            while running.len() < most
-                && let Some((place, tokens)) = waiting.next()
-            {
-                let job = job(model.clone(), place, tokens);
-                running.spawn(async move { (place, job.await) });
-            }
-            let Some(ended) = running.join_next().await else { break };
-            let (place, result) = ended.context("a prompt failed in an unforeseen way")?;
-            outcomes[place] = Some(match result {
+        let (watch, total) = (Watch::new(), prompts.len() as u64);
+        let begun = prompts.into_iter().enumerate().map(|(place, tokens)| {
+            let job = job(model.clone(), place, tokens);
+            async move { (place, tokio::spawn(job).await) }
+        });
+        let mut running = stream::iter(begun).buffer_unordered(most);
+        let mut outcomes = BTreeMap::new();
+        while let Some((place, ended)) = running.next().await {
+            let outcome = match ended.context("a prompt failed in an unforeseen way")? {
                 Ok(value) => Outcome::Done(value),
                 Err(PolicyError::Gone(message)) => bail!("the policy is gone: {message}"),
-                Err(error) => Outcome::Failed { error: Failure { kind: kind(&error), message: error.to_string() } },
-            });
-            done += 1;
-            bar.set(done, "");
+                Err(error) => Outcome::Failed {
+                    error: Failure {
+                        kind: kind(&error),
+                        message: error.to_string(),
+                    },
+                },
+            };
+            outcomes.insert(place, outcome);
+            watch.progress("prompts", outcomes.len() as u64, total, "");
         }
-        outcomes.into_iter().collect::<Option<_>>().context("a prompt has no outcome")
+        Ok(outcomes.into_values().collect())
     }
 }
 

@@ -13,16 +13,18 @@ use clap::Args;
 use forage_env::code_search::{FunctionSettings, PageTools};
 use forage_env::wiki::Wiki;
 use forage_env::wiki::find::{Finder, SearchMode};
+use forage_lab::RunError;
 use forage_retriever::{Bm25Retriever, CorpusFormat};
 use forage_sandbox::{EngineOptions, NoTools, Notice, SandboxEngine, Session, Tools, TurnOutput};
 
-use super::note;
-use crate::config::BadConfig;
+use crate::terminal::note;
 
 /// Makes the functions that the code of one session can call.
 type MakeTools = Box<dyn Fn() -> Arc<dyn Tools> + Send + Sync>;
 
-/// Runs Python as an agent's turn runs: in a Wasm sandbox without files, network, clock or entropy, under limits, the same
+/// Runs Python in the sandbox, as an agent's turn runs.
+///
+/// The program runs in a Wasm sandbox without files, network, clock or entropy, under limits, the same
 /// every time. One file (`-` or a pipe for stdin), a file of many programs with --jsonl, or a prompt that keeps its
 /// variables from line to line.
 ///
@@ -40,7 +42,7 @@ pub(crate) struct Python {
     /// A file of programs, one `{"id", "code"}` per line, each run in a fresh interpreter.
     #[arg(long, requires = "out")]
     jsonl: Option<PathBuf>,
-    /// Where to write `{"id", "stdout", "error", "status", "wall_us", "calls"}` per program, in the order of the input.
+    /// File for `{"id", "stdout", "error", "status", "wall_us", "calls"}` per program, in the order of the input.
     #[arg(long, requires = "jsonl")]
     out: Option<PathBuf>,
     /// Programs of --jsonl to run at a time; as many as there are processors by default.
@@ -59,11 +61,20 @@ impl Python {
         let engine = self.engine()?;
         let tools = self.tools()?;
         if let (Some(input), Some(out)) = (&self.jsonl, &self.out) {
-            let jobs = self.jobs.or(std::thread::available_parallelism().ok().map(usize::from)).unwrap_or(1);
+            let jobs = self
+                .jobs
+                .or(std::thread::available_parallelism().ok().map(usize::from))
+                .unwrap_or(1);
             if jobs == 0 {
-                bail!(BadConfig("--jobs 0 runs nothing; give at least 1".to_owned()));
+                bail!(RunError::config("--jobs 0 runs nothing; give at least 1"));
             }
-            return batch::Batch { engine, tools, seed: self.seed, jobs }.run(input, out);
+            return batch::Batch {
+                engine,
+                tools,
+                seed: self.seed,
+                jobs,
+            }
+            .run(input, out);
         }
         let mut session = engine.session(tools(), self.seed)?;
         if self.file.is_none() && std::io::stdin().is_terminal() {
@@ -80,38 +91,55 @@ impl Python {
 
     fn engine(&self) -> Result<SandboxEngine> {
         if !(self.timeout_s > 0.0 && self.timeout_s <= 86_400.0) {
-            bail!(BadConfig(format!("--timeout-s {} is not between 0 and 86400", self.timeout_s)));
+            bail!(RunError::config(format!(
+                "--timeout-s {} is not between 0 and 86400",
+                self.timeout_s
+            )));
         }
         let mut options = EngineOptions::default();
         options.limits.time = Duration::from_secs_f64(self.timeout_s);
-        Ok(SandboxEngine::open_with(&options, &mut |notice| match notice {
-            Notice::Compiling => note("compiling the Python interpreter; only the first time on this machine"),
-            Notice::NotKept { folder, reason } => note(&format!(
-                "warning: the compiled interpreter could not be kept in {} ({reason}); it will be compiled again next time",
-                folder.display()
-            )),
-            _ => {}
-        })?)
+        Ok(SandboxEngine::open_with(
+            &options,
+            &mut |notice| match notice {
+                Notice::Compiling => {
+                    note("compiling the Python interpreter; only the first time on this machine");
+                }
+                Notice::NotKept { folder, reason } => note(&format!(
+                    "warning: the compiled interpreter could not be kept in {} ({reason}); it will be compiled again next time",
+                    folder.display()
+                )),
+                _ => {}
+            },
+        )?)
     }
 
-    /// What makes the functions of a session.
+    /// A maker of the functions of a session.
     fn tools(&self) -> Result<MakeTools> {
-        let Some(path) = &self.pages else { return Ok(Box::new(|| Arc::new(NoTools))) };
+        let Some(path) = &self.pages else {
+            return Ok(Box::new(|| Arc::new(NoTools)));
+        };
         let format = CorpusFormat::detect(path)?;
-        let wiki = Arc::new(Wiki::read(path, format).with_context(|| format!("--pages {}", path.display()))?);
+        let wiki = Arc::new(
+            Wiki::read(path, format).with_context(|| format!("--pages {}", path.display()))?,
+        );
         let passages = Arc::new(Bm25Retriever::new(Arc::clone(wiki.index())));
         let finder = Finder::new(wiki, SearchMode::default(), passages)?;
-        Ok(Box::new(move || Arc::new(PageTools::new(finder.clone(), FunctionSettings::default()))))
+        Ok(Box::new(move || {
+            Arc::new(PageTools::new(finder.clone(), FunctionSettings::default()))
+        }))
     }
 
     fn code(&self) -> Result<Vec<u8>> {
         let mut code = Vec::new();
         match self.file.as_deref().filter(|file| *file != "-") {
             Some(file) => {
-                code = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+                code = std::fs::read(file)
+                    .with_context(|| format!("cannot read {}", file.display()))?;
             }
             None => {
-                std::io::stdin().read_to_end(&mut code).context("cannot read stdin")?;
+                std::io::stdin()
+                    .read_to_end(&mut code)
+                    .context("cannot read stdin")?;
             }
         }
         Ok(code)
@@ -122,19 +150,30 @@ impl Python {
 fn run_bytes(session: &mut Session, code: &[u8]) -> Result<TurnOutput> {
     match std::str::from_utf8(code) {
         Ok(code) => Ok(session.run_blocking(code)?),
-        Err(error) => bail!("the program is not UTF-8 from byte {} on", error.valid_up_to()),
+        Err(error) => bail!(
+            "the program is not UTF-8 from byte {} on",
+            error.valid_up_to()
+        ),
     }
 }
 
 /// Prints what a turn printed and why it ended.
 fn show(output: &TurnOutput) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(output.stdout.as_bytes()).and_then(|()| stdout.flush()).context("cannot write to stdout")?;
+    stdout
+        .write_all(output.stdout.as_bytes())
+        .and_then(|()| stdout.flush())
+        .context("cannot write to stdout")?;
     let mut stderr = std::io::stderr().lock();
-    let traceback =
-        output.error.as_ref().filter(|error| error.kind != "SystemExit").map(|error| error.traceback.as_str());
+    let traceback = output
+        .error
+        .as_ref()
+        .filter(|error| error.kind != "SystemExit")
+        .map(|error| error.traceback.as_str());
     let text = [output.stderr.as_str(), traceback.unwrap_or_default()];
-    text.iter().try_for_each(|text| stderr.write_all(text.as_bytes())).context("cannot write to stderr")
+    text.iter()
+        .try_for_each(|text| stderr.write_all(text.as_bytes()))
+        .context("cannot write to stderr")
 }
 
 /// The exit code CPython would end with.

@@ -7,13 +7,13 @@ use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use forage_env::nearest::nearest;
 use forage_env::registry;
+use forage_lab::RunConfig;
 use serde_json::{Map, Value as Json, json};
 use toml::{Table, Value};
 
-use super::out;
-use crate::config::RunConfig;
+use crate::terminal::out;
 
-/// Shows the published recipes that are built in, and how two of them, or two configs, differ.
+/// Shows published recipes as configs, and how two configs differ.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Recipes {
     /// Lists their names, a line each.
@@ -42,36 +42,40 @@ pub(crate) enum Recipes {
 /// A published recipe.
 struct Recipe {
     name: &'static str,
-    /// Which system and which run, in a few words.
+    /// The system and the run, in a few words.
     about: &'static str,
     /// The file in `configs/recipes`.
     text: &'static str,
 }
 
-/// The recipe of one file, named as the file is.
-macro_rules! recipe {
-    ($name:literal, $about:literal) => {
-        Recipe { name: $name, about: $about, text: include_str!(concat!("../../../configs/recipes/", $name, ".toml")) }
+/// Makes the table of recipes, each named as its file in `configs/recipes` is.
+macro_rules! recipes {
+    ($($name:literal: $about:literal;)*) => {
+        &[$(Recipe {
+            name: $name,
+            about: $about,
+            text: include_str!(concat!("../../../configs/recipes/", $name, ".toml")),
+        }),*]
     };
 }
 
 /// Every recipe there is. A new one is a file and a line here.
-const RECIPES: &[Recipe] = &[
-    recipe!("search_r1_v01", "Search-R1 v0.1: GRPO, 305 batches of 512 x 5 in 10 steps each"),
-    recipe!("search_r1_v02", "Search-R1 v0.2: GRPO, 1,005 batches of 512 x 5 in 10 steps each"),
-    recipe!("search_r1_v03", "Search-R1 v0.3: half the rate, exact match and format as reward"),
-    recipe!("slime", "slime's Search-R1: clip-higher, 32 x 8 in one step, two turns"),
-    recipe!("verl", "verl's Search-R1-like: 512 x 5 in 2 steps, dual clip, two turns"),
-    recipe!("skyrl", "SkyRL's Search-R1: 512 x 5 in 2 steps, truncated importance weights"),
-    recipe!("tinker", "tinker-cookbook's Search-R1: adapter of rank 32, no clip, no penalty"),
-    recipe!("torchtitan", "torchtitan's Search-R1: Qwen3, clip-higher, no penalty, 8 x 8"),
-    recipe!("prime_rl_wiki", "prime-rl's wiki-search: DPPO, adapter of rank 8, tool calls over pages"),
-    recipe!("slm_code_search", "the code-search project: Python over pages, REINFORCE by turns"),
-    recipe!("spurious", "Spurious Rewards: a coin as reward, over the search environment"),
-    recipe!("searchlm_v1", "SearchLM v1: boolean queries, NDCG and MRR as reward, two episodes per question"),
-    recipe!("searchlm_v2", "SearchLM v2: gain over keywords, halved without operators, bonus for reasoning"),
-    recipe!("minisearch", "minisearch-r1: Qwen2.5-1.5B, adapter, hybrid search, F1 and format"),
-];
+const RECIPES: &[Recipe] = recipes! {
+    "search_r1_v01": "Search-R1 v0.1: GRPO, 305 batches of 512 x 5 in 10 steps each";
+    "search_r1_v02": "Search-R1 v0.2: GRPO, 1,005 batches of 512 x 5 in 10 steps each";
+    "search_r1_v03": "Search-R1 v0.3: half the rate, exact match and format as reward";
+    "slime": "slime's Search-R1: clip-higher, 32 x 8 in one step, two turns";
+    "verl": "verl's Search-R1-like: 512 x 5 in 2 steps, dual clip, two turns";
+    "skyrl": "SkyRL's Search-R1: 512 x 5 in 2 steps, truncated importance weights";
+    "tinker": "tinker-cookbook's Search-R1: adapter of rank 32, no clip, no penalty";
+    "torchtitan": "torchtitan's Search-R1: Qwen3, clip-higher, no penalty, 8 x 8";
+    "prime_rl_wiki": "prime-rl's wiki-search: DPPO, adapter of rank 8, tool calls over pages";
+    "slm_code_search": "the code-search project: Python over pages, REINFORCE by turns";
+    "spurious": "Spurious Rewards: a coin as reward, over the search environment";
+    "searchlm_v1": "SearchLM v1: boolean queries, NDCG and MRR as reward, two episodes per question";
+    "searchlm_v2": "SearchLM v2: gain over keywords, halved without operators, bonus for reasoning";
+    "minisearch": "minisearch-r1: Qwen2.5-1.5B, adapter, hybrid search, F1 and format";
+};
 
 impl Recipe {
     fn find(name: &str) -> Option<&'static Self> {
@@ -79,12 +83,17 @@ impl Recipe {
     }
 
     fn config(&self) -> Result<RunConfig> {
-        RunConfig::parse(self.text, &[]).with_context(|| format!("the built-in recipe {} is broken", self.name))
+        checked(RunConfig::parse(self.text, &[]))
+            .with_context(|| format!("the built-in recipe {} is broken", self.name))
     }
 
     /// The comment at the head of its file, with a line end.
     fn notes(&self) -> String {
-        self.text.lines().take_while(|line| line.starts_with('#')).flat_map(|line| [line, "\n"]).collect()
+        self.text
+            .lines()
+            .take_while(|line| line.starts_with('#'))
+            .flat_map(|line| [line, "\n"])
+            .collect()
     }
 }
 
@@ -92,8 +101,10 @@ impl Recipes {
     pub(crate) fn run(self) -> Result<()> {
         match self {
             Self::List { json: true } => {
-                let entries: Vec<Json> =
-                    RECIPES.iter().map(|recipe| json!({"name": recipe.name, "about": recipe.about})).collect();
+                let entries: Vec<Json> = RECIPES
+                    .iter()
+                    .map(|recipe| json!({"name": recipe.name, "about": recipe.about}))
+                    .collect();
                 out(&json!({"recipes": entries}).to_string());
             }
             Self::List { json: false } => {
@@ -103,15 +114,30 @@ impl Recipes {
             }
             Self::Show { name } => {
                 let recipe = Recipe::find(&name).with_context(|| unknown(&name))?;
-                out(&format!("{}\n{}", recipe.notes(), spelled_out(&recipe.config()?)?.trim_end()));
+                out(&format!(
+                    "{}\n{}",
+                    recipe.notes(),
+                    spelled_out(&recipe.config()?)?.trim_end()
+                ));
             }
             Self::Diff { a, b, json } => {
                 let differences = differences(&settings_of(&a)?, &settings_of(&b)?);
-                out(&if json { as_json(&a, &b, &differences) } else { as_text(&a, &b, &differences) });
+                out(&if json {
+                    as_json(&a, &b, &differences)
+                } else {
+                    as_text(&a, &b, &differences)
+                });
             }
         }
         Ok(())
     }
+}
+
+/// A config as it is written, once it is known that a run can be made of it.
+fn checked(read: forage_lab::Result<RunConfig>) -> Result<RunConfig> {
+    let config = read?;
+    config.check()?;
+    Ok(config)
 }
 
 fn unknown(name: &str) -> String {
@@ -130,7 +156,7 @@ fn spelled_out(config: &RunConfig) -> Result<String> {
         Json::Object(settings) => settings,
         _ => Map::new(),
     };
-    config.to_toml()
+    Ok(config.to_toml()?)
 }
 
 /// Every setting of a recipe or config file by its path.
@@ -138,11 +164,13 @@ fn settings_of(name: &str) -> Result<BTreeMap<Key, Value>> {
     let path = Path::new(name);
     let config = match Recipe::find(name) {
         Some(recipe) => recipe.config()?,
-        None if path.exists() => RunConfig::read(path, &[])?,
+        None if path.exists() => checked(RunConfig::read(path, &[]))?,
         None if path.extension().is_some() => bail!("there is no config file {name}"),
         None => bail!("{}; a config file may stand in its place", unknown(name)),
     };
-    let table: Table = spelled_out(&config).with_context(|| name.to_owned())?.parse()?;
+    let table: Table = spelled_out(&config)
+        .with_context(|| name.to_owned())?
+        .parse()?;
     let mut settings = BTreeMap::new();
     flatten(&table, "", &mut settings);
     Ok(settings)
@@ -156,15 +184,22 @@ struct Key {
 }
 
 impl Key {
-    /// As `--set` takes it.
+    /// The path that `--set` takes.
     fn path(&self) -> String {
-        if self.section.is_empty() { self.name.clone() } else { format!("{}.{}", self.section, self.name) }
+        if self.section.is_empty() {
+            self.name.clone()
+        } else {
+            format!("{}.{}", self.section, self.name)
+        }
     }
 }
 
 fn flatten(table: &Table, section: &str, settings: &mut BTreeMap<Key, Value>) {
     for (name, value) in table {
-        let key = Key { section: section.to_owned(), name: name.clone() };
+        let key = Key {
+            section: section.to_owned(),
+            name: name.clone(),
+        };
         match value {
             Value::Table(inner) => flatten(inner, &key.path(), settings),
             other => {
@@ -188,7 +223,13 @@ fn differences(a: &BTreeMap<Key, Value>, b: &BTreeMap<Key, Value>) -> Vec<Differ
     keys.sort_unstable();
     keys.dedup();
     let differing = keys.into_iter().filter(|key| a.get(key) != b.get(key));
-    differing.map(|key| Difference { path: key.path(), a: a.get(key).cloned(), b: b.get(key).cloned() }).collect()
+    differing
+        .map(|key| Difference {
+            path: key.path(),
+            a: a.get(key).cloned(),
+            b: b.get(key).cloned(),
+        })
+        .collect()
 }
 
 fn as_json(a: &str, b: &str, differences: &[Difference]) -> String {
@@ -205,12 +246,19 @@ fn as_text(a: &str, b: &str, differences: &[Difference]) -> String {
         return format!("{a} and {b} say the same");
     }
     let mut rows = vec![[String::new(), a.to_owned(), b.to_owned()]];
-    rows.extend(
-        differences
-            .iter()
-            .map(|difference| [difference.path.clone(), shown(difference.a.as_ref()), shown(difference.b.as_ref())]),
-    );
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    rows.extend(differences.iter().map(|difference| {
+        [
+            difference.path.clone(),
+            shown(difference.a.as_ref()),
+            shown(difference.b.as_ref()),
+        ]
+    }));
+    let width = |column: usize| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
     let (path, left) = (width(0), width(1));
     let line = |[key, a, b]: &[String; 3]| format!("{key:path$}  {a:left$}  {b}");
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -221,7 +269,9 @@ fn shown(value: Option<&Value>) -> String {
     let text = match value {
         None => return "-".to_owned(),
         Some(Value::String(text)) => format!("{text:?}"),
-        Some(Value::Float(number)) if number.abs() > 0.0 && !(1e-3..1e6).contains(&number.abs()) => {
+        Some(Value::Float(number))
+            if number.abs() > 0.0 && !(1e-3..1e6).contains(&number.abs()) =>
+        {
             format!("{number:e}")
         }
         Some(value) => value.to_string(),

@@ -8,16 +8,16 @@ use anyhow::{Result, bail};
 use clap::Args;
 use forage_retriever::{Bm25Retriever, Filter, Hit, Index, Mode, Query, snippet};
 
-use super::{note, out};
-use crate::pipeline::runtime;
-use crate::retrieval::RetrieverConfig;
+use crate::retrieval::RetrievalArgs;
+use crate::terminal::{note, out};
+use forage_lab::runtime;
 
-/// Searches an index, or a server.
+/// Searches an index or a server.
 #[derive(Args, Debug)]
 pub(crate) struct Search {
     /// Index folder; with --remote, the query.
     index: String,
-    /// What to look for: words, no syntax, unless --mode boolean.
+    /// Words to look for, without syntax unless --mode boolean.
     query: Option<String>,
     /// Passages to show.
     #[arg(short, long, default_value_t = 5)]
@@ -29,7 +29,7 @@ pub(crate) struct Search {
     #[arg(long)]
     remote: Option<PathBuf>,
     #[command(flatten)]
-    retrieval: RetrieverConfig,
+    retrieval: RetrievalArgs,
     /// Characters of each passage to show, around the words found; 0 shows all.
     #[arg(long, default_value_t = 0)]
     snippet: usize,
@@ -48,7 +48,7 @@ impl Search {
         };
         let query = Query::new(text).filtered(filter(&self.filters)?);
         let hits = match index {
-            Some(folder) if self.retrieval.mode == Mode::Boolean => {
+            Some(folder) if self.retrieval.mode == Mode::BOOLEAN => {
                 let index = Arc::new(Index::open(&folder)?);
                 let answer = Bm25Retriever::new(index).search_boolean(&query, self.k)?;
                 for issue in &answer.issues {
@@ -57,8 +57,12 @@ impl Search {
                 answer.hits
             }
             index => {
-                let retriever = self.retrieval.open(index.as_deref(), self.remote.as_deref())?;
-                let found = runtime()?.block_on(retriever.search(std::slice::from_ref(&query), self.k))?;
+                let retriever = self
+                    .retrieval
+                    .config()
+                    .open(index.as_deref(), self.remote.as_deref())?;
+                let found =
+                    runtime()?.block_on(retriever.search(std::slice::from_ref(&query), self.k))?;
                 found.into_iter().flatten().collect()
             }
         };
@@ -71,9 +75,18 @@ impl Search {
                 out(&serde_json::to_string(hit)?);
                 continue;
             }
-            let text =
-                if self.snippet == 0 { hit.text.clone() } else { snippet(&hit.text, &query.text, self.snippet).text };
-            out(&format!("{:>2}  {:8.4}  {}  {}\n    {text}", rank + 1, hit.score, hit.id, hit.title));
+            let text = if self.snippet == 0 {
+                hit.text.clone()
+            } else {
+                snippet(&hit.text, &query.text, self.snippet).text
+            };
+            out(&format!(
+                "{:>2}  {:8.4}  {}  {}\n    {text}",
+                rank + 1,
+                hit.score,
+                hit.id,
+                hit.title
+            ));
         }
         if hits.is_empty() && !self.json {
             out("no passage matches");
@@ -89,7 +102,10 @@ fn filter(items: &[String]) -> Result<Filter> {
         let Some((field, value)) = item.split_once('=') else {
             bail!("--filter {item}: write field=value, for instance page=p1");
         };
-        fields.entry(field.to_owned()).or_default().push(value.to_owned());
+        fields
+            .entry(field.to_owned())
+            .or_default()
+            .push(value.to_owned());
     }
     Ok(Filter(fields))
 }

@@ -8,14 +8,15 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
+use forage_net::{BaseConfig, Summary};
 
-use super::note;
+use crate::terminal::note;
 
-/// Serves over HTTP what other programs play, search through or generate with.
+/// Serves an environment, an index or a policy over HTTP.
 #[derive(Subcommand, Debug)]
 pub(crate) enum Serve {
     Env(Box<env::Env>),
@@ -33,7 +34,7 @@ impl Serve {
     }
 }
 
-/// Where a server listens and whom it answers.
+/// The address of a server and its limits.
 #[derive(Args, Debug)]
 struct Front {
     /// Address and port to listen on; port 0 takes a free one.
@@ -51,12 +52,13 @@ struct Front {
 type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Front {
-    fn max_body_bytes(&self) -> usize {
-        self.max_body_mib.saturating_mul(1024 * 1024)
-    }
-
-    fn token(&self) -> Result<Option<String>> {
-        self.token_file.as_deref().map(read_token).transpose()
+    fn base(&self, queue: usize, drain_seconds: u64) -> Result<BaseConfig> {
+        Ok(BaseConfig {
+            max_body_bytes: self.max_body_mib.saturating_mul(1024 * 1024),
+            queue,
+            token: self.token_file.as_deref().map(read_token).transpose()?,
+            drain: Duration::from_secs(drain_seconds),
+        })
     }
 
     /// Takes the address; warns where anyone may `act`.
@@ -64,7 +66,9 @@ impl Front {
         let listener = bind(self.addr)?;
         let addr = listener.local_addr()?;
         if !addr.ip().is_loopback() && self.token_file.is_none() {
-            note(&format!("warning: anyone who reaches {addr} may {act}; set --token-file to ask for a token"));
+            note(&format!(
+                "warning: anyone who reaches {addr} may {act}; set --token-file to ask for a token"
+            ));
         }
         Ok(Bound { listener, addr })
     }
@@ -93,15 +97,32 @@ impl Bound {
             let listener = tokio::net::TcpListener::from_std(self.listener).context("listen")?;
             let stop = Box::pin(stop_signal()?);
             let ready = begin.elapsed().as_millis();
-            note(&format!("listening on http://{}, {described}, ready in {ready} ms", self.addr));
+            note(&format!(
+                "listening on http://{}, {described}, ready in {ready} ms",
+                self.addr
+            ));
             serve(listener, stop).await
         })
     }
 }
 
+/// Says at the end what a server did; `more` comes between.
+fn stopped(summary: &Summary, more: &str) {
+    let Summary {
+        served,
+        refused,
+        dropped,
+    } = summary;
+    note(&format!(
+        "stopped: {served} requests served, {refused} refused{more}, {dropped} dropped"
+    ));
+}
+
 /// A few threads move the bytes of many searchers.
 fn front_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get).div_ceil(8)
+    std::thread::available_parallelism()
+        .map_or(1, std::num::NonZero::get)
+        .div_ceil(8)
 }
 
 fn bind(addr: SocketAddr) -> Result<TcpListener> {
@@ -115,7 +136,8 @@ fn bind(addr: SocketAddr) -> Result<TcpListener> {
             )
         }
         Err(error) => {
-            return Err(error).with_context(|| format!("cannot listen on {addr}; choose another with --addr"));
+            return Err(error)
+                .with_context(|| format!("cannot listen on {addr}; choose another with --addr"));
         }
     };
     listener.set_nonblocking(true).context("listen")?;
@@ -123,11 +145,14 @@ fn bind(addr: SocketAddr) -> Result<TcpListener> {
 }
 
 fn read_token(path: &Path) -> Result<String> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read the token file `{}`", path.display()))?;
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the token file `{}`", path.display()))?;
     let token = text.trim();
     if token.is_empty() {
-        bail!("the token file `{}` is empty; write the token into it", path.display());
+        bail!(
+            "the token file `{}` is empty; write the token into it",
+            path.display()
+        );
     }
     Ok(token.to_owned())
 }

@@ -1,37 +1,26 @@
 //! `forage sft`: supervised fine-tuning on demonstrations from a file.
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::Result;
 use clap::Args;
-use forage_env::seed::Seed;
-use forage_trainer::demonstrations::{Choice, Demonstrations, read_demonstrations};
+use forage_lab::{LoraSection, SftOptions, sft};
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::memory::{MemoryEstimate, MemoryPlan, Workload};
-use forage_trainer::run::{Control, RunPlace};
-use forage_trainer::sft_run::{Lessons, SftConfig, run_sft};
-use forage_trainer::weights::{Checkpoint, Precision};
-use forage_trainer::workers::Workers;
-use serde_json::json;
+use forage_trainer::sft_run::SftConfig;
 
-use super::out;
-use super::train::{check_folder, keep_policy};
-use crate::config::{BadConfig, LoraSection, RunConfig};
-use crate::memory;
-use crate::progress::{Progress, line, stop_on_interrupt};
-use crate::setup;
+use crate::progress::Watch;
+use crate::terminal::out;
 
-/// Teaches a policy demonstrations: conversations, texts or recorded rollouts as JSON lines (see docs/training.md).
+/// Fine-tunes a policy on demonstrations.
 ///
-/// Each step minimises the mean cross-entropy of the tokens that were to be written. The learning rate rises over 3 % of the
+/// Demonstrations are conversations, texts or recorded rollouts as JSON lines (see docs/training.md). Each step minimises the mean cross-entropy of the tokens that were to be written. The learning rate rises over 3 % of the
 /// steps and falls along half a cosine. The folder holds settings, metrics, checkpoints and, at the end, the policy as a
 /// Hugging Face folder, or as a PEFT folder where an adapter was trained.
 #[derive(Args, Debug)]
 pub(crate) struct Sft {
     /// File of demonstrations.
     demonstrations: PathBuf,
-    /// Where the policy starts: a checkpoint folder, a name on the hub, or builtin:quickstart.
+    /// The policy to start from: a checkpoint folder, a name on the hub, or builtin:quickstart.
     #[arg(long)]
     policy: String,
     /// Run folder.
@@ -89,143 +78,39 @@ const KEEP: usize = 2;
 
 impl Sft {
     pub(crate) fn run(self) -> Result<()> {
-        let config = self.config();
-        config.check().map_err(|fault| anyhow!(BadConfig(format!("{fault}; see forage sft --help"))))?;
-        check_folder(&self.out, self.resume)?;
-        let start = self.start()?;
-        let context = start.config.max_position_embeddings;
-        let context = self.context.map_or(context, |asked| asked.min(context));
-        let choice = Choice { context, skip_long: self.skip_long, min_reward: self.min_reward };
-        let found = read_demonstrations(&self.demonstrations, &start, &choice)?;
-        let said = describe(&found);
-        let lessons = Lessons::split(found.sequences, self.validation, Seed::root(self.seed))
-            .map_err(|fault| anyhow!(BadConfig(format!("--validation: {fault}"))))?;
-        let place = RunPlace {
-            folder: self.out.clone(),
+        let lora = self.lora_rank.zip(self.lora_alpha);
+        let options = SftOptions {
+            demonstrations: self.demonstrations,
+            policy: self.policy,
+            folder: self.out,
+            learning: SftConfig {
+                epochs: self.epochs,
+                batch: self.batch,
+                learning_rate: self.learning_rate,
+                micro_batch_tokens: self.micro_batch_tokens,
+                validate_every: self.validate_every,
+                checkpoint_every: self.checkpoint_every,
+                keep_checkpoints: KEEP,
+            },
+            lora: lora.map(|(rank, alpha)| LoraSection {
+                rank,
+                alpha,
+                rank_stabilised: false,
+                targets: None,
+            }),
+            min_reward: self.min_reward,
+            skip_long: self.skip_long,
+            context: self.context,
+            validation: self.validation,
             seed: self.seed,
-            config_digest: self.digest(&config)?,
+            device: self.device,
             resume: self.resume,
         };
-        self.keep_settings(&config)?;
-        let progress = Progress::new();
-        progress.say(&said);
-        let told = self.memory(&start, &lessons);
-        progress.say(&memory::check(&told, self.device)?);
-        let stop = stop_on_interrupt()?;
-        let mut bar = progress.bar("sft", config.steps(lessons.train.len()));
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let workers = Workers::for_model(threads, &start.config, &start.decoder.device());
-        let trained = run_sft(start, &lessons, &config, &place, workers, |row| {
-            bar.set(row.step() + 1, &line(row));
-            if stop.load(Ordering::SeqCst) { Control::Stop } else { Control::Continue }
-        })?;
-        keep_policy(&trained, &self.out)?;
-        if let Some(outcome) = memory::outcome(&told, None) {
-            out(&outcome);
+        let tuned = sft(&options, &Watch::stoppable()?)?;
+        out(&format!("trained policy in {}", tuned.policy.display()));
+        if let Some(memory) = &tuned.memory {
+            out(memory);
         }
         Ok(())
     }
-
-    /// What the run takes: nothing samples.
-    fn memory(&self, start: &Checkpoint, lessons: &Lessons) -> MemoryEstimate {
-        let longest = lessons.longest();
-        let (batch, micro_batches) = memory::largest_batch(self.batch, longest, self.micro_batch_tokens);
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let plan = MemoryPlan {
-            model: &start.config,
-            base: Precision::Full,
-            adapter: start.lora.as_ref(),
-            reference: false,
-            file_bytes: 0,
-            context: longest,
-            work: Workload { batch, micro_batches, played_tokens: 0 },
-            workers: Workers::micro_batches_at_a_time(threads, &start.config),
-            engine: None,
-        };
-        plan.estimate()
-    }
-
-    fn config(&self) -> SftConfig {
-        SftConfig {
-            epochs: self.epochs,
-            batch: self.batch,
-            learning_rate: self.learning_rate,
-            micro_batch_tokens: self.micro_batch_tokens,
-            validate_every: self.validate_every,
-            checkpoint_every: self.checkpoint_every,
-            keep_checkpoints: KEEP,
-        }
-    }
-
-    fn lora(&self) -> Option<LoraSection> {
-        let (rank, alpha) = (self.lora_rank?, self.lora_alpha?);
-        Some(LoraSection { rank, alpha, rank_stabilised: false, targets: None })
-    }
-
-    fn start(&self) -> Result<Checkpoint> {
-        let lora = self.lora();
-        if let Some(lora) = &lora {
-            lora.check().with_context(|| BadConfig("--lora-rank and --lora-alpha".to_owned()))?;
-        }
-        let mut settings = RunConfig::for_evaluation("search-r1");
-        settings.device = self.device;
-        let mut start = setup::load_policy(&self.policy, &settings)?;
-        if let Some(lora) = lora {
-            if start.lora.is_some() {
-                let message = format!("--lora-rank: the policy {} is an adapter already", self.policy);
-                return Err(anyhow!("leave the adapter's flags out to continue it").context(BadConfig(message)));
-            }
-            start.adapt(lora.adapter(&self.policy), Seed::root(self.seed).child("adapter", &[]))?;
-        }
-        Ok(start)
-    }
-
-    /// Everything that shapes the run besides the demonstrations.
-    fn settings(&self, config: &SftConfig) -> serde_json::Value {
-        json!({
-            "demonstrations": self.demonstrations,
-            "policy": self.policy,
-            "seed": self.seed,
-            "device": self.device,
-            "lora": self.lora(),
-            "min_reward": self.min_reward,
-            "skip_long": self.skip_long,
-            "context": self.context,
-            "validation": self.validation,
-            "learning": config,
-        })
-    }
-
-    /// Digest of what shapes the run; how often it saves and where its file lies may change between sessions.
-    fn digest(&self, config: &SftConfig) -> Result<String> {
-        let mut settings = self.settings(&SftConfig { checkpoint_every: 0, ..*config });
-        settings["demonstrations"] = serde_json::Value::Null;
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(settings.to_string().as_bytes());
-        let path: &Path = &self.demonstrations;
-        let file = std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-        hasher.update_reader(file)?;
-        Ok(hasher.finalize().to_hex().to_string())
-    }
-
-    /// The record of how the run was started; a resumed one keeps it.
-    fn keep_settings(&self, config: &SftConfig) -> Result<()> {
-        let cannot = || format!("cannot write into {}", self.out.display());
-        std::fs::create_dir_all(&self.out).with_context(cannot)?;
-        if self.resume {
-            return Ok(());
-        }
-        let text = format!("{:#}\n", self.settings(config));
-        std::fs::write(self.out.join("sft.json"), text).with_context(cannot)
-    }
-}
-
-fn describe(found: &Demonstrations) -> String {
-    let Demonstrations { sequences, too_long, low_reward, faults } = found;
-    let tokens: usize = sequences.iter().map(|sequence| sequence.targets.len()).sum();
-    format!(
-        "{} demonstrations with {tokens} tokens to learn; left out: {too_long} too long, {low_reward} of too little reward, \
-         {faults} ended by faults",
-        sequences.len()
-    )
 }

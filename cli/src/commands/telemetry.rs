@@ -1,18 +1,20 @@
 //! `forage telemetry`: the conduct of policies, and the signs of gamed rewards.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use forage_eval::stats::Bootstrap;
 use forage_eval::telemetry::{Course, Telemetry};
+use forage_lab::courses;
 use serde::Serialize;
 
 use super::compare::read;
-use super::out;
-use crate::telemetry::course;
+use crate::terminal::out;
 
-/// Tells how a policy behaves: lengths, tags, operators, searches, what answers rest on, failures of programs; with alarms
+/// Describes how a policy behaves, with signs of gamed rewards.
+///
+/// Measures lengths, tags, operators, searches, what answers rest on, failures of programs; with alarms
 /// and episodes to look at. Of a run, how each changed from the first quarter of its steps to the last.
 ///
 /// Alarms are findings, not errors: the exit code is 0. `docs/telemetry.md` defines every item and threshold.
@@ -29,7 +31,7 @@ pub(crate) struct TelemetryArgs {
     json: bool,
 }
 
-/// What is printed.
+/// The findings that are printed.
 #[derive(Serialize)]
 struct Found {
     runs: Vec<Named<Course>>,
@@ -46,13 +48,22 @@ struct Named<T> {
 impl TelemetryArgs {
     pub(crate) fn run(self) -> Result<()> {
         let bootstrap = Bootstrap::new(self.seed);
-        let mut found = Found { runs: Vec::new(), sets: Vec::new() };
+        let mut found = Found {
+            runs: Vec::new(),
+            sets: Vec::new(),
+        };
         for source in &self.sources {
             if source.is_dir() {
-                found.runs.extend(courses(source, bootstrap)?);
+                let named = |(source, found)| Named { source, found };
+                found
+                    .runs
+                    .extend(courses(source, bootstrap)?.into_iter().map(named));
             } else {
                 let telemetry = Telemetry::from_episodes(&read(source)?, bootstrap)?;
-                found.sets.push(Named { source: source.clone(), found: telemetry });
+                found.sets.push(Named {
+                    source: source.clone(),
+                    found: telemetry,
+                });
             }
         }
         if self.json {
@@ -67,19 +78,4 @@ impl TelemetryArgs {
         }
         Ok(())
     }
-}
-
-/// The run in a folder, or the runs of a quickstart.
-fn courses(folder: &Path, bootstrap: Bootstrap) -> Result<Vec<Named<Course>>> {
-    let mut found = Vec::new();
-    for source in [folder.to_owned(), folder.join("trained"), folder.join("control")] {
-        found.extend(course(&source, bootstrap)?.map(|found| Named { source, found }));
-    }
-    if found.is_empty() {
-        bail!(
-            "{} holds no telemetry; give the folder of a run whose policy played, or files of episodes",
-            folder.display()
-        );
-    }
-    Ok(found)
 }

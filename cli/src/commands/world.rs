@@ -7,10 +7,14 @@ use clap::Args;
 use forage_env::world::export::{self, QuestionCounts, Stage};
 use forage_env::world::{Difficulty, World, WorldSpec};
 
-use super::out;
-use crate::progress::Progress;
+use forage_lab::Observer;
 
-/// Writes a generated encyclopedia: a BEIR folder, Search-R1 files, wiki pages and questions of three disjoint splits.
+use crate::progress::Watch;
+use crate::terminal::out;
+
+/// Generates an encyclopedia with questions.
+///
+/// Writes a BEIR folder, Search-R1 files, wiki pages and questions of three disjoint splits.
 #[derive(Args, Debug)]
 pub(crate) struct WorldArgs {
     /// Pages, one per entity: 100 to 5000000.
@@ -43,14 +47,16 @@ impl WorldArgs {
     pub(crate) fn run(self) -> Result<()> {
         let world = World::new(self.spec()?)?;
         // A small world has few entities per split: a hundred pages hold about 450, 65 and 130 questions.
-        let small =
-            QuestionCounts { train: 1000.min(self.pages), dev: 300.min(self.pages / 2), test: 300.min(self.pages) };
+        let small = QuestionCounts {
+            train: 1000.min(self.pages),
+            dev: 300.min(self.pages / 2),
+            test: 300.min(self.pages),
+        };
         let counts = self.questions.map_or(small, QuestionCounts::each);
-        let progress = Progress::new();
-        let mut bar = progress.bar("pages", self.pages);
+        let watch = Watch::new();
         let summary = export::write(&world, &self.out, counts, |step| {
             if step.stage == Stage::Pages {
-                bar.set(step.done, "");
+                watch.progress("pages", step.done, self.pages, "");
             }
         })?;
         if self.json {
@@ -74,10 +80,15 @@ impl WorldArgs {
         let mut difficulty = Difficulty::default();
         if let Some(hops) = &self.hops {
             let shares = <[f32; 4]>::try_from(hops.as_slice());
-            difficulty.hops = shares.ok().context("--hops takes four shares, for instance 0.7,0.3,0,0")?;
+            difficulty.hops = shares
+                .ok()
+                .context("--hops takes four shares, for instance 0.7,0.3,0,0")?;
         }
         difficulty.paraphrase = self.paraphrase.unwrap_or(difficulty.paraphrase);
         difficulty.near_names = self.near_names.unwrap_or(difficulty.near_names);
-        Ok(WorldSpec { difficulty, ..WorldSpec::new(self.pages, self.seed) })
+        Ok(WorldSpec {
+            difficulty,
+            ..WorldSpec::new(self.pages, self.seed)
+        })
     }
 }

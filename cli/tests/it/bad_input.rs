@@ -5,7 +5,10 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 fn forage(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_forage")).args(arguments).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_forage"))
+        .args(arguments)
+        .output()
+        .unwrap()
 }
 
 fn text(path: &Path) -> &str {
@@ -17,7 +20,10 @@ fn fails(arguments: &[&str]) -> (i32, String) {
     let output = forage(arguments);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{arguments:?} succeeded");
-    let errors = stderr.lines().filter(|line| line.starts_with("error:")).count();
+    let errors = stderr
+        .lines()
+        .filter(|line| line.starts_with("error:"))
+        .count();
     assert_eq!(errors, 1, "one error: {stderr}");
     assert!(!stderr.contains("panicked"), "{stderr}");
     (output.status.code().unwrap(), stderr)
@@ -25,7 +31,11 @@ fn fails(arguments: &[&str]) -> (i32, String) {
 
 fn succeeds(arguments: &[&str]) -> String {
     let output = forage(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -45,8 +55,16 @@ const GOOD: &str = "{\"_id\":\"a\",\"title\":\"Apple\",\"text\":\"a fruit\"}\n";
 fn a_missing_corpus_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("index");
-    let (code, error) =
-        fails(&["index", "build", "--corpus", "/nowhere/c.jsonl", "--format", "beir", "--out", text(&out)]);
+    let (code, error) = fails(&[
+        "index",
+        "build",
+        "--corpus",
+        "/nowhere/c.jsonl",
+        "--format",
+        "beir",
+        "--out",
+        text(&out),
+    ]);
     assert!(code == 1 && error.contains("/nowhere/c.jsonl"), "{error}");
     assert!(!out.exists());
 }
@@ -54,7 +72,16 @@ fn a_missing_corpus_is_named() {
 #[test]
 fn a_remote_retriever_is_asked_about_a_generated_world_too() {
     let remote = "retriever.remote={ kind = \"search-r1\", url = \"http://127.0.0.1:9/retrieve\" }";
-    let (_, error) = fails(&["eval", &smoke(), "--policy", "oracle", "--limit", "2", "--set", remote]);
+    let (_, error) = fails(&[
+        "eval",
+        &smoke(),
+        "--policy",
+        "oracle",
+        "--limit",
+        "2",
+        "--set",
+        remote,
+    ]);
     assert!(error.contains("127.0.0.1:9"), "{error}");
 }
 
@@ -62,13 +89,34 @@ fn a_remote_retriever_is_asked_about_a_generated_world_too() {
 fn a_malformed_line_is_named_and_nothing_is_left() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("index");
-    for bad in
-        ["{\"_id\":\"b\",\"title\":\"B\"", "{\"_id\":\"b\"}", "[]", "{\"_id\":\"a\",\"title\":\"x\",\"text\":\"y\"}"]
-    {
-        let path = corpus(folder.path(), &format!("{GOOD}{bad}\n{}", GOOD.replace("\"a\"", "\"c\"")));
-        let (_, error) = fails(&["index", "build", "--corpus", text(&path), "--format", "beir", "--out", text(&out)]);
-        assert!(error.contains("corpus.jsonl") && error.contains('2'), "{bad}: {error}");
-        let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    for bad in [
+        "{\"_id\":\"b\",\"title\":\"B\"",
+        "{\"_id\":\"b\"}",
+        "[]",
+        "{\"_id\":\"a\",\"title\":\"x\",\"text\":\"y\"}",
+    ] {
+        let path = corpus(
+            folder.path(),
+            &format!("{GOOD}{bad}\n{}", GOOD.replace("\"a\"", "\"c\"")),
+        );
+        let (_, error) = fails(&[
+            "index",
+            "build",
+            "--corpus",
+            text(&path),
+            "--format",
+            "beir",
+            "--out",
+            text(&out),
+        ]);
+        assert!(
+            error.contains("corpus.jsonl") && error.contains('2'),
+            "{bad}: {error}"
+        );
+        let left: Vec<_> = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
         assert_eq!(left, ["corpus.jsonl"], "{bad}");
     }
 }
@@ -80,7 +128,16 @@ fn a_truncated_corpus_is_named() {
     // The first bytes of a gzip stream, then nothing.
     std::fs::write(&path, [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0xab, 0x56]).unwrap();
     let out = folder.path().join("index");
-    let (_, error) = fails(&["index", "build", "--corpus", text(&path), "--format", "beir", "--out", text(&out)]);
+    let (_, error) = fails(&[
+        "index",
+        "build",
+        "--corpus",
+        text(&path),
+        "--format",
+        "beir",
+        "--out",
+        text(&out),
+    ]);
     assert!(error.contains("corpus.jsonl.gz"), "{error}");
 }
 
@@ -88,7 +145,14 @@ fn a_truncated_corpus_is_named() {
 fn unknown_config_keys_exit_with_2() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");
-    let (code, error) = fails(&["train", &smoke(), "--out", text(&out), "--set", "grpo.stepz=3"]);
+    let (code, error) = fails(&[
+        "train",
+        &smoke(),
+        "--out",
+        text(&out),
+        "--set",
+        "grpo.stepz=3",
+    ]);
     assert!(code == 2 && error.contains("stepz"), "{code} {error}");
     assert!(!out.exists());
 }
@@ -103,18 +167,43 @@ fn an_index_of_another_corpus_is_refused() {
     let indexed = corpus(&first, GOOD);
     let other = corpus(&second, &GOOD.replace("fruit", "firm"));
     let index = folder.path().join("index");
-    succeeds(&["index", "build", "--corpus", text(&indexed), "--format", "beir", "--out", text(&index)]);
+    succeeds(&[
+        "index",
+        "build",
+        "--corpus",
+        text(&indexed),
+        "--format",
+        "beir",
+        "--out",
+        text(&index),
+    ]);
     let questions = folder.path().join("questions.jsonl");
-    std::fs::write(&questions, "{\"question\":\"What is an apple?\",\"answer\":\"fruit\"}\n").unwrap();
+    std::fs::write(
+        &questions,
+        "{\"question\":\"What is an apple?\",\"answer\":\"fruit\"}\n",
+    )
+    .unwrap();
     let set = |key: &str, value: &Path| format!("{key}={:?}", text(value));
     let run = folder.path().join("run");
     let config = folder.path().join("files.toml");
     let smoke = std::fs::read_to_string(smoke()).unwrap();
     let start = smoke.find("[data.world]").unwrap();
     let end = smoke.find("[environment]").unwrap();
-    std::fs::write(&config, format!("{}[data.files]\nformat = \"beir\"\n{}", &smoke[..start], &smoke[end..])).unwrap();
+    std::fs::write(
+        &config,
+        format!(
+            "{}[data.files]\nformat = \"beir\"\n{}",
+            &smoke[..start],
+            &smoke[end..]
+        ),
+    )
+    .unwrap();
     let arguments = |corpus: &Path| {
-        vec![set("data.files.corpus", corpus), set("data.files.index", &index), set("data.files.train", &questions)]
+        vec![
+            set("data.files.corpus", corpus),
+            set("data.files.index", &index),
+            set("data.files.train", &questions),
+        ]
     };
     let overrides = arguments(&other);
     let mut command = vec!["train", text(&config), "--out", text(&run)];
@@ -122,7 +211,10 @@ fn an_index_of_another_corpus_is_refused() {
         command.extend(["--set", item]);
     }
     let (_, error) = fails(&command);
-    assert!(error.contains("corpus") && error.contains("index"), "{error}");
+    assert!(
+        error.contains("corpus") && error.contains("index"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -131,20 +223,31 @@ fn a_checkpoint_without_a_tensor_is_named() {
     let model = folder.path().join("model");
     std::fs::create_dir(&model).unwrap();
     let builtin = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/quickstart");
-    for name in ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"] {
+    for name in [
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "model.safetensors",
+    ] {
         std::fs::copy(builtin.join(name), model.join(name)).unwrap();
     }
     // Renaming a tensor in the header keeps the file's shape: one is missing, one is unexpected.
     let path = model.join("model.safetensors");
     let mut bytes = std::fs::read(&path).unwrap();
     let name = b"model.norm.weight";
-    let place = bytes.windows(name.len()).position(|window| window == name).unwrap();
+    let place = bytes
+        .windows(name.len())
+        .position(|window| window == name)
+        .unwrap();
     bytes[place..place + name.len()].copy_from_slice(b"model.gone.weight");
     std::fs::write(&path, bytes).unwrap();
     let run = folder.path().join("run");
     let set = format!("policy.checkpoint={:?}", text(&model));
     let (_, error) = fails(&["train", &smoke(), "--out", text(&run), "--set", &set]);
-    assert!(error.contains("model.norm.weight") && error.contains("model.gone.weight"), "{error}");
+    assert!(
+        error.contains("model.norm.weight") && error.contains("model.gone.weight"),
+        "{error}"
+    );
 }
 
 /// Metrics rows of a run.
@@ -157,21 +260,49 @@ fn interrupted_training_saves_and_resumes() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     let config = smoke();
-    let arguments = ["train", &config, "--out", text(&run), "--set", "grpo.steps=500"];
-    let mut child = Command::new(env!("CARGO_BIN_EXE_forage")).args(arguments).stderr(Stdio::piped()).spawn().unwrap();
+    let arguments = [
+        "train",
+        &config,
+        "--out",
+        text(&run),
+        "--set",
+        "grpo.steps=500",
+    ];
+    let mut child = Command::new(env!("CARGO_BIN_EXE_forage"))
+        .args(arguments)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let started = Instant::now();
     while rows(&run) < 3 {
         assert!(started.elapsed() < Duration::from_mins(2), "no steps");
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &child.id().to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
     let mut stderr = String::new();
     std::io::Read::read_to_string(child.stderr.as_mut().unwrap(), &mut stderr).unwrap();
     assert!(!child.wait().unwrap().success());
-    assert!(stderr.contains("interrupted") && stderr.contains("--resume"), "{stderr}");
+    assert!(
+        stderr.contains("interrupted") && stderr.contains("--resume"),
+        "{stderr}"
+    );
     let done = rows(&run);
     let steps = format!("grpo.steps={}", done + 2);
-    succeeds(&["train", &config, "--out", text(&run), "--resume", "--set", &steps]);
+    succeeds(&[
+        "train",
+        &config,
+        "--out",
+        text(&run),
+        "--resume",
+        "--set",
+        &steps,
+    ]);
     assert_eq!(rows(&run), done + 2);
     assert!(run.join("policy/model.safetensors").exists());
     let (_, error) = fails(&["train", &config, "--out", text(&run)]);
@@ -180,7 +311,11 @@ fn interrupted_training_saves_and_resumes() {
     let exported = folder.path().join("exported");
     succeeds(&["export", text(&run), "--merged", text(&exported)]);
     let weights = |folder: PathBuf| std::fs::read(folder.join("model.safetensors")).unwrap();
-    let newest = std::fs::read_dir(run.join("checkpoints")).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
+    let newest = std::fs::read_dir(run.join("checkpoints"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .max()
+        .unwrap();
     assert!(weights(exported) == weights(newest.join("model")));
 }
 
@@ -189,15 +324,35 @@ fn exports_are_whole_and_what_cannot_be_exported_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let (full, half) = (folder.path().join("full"), folder.path().join("half"));
     succeeds(&["export", "builtin:quickstart", "--merged", text(&full)]);
-    succeeds(&["export", text(&full), "--merged", text(&half), "--type", "bf16"]);
-    let size = |folder: &Path| std::fs::metadata(folder.join("model.safetensors")).unwrap().len();
+    succeeds(&[
+        "export",
+        text(&full),
+        "--merged",
+        text(&half),
+        "--type",
+        "bf16",
+    ]);
+    let size = |folder: &Path| {
+        std::fs::metadata(folder.join("model.safetensors"))
+            .unwrap()
+            .len()
+    };
     assert!(size(&half) * 2 < size(&full) + 10_000);
     let out = folder.path().join("out");
     for (arguments, expected) in [
         (["export", text(&full), "--merged", text(&half)], "exists"),
-        (["export", text(&full), "--adapter", text(&out)], "no adapter"),
-        (["export", "./nowhere", "--merged", text(&out)], "neither a folder nor a name"),
-        (["export", "builtin:other", "--merged", text(&out)], "no builtin policy"),
+        (
+            ["export", text(&full), "--adapter", text(&out)],
+            "no adapter",
+        ),
+        (
+            ["export", "./nowhere", "--merged", text(&out)],
+            "neither a folder nor a name",
+        ),
+        (
+            ["export", "builtin:other", "--merged", text(&out)],
+            "no builtin policy",
+        ),
     ] {
         let (code, error) = fails(&arguments);
         assert!(code == 1 && error.contains(expected), "{error}");
@@ -213,13 +368,21 @@ impl SmallDisk {
         let folder = tempfile::tempdir().ok()?;
         let option = format!("size={size}");
         let mut command = Command::new("mount");
-        command.args(["-t", "tmpfs", "-o", &option, "tmpfs", text(folder.path())]).stderr(Stdio::null());
+        command
+            .args(["-t", "tmpfs", "-o", &option, "tmpfs", text(folder.path())])
+            .stderr(Stdio::null());
         command.status().ok()?.success().then(|| Self(folder))
     }
 
     fn grow(&self, size: &str) {
         let option = format!("remount,size={size}");
-        assert!(Command::new("mount").args(["-o", &option, text(self.0.path())]).status().unwrap().success());
+        assert!(
+            Command::new("mount")
+                .args(["-o", &option, text(self.0.path())])
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 }
 
@@ -238,18 +401,41 @@ fn a_full_disk_leaves_a_run_that_can_be_resumed() {
     };
     let run = disk.0.path().join("run");
     let config = smoke();
-    succeeds(&["train", &config, "--out", text(&run), "--set", "grpo.steps=2"]);
+    succeeds(&[
+        "train",
+        &config,
+        "--out",
+        text(&run),
+        "--set",
+        "grpo.steps=2",
+    ]);
     std::fs::remove_dir_all(run.join("policy")).unwrap();
-    let used = Command::new("du").args(["-sk", text(&run)]).output().unwrap().stdout;
-    let used: u64 = String::from_utf8_lossy(&used).split_whitespace().next().unwrap().parse().unwrap();
+    let used = Command::new("du")
+        .args(["-sk", text(&run)])
+        .output()
+        .unwrap()
+        .stdout;
+    let used: u64 = String::from_utf8_lossy(&used)
+        .split_whitespace()
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
     disk.grow(&format!("{}k", used + 1500));
     let (_, error) = fails(&["train", &config, "--out", text(&run), "--resume"]);
-    assert!(error.contains("checkpoints") && error.contains("cannot be written"), "{error}");
+    assert!(
+        error.contains("checkpoints") && error.contains("cannot be written"),
+        "{error}"
+    );
     let left: Vec<String> = std::fs::read_dir(run.join("checkpoints"))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
         .collect();
-    assert_eq!(left, ["step-000002"], "the good checkpoint stays and nothing partial does");
+    assert_eq!(
+        left,
+        ["step-000002"],
+        "the good checkpoint stays and nothing partial does"
+    );
     disk.grow("64m");
     succeeds(&["train", &config, "--out", text(&run), "--resume"]);
     assert_eq!(rows(&run), 4);

@@ -2,9 +2,11 @@
 
 mod bad_input;
 mod guide;
+mod log;
 mod policy;
 mod python;
 mod recipes;
 mod replay;
 mod runs;
+mod shape;
 mod tidy;

@@ -7,8 +7,23 @@ use serde_json::{Value, json};
 
 fn forage(command: &str, input: &Path, output: &Path, more: &[&str]) -> Output {
     let mut forage = Command::new(env!("CARGO_BIN_EXE_forage"));
-    forage.args(["policy", command, "--model", "builtin:quickstart", "--cache-mib", "16", "--input"]).arg(input);
-    forage.arg("--output").arg(output).args(more).output().unwrap()
+    forage
+        .args([
+            "policy",
+            command,
+            "--model",
+            "builtin:quickstart",
+            "--cache-mib",
+            "16",
+            "--input",
+        ])
+        .arg(input);
+    forage
+        .arg("--output")
+        .arg(output)
+        .args(more)
+        .output()
+        .unwrap()
 }
 
 fn lines(folder: &Path, lines: &[Value]) -> PathBuf {
@@ -20,7 +35,9 @@ fn lines(folder: &Path, lines: &[Value]) -> PathBuf {
 
 fn rows(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 fn stderr(output: &Output) -> String {
@@ -30,12 +47,26 @@ fn stderr(output: &Output) -> String {
 #[test]
 fn completions_come_in_order_and_their_log_probabilities_are_found_again() {
     let folder = tempfile::tempdir().unwrap();
-    let prompts = [json!({"id": "a", "text": "Question: Who"}), json!({"id": 2, "tokens": [70, 71, 72]})];
+    let prompts = [
+        json!({"id": "a", "text": "Question: Who"}),
+        json!({"id": 2, "tokens": [70, 71, 72]}),
+    ];
     let prompts: Vec<Value> = prompts.iter().cycle().take(40).cloned().collect();
     let input = lines(folder.path(), &prompts);
     let output = folder.path().join("completions.jsonl");
-    let more =
-        ["--max-tokens", "12", "--temperature", "0.7", "--top-k", "50", "--seed", "4", "--stop", "e", "--ignore-eos"];
+    let more = [
+        "--max-tokens",
+        "12",
+        "--temperature",
+        "0.7",
+        "--top-k",
+        "50",
+        "--seed",
+        "4",
+        "--stop",
+        "e",
+        "--ignore-eos",
+    ];
     let done = forage("generate", &input, &output, &more);
     assert!(done.status.success(), "{}", stderr(&done));
     let found = rows(&output);
@@ -51,21 +82,44 @@ fn completions_come_in_order_and_their_log_probabilities_are_found_again() {
             other => panic!("{other}"),
         }
         if let Some(tokens) = prompt["tokens"].as_array() {
-            let tokens: Vec<&Value> = tokens.iter().chain(row["tokens"].as_array().unwrap()).collect();
+            let tokens: Vec<&Value> = tokens
+                .iter()
+                .chain(row["tokens"].as_array().unwrap())
+                .collect();
             whole.push(json!({"id": row["logprobs"], "tokens": tokens}));
         }
     }
-    assert!(found.windows(3).any(|rows| rows[0]["tokens"] != rows[2]["tokens"]), "draws differ by row");
+    assert!(
+        found
+            .windows(3)
+            .any(|rows| rows[0]["tokens"] != rows[2]["tokens"]),
+        "draws differ by row"
+    );
     let again = folder.path().join("again.jsonl");
     assert!(forage("generate", &input, &again, &more).status.success());
-    assert_eq!(std::fs::read(&output).unwrap(), std::fs::read(&again).unwrap());
+    assert_eq!(
+        std::fs::read(&output).unwrap(),
+        std::fs::read(&again).unwrap()
+    );
 
     let scores = folder.path().join("logprobs.jsonl");
-    let done = forage("logprobs", &lines(folder.path(), &whole), &scores, &["--temperature", "0.7"]);
+    let done = forage(
+        "logprobs",
+        &lines(folder.path(), &whole),
+        &scores,
+        &["--temperature", "0.7"],
+    );
     assert!(done.status.success(), "{}", stderr(&done));
     for row in rows(&scores) {
-        let (generated, scored) = (row["id"].as_array().unwrap(), row["logprobs"].as_array().unwrap());
-        assert_eq!(scored.len(), generated.len() + 2, "one fewer than three tokens and the completion");
+        let (generated, scored) = (
+            row["id"].as_array().unwrap(),
+            row["logprobs"].as_array().unwrap(),
+        );
+        assert_eq!(
+            scored.len(),
+            generated.len() + 2,
+            "one fewer than three tokens and the completion"
+        );
         for (generated, scored) in generated.iter().zip(&scored[2..]) {
             assert!((generated.as_f64().unwrap() - scored.as_f64().unwrap()).abs() < 1e-4);
         }
@@ -79,17 +133,32 @@ fn bad_lines_are_named_and_nothing_is_written() {
     let good = json!({"id": 1, "text": "a"});
     for (line, words) in [
         (json!({"id": 1}), "line 3: give `text` or `tokens`"),
-        (json!({"id": 1, "text": "a", "tokens": [1]}), "line 3: give `text` or `tokens`"),
-        (json!({"id": 1, "text": ""}), "line 3: the prompt has no tokens"),
-        (json!({"id": 1, "tokens": [1024]}), "line 3: token id 1024 is outside the vocabulary of 1024"),
-        (json!({"id": 1, "tekst": "a"}), "line 3: not {\"id\", \"text\"}"),
+        (
+            json!({"id": 1, "text": "a", "tokens": [1]}),
+            "line 3: give `text` or `tokens`",
+        ),
+        (
+            json!({"id": 1, "text": ""}),
+            "line 3: the prompt has no tokens",
+        ),
+        (
+            json!({"id": 1, "tokens": [1024]}),
+            "line 3: token id 1024 is outside the vocabulary of 1024",
+        ),
+        (
+            json!({"id": 1, "tekst": "a"}),
+            "line 3: not {\"id\", \"text\"}",
+        ),
         (json!("a"), "line 3: not {\"id\", \"text\"}"),
     ] {
         let input = lines(folder.path(), &[good.clone(), line]);
         for command in ["generate", "logprobs"] {
             let done = forage(command, &input, &output, &[]);
             let said = stderr(&done);
-            assert!(!done.status.success() && said.contains("prompts.jsonl") && said.contains(words), "{said}");
+            assert!(
+                !done.status.success() && said.contains("prompts.jsonl") && said.contains(words),
+                "{said}"
+            );
             assert!(!output.exists());
         }
     }
@@ -100,14 +169,29 @@ fn a_prompt_without_an_answer_is_a_row_and_a_failure() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("rows.jsonl");
     let long: Vec<u32> = vec![70; 600];
-    let input = lines(folder.path(), &[json!({"id": 1, "tokens": long}), json!({"id": 2, "tokens": [70, 71]})]);
+    let input = lines(
+        folder.path(),
+        &[
+            json!({"id": 1, "tokens": long}),
+            json!({"id": 2, "tokens": [70, 71]}),
+        ],
+    );
     for command in ["generate", "logprobs"] {
         let done = forage(command, &input, &output, &[]);
         assert_eq!(done.status.code(), Some(1));
-        assert!(stderr(&done).contains("1 of 2 prompts were not answered"), "{}", stderr(&done));
+        assert!(
+            stderr(&done).contains("1 of 2 prompts were not answered"),
+            "{}",
+            stderr(&done)
+        );
         let rows = rows(&output);
         assert_eq!(rows[0]["error"]["kind"], "bad_request");
-        assert!(rows[0]["error"]["message"].as_str().unwrap().contains("context of 512"));
+        assert!(
+            rows[0]["error"]["message"]
+                .as_str()
+                .unwrap()
+                .contains("context of 512")
+        );
         assert!(rows[1]["logprobs"].is_array());
     }
 }

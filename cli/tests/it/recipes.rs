@@ -4,12 +4,19 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn forage(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_forage")).args(arguments).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_forage"))
+        .args(arguments)
+        .output()
+        .unwrap()
 }
 
 fn stdout(arguments: &[&str]) -> String {
     let output = forage(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -21,8 +28,14 @@ fn text(path: &Path) -> &str {
 fn a_recipe_that_was_shown_is_a_config() {
     let folder = tempfile::tempdir().unwrap();
     let listed = stdout(&["recipes", "list"]);
-    let names: Vec<&str> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert!(names.len() >= 12 && names.contains(&"search_r1_v02"), "{listed}");
+    let names: Vec<&str> = listed
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert!(
+        names.len() >= 12 && names.contains(&"search_r1_v02"),
+        "{listed}"
+    );
     for name in names {
         let file = folder.path().join(format!("{name}.toml"));
         std::fs::write(&file, stdout(&["recipes", "show", name])).unwrap();
@@ -43,27 +56,49 @@ fn machines_read_a_diff_with_a_file() {
         .replace("learning_rate = 0.000001", "learning_rate = 2e-6");
     assert_ne!(changed, shown);
     std::fs::write(&file, changed).unwrap();
-    let found: serde_json::Value =
-        serde_json::from_str(&stdout(&["recipes", "diff", "search_r1_v02", text(&file), "--json"])).unwrap();
-    let expected = serde_json::json!([{"key": "grpo.update.optimizer.learning_rate", "a": 1e-6, "b": 2e-6}]);
+    let found: serde_json::Value = serde_json::from_str(&stdout(&[
+        "recipes",
+        "diff",
+        "search_r1_v02",
+        text(&file),
+        "--json",
+    ]))
+    .unwrap();
+    let expected =
+        serde_json::json!([{"key": "grpo.update.optimizer.learning_rate", "a": 1e-6, "b": 2e-6}]);
     assert_eq!(found["differences"], expected);
 }
 
 #[test]
 fn the_steps_of_a_batch_are_side_by_side() {
     let table = stdout(&["recipes", "diff", "search_r1_v02", "verl"]);
-    let row = table.lines().find(|line| line.starts_with("grpo.update.minibatches")).unwrap();
-    assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["grpo.update.minibatches", "10", "2"]);
+    let row = table
+        .lines()
+        .find(|line| line.starts_with("grpo.update.minibatches"))
+        .unwrap();
+    assert_eq!(
+        row.split_whitespace().collect::<Vec<_>>(),
+        ["grpo.update.minibatches", "10", "2"]
+    );
 }
 
 #[test]
 fn unknown_names_are_answered_with_the_nearest() {
-    for arguments in [&["recipes", "show", "search_r1_v2"][..], &["recipes", "diff", "search_r1_v2", "verl"]] {
+    for arguments in [
+        &["recipes", "show", "search_r1_v2"][..],
+        &["recipes", "diff", "search_r1_v2", "verl"],
+    ] {
         let output = forage(arguments);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && error.contains("did you mean `search_r1_v0"), "{error}");
+        assert!(
+            !output.status.success() && error.contains("did you mean `search_r1_v0"),
+            "{error}"
+        );
     }
     let output = forage(&["recipes", "diff", "verl", "nowhere.toml"]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && error.contains("no config file nowhere.toml"), "{error}");
+    assert!(
+        !output.status.success() && error.contains("no config file nowhere.toml"),
+        "{error}"
+    );
 }

@@ -4,7 +4,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn forage(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_forage")).args(arguments).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_forage"))
+        .args(arguments)
+        .output()
+        .unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -13,7 +16,12 @@ fn text(bytes: &[u8]) -> String {
 
 fn done(arguments: &[&str]) -> String {
     let ran = forage(arguments);
-    assert!(ran.status.success(), "{arguments:?}: {}{}", text(&ran.stdout), text(&ran.stderr));
+    assert!(
+        ran.status.success(),
+        "{arguments:?}: {}{}",
+        text(&ran.stdout),
+        text(&ran.stderr)
+    );
     text(&ran.stdout)
 }
 
@@ -24,7 +32,9 @@ fn offline(config: &str, questions: &Path) -> String {
     data.remove("world");
     let files = toml::Table::from_iter([("train".to_owned(), questions.to_str().unwrap().into())]);
     data.insert("files".to_owned(), files.into());
-    let remote: toml::Table = "remote = { kind = \"search-r1\", url = \"http://127.0.0.1:9\" }".parse().unwrap();
+    let remote: toml::Table = "remote = { kind = \"search-r1\", url = \"http://127.0.0.1:9\" }"
+        .parse()
+        .unwrap();
     table.insert("retriever".to_owned(), remote.into());
     table.remove("warm_start");
     toml::to_string(&table).unwrap()
@@ -37,15 +47,29 @@ fn episodes_replay_from_a_tape_to_the_bit() {
     let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/smoke.toml");
     let (episodes, tape) = (place("episodes.jsonl"), place("tools.jsonl"));
     let sampled = place("episodes.sampled.jsonl");
-    done(&["eval", config, "--limit", "12", "--out", &episodes, "--record-tools", &tape]);
+    done(&[
+        "eval",
+        config,
+        "--limit",
+        "12",
+        "--out",
+        &episodes,
+        "--record-tools",
+        &tape,
+    ]);
     let whole = done(&["replay", &episodes, &sampled, "--config", config]);
-    assert!(whole.contains("24 episodes: 24 equal, 0 different"), "{whole}");
+    assert!(
+        whole.contains("24 episodes: 24 equal, 0 different"),
+        "{whole}"
+    );
 
     // With the tape no passage is needed: the config may name a server that is gone.
     let written = std::fs::read_to_string(config).unwrap();
     let gone = place("gone.toml");
     std::fs::write(&gone, offline(&written, Path::new(&place("none.jsonl")))).unwrap();
-    let taped = done(&["replay", &episodes, &sampled, "--config", &gone, "--tools", &tape]);
+    let taped = done(&[
+        "replay", &episodes, &sampled, "--config", &gone, "--tools", &tape,
+    ]);
     assert!(taped.contains("24 equal"), "{taped}");
 
     // Another environment is another story, told by turn. (Played greedily, this policy does not search.)
@@ -60,12 +84,28 @@ fn episodes_replay_from_a_tape_to_the_bit() {
         "environment.settings.observation.opening=<info>",
     ]);
     assert_eq!(other.status.code(), Some(1));
-    assert!(text(&other.stdout).contains("turn 1 observation"), "{}", text(&other.stdout));
+    assert!(
+        text(&other.stdout).contains("turn 1 observation"),
+        "{}",
+        text(&other.stdout)
+    );
     // So is another reward, and a tape that lacks an answer is an error that names the question.
-    let other = forage(&["replay", &sampled, "--config", &gone, "--tools", &tape, "--set", "reward.em=0.5", "--json"]);
+    let other = forage(&[
+        "replay",
+        &sampled,
+        "--config",
+        &gone,
+        "--tools",
+        &tape,
+        "--set",
+        "reward.em=0.5",
+        "--json",
+    ]);
     let found: serde_json::Value = serde_json::from_slice(&other.stdout).unwrap();
     let different = found["different"].as_array().unwrap();
-    let rewards = different.iter().all(|one| one["differences"][0]["place"] == "reward");
+    let rewards = different
+        .iter()
+        .all(|one| one["differences"][0]["place"] == "reward");
     assert!(rewards && !different.is_empty(), "{found}");
     let whole = std::fs::read_to_string(&tape).unwrap();
     let header = whole.split_inclusive('\n').next().unwrap();
@@ -82,14 +122,37 @@ fn episodes_replay_from_a_tape_to_the_bit() {
 fn programs_and_queries_replay_too() {
     let folder = tempfile::tempdir().unwrap();
     let place = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    for (name, config) in [("code", "quickstart-code.toml"), ("query", "query-writer.toml")] {
+    for (name, config) in [
+        ("code", "quickstart-code.toml"),
+        ("query", "query-writer.toml"),
+    ] {
         let config = format!("{}/../configs/{config}", env!("CARGO_MANIFEST_DIR"));
-        let (episodes, tape) = (place(&format!("{name}.jsonl")), place(&format!("{name}.tools.jsonl")));
-        let small =
-            ["--set", "data.world.pages=200", "--set", "data.test_questions=12", "--set", "data.train_questions=40"];
-        let eval = ["eval", &config, "--policy", "oracle", "--out", &episodes, "--record-tools", &tape];
+        let (episodes, tape) = (
+            place(&format!("{name}.jsonl")),
+            place(&format!("{name}.tools.jsonl")),
+        );
+        let small = [
+            "--set",
+            "data.world.pages=200",
+            "--set",
+            "data.test_questions=12",
+            "--set",
+            "data.train_questions=40",
+        ];
+        let eval = [
+            "eval",
+            &config,
+            "--policy",
+            "oracle",
+            "--out",
+            &episodes,
+            "--record-tools",
+            &tape,
+        ];
         done(&[&eval[..], &small[..]].concat());
-        let replay = ["replay", &episodes, "--policy", "oracle", "--config", &config, "--tools", &tape];
+        let replay = [
+            "replay", &episodes, "--policy", "oracle", "--config", &config, "--tools", &tape,
+        ];
         let told = done(&[&replay[..], &small[..]].concat());
         assert!(told.contains("12 equal, 0 different"), "{name}: {told}");
     }
@@ -108,15 +171,37 @@ fn leaks_between_data_sets_are_exit_code_one() {
         "{\"question\":\"Who leads it?\",\"answer\":\"Ada\"}\n{\"question\":\"Why?\",\"answer\":\"yes\"}\n",
     );
     let clean = write("b.jsonl", "{\"question\":\"Where?\",\"answer\":\"yes\"}\n");
-    let answer = write("c.jsonl", "{\"question\":\"Where is she?\",\"answer\":\"ada.\"}\n");
-    let leak = write("d.jsonl", "{\"question\":\"who leads  it\",\"answer\":\"Bea\"}\n");
+    let answer = write(
+        "c.jsonl",
+        "{\"question\":\"Where is she?\",\"answer\":\"ada.\"}\n",
+    );
+    let leak = write(
+        "d.jsonl",
+        "{\"question\":\"who leads  it\",\"answer\":\"Bea\"}\n",
+    );
     assert!(done(&["data", "check", &train, "--against", &clean]).contains("same answer: 0"));
     let found = forage(&["data", "check", &train, "--against", &leak, "--json"]);
     assert_eq!(found.status.code(), Some(1));
     let found: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
-    assert_eq!(found["same_question"][0]["shared"].as_str(), Some("who leads it"));
+    assert_eq!(
+        found["same_question"][0]["shared"].as_str(),
+        Some("who leads it")
+    );
     // Trades and years answer many questions: told, and no leak.
-    let told: serde_json::Value =
-        serde_json::from_str(&done(&["data", "check", &train, "--against", &answer, "--json"])).unwrap();
-    assert_eq!((told["same_answer"][0]["shared"].as_str(), told["questions"].as_u64()), (Some("ada"), Some(2)));
+    let told: serde_json::Value = serde_json::from_str(&done(&[
+        "data",
+        "check",
+        &train,
+        "--against",
+        &answer,
+        "--json",
+    ]))
+    .unwrap();
+    assert_eq!(
+        (
+            told["same_answer"][0]["shared"].as_str(),
+            told["questions"].as_u64()
+        ),
+        (Some("ada"), Some(2))
+    );
 }

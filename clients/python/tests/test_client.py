@@ -28,7 +28,7 @@ def test_an_episode_is_played_and_scored(client, world):
         assert "<information>" in found.observation.text
         assert found.reward == 0
         assert not found.done
-        assert found.observation.kind["kind"] == "search"
+        assert found.observation.kind["calls"][0]["tool"] == "search"
         end = episode.step(f"<answer>{world.golds[0]}</answer> and more")
     assert (end.reward, end.done, episode.total) == (1.0, True, 1.0)
     assert end.observation.score.total == 1.0

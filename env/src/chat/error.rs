@@ -1,4 +1,4 @@
-//! What can go wrong between messages and text.
+//! Errors between messages and text.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,15 +12,15 @@ pub enum ChatError {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         message: String,
     },
-    /// The template is no Jinja, or uses what this program does not know.
+    /// The template is not Jinja, or uses features that this program does not know.
     #[error("chat template {place}: {message}; fix the template or give another one")]
     Syntax {
         /// File and line.
         place: Place,
-        /// What is wrong.
+        /// The fault.
         message: String,
     },
     /// The template itself refuses the conversation (`raise_exception`).
@@ -36,11 +36,13 @@ pub enum ChatError {
     Render {
         /// File and line.
         place: Place,
-        /// What failed.
+        /// The operation that failed.
         message: String,
     },
     /// An option has the name of a part of the conversation.
-    #[error("option `{0}` of the chat template is a part of the conversation; remove it or fix its name")]
+    #[error(
+        "option `{0}` of the chat template is a part of the conversation; remove it or fix its name"
+    )]
     Option(String),
     /// The template shows nothing of tools, or nothing of what they return.
     #[error(
@@ -50,7 +52,7 @@ pub enum ChatError {
     NoTools {
         /// The template's file.
         name: String,
-        /// What was seen.
+        /// The evidence.
         message: &'static str,
     },
     /// Tools are shown by a template and there is none.
@@ -64,12 +66,12 @@ pub enum ChatError {
     NotAppending {
         /// The template's file.
         name: String,
-        /// What was seen.
+        /// The evidence.
         message: String,
     },
 }
 
-/// Where in a template.
+/// A place in a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The template's file, or `(given)`.
@@ -87,20 +89,28 @@ impl fmt::Display for Place {
     }
 }
 
-/// What `raise_exception` throws through the template engine.
+/// The error that `raise_exception` throws through the template engine.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Raised(pub(super) String);
 
 impl ChatError {
-    /// Sorts an error of the engine; `rendering` tells a failure on a conversation from one of the template's text.
+    /// Sorts an error of the engine; `rendering` distinguishes a failure on a conversation from one of the template's text.
     pub(super) fn from_engine(error: &minijinja::Error, name: &str, rendering: bool) -> Self {
-        let mut place = Place { name: name.to_owned(), line: error.line() };
-        let mut message = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
+        let mut place = Place {
+            name: name.to_owned(),
+            line: error.line(),
+        };
+        let mut message = error
+            .detail()
+            .map_or_else(|| error.kind().to_string(), str::to_owned);
         let mut cause = std::error::Error::source(error);
         while let Some(inner) = cause {
             if let Some(Raised(message)) = inner.downcast_ref::<Raised>() {
-                return Self::Refused { place, message: message.clone() };
+                return Self::Refused {
+                    place,
+                    message: message.clone(),
+                };
             }
             if let Some(inner) = inner.downcast_ref::<minijinja::Error>() {
                 // The innermost line is where it happened; the outer ones are the macros that led there.
@@ -109,6 +119,10 @@ impl ChatError {
             message = format!("{message}: {inner}");
             cause = inner.source();
         }
-        if rendering { Self::Render { place, message } } else { Self::Syntax { place, message } }
+        if rendering {
+            Self::Render { place, message }
+        } else {
+            Self::Syntax { place, message }
+        }
     }
 }

@@ -26,11 +26,11 @@ pub struct ToolCall {
 pub struct Malformed {
     /// The block as written, tags included.
     pub text: String,
-    /// What is wrong with it.
+    /// The fault.
     pub fault: Fault,
 }
 
-/// What is wrong with a tool call.
+/// The fault of a tool call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The text ends within the call.
@@ -39,7 +39,7 @@ pub enum Fault {
     /// The content is not JSON.
     #[error("the tool call is not JSON: {0}")]
     Json(String),
-    /// There is no name.
+    /// The name is missing.
     #[error("the tool call has no `name`; write {{\"name\": ..., \"arguments\": {{...}}}}")]
     NoName,
     /// The arguments are neither an object nor a string with one.
@@ -54,11 +54,11 @@ pub struct Parsed {
     pub content: String,
     /// Calls in order.
     pub calls: Vec<ToolCall>,
-    /// Blocks that are no calls, in order.
+    /// Blocks that are not calls, in order.
     pub malformed: Vec<Malformed>,
 }
 
-/// What a [`Stream`] finds.
+/// A finding of a [`Stream`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Piece {
     /// Text outside calls.
@@ -93,12 +93,12 @@ pub fn parse(text: &str) -> Parsed {
 /// Reads a turn as it is written. However the turn is split, the pieces are those of the whole, texts joined.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
-    /// What is not decided yet: the content of a call, or white space and what may be the beginning of a tag.
+    /// The undecided text: the content of a call, or white space and a possible beginning of a tag.
     held: String,
     /// Bytes of a call's content known to hold no closing tag.
     searched: usize,
     inside: bool,
-    /// Whether nothing but white space has followed a call.
+    /// True when nothing but white space has followed a call.
     after_call: bool,
 }
 
@@ -107,15 +107,27 @@ impl Stream {
     pub fn push(&mut self, text: &str) -> Vec<Piece> {
         self.held.push_str(text);
         let mut pieces = Vec::new();
-        while if self.inside { self.close(&mut pieces) } else { self.open(&mut pieces) } {}
+        while if self.inside {
+            self.close(&mut pieces)
+        } else {
+            self.open(&mut pieces)
+        } {}
         pieces
     }
 
     /// Ends the turn.
     pub fn finish(&mut self) -> Vec<Piece> {
-        let Self { held, inside, after_call, .. } = std::mem::take(self);
+        let Self {
+            held,
+            inside,
+            after_call,
+            ..
+        } = std::mem::take(self);
         if inside {
-            return vec![Piece::Malformed(Malformed { text: [OPEN, &held].concat(), fault: Fault::Unclosed })];
+            return vec![Piece::Malformed(Malformed {
+                text: [OPEN, &held].concat(),
+                fault: Fault::Unclosed,
+            })];
         }
         if held.is_empty() || (after_call && held.trim_end().is_empty()) {
             return Vec::new();
@@ -134,7 +146,8 @@ impl Stream {
             self.after_call = false;
         }
         self.inside = found.is_some();
-        self.held.drain(..found.map_or(written, |start| start + OPEN.len()));
+        self.held
+            .drain(..found.map_or(written, |start| start + OPEN.len()));
         self.searched = 0;
         self.inside
     }
@@ -150,7 +163,10 @@ impl Stream {
         let content = &self.held[..start];
         pieces.push(match read(content) {
             Ok(call) => Piece::Call(call),
-            Err(fault) => Piece::Malformed(Malformed { text: [OPEN, content, CLOSE].concat(), fault }),
+            Err(fault) => Piece::Malformed(Malformed {
+                text: [OPEN, content, CLOSE].concat(),
+                fault,
+            }),
         });
         self.held.drain(..start + CLOSE.len());
         self.inside = false;
@@ -162,12 +178,20 @@ impl Stream {
 /// Length of the longest end of `text` that begins an opening tag.
 fn partial(text: &str) -> usize {
     let most = text.len().min(OPEN.len() - 1);
-    (1..=most).rev().find(|&length| text.ends_with(&OPEN[..length])).unwrap_or(0)
+    (1..=most)
+        .rev()
+        .find(|&length| text.ends_with(&OPEN[..length]))
+        .unwrap_or(0)
 }
 
 fn read(content: &str) -> Result<ToolCall, Fault> {
-    let value: Value = serde_json::from_str(content.trim()).map_err(|error| Fault::Json(error.to_string()))?;
-    let name = value.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()).ok_or(Fault::NoName)?;
+    let value: Value =
+        serde_json::from_str(content.trim()).map_err(|error| Fault::Json(error.to_string()))?;
+    let name = value
+        .get("name")
+        .and_then(Value::as_str)
+        .filter(|name| !name.is_empty())
+        .ok_or(Fault::NoName)?;
     let arguments = match value.get("arguments") {
         None | Some(Value::Null) => Value::Object(serde_json::Map::new()),
         Some(Value::String(text)) => serde_json::from_str(text).map_err(|_| Fault::Arguments)?,
@@ -176,7 +200,10 @@ fn read(content: &str) -> Result<ToolCall, Fault> {
     if !arguments.is_object() {
         return Err(Fault::Arguments);
     }
-    Ok(ToolCall { name: name.to_owned(), arguments })
+    Ok(ToolCall {
+        name: name.to_owned(),
+        arguments,
+    })
 }
 
 #[cfg(test)]
@@ -208,7 +235,12 @@ mod tests {
     fn calls_and_text_are_told_apart() {
         let text = "I look.\n<tool_call>\n{\"name\": \"search\", \"arguments\": {\"q\": \"a < b\"}}\n</tool_call>\n\
                     <tool_call>{\"name\":\"stop\"}</tool_call>\n\nDone \n";
-        let call = |name: &str, arguments| Piece::Call(ToolCall { name: name.to_owned(), arguments });
+        let call = |name: &str, arguments| {
+            Piece::Call(ToolCall {
+                name: name.to_owned(),
+                arguments,
+            })
+        };
         let text_piece = |text: &str| Piece::Text(text.to_owned());
         let expected = vec![
             text_piece("I look."),
@@ -220,7 +252,13 @@ mod tests {
         assert_eq!(parse(text).content, "I look.\n\nDone \n");
         assert_eq!(
             parse("<tool_call>{\"name\":\"a\",\"arguments\":\"{\\\"x\\\":1}\"}</tool_call>\n"),
-            Parsed { calls: vec![ToolCall { name: "a".to_owned(), arguments: json!({"x": 1}) }], ..Parsed::default() }
+            Parsed {
+                calls: vec![ToolCall {
+                    name: "a".to_owned(),
+                    arguments: json!({"x": 1})
+                }],
+                ..Parsed::default()
+            }
         );
         assert_eq!(parse(" a <tool_cal\n").content, " a <tool_cal\n");
     }
@@ -232,15 +270,33 @@ mod tests {
             ("<tool_call>{}</tool_call>", Fault::NoName),
             ("<tool_call>[1]</tool_call>", Fault::NoName),
             ("<tool_call>{\"name\": 3}</tool_call>", Fault::NoName),
-            ("<tool_call>{\"name\": \"a\", \"arguments\": [1]}</tool_call>", Fault::Arguments),
-            ("<tool_call>{\"name\": \"a\", \"arguments\": \"x\"}</tool_call>", Fault::Arguments),
+            (
+                "<tool_call>{\"name\": \"a\", \"arguments\": [1]}</tool_call>",
+                Fault::Arguments,
+            ),
+            (
+                "<tool_call>{\"name\": \"a\", \"arguments\": \"x\"}</tool_call>",
+                Fault::Arguments,
+            ),
         ] {
-            let malformed = vec![Malformed { text: text.to_owned(), fault }];
-            assert_eq!(parse(text), Parsed { malformed, ..Parsed::default() }, "{text}");
+            let malformed = vec![Malformed {
+                text: text.to_owned(),
+                fault,
+            }];
+            assert_eq!(
+                parse(text),
+                Parsed {
+                    malformed,
+                    ..Parsed::default()
+                },
+                "{text}"
+            );
         }
         let parsed = parse("a<tool_call>{'name': 1}</tool_call>b");
         assert_eq!(parsed.content, "ab");
-        assert!(matches!(&parsed.malformed[0].fault, Fault::Json(message) if message.contains("line 1 column 2")));
+        assert!(
+            matches!(&parsed.malformed[0].fault, Fault::Json(message) if message.contains("line 1 column 2"))
+        );
     }
 
     /// Text from the pieces that matter to the reader, in any order.

@@ -12,8 +12,12 @@ use serde_json::ser::{CharEscape, Formatter, Serializer};
 
 /// The filter `tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false)`.
 pub(super) fn tojson(value: &Value, options: &Kwargs) -> Result<String, Error> {
-    let mut layout =
-        Layout { ascii: options.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false), ..Layout::default() };
+    let mut layout = Layout {
+        ascii: options
+            .get::<Option<bool>>("ensure_ascii")?
+            .unwrap_or(false),
+        ..Layout::default()
+    };
     let indent: Option<Value> = options.get("indent")?;
     if let Some(indent) = indent.filter(|indent| !indent.is_none()) {
         let text = indent.as_str().map(str::to_owned);
@@ -25,16 +29,24 @@ pub(super) fn tojson(value: &Value, options: &Kwargs) -> Result<String, Error> {
     }
     let separators: Option<Vec<String>> = options.get("separators")?;
     if let Some(separators) = separators {
-        let [comma, colon] = <[String; 2]>::try_from(separators)
-            .map_err(|_| Error::new(ErrorKind::InvalidOperation, "tojson: separators are two strings"))?;
+        let [comma, colon] = <[String; 2]>::try_from(separators).map_err(|_| {
+            Error::new(
+                ErrorKind::InvalidOperation,
+                "tojson: separators are two strings",
+            )
+        })?;
         (layout.comma, layout.colon) = (comma, colon);
     }
     let sort = options.get::<Option<bool>>("sort_keys")?.unwrap_or(false);
     options.assert_all_used()?;
     if value.is_undefined() {
-        return Err(Error::new(ErrorKind::UndefinedError, "tojson of an undefined value"));
+        return Err(Error::new(
+            ErrorKind::UndefinedError,
+            "tojson of an undefined value",
+        ));
     }
-    dumps(value, layout, sort).map_err(|error| Error::new(ErrorKind::BadSerialization, "tojson").with_source(error))
+    dumps(value, layout, sort)
+        .map_err(|error| Error::new(ErrorKind::BadSerialization, "tojson").with_source(error))
 }
 
 fn dumps(value: &Value, layout: Layout, sort: bool) -> Result<String, serde_json::Error> {
@@ -55,7 +67,11 @@ fn dumps(value: &Value, layout: Layout, sort: bool) -> Result<String, serde_json
 pub(super) fn float(value: f64) -> String {
     if !value.is_finite() {
         let sign = if value.is_sign_negative() { "-" } else { "" };
-        return if value.is_nan() { "nan".to_owned() } else { format!("{sign}inf") };
+        return if value.is_nan() {
+            "nan".to_owned()
+        } else {
+            format!("{sign}inf")
+        };
     }
     let scientific = format!("{value:e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
@@ -67,7 +83,7 @@ pub(super) fn float(value: f64) -> String {
     format!("{value:?}")
 }
 
-/// How `json.dumps` lays out.
+/// The layout of `json.dumps`.
 struct Layout {
     /// Escape everything beyond ASCII.
     ascii: bool,
@@ -76,13 +92,20 @@ struct Layout {
     comma: String,
     colon: String,
     depth: usize,
-    /// Whether the innermost container has an entry.
+    /// True when the innermost container has an entry.
     filled: bool,
 }
 
 impl Default for Layout {
     fn default() -> Self {
-        Self { ascii: false, indent: None, comma: ", ".to_owned(), colon: ": ".to_owned(), depth: 0, filled: false }
+        Self {
+            ascii: false,
+            indent: None,
+            comma: ", ".to_owned(),
+            colon: ": ".to_owned(),
+            depth: 0,
+            filled: false,
+        }
     }
 }
 
@@ -110,7 +133,9 @@ impl Layout {
     }
 
     fn line<W: ?Sized + Write>(&self, writer: &mut W) -> io::Result<()> {
-        let Some(indent) = &self.indent else { return Ok(()) };
+        let Some(indent) = &self.indent else {
+            return Ok(());
+        };
         writer.write_all(b"\n")?;
         (0..self.depth).try_for_each(|_| writer.write_all(indent.as_bytes()))
     }
@@ -121,7 +146,11 @@ impl Formatter for Layout {
         writer.write_all(float(value).as_bytes())
     }
 
-    fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
+    fn write_string_fragment<W: ?Sized + Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
         if !self.ascii {
             return writer.write_all(fragment.as_bytes());
         }
@@ -138,7 +167,11 @@ impl Formatter for Layout {
         Ok(())
     }
 
-    fn write_char_escape<W: ?Sized + Write>(&mut self, writer: &mut W, escape: CharEscape) -> io::Result<()> {
+    fn write_char_escape<W: ?Sized + Write>(
+        &mut self,
+        writer: &mut W,
+        escape: CharEscape,
+    ) -> io::Result<()> {
         serde_json::ser::CompactFormatter.write_char_escape(writer, escape)
     }
 
@@ -150,7 +183,11 @@ impl Formatter for Layout {
         self.close(writer, b"]")
     }
 
-    fn begin_array_value<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+    fn begin_array_value<W: ?Sized + Write>(
+        &mut self,
+        writer: &mut W,
+        first: bool,
+    ) -> io::Result<()> {
         self.entry(writer, first)
     }
 
@@ -167,7 +204,11 @@ impl Formatter for Layout {
         self.close(writer, b"}")
     }
 
-    fn begin_object_key<W: ?Sized + Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+    fn begin_object_key<W: ?Sized + Write>(
+        &mut self,
+        writer: &mut W,
+        first: bool,
+    ) -> io::Result<()> {
         self.entry(writer, first)
     }
 

@@ -1,12 +1,19 @@
-//! What templates take from Python: methods of strings, and `strftime`.
+//! Python features that templates use: methods of strings, and `strftime`.
 
 use minijinja::value::{Tuple, Value, from_args};
 use minijinja::{Error, ErrorKind, State};
 use minijinja_contrib::pycompat;
 
 /// Methods of Python's `str` that the compatibility crate lacks, then those it has.
-pub(super) fn method(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
-    let Some(text) = value.as_str() else { return pycompat::unknown_method_callback(state, value, name, args) };
+pub(super) fn method(
+    state: &mut State<'_, '_>,
+    value: &Value,
+    name: &str,
+    args: &[Value],
+) -> Result<Value, Error> {
+    let Some(text) = value.as_str() else {
+        return pycompat::unknown_method_callback(state, value, name, args);
+    };
     match name {
         "removeprefix" => {
             let (prefix,): (&str,) = from_args(args)?;
@@ -22,7 +29,11 @@ pub(super) fn method(state: &mut State<'_, '_>, value: &Value, name: &str, args:
         }
         "rpartition" => {
             let (separator,): (&str,) = from_args(args)?;
-            Ok(parts(text.rsplit_once(separator), separator, ["", "", text]))
+            Ok(parts(
+                text.rsplit_once(separator),
+                separator,
+                ["", "", text],
+            ))
         }
         "rsplit" => {
             let (separator, most): (&str, Option<usize>) = from_args(args)?;
@@ -40,7 +51,15 @@ fn parts(found: Option<(&str, &str)>, separator: &str, missing: [&str; 3]) -> Va
     Tuple::from(parts.map(Value::from)).into()
 }
 
-const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+const DAYS: [&str; 7] = [
+    "Sunday",
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+];
 const MONTHS: [&str; 12] = [
     "January",
     "February",
@@ -72,7 +91,10 @@ pub(super) fn strftime(format: &str, seconds: i64) -> Result<String, Error> {
             code = letters.next();
         }
         let field = code.and_then(|code| moment.field(code)).ok_or_else(|| {
-            Error::new(ErrorKind::InvalidOperation, format!("strftime_now: format {format:?} is not supported"))
+            Error::new(
+                ErrorKind::InvalidOperation,
+                format!("strftime_now: format {format:?} is not supported"),
+            )
         })?;
         let trimmed = field.trim_start_matches('0');
         out.push_str(match (bare, trimmed) {
@@ -91,7 +113,7 @@ struct Moment {
     month: usize,
     /// From 1.
     day: i64,
-    /// Of the year, from 1.
+    /// The day of the year, from 1.
     ordinal: i64,
     /// From Sunday, 0.
     weekday: usize,
@@ -108,13 +130,28 @@ impl Moment {
         let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
         let march_month = (5 * of_year + 2) / 153;
         let day = of_year - (153 * march_month + 2) / 5 + 1;
-        let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+        let month = if march_month < 10 {
+            march_month + 3
+        } else {
+            march_month - 9
+        };
         let year = year_of_era + era * 400 + i64::from(month <= 2);
         let leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
         // March 1 is day 60, or 61 in leap years; January and February end the shifted year.
-        let ordinal = if month > 2 { of_year + 60 + i64::from(leap) } else { of_year - 305 };
+        let ordinal = if month > 2 {
+            of_year + 60 + i64::from(leap)
+        } else {
+            of_year - 305
+        };
         let weekday = (days + 4).rem_euclid(7) as usize;
-        Self { year, month: month as usize, day, ordinal, weekday, second }
+        Self {
+            year,
+            month: month as usize,
+            day,
+            ordinal,
+            weekday,
+            second,
+        }
     }
 
     fn field(&self, code: char) -> Option<String> {

@@ -22,16 +22,16 @@ pub struct Renderer {
     template: ChatTemplate,
     tools: Vec<Json>,
     options: Map<String, Json>,
-    /// What follows an assistant turn when nothing comes after it.
+    /// The text after an assistant turn when nothing comes after it.
     pub(super) closing: String,
-    /// Which occurrence of [`TURN`] in a probe is the turn: tools may quote it too.
+    /// The occurrence of [`TURN`] in a probe that is the turn: tools may quote it too.
     turns: usize,
 }
 
 /// The text between two assistant turns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delta {
-    /// What ends the assistant turn, for instance `<|im_end|>`; missing from the episode when the turn was cut or ended
+    /// The end of the assistant turn, for instance `<|im_end|>`; missing from the episode when the turn was cut or ended
     /// at a stop string.
     pub end: String,
     /// The rest: a line break, the new messages, and the beginning of the next assistant turn.
@@ -42,7 +42,11 @@ impl Delta {
     /// The text to append after `turn`: without [`Self::end`] where the turn already ends with it.
     pub fn after(&self, turn: &str) -> String {
         let ended = !self.end.is_empty() && turn.ends_with(&self.end);
-        if ended { self.rest.clone() } else { [self.end.as_str(), &self.rest].concat() }
+        if ended {
+            self.rest.clone()
+        } else {
+            [self.end.as_str(), &self.rest].concat()
+        }
     }
 }
 
@@ -52,11 +56,24 @@ impl Renderer {
     /// # Errors
     /// When the template fails, or does not keep what it wrote when messages are appended; when an option is one of
     /// [`RESERVED`].
-    pub fn new(template: ChatTemplate, tools: Vec<Json>, options: Map<String, Json>) -> Result<Self, ChatError> {
-        if let Some(name) = options.keys().find(|name| RESERVED.contains(&name.as_str())) {
+    pub fn new(
+        template: ChatTemplate,
+        tools: Vec<Json>,
+        options: Map<String, Json>,
+    ) -> Result<Self, ChatError> {
+        if let Some(name) = options
+            .keys()
+            .find(|name| RESERVED.contains(&name.as_str()))
+        {
             return Err(ChatError::Option(name.clone()));
         }
-        let mut renderer = Self { template, tools, options, closing: String::new(), turns: 0 };
+        let mut renderer = Self {
+            template,
+            tools,
+            options,
+            closing: String::new(),
+            turns: 0,
+        };
         let alone = renderer.render(&probe(&[]), false)?;
         renderer.turns = alone.matches(TURN).count();
         renderer.closing = renderer.tail(&alone)?.into();
@@ -72,7 +89,7 @@ impl Renderer {
         self.render(messages, true)
     }
 
-    /// What follows an assistant turn before the next one: `messages` are those in between, of tools or of the user.
+    /// The text between an assistant turn and the next one: `messages` are those in between, of tools or of the user.
     ///
     /// # Errors
     /// When the template fails on the messages, or does not append them.
@@ -80,11 +97,15 @@ impl Renderer {
         let text = self.render(&probe(messages), true)?;
         let tail = self.tail(&text)?;
         if !tail.starts_with(&self.closing) {
-            let message = format!("what it writes after a turn changes when messages follow: {tail:?}");
+            let message =
+                format!("what it writes after a turn changes when messages follow: {tail:?}");
             return Err(self.not_appending(message));
         }
         let (end, rest) = tail.split_at(self.closing.trim_end().len());
-        Ok(Delta { end: end.to_owned(), rest: rest.to_owned() })
+        Ok(Delta {
+            end: end.to_owned(),
+            rest: rest.to_owned(),
+        })
     }
 
     /// The template.
@@ -92,12 +113,16 @@ impl Renderer {
         &self.template
     }
 
-    /// What ends an assistant turn, for instance `<|im_end|>`; empty where the template has no such text.
+    /// The end of an assistant turn, for instance `<|im_end|>`; empty where the template has no such text.
     pub fn end(&self) -> &str {
         self.closing.trim_end()
     }
 
-    pub(super) fn render(&self, messages: &[Json], add_generation_prompt: bool) -> Result<String, ChatError> {
+    pub(super) fn render(
+        &self,
+        messages: &[Json],
+        add_generation_prompt: bool,
+    ) -> Result<String, ChatError> {
         self.template.render(&Conversation {
             messages: messages.to_vec(),
             tools: self.tools.clone(),
@@ -106,21 +131,29 @@ impl Renderer {
         })
     }
 
-    /// What follows the turn of a rendered probe. Counted from the beginning: the messages after it may quote it.
+    /// The text after the turn of a rendered probe. Counted from the beginning: the messages after it may quote it.
     fn tail<'a>(&self, text: &'a str) -> Result<&'a str, ChatError> {
         let found = text.match_indices(TURN).nth(self.turns.saturating_sub(1));
         let start = found.map(|(start, _)| start + TURN.len());
-        start.map(|start| &text[start..]).ok_or_else(|| self.not_appending("drops an assistant turn".to_owned()))
+        start
+            .map(|start| &text[start..])
+            .ok_or_else(|| self.not_appending("drops an assistant turn".to_owned()))
     }
 
     pub(super) fn not_appending(&self, message: String) -> ChatError {
-        ChatError::NotAppending { name: self.template.name().to_owned(), message }
+        ChatError::NotAppending {
+            name: self.template.name().to_owned(),
+            message,
+        }
     }
 }
 
 /// A conversation whose assistant turn is [`TURN`], with `messages` after it.
 fn probe(messages: &[Json]) -> Vec<Json> {
-    let mut probe = vec![json!({"role": "user", "content": "probe"}), json!({"role": "assistant", "content": TURN})];
+    let mut probe = vec![
+        json!({"role": "user", "content": "probe"}),
+        json!({"role": "assistant", "content": TURN}),
+    ];
     probe.extend_from_slice(messages);
     probe
 }

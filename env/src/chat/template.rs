@@ -20,7 +20,7 @@ pub struct Conversation {
     pub messages: Vec<Json>,
     /// JSON schemas of tools; the template sees none where this is empty.
     pub tools: Vec<Json>,
-    /// Whether the text ends with the beginning of an assistant turn.
+    /// True when the text ends with the beginning of an assistant turn.
     pub add_generation_prompt: bool,
     /// Further variables, for instance `enable_thinking`.
     pub options: Map<String, Json>,
@@ -57,7 +57,10 @@ pub struct ChatTemplate {
 
 impl fmt::Debug for ChatTemplate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("ChatTemplate").field("name", &self.name).finish_non_exhaustive()
+        formatter
+            .debug_struct("ChatTemplate")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -65,7 +68,7 @@ impl ChatTemplate {
     /// Compiles a template.
     ///
     /// # Errors
-    /// When it is no Jinja, or uses statements this program does not know.
+    /// When it is not Jinja, or uses statements this program does not know.
     pub fn from_source(source: &str, specials: SpecialTokens) -> Result<Self, ChatError> {
         Self::named("(given)", source, specials)
     }
@@ -75,12 +78,14 @@ impl ChatTemplate {
     /// come from `tokenizer_config.json`. `None` where there is neither.
     ///
     /// # Errors
-    /// When a file cannot be read or understood, or the template is no Jinja.
+    /// When a file cannot be read or understood, or the template is not Jinja.
     pub fn load(folder: &Path) -> Result<Option<Self>, ChatError> {
         let path = folder.join("tokenizer_config.json");
         let config = match read(&path)? {
-            Some(text) => serde_json::from_str(&text)
-                .map_err(|error| ChatError::File { path: path.clone(), message: error.to_string() })?,
+            Some(text) => serde_json::from_str(&text).map_err(|error| ChatError::File {
+                path: path.clone(),
+                message: error.to_string(),
+            })?,
             None => Json::Null,
         };
         let specials = SpecialTokens::of_config(&config);
@@ -98,7 +103,8 @@ impl ChatTemplate {
             _ => None,
         };
         let Some(source) = source else {
-            let message = "`chat_template` is neither a string nor a list with a `default`".to_owned();
+            let message =
+                "`chat_template` is neither a string nor a list with a `default`".to_owned();
             return Err(ChatError::File { path, message });
         };
         Self::named(&path.display().to_string(), source, specials).map(Some)
@@ -109,7 +115,9 @@ impl ChatTemplate {
     #[must_use]
     pub fn with_time(mut self, seconds: i64) -> Self {
         let environment = Arc::make_mut(&mut self.environment);
-        environment.add_function("strftime_now", move |format: &str| python::strftime(format, seconds));
+        environment.add_function("strftime_now", move |format: &str| {
+            python::strftime(format, seconds)
+        });
         self
     }
 
@@ -140,15 +148,24 @@ impl ChatTemplate {
             ("pad_token", &self.specials.pad),
             ("unk_token", &self.specials.unk),
         ];
-        let specials = specials.into_iter().filter_map(|(name, text)| Some((name, Value::from(text.as_deref()?))));
-        let options = conversation.options.iter().map(|(name, value)| (name.as_str(), Value::from(Serde(value))));
+        let specials = specials
+            .into_iter()
+            .filter_map(|(name, text)| Some((name, Value::from(text.as_deref()?))));
+        let options = conversation
+            .options
+            .iter()
+            .map(|(name, value)| (name.as_str(), Value::from(Serde(value))));
         let messages: Vec<Value> = conversation.messages.iter().map(message).collect();
-        let tools = (!conversation.tools.is_empty()).then(|| Value::from(Serde(&conversation.tools)));
+        let tools =
+            (!conversation.tools.is_empty()).then(|| Value::from(Serde(&conversation.tools)));
         let given = [
             ("messages", Value::from(messages)),
             ("tools", tools.unwrap_or_else(|| Value::from(()))),
             ("documents", Value::from(())),
-            ("add_generation_prompt", Value::from(conversation.add_generation_prompt)),
+            (
+                "add_generation_prompt",
+                Value::from(conversation.add_generation_prompt),
+            ),
         ];
         // Later entries win: options may replace special tokens, as in transformers, but not the conversation.
         Value::from_pairs(specials.chain(options).chain(given))
@@ -156,7 +173,10 @@ impl ChatTemplate {
 
     fn named(name: &str, source: &str, specials: SpecialTokens) -> Result<Self, ChatError> {
         let mut environment = Environment::new();
-        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        let syntax = SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build();
         environment.set_syntax(syntax.expect("the delimiters are the default ones"));
         environment.set_auto_escape_callback(|_| AutoEscape::None);
         environment.set_unknown_method_callback(python::method);
@@ -164,14 +184,25 @@ impl ChatTemplate {
             Some(value) => out.write_str(&json::float(value)).map_err(Error::from),
             None => minijinja::escape_formatter(out, state, value),
         });
-        environment.add_filter("tojson", |value: &Value, options: Kwargs| json::tojson(value, &options));
-        environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
-            Err(Error::new(ErrorKind::InvalidOperation, "raise_exception").with_source(Raised(message)))
+        environment.add_filter("tojson", |value: &Value, options: Kwargs| {
+            json::tojson(value, &options)
         });
+        environment.add_function(
+            "raise_exception",
+            |message: String| -> Result<Value, Error> {
+                Err(Error::new(ErrorKind::InvalidOperation, "raise_exception")
+                    .with_source(Raised(message)))
+            },
+        );
         environment
             .add_template_owned(TEMPLATE, without_generation(source))
             .map_err(|error| ChatError::from_engine(&error, name, false))?;
-        Ok(Self { environment: Arc::new(environment), name: name.into(), source: source.into(), specials })
+        Ok(Self {
+            environment: Arc::new(environment),
+            name: name.into(),
+            source: source.into(),
+            specials,
+        })
     }
 }
 
@@ -183,27 +214,39 @@ const TEMPLATE: &str = "chat";
 
 /// Turns `{% generation %}` blocks, which mark what the assistant wrote and render as their content, into plain scopes.
 fn without_generation(source: &str) -> String {
-    let statement = Regex::new(r"(\{%[-+]?\s*)(end)?generation(\s*[-+]?%\})").expect("the pattern is valid");
-    statement.replace_all(source, "${1}${2}with${3}").into_owned()
+    let statement =
+        Regex::new(r"(\{%[-+]?\s*)(end)?generation(\s*[-+]?%\})").expect("the pattern is valid");
+    statement
+        .replace_all(source, "${1}${2}with${3}")
+        .into_owned()
 }
 
 /// A message as templates see it: its reasoning goes under each of the names that templates read, as in transformers.
 fn message(message: &Json) -> Value {
-    let Some(fields) = message.as_object() else { return Value::from(Serde(message)) };
+    let Some(fields) = message.as_object() else {
+        return Value::from(Serde(message));
+    };
     let named = |name: &&str| fields.get(*name).filter(|value| !value.is_null());
-    let Some(reasoning) = ["reasoning_content", "thinking", "reasoning"].iter().find_map(named) else {
+    let Some(reasoning) = ["reasoning_content", "thinking", "reasoning"]
+        .iter()
+        .find_map(named)
+    else {
         return Value::from(Serde(fields));
     };
     let mut fields = fields.clone();
     let reasoning = reasoning.clone();
-    fields.entry("thinking").or_insert_with(|| reasoning.clone());
+    fields
+        .entry("thinking")
+        .or_insert_with(|| reasoning.clone());
     fields.insert("reasoning_content".to_owned(), reasoning);
     Value::from(Serde(fields))
 }
 
 /// The value of a float; nothing for integers and all else.
 fn float(value: &Value) -> Option<f64> {
-    (value.is_number() && !value.is_integer()).then(|| f64::try_from(value.clone()).ok()).flatten()
+    (value.is_number() && !value.is_integer())
+        .then(|| f64::try_from(value.clone()).ok())
+        .flatten()
 }
 
 impl SpecialTokens {
@@ -211,17 +254,28 @@ impl SpecialTokens {
     fn of_config(config: &Json) -> Self {
         let token = |name: &str| {
             let entry = &config[name];
-            entry.as_str().or_else(|| entry["content"].as_str()).map(str::to_owned)
+            entry
+                .as_str()
+                .or_else(|| entry["content"].as_str())
+                .map(str::to_owned)
         };
-        Self { bos: token("bos_token"), eos: token("eos_token"), pad: token("pad_token"), unk: token("unk_token") }
+        Self {
+            bos: token("bos_token"),
+            eos: token("eos_token"),
+            pad: token("pad_token"),
+            unk: token("unk_token"),
+        }
     }
 }
 
-/// The text of a file; nothing where there is no such file.
+/// The text of a file; nothing where the file does not exist.
 fn read(path: &Path) -> Result<Option<String>, ChatError> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(ChatError::File { path: path.to_owned(), message: error.to_string() }),
+        Err(error) => Err(ChatError::File {
+            path: path.to_owned(),
+            message: error.to_string(),
+        }),
     }
 }

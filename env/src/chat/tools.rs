@@ -6,7 +6,7 @@ use super::hermes::{Fault, ToolCall};
 use crate::nearest::nearest;
 use crate::tokenizer::Tokenizer;
 
-/// What an argument is.
+/// The type of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A text.
@@ -37,7 +37,9 @@ impl Kind {
     fn holds(self, value: &Value) -> bool {
         match self {
             Self::Text => value.is_string(),
-            Self::Texts => value.as_array().is_some_and(|list| !list.is_empty() && list.iter().all(Value::is_string)),
+            Self::Texts => value
+                .as_array()
+                .is_some_and(|list| !list.is_empty() && list.iter().all(Value::is_string)),
             Self::Integer => value.is_i64() || value.is_u64(),
         }
     }
@@ -48,11 +50,11 @@ impl Kind {
 pub struct Parameter {
     /// Its name.
     pub name: &'static str,
-    /// What it is for.
+    /// Its purpose.
     pub about: &'static str,
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
-    /// Whether a call must have it.
+    /// True when a call must have it.
     pub required: bool,
 }
 
@@ -61,7 +63,7 @@ pub struct Parameter {
 pub struct Tool {
     /// Its name.
     pub name: String,
-    /// What it does.
+    /// Its effect.
     pub about: String,
     /// Its arguments.
     pub parameters: Vec<Parameter>,
@@ -69,10 +71,23 @@ pub struct Tool {
 
 impl Tool {
     /// A tool of one required argument.
-    pub fn of_one(name: impl Into<String>, about: impl Into<String>, parameter: (&'static str, &'static str)) -> Self {
+    pub fn of_one(
+        name: impl Into<String>,
+        about: impl Into<String>,
+        parameter: (&'static str, &'static str),
+    ) -> Self {
         let (argument, purpose) = parameter;
-        let parameter = Parameter { name: argument, about: purpose, kind: Kind::Text, required: true };
-        Self { name: name.into(), about: about.into(), parameters: vec![parameter] }
+        let parameter = Parameter {
+            name: argument,
+            about: purpose,
+            kind: Kind::Text,
+            required: true,
+        };
+        Self {
+            name: name.into(),
+            about: about.into(),
+            parameters: vec![parameter],
+        }
     }
 
     /// The form in which `OpenAI` and chat templates take it: `{"type": "function", "function": {...}}`.
@@ -83,8 +98,12 @@ impl Tool {
             (parameter.name.to_owned(), schema)
         };
         let properties: Map<String, Value> = self.parameters.iter().map(property).collect();
-        let required: Vec<&str> =
-            self.parameters.iter().filter(|parameter| parameter.required).map(|parameter| parameter.name).collect();
+        let required: Vec<&str> = self
+            .parameters
+            .iter()
+            .filter(|parameter| parameter.required)
+            .map(|parameter| parameter.name)
+            .collect();
         json!({"type": "function", "function": {
             "name": self.name,
             "description": self.about,
@@ -96,15 +115,38 @@ impl Tool {
     fn check(&self, arguments: &Map<String, Value>) -> Result<(), CallFault> {
         let tool = || self.name.clone();
         let names = || self.parameters.iter().map(|parameter| parameter.name);
-        if let Some(unknown) = arguments.keys().find(|name| !names().any(|known| known == name.as_str())) {
+        if let Some(unknown) = arguments
+            .keys()
+            .find(|name| !names().any(|known| known == name.as_str()))
+        {
             let nearest = nearest(unknown, names()).to_owned();
-            return Err(CallFault::UnknownArgument { tool: tool(), name: unknown.clone(), nearest });
+            return Err(CallFault::UnknownArgument {
+                tool: tool(),
+                name: unknown.clone(),
+                nearest,
+            });
         }
-        for Parameter { name, kind, required, .. } in &self.parameters {
+        for Parameter {
+            name,
+            kind,
+            required,
+            ..
+        } in &self.parameters
+        {
             match arguments.get(*name) {
-                None if *required => return Err(CallFault::Missing { tool: tool(), name, form: kind.words() }),
+                None if *required => {
+                    return Err(CallFault::Missing {
+                        tool: tool(),
+                        name,
+                        form: kind.words(),
+                    });
+                }
                 Some(value) if !kind.holds(value) => {
-                    return Err(CallFault::WrongType { tool: tool(), name, form: kind.words() });
+                    return Err(CallFault::WrongType {
+                        tool: tool(),
+                        name,
+                        form: kind.words(),
+                    });
                 }
                 None | Some(_) => {}
             }
@@ -113,7 +155,7 @@ impl Tool {
     }
 }
 
-/// What is wrong with a call, in words for the policy that made it.
+/// The fault of a call, in words for the policy that made it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallFault {
     /// It cannot be read.
@@ -122,7 +164,7 @@ pub enum CallFault {
     /// No tool has the name.
     #[error("there is no tool `{name}`; did you mean `{nearest}`?")]
     UnknownTool {
-        /// As written.
+        /// The value as written.
         name: String,
         /// The nearest name of a tool.
         nearest: String,
@@ -132,7 +174,7 @@ pub enum CallFault {
     UnknownArgument {
         /// The tool.
         tool: String,
-        /// As written.
+        /// The value as written.
         name: String,
         /// The nearest name of an argument.
         nearest: String,
@@ -144,7 +186,7 @@ pub enum CallFault {
         tool: String,
         /// The argument.
         name: &'static str,
-        /// What it is, in words.
+        /// The type in words.
         form: &'static str,
     },
     /// An argument is something else.
@@ -154,7 +196,7 @@ pub enum CallFault {
         tool: String,
         /// The argument.
         name: &'static str,
-        /// What it is, in words.
+        /// The type in words.
         form: &'static str,
     },
     /// A turn has more calls than are run.
@@ -168,11 +210,14 @@ pub enum CallFault {
 /// Checks that a call names one of `tools` with its arguments.
 ///
 /// # Errors
-/// What is wrong with it, with the nearest name that would be right.
+/// The fault, with the nearest name that would be right.
 pub fn check(tools: &[Tool], call: &ToolCall) -> Result<(), CallFault> {
     let Some(tool) = tools.iter().find(|tool| tool.name == call.name) else {
         let nearest = nearest(&call.name, tools.iter().map(|tool| tool.name.as_str())).to_owned();
-        return Err(CallFault::UnknownTool { name: call.name.clone(), nearest });
+        return Err(CallFault::UnknownTool {
+            name: call.name.clone(),
+            nearest,
+        });
     };
     match &call.arguments {
         Value::Object(arguments) => tool.check(arguments),
@@ -180,7 +225,7 @@ pub fn check(tools: &[Tool], call: &ToolCall) -> Result<(), CallFault> {
     }
 }
 
-/// Whether a tokenizer gives a call back as it was written: one that swallows the tags would hide every call.
+/// Returns true when a tokenizer gives a call back as it was written: one that swallows the tags would hide every call.
 pub fn can_be_written(tokenizer: &dyn Tokenizer) -> bool {
     let call = "<tool_call>\n{\"name\": \"a\"}\n</tool_call>";
     tokenizer.decode(&tokenizer.encode(call)).trim() == call
@@ -188,7 +233,8 @@ pub fn can_be_written(tokenizer: &dyn Tokenizer) -> bool {
 
 /// The text after the last thought: a model may quote the tags of calls while it thinks.
 pub fn after_thoughts(text: &str) -> &str {
-    text.rsplit_once("</think>").map_or(text, |(_, after)| after)
+    text.rsplit_once("</think>")
+        .map_or(text, |(_, after)| after)
 }
 
 #[cfg(test)]
@@ -197,9 +243,26 @@ mod tests {
 
     fn tools() -> Vec<Tool> {
         let mut many = Tool::of_one("search", "Searches.", ("query", "What to find."));
-        many.parameters.push(Parameter { name: "n", about: "How many.", kind: Kind::Integer, required: false });
-        let lists = Parameter { name: "query_list", about: "Queries.", kind: Kind::Texts, required: true };
-        vec![many, Tool { name: "search_all".to_owned(), about: "Searches.".to_owned(), parameters: vec![lists] }]
+        many.parameters.push(Parameter {
+            name: "n",
+            about: "How many.",
+            kind: Kind::Integer,
+            required: false,
+        });
+        let lists = Parameter {
+            name: "query_list",
+            about: "Queries.",
+            kind: Kind::Texts,
+            required: true,
+        };
+        vec![
+            many,
+            Tool {
+                name: "search_all".to_owned(),
+                about: "Searches.".to_owned(),
+                parameters: vec![lists],
+            },
+        ]
     }
 
     #[test]
@@ -221,19 +284,39 @@ mod tests {
     #[test]
     fn faults_name_the_nearest() {
         let fault = |name: &str, arguments: Value| {
-            let call = ToolCall { name: name.to_owned(), arguments };
+            let call = ToolCall {
+                name: name.to_owned(),
+                arguments,
+            };
             check(&tools(), &call).expect_err("a fault").to_string()
         };
-        assert_eq!(fault("serch", json!({})), "there is no tool `serch`; did you mean `search`?");
+        assert_eq!(
+            fault("serch", json!({})),
+            "there is no tool `serch`; did you mean `search`?"
+        );
         let nearest = "`search` has no argument `qury`; did you mean `query`?";
         assert_eq!(fault("search", json!({"qury": "x"})), nearest);
-        assert_eq!(fault("search", json!({})), "the call of `search` lacks the argument `query`, a text");
-        assert_eq!(fault("search", json!({"query": 3})), "the argument `query` of `search` must be a text");
-        assert!(fault("search", json!({"query": "x", "n": 1.5})).ends_with("must be a whole number"));
+        assert_eq!(
+            fault("search", json!({})),
+            "the call of `search` lacks the argument `query`, a text"
+        );
+        assert_eq!(
+            fault("search", json!({"query": 3})),
+            "the argument `query` of `search` must be a text"
+        );
+        assert!(
+            fault("search", json!({"query": "x", "n": 1.5})).ends_with("must be a whole number")
+        );
         for wrong in [json!("x"), json!([]), json!(["x", 1])] {
-            assert!(fault("search_all", json!({"query_list": wrong})).ends_with("must be a list of texts"));
+            assert!(
+                fault("search_all", json!({"query_list": wrong}))
+                    .ends_with("must be a list of texts")
+            );
         }
-        let sound = ToolCall { name: "search".to_owned(), arguments: json!({"query": "x", "n": 2}) };
+        let sound = ToolCall {
+            name: "search".to_owned(),
+            arguments: json!({"query": "x", "n": 2}),
+        };
         assert_eq!(check(&tools(), &sound), Ok(()));
     }
 }

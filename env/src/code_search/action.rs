@@ -3,18 +3,13 @@
 use serde_json::{Map, Value};
 
 use super::settings::{AnswerForm, CodeSearchSettings, Form, Opening};
-use super::tools::{READ_TOOL, VIEW_TOOL};
-use crate::environment::{SEARCH_TOOL, TurnForm, TurnTool};
-use crate::protocol::Tag;
+use super::tools::{READ_TOOL, SEARCH_TOOL, VIEW_TOOL};
+use crate::chat::tools::after_thoughts;
+use crate::environment::{TurnForm, TurnTool};
+use crate::protocol::{
+    Block, CALL_CLOSE, CALL_OPEN, PYTHON_CLOSE, PYTHON_OPEN, Tag, first_closed, first_opened,
+};
 
-/// Opens a program.
-pub const PYTHON_OPEN: &str = "<python>";
-/// Closes a program.
-pub const PYTHON_CLOSE: &str = "</python>";
-/// Opens a tool call.
-pub const CALL_OPEN: &str = "<tool_call>";
-/// Closes a tool call.
-pub const CALL_CLOSE: &str = "</tool_call>";
 /// The tool that runs a program.
 pub const PYTHON_TOOL: &str = "python";
 
@@ -69,23 +64,50 @@ pub(super) fn stops(settings: &CodeSearchSettings) -> Vec<String> {
         Form::FunctionCalls => None,
     };
     let answer = (settings.answer == AnswerForm::Tag).then_some(Tag::Answer.closing());
-    action.into_iter().chain(answer).map(str::to_owned).collect()
+    action
+        .into_iter()
+        .chain(answer)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The actions as tools.
 pub(super) fn tools(settings: &CodeSearchSettings) -> Vec<TurnTool> {
     let call = |name, parameter, argument, tool: String, about| {
-        let form = TurnForm::Call { tool, argument, list: false };
-        TurnTool { name, about, parameter, form }
+        let form = TurnForm::Call {
+            tool,
+            argument,
+            list: false,
+        };
+        TurnTool {
+            name,
+            about,
+            parameter,
+            form,
+        }
     };
-    let python =
-        "Runs a Python program, which may call search_pages, view_sections and read_section; returns what it prints.";
+    let python = "Runs a Python program, which may call search_pages, view_sections and read_section; returns what it prints.";
     let mut tools = match settings.form {
         Form::Tags => {
-            let form = TurnForm::Tags { open: "<python>\n", before_close: "\n", close: PYTHON_CLOSE };
-            vec![TurnTool { name: "run_python", about: python, parameter: "code", form }]
+            let form = TurnForm::Tags {
+                open: "<python>\n",
+                before_close: "\n",
+                close: PYTHON_CLOSE,
+            };
+            vec![TurnTool {
+                name: "run_python",
+                about: python,
+                parameter: "code",
+                form,
+            }]
         }
-        Form::PythonCalls => vec![call("run_python", "code", "code", PYTHON_TOOL.to_owned(), python)],
+        Form::PythonCalls => vec![call(
+            "run_python",
+            "code",
+            "code",
+            PYTHON_TOOL.to_owned(),
+            python,
+        )],
         Form::FunctionCalls => {
             let prefix = settings.functions.flavour.prefix();
             let function = |name: &'static str, parameter, about| {
@@ -101,10 +123,24 @@ pub(super) fn tools(settings: &CodeSearchSettings) -> Vec<TurnTool> {
     let about = "Gives the final answer and ends the episode.";
     tools.push(match settings.answer {
         AnswerForm::Tag => {
-            let form = TurnForm::Tags { open: Tag::Answer.opening(), before_close: "", close: Tag::Answer.closing() };
-            TurnTool { name: "answer", about, parameter: "answer", form }
+            let form = TurnForm::Tags {
+                open: Tag::Answer.opening(),
+                before_close: "",
+                close: Tag::Answer.closing(),
+            };
+            TurnTool {
+                name: "answer",
+                about,
+                parameter: "answer",
+                form,
+            }
         }
-        AnswerForm::Message => TurnTool { name: "answer", about, parameter: "answer", form: TurnForm::Text },
+        AnswerForm::Message => TurnTool {
+            name: "answer",
+            about,
+            parameter: "answer",
+            form: TurnForm::Text,
+        },
     });
     tools
 }
@@ -115,14 +151,19 @@ pub(super) fn tools(settings: &CodeSearchSettings) -> Vec<TurnTool> {
 /// the turn count.
 pub fn parse(text: &str, settings: &CodeSearchSettings) -> CodeAction {
     let answer = match settings.answer {
-        AnswerForm::Tag => first_block(text, Tag::Answer.opening(), Tag::Answer.closing(), settings.opening),
+        AnswerForm::Tag => block(
+            text,
+            Tag::Answer.opening(),
+            Tag::Answer.closing(),
+            settings.opening,
+        ),
         AnswerForm::Message => None,
     };
     let (open, close) = match settings.form {
         Form::Tags => (PYTHON_OPEN, PYTHON_CLOSE),
         Form::PythonCalls | Form::FunctionCalls => (CALL_OPEN, CALL_CLOSE),
     };
-    let action = first_block(text, open, close, settings.opening);
+    let action = block(text, open, close, settings.opening);
     match (answer, action) {
         (Some(answer), Some(action)) if answer.end < action.end => to_answer(answer.content),
         (Some(answer), None) => to_answer(answer.content),
@@ -133,26 +174,19 @@ pub fn parse(text: &str, settings: &CodeSearchSettings) -> CodeAction {
         },
         (None, None) => match settings.form {
             Form::FunctionCalls if text.contains(CALL_OPEN) => calls(text),
-            _ if settings.answer == AnswerForm::Message && !text.contains(open) => to_answer(after_thoughts(text)),
+            _ if settings.answer == AnswerForm::Message && !text.contains(open) => {
+                to_answer(after_thoughts(text))
+            }
             _ => CodeAction::Invalid(unfinished(text, settings)),
         },
     }
 }
 
-struct Block<'a> {
-    content: &'a str,
-    /// Where its closing tag ends.
-    end: usize,
-}
-
-fn first_block<'a>(text: &'a str, open: &str, close: &str, opening: Opening) -> Option<Block<'a>> {
-    let first = text.find(open)? + open.len();
-    let close_at = first + text[first..].find(close)?;
-    let start = match opening {
-        Opening::First => first,
-        Opening::Last => text[..close_at].rfind(open).map_or(first, |last| last + open.len()),
-    };
-    Some(Block { content: &text[start..close_at], end: close_at + close.len() })
+fn block<'a>(text: &'a str, open: &str, close: &str, opening: Opening) -> Option<Block<'a>> {
+    match opening {
+        Opening::First => first_opened(text, open, close),
+        Opening::Last => first_closed(text, open, close),
+    }
 }
 
 fn to_answer(content: &str) -> CodeAction {
@@ -174,20 +208,20 @@ fn unfinished(text: &str, settings: &CodeSearchSettings) -> CodeFault {
     }
 }
 
-/// The text after the last thought.
-fn after_thoughts(text: &str) -> &str {
-    text.rsplit_once(Tag::Think.closing()).map_or(text, |(_, after)| after)
-}
-
 fn program_of(call: Result<Call, CodeFault>) -> CodeAction {
     match call {
         Ok(call) if call.name != PYTHON_TOOL => {
-            let message = format!("there is no tool `{}`; the only one is `{PYTHON_TOOL}`", call.name);
+            let message = format!(
+                "there is no tool `{}`; the only one is `{PYTHON_TOOL}`",
+                call.name
+            );
             CodeAction::Invalid(CodeFault::BadCall(message))
         }
         Ok(call) => match call.arguments.get("code") {
             Some(Value::String(code)) => CodeAction::Code(dedent(code)),
-            _ => CodeAction::Invalid(CodeFault::BadCall("the call has no argument `code` with a text".to_owned())),
+            _ => CodeAction::Invalid(CodeFault::BadCall(
+                "the call has no argument `code` with a text".to_owned(),
+            )),
         },
         Err(fault) => CodeAction::Invalid(fault),
     }
@@ -196,8 +230,15 @@ fn program_of(call: Result<Call, CodeFault>) -> CodeAction {
 /// All calls of a turn. The last may lack its closing tag.
 fn calls(text: &str) -> CodeAction {
     let blocks = text.split(CALL_OPEN).skip(1);
-    let calls: Vec<_> =
-        blocks.map(|block| read_call(block.split_once(CALL_CLOSE).map_or(block, |(content, _)| content))).collect();
+    let calls: Vec<_> = blocks
+        .map(|block| {
+            read_call(
+                block
+                    .split_once(CALL_CLOSE)
+                    .map_or(block, |(content, _)| content),
+            )
+        })
+        .collect();
     if calls.iter().any(Result::is_ok) {
         return CodeAction::Calls(calls);
     }
@@ -208,17 +249,22 @@ fn calls(text: &str) -> CodeAction {
 /// Reads `{"name": ..., "arguments": {...}}`; arguments may be a string that holds the object, as some clients send them.
 fn read_call(text: &str) -> Result<Call, CodeFault> {
     let bad = |message: String| CodeFault::BadCall(message);
-    let value: Value =
-        serde_json::from_str(text.trim()).map_err(|error| bad(format!("the tool call is not JSON: {error}")))?;
-    let Value::Object(mut call) = value else { return Err(bad("the tool call is no JSON object".to_owned())) };
+    let value: Value = serde_json::from_str(text.trim())
+        .map_err(|error| bad(format!("the tool call is not JSON: {error}")))?;
+    let Value::Object(mut call) = value else {
+        return Err(bad("the tool call is no JSON object".to_owned()));
+    };
     let Some(Value::String(name)) = call.remove("name") else {
         return Err(bad("the tool call has no `name`".to_owned()));
     };
     let arguments = match call.remove("arguments") {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(arguments)) => arguments,
-        Some(Value::String(text)) => serde_json::from_str(&text)
-            .map_err(|error| bad(format!("the arguments of `{name}` are no JSON object: {error}")))?,
+        Some(Value::String(text)) => serde_json::from_str(&text).map_err(|error| {
+            bad(format!(
+                "the arguments of `{name}` are no JSON object: {error}"
+            ))
+        })?,
         Some(_) => return Err(bad(format!("the arguments of `{name}` are no JSON object"))),
     };
     Ok(Call { name, arguments })
@@ -227,14 +273,23 @@ fn read_call(text: &str) -> Result<Call, CodeFault> {
 /// A program without the blank lines around it and, where every line has it, without the indentation of its first line.
 fn dedent(code: &str) -> String {
     let code = code.trim_end();
-    let blank: usize = code.split_inclusive('\n').take_while(|line| line.trim().is_empty()).map(str::len).sum();
+    let blank: usize = code
+        .split_inclusive('\n')
+        .take_while(|line| line.trim().is_empty())
+        .map(str::len)
+        .sum();
     let code = &code[blank..];
     let margin = &code[..code.len() - code.trim_start().len()];
-    let shared = code.lines().all(|line| line.trim().is_empty() || line.starts_with(margin));
+    let shared = code
+        .lines()
+        .all(|line| line.trim().is_empty() || line.starts_with(margin));
     if margin.is_empty() || !shared {
         return code.to_owned();
     }
-    let lines: Vec<&str> = code.lines().map(|line| line.strip_prefix(margin).unwrap_or("")).collect();
+    let lines: Vec<&str> = code
+        .lines()
+        .map(|line| line.strip_prefix(margin).unwrap_or(""))
+        .collect();
     lines.join("\n")
 }
 
@@ -263,14 +318,20 @@ mod tests {
         let cases = [
             ("<python>\nprint(1)\n</python>", code("print(1)")),
             ("<python> print(1) </python>", code("print(1)")),
-            ("<python>\n  if x:\n    y()\n\n  z()\n</python>", code("if x:\n  y()\n\nz()")),
+            (
+                "<python>\n  if x:\n    y()\n\n  z()\n</python>",
+                code("if x:\n  y()\n\nz()"),
+            ),
             ("<python>\n  x\n y\n</python>", code("  x\n y")),
             ("I use <python> tags. <python>x</python>", code("x")),
             ("<python>x</python><answer>a</answer>", code("x")),
             ("<answer> a\nb </answer><python>x</python>", answer("a\nb")),
             ("<python>print('<answer>a</answer>", answer("a")),
             ("<python></python>", code("")),
-            ("<answer> </answer>", CodeAction::Invalid(CodeFault::EmptyAnswer)),
+            (
+                "<answer> </answer>",
+                CodeAction::Invalid(CodeFault::EmptyAnswer),
+            ),
             ("<python>x", CodeAction::Invalid(CodeFault::UnclosedCode)),
             ("<answer>x", CodeAction::Invalid(CodeFault::UnclosedAnswer)),
             ("</python>", CodeAction::Invalid(CodeFault::NoAction)),
@@ -279,28 +340,51 @@ mod tests {
         for (turn, expected) in cases {
             assert_eq!(tags(turn), expected, "{turn}");
         }
-        let slm = parse("the <python> tag <python>x</python>", &Profile::Slm.settings());
+        let slm = parse(
+            "the <python> tag <python>x</python>",
+            &Profile::Slm.settings(),
+        );
         assert_eq!(slm, code("tag <python>x"));
     }
 
     #[test]
     fn a_program_may_come_in_a_tool_call() {
-        let settings = CodeSearchSettings { form: Form::PythonCalls, ..CodeSearchSettings::default() };
+        let settings = CodeSearchSettings {
+            form: Form::PythonCalls,
+            ..CodeSearchSettings::default()
+        };
         let call = |body: &str| parse(&format!("ok <tool_call>\n{body}\n</tool_call>"), &settings);
-        assert_eq!(call(r#"{"name": "python", "arguments": {"code": "print(1)\n"}}"#), code("print(1)"));
-        assert_eq!(call(r#"{"name": "python", "arguments": "{\"code\": \"x\"}"}"#), code("x"));
+        assert_eq!(
+            call(r#"{"name": "python", "arguments": {"code": "print(1)\n"}}"#),
+            code("print(1)")
+        );
+        assert_eq!(
+            call(r#"{"name": "python", "arguments": "{\"code\": \"x\"}"}"#),
+            code("x")
+        );
         for (body, message) in [
-            (r#"{"name": "python", "arguments": {}}"#, "no argument `code`"),
-            (r#"{"name": "bash", "arguments": {}}"#, "there is no tool `bash`"),
+            (
+                r#"{"name": "python", "arguments": {}}"#,
+                "no argument `code`",
+            ),
+            (
+                r#"{"name": "bash", "arguments": {}}"#,
+                "there is no tool `bash`",
+            ),
             (r#"{"name": "python""#, "not JSON"),
             (r#"{"arguments": {}}"#, "no `name`"),
             ("[]", "no JSON object"),
         ] {
-            let CodeAction::Invalid(fault) = call(body) else { panic!("{body}") };
+            let CodeAction::Invalid(fault) = call(body) else {
+                panic!("{body}")
+            };
             assert!(fault.to_string().contains(message), "{body}: {fault}");
         }
         assert_eq!(parse("<answer>a</answer>", &settings), answer("a"));
-        assert!(matches!(parse("<tool_call>{", &settings), CodeAction::Invalid(CodeFault::BadCall(_))));
+        assert!(matches!(
+            parse("<tool_call>{", &settings),
+            CodeAction::Invalid(CodeFault::BadCall(_))
+        ));
         assert_eq!(stops(&settings), ["</tool_call>", "</answer>"]);
     }
 
@@ -308,15 +392,34 @@ mod tests {
     fn functions_are_called_several_at_a_time_and_a_message_is_an_answer() {
         let settings = Profile::WikiSearchV0.settings();
         let one = r#"<tool_call>{"name": "search_pages", "arguments": {"query": "q"}}</tool_call>"#;
-        let CodeAction::Calls(calls) = parse(&format!("{one} and {one}<tool_call>oops"), &settings) else {
+        let CodeAction::Calls(calls) = parse(&format!("{one} and {one}<tool_call>oops"), &settings)
+        else {
             panic!("calls")
         };
-        let arguments = json!({"query": "q"}).as_object().cloned().expect("an object");
-        assert_eq!(calls[1], Ok(Call { name: "search_pages".to_owned(), arguments }));
+        let arguments = json!({"query": "q"})
+            .as_object()
+            .cloned()
+            .expect("an object");
+        assert_eq!(
+            calls[1],
+            Ok(Call {
+                name: "search_pages".to_owned(),
+                arguments
+            })
+        );
         assert!(calls.len() == 3 && calls[2].is_err());
-        assert_eq!(parse("<think>x</think>\nVelm.\n", &settings), answer("Velm."));
-        assert_eq!(parse("<think>x</think>", &settings), CodeAction::Invalid(CodeFault::EmptyAnswer));
-        assert!(matches!(parse("<tool_call>nonsense</tool_call>", &settings), CodeAction::Invalid(_)));
+        assert_eq!(
+            parse("<think>x</think>\nVelm.\n", &settings),
+            answer("Velm.")
+        );
+        assert_eq!(
+            parse("<think>x</think>", &settings),
+            CodeAction::Invalid(CodeFault::EmptyAnswer)
+        );
+        assert!(matches!(
+            parse("<tool_call>nonsense</tool_call>", &settings),
+            CodeAction::Invalid(_)
+        ));
         assert!(stops(&settings).is_empty());
         let unclosed = one.trim_end_matches(CALL_CLOSE);
         assert!(matches!(parse(unclosed, &settings), CodeAction::Calls(_)));

@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use forage_sandbox::{EngineOptions, Limits, Notice, SandboxEngine, SandboxError, Session, Tools, TurnOutput};
+use forage_sandbox::{
+    EngineOptions, Limits, Notice, SandboxEngine, SandboxError, Session, Tools, TurnOutput,
+};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Most sessions of the sandbox alive at once; whoever comes later waits for an episode to end. A little less than the
@@ -18,7 +20,11 @@ pub trait Interpreters: Send + Sync {
     ///
     /// # Errors
     /// A failure of ours.
-    async fn open(&self, tools: Arc<dyn Tools>, seed: u64) -> Result<Box<dyn Interpreter>, SandboxError>;
+    async fn open(
+        &self,
+        tools: Arc<dyn Tools>,
+        seed: u64,
+    ) -> Result<Box<dyn Interpreter>, SandboxError>;
 }
 
 /// One episode's interpreter.
@@ -45,10 +51,17 @@ struct Placed {
 
 #[async_trait]
 impl Interpreters for SandboxEngine {
-    async fn open(&self, tools: Arc<dyn Tools>, seed: u64) -> Result<Box<dyn Interpreter>, SandboxError> {
+    async fn open(
+        &self,
+        tools: Arc<dyn Tools>,
+        seed: u64,
+    ) -> Result<Box<dyn Interpreter>, SandboxError> {
         // The semaphore is never closed, so a place always comes.
         let place = ROOM.acquire().await.ok();
-        Ok(Box::new(Placed { session: self.session(tools, seed)?, _place: place }))
+        Ok(Box::new(Placed {
+            session: self.session(tools, seed)?,
+            _place: place,
+        }))
     }
 }
 
@@ -67,14 +80,20 @@ impl Interpreter for Placed {
 ///
 /// # Errors
 /// When it cannot be opened.
-pub fn sandbox(limits: &Limits, notice: &mut dyn FnMut(Notice)) -> Result<SandboxEngine, SandboxError> {
+pub fn sandbox(
+    limits: &Limits,
+    notice: &mut dyn FnMut(Notice),
+) -> Result<SandboxEngine, SandboxError> {
     static OPEN: Mutex<Vec<(Limits, SandboxEngine)>> = Mutex::new(Vec::new());
     // Opening under the lock: whoever comes meanwhile would only do the same work again.
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, engine)) = open.iter().find(|(known, _)| known == limits) {
         return Ok(engine.clone());
     }
-    let options = EngineOptions { limits: limits.clone(), ..EngineOptions::default() };
+    let options = EngineOptions {
+        limits: limits.clone(),
+        ..EngineOptions::default()
+    };
     let engine = SandboxEngine::open_with(&options, notice)?;
     open.push((limits.clone(), engine.clone()));
     Ok(engine)
@@ -83,7 +102,9 @@ pub fn sandbox(limits: &Limits, notice: &mut dyn FnMut(Notice)) -> Result<Sandbo
 /// A notice in words.
 pub(super) fn words(notice: &Notice) -> String {
     match notice {
-        Notice::Compiling => "compiling the Python interpreter, which is done once on a machine".to_owned(),
+        Notice::Compiling => {
+            "compiling the Python interpreter, which is done once on a machine".to_owned()
+        }
         Notice::NotKept { folder, reason } => {
             format!(
                 "the compiled interpreter cannot be kept in {}: {reason}; it will be compiled again",

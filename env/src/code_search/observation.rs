@@ -15,7 +15,9 @@ pub(super) fn of_program(output: &TurnOutput, settings: &CodeSearchSettings) -> 
         (Some(error), ErrorForm::Alone) => error,
         (Some(error), _) if printed.is_empty() => error,
         (Some(error), _) => format!("{printed}\n{error}"),
-        (None, _) if printed.trim().is_empty() && form.nothing_printed => NOTHING_PRINTED.to_owned(),
+        (None, _) if printed.trim().is_empty() && form.nothing_printed => {
+            NOTHING_PRINTED.to_owned()
+        }
         (None, _) => printed.to_owned(),
     };
     cut(&text, form)
@@ -28,9 +30,16 @@ pub(super) fn cut(text: &str, form: &CodeObservation) -> String {
         return text.to_owned();
     }
     let kept = form.limit_chars * 2 / 5;
-    let byte_of = |number: usize| text.char_indices().nth(number).map_or(text.len(), |(at, _)| at);
+    let byte_of = |number: usize| {
+        text.char_indices()
+            .nth(number)
+            .map_or(text.len(), |(at, _)| at)
+    };
     let (head, tail) = (&text[..byte_of(kept)], &text[byte_of(length - kept)..]);
-    format!("{head}\n... [{} characters left out] ...\n{tail}", length - 2 * kept)
+    format!(
+        "{head}\n... [{} characters left out] ...\n{tail}",
+        length - 2 * kept
+    )
 }
 
 /// What went wrong, in the form the policy reads.
@@ -41,14 +50,22 @@ fn error_text(output: &TurnOutput, settings: &CodeSearchSettings) -> Option<Stri
         (Status::Exception, None) => "The program raised an exception.".to_owned(),
         (limit, _) => {
             let text = stopped(limit, settings);
-            if settings.observation.error == ErrorForm::Alone { format!("Error: {text}") } else { text }
+            if settings.observation.error == ErrorForm::Alone {
+                format!("Error: {text}")
+            } else {
+                text
+            }
         }
     };
     Some(text)
 }
 
 fn exception(error: &PyError, form: ErrorForm) -> String {
-    let PyError { kind, message, traceback } = error;
+    let PyError {
+        kind,
+        message,
+        traceback,
+    } = error;
     match form {
         ErrorForm::Traceback => traceback.trim_end().to_owned(),
         ErrorForm::LastLine if message.is_empty() => kind.clone(),
@@ -59,7 +76,12 @@ fn exception(error: &PyError, form: ErrorForm) -> String {
 
 /// Which limit stopped a program, in words.
 fn stopped(status: Status, settings: &CodeSearchSettings) -> String {
-    let LimitSettings { time_ms, memory_mib, calls, code_bytes } = settings.limits;
+    let LimitSettings {
+        time_ms,
+        memory_mib,
+        calls,
+        code_bytes,
+    } = settings.limits;
     let why = match status {
         Status::Timeout => format!("it ran for more than {} s", time_ms as f64 / 1000.0),
         Status::Memory => format!("it used more than {memory_mib} MiB of memory"),
@@ -67,7 +89,9 @@ fn stopped(status: Status, settings: &CodeSearchSettings) -> String {
         Status::Output => "it printed too much".to_owned(),
         Status::Calls => format!("it called the functions more than {calls} times"),
         Status::CodeSize => {
-            return format!("The program was not run: it is longer than {code_bytes} bytes. Write a shorter one.");
+            return format!(
+                "The program was not run: it is longer than {code_bytes} bytes. Write a shorter one."
+            );
         }
         Status::Crash | Status::Ok | Status::Exception => "the interpreter failed on it".to_owned(),
     };
@@ -115,21 +139,36 @@ mod tests {
         assert_eq!(show(&output("a\nb\n\n", Status::Ok, None)), "a\nb");
         assert_eq!(show(&output(" \n", Status::Ok, None)), NOTHING_PRINTED);
         let failed = output("one\n", Status::Exception, Some(error()));
-        assert_eq!(show(&failed), format!("one\n{}", error().traceback.trim_end()));
-        assert_eq!(show(&output("", Status::Exception, Some(error()))), error().traceback.trim_end());
+        assert_eq!(
+            show(&failed),
+            format!("one\n{}", error().traceback.trim_end())
+        );
+        assert_eq!(
+            show(&output("", Status::Exception, Some(error()))),
+            error().traceback.trim_end()
+        );
         let mut last_line = settings.clone();
         last_line.observation.error = ErrorForm::LastLine;
-        assert_eq!(of_program(&failed, &last_line), "one\nNameError: name 'x' is not defined");
+        assert_eq!(
+            of_program(&failed, &last_line),
+            "one\nNameError: name 'x' is not defined"
+        );
     }
 
     #[test]
     fn the_slm_profile_loses_what_was_printed_and_is_silent_about_nothing() {
         let slm = Profile::Slm.settings();
         let failed = output("one\n", Status::Exception, Some(error()));
-        assert_eq!(of_program(&failed, &slm), "Error: NameError: name 'x' is not defined");
+        assert_eq!(
+            of_program(&failed, &slm),
+            "Error: NameError: name 'x' is not defined"
+        );
         assert_eq!(of_program(&output("", Status::Ok, None), &slm), "");
         let late = of_program(&output("one\n", Status::Timeout, None), &slm);
-        assert_eq!(late, "Error: The program was stopped: it ran for more than 30 s.");
+        assert_eq!(
+            late,
+            "Error: The program was stopped: it ran for more than 30 s."
+        );
     }
 
     #[test]
@@ -146,7 +185,10 @@ mod tests {
             (Status::Crash, "interpreter failed"),
         ] {
             let text = of_program(&output("before\n", status, None), &settings);
-            assert!(text.starts_with("before\nThe program was") && text.contains(words), "{text}");
+            assert!(
+                text.starts_with("before\nThe program was") && text.contains(words),
+                "{text}"
+            );
             let keeps = matches!(status, Status::CodeSize | Status::Output | Status::Calls);
             assert_eq!(text.ends_with("undone."), !keeps, "{text}");
             assert!(!seen.contains(&text));
@@ -156,8 +198,14 @@ mod tests {
 
     #[test]
     fn the_middle_is_cut_by_characters() {
-        let form = CodeObservation { limit_chars: 10, ..CodeObservation::default() };
+        let form = CodeObservation {
+            limit_chars: 10,
+            ..CodeObservation::default()
+        };
         assert_eq!(cut("éééééééééé", &form), "éééééééééé");
-        assert_eq!(cut("ab€defghijklm", &form), "ab€d\n... [5 characters left out] ...\njklm");
+        assert_eq!(
+            cut("ab€defghijklm", &form),
+            "ab€d\n... [5 characters left out] ...\njklm"
+        );
     }
 }

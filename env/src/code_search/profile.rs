@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::settings::{
-    AnswerForm, CodeObservation, CodeSearchSettings, ErrorForm, Flavour, Form, FunctionSettings, LimitSettings,
-    Opening, StateMode,
+    AnswerForm, CodeObservation, CodeSearchSettings, ErrorForm, Flavour, Form, FunctionSettings,
+    LimitSettings, Opening, StateMode,
 };
 use crate::settings::OnInvalid;
 use crate::wiki::find::SearchMode;
@@ -31,7 +31,12 @@ pub enum Profile {
 
 impl Profile {
     /// Every profile.
-    pub const ALL: [Self; 4] = [Self::Default, Self::Slm, Self::WikiSearchV0, Self::WikiSearchV1];
+    pub const ALL: [Self; 4] = [
+        Self::Default,
+        Self::Slm,
+        Self::WikiSearchV0,
+        Self::WikiSearchV1,
+    ];
 
     /// The settings it stands for.
     pub fn settings(self) -> CodeSearchSettings {
@@ -52,7 +57,11 @@ fn slm() -> CodeSearchSettings {
         opening: Opening::First,
         state: StateMode::Fresh,
         prelude: "import json, re, string; from collections import Counter, defaultdict".to_owned(),
-        observation: CodeObservation { error: ErrorForm::Alone, nothing_printed: false, ..CodeObservation::default() },
+        observation: CodeObservation {
+            error: ErrorForm::Alone,
+            nothing_printed: false,
+            ..CodeObservation::default()
+        },
         on_invalid: OnInvalid::Silent,
         functions: FunctionSettings {
             search: SearchMode::Titles,
@@ -60,7 +69,10 @@ fn slm() -> CodeSearchSettings {
             similarity: true,
             ..FunctionSettings::default()
         },
-        limits: LimitSettings { time_ms: 30_000, ..LimitSettings::default() },
+        limits: LimitSettings {
+            time_ms: 30_000,
+            ..LimitSettings::default()
+        },
         ..CodeSearchSettings::default()
     }
 }

@@ -18,8 +18,13 @@ pub(super) enum Manner {
 /// Takes the first page found for `name`: one statement or one loop, few tokens.
 pub(super) fn short(name: &str, keyword: &str, manner: Manner) -> String {
     let (name, keyword) = (literal(name), literal(keyword));
-    let search = if manner == Manner::Undefined { "search" } else { "search_pages" };
-    let sentences = format!("read_section({search}({name})[0][\"page_id\"] + \":full\").split(\".\")");
+    let search = if manner == Manner::Undefined {
+        "search"
+    } else {
+        "search_pages"
+    };
+    let sentences =
+        format!("read_section({search}({name})[0][\"page_id\"] + \":full\").split(\".\")");
     let colon = if manner == Manner::Malformed { "" } else { ":" };
     match manner {
         Manner::Skimming => format!("print({sentences}[0])"),
@@ -58,7 +63,10 @@ for page in search_pages({question}):
 
 /// Prints the titles of the pages found for a question.
 pub(super) fn titles(question: &str) -> String {
-    format!("for page in search_pages({}):\n    print(page[\"title\"])", literal(question))
+    format!(
+        "for page in search_pages({}):\n    print(page[\"title\"])",
+        literal(question)
+    )
 }
 
 /// Programs that do not do what their author wanted: none shows anything of a page.
@@ -69,7 +77,9 @@ pub(super) fn broken(question: &str) -> [String; 5] {
         format!("print(search({question}))"),
         format!("print(search_pages({question})[0][\"text\"])"),
         format!("print(search_pages({question}"),
-        format!("def search_pages(query):\n    return wiki.search(query)\nprint(search_pages({question}))"),
+        format!(
+            "def search_pages(query):\n    return wiki.search(query)\nprint(search_pages({question}))"
+        ),
     ]
 }
 

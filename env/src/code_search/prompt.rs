@@ -49,7 +49,9 @@ impl CodePrompt {
             (Self::Full, _) if settings.tools == ToldBy::Template => {
                 include_str!("../../../configs/prompts/code_search_tools.txt").to_owned()
             }
-            (Self::Full, Form::Tags) => include_str!("../../../configs/prompts/code_search.txt").to_owned(),
+            (Self::Full, Form::Tags) => {
+                include_str!("../../../configs/prompts/code_search.txt").to_owned()
+            }
             (Self::Full, Form::PythonCalls) => {
                 include_str!("../../../configs/prompts/code_search_python_calls.txt").to_owned()
             }
@@ -58,7 +60,10 @@ impl CodePrompt {
             }
             (Self::Short, _) => include_str!("../../../configs/prompts/short.txt").to_owned(),
             (Self::Path(path), _) => {
-                std::fs::read_to_string(path).map_err(|source| SettingsError::Prompt { path: path.clone(), source })?
+                std::fs::read_to_string(path).map_err(|source| SettingsError::Prompt {
+                    path: path.clone(),
+                    source,
+                })?
             }
             (Self::Text(text), _) => text.clone(),
         };
@@ -71,14 +76,23 @@ impl CodePrompt {
         };
         let state = match settings.state {
             StateMode::Kept => "Variables stay from turn to turn.",
-            StateMode::Fresh => "Each program starts afresh, without the variables of the ones before.",
+            StateMode::Fresh => {
+                "Each program starts afresh, without the variables of the ones before."
+            }
         };
         let text = text.replace("{state}", state);
-        let (more, count) = if settings.functions.more { (MORE, "six") } else { ("", "three") };
+        let (more, count) = if settings.functions.more {
+            (MORE, "six")
+        } else {
+            ("", "three")
+        };
         let text = text.replace("{more}", more).replace("{count}", count);
         let prefix = settings.functions.flavour.prefix();
         let turns = settings.max_generations.to_string();
-        Ok(text.replace("{turns}", &turns).replace("{prefix}", prefix).replace("{answering}", answering))
+        Ok(text
+            .replace("{turns}", &turns)
+            .replace("{prefix}", prefix)
+            .replace("{answering}", answering))
     }
 
     /// The same instructions in other words, as values of the setting `prompt`; none where there are none.
@@ -101,20 +115,45 @@ mod tests {
     #[test]
     fn embedded_prompts_ask_the_question_and_name_the_functions() {
         for form in [Form::Tags, Form::PythonCalls, Form::FunctionCalls] {
-            let settings = CodeSearchSettings { form, max_generations: 7, ..CodeSearchSettings::default() };
+            let settings = CodeSearchSettings {
+                form,
+                max_generations: 7,
+                ..CodeSearchSettings::default()
+            };
             let text = CodePrompt::Full.read(&settings).expect("embedded");
-            for part in ["search_pages(", "view_sections(", "read_section(", "7 turns", "<answer>"] {
+            for part in [
+                "search_pages(",
+                "view_sections(",
+                "read_section(",
+                "7 turns",
+                "<answer>",
+            ] {
                 assert!(text.contains(part), "{form:?}: {part}");
             }
-            assert!(!text.contains("{prefix}") && !text.contains("{answering}"), "{form:?}");
+            assert!(
+                !text.contains("{prefix}") && !text.contains("{answering}"),
+                "{form:?}"
+            );
             assert!(text.ends_with("Question: {question}\n"), "{form:?}");
         }
         for form in [Form::Tags, Form::PythonCalls] {
-            let fresh = CodeSearchSettings { form, state: StateMode::Fresh, ..CodeSearchSettings::default() };
+            let fresh = CodeSearchSettings {
+                form,
+                state: StateMode::Fresh,
+                ..CodeSearchSettings::default()
+            };
             let text = CodePrompt::Full.read(&fresh).expect("embedded");
-            assert!(text.contains("Each program starts afresh") && !text.contains("Variables stay"), "{form:?}");
+            assert!(
+                text.contains("Each program starts afresh") && !text.contains("Variables stay"),
+                "{form:?}"
+            );
         }
-        let v1 = CodePrompt::Full.read(&Profile::WikiSearchV1.settings()).expect("embedded");
-        assert!(v1.contains("- wiki_search_pages(query)") && !v1.contains("<answer>"), "{v1}");
+        let v1 = CodePrompt::Full
+            .read(&Profile::WikiSearchV1.settings())
+            .expect("embedded");
+        assert!(
+            v1.contains("- wiki_search_pages(query)") && !v1.contains("<answer>"),
+            "{v1}"
+        );
     }
 }

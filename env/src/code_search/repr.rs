@@ -47,7 +47,11 @@ fn separate(out: &mut String, place: usize) {
 
 /// In single quotes, unless that would need escapes and double quotes would not.
 fn write_text(out: &mut String, text: &str) {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let quote = if text.contains('\'') && !text.contains('"') {
+        '"'
+    } else {
+        '\''
+    };
     out.push(quote);
     for letter in text.chars() {
         match letter {
@@ -74,8 +78,10 @@ mod tests {
 
     #[test]
     fn values_read_as_python_writes_them() {
-        let value = json!([{"page_id": "it's", "title": "a\n\"b\" 'c'"}, null, true, 1.5, "é\u{7}"]);
-        let expected = r#"[{'page_id': "it's", 'title': 'a\n"b" \'c\''}, None, True, 1.5, 'é\x07']"#;
+        let value =
+            json!([{"page_id": "it's", "title": "a\n\"b\" 'c'"}, null, true, 1.5, "é\u{7}"]);
+        let expected =
+            r#"[{'page_id': "it's", 'title': 'a\n"b" \'c\''}, None, True, 1.5, 'é\x07']"#;
         assert_eq!(repr(&value), expected);
     }
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::action::{PYTHON_CLOSE, PYTHON_OPEN};
 use super::programs::{self, Manner};
 use crate::policy::PolicyError;
+use crate::protocol::{PYTHON_CLOSE, PYTHON_OPEN};
 use crate::scripted::{
-    ANSWER, Conduct, Hand, ORACLE, Oracle, OracleStyle, Script, ScriptEntry, Scripted, View, between, name_and_keyword,
-    question, turn,
+    ANSWER, Conduct, Hand, ORACLE, Oracle, OracleStyle, Script, ScriptEntry, Scripted, View,
+    between, name_and_keyword, question, turn,
 };
 
 const PYTHON: [&str; 2] = [PYTHON_OPEN, PYTHON_CLOSE];
@@ -27,9 +27,18 @@ const HAND: Hand = Hand {
 };
 
 pub(super) const SCRIPTS: &[ScriptEntry] = &[
-    ScriptEntry { name: ORACLE, play: |cast| Arc::new(Oracle::new(cast, HAND)) },
-    ScriptEntry { name: "one-call", play: |cast| Arc::new(Scripted::with_script(OneCall, cast.tokenizer)) },
-    ScriptEntry { name: "broken-code", play: |cast| Arc::new(Scripted::with_script(BrokenCode, cast.tokenizer)) },
+    ScriptEntry {
+        name: ORACLE,
+        play: |cast| Arc::new(Oracle::new(cast, HAND)),
+    },
+    ScriptEntry {
+        name: "one-call",
+        play: |cast| Arc::new(Scripted::with_script(OneCall, cast.tokenizer)),
+    },
+    ScriptEntry {
+        name: "broken-code",
+        play: |cast| Arc::new(Scripted::with_script(BrokenCode, cast.tokenizer)),
+    },
 ];
 
 fn manner(conduct: Conduct) -> Manner {
@@ -55,7 +64,11 @@ impl Script for OneCall {
         if view.shown.is_empty() && !view.must_answer {
             return Ok(turn("", PYTHON, &programs::titles(question(view.prompt))));
         }
-        let printed = view.shown.iter().find_map(|shown| output(shown)).unwrap_or_default();
+        let printed = view
+            .shown
+            .iter()
+            .find_map(|shown| output(shown))
+            .unwrap_or_default();
         let title = printed.lines().next().unwrap_or("unknown");
         Ok(turn("", ANSWER, title))
     }

@@ -104,7 +104,13 @@ pub struct CodeObservation {
 
 impl Default for CodeObservation {
     fn default() -> Self {
-        Self { opening: None, closing: None, limit_chars: 6000, error: ErrorForm::default(), nothing_printed: true }
+        Self {
+            opening: None,
+            closing: None,
+            limit_chars: 6000,
+            error: ErrorForm::default(),
+            nothing_printed: true,
+        }
     }
 }
 
@@ -180,8 +186,19 @@ pub struct LimitSettings {
 
 impl Default for LimitSettings {
     fn default() -> Self {
-        let Limits { time, memory_bytes, calls, code_bytes, .. } = Limits::default();
-        Self { time_ms: time.as_millis() as u64, memory_mib: memory_bytes >> 20, calls, code_bytes }
+        let Limits {
+            time,
+            memory_bytes,
+            calls,
+            code_bytes,
+            ..
+        } = Limits::default();
+        Self {
+            time_ms: time.as_millis() as u64,
+            memory_mib: memory_bytes >> 20,
+            calls,
+            code_bytes,
+        }
     }
 }
 
@@ -269,7 +286,10 @@ impl CodeSearchSettings {
     /// # Errors
     /// When a key is unknown or a value has the wrong type.
     pub fn from_value(written: Value) -> Result<Self, serde_json::Error> {
-        let profile = written.get("profile").map(Profile::deserialize).transpose()?;
+        let profile = written
+            .get("profile")
+            .map(Profile::deserialize)
+            .transpose()?;
         over(&profile.unwrap_or_default().settings(), written)
     }
 
@@ -311,10 +331,19 @@ impl CodeSearchSettings {
     pub fn wrapper(&self) -> (&str, &str) {
         let (opening, closing) = match self.form {
             Form::Tags => ("\n<python_output>\n", "\n</python_output>\n"),
-            Form::PythonCalls | Form::FunctionCalls => ("\n<tool_response>\n", "\n</tool_response>\n"),
+            Form::PythonCalls | Form::FunctionCalls => {
+                ("\n<tool_response>\n", "\n</tool_response>\n")
+            }
         };
-        let CodeObservation { opening: before, closing: after, .. } = &self.observation;
-        (before.as_deref().unwrap_or(opening), after.as_deref().unwrap_or(closing))
+        let CodeObservation {
+            opening: before,
+            closing: after,
+            ..
+        } = &self.observation;
+        (
+            before.as_deref().unwrap_or(opening),
+            after.as_deref().unwrap_or(closing),
+        )
     }
 
     /// Settings as written, with room for a token per byte.
@@ -340,16 +369,27 @@ mod tests {
     #[test]
     fn what_is_written_goes_over_the_profile() {
         assert_eq!(read(json!({})), CodeSearchSettings::default());
-        let slm = read(json!({"profile": "slm", "max_generations": 2, "observation": {"limit_chars": 100}}));
-        assert_eq!((slm.max_generations, slm.state, slm.on_invalid), (2, StateMode::Fresh, OnInvalid::Silent));
-        assert_eq!((slm.observation.limit_chars, slm.observation.error), (100, ErrorForm::Alone));
+        let slm = read(
+            json!({"profile": "slm", "max_generations": 2, "observation": {"limit_chars": 100}}),
+        );
+        assert_eq!(
+            (slm.max_generations, slm.state, slm.on_invalid),
+            (2, StateMode::Fresh, OnInvalid::Silent)
+        );
+        assert_eq!(
+            (slm.observation.limit_chars, slm.observation.error),
+            (100, ErrorForm::Alone)
+        );
         for profile in Profile::ALL {
             let settings = read(serde_json::to_value(profile.settings()).expect("serialises"));
             assert_eq!(settings, profile.settings());
             settings.check().expect("sound");
         }
         let text = read(json!({"prompt": {"text": "{question} in {turns} turns"}}));
-        assert_eq!(text.prompt.read(&text).expect("a template"), "{question} in 4 turns");
+        assert_eq!(
+            text.prompt.read(&text).expect("a template"),
+            "{question} in 4 turns"
+        );
     }
 
     #[test]
@@ -362,11 +402,20 @@ mod tests {
             json!({"observation": {"limit_tokens": 2}}),
             json!({"state": "lost"}),
         ] {
-            assert!(CodeSearchSettings::from_value(wrong.clone()).is_err(), "{wrong}");
+            assert!(
+                CodeSearchSettings::from_value(wrong.clone()).is_err(),
+                "{wrong}"
+            );
         }
-        let zero = read(json!({"functions": {"top_k": 0}})).check().expect_err("zero").to_string();
+        let zero = read(json!({"functions": {"top_k": 0}}))
+            .check()
+            .expect_err("zero")
+            .to_string();
         assert_eq!(zero, "`functions.top_k` is 0; write at least 1");
-        let mixed = read(json!({"answer": "message"})).check().expect_err("excluded").to_string();
+        let mixed = read(json!({"answer": "message"}))
+            .check()
+            .expect_err("excluded")
+            .to_string();
         assert!(mixed.contains("`form` is tags"), "{mixed}");
     }
 }

@@ -12,8 +12,8 @@ use tokio::runtime::Handle;
 
 use super::action::{Call, PYTHON_TOOL};
 use super::settings::{CodeSearchSettings, Flavour, Form, FunctionSettings};
+use super::turn::FunctionCall;
 use crate::chat::tools::{Kind, Parameter, Tool};
-use crate::environment::{SEARCH_TOOL, ToolCall};
 use crate::nearest::nearest;
 use crate::reward::grading::{normalize, stands_in};
 use crate::wiki::find::Finder;
@@ -21,6 +21,8 @@ use crate::wiki::{Page, section};
 
 use more::{FIND_TOOL, OPEN_TOOL, RANK_TOOL};
 
+/// Finds pages: its calls are an episode's searches.
+pub const SEARCH_TOOL: &str = "search_pages";
 /// Lists the sections of a page.
 pub const VIEW_TOOL: &str = "view_sections";
 /// Reads a section.
@@ -34,13 +36,21 @@ pub(super) fn schemas(settings: &CodeSearchSettings) -> Vec<Value> {
         Form::FunctionCalls => tools.iter().map(Tool::schema).collect(),
         Form::PythonCalls => {
             let signature = |tool: &Tool| {
-                let parameters: Vec<&str> = tool.parameters.iter().map(|parameter| parameter.name).collect();
+                let parameters: Vec<&str> = tool
+                    .parameters
+                    .iter()
+                    .map(|parameter| parameter.name)
+                    .collect();
                 format!("{}({}): {}", tool.name, parameters.join(", "), tool.about)
             };
             let about = format!(
                 "Runs a Python program and returns what it prints. Variables and modules are those of CPython; programs can \
                  call {} functions. {}",
-                if settings.functions.more { "six" } else { "three" },
+                if settings.functions.more {
+                    "six"
+                } else {
+                    "three"
+                },
                 tools.iter().map(signature).collect::<Vec<_>>().join(" ")
             );
             vec![Tool::of_one(PYTHON_TOOL, about, ("code", "The program.")).schema()]
@@ -55,14 +65,27 @@ fn functions(settings: &FunctionSettings) -> Vec<Tool> {
     let mut search = Tool::of_one(name(SEARCH_TOOL), found, ("query", "What to search for."));
     if settings.takes_n {
         let about = "How many pages.";
-        search.parameters.push(Parameter { name: "n", about, kind: Kind::Integer, required: false });
+        search.parameters.push(Parameter {
+            name: "n",
+            about,
+            kind: Kind::Integer,
+            required: false,
+        });
     }
     let listed = "Lists the sections of a page with their section_id and section_name.";
     let text = "Returns the text of a section.";
     let mut tools = vec![
         search,
-        Tool::of_one(name(VIEW_TOOL), listed, ("page_id", "The page, as a search names it.")),
-        Tool::of_one(name(READ_TOOL), text, ("section_id", "The section; PAGE_ID:full is the whole page.")),
+        Tool::of_one(
+            name(VIEW_TOOL),
+            listed,
+            ("page_id", "The page, as a search names it."),
+        ),
+        Tool::of_one(
+            name(READ_TOOL),
+            text,
+            ("section_id", "The section; PAGE_ID:full is the whole page."),
+        ),
     ];
     if settings.more {
         tools.extend(more::functions(name));
@@ -85,7 +108,7 @@ pub struct PageTools {
 #[derive(Default)]
 struct Log {
     /// Calls since they were last taken.
-    calls: Vec<ToolCall>,
+    calls: Vec<FunctionCall>,
     /// What tools have returned in this episode, each thing once.
     returned: Vec<Returned>,
     /// Why the retriever failed.
@@ -132,7 +155,12 @@ fn raise<T>(kind: &'static str, message: impl Into<String>) -> Result<T, Failure
 impl PageTools {
     /// The functions over what `finder` finds. Made inside a Tokio runtime, they can wait for a remote retriever.
     pub fn new(finder: Finder, settings: FunctionSettings) -> Self {
-        Self { finder, settings, runtime: Handle::try_current().ok(), log: Mutex::default() }
+        Self {
+            finder,
+            settings,
+            runtime: Handle::try_current().ok(),
+            log: Mutex::default(),
+        }
     }
 
     fn log(&self) -> MutexGuard<'_, Log> {
@@ -140,7 +168,7 @@ impl PageTools {
     }
 
     /// The calls since they were last taken.
-    pub fn take_calls(&self) -> Vec<ToolCall> {
+    pub fn take_calls(&self) -> Vec<FunctionCall> {
         std::mem::take(&mut self.log().calls)
     }
 
@@ -173,12 +201,14 @@ impl PageTools {
         Ok(match returned {
             Returned::Titles(titles) => titles.iter().any(|title| holds(title)),
             Returned::Text(text) => holds(text),
-            Returned::Names(id) => {
-                wiki.page(id)?.is_some_and(|page| section::list(&page, mode).iter().any(|section| holds(&section.name)))
-            }
-            Returned::Section(id, key) => {
-                wiki.page(id)?.is_some_and(|page| section::read(&page, key, mode).is_some_and(holds))
-            }
+            Returned::Names(id) => wiki.page(id)?.is_some_and(|page| {
+                section::list(&page, mode)
+                    .iter()
+                    .any(|section| holds(&section.name))
+            }),
+            Returned::Section(id, key) => wiki
+                .page(id)?
+                .is_some_and(|page| section::read(&page, key, mode).is_some_and(holds)),
         })
     }
 
@@ -186,7 +216,10 @@ impl PageTools {
     ///
     /// # Errors
     /// Faults of the retriever.
-    pub async fn call_directly(&self, call: &Call) -> Result<Result<Value, String>, RetrieverError> {
+    pub async fn call_directly(
+        &self,
+        call: &Call,
+    ) -> Result<Result<Value, String>, RetrieverError> {
         let bound = bind(&self.specs(), call);
         let failure = match bound {
             Err(message) => Failure::Raise("TypeError", message),
@@ -206,13 +239,17 @@ impl PageTools {
         match self.settings.flavour {
             Flavour::V0 => message.to_owned(),
             // What `str()` makes of a KeyError.
-            Flavour::V1 if kind == "KeyError" => format!("Error executing tool {name}: '{message}'"),
+            Flavour::V1 if kind == "KeyError" => {
+                format!("Error executing tool {name}: '{message}'")
+            }
             Flavour::V1 => format!("Error executing tool {name}: {message}"),
         }
     }
 
     async fn answer(&self, name: &str, arguments: &Map<String, Value>) -> Result<Value, Failure> {
-        let tool = name.strip_prefix(self.settings.flavour.prefix()).unwrap_or(name);
+        let tool = name
+            .strip_prefix(self.settings.flavour.prefix())
+            .unwrap_or(name);
         let outcome = match tool {
             SEARCH_TOOL => self.search(arguments).await,
             VIEW_TOOL => self.view(arguments),
@@ -223,20 +260,31 @@ impl PageTools {
             _ => raise("NameError", format!("name '{name}' is not defined")),
         };
         // A map is sorted by name: the number of pages would come before the query.
-        let main = ["query", "page_id", "section_id"].iter().find_map(|name| arguments.get(*name));
+        let main = ["query", "page_id", "section_id"]
+            .iter()
+            .find_map(|name| arguments.get(*name));
         let argument = match main.or_else(|| arguments.values().next()) {
             Some(Value::String(text)) => text.clone(),
             Some(other) => other.to_string(),
             None => String::new(),
         };
-        let mut call = ToolCall { tool: tool.to_owned(), argument, found: Vec::new(), size: 0, error: None };
+        let mut call = FunctionCall {
+            tool: tool.to_owned(),
+            argument,
+            found: Vec::new(),
+            size: 0,
+            error: None,
+        };
         let mut log = self.log();
         match outcome {
             Ok(outcome) => {
                 call.found = outcome.found;
                 call.size = outcome.size;
                 log.calls.push(call);
-                if let Some(returned) = outcome.returned.filter(|returned| !log.returned.contains(returned)) {
+                if let Some(returned) = outcome
+                    .returned
+                    .filter(|returned| !log.returned.contains(returned))
+                {
                     log.returned.push(returned);
                 }
                 Ok(outcome.value)
@@ -264,7 +312,10 @@ impl PageTools {
         };
         let found = self.finder.find(query, count as usize).await?;
         let mut value = Vec::with_capacity(found.len());
-        let (mut ids, mut titles) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
+        let (mut ids, mut titles) = (
+            Vec::with_capacity(found.len()),
+            Vec::with_capacity(found.len()),
+        );
         for page in found {
             let mut hit = json!({"page_id": page.id, "title": page.title});
             if self.settings.similarity {
@@ -275,7 +326,12 @@ impl PageTools {
             titles.push(page.title);
         }
         let returned = (!titles.is_empty()).then_some(Returned::Titles(titles));
-        Ok(Outcome { size: ids.len(), found: ids, value: Value::Array(value), returned })
+        Ok(Outcome {
+            size: ids.len(),
+            found: ids,
+            value: Value::Array(value),
+            returned,
+        })
     }
 
     fn view(&self, arguments: &Map<String, Value>) -> Result<Outcome, Failure> {
@@ -286,13 +342,21 @@ impl PageTools {
             .map(|section| json!({"section_id": section.id, "section_name": section.name}))
             .collect();
         let returned = Some(Returned::Names(id.to_owned()));
-        Ok(Outcome { size: listed.len(), found: vec![id.to_owned()], value: Value::Array(listed), returned })
+        Ok(Outcome {
+            size: listed.len(),
+            found: vec![id.to_owned()],
+            value: Value::Array(listed),
+            returned,
+        })
     }
 
     fn read(&self, arguments: &Map<String, Value>) -> Result<Outcome, Failure> {
         let section_id = text(READ_TOOL, arguments, "section_id")?;
         let Some((id, key)) = section_id.split_once(':') else {
-            return raise("ValueError", "Invalid section_id format. Expected: page_id:section_name");
+            return raise(
+                "ValueError",
+                "Invalid section_id format. Expected: page_id:section_name",
+            );
         };
         let page = self.page(id)?;
         let message = || format!("Section not found: {section_id}");
@@ -301,13 +365,23 @@ impl PageTools {
                 Flavour::V0 => raise("ValueError", message()),
                 Flavour::V1 => {
                     let size = message().chars().count();
-                    Ok(Outcome { value: Value::String(message()), found: Vec::new(), size, returned: None })
+                    Ok(Outcome {
+                        value: Value::String(message()),
+                        found: Vec::new(),
+                        size,
+                        returned: None,
+                    })
                 }
             };
         };
         let returned = Some(Returned::Section(id.to_owned(), key.to_owned()));
         let found = vec![section_id.to_owned()];
-        Ok(Outcome { size: text.chars().count(), found, value: Value::String(text.to_owned()), returned })
+        Ok(Outcome {
+            size: text.chars().count(),
+            found,
+            value: Value::String(text.to_owned()),
+            returned,
+        })
     }
 
     fn page(&self, id: &str) -> Result<Page<'_>, Failure> {
@@ -342,7 +416,10 @@ fn wrong_type(tool: &str, name: &str, wanted: &str, found: &Value) -> Failure {
         Value::Array(_) => "list",
         Value::Object(_) => "dict",
     };
-    Failure::Raise("TypeError", format!("{tool}() argument '{name}' must be {wanted}, not {found}"))
+    Failure::Raise(
+        "TypeError",
+        format!("{tool}() argument '{name}' must be {wanted}, not {found}"),
+    )
 }
 
 /// The arguments of a direct call by name, with defaults, as the sandbox binds those of a program.
@@ -351,15 +428,35 @@ fn bind(specs: &[ToolSpec], call: &Call) -> Result<Map<String, Value>, String> {
     let Some(spec) = specs.iter().find(|spec| &spec.name == name) else {
         let known: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
         let near = nearest(name, known.iter().copied());
-        return Err(format!("there is no tool '{name}'; did you mean '{near}'? There are {}", known.join(", ")));
+        return Err(format!(
+            "there is no tool '{name}'; did you mean '{near}'? There are {}",
+            known.join(", ")
+        ));
     };
-    if let Some(unknown) = call.arguments.keys().find(|key| spec.parameters.iter().all(|known| known.name != **key)) {
-        let near = nearest(unknown, spec.parameters.iter().map(|known| known.name.as_str()));
-        return Err(format!("{name}() got an unexpected keyword argument '{unknown}'. Did you mean '{near}'?"));
+    if let Some(unknown) = call
+        .arguments
+        .keys()
+        .find(|key| spec.parameters.iter().all(|known| known.name != **key))
+    {
+        let near = nearest(
+            unknown,
+            spec.parameters.iter().map(|known| known.name.as_str()),
+        );
+        return Err(format!(
+            "{name}() got an unexpected keyword argument '{unknown}'. Did you mean '{near}'?"
+        ));
     }
     let bound = spec.parameters.iter().map(|parameter| {
-        let given = call.arguments.get(&parameter.name).or(parameter.default.as_ref());
-        let missing = || format!("{name}() missing 1 required positional argument: '{}'", parameter.name);
+        let given = call
+            .arguments
+            .get(&parameter.name)
+            .or(parameter.default.as_ref());
+        let missing = || {
+            format!(
+                "{name}() missing 1 required positional argument: '{}'",
+                parameter.name
+            )
+        };
         Ok((parameter.name.clone(), given.cloned().ok_or_else(missing)?))
     });
     bound.collect()
@@ -367,17 +464,24 @@ fn bind(specs: &[ToolSpec], call: &Call) -> Result<Map<String, Value>, String> {
 
 /// A function as programs call it; what may be left out is the first part of a page.
 fn spec(tool: &Tool) -> ToolSpec {
-    let (required, others): (Vec<&Parameter>, Vec<_>) = tool.parameters.iter().partition(|one| one.required);
+    let (required, others): (Vec<&Parameter>, Vec<_>) =
+        tool.parameters.iter().partition(|one| one.required);
     let required: Vec<&str> = required.iter().map(|parameter| parameter.name).collect();
     let spec = ToolSpec::new(&tool.name, &required, &tool.about);
-    others.into_iter().fold(spec, |spec, parameter| spec.with_default(parameter.name, 1.into()))
+    others.into_iter().fold(spec, |spec, parameter| {
+        spec.with_default(parameter.name, 1.into())
+    })
 }
 
 impl Tools for PageTools {
     fn specs(&self) -> Vec<ToolSpec> {
         let prefix = self.settings.flavour.prefix();
         let name = |tool: &str| format!("{prefix}{tool}");
-        let hits = if self.settings.similarity { ", \"similarity\": ..." } else { "" };
+        let hits = if self.settings.similarity {
+            ", \"similarity\": ..."
+        } else {
+            ""
+        };
         let search_doc = format!(
             "Finds pages, best first. Returns a list of {{\"page_id\": ..., \"title\": ...{hits}}}, at most {MAX_PAGES}."
         );
@@ -407,7 +511,11 @@ impl Tools for PageTools {
         let answered = match (answered, &self.runtime) {
             (Some(answered), _) => answered,
             (None, Some(runtime)) => runtime.block_on(answer),
-            (None, None) => return Err(ToolError::Fault("a remote retriever needs an async runtime".to_owned())),
+            (None, None) => {
+                return Err(ToolError::Fault(
+                    "a remote retriever needs an async runtime".to_owned(),
+                ));
+            }
         };
         answered.map_err(|failure| match failure {
             Failure::Raise(kind, message) => ToolError::Raise { kind, message },

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::reward::grading::normalize;
 use crate::task::Task;
 
-/// What was found. Ids are those of the tasks.
+/// The findings. Ids are those of the tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Contamination {
     /// Questions looked at.
@@ -47,7 +47,7 @@ pub struct Leak {
 }
 
 impl Contamination {
-    /// Whether the two sets share a question or a passage. An answer they share tells little: trades, places and years are
+    /// Tells whether the two sets share a question or a passage. An answer they share tells little: trades, places and years are
     /// the answers of many questions.
     pub fn leaks(&self) -> bool {
         !(self.same_question.is_empty() && self.same_evidence.is_empty())
@@ -59,22 +59,36 @@ impl Contamination {
 pub fn contamination(tasks: &[Task], others: &[Task]) -> Contamination {
     let mut asked: BTreeMap<String, Vec<&Task>> = BTreeMap::new();
     for task in tasks {
-        asked.entry(normalize(&task.question)).or_default().push(task);
+        asked
+            .entry(normalize(&task.question))
+            .or_default()
+            .push(task);
     }
-    let repeated = asked.values().filter(|tasks| tasks.len() > 1).map(|tasks| Repeated {
-        question: tasks[0].question.clone(),
-        ids: tasks.iter().map(|task| task.id.clone()).collect(),
-    });
+    let repeated = asked
+        .values()
+        .filter(|tasks| tasks.len() > 1)
+        .map(|tasks| Repeated {
+            question: tasks[0].question.clone(),
+            ids: tasks.iter().map(|task| task.id.clone()).collect(),
+        });
     let question = |task: &Task| BTreeSet::from([normalize(&task.question)]);
     let evidence = |task: &Task| {
-        let judged = task.qrels.iter().filter(|(_, grade)| **grade > 0).map(|(id, _)| id);
+        let judged = task
+            .qrels
+            .iter()
+            .filter(|(_, grade)| **grade > 0)
+            .map(|(id, _)| id);
         task.evidence.iter().chain(judged).cloned().collect()
     };
     Contamination {
         questions: tasks.len(),
         against: others.len(),
         duplicates: repeated.collect(),
-        answer_in_question: tasks.iter().filter(|task| gives_away(task)).map(|task| task.id.clone()).collect(),
+        answer_in_question: tasks
+            .iter()
+            .filter(|task| gives_away(task))
+            .map(|task| task.id.clone())
+            .collect(),
         same_question: shared(tasks, others, question),
         same_answer: shared(tasks, others, telling_answers),
         same_evidence: shared(tasks, others, evidence),
@@ -90,9 +104,14 @@ fn shared(tasks: &[Task], others: &[Task], parts: impl Fn(&Task) -> BTreeSet<Str
         }
     }
     let leak = |task: &Task| {
-        let (part, owner) =
-            parts(task).into_iter().find_map(|part| owners.get(&part).map(|owner| (part.clone(), *owner)))?;
-        Some(Leak { id: task.id.clone(), with: owner.to_owned(), shared: part })
+        let (part, owner) = parts(task)
+            .into_iter()
+            .find_map(|part| owners.get(&part).map(|owner| (part.clone(), *owner)))?;
+        Some(Leak {
+            id: task.id.clone(),
+            with: owner.to_owned(),
+            shared: part,
+        })
     };
     tasks.iter().filter_map(leak).collect()
 }
@@ -100,33 +119,33 @@ fn shared(tasks: &[Task], others: &[Task], parts: impl Fn(&Task) -> BTreeSet<Str
 /// Answers that name something.
 fn telling_answers(task: &Task) -> BTreeSet<String> {
     let telling = |answer: &String| {
-        !["", "yes", "no", "true", "false"].contains(&answer.as_str()) && !answer.chars().all(|c| c.is_ascii_digit())
+        !["", "yes", "no", "true", "false"].contains(&answer.as_str())
+            && !answer.chars().all(|c| c.is_ascii_digit())
     };
-    task.golds.iter().map(|gold| normalize(gold)).filter(telling).collect()
+    task.golds
+        .iter()
+        .map(|gold| normalize(gold))
+        .filter(telling)
+        .collect()
 }
 
-/// Whether the question holds an answer as whole words.
+/// Tells whether the question holds an answer as whole words.
 fn gives_away(task: &Task) -> bool {
     let question = format!(" {} ", normalize(&task.question));
-    telling_answers(task).iter().any(|answer| question.contains(&format!(" {answer} ")))
+    telling_answers(task)
+        .iter()
+        .any(|answer| question.contains(&format!(" {answer} ")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::task::Split;
 
     fn task(id: &str, question: &str, gold: &str, evidence: &[&str]) -> Task {
         Task {
-            id: id.to_owned(),
-            question: question.to_owned(),
             golds: vec![gold.to_owned()],
             evidence: evidence.iter().map(|&id| id.to_owned()).collect(),
-            qrels: BTreeMap::new(),
-            hops: 0,
-            oracle: Vec::new(),
-            data_source: String::new(),
-            split: Split::Train,
+            ..Task::new(id.to_owned(), question.to_owned())
         }
     }
 
@@ -147,7 +166,12 @@ mod tests {
         assert_eq!(found.duplicates.len(), 1);
         assert_eq!(found.duplicates[0].ids, ["a", "b"]);
         assert_eq!(found.answer_in_question, ["d"]);
-        let ids = |leaks: &[Leak]| leaks.iter().map(|leak| format!("{}-{}", leak.id, leak.with)).collect::<Vec<_>>();
+        let ids = |leaks: &[Leak]| {
+            leaks
+                .iter()
+                .map(|leak| format!("{}-{}", leak.id, leak.with))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(ids(&found.same_question), ["a-x", "b-x"]);
         assert_eq!(ids(&found.same_answer), ["a-x"]);
         assert_eq!(ids(&found.same_evidence), ["c-y"]);

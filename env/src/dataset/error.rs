@@ -8,8 +8,8 @@ use crate::task::Split;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatasetError {
-    /// The file could not be opened or read.
-    #[error("read data set `{}`; check the path and permissions", path.display())]
+    /// A list of ids could not be opened or read.
+    #[error("read id list `{}`; check the path and permissions", path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -17,7 +17,7 @@ pub enum DatasetError {
         #[source]
         source: std::io::Error,
     },
-    /// The file holds no line.
+    /// The file holds no row.
     #[error("data set `{}` is empty; expected one JSON object per line, a JSON list, or parquet", path.display())]
     Empty {
         /// The file.
@@ -33,21 +33,7 @@ pub enum DatasetError {
         /// Tasks of other splits.
         rows: usize,
     },
-    /// A line is not what the format asks for.
-    #[error("data set `{}` {unit} {line}: {fault}; {fix}", path.display())]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// `line`, or `row` of a JSON list or a parquet file.
-        unit: &'static str,
-        /// The line, counted from 1.
-        line: usize,
-        /// What is wrong.
-        fault: String,
-        /// What to do about it.
-        fix: String,
-    },
-    /// The file's bytes are not what they promise.
+    /// A file cannot be read, a row is not what its format asks for, or two rows have the same id.
     #[error(transparent)]
     Rows(#[from] forage_retriever::ReadError),
     /// A list of ids cannot be followed.
@@ -57,7 +43,7 @@ pub enum DatasetError {
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What is wrong and the fix.
+        /// The fault and the fix.
         what: String,
     },
     /// A file of a BEIR folder cannot be read.
@@ -65,7 +51,7 @@ pub enum DatasetError {
     Beir {
         /// The folder.
         path: PathBuf,
-        /// Which file and why.
+        /// The file and the cause.
         #[source]
         source: forage_retriever::ReadError,
     },
@@ -76,17 +62,5 @@ pub enum DatasetError {
         path: PathBuf,
         /// The query's id.
         id: String,
-    },
-    /// Two lines have the same id.
-    #[error("data set `{}` has id `{id}` on lines {first} and {second}; make ids unique or remove one line", path.display())]
-    DuplicateId {
-        /// The file.
-        path: PathBuf,
-        /// The repeated id.
-        id: String,
-        /// Line it stands on first, counted from 1.
-        first: usize,
-        /// Line it stands on again.
-        second: usize,
     },
 }

@@ -17,7 +17,7 @@ use crate::rollout::record::{RecordError, read_episodes};
 use crate::seed::Seed;
 use crate::task::Task;
 
-/// Which answers count as right.
+/// The answers that count as right.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Labels {
@@ -35,7 +35,7 @@ pub enum Labels {
 }
 
 impl Labels {
-    /// Whether they are those of the data set.
+    /// Tells whether they are those of the data set.
     pub fn are_true(&self) -> bool {
         *self == Self::True
     }
@@ -46,12 +46,16 @@ impl Labels {
 #[non_exhaustive]
 pub enum LabelError {
     /// No such kind of labels.
-    #[error("labels `{0}` are not known; write true, shuffled, wrong, majority:FILE or wrong-majority:FILE")]
+    #[error(
+        "labels `{0}` are not known; write true, shuffled, wrong, majority:FILE or wrong-majority:FILE"
+    )]
     Unknown(String),
     /// A question finds no other answer.
-    #[error("{labels} labels: no other question has an answer that `{id}` does not accept; use more questions")]
+    #[error(
+        "{labels} labels: no other question has an answer that `{id}` does not accept; use more questions"
+    )]
     NoOther {
-        /// Which labels.
+        /// The kind of labels.
         labels: &'static str,
         /// The question's id.
         id: String,
@@ -78,7 +82,9 @@ impl FromStr for Labels {
             ("shuffled", _) => Ok(Self::Shuffled),
             ("wrong", _) => Ok(Self::Wrong),
             (_, Some(("majority", file))) if !file.is_empty() => Ok(Self::Majority(file.into())),
-            (_, Some(("wrong-majority", file))) if !file.is_empty() => Ok(Self::WrongMajority(file.into())),
+            (_, Some(("wrong-majority", file))) if !file.is_empty() => {
+                Ok(Self::WrongMajority(file.into()))
+            }
             _ => Err(LabelError::Unknown(text.to_owned())),
         }
     }
@@ -115,7 +121,9 @@ pub fn relabel(tasks: Vec<Task>, labels: &Labels, seed: Seed) -> Result<Vec<Task
         Labels::Shuffled => shuffled(tasks, seed),
         Labels::Wrong => wrong(tasks, seed),
         Labels::Majority(path) => majority(tasks, path, |_, _| true),
-        Labels::WrongMajority(path) => majority(tasks, path, |task, label| !exact_match(label, &task.golds)),
+        Labels::WrongMajority(path) => {
+            majority(tasks, path, |task, label| !exact_match(label, &task.golds))
+        }
     }
 }
 
@@ -133,15 +141,20 @@ fn shuffled(mut tasks: Vec<Task>, seed: Seed) -> Result<Vec<Task>, LabelError> {
     for last in (1..golds.len()).rev() {
         golds.swap(last, below(last, &mut rng));
     }
-    let accepts = |place: usize, golds: &[String]| golds.iter().any(|gold| exact_match(gold, &own[place]));
+    let accepts =
+        |place: usize, golds: &[String]| golds.iter().any(|gold| exact_match(gold, &own[place]));
     for place in 0..own.len() {
         if !accepts(place, &golds[place]) {
             continue;
         }
         let start = below(own.len(), &mut rng);
         let mut others = (start..own.len()).chain(0..start);
-        let other = others.find(|&other| !accepts(place, &golds[other]) && !accepts(other, &golds[place]));
-        let none = || LabelError::NoOther { labels: "shuffled", id: tasks[place].id.clone() };
+        let other =
+            others.find(|&other| !accepts(place, &golds[other]) && !accepts(other, &golds[place]));
+        let none = || LabelError::NoOther {
+            labels: "shuffled",
+            id: tasks[place].id.clone(),
+        };
         golds.swap(place, other.ok_or_else(none)?);
     }
     for (task, golds) in tasks.iter_mut().zip(golds) {
@@ -152,13 +165,19 @@ fn shuffled(mut tasks: Vec<Task>, seed: Seed) -> Result<Vec<Task>, LabelError> {
 
 /// Begins at a drawn question and takes the first that has another answer.
 fn wrong(mut tasks: Vec<Task>, seed: Seed) -> Result<Vec<Task>, LabelError> {
-    let first: Vec<Option<String>> = tasks.iter().map(|task| task.golds.first().cloned()).collect();
+    let first: Vec<Option<String>> = tasks
+        .iter()
+        .map(|task| task.golds.first().cloned())
+        .collect();
     let mut rng = seed.rng();
     for task in &mut tasks {
         let start = below(first.len(), &mut rng);
         let mut others = first[start..].iter().chain(&first[..start]).flatten();
         let Some(other) = others.find(|&other| !exact_match(other, &task.golds)) else {
-            return Err(LabelError::NoOther { labels: "wrong", id: task.id.clone() });
+            return Err(LabelError::NoOther {
+                labels: "wrong",
+                id: task.id.clone(),
+            });
         };
         task.golds = vec![other.clone()];
     }
@@ -173,8 +192,13 @@ fn majority(
     let mut votes = HashMap::<(String, String), Vec<String>>::new();
     for record in read_episodes(path)? {
         let record = record?;
-        let Some(answer) = record.answer else { continue };
-        votes.entry((record.episode.task.data_source, record.episode.task.id)).or_default().push(answer);
+        let Some(answer) = record.answer else {
+            continue;
+        };
+        votes
+            .entry((record.episode.task.data_source, record.episode.task.id))
+            .or_default()
+            .push(answer);
     }
     let questions = tasks.len();
     let labelled = tasks.into_iter().filter_map(|mut task| {
@@ -187,7 +211,10 @@ fn majority(
     });
     let labelled: Vec<Task> = labelled.collect();
     if labelled.is_empty() {
-        return Err(LabelError::NoneLeft { path: path.to_owned(), questions });
+        return Err(LabelError::NoneLeft {
+            path: path.to_owned(),
+            questions,
+        });
     }
     Ok(labelled)
 }

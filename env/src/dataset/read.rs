@@ -3,33 +3,36 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use forage_retriever::{JsonRows, ReadError};
+use forage_retriever::{ReadError, RowReader, row_files};
 
 use super::beir;
 use super::error::DatasetError;
-use super::row::{Fault, TaskFormat, task_from};
+use super::format::{QuestionRow, detect};
 use crate::task::{Split, Task};
 
 /// Reads the tasks of a file (JSON lines, plain or gzip; one JSON list; parquet), of a folder of such files in the order of
 /// their names, or of a BEIR folder (queries and judgments as JSON lines, tsv or parquet): its judged queries of `split` in
 /// the order of the file, without answers but with their judgments.
 ///
-/// Without `format` the fields of the first row decide. Rows of other formats than [`TaskFormat::Native`] do not say
-/// which split they are in (a `split` field there is the publisher's and is not used), so all become `split`; native rows
-/// carry their split and only those of `split` are returned.
+/// The fields of the first row decide the format. Only rows that forage wrote say which split they are in (a `split` field
+/// elsewhere is the publisher's and is not used) and only those of `split` are returned; all other rows become `split`.
 ///
 /// # Errors
-/// [`DatasetError::Io`], [`DatasetError::Empty`], [`DatasetError::NoSuchSplit`], [`DatasetError::Line`] at the first
-/// malformed row, [`DatasetError::DuplicateId`], or [`DatasetError::Beir`] and [`DatasetError::Unasked`] for a folder.
-pub fn read_tasks(path: &Path, format: Option<TaskFormat>, split: Split) -> Result<Vec<Task>, DatasetError> {
+/// [`DatasetError::Rows`] for a file that cannot be read, the first malformed row or a repeated id, [`DatasetError::Empty`],
+/// [`DatasetError::NoSuchSplit`], or [`DatasetError::Beir`] and [`DatasetError::Unasked`] for a folder.
+pub fn read_tasks(path: &Path, split: Split) -> Result<Vec<Task>, DatasetError> {
     if beir::is_folder(path) {
         return beir::read(path, split);
     }
-    let all = read_rows(path, format, split)?;
+    let all = read_rows(path, split)?;
     let rows = all.len();
     let tasks: Vec<Task> = all.into_iter().filter(|task| task.split == split).collect();
     if tasks.is_empty() {
-        return Err(DatasetError::NoSuchSplit { path: path.to_owned(), split, rows });
+        return Err(DatasetError::NoSuchSplit {
+            path: path.to_owned(),
+            split,
+            rows,
+        });
     }
     Ok(tasks)
 }
@@ -39,60 +42,57 @@ pub fn read_tasks(path: &Path, format: Option<TaskFormat>, split: Split) -> Resu
 ///
 /// # Errors
 /// As [`read_tasks`].
-pub fn read_all(path: &Path, format: Option<TaskFormat>) -> Result<Vec<Task>, DatasetError> {
+pub fn read_all(path: &Path) -> Result<Vec<Task>, DatasetError> {
     if beir::is_folder(path) {
         return beir::read_all(path);
     }
-    read_rows(path, format, Split::Train)
+    read_rows(path, Split::Train)
 }
 
-fn read_rows(path: &Path, format: Option<TaskFormat>, split: Split) -> Result<Vec<Task>, DatasetError> {
-    let mut format = format;
+fn read_rows(path: &Path, split: Split) -> Result<Vec<Task>, DatasetError> {
+    let mut format = None;
     let mut seen: HashMap<String, usize> = HashMap::new();
     let mut tasks = Vec::new();
     let source = source_name(path);
-    let files = JsonRows::files(path)?;
+    let files = row_files(path)?;
     for file in &files {
-        for row in JsonRows::open(file).map_err(|error| read_error(file, error))? {
-            let row = row.map_err(|error| read_error(file, error))?;
-            let number = row.number as usize;
+        let mut rows = RowReader::open(file)?;
+        while let Some(row) = rows.next_row()? {
+            let fields = row.into_json();
             // Lines are counted on from file to file of a folder.
-            let line = if files.len() > 1 { tasks.len() + 1 } else { number };
-            let at = |fault| line_error(file, number, fault);
-            let chosen = match format {
-                Some(known) => known,
-                None => TaskFormat::detect(&row.fields).map_err(at)?,
+            let line = if files.len() > 1 {
+                tasks.len() + 1
+            } else {
+                rows.place().number() as usize
             };
-            format = Some(chosen);
-            let task = task_from(chosen, row.fields, line, &source, split).map_err(at)?;
+            let known = format.map_or_else(|| detect(&fields), Ok);
+            let read = known.and_then(|entry| {
+                format = Some(entry);
+                (entry.read)(&QuestionRow {
+                    fields,
+                    line,
+                    source: &source,
+                    split,
+                })
+            });
+            let task: Task = read.map_err(|fault| rows.fault(fault))?;
             if let Some(first) = seen.insert(task.id.clone(), line) {
-                return Err(DatasetError::DuplicateId { path: path.to_owned(), id: task.id, first, second: line });
+                return Err(DatasetError::Rows(ReadError::DuplicateId {
+                    path: path.to_owned(),
+                    id: task.id,
+                    first: first as u64,
+                    second: line as u64,
+                }));
             }
             tasks.push(task);
         }
     }
     if tasks.is_empty() {
-        return Err(DatasetError::Empty { path: path.to_owned() });
+        return Err(DatasetError::Empty {
+            path: path.to_owned(),
+        });
     }
     Ok(tasks)
-}
-
-fn line_error(path: &Path, line: usize, fault: Fault) -> DatasetError {
-    let text = path.extension().is_none_or(|end| end != "parquet" && end != "json");
-    let unit = if text { "line" } else { "row" };
-    DatasetError::Line { path: path.to_owned(), unit, line, fault: fault.what, fix: fault.fix }
-}
-
-/// The reader's errors in this module's words where they name a line.
-fn read_error(file: &Path, error: ReadError) -> DatasetError {
-    match error {
-        ReadError::Io { source, .. } => DatasetError::Io { path: file.to_owned(), source },
-        ReadError::Missing { path } => {
-            DatasetError::Io { path, source: std::io::Error::from(std::io::ErrorKind::NotFound) }
-        }
-        ReadError::Malformed { line, what, fix, .. } => line_error(file, line as usize, Fault::new(what, fix)),
-        other => DatasetError::Rows(other),
-    }
 }
 
 /// Name for tasks whose rows have none: the file's name, or its folder's where the file's says nothing.

@@ -1,4 +1,4 @@
-//! Which questions of a file are for what: by place, or by a fixed list of ids.
+//! The cut of a file into splits: by place, or by a fixed list of ids.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -25,24 +25,44 @@ pub fn split_by_index(mut tasks: Vec<Task>, share: f64) -> (Vec<Task>, Vec<Task>
 /// # Errors
 /// When the list cannot be read, names an id that is not there or one twice, or names nothing.
 pub fn pick_ids(tasks: Vec<Task>, path: &Path) -> Result<Vec<Task>, DatasetError> {
-    let text = std::fs::read_to_string(path).map_err(|source| DatasetError::Io { path: path.to_owned(), source })?;
-    let mut known: HashMap<String, Task> = tasks.into_iter().map(|task| (task.id.clone(), task)).collect();
+    let text = std::fs::read_to_string(path).map_err(|source| DatasetError::Io {
+        path: path.to_owned(),
+        source,
+    })?;
+    let mut known: HashMap<String, Task> = tasks
+        .into_iter()
+        .map(|task| (task.id.clone(), task))
+        .collect();
     let mut first: HashMap<&str, usize> = HashMap::new();
     let mut picked = Vec::new();
     for (line, id) in (1..).zip(text.lines().map(str::trim)) {
         if id.is_empty() || id.starts_with('#') {
             continue;
         }
-        let fault = |what: String| DatasetError::Ids { path: path.to_owned(), line, what };
+        let fault = |what: String| DatasetError::Ids {
+            path: path.to_owned(),
+            line,
+            what,
+        };
         if let Some(before) = first.insert(id, line) {
-            return Err(fault(format!("id `{id}` stands on line {before} already; remove one of them")));
+            return Err(fault(format!(
+                "id `{id}` stands on line {before} already; remove one of them"
+            )));
         }
-        let none = || fault(format!("the data set has no question `{id}`; the list belongs to another file"));
+        let none = || {
+            fault(format!(
+                "the data set has no question `{id}`; the list belongs to another file"
+            ))
+        };
         picked.push(known.remove(id).ok_or_else(none)?);
     }
     if picked.is_empty() {
         let what = "the list names no id; write one a line".to_owned();
-        return Err(DatasetError::Ids { path: path.to_owned(), line: 1, what });
+        return Err(DatasetError::Ids {
+            path: path.to_owned(),
+            line: 1,
+            what,
+        });
     }
     Ok(picked)
 }

@@ -1,13 +1,14 @@
 use std::path::{Path, PathBuf};
 
+use forage_retriever::ReadError;
+
 use super::*;
 use crate::environment::TurnKind;
-use crate::episode::{Ending, Episode, Turn};
+use crate::episode::{Episode, Turn};
 use crate::policy::Finish;
 use crate::rollout::EpisodeWriter;
 use crate::seed::Seed;
 use crate::task::{Split, Task};
-use crate::tokens::TokenLog;
 
 fn file(content: &[u8]) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("temporary folder");
@@ -18,13 +19,15 @@ fn file(content: &[u8]) -> (tempfile::TempDir, PathBuf) {
 
 fn read(content: &str) -> Result<Vec<Task>, DatasetError> {
     let (_folder, path) = file(content.as_bytes());
-    read_tasks(&path, None, Split::Dev)
+    read_tasks(&path, Split::Dev)
 }
 
 fn message(content: &str) -> String {
     let (folder, path) = file(content.as_bytes());
-    let error = read_tasks(&path, None, Split::Dev).expect_err("malformed");
-    error.to_string().replace(&folder.path().display().to_string(), "")
+    let error = read_tasks(&path, Split::Dev).expect_err("malformed");
+    error
+        .to_string()
+        .replace(&folder.path().display().to_string(), "")
 }
 
 #[test]
@@ -35,57 +38,116 @@ fn beir_folders_are_judged_questions_of_a_split() {
     let queries = "{\"_id\":\"2\",\"text\":\"b\"}\n{\"_id\":\"1\",\"text\":\"a\"}\n{\"_id\":\"3\",\"text\":\"c\"}\n";
     std::fs::write(root.join("queries.jsonl"), queries).expect("write");
     let write = |split: &str, rows: &str| {
-        std::fs::write(root.join("qrels").join(split), format!("query-id\tcorpus-id\tscore\n{rows}")).expect("write");
+        std::fs::write(
+            root.join("qrels").join(split),
+            format!("query-id\tcorpus-id\tscore\n{rows}"),
+        )
+        .expect("write");
     };
     write("train.tsv", "1\td1\t2\n2\td1\t1\n1\td2\t0\n");
     write("test.tsv", "9\td1\t1\n");
-    let tasks = read_tasks(&root, None, Split::Train).expect("a split");
-    assert_eq!(tasks.iter().map(|task| task.id.as_str()).collect::<Vec<_>>(), ["2", "1"]);
-    assert_eq!((tasks[1].qrels["d1"], tasks[1].qrels["d2"], tasks[1].data_source.as_str()), (2, 0, "scifact"));
-    assert!(tasks.iter().all(|task| task.golds.is_empty() && task.split == Split::Train));
-    let error = read_tasks(&root, None, Split::Test).expect_err("no such query").to_string();
+    let tasks = read_tasks(&root, Split::Train).expect("a split");
+    assert_eq!(
+        tasks
+            .iter()
+            .map(|task| task.id.as_str())
+            .collect::<Vec<_>>(),
+        ["2", "1"]
+    );
+    assert_eq!(
+        (
+            tasks[1].qrels["d1"],
+            tasks[1].qrels["d2"],
+            tasks[1].data_source.as_str()
+        ),
+        (2, 0, "scifact")
+    );
+    assert!(
+        tasks
+            .iter()
+            .all(|task| task.golds.is_empty() && task.split == Split::Train)
+    );
+    let error = read_tasks(&root, Split::Test)
+        .expect_err("no such query")
+        .to_string();
     assert!(error.contains("judges query `9`"), "{error}");
-    assert!(matches!(read_tasks(&root, None, Split::Dev), Err(DatasetError::Beir { .. })));
+    assert!(matches!(
+        read_tasks(&root, Split::Dev),
+        Err(DatasetError::Beir { .. })
+    ));
 }
 
 #[test]
 fn formats_are_told_apart_by_their_fields() {
     let plain = read("{\"question\":\"q\",\"answer\":3}\n").expect("plain");
-    assert_eq!((plain[0].id.as_str(), plain[0].golds.as_slice()), ("line-1", &["3".to_owned()][..]));
-    assert_eq!((plain[0].data_source.as_str(), plain[0].split), ("set", Split::Dev));
+    assert_eq!(
+        (plain[0].id.as_str(), plain[0].golds.as_slice()),
+        ("line-1", &["3".to_owned()][..])
+    );
+    assert_eq!(
+        (plain[0].data_source.as_str(), plain[0].split),
+        ("set", Split::Dev)
+    );
 
-    let flash = read(r#"{"id":"t_0","question":"q","golden_answers":["a","b"],"data_source":"nq","metadata":null}"#);
+    let flash = read(
+        r#"{"id":"t_0","question":"q","golden_answers":["a","b"],"data_source":"nq","metadata":null}"#,
+    );
     let flash = flash.expect("flashrag");
-    assert_eq!((flash[0].golds.len(), flash[0].data_source.as_str()), (2, "nq"));
+    assert_eq!(
+        (flash[0].golds.len(), flash[0].data_source.as_str()),
+        (2, "nq")
+    );
 
-    let musique =
-        r#"{"_id":"m","text":"t","answer":"A","answer_aliases":["B","A"],"gold":["p1","p2"],"decomposition":[1,2,3]}"#;
+    let musique = r#"{"_id":"m","text":"t","answer":"A","answer_aliases":["B","A"],"gold":["p1","p2"],"decomposition":[1,2,3]}"#;
     let musique = read(musique).expect("musique");
-    assert_eq!((musique[0].golds.join(","), musique[0].hops, musique[0].evidence.len()), ("A,B".to_owned(), 3, 2));
+    assert_eq!(
+        (
+            musique[0].golds.join(","),
+            musique[0].hops,
+            musique[0].evidence.len()
+        ),
+        ("A,B".to_owned(), 3, 2)
+    );
 }
 
 #[test]
 fn native_rows_keep_everything_and_their_split() {
-    let mut task = read("{\"question\":\"q\",\"answer\":\"a\"}").expect("plain").remove(0);
+    let mut task = read("{\"question\":\"q\",\"answer\":\"a\"}")
+        .expect("plain")
+        .remove(0);
     task.evidence = vec!["p#0".into()];
     let row = serde_json::to_string(&task).expect("row");
     assert_eq!(read(&row).expect("native"), [task]);
     let (_folder, path) = file(row.as_bytes());
-    assert!(matches!(read_tasks(&path, None, Split::Test), Err(DatasetError::NoSuchSplit { rows: 1, .. })));
+    assert!(matches!(
+        read_tasks(&path, Split::Test),
+        Err(DatasetError::NoSuchSplit { rows: 1, .. })
+    ));
 }
 
 #[test]
-fn malformed_lines_name_the_line_the_fault_and_the_mend() {
+fn malformed_lines_name_the_line_the_fault_and_the_fix() {
     let good = "{\"question\":\"q\",\"answer\":\"a\"}\n";
     assert_eq!(
         message(&format!("{good}{{\"question\":\"q\"}}\n")),
-        "data set `/set.jsonl` line 2: `answers` is missing; write `answers` as a string"
+        "`/set.jsonl` line 2: `answers` is missing; write `answers` as a string"
     );
-    let apart: Vec<String> = read(&format!("{good}\n{good}")).expect("plain").into_iter().map(|task| task.id).collect();
-    assert_eq!(apart, ["line-1", "line-3"], "blank lines are counted and passed over");
-    assert!(message("{\"question\":").contains("line 1: not JSON"));
+    let apart: Vec<String> = read(&format!("{good}\n{good}"))
+        .expect("plain")
+        .into_iter()
+        .map(|task| task.id)
+        .collect();
+    assert_eq!(
+        apart,
+        ["line-1", "line-3"],
+        "blank lines are counted and passed over"
+    );
+    assert!(message("{\"question\":").contains("line 1: not a JSON object"));
     assert!(message("[1]").contains("not a JSON object"));
-    assert!(message("{\"text\":\"p\",\"score\":1}").contains("fields [text, score] fit no known format"));
+    assert!(
+        message("{\"text\":\"p\",\"score\":1}")
+            .contains("fields [text, score] fit no known format")
+    );
     assert!(message("{\"question\":\"q\",\"answers\":[]}").contains("no answer"));
     assert!(message("{\"question\":\" \",\"answer\":\"a\"}").contains("`question` is empty"));
     assert!(message("{\"question\":\"q\",\"answer\":null}").contains("`answer` is null"));
@@ -96,27 +158,29 @@ fn malformed_lines_name_the_line_the_fault_and_the_mend() {
 #[test]
 fn invalid_utf8_and_missing_files_are_typed() {
     let (_folder, path) = file(b"{\"question\":\"\xff\",\"answer\":\"a\"}");
-    assert!(matches!(read_tasks(&path, None, Split::Dev), Err(DatasetError::Line { line: 1, .. })));
-    assert!(matches!(read_tasks(Path::new("/no/such"), None, Split::Dev), Err(DatasetError::Io { .. })));
+    assert!(matches!(
+        read_tasks(&path, Split::Dev),
+        Err(DatasetError::Rows(ReadError::Malformed { .. }))
+    ));
+    assert!(matches!(
+        read_tasks(Path::new("/no/such"), Split::Dev),
+        Err(DatasetError::Rows(ReadError::Missing { .. }))
+    ));
 }
 
 #[test]
 fn duplicate_ids_name_both_lines() {
-    let row = |id: &str| format!("{{\"id\":\"{id}\",\"question\":\"q\",\"golden_answers\":[\"a\"]}}\n");
+    let row =
+        |id: &str| format!("{{\"id\":\"{id}\",\"question\":\"q\",\"golden_answers\":[\"a\"]}}\n");
     let text = [row("x"), row("y"), row("x")].concat();
-    assert!(message(&text).contains("id `x` on lines 1 and 3"));
-}
-
-#[test]
-fn a_hint_overrides_the_fields() {
-    let (_folder, path) = file(br#"{"_id":"z","question":"q","answer":"a"}"#);
-    let tasks = read_tasks(&path, Some(TaskFormat::Plain), Split::Dev).expect("plain");
-    assert_eq!(tasks[0].id, "line-1");
+    assert!(message(&text).contains("id `x` is on line 1 and again on line 3"));
 }
 
 #[test]
 fn digest_ignores_order_and_sees_every_id() {
-    let tasks = read("{\"question\":\"q\",\"answer\":\"a\"}\n{\"question\":\"r\",\"answer\":\"b\"}").expect("plain");
+    let tasks =
+        read("{\"question\":\"q\",\"answer\":\"a\"}\n{\"question\":\"r\",\"answer\":\"b\"}")
+            .expect("plain");
     let turned: Vec<Task> = tasks.iter().rev().cloned().collect();
     assert_eq!(digest_ids(&tasks), digest_ids(&turned));
     assert_ne!(digest_ids(&tasks), digest_ids(&tasks[..1]));
@@ -126,26 +190,41 @@ fn digest_ignores_order_and_sees_every_id() {
 #[expect(clippy::print_stderr, reason = "a skipped test says why")]
 fn shared_data_sets_are_read_whole() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
-    for (folder, questions, hops) in [("mini", 200, 2), ("multihop/hotpotqa", 1100, 2), ("xquad_en", 1190, 1)] {
+    for (folder, questions, hops) in [
+        ("mini", 200, 2),
+        ("multihop/hotpotqa", 1100, 2),
+        ("xquad_en", 1190, 1),
+    ] {
         let path = root.join(folder).join("questions.jsonl");
         if !path.exists() {
             eprintln!("skipped: {} is missing", path.display());
             continue;
         }
-        let tasks = read_tasks(&path, None, Split::Test).expect(folder);
+        let tasks = read_tasks(&path, Split::Test).expect(folder);
         assert_eq!(tasks.len(), questions);
-        assert!(tasks.iter().all(|task| task.hops == hops && !task.evidence.is_empty() && !task.golds.is_empty()));
-        assert_eq!(Some(tasks[0].data_source.as_str()), folder.split('/').next_back());
+        assert!(
+            tasks.iter().all(|task| task.hops == hops
+                && !task.evidence.is_empty()
+                && !task.golds.is_empty())
+        );
+        assert_eq!(
+            Some(tasks[0].data_source.as_str()),
+            folder.split('/').next_back()
+        );
     }
 }
 
 fn labelled(count: usize) -> Vec<Task> {
-    let rows = (0..count).map(|at| format!("{{\"question\":\"q{at}\",\"answer\":\"answer {at}\"}}\n"));
+    let rows =
+        (0..count).map(|at| format!("{{\"question\":\"q{at}\",\"answer\":\"answer {at}\"}}\n"));
     read(&rows.collect::<String>()).expect("plain")
 }
 
 fn golds(tasks: &[Task]) -> Vec<&str> {
-    tasks.iter().flat_map(|task| task.golds.iter().map(String::as_str)).collect()
+    tasks
+        .iter()
+        .flat_map(|task| task.golds.iter().map(String::as_str))
+        .collect()
 }
 
 #[test]
@@ -153,14 +232,34 @@ fn shuffled_and_wrong_labels_are_never_the_own_and_follow_from_the_seed() {
     let tasks = labelled(50);
     for labels in [Labels::Shuffled, Labels::Wrong] {
         let once = relabel(tasks.clone(), &labels, Seed::root(1)).expect("others");
-        assert_eq!(once, relabel(tasks.clone(), &labels, Seed::root(1)).expect("others"));
-        assert_ne!(once, relabel(tasks.clone(), &labels, Seed::root(2)).expect("others"));
+        assert_eq!(
+            once,
+            relabel(tasks.clone(), &labels, Seed::root(1)).expect("others")
+        );
+        assert_ne!(
+            once,
+            relabel(tasks.clone(), &labels, Seed::root(2)).expect("others")
+        );
         for (before, after) in tasks.iter().zip(&once) {
             assert_ne!(before.golds, after.golds);
-            assert_eq!(Task { golds: before.golds.clone(), ..after.clone() }, *before);
+            assert_eq!(
+                Task {
+                    golds: before.golds.clone(),
+                    ..after.clone()
+                },
+                *before
+            );
         }
-        assert!(matches!(relabel(labelled(1), &labels, Seed::root(1)), Err(LabelError::NoOther { .. })));
-        assert_eq!(String::from(labels.clone()).parse::<Labels>().expect("reads back"), labels);
+        assert!(matches!(
+            relabel(labelled(1), &labels, Seed::root(1)),
+            Err(LabelError::NoOther { .. })
+        ));
+        assert_eq!(
+            String::from(labels.clone())
+                .parse::<Labels>()
+                .expect("reads back"),
+            labels
+        );
     }
     let shuffled = relabel(tasks.clone(), &Labels::Shuffled, Seed::root(1)).expect("others");
     let mut sorted = golds(&shuffled);
@@ -172,7 +271,10 @@ fn shuffled_and_wrong_labels_are_never_the_own_and_follow_from_the_seed() {
     let mut alike = labelled(2);
     alike[1].golds.push("The Answer 0!".to_owned());
     for labels in [Labels::Wrong, Labels::Shuffled] {
-        assert!(matches!(relabel(alike.clone(), &labels, Seed::root(1)), Err(LabelError::NoOther { .. })));
+        assert!(matches!(
+            relabel(alike.clone(), &labels, Seed::root(1)),
+            Err(LabelError::NoOther { .. })
+        ));
     }
 }
 
@@ -200,39 +302,53 @@ fn majority_labels_are_the_most_frequent_answers_of_episodes() {
     let folder = tempfile::tempdir().expect("temporary folder");
     let path = folder.path().join("episodes.jsonl");
     let mut writer = EpisodeWriter::create(&path).expect("a file");
-    let played = [(0, Some("x")), (0, Some("The Y")), (0, Some("y.")), (1, Some("answer 1")), (1, None), (1, None)];
+    let played = [
+        (0, Some("x")),
+        (0, Some("The Y")),
+        (0, Some("y.")),
+        (1, Some("answer 1")),
+        (1, None),
+        (1, None),
+    ];
     for (question, answer) in played {
-        let kind = answer.map_or(TurnKind::Invalid { fault: String::new() }, |answer| TurnKind::Answer {
-            answer: answer.to_owned(),
-        });
-        let turn = Turn { policy: String::new(), finish: Finish::Stop, kind, observation: String::new(), reward: 0.0 };
+        let kind = answer.map_or(TurnKind::invalid(""), TurnKind::answer);
+        let turn = Turn {
+            policy: String::new(),
+            finish: Finish::Stop,
+            kind,
+            observation: String::new(),
+            reward: 0.0,
+        };
         let episode = Episode {
-            task: tasks[question].clone(),
-            group: 0,
-            member: 0,
-            branch: None,
-            prompt: String::new(),
             turns: vec![turn],
-            tokens: TokenLog::default(),
-            ending: Ending::Answered,
-            score: None,
-            seed: None,
+            ..Episode::new(tasks[question].clone())
         };
         writer.write(episode).expect("written");
     }
     writer.finish().expect("a whole file");
     let label = |labels: &str| {
-        let labels: Labels = format!("{labels}:{}", path.display()).parse().expect("labels");
+        let labels: Labels = format!("{labels}:{}", path.display())
+            .parse()
+            .expect("labels");
         relabel(tasks.clone(), &labels, Seed::root(1))
     };
     let majority = label("majority").expect("labels");
-    assert_eq!((golds(&majority), majority[1].id.as_str()), (vec!["The Y", "answer 1"], tasks[1].id.as_str()));
+    assert_eq!(
+        (golds(&majority), majority[1].id.as_str()),
+        (vec!["The Y", "answer 1"], tasks[1].id.as_str())
+    );
     assert_eq!(golds(&label("wrong-majority").expect("labels")), ["The Y"]);
     let missing: Labels = "majority:/no/such".parse().expect("labels");
-    assert!(matches!(relabel(tasks.clone(), &missing, Seed::root(1)), Err(LabelError::Record(_))));
+    assert!(matches!(
+        relabel(tasks.clone(), &missing, Seed::root(1)),
+        Err(LabelError::Record(_))
+    ));
     let right: Vec<Task> = tasks[1..].to_vec();
     let labels = Labels::WrongMajority(path.clone());
-    assert!(matches!(relabel(right, &labels, Seed::root(1)), Err(LabelError::NoneLeft { questions: 2, .. })));
+    assert!(matches!(
+        relabel(right, &labels, Seed::root(1)),
+        Err(LabelError::NoneLeft { questions: 2, .. })
+    ));
     for unknown in ["majority", "majority:", "Wrong", ""] {
         assert!(unknown.parse::<Labels>().is_err(), "{unknown}");
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::EnvError;
-use crate::episode::Episode;
+use crate::episode::{Ending, Episode, Score};
 use crate::task::Task;
 
 /// What an environment's episodes are for: which rewards judge them and what a task must know.
@@ -38,7 +38,35 @@ impl Outcome {
     pub fn of(episodes: &[Episode]) -> Self {
         let scores = episodes.iter().find_map(|episode| episode.score.as_ref());
         let has = |part: &str| scores.is_some_and(|score| score.parts.contains_key(part));
-        if has(Self::Query.measure()) && !has(Self::Answer.measure()) { Self::Query } else { Self::Answer }
+        if has(Self::Query.measure()) && !has(Self::Answer.measure()) {
+            Self::Query
+        } else {
+            Self::Answer
+        }
+    }
+
+    /// Whether a demonstration is one to learn from: it reached its end, and a careful one earned what it was for in full. A hasty
+    /// one may fail, and a hasty query may break the protocol: that is part of what it shows.
+    pub fn teaches(self, episode: &Episode, careful: bool) -> bool {
+        let ended = match episode.ending {
+            Ending::Answered => true,
+            Ending::Malformed { .. } => self == Self::Query && !careful,
+            Ending::Truncated { .. } | Ending::Infra { .. } => false,
+        };
+        let needed: &[&str] = match self {
+            _ if !careful => &[],
+            Self::Answer => &["em"],
+            Self::Query => &["mrr", "syntax"],
+        };
+        let scores = episode.score.as_ref();
+        let earned = |part: &&str| scores.is_some_and(|score| score.parts[*part] >= 1.0);
+        ended && needed.iter().all(earned)
+    }
+
+    /// Whether the answer of an episode was right, 0 to 1; its reward where nothing says.
+    pub fn accuracy(score: &Score) -> f32 {
+        let part = score.parts.get(Self::Answer.measure());
+        part.copied().unwrap_or(score.total)
     }
 
     /// Refuses a task that does not say what would be right: everything would earn 0.
@@ -53,6 +81,10 @@ impl Outcome {
             }
             Self::Answer | Self::Query => return Ok(()),
         };
-        Err(EnvError::Task { task: task.id.clone(), question: task.question.clone(), missing })
+        Err(EnvError::Task {
+            task: task.id.clone(),
+            question: task.question.clone(),
+            missing,
+        })
     }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::environment::{Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step, TurnTool};
+use crate::environment::{
+    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step, TurnTool,
+};
 use crate::episode::Episode;
 use crate::seed::Seed;
 use crate::task::Task;
@@ -17,11 +19,18 @@ type Attempts = HashMap<(String, String), String>;
 /// way. Questions that `first` has no episode of are asked as they are.
 pub fn second_attempt(plain: Arc<dyn EnvFactory>, first: &[Episode]) -> Arc<dyn EnvFactory> {
     let attempt = |episode: &Episode| {
-        let turns: Vec<&str> = episode.turns.iter().map(|turn| turn.policy.trim()).collect();
+        let turns: Vec<&str> = episode
+            .turns
+            .iter()
+            .map(|turn| turn.policy.trim())
+            .collect();
         let key = (episode.task.data_source.clone(), episode.task.id.clone());
         (key, turns.join("\n"))
     };
-    Arc::new(Factory { plain, attempts: Arc::new(first.iter().map(attempt).collect()) })
+    Arc::new(Factory {
+        plain,
+        attempts: Arc::new(first.iter().map(attempt).collect()),
+    })
 }
 
 struct Factory {
@@ -31,7 +40,10 @@ struct Factory {
 
 impl EnvFactory for Factory {
     fn make(&self) -> Box<dyn Environment> {
-        Box::new(Again { inner: self.plain.make(), attempts: Arc::clone(&self.attempts) })
+        Box::new(Again {
+            inner: self.plain.make(),
+            attempts: Arc::clone(&self.attempts),
+        })
     }
 
     fn spec(&self) -> &EnvSpec {
@@ -52,7 +64,10 @@ struct Again {
 impl Environment for Again {
     async fn reset(&mut self, task: &Task, seed: Seed) -> Result<Observation, EnvError> {
         let mut opening = self.inner.reset(task, seed).await?;
-        if let Some(attempt) = self.attempts.get(&(task.data_source.clone(), task.id.clone())) {
+        if let Some(attempt) = self
+            .attempts
+            .get(&(task.data_source.clone(), task.id.clone()))
+        {
             opening.add(&format!(
                 "\nAn attempt at this question went as follows:\n{attempt}\nLook at it critically, take another way that differs \
                  from it in its steps, and answer again.\n"

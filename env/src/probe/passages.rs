@@ -67,28 +67,56 @@ impl PassageProbe {
         let changes: Vec<Change> = match probe {
             Probe::ParaphrasedPrompt | Probe::SelfCritique => return Ok(None),
             Probe::NoSearch => vec![Change::Nothing; tasks.len()],
-            Probe::ShuffledPassages => (0..tasks.len()).map(|place| other(tasks, place)).collect::<Result<_, _>>()?,
-            Probe::MissingPassages => tasks.iter().map(|task| missing(task)).collect::<Result<_, _>>()?,
+            Probe::ShuffledPassages => (0..tasks.len())
+                .map(|place| other(tasks, place))
+                .collect::<Result<_, _>>()?,
+            Probe::MissingPassages => tasks
+                .iter()
+                .map(|task| missing(task))
+                .collect::<Result<_, _>>()?,
             Probe::PoisonedPassages => {
                 let tasks: Vec<Task> = tasks.iter().map(|task| Task::clone(task)).collect();
-                relabel(tasks, &Labels::Wrong, seed.child("probe", &[]))?.into_iter().map(poisoned).collect()
+                relabel(tasks, &Labels::Wrong, seed.child("probe", &[]))?
+                    .into_iter()
+                    .map(poisoned)
+                    .collect()
             }
         };
-        let keys = tasks.iter().map(|task| (task.data_source.clone(), task.id.clone()));
-        Ok(Some(Self { probe, changes: keys.zip(changes).collect() }))
+        let keys = tasks
+            .iter()
+            .map(|task| (task.data_source.clone(), task.id.clone()));
+        Ok(Some(Self {
+            probe,
+            changes: keys.zip(changes).collect(),
+        }))
     }
 
     /// The retriever for one of the tasks it was prepared for; for any other it finds nothing.
     pub fn retriever(&self, task: &Task, inner: &Arc<dyn Retriever>) -> Arc<dyn Retriever> {
-        let change = self.changes.get(&(task.data_source.clone(), task.id.clone())).cloned();
-        Arc::new(Changed { inner: Arc::clone(inner), probe: self.probe, change: change.unwrap_or(Change::Nothing) })
+        let change = self
+            .changes
+            .get(&(task.data_source.clone(), task.id.clone()))
+            .cloned();
+        Arc::new(Changed {
+            inner: Arc::clone(inner),
+            probe: self.probe,
+            change: change.unwrap_or(Change::Nothing),
+        })
     }
 
     /// Refuses environments whose passages it could not change.
     pub(super) fn check(&self, id: &str, settings: &Value) -> Result<(), ProbeError> {
-        let refuse =
-            |what: &str, fix| Err(ProbeError::Environment { probe: self.probe.name(), what: what.to_owned(), fix });
-        match ((registry::find(id)?.resolve)(settings.clone())?.passages, self.probe) {
+        let refuse = |what: &str, fix| {
+            Err(ProbeError::Environment {
+                probe: self.probe.name(),
+                what: what.to_owned(),
+                fix,
+            })
+        };
+        match (
+            (registry::find(id)?.resolve)(settings.clone())?.passages,
+            self.probe,
+        ) {
             (Passages::Unread { why, fix }, _) => refuse(why, fix),
             (Passages::LeadToPages, Probe::PoisonedPassages) => refuse(
                 "pages are read, and there is no page of the poisoned passage",
@@ -102,8 +130,15 @@ impl PassageProbe {
 /// The pages a task is answered from.
 fn evidence(task: &Task) -> BTreeSet<String> {
     let judgments = task.judgments();
-    let judged = judgments.iter().filter(|(_, grade)| **grade > 0).map(|(id, _)| id);
-    task.evidence.iter().chain(judged).map(|id| page_of(id).to_owned()).collect()
+    let judged = judgments
+        .iter()
+        .filter(|(_, grade)| **grade > 0)
+        .map(|(id, _)| id);
+    task.evidence
+        .iter()
+        .chain(judged)
+        .map(|id| page_of(id).to_owned())
+        .collect()
 }
 
 /// The page of a passage `page#n`; a passage of another name is its own page.
@@ -115,22 +150,33 @@ fn page_of(id: &str) -> &str {
 fn other(tasks: &[Arc<Task>], place: usize) -> Result<Change, ProbeError> {
     let but = evidence(&tasks[place]);
     let mut following = tasks[place + 1..].iter().chain(&tasks[..place]);
-    let other = following.find(|other| evidence(other).is_disjoint(&but) && other.question != tasks[place].question);
-    let other = other.ok_or_else(|| ProbeError::NoOther { task: tasks[place].id.clone() })?;
-    Ok(Change::Of { question: other.question.clone(), but })
+    let other = following
+        .find(|other| evidence(other).is_disjoint(&but) && other.question != tasks[place].question);
+    let other = other.ok_or_else(|| ProbeError::NoOther {
+        task: tasks[place].id.clone(),
+    })?;
+    Ok(Change::Of {
+        question: other.question.clone(),
+        but,
+    })
 }
 
 fn missing(task: &Task) -> Result<Change, ProbeError> {
     let pages = evidence(task);
     if pages.is_empty() {
-        return Err(ProbeError::NoEvidence { task: task.id.clone() });
+        return Err(ProbeError::NoEvidence {
+            task: task.id.clone(),
+        });
     }
     Ok(Change::But(pages))
 }
 
 /// `task`: with the wrong answer for its gold.
 fn poisoned(mut task: Task) -> Change {
-    Change::After { answer: task.golds.pop().unwrap_or_default(), question: task.question }
+    Change::After {
+        answer: task.golds.pop().unwrap_or_default(),
+        question: task.question,
+    }
 }
 
 struct Changed {
@@ -147,7 +193,10 @@ impl Changed {
         k: usize,
         pages: &BTreeSet<String>,
     ) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        let mut found = self.inner.search(queries, k + PASSAGES_PER_PAGE * pages.len()).await?;
+        let mut found = self
+            .inner
+            .search(queries, k + PASSAGES_PER_PAGE * pages.len())
+            .await?;
         for hits in &mut found {
             hits.retain(|hit| !pages.contains(page_of(&hit.id)));
             hits.truncate(k);
@@ -159,7 +208,12 @@ impl Changed {
 #[async_trait]
 impl Retriever for Changed {
     fn fingerprint(&self) -> Fingerprint {
-        Fingerprint(format!("{} under {}: {:?}", self.inner.fingerprint().0, self.probe.name(), self.change))
+        Fingerprint(format!(
+            "{} under {}: {:?}",
+            self.inner.fingerprint().0,
+            self.probe.name(),
+            self.change
+        ))
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
@@ -173,7 +227,14 @@ impl Retriever for Changed {
             Change::After { question, answer } => {
                 let mut found = self.inner.search(queries, k).await?;
                 for hits in &mut found {
-                    hits.insert(0, poison(question, answer, hits.first().map_or(0.0, |best| best.score)));
+                    hits.insert(
+                        0,
+                        poison(
+                            question,
+                            answer,
+                            hits.first().map_or(0.0, |best| best.score),
+                        ),
+                    );
                     hits.truncate(k);
                 }
                 Ok(found)

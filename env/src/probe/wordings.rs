@@ -30,15 +30,26 @@ mod tests {
 
     #[test]
     fn wordings_differ_and_ask_the_question() {
-        let plain = [("search-r1", json!({})), ("code-search", json!({})), ("query-writer", json!({}))];
-        let short = ["search-r1", "code-search", "query-writer"].map(|id| (id, json!({"prompt": "short"})));
+        let plain = [
+            ("search-r1", json!({})),
+            ("code-search", json!({})),
+            ("query-writer", json!({})),
+        ];
+        let short =
+            ["search-r1", "code-search", "query-writer"].map(|id| (id, json!({"prompt": "short"})));
         for (id, settings) in plain.into_iter().chain(short) {
             let found = wordings(id, &settings).expect("wordings");
-            let texts: std::collections::BTreeSet<String> = found.iter().map(Value::to_string).collect();
+            let texts: std::collections::BTreeSet<String> =
+                found.iter().map(Value::to_string).collect();
             assert_eq!(texts.len(), 3, "{id}");
             assert!(texts.iter().all(|text| text.contains("{question}")), "{id}");
         }
-        let error = wordings("search-r1", &json!({"form": "tool_calls"})).expect_err("calls").to_string();
-        assert!(error.contains("no other wordings") && error.contains("built-in"), "{error}");
+        let error = wordings("search-r1", &json!({"form": "tool_calls"}))
+            .expect_err("calls")
+            .to_string();
+        assert!(
+            error.contains("no other wordings") && error.contains("built-in"),
+            "{error}"
+        );
     }
 }

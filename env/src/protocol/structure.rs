@@ -39,7 +39,9 @@ impl Machine {
         self.0 = match event {
             TagEvent::Open(tag) => self.open(tag),
             TagEvent::Close(tag) if self.0 == State::In(tag) => State::After(tag),
-            TagEvent::Text(text) if matches!(self.0, State::In(_)) || text.trim().is_empty() => self.0,
+            TagEvent::Text(text) if matches!(self.0, State::In(_)) || text.trim().is_empty() => {
+                self.0
+            }
             TagEvent::Close(_) | TagEvent::Text(_) => State::Broken,
         };
     }
@@ -50,7 +52,11 @@ impl Machine {
             Tag::Search | Tag::Answer => self.0 == State::After(Tag::Think),
             Tag::Information => self.0 == State::After(Tag::Search),
         };
-        if allowed { State::In(tag) } else { State::Broken }
+        if allowed {
+            State::In(tag)
+        } else {
+            State::Broken
+        }
     }
 
     /// A complete information block by the environment, whatever its passages contain.
@@ -70,14 +76,18 @@ impl Machine {
     /// The policy may not write information: that would be inventing search results.
     fn read_policy(&mut self, event: TagEvent<'_>) {
         match event {
-            TagEvent::Open(Tag::Information) | TagEvent::Close(Tag::Information) => self.0 = State::Broken,
+            TagEvent::Open(Tag::Information) | TagEvent::Close(Tag::Information) => {
+                self.0 = State::Broken;
+            }
             event => self.read(event),
         }
     }
 
     fn environment_text(&mut self, text: &str) {
         let text = text.trim();
-        if text.starts_with(Tag::Information.opening()) && text.ends_with(Tag::Information.closing()) {
+        if text.starts_with(Tag::Information.opening())
+            && text.ends_with(Tag::Information.closing())
+        {
             self.information();
         } else if !text.is_empty() {
             self.0 = State::Broken;
@@ -111,16 +121,24 @@ mod tests {
     use super::*;
 
     fn policy(text: &str) -> Segment<'_> {
-        Segment { author: Author::Policy, text }
+        Segment {
+            author: Author::Policy,
+            text,
+        }
     }
 
     fn environment(text: &str) -> Segment<'_> {
-        Segment { author: Author::Environment, text }
+        Segment {
+            author: Author::Environment,
+            text,
+        }
     }
 
     #[test]
     fn valid_responses() {
-        assert!(is_valid_sequence([policy("<think>a</think><answer>b</answer>")]));
+        assert!(is_valid_sequence([policy(
+            "<think>a</think><answer>b</answer>"
+        )]));
         assert!(is_valid_sequence([
             policy("<think>a</think>\n<search>q</search>"),
             environment("\n\n<information>Doc 1</information>\n\n"),
@@ -149,7 +167,11 @@ mod tests {
             &[policy(
                 "<think>a</think><search>q</search><information>made up</information><think>b</think><answer>c</answer>",
             )],
-            &[policy("<think>a</think>"), environment("\nnot valid, try again\n"), policy("<answer>b</answer>")],
+            &[
+                policy("<think>a</think>"),
+                environment("\nnot valid, try again\n"),
+                policy("<answer>b</answer>"),
+            ],
             &[
                 policy("<think>a</think><search>q</search>"),
                 environment("<information></information>"),

@@ -126,14 +126,21 @@ fn report_text(text: &str, sink: &mut impl FnMut(TagEvent<'_>)) {
 fn at_bracket(rest: &str) -> AtBracket {
     let mut unfinished = false;
     for tag in Tag::ALL {
-        for (literal, event) in [(tag.opening(), TagEvent::Open(tag)), (tag.closing(), TagEvent::Close(tag))] {
+        for (literal, event) in [
+            (tag.opening(), TagEvent::Open(tag)),
+            (tag.closing(), TagEvent::Close(tag)),
+        ] {
             if rest.starts_with(literal) {
                 return AtBracket::Tag(event, literal.len());
             }
             unfinished |= literal.starts_with(rest);
         }
     }
-    if unfinished { AtBracket::Unfinished } else { AtBracket::Text }
+    if unfinished {
+        AtBracket::Unfinished
+    } else {
+        AtBracket::Text
+    }
 }
 
 /// Why a turn is not an action.
@@ -309,12 +316,30 @@ mod tests {
             ("<search>q <answer>a</answer>", answer("a")),
             ("</search><answer>a</answer>", answer("a")),
             ("<answer>a < b</answer>", answer("a < b")),
-            ("<answer><think>x</think></answer>", answer("<think>x</think>")),
-            ("<search></search>", ParsedAction::Invalid(ActionFault::EmptySearch)),
-            ("<answer> \n</answer>", ParsedAction::Invalid(ActionFault::EmptyAnswer)),
-            ("<search>q", ParsedAction::Invalid(ActionFault::UnclosedSearch)),
-            ("<answer>a</answer", ParsedAction::Invalid(ActionFault::UnclosedAnswer)),
-            ("<SEARCH>q</SEARCH>", ParsedAction::Invalid(ActionFault::NoAction)),
+            (
+                "<answer><think>x</think></answer>",
+                answer("<think>x</think>"),
+            ),
+            (
+                "<search></search>",
+                ParsedAction::Invalid(ActionFault::EmptySearch),
+            ),
+            (
+                "<answer> \n</answer>",
+                ParsedAction::Invalid(ActionFault::EmptyAnswer),
+            ),
+            (
+                "<search>q",
+                ParsedAction::Invalid(ActionFault::UnclosedSearch),
+            ),
+            (
+                "<answer>a</answer",
+                ParsedAction::Invalid(ActionFault::UnclosedAnswer),
+            ),
+            (
+                "<SEARCH>q</SEARCH>",
+                ParsedAction::Invalid(ActionFault::NoAction),
+            ),
             ("", ParsedAction::Invalid(ActionFault::NoAction)),
         ];
         for (turn, expected) in cases {

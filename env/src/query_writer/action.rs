@@ -4,15 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::chat::hermes::{self, Piece};
 use crate::chat::tools::{self, CallFault, Tool, after_thoughts};
-
-/// Opens a query.
-pub const QUERY_OPEN: &str = "<query>";
-/// Closes a query.
-pub const QUERY_CLOSE: &str = "</query>";
-/// Opens the reasoning.
-pub const REASONING_OPEN: &str = "<reasoning>";
-/// Closes the reasoning.
-pub const REASONING_CLOSE: &str = "</reasoning>";
+use crate::protocol::{
+    Block, QUERY_CLOSE, QUERY_OPEN, REASONING_CLOSE, REASONING_OPEN, first_opened, last_closed,
+};
 
 /// How the policy gives its query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,23 +73,28 @@ pub struct WrittenQuery {
 /// ```
 pub fn parse(text: &str, take: Take) -> Result<WrittenQuery, QueryFault> {
     let block = match take {
-        Take::Last => last_block(text, QUERY_OPEN, QUERY_CLOSE),
-        Take::First => first_block(text, QUERY_OPEN, QUERY_CLOSE),
+        Take::Last => last_closed(text, QUERY_OPEN, QUERY_CLOSE),
+        Take::First => first_opened(text, QUERY_OPEN, QUERY_CLOSE).map(|block| block.content),
     };
     match block.map(str::trim) {
         Some("") => Err(QueryFault::Empty),
         None if text.contains(QUERY_OPEN) => Err(QueryFault::Unclosed),
         None => Err(QueryFault::NoQuery),
         Some(query) => {
-            let reasoning = first_block(text, REASONING_OPEN, REASONING_CLOSE).unwrap_or_default();
-            Ok(WrittenQuery { query: query.to_owned(), reasoning_words: reasoning.split_whitespace().count() })
+            let reasoning = first_opened(text, REASONING_OPEN, REASONING_CLOSE);
+            let words = |block: Block<'_>| block.content.split_whitespace().count();
+            Ok(WrittenQuery {
+                query: query.to_owned(),
+                reasoning_words: reasoning.map_or(0, words),
+            })
         }
     }
 }
 
 /// The tool as the chat template shows it.
 pub(super) fn tool() -> Tool {
-    let about = "Runs a query in boolean syntax; what it finds is judged, and no other query can follow.";
+    let about =
+        "Runs a query in boolean syntax; what it finds is judged, and no other query can follow.";
     Tool::of_one(SUBMIT_QUERY, about, ("query", "The query."))
 }
 
@@ -109,34 +108,25 @@ pub fn parse_call(text: &str) -> Result<WrittenQuery, QueryFault> {
         last = match piece {
             Piece::Text(_) => continue,
             Piece::Malformed(malformed) => Err(CallFault::from(malformed.fault).into()),
-            Piece::Call(call) => tools::check(&[tool()], &call).map_err(QueryFault::from).map(|()| call),
+            Piece::Call(call) => tools::check(&[tool()], &call)
+                .map_err(QueryFault::from)
+                .map(|()| call),
         };
     }
     let call = last?;
-    let query = call.arguments["query"].as_str().unwrap_or_default().trim().to_owned();
+    let query = call.arguments["query"]
+        .as_str()
+        .unwrap_or_default()
+        .trim()
+        .to_owned();
     if query.is_empty() {
         return Err(QueryFault::Empty);
     }
     let reasoning_words = hermes::parse(text).content.split_whitespace().count();
-    Ok(WrittenQuery { query, reasoning_words })
-}
-
-fn first_block<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
-    let (_, after) = text.split_once(open)?;
-    after.split_once(close).map(|(content, _)| content)
-}
-
-/// The content of the last block that is complete; a closing tag without an opening one ends nothing.
-fn last_block<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
-    let mut before = text;
-    while let Some((head, _)) = before.rsplit_once(close) {
-        let start = head.rfind(close).map_or(0, |end| end + close.len());
-        if let Some(opening) = head[start..].rfind(open) {
-            return Some(&head[start + opening + open.len()..]);
-        }
-        before = head;
-    }
-    None
+    Ok(WrittenQuery {
+        query,
+        reasoning_words,
+    })
 }
 
 /// A text as a phrase or value of the boolean syntax.

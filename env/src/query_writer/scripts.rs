@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use super::action::{QUERY_CLOSE, QUERY_OPEN, REASONING_CLOSE, REASONING_OPEN, quoted};
+use super::action::quoted;
 use super::keywords::keyword_query;
 use crate::policy::PolicyError;
+use crate::protocol::{QUERY_CLOSE, QUERY_OPEN, REASONING_CLOSE, REASONING_OPEN};
 use crate::scripted::{
-    Conduct, Haste, Known, ORACLE, OracleStyle, Script, ScriptEntry, Scripted, View, name_and_keyword, question,
+    Conduct, Haste, Known, ORACLE, OracleStyle, Script, ScriptEntry, Scripted, View,
+    name_and_keyword, question,
 };
 use crate::task::Task;
 
@@ -14,12 +16,22 @@ pub(super) const SCRIPTS: &[ScriptEntry] = &[
     ScriptEntry {
         name: ORACLE,
         play: |cast| {
-            let script = Oracle { known: Known::new(cast.tasks), style: cast.style, haste: cast.haste };
+            let script = Oracle {
+                known: Known::new(cast.tasks),
+                style: cast.style,
+                haste: cast.haste,
+            };
             Arc::new(Scripted::with_script(script, cast.tokenizer))
         },
     },
-    ScriptEntry { name: "keywords", play: |cast| Arc::new(Scripted::with_script(Keywords, cast.tokenizer)) },
-    ScriptEntry { name: "broken-query", play: |cast| Arc::new(Scripted::with_script(BrokenQuery, cast.tokenizer)) },
+    ScriptEntry {
+        name: "keywords",
+        play: |cast| Arc::new(Scripted::with_script(Keywords, cast.tokenizer)),
+    },
+    ScriptEntry {
+        name: "broken-query",
+        play: |cast| Arc::new(Scripted::with_script(BrokenQuery, cast.tokenizer)),
+    },
 ];
 
 /// Writes the names of all hops as phrases, each with what is asked of it.
@@ -32,21 +44,36 @@ struct Oracle {
 impl Script for Oracle {
     fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
         let task = self.known.task(view.prompt)?;
-        Ok(solution(task, self.haste.conduct(&task.question), self.style))
+        Ok(solution(
+            task,
+            self.haste.conduct(&task.question),
+            self.style,
+        ))
     }
 }
 
 /// A turn of one query, after reasoning unless that is empty.
 fn written(reasoning: &str, query: &str) -> String {
     let query = [QUERY_OPEN, query, QUERY_CLOSE].concat();
-    if reasoning.is_empty() { query } else { [REASONING_OPEN, reasoning, REASONING_CLOSE, &query].concat() }
+    if reasoning.is_empty() {
+        query
+    } else {
+        [REASONING_OPEN, reasoning, REASONING_CLOSE, &query].concat()
+    }
 }
 
 /// The oracle's turn for a task. Without known queries all it has are the question's keywords.
 fn solution(task: &Task, conduct: Conduct, style: OracleStyle) -> String {
-    let hops: Vec<(&str, &str)> = task.oracle.iter().map(|hop| name_and_keyword(&hop.query)).collect();
+    let hops: Vec<(&str, &str)> = task
+        .oracle
+        .iter()
+        .map(|hop| name_and_keyword(&hop.query))
+        .collect();
     let Some(&(name, keyword)) = hops.first() else {
-        let query = keyword_query(&task.question).split(' ').collect::<Vec<_>>().join(" OR ");
+        let query = keyword_query(&task.question)
+            .split(' ')
+            .collect::<Vec<_>>()
+            .join(" OR ");
         return written("", &query);
     };
     let query = match conduct {
@@ -69,7 +96,10 @@ fn careful(hops: &[(&str, &str)]) -> String {
     if let [(name, keyword)] = hops {
         return joined(name, keyword);
     }
-    hops.iter().map(|(name, keyword)| format!("({})", joined(name, keyword))).collect::<Vec<_>>().join(" OR ")
+    hops.iter()
+        .map(|(name, keyword)| format!("({})", joined(name, keyword)))
+        .collect::<Vec<_>>()
+        .join(" OR ")
 }
 
 /// The name as a phrase, and what is asked of it.

@@ -44,15 +44,23 @@ impl QueryPrompt {
                     QueryForm::Tags => BY_TAG,
                     QueryForm::ToolCalls => BY_CALL,
                 };
-                include_str!("../../../configs/prompts/query_writer.txt").replace("{giving}", giving)
+                include_str!("../../../configs/prompts/query_writer.txt")
+                    .replace("{giving}", giving)
             }
             Self::Short => include_str!("../../../configs/prompts/short.txt").to_owned(),
             Self::Path(path) => {
-                std::fs::read_to_string(path).map_err(|source| SettingsError::Prompt { path: path.clone(), source })?
+                std::fs::read_to_string(path).map_err(|source| SettingsError::Prompt {
+                    path: path.clone(),
+                    source,
+                })?
             }
             Self::Text(text) => text.clone(),
         };
-        if text.contains(QUESTION) { Ok(text) } else { Err(SettingsError::NoQuestion) }
+        if text.contains(QUESTION) {
+            Ok(text)
+        } else {
+            Err(SettingsError::NoQuestion)
+        }
     }
 
     /// The same instructions in other words, as values of the setting `prompt`; none where there are none.
@@ -110,8 +118,10 @@ impl QueryWriterSettings {
     /// # Errors
     /// When a number is 0 that must not be, or `limit` cuts what NDCG@10 looks at.
     pub fn check(&self) -> Result<(), SettingsError> {
-        for (key, value) in [("max_turn_tokens", self.max_turn_tokens), ("max_episode_tokens", self.max_episode_tokens)]
-        {
+        for (key, value) in [
+            ("max_turn_tokens", self.max_turn_tokens),
+            ("max_episode_tokens", self.max_episode_tokens),
+        ] {
             if value == 0 {
                 return Err(SettingsError::Zero { key });
             }

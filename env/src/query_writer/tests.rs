@@ -8,8 +8,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::check::{CheckPlan, check_environment};
 use crate::episode::{Boundary, Ending, Episode};
-use crate::policy::{Finish, Policy, Sampling};
-use crate::reward::{REWARDS, RewardSet};
+use crate::policy::{Policy, Sampling};
+use crate::registry::REWARDS;
+use crate::reward::RewardSet;
 use crate::rollout::{Job, Presentation, Rollout};
 use crate::scripted::{Cast, Haste, Human, ORACLE};
 use crate::task::Split;
@@ -17,19 +18,41 @@ use crate::tokenizer::ByteTokenizer;
 use crate::world::{World, WorldSpec};
 
 fn settings() -> QueryWriterSettings {
-    QueryWriterSettings { max_turn_tokens: 4000, max_episode_tokens: 40_000, ..QueryWriterSettings::default() }
+    QueryWriterSettings {
+        max_turn_tokens: 4000,
+        max_episode_tokens: 40_000,
+        ..QueryWriterSettings::default()
+    }
 }
 
 fn passage(id: &str, title: &str, text: &str, corpus: &str) -> Passage {
     let fields = BTreeMap::from([("corpus".to_owned(), corpus.to_owned())]);
-    Passage { fields, ..Passage::new(id, title, text) }
+    Passage {
+        fields,
+        ..Passage::new(id, title, text)
+    }
 }
 
 fn library() -> Arc<dyn BooleanSearch> {
     let passages = vec![
-        passage("tides", "Tides", "The moon raises tides twice a day.", "sea"),
-        passage("moon", "Moon", "The moon is a stone without a spring.", "sky"),
-        passage("spring", "Spring tide", "A spring tide comes at new moon.", "sea"),
+        passage(
+            "tides",
+            "Tides",
+            "The moon raises tides twice a day.",
+            "sea",
+        ),
+        passage(
+            "moon",
+            "Moon",
+            "The moon is a stone without a spring.",
+            "sky",
+        ),
+        passage(
+            "spring",
+            "Spring tide",
+            "A spring tide comes at new moon.",
+            "sea",
+        ),
         passage("wind", "Wind", "The sun drives the wind.", "sky"),
     ];
     Arc::new(Bm25Retriever::in_memory(passages).expect("an index"))
@@ -37,36 +60,36 @@ fn library() -> Arc<dyn BooleanSearch> {
 
 fn task() -> Task {
     Task {
-        id: "t".to_owned(),
-        question: "When does the spring tide come?".to_owned(),
-        golds: Vec::new(),
-        evidence: Vec::new(),
-        qrels: [("spring".to_owned(), 2), ("tides".to_owned(), 1), ("wind".to_owned(), 0)].into(),
-        hops: 0,
-        oracle: Vec::new(),
+        qrels: [
+            ("spring".to_owned(), 2),
+            ("tides".to_owned(), 1),
+            ("wind".to_owned(), 0),
+        ]
+        .into(),
         data_source: "sea".to_owned(),
-        split: Split::Train,
+        ..Task::new("t", "When does the spring tide come?")
     }
 }
 
 async fn step(settings: QueryWriterSettings, text: &str) -> TurnKind {
-    let mut env = QueryWriter::factory(settings, library()).expect("settings").make();
+    let mut env = QueryWriter::factory(settings, library())
+        .expect("settings")
+        .make();
     env.reset(&task(), Seed::root(0)).await.expect("judged");
-    let step = env.step(&Action { text: text.to_owned(), finish: Finish::Stop }).await.expect("searched");
-    assert!(step.terminated && !step.truncated && step.observation.text.is_empty());
+    let step = env.step(&Action::new(text)).await.expect("searched");
+    assert!(step.terminated && step.observation.text.is_empty());
     step.kind
 }
 
 async fn turn(text: &str) -> QueryTurn {
-    match step(settings(), text).await {
-        TurnKind::Query(turn) => turn,
-        kind => panic!("{text}: {kind:?}"),
-    }
+    QueryTurn::read(&step(settings(), text).await.calls()[0]).expect("a query")
 }
 
 fn writes(text: &str) -> Arc<dyn Policy> {
     let text = text.to_owned();
-    Arc::new(Human::new(Arc::new(ByteTokenizer), move |_| Some(text.clone())))
+    Arc::new(Human::new(Arc::new(ByteTokenizer), move |_| {
+        Some(text.clone())
+    }))
 }
 
 async fn play(
@@ -77,7 +100,8 @@ async fn play(
 ) -> Vec<Episode> {
     let factory = QueryWriter::factory(settings(), index).expect("settings");
     let rewards = Arc::new(rewards);
-    let (tokenizer, sampling, presentation) = (Arc::new(ByteTokenizer), Sampling::FULL, Presentation::Raw);
+    let (tokenizer, sampling, presentation) =
+        (Arc::new(ByteTokenizer), Sampling::FULL, Presentation::Raw);
     let jobs = (0..).zip(tasks).map(|(group, task)| Job {
         task: Arc::clone(task),
         group,
@@ -85,39 +109,95 @@ async fn play(
         seed: Seed::root(3).child("job", &[group]),
         leaves: None,
     });
-    Rollout { policy, tokenizer, factory, rewards, sampling, presentation }.run(jobs.collect()).await
+    Rollout {
+        policy,
+        tokenizer,
+        factory,
+        rewards,
+        sampling,
+        presentation,
+    }
+    .run(jobs.collect())
+    .await
 }
 
 async fn parts(text: &str) -> BTreeMap<String, f32> {
     let tasks = [Arc::new(task())];
-    let episode = play(writes(text), library(), &tasks, RewardSet::measure(Outcome::Query)).await.remove(0);
-    episode.score.unwrap_or_else(|| panic!("{text}: {:?}", episode.ending)).parts
+    let episode = play(
+        writes(text),
+        library(),
+        &tasks,
+        RewardSet::measure(Outcome::Query),
+    )
+    .await
+    .remove(0);
+    episode
+        .score
+        .unwrap_or_else(|| panic!("{text}: {:?}", episode.ending))
+        .parts
 }
 
 #[test]
 fn the_last_query_counts_and_the_first_as_searchlm_reads_it() {
-    let both = |text: &str| [Take::Last, Take::First].map(|take| parse(text, take).map(|written| written.query));
+    let both = |text: &str| {
+        [Take::Last, Take::First].map(|take| parse(text, take).map(|written| written.query))
+    };
     let query = |text: &str| Ok(text.to_owned());
     let cases = [
         ("<query> a\n</query>", query("a"), query("a")),
-        ("<query>a</query> or <query>b</query>", query("b"), query("a")),
+        (
+            "<query>a</query> or <query>b</query>",
+            query("b"),
+            query("a"),
+        ),
         ("<query>a</query> or <query>b", query("a"), query("a")),
-        ("the <query> tag: <query>a</query>", query("a"), query("tag: <query>a")),
+        (
+            "the <query> tag: <query>a</query>",
+            query("a"),
+            query("tag: <query>a"),
+        ),
         ("<query>a</query></query>", query("a"), query("a")),
         ("</query><query>a</query>", query("a"), query("a")),
-        ("<query>a</query><query> </query>", Err(QueryFault::Empty), query("a")),
-        ("<query></query>", Err(QueryFault::Empty), Err(QueryFault::Empty)),
-        ("<query>a", Err(QueryFault::Unclosed), Err(QueryFault::Unclosed)),
-        ("</query> <query>a", Err(QueryFault::Unclosed), Err(QueryFault::Unclosed)),
-        ("a</query>", Err(QueryFault::NoQuery), Err(QueryFault::NoQuery)),
-        ("<QUERY>a</QUERY>", Err(QueryFault::NoQuery), Err(QueryFault::NoQuery)),
+        (
+            "<query>a</query><query> </query>",
+            Err(QueryFault::Empty),
+            query("a"),
+        ),
+        (
+            "<query></query>",
+            Err(QueryFault::Empty),
+            Err(QueryFault::Empty),
+        ),
+        (
+            "<query>a",
+            Err(QueryFault::Unclosed),
+            Err(QueryFault::Unclosed),
+        ),
+        (
+            "</query> <query>a",
+            Err(QueryFault::Unclosed),
+            Err(QueryFault::Unclosed),
+        ),
+        (
+            "a</query>",
+            Err(QueryFault::NoQuery),
+            Err(QueryFault::NoQuery),
+        ),
+        (
+            "<QUERY>a</QUERY>",
+            Err(QueryFault::NoQuery),
+            Err(QueryFault::NoQuery),
+        ),
         ("", Err(QueryFault::NoQuery), Err(QueryFault::NoQuery)),
     ];
     for (text, last, first) in cases {
         assert_eq!(both(text), [last, first], "{text}");
     }
     let words = |text: &str| parse(text, Take::Last).expect("a query").reasoning_words;
-    assert_eq!(words("<reasoning>one two\nthree</reasoning><query>a</query>"), 3);
+    assert_eq!(
+        words("<reasoning>one two\nthree</reasoning><query>a</query>"),
+        3
+    );
     assert_eq!(words("<reasoning>never closed <query>a</query>"), 0);
 }
 
@@ -145,7 +225,9 @@ fn keywords_are_plain_words() {
         "brien kelp forests"
     );
     assert_eq!(keyword_query("Who is it?"), "");
-    let shape = forage_retriever::QueryShape::of(&keyword_query("+alpha AND -beta: title:gamma^2 delta* \"epsilon\""));
+    let shape = forage_retriever::QueryShape::of(&keyword_query(
+        "+alpha AND -beta: title:gamma^2 delta* \"epsilon\"",
+    ));
     assert_eq!(shape.complexity(), 0);
 }
 
@@ -162,43 +244,71 @@ async fn faults_of_three_kinds_are_three_records() {
     assert_eq!(fault("<query> </query>").await, "the query is empty");
 
     let repaired = turn("<query>(tide AND</query>").await;
-    assert!(!repaired.is_valid() && repaired.repairs.len() == 2, "{:?}", repaired.repairs);
+    assert!(
+        !repaired.is_valid() && repaired.repairs.len() == 2,
+        "{:?}",
+        repaired.repairs
+    );
     assert_eq!(repaired.found.len(), 2);
 
     let useless = turn("<query>wind AND sun</query>").await;
     assert!(useless.is_valid());
     assert_eq!(useless.found, ["wind"]);
 
-    let good = turn("<reasoning>two words</reasoning><query>\"spring tide\" AND moon</query>").await;
-    assert_eq!((good.found.as_slice(), good.reasoning_words), (&["spring".to_owned()][..], 2));
-    assert_eq!(good.keywords_found.first().map(String::as_str), Some("spring"));
+    let good =
+        turn("<reasoning>two words</reasoning><query>\"spring tide\" AND moon</query>").await;
+    assert_eq!(
+        (good.found.as_slice(), good.reasoning_words),
+        (&["spring".to_owned()][..], 2)
+    );
+    assert_eq!(
+        good.keywords_found.first().map(String::as_str),
+        Some("spring")
+    );
     assert_eq!((good.shape().ands, good.shape().phrases), (1, 1));
 }
 
 #[tokio::test]
 async fn parts_say_what_was_earned_for_what() {
     let close = |parts: &BTreeMap<String, f32>, name: &str, expected: f32| {
-        assert!((parts[name] - expected).abs() < 1e-6, "{name}: {} is not {expected}", parts[name]);
+        assert!(
+            (parts[name] - expected).abs() < 1e-6,
+            "{name}: {} is not {expected}",
+            parts[name]
+        );
     };
     let none = parts("no tag").await;
     assert!(none.values().all(|value| *value == 0.0), "{none:?}");
-    assert!(!none.contains_key("em") && none.contains_key("ndcg_searchlm"), "{none:?}");
+    assert!(
+        !none.contains_key("em") && none.contains_key("ndcg_searchlm"),
+        "{none:?}"
+    );
 
     let repaired = parts("<query>\"spring tide\" AND moon)</query>").await;
     close(&repaired, "syntax", 0.0);
     close(&repaired, "mrr", 1.0);
 
     let useless = parts("<query>wind</query>").await;
-    for (name, expected) in [("syntax", 1.0), ("ndcg", 0.0), ("mrr", 0.0), ("retrieved", 0.0), ("recall", 0.0)] {
+    for (name, expected) in [
+        ("syntax", 1.0),
+        ("ndcg", 0.0),
+        ("mrr", 0.0),
+        ("retrieved", 0.0),
+        ("recall", 0.0),
+    ] {
         close(&useless, name, expected);
     }
 
     // Grade 2 at rank 1 of an ideal 2, 1.
     let half = parts("<query>\"spring tide\"</query>").await;
     let ndcg = 2.0 / (2.0 + 1.0 / 3.0_f32.log2());
-    for (name, expected) in
-        [("syntax", 1.0), ("ndcg", ndcg), ("recall", 0.5), ("retrieved", 1.0), ("ndcg_searchlm", 1.0)]
-    {
+    for (name, expected) in [
+        ("syntax", 1.0),
+        ("ndcg", ndcg),
+        ("recall", 0.5),
+        ("retrieved", 1.0),
+        ("ndcg_searchlm", 1.0),
+    ] {
         close(&half, name, expected);
     }
     let best = parts("<query>\"spring tide\"^3 OR tides</query>").await;
@@ -207,16 +317,43 @@ async fn parts_say_what_was_earned_for_what() {
 
 #[tokio::test]
 async fn the_contract_is_kept_and_registered() {
-    let rewards = RewardSet::new(Outcome::Query, &crate::reward::default_weights(Outcome::Query), Seed::root(0));
+    let rewards = RewardSet::new(
+        Outcome::Query,
+        &crate::reward::default_weights(Outcome::Query),
+        Seed::root(0),
+    );
     let factory = QueryWriter::factory(settings(), library()).expect("settings");
     let plan = CheckPlan::of(&ENTRY);
-    let checked = check_environment(factory.as_ref(), &[task()], &rewards.expect("fit"), &plan, Seed::root(0)).await;
+    let checked = check_environment(
+        factory.as_ref(),
+        &[task()],
+        &rewards.expect("fit"),
+        &plan,
+        Seed::root(0),
+    )
+    .await;
     assert_eq!(checked, Ok(()));
-    assert_eq!(crate::registry::find("query-writer").expect("registered").id, ENTRY.id);
-    let few = QueryWriterSettings { limit: 9, ..settings() };
-    assert!(few.check().is_err_and(|error| error.to_string().contains("at least 10")));
-    let prompt = QueryPrompt::Full.read(&QueryWriterSettings::default()).expect("embedded");
-    assert!(prompt.ends_with("Question: {question}\n") && prompt.contains("<query> and </query>"), "{prompt}");
+    assert_eq!(
+        crate::registry::find("query-writer")
+            .expect("registered")
+            .id,
+        ENTRY.id
+    );
+    let few = QueryWriterSettings {
+        limit: 9,
+        ..settings()
+    };
+    assert!(
+        few.check()
+            .is_err_and(|error| error.to_string().contains("at least 10"))
+    );
+    let prompt = QueryPrompt::Full
+        .read(&QueryWriterSettings::default())
+        .expect("embedded");
+    assert!(
+        prompt.ends_with("Question: {question}\n") && prompt.contains("<query> and </query>"),
+        "{prompt}"
+    );
 }
 
 /// Its disk is unplugged.
@@ -226,7 +363,10 @@ struct Down;
 impl BooleanSearch for Down {
     async fn answer(&self, _query: &Query, _k: usize) -> Result<BooleanAnswer, RetrieverError> {
         let source = std::io::Error::other("disk unplugged");
-        Err(RetrieverError::Postings { path: "index".into(), source })
+        Err(RetrieverError::Postings {
+            path: "index".into(),
+            source,
+        })
     }
 }
 
@@ -234,29 +374,61 @@ impl BooleanSearch for Down {
 async fn faults_of_ours_have_no_score() {
     let rewards = || RewardSet::measure(Outcome::Query);
     let policy = || writes("<query>tides</query>");
-    let down = play(policy(), Arc::new(Down), &[Arc::new(task())], rewards()).await.remove(0);
+    let down = play(policy(), Arc::new(Down), &[Arc::new(task())], rewards())
+        .await
+        .remove(0);
     assert!(down.score.is_none());
-    assert!(matches!(down.ending, Ending::Infra { boundary: Boundary::Retriever, .. }), "{:?}", down.ending);
+    assert!(
+        matches!(
+            down.ending,
+            Ending::Infra {
+                boundary: Boundary::Retriever,
+                ..
+            }
+        ),
+        "{:?}",
+        down.ending
+    );
 
-    let unjudged = Task { qrels: BTreeMap::new(), ..task() };
-    let unjudged = play(policy(), library(), &[Arc::new(unjudged)], rewards()).await.remove(0);
-    let Ending::Infra { boundary: Boundary::Environment, message } = &unjudged.ending else {
+    let unjudged = Task {
+        qrels: BTreeMap::new(),
+        ..task()
+    };
+    let unjudged = play(policy(), library(), &[Arc::new(unjudged)], rewards())
+        .await
+        .remove(0);
+    let Ending::Infra {
+        boundary: Boundary::Environment,
+        message,
+    } = &unjudged.ending
+    else {
         panic!("{:?}", unjudged.ending)
     };
-    assert!(message.contains("`t`") && message.contains("spring tide come?") && unjudged.score.is_none(), "{message}");
+    assert!(
+        message.contains("`t`")
+            && message.contains("spring tide come?")
+            && unjudged.score.is_none(),
+        "{message}"
+    );
 }
 
 #[tokio::test]
 async fn a_shared_index_is_searched_one_corpus_at_a_time() {
-    let shared = QueryWriterSettings { corpus_field: Some("corpus".to_owned()), ..settings() };
-    let found = |kind: TurnKind| match kind {
-        TurnKind::Query(turn) => [turn.found, turn.keywords_found],
-        kind => panic!("{kind:?}"),
+    let shared = QueryWriterSettings {
+        corpus_field: Some("corpus".to_owned()),
+        ..settings()
+    };
+    let found = |kind: TurnKind| {
+        let turn = QueryTurn::read(&kind.calls()[0]).expect("a query");
+        [turn.found, turn.keywords_found]
     };
     let [all, _] = found(step(settings(), "<query>moon</query>").await);
     let [sea, keywords] = found(step(shared, "<query>moon</query>").await);
     assert_eq!((all.len(), sea.len()), (3, 2));
-    assert!(!sea.contains(&"moon".to_owned()) && !keywords.contains(&"moon".to_owned()), "{sea:?} {keywords:?}");
+    assert!(
+        !sea.contains(&"moon".to_owned()) && !keywords.contains(&"moon".to_owned()),
+        "{sea:?} {keywords:?}"
+    );
 }
 
 fn world() -> (Arc<dyn BooleanSearch>, Vec<Arc<Task>>) {
@@ -264,13 +436,19 @@ fn world() -> (Arc<dyn BooleanSearch>, Vec<Arc<Task>>) {
     spec.difficulty.hops = [1.0, 0.0, 0.0, 0.0];
     let world = World::new(spec).expect("a world");
     let index = Bm25Retriever::in_memory(world.passages().collect()).expect("an index");
-    let tasks = world.questions(Split::Train, 120).expect("enough").map(Arc::new).collect();
+    let tasks = world
+        .questions(Split::Train, 120)
+        .expect("enough")
+        .map(Arc::new)
+        .collect();
     (Arc::new(index), tasks)
 }
 
 fn mean(episodes: &[Episode], part: &str) -> f64 {
-    let parts: Vec<f64> =
-        episodes.iter().map(|episode| f64::from(episode.score.as_ref().expect("scored").parts[part])).collect();
+    let parts: Vec<f64> = episodes
+        .iter()
+        .map(|episode| f64::from(episode.score.as_ref().expect("scored").parts[part]))
+        .collect();
     parts.iter().sum::<f64>() / parts.len() as f64
 }
 
@@ -288,18 +466,38 @@ async fn scripts_earn_what_they_should() {
     };
     let careful = run(oracle(Haste::NONE)).await;
     let keywords = run(ENTRY.script("keywords", Cast::new(bytes(), [])).unwrap()).await;
-    let broken = run(ENTRY.script("broken-query", Cast::new(bytes(), [])).unwrap()).await;
-    let hasty = run(oracle(Haste { guess: 0.25, skim: 0.25, silent: 0.25, broken: 0.25 })).await;
+    let broken = run(ENTRY
+        .script("broken-query", Cast::new(bytes(), []))
+        .unwrap())
+    .await;
+    let hasty = run(oracle(Haste {
+        guess: 0.25,
+        skim: 0.25,
+        silent: 0.25,
+        broken: 0.25,
+    }))
+    .await;
     assert!(mean(&careful, "ndcg") > 0.95, "{}", mean(&careful, "ndcg"));
     assert!((mean(&careful, "syntax") - 1.0).abs() < 1e-9);
-    assert!(mean(&keywords, "ndcg") < mean(&careful, "ndcg"), "{}", mean(&keywords, "ndcg"));
+    assert!(
+        mean(&keywords, "ndcg") < mean(&careful, "ndcg"),
+        "{}",
+        mean(&keywords, "ndcg")
+    );
     // The baseline is what the keyword writer writes.
     assert!(mean(&keywords, "gain").abs() < 1e-9);
     let repaired = mean(&broken, "syntax");
     assert!(repaired.abs() < 1e-9, "{repaired}");
-    let malformed = broken.iter().filter(|episode| matches!(episode.ending, Ending::Malformed { .. })).count();
+    let malformed = broken
+        .iter()
+        .filter(|episode| matches!(episode.ending, Ending::Malformed { .. }))
+        .count();
     assert!((40..=100).contains(&malformed), "{malformed}");
-    assert!(mean(&hasty, "ndcg") < 0.7 && mean(&hasty, "ndcg") > 0.05, "{}", mean(&hasty, "ndcg"));
+    assert!(
+        mean(&hasty, "ndcg") < 0.7 && mean(&hasty, "ndcg") > 0.05,
+        "{}",
+        mean(&hasty, "ndcg")
+    );
     assert!(mean(&hasty, "syntax") < 0.7, "{}", mean(&hasty, "syntax"));
 }
 

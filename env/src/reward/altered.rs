@@ -20,7 +20,11 @@ pub const INVERSE: RewardEntry = RewardEntry {
     range: UNIT,
     make: Make::Configured(|making| {
         let InverseSettings { of } = making.read()?;
-        Ok(Box::new(Altered { name: "inverse", inner: inner(of.as_deref(), making)?, flips: None }))
+        Ok(Box::new(Altered {
+            name: "inverse",
+            inner: inner(of.as_deref(), making)?,
+            flips: None,
+        }))
     }),
 };
 
@@ -37,7 +41,11 @@ pub const NOISY: RewardEntry = RewardEntry {
             return Err(format!("flip is {flip}; write a probability, 0 to 1"));
         }
         let flips = Some((making.seed.child("reward/noisy", &[]), flip));
-        Ok(Box::new(Altered { name: "noisy", inner: inner(of.as_deref(), making)?, flips }))
+        Ok(Box::new(Altered {
+            name: "noisy",
+            inner: inner(of.as_deref(), making)?,
+            flips,
+        }))
     }),
 };
 
@@ -57,7 +65,10 @@ struct NoisySettings {
 
 impl Default for NoisySettings {
     fn default() -> Self {
-        Self { of: None, flip: 0.1 }
+        Self {
+            of: None,
+            flip: 0.1,
+        }
     }
 }
 
@@ -65,19 +76,34 @@ impl Default for NoisySettings {
 fn inner(of: Option<&str>, making: &Making) -> Result<Box<dyn Reward>, String> {
     let of = of.unwrap_or(making.outcome.measure());
     let usable = |entry: &&'static RewardEntry| {
-        entry.fits(making.outcome) && entry.range == UNIT && ![INVERSE.name, NOISY.name].contains(&entry.name)
+        entry.fits(making.outcome)
+            && entry.range == UNIT
+            && ![INVERSE.name, NOISY.name].contains(&entry.name)
     };
-    let Some(entry) = plugins::rewards().filter(usable).find(|entry| entry.name == of) else {
-        let nearest = nearest(of, plugins::rewards().filter(usable).map(|entry| entry.name));
-        return Err(format!("of is `{of}`, which is not a reward of range 0 to 1 here; did you mean `{nearest}`?"));
+    let Some(entry) = plugins::rewards()
+        .filter(usable)
+        .find(|entry| entry.name == of)
+    else {
+        let nearest = nearest(
+            of,
+            plugins::rewards().filter(usable).map(|entry| entry.name),
+        );
+        return Err(format!(
+            "of is `{of}`, which is not a reward of range 0 to 1 here; did you mean `{nearest}`?"
+        ));
     };
-    let plain = Making { settings: Map::new(), ..making.clone() };
+    let plain = Making {
+        settings: Map::new(),
+        ..making.clone()
+    };
     match entry.make.build(&plain) {
         Ok(Built::Alone(reward)) => Ok(reward),
-        Ok(Built::Group(_)) => {
-            Err(format!("of is `{of}`, which compares the episodes of a group; name one that does not"))
-        }
-        Err(what) => Err(format!("of is `{of}`, which cannot do without settings: {what}")),
+        Ok(Built::Group(_)) => Err(format!(
+            "of is `{of}`, which compares the episodes of a group; name one that does not"
+        )),
+        Err(what) => Err(format!(
+            "of is `{of}`, which cannot do without settings: {what}"
+        )),
     }
 }
 
@@ -97,7 +123,9 @@ impl Reward for Altered {
 
     async fn score(&self, task: &Task, episode: &Episode) -> Result<f32, RewardError> {
         let score = self.inner.score(task, episode).await?;
-        let turned = self.flips.is_none_or(|(seed, flip)| draw(seed, task, episode) < flip);
+        let turned = self
+            .flips
+            .is_none_or(|(seed, flip)| draw(seed, task, episode) < flip);
         Ok(if turned { 1.0 - score } else { score })
     }
 }

@@ -43,9 +43,14 @@ pub const CONTAINS: RewardEntry = RewardEntry {
     make: Make::Configured(|making| {
         let ContainsSettings { token } = making.read()?;
         if token.is_empty() {
-            return Err("token is empty, which every text contains; write the word that is to be paid for".to_owned());
+            return Err(
+                "token is empty, which every text contains; write the word that is to be paid for"
+                    .to_owned(),
+            );
         }
-        Ok(Box::new(Contains { token: token.to_lowercase() }))
+        Ok(Box::new(Contains {
+            token: token.to_lowercase(),
+        }))
     }),
 };
 
@@ -98,7 +103,9 @@ impl Reward for FormatOnly {
 
     async fn score(&self, _task: &Task, episode: &Episode) -> Result<f32, RewardError> {
         Ok(indicator(match self.form {
-            Form::Answer => episode.answer().is_some_and(|answer| !answer.trim().is_empty()),
+            Form::Answer => episode
+                .answer()
+                .is_some_and(|answer| !answer.trim().is_empty()),
             Form::Text => !written(episode).trim().is_empty(),
             Form::Boxed => boxed(&written(episode)).is_some_and(|inside| !inside.trim().is_empty()),
         }))
@@ -107,7 +114,12 @@ impl Reward for FormatOnly {
 
 /// Everything the policy wrote.
 fn written(episode: &Episode) -> String {
-    episode.turns.iter().map(|turn| turn.policy.as_str()).collect::<Vec<_>>().join("\n")
+    episode
+        .turns
+        .iter()
+        .map(|turn| turn.policy.as_str())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// What stands in the last `\boxed{}`, braces balanced; `None` without one or where it stays open.
@@ -136,7 +148,9 @@ struct ContainsSettings {
 
 impl Default for ContainsSettings {
     fn default() -> Self {
-        Self { token: "python".to_owned() }
+        Self {
+            token: "python".to_owned(),
+        }
     }
 }
 
@@ -154,6 +168,8 @@ impl Reward for Contains {
     }
 
     async fn score(&self, _task: &Task, episode: &Episode) -> Result<f32, RewardError> {
-        Ok(indicator(written(episode).to_lowercase().contains(&self.token)))
+        Ok(indicator(
+            written(episode).to_lowercase().contains(&self.token),
+        ))
     }
 }

@@ -36,7 +36,10 @@ pub const LENGTH: RewardEntry = RewardEntry {
     make: Make::Configured(|making| {
         let length: Length = making.read()?;
         if length.buffer == 0 || length.buffer > length.most {
-            return Err(format!("buffer is {}; write 1 to `most`, which is {}", length.buffer, length.most));
+            return Err(format!(
+                "buffer is {}; write 1 to `most`, which is {}",
+                length.buffer, length.most
+            ));
         }
         Ok(Box::new(length))
     }),
@@ -80,7 +83,10 @@ pub struct Length {
 
 impl Default for Length {
     fn default() -> Self {
-        Self { most: 1024, buffer: 256 }
+        Self {
+            most: 1024,
+            buffer: 256,
+        }
     }
 }
 
@@ -91,7 +97,10 @@ impl Reward for Length {
     }
 
     async fn score(&self, _task: &Task, episode: &Episode) -> Result<f32, RewardError> {
-        let over = episode.tokens.count(Provenance::Policy).saturating_sub(self.most - self.buffer);
+        let over = episode
+            .tokens
+            .count(Provenance::Policy)
+            .saturating_sub(self.most - self.buffer);
         Ok(0.0 - over.min(self.buffer) as f32 / self.buffer as f32)
     }
 }

@@ -7,10 +7,11 @@ use std::borrow::Cow;
 use async_trait::async_trait;
 
 use super::{Make, Reward, RewardEntry, RewardError, UNIT, indicator};
-use crate::code_search::{CALL_CLOSE, CALL_OPEN, PYTHON_CLOSE, PYTHON_OPEN};
-use crate::environment::{Outcome, TurnKind};
+use crate::environment::Outcome;
 use crate::episode::{Episode, Turn};
-use crate::protocol::{Author, Segment, Tag, is_valid_sequence};
+use crate::protocol::{
+    Author, CALL_CLOSE, CALL_OPEN, PYTHON_CLOSE, PYTHON_OPEN, Segment, Tag, is_valid_sequence,
+};
 use crate::task::Task;
 
 /// The registry's entry.
@@ -46,18 +47,33 @@ pub(super) fn is_valid(episode: &Episode) -> bool {
 fn holds(turns: &[Turn]) -> bool {
     let texts: Vec<[Cow<'_, str>; 2]> = turns.iter().map(texts).collect();
     is_valid_sequence(texts.iter().flat_map(|[policy, environment]| {
-        [Segment { author: Author::Policy, text: policy }, Segment { author: Author::Environment, text: environment }]
+        [
+            Segment {
+                author: Author::Policy,
+                text: policy,
+            },
+            Segment {
+                author: Author::Environment,
+                text: environment,
+            },
+        ]
     }))
 }
 
 /// What the policy and the environment wrote in a turn, in the tags of searches.
 fn texts(turn: &Turn) -> [Cow<'_, str>; 2] {
-    if !matches!(turn.kind, TurnKind::Code(_)) {
-        return [Cow::Borrowed(&turn.policy), Cow::Borrowed(&turn.observation)];
+    let calls = turn.kind.calls();
+    if calls.iter().all(|call| call.payload.is_null()) {
+        return [
+            Cow::Borrowed(&turn.policy),
+            Cow::Borrowed(&turn.observation),
+        ];
     }
     let mut policy = turn.policy.clone();
     for (open, close) in [(PYTHON_OPEN, PYTHON_CLOSE), (CALL_OPEN, CALL_CLOSE)] {
-        policy = policy.replace(open, Tag::Search.opening()).replace(close, Tag::Search.closing());
+        policy = policy
+            .replace(open, Tag::Search.opening())
+            .replace(close, Tag::Search.closing());
     }
     let information = [Tag::Information.opening(), Tag::Information.closing()].concat();
     [Cow::Owned(policy), Cow::Owned(information)]
@@ -66,21 +82,51 @@ fn texts(turn: &Turn) -> [Cow<'_, str>; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::environment::CodeTurn;
+    use crate::environment::{Call, TurnKind};
     use crate::policy::Finish;
 
     fn turn(policy: &str, kind: TurnKind, observation: &str) -> Turn {
-        Turn { policy: policy.to_owned(), finish: Finish::Stop, kind, observation: observation.to_owned(), reward: 0.0 }
+        Turn {
+            policy: policy.to_owned(),
+            finish: Finish::Stop,
+            kind,
+            observation: observation.to_owned(),
+            reward: 0.0,
+        }
     }
 
     #[test]
     fn code_stands_where_a_search_would() {
-        let code = || TurnKind::Code(CodeTurn::default());
-        let answer = || turn("<think>b</think><answer>c</answer>", TurnKind::Answer { answer: "c".to_owned() }, "");
+        let code = || {
+            TurnKind::call(Call {
+                payload: true.into(),
+                ..Call::new("python")
+            })
+        };
+        let answer = || {
+            turn(
+                "<think>b</think><answer>c</answer>",
+                TurnKind::answer("c"),
+                "",
+            )
+        };
         let output = "\n<python_output>\n</answer>\n</python_output>\n\nThis is your last turn.\n";
-        assert!(holds(&[turn("<think>a</think><python>x < y</python>", code(), output), answer()]));
-        assert!(holds(&[turn("<think>a</think>\n<tool_call>{}</tool_call>", code(), output), answer()]));
-        assert!(!holds(&[turn("text<python>x</python>", code(), output), answer()]));
+        assert!(holds(&[
+            turn("<think>a</think><python>x < y</python>", code(), output),
+            answer()
+        ]));
+        assert!(holds(&[
+            turn(
+                "<think>a</think>\n<tool_call>{}</tool_call>",
+                code(),
+                output
+            ),
+            answer()
+        ]));
+        assert!(!holds(&[
+            turn("text<python>x</python>", code(), output),
+            answer()
+        ]));
         let invented = "<think>a</think><python>x</python><information>made up</information>";
         assert!(!holds(&[turn(invented, code(), output), answer()]));
     }

@@ -23,7 +23,16 @@ const PHRASES: [&str; 18] = [
 ];
 
 /// Answers that give up when they are all there is: as a part of an answer these may be names.
-const WORDS: [&str; 8] = ["unknown", "none", "n/a", "not available", "not specified", "no answer", "unsure", "unclear"];
+const WORDS: [&str; 8] = [
+    "unknown",
+    "none",
+    "n/a",
+    "not available",
+    "not specified",
+    "no answer",
+    "unsure",
+    "unclear",
+];
 
 /// Whether an answer gives up: it says that nothing was found or known instead of naming something.
 ///
@@ -36,8 +45,11 @@ const WORDS: [&str; 8] = ["unknown", "none", "n/a", "not available", "not specif
 /// ```
 pub fn is_give_up(answer: &str) -> bool {
     let answer = answer.to_lowercase().replace('\u{2019}', "'");
-    let words = answer.trim_matches(|letter: char| letter.is_whitespace() || ".!?,;:\"'()[]*".contains(letter));
-    words.is_empty() || WORDS.contains(&words) || PHRASES.iter().any(|phrase| answer.contains(phrase))
+    let words = answer
+        .trim_matches(|letter: char| letter.is_whitespace() || ".!?,;:\"'()[]*".contains(letter));
+    words.is_empty()
+        || WORDS.contains(&words)
+        || PHRASES.iter().any(|phrase| answer.contains(phrase))
 }
 
 #[cfg(test)]
@@ -46,12 +58,26 @@ mod tests {
 
     #[test]
     fn giving_up_is_told_from_answering() {
-        for answer in
-            ["", " unknown", "(None)", "N/A", "Not found.", "I don\u{2019}t know", "Unable to determine.", "?"]
-        {
+        for answer in [
+            "",
+            " unknown",
+            "(None)",
+            "N/A",
+            "Not found.",
+            "I don\u{2019}t know",
+            "Unable to determine.",
+            "?",
+        ] {
             assert!(is_give_up(answer), "{answer}");
         }
-        for answer in ["Velm", "Nonesuch", "Unknown Pleasures", "1990", "Found", "not Velm"] {
+        for answer in [
+            "Velm",
+            "Nonesuch",
+            "Unknown Pleasures",
+            "1990",
+            "Found",
+            "not Velm",
+        ] {
             assert!(!is_give_up(answer), "{answer}");
         }
     }

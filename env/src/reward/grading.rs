@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 /// What counts as a letter or number for word boundaries, as in Python's `re`: no combining marks.
-static LETTER_OR_NUMBER: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^[\p{L}\p{N}]$").ok());
+static LETTER_OR_NUMBER: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"^[\p{L}\p{N}]$").ok());
 
 /// Normalises an answer: lower case, ASCII punctuation deleted, the words a, an and the removed, white space collapsed.
 ///
@@ -18,10 +19,17 @@ static LETTER_OR_NUMBER: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r
 /// assert_eq!(normalize("The  Beatles!"), "beatles");
 /// ```
 pub fn normalize(text: &str) -> String {
-    let mut lower = if text.is_ascii() { text.to_ascii_lowercase() } else { text.to_lowercase() };
+    let mut lower = if text.is_ascii() {
+        text.to_ascii_lowercase()
+    } else {
+        text.to_lowercase()
+    };
     lower.retain(|character| !character.is_ascii_punctuation());
     let mut result = String::with_capacity(lower.len());
-    for word in without_articles(&lower).split(is_space).filter(|word| !word.is_empty()) {
+    for word in without_articles(&lower)
+        .split(is_space)
+        .filter(|word| !word.is_empty())
+    {
         if !result.is_empty() {
             result.push(' ');
         }
@@ -34,7 +42,10 @@ pub fn normalize(text: &str) -> String {
 fn without_articles(text: &str) -> String {
     let mut result = String::with_capacity(text.len());
     let mut run_start = 0;
-    for (index, character) in text.char_indices().filter(|&(_, character)| !is_word(character)) {
+    for (index, character) in text
+        .char_indices()
+        .filter(|&(_, character)| !is_word(character))
+    {
         push_run(&mut result, &text[run_start..index]);
         result.push(character);
         run_start = index + character.len_utf8();
@@ -57,7 +68,9 @@ fn is_word(character: char) -> bool {
     }
     let mut bytes = [0; 4];
     character.is_alphanumeric()
-        && LETTER_OR_NUMBER.as_ref().is_some_and(|regex| regex.is_match(character.encode_utf8(&mut bytes)))
+        && LETTER_OR_NUMBER
+            .as_ref()
+            .is_some_and(|regex| regex.is_match(character.encode_utf8(&mut bytes)))
 }
 
 /// Python's `str.isspace`.
@@ -68,7 +81,9 @@ fn is_space(character: char) -> bool {
 /// Whether the prediction equals some gold after normalisation.
 pub fn exact_match(prediction: &str, golds: &[impl AsRef<str>]) -> bool {
     let prediction = normalize(prediction);
-    golds.iter().any(|gold| normalize(gold.as_ref()) == prediction)
+    golds
+        .iter()
+        .any(|gold| normalize(gold.as_ref()) == prediction)
 }
 
 /// Whether some normalised gold stands in the normalised prediction.
@@ -76,12 +91,18 @@ pub fn exact_match(prediction: &str, golds: &[impl AsRef<str>]) -> bool {
 /// A gold that normalises to nothing stands in nothing but an empty prediction; otherwise every prediction would match it.
 pub fn sub_exact_match(prediction: &str, golds: &[impl AsRef<str>]) -> bool {
     let prediction = normalize(prediction);
-    golds.iter().any(|gold| stands_in(&normalize(gold.as_ref()), &prediction))
+    golds
+        .iter()
+        .any(|gold| stands_in(&normalize(gold.as_ref()), &prediction))
 }
 
 /// Whether the normalised `gold` stands in the normalised `text`; a gold of nothing only in a text of nothing.
 pub(crate) fn stands_in(gold: &str, text: &str) -> bool {
-    if gold.is_empty() { text.is_empty() } else { text.contains(gold) }
+    if gold.is_empty() {
+        text.is_empty()
+    } else {
+        text.contains(gold)
+    }
 }
 
 /// `SQuAD` F1 over the words of the normalised texts, in `[0, 1]`; the best over all golds.
@@ -89,7 +110,10 @@ pub(crate) fn stands_in(gold: &str, text: &str) -> bool {
 /// When either side has no words, 1 if both have none, else 0.
 pub fn f1(prediction: &str, golds: &[impl AsRef<str>]) -> f32 {
     let prediction = normalize(prediction);
-    golds.iter().map(|gold| f1_of(&prediction, &normalize(gold.as_ref()))).fold(0.0, f32::max)
+    golds
+        .iter()
+        .map(|gold| f1_of(&prediction, &normalize(gold.as_ref())))
+        .fold(0.0, f32::max)
 }
 
 fn f1_of(prediction: &str, gold: &str) -> f32 {
@@ -155,10 +179,19 @@ mod tests {
 
     #[test]
     fn matches() {
-        assert!(exact_match(" william shakespeare. ", &["William Shakespeare"]));
+        assert!(exact_match(
+            " william shakespeare. ",
+            &["William Shakespeare"]
+        ));
         assert!(exact_match("the", &["A"]));
-        assert!(!exact_match("Marlowe", &["William Shakespeare", "Shakespeare"]));
-        assert!(sub_exact_match("It was Shakespeare who did", &["the Shakespeare"]));
+        assert!(!exact_match(
+            "Marlowe",
+            &["William Shakespeare", "Shakespeare"]
+        ));
+        assert!(sub_exact_match(
+            "It was Shakespeare who did",
+            &["the Shakespeare"]
+        ));
         assert!(!sub_exact_match("anything", &["the"]));
         assert!(sub_exact_match("", &["the"]));
         assert!(!exact_match("x", &[] as &[&str]));

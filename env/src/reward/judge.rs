@@ -37,7 +37,9 @@ pub const ENTRY: RewardEntry = RewardEntry {
     range: UNIT,
     make: Make::Configured(|making| {
         let settings: JudgeSettings = making.read()?;
-        Ok(Box::new(Judged { judge: Judge::new(settings).map_err(|cause| cause.to_string())? }))
+        Ok(Box::new(Judged {
+            judge: Judge::new(settings).map_err(|cause| cause.to_string())?,
+        }))
     }),
 };
 
@@ -58,12 +60,23 @@ impl Reward for Judged {
     }
 
     async fn score(&self, task: &Task, episode: &Episode) -> Result<f32, RewardError> {
-        self.score_in_pieces(task, episode).await.map(|(score, _)| score)
+        self.score_in_pieces(task, episode)
+            .await
+            .map(|(score, _)| score)
     }
 
-    async fn score_in_pieces(&self, task: &Task, episode: &Episode) -> Result<(f32, Pieces), RewardError> {
+    async fn score_in_pieces(
+        &self,
+        task: &Task,
+        episode: &Episode,
+    ) -> Result<(f32, Pieces), RewardError> {
         let transcript = Transcript::Turns(&episode.turns);
-        let question = Question { question: &task.question, golds: &task.golds, answer: episode.answer(), transcript };
+        let question = Question {
+            question: &task.question,
+            golds: &task.golds,
+            answer: episode.answer(),
+            transcript,
+        };
         let verdict = self.judge.ask(&question).await;
         let verdict = verdict.map_err(|cause| RewardError {
             name: ENTRY.name.to_owned(),
@@ -78,12 +91,21 @@ fn points(verdict: &Verdict, answered: bool) -> (f32, Pieces) {
     match verdict {
         Verdict::Answer { correct, approach } => {
             let (correct, approach) = (indicator(*correct && answered), approach / 100.0);
-            let pieces = vec![("correct".to_owned(), correct), ("approach".to_owned(), approach)];
+            let pieces = vec![
+                ("correct".to_owned(), correct),
+                ("approach".to_owned(), approach),
+            ];
             (CORRECT * correct + (1.0 - CORRECT) * approach, pieces)
         }
         Verdict::Rubric { holds } => {
-            let pieces: Pieces = (1..).zip(holds).map(|(at, &holds)| (format!("{at}"), indicator(holds))).collect();
-            (pieces.iter().map(|(_, value)| value).sum::<f32>() / pieces.len().max(1) as f32, pieces)
+            let pieces: Pieces = (1..)
+                .zip(holds)
+                .map(|(at, &holds)| (format!("{at}"), indicator(holds)))
+                .collect();
+            (
+                pieces.iter().map(|(_, value)| value).sum::<f32>() / pieces.len().max(1) as f32,
+                pieces,
+            )
         }
     }
 }

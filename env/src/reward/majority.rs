@@ -20,7 +20,9 @@ pub const ENTRY: RewardEntry = RewardEntry {
     range: UNIT,
     make: Make::Group(|making| match making.settings.keys().next() {
         None => Ok(Box::new(Majority)),
-        Some(key) => Err(format!("`{key}` is not a setting: this reward has none; write its weight alone")),
+        Some(key) => Err(format!(
+            "`{key}` is not a setting: this reward has none; write its weight alone"
+        )),
     }),
 };
 
@@ -35,11 +37,22 @@ impl GroupReward for Majority {
         ENTRY.name
     }
 
-    async fn score_group(&self, _: &Task, members: &[&Episode]) -> Result<Vec<(f32, Pieces)>, RewardError> {
-        let answers: Vec<Option<String>> = members.iter().map(|member| member.answer().map(normalize)).collect();
+    async fn score_group(
+        &self,
+        _: &Task,
+        members: &[&Episode],
+    ) -> Result<Vec<(f32, Pieces)>, RewardError> {
+        let answers: Vec<Option<String>> = members
+            .iter()
+            .map(|member| member.answer().map(normalize))
+            .collect();
         let elected = most_frequent(answers.iter().flatten());
-        let score = |answer: &Option<String>| indicator(answer.is_some() && answer.as_ref() == elected);
-        Ok(answers.iter().map(|answer| (score(answer), Pieces::new())).collect())
+        let score =
+            |answer: &Option<String>| indicator(answer.is_some() && answer.as_ref() == elected);
+        Ok(answers
+            .iter()
+            .map(|answer| (score(answer), Pieces::new()))
+            .collect())
     }
 }
 
@@ -49,5 +62,8 @@ pub(crate) fn most_frequent<'a>(texts: impl Iterator<Item = &'a String>) -> Opti
     for (order, text) in texts.enumerate() {
         votes.entry(text).or_insert((0, Reverse(order))).0 += 1;
     }
-    votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(text, _)| text)
+    votes
+        .into_iter()
+        .max_by_key(|(_, votes)| *votes)
+        .map(|(text, _)| text)
 }

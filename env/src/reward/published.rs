@@ -19,7 +19,7 @@ use crate::chat::tools::after_thoughts;
 use crate::environment::Outcome;
 use crate::episode::{Ending, Episode};
 use crate::merge::over;
-use crate::search_r1::ANSWER_PREFIX;
+use crate::protocol::ANSWER_PREFIX;
 use crate::task::Task;
 
 /// The registry's entry.
@@ -30,7 +30,9 @@ pub const ENTRY: RewardEntry = RewardEntry {
     judges: Some(Outcome::Answer),
     range: [-0.1, 1.23],
     make: Make::Configured(|making| {
-        Ok(Box::new(Published { settings: PublishedSettings::read(Value::Object(making.settings.clone()))? }))
+        Ok(Box::new(Published {
+            settings: PublishedSettings::read(Value::Object(making.settings.clone()))?,
+        }))
     }),
 };
 
@@ -127,16 +129,39 @@ impl PublishedSettings {
             format: 0.0,
             no_search_penalty: 0.0,
         };
-        let whole = Self { scope: Scope::PromptAndResponse, least_answers: 2, ..plain.clone() };
+        let whole = Self {
+            scope: Scope::PromptAndResponse,
+            least_answers: 2,
+            ..plain.clone()
+        };
         match grader {
             Grader::SearchR1V01 | Grader::SearchR1V02 | Grader::Slime => whole,
             Grader::SearchR1V03 => {
-                let StructuredWeights { structure, final_format, retrieval } = StructuredWeights::default();
-                Self { structure, final_format, retrieval, ..whole }
+                let StructuredWeights {
+                    structure,
+                    final_format,
+                    retrieval,
+                } = StructuredWeights::default();
+                Self {
+                    structure,
+                    final_format,
+                    retrieval,
+                    ..whole
+                }
             }
-            Grader::Verl => Self { spam_tags: 10, ..plain },
-            Grader::Tinker => Self { format: 0.1, scope: Scope::Policy, ..plain },
-            Grader::Torchtitan | Grader::Spurious => Self { scope: Scope::Policy, ..plain },
+            Grader::Verl => Self {
+                spam_tags: 10,
+                ..plain
+            },
+            Grader::Tinker => Self {
+                format: 0.1,
+                scope: Scope::Policy,
+                ..plain
+            },
+            Grader::Torchtitan | Grader::Spurious => Self {
+                scope: Scope::Policy,
+                ..plain
+            },
             Grader::Skyrl | Grader::Minisearch => plain,
         }
     }
@@ -152,9 +177,26 @@ impl PublishedSettings {
             );
         };
         let grader = Grader::deserialize(grader).map_err(|cause| format!("grader: {cause}"))?;
-        let settings: Self = over(&Self::published(grader), written).map_err(|cause| cause.to_string())?;
-        let Self { structure, final_format, retrieval, format, no_search_penalty, .. } = settings;
-        if [structure, final_format, retrieval, format, no_search_penalty].iter().all(|weight| weight.is_finite()) {
+        let settings: Self =
+            over(&Self::published(grader), written).map_err(|cause| cause.to_string())?;
+        let Self {
+            structure,
+            final_format,
+            retrieval,
+            format,
+            no_search_penalty,
+            ..
+        } = settings;
+        if [
+            structure,
+            final_format,
+            retrieval,
+            format,
+            no_search_penalty,
+        ]
+        .iter()
+        .all(|weight| weight.is_finite())
+        {
             Ok(settings)
         } else {
             Err("a weight is infinite or not a number; write a finite one".to_owned())
@@ -195,7 +237,11 @@ impl Published {
     /// The graded text.
     fn text(&self, episode: &Episode) -> String {
         let scope = self.settings.scope;
-        let mut text = if scope == Scope::PromptAndResponse { episode.prompt.clone() } else { String::new() };
+        let mut text = if scope == Scope::PromptAndResponse {
+            episode.prompt.clone()
+        } else {
+            String::new()
+        };
         for turn in &episode.turns {
             text.push_str(&turn.policy);
             if scope != Scope::Policy {
@@ -207,23 +253,50 @@ impl Published {
 
     /// The graders that read answer tags.
     fn tags(&self, task: &Task, episode: &Episode) -> f32 {
-        let PublishedSettings { scope, structure, final_format, retrieval, spam_tags, .. } = self.settings;
+        let PublishedSettings {
+            scope,
+            structure,
+            final_format,
+            retrieval,
+            spam_tags,
+            ..
+        } = self.settings;
         let text = self.text(episode);
         let answers = blocks("answer", &text);
-        let answer = answers.last().filter(|_| answers.len() >= self.settings.least_answers.max(1));
+        let answer = answers
+            .last()
+            .filter(|_| answers.len() >= self.settings.least_answers.max(1));
         let policy = scope == Scope::Policy;
         let judged = Judged {
             correct: answer.map(|answer| exact_match(answer, &task.golds)),
-            valid: if policy { format::is_valid(episode) } else { is_valid_whole_text(&text) },
+            valid: if policy {
+                format::is_valid(episode)
+            } else {
+                is_valid_whole_text(&text)
+            },
             retrieved: if policy {
                 retrieval::was_read(task, episode)
             } else {
                 retrieved_whole_text(&text, &task.golds)
             },
         };
-        let score = structured_score(judged, StructuredWeights { structure, final_format, retrieval });
-        let tags = text.matches("<answer>").count().max(text.matches("</answer>").count());
-        if spam_tags > 0 && tags > spam_tags && judged.correct == Some(true) { score / 4.0 } else { score }
+        let score = structured_score(
+            judged,
+            StructuredWeights {
+                structure,
+                final_format,
+                retrieval,
+            },
+        );
+        let tags = text
+            .matches("<answer>")
+            .count()
+            .max(text.matches("</answer>").count());
+        if spam_tags > 0 && tags > spam_tags && judged.correct == Some(true) {
+            score / 4.0
+        } else {
+            score
+        }
     }
 
     fn tinker(&self, task: &Task, episode: &Episode) -> f32 {
@@ -231,40 +304,74 @@ impl Published {
         let message = last_message(episode);
         let parts: Vec<&str> = message.split(ANSWER_PREFIX).collect();
         match (&parts[..], &episode.ending) {
-            ([_, answer], Ending::Answered) => f32::from(u8::from(exact_match(answer, &task.golds))),
+            ([_, answer], Ending::Answered) => {
+                f32::from(u8::from(exact_match(answer, &task.golds)))
+            }
             _ => -format,
         }
     }
 
     fn torchtitan(&self, task: &Task, episode: &Episode) -> f32 {
-        let PublishedSettings { retrieval, no_search_penalty, .. } = self.settings;
+        let PublishedSettings {
+            retrieval,
+            no_search_penalty,
+            ..
+        } = self.settings;
         if matches!(episode.ending, Ending::Truncated { .. }) {
             return 0.0;
         }
-        if episode.answer().is_some_and(|answer| exact_match(answer, &task.golds)) {
-            return if episode.searches() == 0 { 1.0 - no_search_penalty } else { 1.0 };
+        if episode
+            .answer()
+            .is_some_and(|answer| exact_match(answer, &task.golds))
+        {
+            return if episode.searches() == 0 {
+                1.0 - no_search_penalty
+            } else {
+                1.0
+            };
         }
-        if read_whole_words(task, episode) { retrieval } else { 0.0 }
+        if read_whole_words(task, episode) {
+            retrieval
+        } else {
+            0.0
+        }
     }
 }
 
 /// The last turn after its thoughts and without its calls.
 fn last_message(episode: &Episode) -> String {
-    episode.turns.last().map(|turn| hermes::parse(after_thoughts(&turn.policy)).content).unwrap_or_default()
+    episode
+        .turns
+        .last()
+        .map(|turn| hermes::parse(after_thoughts(&turn.policy)).content)
+        .unwrap_or_default()
 }
 
 /// Whether a gold stands in what a search showed as whole words.
 fn read_whole_words(task: &Task, episode: &Episode) -> bool {
-    let golds: Vec<String> = task.golds.iter().map(|gold| normalize(gold)).filter(|gold| !gold.is_empty()).collect();
+    let golds: Vec<String> = task
+        .golds
+        .iter()
+        .map(|gold| normalize(gold))
+        .filter(|gold| !gold.is_empty())
+        .collect();
     let texts = episode.turns.iter().filter_map(retrieval::shown);
     let padded = texts.map(|text| format!(" {} ", normalize(&text)));
-    padded.into_iter().any(|text| golds.iter().any(|gold| text.contains(&format!(" {gold} "))))
+    padded
+        .into_iter()
+        .any(|text| golds.iter().any(|gold| text.contains(&format!(" {gold} "))))
 }
 
 /// The first answer, open at the end or not.
 fn minisearch(task: &Task, text: &str) -> f32 {
     let after = text.split_once("<answer>").map(|(_, after)| after);
-    let answer = after.map_or("", |after| after.split_once("</answer>").map_or(after, |(answer, _)| answer)).trim();
+    let answer = after
+        .map_or("", |after| {
+            after
+                .split_once("</answer>")
+                .map_or(after, |(answer, _)| answer)
+        })
+        .trim();
     let f1 = f1(answer, &task.golds);
     let count = |tag: &str| text.matches(tag).count();
     let formed = !blocks("think", text).is_empty()
@@ -279,7 +386,9 @@ fn minisearch(task: &Task, text: &str) -> f32 {
 }
 
 fn spurious(task: &Task, text: &str) -> f32 {
-    let Some((_, after)) = text.rsplit_once("<answer>") else { return 0.0 };
+    let Some((_, after)) = text.rsplit_once("<answer>") else {
+        return 0.0;
+    };
     let answer = after.trim_end_matches(|letter| "</answer>".contains(letter));
     f32::from(u8::from(exact_match(answer, &task.golds)))
 }

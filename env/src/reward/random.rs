@@ -20,7 +20,10 @@ pub const ENTRY: RewardEntry = RewardEntry {
         if !(0.0..=1.0).contains(&p) {
             return Err(format!("p is {p}; write a probability, 0 to 1"));
         }
-        Ok(Box::new(Random { seed: making.seed, p }))
+        Ok(Box::new(Random {
+            seed: making.seed,
+            p,
+        }))
     }),
 };
 
@@ -53,6 +56,8 @@ impl Reward for Random {
     }
 
     async fn score(&self, task: &Task, episode: &Episode) -> Result<f32, RewardError> {
-        Ok(indicator(draw(self.seed.child("reward/random", &[]), task, episode) >= 1.0 - self.p))
+        Ok(indicator(
+            draw(self.seed.child("reward/random", &[]), task, episode) >= 1.0 - self.p,
+        ))
     }
 }

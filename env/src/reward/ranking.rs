@@ -39,7 +39,10 @@ pub fn precision(ranked: &[impl AsRef<str>], judgments: &Judgments, k: usize) ->
 
 /// One over the rank of the first relevant document within the first `k`; 0 when there is none.
 pub fn reciprocal_rank(ranked: &[impl AsRef<str>], judgments: &Judgments, k: usize) -> f64 {
-    let first = grades(ranked, judgments).iter().take(k).position(|grade| *grade > 0);
+    let first = grades(ranked, judgments)
+        .iter()
+        .take(k)
+        .position(|grade| *grade > 0);
     first.map_or(0.0, |index| 1.0 / (index + 1) as f64)
 }
 
@@ -60,13 +63,19 @@ pub fn average_precision(ranked: &[impl AsRef<str>], judgments: &Judgments) -> f
 /// Grade by rank, repeated documents removed.
 fn grades(ranked: &[impl AsRef<str>], judgments: &Judgments) -> Vec<i32> {
     let mut seen = BTreeSet::new();
-    let distinct = ranked.iter().map(AsRef::as_ref).filter(|id| seen.insert(*id));
-    distinct.map(|id| judgments.get(id).copied().unwrap_or(0)).collect()
+    let distinct = ranked
+        .iter()
+        .map(AsRef::as_ref)
+        .filter(|id| seen.insert(*id));
+    distinct
+        .map(|id| judgments.get(id).copied().unwrap_or(0))
+        .collect()
 }
 
 fn discounted_gain(grades: &[i32], k: usize) -> f64 {
     let ranks = grades.iter().take(k).enumerate();
-    let gains = ranks.map(|(index, grade)| f64::from((*grade).max(0)) / (index as f64 + 2.0).log2());
+    let gains =
+        ranks.map(|(index, grade)| f64::from((*grade).max(0)) / (index as f64 + 2.0).log2());
     // The sum of nothing would be -0.
     gains.fold(0.0, |sum, gain| sum + gain)
 }
@@ -90,7 +99,10 @@ mod tests {
     use super::*;
 
     fn judged(grades: &[(&str, i32)]) -> Judgments {
-        grades.iter().map(|(id, grade)| ((*id).to_owned(), *grade)).collect()
+        grades
+            .iter()
+            .map(|(id, grade)| ((*id).to_owned(), *grade))
+            .collect()
     }
 
     #[test]

@@ -7,10 +7,9 @@ use async_trait::async_trait;
 
 use super::grading::{normalize, stands_in};
 use super::{Make, Reward, RewardEntry, RewardError, UNIT, indicator};
-use crate::environment::{Outcome, TurnKind};
+use crate::environment::Outcome;
 use crate::episode::{Episode, Turn};
-use crate::protocol::Tag;
-use crate::search_r1::query_line;
+use crate::protocol::{Tag, query_line};
 use crate::task::Task;
 
 /// The registry's entry.
@@ -40,19 +39,37 @@ impl Reward for Retrieval {
 
 /// Whether some gold stands in something the policy read.
 pub(super) fn was_read(task: &Task, episode: &Episode) -> bool {
-    let golds: Vec<String> = task.golds.iter().map(|gold| normalize(gold)).filter(|gold| !gold.is_empty()).collect();
+    let golds: Vec<String> = task
+        .golds
+        .iter()
+        .map(|gold| normalize(gold))
+        .filter(|gold| !gold.is_empty())
+        .collect();
     let by_search = episode.turns.iter().filter_map(shown).any(|text| {
         let text = normalize(&text);
         golds.iter().any(|gold| stands_in(gold, &text))
     });
-    by_search || episode.code_turns().any(|turn| turn.gold_read)
+    by_search || episode.calls().any(|call| call.gold_read)
 }
 
-/// What a search showed, without the wrapper and without the queries repeated in it.
+/// The text that calls showed, without the wrapper and without the queries repeated in it; `None` where the environment
+/// judges by itself what was read ([`Call::gold_read`](crate::environment::Call)).
 pub fn shown(turn: &Turn) -> Option<String> {
-    let TurnKind::Search { .. } = turn.kind else { return None };
+    let calls = turn.kind.calls();
+    if calls.is_empty() || calls.iter().any(|call| !call.payload.is_null()) {
+        return None;
+    }
     let text = turn.observation.trim();
-    let text = text.strip_prefix(Tag::Information.opening()).unwrap_or(text);
-    let text = text.strip_suffix(Tag::Information.closing()).unwrap_or(text).to_owned();
-    Some(turn.kind.queries().into_iter().fold(text, |text, query| text.replacen(&query_line(query), "", 1)))
+    let text = text
+        .strip_prefix(Tag::Information.opening())
+        .unwrap_or(text);
+    let text = text
+        .strip_suffix(Tag::Information.closing())
+        .unwrap_or(text)
+        .to_owned();
+    Some(
+        turn.kind
+            .queries()
+            .fold(text, |text, query| text.replacen(&query_line(query), "", 1)),
+    )
 }

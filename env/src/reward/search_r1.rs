@@ -24,7 +24,11 @@ pub struct StructuredWeights {
 impl Default for StructuredWeights {
     /// The values of the published v0.3 script.
     fn default() -> Self {
-        Self { structure: 0.2, final_format: 0.1, retrieval: 0.0 }
+        Self {
+            structure: 0.2,
+            final_format: 0.1,
+            retrieval: 0.0,
+        }
     }
 }
 
@@ -41,7 +45,12 @@ pub struct Judged {
 
 /// The score table of Search-R1 v0.3.
 pub fn structured_score(judged: Judged, weights: StructuredWeights) -> f32 {
-    let structured = weights.structure + if judged.retrieved { weights.retrieval } else { 0.0 };
+    let structured = weights.structure
+        + if judged.retrieved {
+            weights.retrieval
+        } else {
+            0.0
+        };
     match (judged.correct, judged.valid) {
         (Some(true), true) => 1.0,
         (Some(true), false) => 1.0 - weights.structure,
@@ -56,7 +65,10 @@ pub(super) fn blocks<'a>(name: &str, text: &'a str) -> Vec<&'a str> {
     let (opening, closing) = (format!("<{name}>"), format!("</{name}>"));
     let mut found = Vec::new();
     let mut rest = text;
-    while let Some((content, after)) = rest.split_once(&opening).and_then(|(_, after)| after.split_once(&closing)) {
+    while let Some((content, after)) = rest
+        .split_once(&opening)
+        .and_then(|(_, after)| after.split_once(&closing))
+    {
         found.push(content.trim());
         rest = after;
     }
@@ -73,7 +85,9 @@ pub fn extract_whole_text(text: &str) -> Option<&str> {
 
 /// Search-R1's structure check: needs Qwen's `<|im_start|>assistant` and reads everything after its first occurrence.
 pub fn is_valid_whole_text(text: &str) -> bool {
-    let Some((_, response)) = text.split_once("<|im_start|>assistant") else { return false };
+    let Some((_, response)) = text.split_once("<|im_start|>assistant") else {
+        return false;
+    };
     let mut machine = Machine::default();
     let mut parser = TagParser::new();
     parser.push(response, |event| machine.read(event));
@@ -94,7 +108,9 @@ pub fn graded_whole_text(text: &str, golds: &[impl AsRef<str>]) -> Judged {
 pub(super) fn retrieved_whole_text(text: &str, golds: &[impl AsRef<str>]) -> bool {
     blocks("information", text).iter().any(|block| {
         let block = normalize(block);
-        golds.iter().any(|gold| block.contains(&normalize(gold.as_ref())))
+        golds
+            .iter()
+            .any(|gold| block.contains(&normalize(gold.as_ref())))
     })
 }
 
@@ -113,7 +129,15 @@ mod tests {
         let gold = "William Shakespeare";
         let info = |text: &str| format!("\n\n<information>{text}</information>\n\n");
         let row = |response: &str, gold, extracted, valid, v2, v3, v3_retrieval| {
-            (response.to_owned(), gold, extracted, valid, v2, v3, v3_retrieval)
+            (
+                response.to_owned(),
+                gold,
+                extracted,
+                valid,
+                v2,
+                v3,
+                v3_retrieval,
+            )
         };
         let full = |answer: &str| {
             format!(
@@ -121,8 +145,14 @@ mod tests {
                 info("by William Shakespeare")
             )
         };
-        let bare = format!("<search>q</search>{}<answer>The William Shakespeare</answer>", info("x"));
-        let poisoned = format!("<think>a</think><search>q</search>{}", info("<answer>William Shakespeare</answer>"));
+        let bare = format!(
+            "<search>q</search>{}<answer>The William Shakespeare</answer>",
+            info("x")
+        );
+        let poisoned = format!(
+            "<think>a</think><search>q</search>{}",
+            info("<answer>William Shakespeare</answer>")
+        );
         let invalid = format!("<think>x</think>{NOTICE}<think>y</think>");
         let right = "<think>a</think><answer> william shakespeare. </answer>";
         let ended = "<think>a</think><answer>William Shakespeare</answer><|im_end|>";
@@ -130,17 +160,49 @@ mod tests {
         vec![
             row("<think>x</think>", gold, "Beijing", false, 0.0, 0.1, 0.1),
             row(&invalid, gold, "and", false, 0.0, 0.1, 0.1),
-            row(&full("William Shakespeare"), gold, gold, true, 1.0, 1.0, 1.0),
+            row(
+                &full("William Shakespeare"),
+                gold,
+                gold,
+                true,
+                1.0,
+                1.0,
+                1.0,
+            ),
             row(right, gold, "william shakespeare.", true, 1.0, 1.0, 1.0),
             row(&bare, gold, "The William Shakespeare", false, 1.0, 0.8, 0.8),
             row(&full("Marlowe"), gold, "Marlowe", true, 0.0, 0.2, 0.3),
-            row("<think>a</think><answer>Marlowe</answer>", gold, "Marlowe", true, 0.0, 0.2, 0.2),
-            row("<answer>Marlowe</answer>", gold, "Marlowe", false, 0.0, 0.1, 0.1),
+            row(
+                "<think>a</think><answer>Marlowe</answer>",
+                gold,
+                "Marlowe",
+                true,
+                0.0,
+                0.2,
+                0.2,
+            ),
+            row(
+                "<answer>Marlowe</answer>",
+                gold,
+                "Marlowe",
+                false,
+                0.0,
+                0.1,
+                0.1,
+            ),
             row(ended, gold, gold, false, 1.0, 0.8, 0.8),
             row(&poisoned, gold, gold, false, 1.0, 0.8, 0.8),
             row(twice, gold, "Marlowe", false, 0.0, 0.1, 0.1),
             row("", gold, "Beijing", false, 0.0, 0.1, 0.1),
-            row("<think>dunno</think>", "Beijing", "Beijing", false, 1.0, 0.8, 0.8),
+            row(
+                "<think>dunno</think>",
+                "Beijing",
+                "Beijing",
+                false,
+                1.0,
+                0.8,
+                0.8,
+            ),
             row(&invalid, "and", "and", false, 1.0, 0.8, 0.8),
         ]
     }
@@ -153,18 +215,40 @@ mod tests {
             let judged = graded_whole_text(&text, &[gold]);
             assert_eq!(extract_whole_text(&text), Some(extracted), "{response}");
             assert_eq!(judged.valid, valid, "{response}");
-            assert!(close(f32::from(u8::from(judged.correct == Some(true))), v2), "{response}");
+            assert!(
+                close(f32::from(u8::from(judged.correct == Some(true))), v2),
+                "{response}"
+            );
             let weights = StructuredWeights::default();
             assert!(close(structured_score(judged, weights), v3), "{response}");
-            let with_retrieval = StructuredWeights { retrieval: 0.1, ..weights };
-            assert!(close(structured_score(judged, with_retrieval), v3_retrieval), "{response}");
+            let with_retrieval = StructuredWeights {
+                retrieval: 0.1,
+                ..weights
+            };
+            assert!(
+                close(structured_score(judged, with_retrieval), v3_retrieval),
+                "{response}"
+            );
         }
     }
 
     #[test]
     fn the_whole_table() {
-        let weights = StructuredWeights { structure: 0.2, final_format: 0.1, retrieval: 0.3 };
-        let score = |correct, valid, retrieved| structured_score(Judged { correct, valid, retrieved }, weights);
+        let weights = StructuredWeights {
+            structure: 0.2,
+            final_format: 0.1,
+            retrieval: 0.3,
+        };
+        let score = |correct, valid, retrieved| {
+            structured_score(
+                Judged {
+                    correct,
+                    valid,
+                    retrieved,
+                },
+                weights,
+            )
+        };
         let table = [
             (score(None, true, true), 0.5),
             (score(None, true, false), 0.2),

@@ -3,10 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::settings::{Built, Make, Making, Weighting};
-use super::{
-    Pieces, Reward, RewardError, altered, controls, costs, em, f1, format, gain, judge, majority, mrr, ndcg, published,
-    random, recall, retrieval, retrieved, searchlm, sub_em, syntax,
-};
+use super::{Pieces, Reward, RewardError};
 use crate::environment::Outcome;
 use crate::episode::{Episode, Score};
 use crate::nearest::nearest;
@@ -31,37 +28,6 @@ pub struct RewardEntry {
     pub make: Make,
 }
 
-/// Every built-in reward. A new one is a file and a line here; one from outside is registered through [`plugins`].
-pub const REWARDS: &[RewardEntry] = &[
-    em::ENTRY,
-    sub_em::ENTRY,
-    f1::ENTRY,
-    format::ENTRY,
-    retrieval::ENTRY,
-    published::ENTRY,
-    ndcg::ENTRY,
-    gain::ENTRY,
-    mrr::ENTRY,
-    recall::ENTRY,
-    retrieved::ENTRY,
-    syntax::ENTRY,
-    searchlm::NDCG,
-    searchlm::V1,
-    searchlm::V2,
-    judge::ENTRY,
-    judge::BATCH,
-    judge::TOURNAMENT,
-    majority::ENTRY,
-    costs::SEARCH_COST,
-    costs::LENGTH,
-    random::ENTRY,
-    controls::CONSTANT,
-    controls::FORMAT_ONLY,
-    controls::CONTAINS,
-    altered::INVERSE,
-    altered::NOISY,
-];
-
 impl RewardEntry {
     /// Whether it can judge episodes of this kind.
     pub fn fits(&self, outcome: Outcome) -> bool {
@@ -74,9 +40,18 @@ impl RewardEntry {
 pub fn default_weights(outcome: Outcome) -> BTreeMap<String, f32> {
     let weights: &[(&str, f32)] = match outcome {
         Outcome::Answer => &[("em", 1.0)],
-        Outcome::Query => &[("ndcg", 0.5), ("gain", 0.2), ("mrr", 0.1), ("syntax", 0.1), ("retrieved", 0.1)],
+        Outcome::Query => &[
+            ("ndcg", 0.5),
+            ("gain", 0.2),
+            ("mrr", 0.1),
+            ("syntax", 0.1),
+            ("retrieved", 0.1),
+        ],
     };
-    weights.iter().map(|(name, weight)| ((*name).to_owned(), *weight)).collect()
+    weights
+        .iter()
+        .map(|(name, weight)| ((*name).to_owned(), *weight))
+        .collect()
 }
 
 /// Weights that make no reward.
@@ -131,9 +106,16 @@ impl Part {
     fn add(&self, score: &mut Score, value: f32, pieces: Pieces) -> Result<(), RewardError> {
         let name = self.reward.name();
         if !value.is_finite() {
-            return Err(RewardError { name: name.to_owned(), message: format!("the score is {value}") });
+            return Err(RewardError {
+                name: name.to_owned(),
+                message: format!("the score is {value}"),
+            });
         }
-        score.parts.extend(pieces.into_iter().map(|(piece, value)| (format!("{name}_{piece}"), value)));
+        score.parts.extend(
+            pieces
+                .into_iter()
+                .map(|(piece, value)| (format!("{name}_{piece}"), value)),
+        );
         score.total += self.weight * value;
         score.parts.insert(name.to_owned(), value);
         Ok(())
@@ -141,12 +123,18 @@ impl Part {
 }
 
 fn unfit(name: &str, outcome: Outcome) -> RewardSetError {
-    let fitting = plugins::rewards().filter(|entry| entry.fits(outcome)).map(|entry| entry.name);
+    let fitting = plugins::rewards()
+        .filter(|entry| entry.fits(outcome))
+        .map(|entry| entry.name);
     let outcome = match outcome {
         Outcome::Answer => "an answer",
         Outcome::Query => "a query",
     };
-    RewardSetError::Unfit { name: name.to_owned(), outcome, fitting: fitting.collect::<Vec<_>>().join(", ") }
+    RewardSetError::Unfit {
+        name: name.to_owned(),
+        outcome,
+        fitting: fitting.collect::<Vec<_>>().join(", "),
+    }
 }
 
 /// A weighted sum of registered rewards. Parts of weight 0 are computed and logged as well.
@@ -156,7 +144,10 @@ pub struct RewardSet {
 
 impl std::fmt::Debug for RewardSet {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let weights = self.parts.iter().map(|part| (part.reward.name(), part.weight));
+        let weights = self
+            .parts
+            .iter()
+            .map(|part| (part.reward.name(), part.weight));
         formatter.debug_map().entries(weights).finish()
     }
 }
@@ -167,8 +158,15 @@ impl RewardSet {
     ///
     /// # Errors
     /// When a name is not registered or judges other episodes, or a weight is not finite.
-    pub fn new(outcome: Outcome, weights: &BTreeMap<String, f32>, seed: Seed) -> Result<Self, RewardSetError> {
-        let plain = weights.iter().map(|(name, &weight)| (name.clone(), weight.into())).collect();
+    pub fn new(
+        outcome: Outcome,
+        weights: &BTreeMap<String, f32>,
+        seed: Seed,
+    ) -> Result<Self, RewardSetError> {
+        let plain = weights
+            .iter()
+            .map(|(name, &weight)| (name.clone(), weight.into()))
+            .collect();
         Self::configured(outcome, &plain, seed)
     }
 
@@ -184,25 +182,39 @@ impl RewardSet {
         for (name, weighting) in rewards {
             let Some(entry) = plugins::rewards().find(|entry| entry.name == name) else {
                 let nearest = nearest(name, plugins::rewards().map(|entry| entry.name));
-                return Err(RewardSetError::Unknown { name: name.clone(), nearest });
+                return Err(RewardSetError::Unknown {
+                    name: name.clone(),
+                    nearest,
+                });
             };
             if !entry.fits(outcome) {
                 return Err(unfit(name, outcome));
             }
             let weight = weighting.weight();
             if !weight.is_finite() {
-                return Err(RewardSetError::NotFinite { name: name.clone(), weight });
+                return Err(RewardSetError::NotFinite {
+                    name: name.clone(),
+                    weight,
+                });
             }
         }
         let mut parts = Vec::new();
         for entry in plugins::rewards() {
             let written = rewards.get(entry.name);
             let weight = written.map_or(0.0, Weighting::weight);
-            let logged = (entry.always && entry.fits(outcome)) || matches!(written, Some(Weighting::Table(_)));
+            let logged = (entry.always && entry.fits(outcome))
+                || matches!(written, Some(Weighting::Table(_)));
             if logged || weight != 0.0 {
                 let settings = written.map(Weighting::settings).unwrap_or_default();
-                let reward = entry.make.build(&Making { outcome, seed, settings });
-                let reward = reward.map_err(|what| RewardSetError::Settings { name: entry.name.to_owned(), what })?;
+                let reward = entry.make.build(&Making {
+                    outcome,
+                    seed,
+                    settings,
+                });
+                let reward = reward.map_err(|what| RewardSetError::Settings {
+                    name: entry.name.to_owned(),
+                    what,
+                })?;
                 parts.push(Part { reward, weight });
             }
         }
@@ -219,25 +231,39 @@ impl RewardSet {
         let entries = plugins::rewards().filter(|entry| entry.always && entry.fits(outcome));
         let parts = entries.filter_map(|entry| {
             // What is always computed takes no settings.
-            let Make::Plain(make) = entry.make else { return None };
+            let Make::Plain(make) = entry.make else {
+                return None;
+            };
             Some(Part {
                 reward: Built::Alone(make(Seed::root(0))),
-                weight: if entry.name == outcome.measure() { 1.0 } else { 0.0 },
+                weight: if entry.name == outcome.measure() {
+                    1.0
+                } else {
+                    0.0
+                },
             })
         });
-        Self { parts: parts.collect() }
+        Self {
+            parts: parts.collect(),
+        }
     }
 
     /// Adds a reward that is not registered, for instance one of a caller's own.
     #[must_use]
     pub fn with(mut self, reward: Box<dyn Reward>, weight: f32) -> Self {
-        self.parts.push(Part { reward: Built::Alone(reward), weight });
+        self.parts.push(Part {
+            reward: Built::Alone(reward),
+            weight,
+        });
         self
     }
 
     /// Names of the parts that compare the episodes of a group.
     pub fn group_parts(&self) -> impl Iterator<Item = &'static str> {
-        self.parts.iter().filter(|part| matches!(part.reward, Built::Group(_))).map(|part| part.reward.name())
+        self.parts
+            .iter()
+            .filter(|part| matches!(part.reward, Built::Group(_)))
+            .map(|part| part.reward.name())
     }
 
     /// Scores a finished episode by itself; the parts that compare the episodes of a group are left to
@@ -261,16 +287,30 @@ impl RewardSet {
     ///
     /// # Errors
     /// When a part cannot be computed or is not finite, or an episode has no score.
-    pub async fn score_group(&self, task: &Task, members: &[&Episode]) -> Result<Vec<Score>, RewardError> {
-        let unscored = || RewardError { name: "group".to_owned(), message: "an episode without a score".to_owned() };
-        let scores = members.iter().map(|member| member.score.clone().ok_or_else(unscored));
+    pub async fn score_group(
+        &self,
+        task: &Task,
+        members: &[&Episode],
+    ) -> Result<Vec<Score>, RewardError> {
+        let unscored = || RewardError {
+            name: "group".to_owned(),
+            message: "an episode without a score".to_owned(),
+        };
+        let scores = members
+            .iter()
+            .map(|member| member.score.clone().ok_or_else(unscored));
         let mut scores: Vec<Score> = scores.collect::<Result<_, _>>()?;
         for part in &self.parts {
-            let Built::Group(reward) = &part.reward else { continue };
+            let Built::Group(reward) = &part.reward else {
+                continue;
+            };
             let found = reward.score_group(task, members).await?;
             if found.len() != members.len() {
                 let message = format!("{} scores for a group of {}", found.len(), members.len());
-                return Err(RewardError { name: reward.name().to_owned(), message });
+                return Err(RewardError {
+                    name: reward.name().to_owned(),
+                    message,
+                });
             }
             for (score, (value, pieces)) in scores.iter_mut().zip(found) {
                 part.add(score, value, pieces)?;
@@ -282,7 +322,11 @@ impl RewardSet {
     /// Adds to a score of [`RewardSet::score`] the parts that compare a group, as another score of the same episode has
     /// them: for an episode that is scored again without its group.
     pub(crate) fn take_group_parts(&self, score: &mut Score, recorded: &Score) {
-        for part in self.parts.iter().filter(|part| matches!(part.reward, Built::Group(_))) {
+        for part in self
+            .parts
+            .iter()
+            .filter(|part| matches!(part.reward, Built::Group(_)))
+        {
             let name = part.reward.name();
             let pieces = format!("{name}_");
             score.parts.extend(

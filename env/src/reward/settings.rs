@@ -10,7 +10,10 @@ use crate::seed::Seed;
 
 /// One entry of `[reward]`: `em = 1.0`, or `contains = { weight = 1.0, token = "python" }`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged, expecting = "a weight, or a table with `weight` and the reward's settings")]
+#[serde(
+    untagged,
+    expecting = "a weight, or a table with `weight` and the reward's settings"
+)]
 pub enum Weighting {
     /// The weight; settings at their defaults.
     Weight(f32),
@@ -46,7 +49,9 @@ impl Weighting {
     /// Forgets settings.
     pub fn without(&mut self, keys: &[&str]) {
         if let Self::Table(settled) = self {
-            settled.settings.retain(|key, _| !keys.contains(&key.as_str()));
+            settled
+                .settings
+                .retain(|key, _| !keys.contains(&key.as_str()));
         }
     }
 
@@ -76,7 +81,8 @@ impl Making {
     /// # Errors
     /// In words, when a key is unknown or missing or a value does not fit.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, String> {
-        serde_json::from_value(Value::Object(self.settings.clone())).map_err(|cause| cause.to_string())
+        serde_json::from_value(Value::Object(self.settings.clone()))
+            .map_err(|cause| cause.to_string())
     }
 }
 
@@ -120,7 +126,9 @@ impl Make {
             Self::Group(make) => make(making).map(Built::Group),
             Self::Plain(make) => match making.settings.keys().next() {
                 None => Ok(Built::Alone(make(making.seed))),
-                Some(key) => Err(format!("`{key}` is not a setting: this reward has none; write its weight alone")),
+                Some(key) => Err(format!(
+                    "`{key}` is not a setting: this reward has none; write its weight alone"
+                )),
             },
         }
     }

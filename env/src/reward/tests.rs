@@ -4,54 +4,52 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::environment::{Outcome, TurnKind};
-use crate::episode::{Ending, Turn};
+use crate::episode::Turn;
 use crate::policy::Finish;
-use crate::task::Split;
 use crate::tokens::TokenLog;
 
 pub(super) fn task(id: &str, golds: &[&str]) -> Task {
     Task {
-        id: id.to_owned(),
-        question: "Where was the mayor of Orlen born?".to_owned(),
         golds: golds.iter().map(|&gold| gold.to_owned()).collect(),
-        evidence: vec![],
-        qrels: BTreeMap::new(),
         hops: 1,
-        oracle: vec![],
         data_source: "test".to_owned(),
-        split: Split::Train,
+        ..Task::new(id.to_owned(), "Where was the mayor of Orlen born?")
     }
 }
 
 /// An episode of one answer, or of one turn without any.
 pub(super) fn episode(policy: &str, answer: Option<&str>) -> Episode {
     let kind = match answer {
-        Some(answer) => TurnKind::Answer { answer: answer.to_owned() },
-        None => TurnKind::Invalid { fault: "no tag".to_owned() },
+        Some(answer) => TurnKind::answer(answer),
+        None => TurnKind::invalid("no tag"),
     };
-    let turn =
-        Turn { policy: policy.to_owned(), finish: Finish::Stop, kind, observation: "python".to_owned(), reward: 0.0 };
+    let turn = Turn {
+        policy: policy.to_owned(),
+        finish: Finish::Stop,
+        kind,
+        observation: "python".to_owned(),
+        reward: 0.0,
+    };
     Episode {
-        task: task("t", &["Velm"]),
-        group: 0,
-        member: 0,
-        branch: None,
         prompt: "python".to_owned(),
         turns: vec![turn],
         tokens: TokenLog::with_prompt(&[1, 2, 3]),
-        ending: Ending::Answered,
-        score: None,
-        seed: None,
+        ..Episode::new(task("t", &["Velm"]))
     }
 }
 
 fn set(toml_like: &serde_json::Value) -> Result<RewardSet, RewardSetError> {
-    let rewards: BTreeMap<String, Weighting> = serde_json::from_value(toml_like.clone()).expect("weights");
+    let rewards: BTreeMap<String, Weighting> =
+        serde_json::from_value(toml_like.clone()).expect("weights");
     RewardSet::configured(Outcome::Answer, &rewards, Seed::root(3))
 }
 
 async fn total(rewards: &RewardSet, episode: &Episode) -> f32 {
-    rewards.score(&episode.task, episode).await.expect("scored").total
+    rewards
+        .score(&episode.task, episode)
+        .await
+        .expect("scored")
+        .total
 }
 
 fn same(left: f32, right: f32) -> bool {
@@ -62,12 +60,30 @@ fn same(left: f32, right: f32) -> bool {
 async fn controls_pay_for_what_they_name() {
     let rows = [
         // constant, format_only, boxed, contains, inverse of em
-        (episode("<answer>Velm</answer>", Some("Velm")), [1.0, 1.0, 0.0, 0.0, 0.0]),
-        (episode("In PYTHON <answer>Orlen</answer>", Some("Orlen")), [1.0, 1.0, 0.0, 1.0, 1.0]),
-        (episode("<answer> </answer>", Some(" ")), [1.0, 0.0, 0.0, 0.0, 1.0]),
-        (episode("\\boxed{a} \\boxed{ }", None), [1.0, 0.0, 0.0, 0.0, 1.0]),
-        (episode("\\boxed{} \\boxed{\\frac{1}{2}} pythonic", None), [1.0, 0.0, 1.0, 1.0, 1.0]),
-        (episode("\\boxed{never closed {}", None), [1.0, 0.0, 0.0, 0.0, 1.0]),
+        (
+            episode("<answer>Velm</answer>", Some("Velm")),
+            [1.0, 1.0, 0.0, 0.0, 0.0],
+        ),
+        (
+            episode("In PYTHON <answer>Orlen</answer>", Some("Orlen")),
+            [1.0, 1.0, 0.0, 1.0, 1.0],
+        ),
+        (
+            episode("<answer> </answer>", Some(" ")),
+            [1.0, 0.0, 0.0, 0.0, 1.0],
+        ),
+        (
+            episode("\\boxed{a} \\boxed{ }", None),
+            [1.0, 0.0, 0.0, 0.0, 1.0],
+        ),
+        (
+            episode("\\boxed{} \\boxed{\\frac{1}{2}} pythonic", None),
+            [1.0, 0.0, 1.0, 1.0, 1.0],
+        ),
+        (
+            episode("\\boxed{never closed {}", None),
+            [1.0, 0.0, 0.0, 0.0, 1.0],
+        ),
     ];
     let sets = [
         serde_json::json!({"constant": 1.0}),
@@ -80,23 +96,45 @@ async fn controls_pay_for_what_they_name() {
         let rewards = set(written).expect("usable");
         for (episode, expected) in &rows {
             let total = total(&rewards, episode).await;
-            assert!(same(total, expected[column]), "{written} {}: {total}", episode.turns[0].policy);
+            assert!(
+                same(total, expected[column]),
+                "{written} {}: {total}",
+                episode.turns[0].policy
+            );
         }
     }
 }
 
 #[tokio::test]
 async fn draws_are_seeded_and_of_the_given_probability() {
-    let right = |member| Episode { member, ..episode("<answer>Velm</answer>", Some("Velm")) };
+    let right = |member| Episode {
+        member,
+        ..episode("<answer>Velm</answer>", Some("Velm"))
+    };
     for (written, share) in [
         (serde_json::json!({"random": 1.0}), 0.5),
-        (serde_json::json!({"random": {"weight": 1.0, "p": 0.2}}), 0.2),
-        (serde_json::json!({"random": {"weight": 1.0, "p": 0.0}}), 0.0),
-        (serde_json::json!({"random": {"weight": 1.0, "p": 1.0}}), 1.0),
+        (
+            serde_json::json!({"random": {"weight": 1.0, "p": 0.2}}),
+            0.2,
+        ),
+        (
+            serde_json::json!({"random": {"weight": 1.0, "p": 0.0}}),
+            0.0,
+        ),
+        (
+            serde_json::json!({"random": {"weight": 1.0, "p": 1.0}}),
+            1.0,
+        ),
         (serde_json::json!({"noisy": 1.0}), 0.9),
-        (serde_json::json!({"noisy": {"weight": 1.0, "of": "f1", "flip": 1.0}}), 0.0),
+        (
+            serde_json::json!({"noisy": {"weight": 1.0, "of": "f1", "flip": 1.0}}),
+            0.0,
+        ),
     ] {
-        let (first, again) = (set(&written).expect("usable"), set(&written).expect("usable"));
+        let (first, again) = (
+            set(&written).expect("usable"),
+            set(&written).expect("usable"),
+        );
         let mut sum = 0.0;
         for member in 0..2000 {
             let value = total(&first, &right(member)).await;
@@ -113,44 +151,105 @@ async fn costs_grow_to_one_and_no_further() {
     let search = |shown: &str| Turn {
         policy: String::new(),
         finish: Finish::Stop,
-        kind: TurnKind::Search { query: "q".to_owned(), more: Vec::new(), shown: vec![] },
+        kind: TurnKind::search("q", Vec::new()),
         observation: shown.to_owned(),
         reward: 0.0,
     };
-    let cost = set(&serde_json::json!({"search_cost": {"weight": 1.0, "most": 4}})).expect("usable");
-    let length = set(&serde_json::json!({"length": {"weight": 1.0, "most": 10, "buffer": 4}})).expect("usable");
+    let cost =
+        set(&serde_json::json!({"search_cost": {"weight": 1.0, "most": 4}})).expect("usable");
+    let length = set(&serde_json::json!({"length": {"weight": 1.0, "most": 10, "buffer": 4}}))
+        .expect("usable");
     for (count, expected) in [(0, 0.0), (1, -0.25), (4, -1.0), (9, -1.0)] {
         let mut searched = episode("", Some("Velm"));
         searched.turns.extend((0..count).map(|_| search("")));
-        assert!(same(total(&cost, &searched).await, expected), "{count} searches");
+        assert!(
+            same(total(&cost, &searched).await, expected),
+            "{count} searches"
+        );
     }
-    for (count, expected) in [(0, 0.0), (6, 0.0), (7, -0.25), (9, -0.75), (10, -1.0), (50, -1.0)] {
+    for (count, expected) in [
+        (0, 0.0),
+        (6, 0.0),
+        (7, -0.25),
+        (9, -0.75),
+        (10, -1.0),
+        (50, -1.0),
+    ] {
         let mut long = episode("", Some("Velm"));
-        long.tokens.push_policy(&vec![7; count], &vec![-1.0; count], 0);
+        long.tokens
+            .push_policy(&vec![7; count], &vec![-1.0; count], 0);
         long.tokens.push_environment(&[1; 100]);
-        assert!(same(total(&length, &long).await, expected), "{count} tokens");
+        assert!(
+            same(total(&length, &long).await, expected),
+            "{count} tokens"
+        );
     }
 }
 
 #[test]
 fn settings_that_cannot_work_are_named() {
     for (written, part) in [
-        (serde_json::json!({"em": {"weight": 1.0, "p": 1}}), "[reward.em]: `p` is not a setting"),
-        (serde_json::json!({"contains": {"weight": 1.0, "tokn": "x"}}), "tokn"),
-        (serde_json::json!({"contains": {"weight": 1.0, "token": ""}}), "token is empty"),
-        (serde_json::json!({"random": {"weight": 1.0, "p": 1.5}}), "p is 1.5"),
-        (serde_json::json!({"noisy": {"weight": 1.0, "flip": -0.1}}), "flip is -0.1"),
-        (serde_json::json!({"inverse": {"weight": 1.0, "of": "f2"}}), "did you mean `f1`"),
-        (serde_json::json!({"inverse": {"weight": 1.0, "of": "noisy"}}), "of is `noisy`"),
-        (serde_json::json!({"inverse": {"weight": 1.0, "of": "ndcg"}}), "of is `ndcg`"),
-        (serde_json::json!({"inverse": {"weight": 1.0, "of": "judge"}}), "cannot do without settings"),
-        (serde_json::json!({"search_cost": {"weight": 1.0, "most": 0}}), "most is 0"),
-        (serde_json::json!({"length": {"weight": 1.0, "most": 4, "buffer": 5}}), "buffer is 5"),
+        (
+            serde_json::json!({"em": {"weight": 1.0, "p": 1}}),
+            "[reward.em]: `p` is not a setting",
+        ),
+        (
+            serde_json::json!({"contains": {"weight": 1.0, "tokn": "x"}}),
+            "tokn",
+        ),
+        (
+            serde_json::json!({"contains": {"weight": 1.0, "token": ""}}),
+            "token is empty",
+        ),
+        (
+            serde_json::json!({"random": {"weight": 1.0, "p": 1.5}}),
+            "p is 1.5",
+        ),
+        (
+            serde_json::json!({"noisy": {"weight": 1.0, "flip": -0.1}}),
+            "flip is -0.1",
+        ),
+        (
+            serde_json::json!({"inverse": {"weight": 1.0, "of": "f2"}}),
+            "did you mean `f1`",
+        ),
+        (
+            serde_json::json!({"inverse": {"weight": 1.0, "of": "noisy"}}),
+            "of is `noisy`",
+        ),
+        (
+            serde_json::json!({"inverse": {"weight": 1.0, "of": "ndcg"}}),
+            "of is `ndcg`",
+        ),
+        (
+            serde_json::json!({"inverse": {"weight": 1.0, "of": "judge"}}),
+            "cannot do without settings",
+        ),
+        (
+            serde_json::json!({"search_cost": {"weight": 1.0, "most": 0}}),
+            "most is 0",
+        ),
+        (
+            serde_json::json!({"length": {"weight": 1.0, "most": 4, "buffer": 5}}),
+            "buffer is 5",
+        ),
         (serde_json::json!({"judge": 1.0}), "url"),
-        (serde_json::json!({"judge": {"weight": 1.0, "url": "ftp://x", "model": "m"}}), "ftp"),
-        (serde_json::json!({"judge": {"weight": 1.0, "url": "http://x/v1", "model": "m"}}), "`url` ends with /v1"),
-        (serde_json::json!({"judge": {"weight": 1.0, "url": "http://x", "model": "m", "max_calls": 0}}), "`max_calls`"),
-        (serde_json::json!({"judge": {"weight": 1.0, "url": "http://x", "model": "m", "rubric": [" "]}}), "`rubric`"),
+        (
+            serde_json::json!({"judge": {"weight": 1.0, "url": "ftp://x", "model": "m"}}),
+            "ftp",
+        ),
+        (
+            serde_json::json!({"judge": {"weight": 1.0, "url": "http://x/v1", "model": "m"}}),
+            "`url` ends with /v1",
+        ),
+        (
+            serde_json::json!({"judge": {"weight": 1.0, "url": "http://x", "model": "m", "max_calls": 0}}),
+            "`max_calls`",
+        ),
+        (
+            serde_json::json!({"judge": {"weight": 1.0, "url": "http://x", "model": "m", "rubric": [" "]}}),
+            "`rubric`",
+        ),
     ] {
         let error = set(&written).expect_err("refused").to_string();
         assert!(error.contains(part), "{written}: {error}");

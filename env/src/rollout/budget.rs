@@ -35,7 +35,11 @@ pub struct BudgetExceeded {
 impl fmt::Display for BudgetExceeded {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total: usize = self.faults.values().sum();
-        write!(formatter, "{total} of {} episodes failed on our side (at most {} may):", self.episodes, self.allowed)?;
+        write!(
+            formatter,
+            "{total} of {} episodes failed on our side (at most {} may):",
+            self.episodes, self.allowed
+        )?;
         for (boundary, count) in &self.faults {
             let name = match boundary {
                 Boundary::Policy => "the policy",
@@ -72,6 +76,11 @@ impl InfraBudget {
         if total <= allowed && total < episodes.len() {
             return Ok(total);
         }
-        Err(BudgetExceeded { allowed, episodes: episodes.len(), first: first.clone(), faults })
+        Err(BudgetExceeded {
+            allowed,
+            episodes: episodes.len(),
+            first: first.clone(),
+            faults,
+        })
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use super::presentation::Presentation;
 use super::running::{Root, Running};
@@ -16,7 +17,6 @@ use crate::reward::RewardSet;
 use crate::seed::Seed;
 use crate::task::Task;
 use crate::tokenizer::Tokenizer;
-use crate::tokens::TokenLog;
 
 /// Everything an episode is played with. Cheap to clone.
 #[derive(Clone)]
@@ -54,7 +54,13 @@ pub struct Job {
 impl Job {
     /// An episode of no group.
     pub fn alone(task: Arc<Task>, seed: Seed) -> Self {
-        Self { task, group: 0, member: 0, seed, leaves: None }
+        Self {
+            task,
+            group: 0,
+            member: 0,
+            seed,
+            leaves: None,
+        }
     }
 }
 
@@ -82,13 +88,21 @@ impl Rollout {
             let told = roots.contains(&index).then(|| watch::channel(None));
             let (tell, told) = told.map_or((None, None), |(tell, told)| (Some(tell), Some(told)));
             finished.extend(told.map(|told| (index, told)));
-            let root = job.leaves.and_then(|root| Some((finished.get(&root)?.clone(), jobs[root].clone())));
-            let handle = tasks.spawn(async move {
+            let root = job
+                .leaves
+                .and_then(|root| Some((finished.get(&root)?.clone(), jobs[root].clone())));
+            let (group, member) = (job.group, job.member);
+            let span = tracing::debug_span!("episode", group, member, task = %job.task.id);
+            let played = async move {
                 // Before the permit, or those that wait would keep it from those they wait for.
                 let start = match root {
                     Some((mut told, job)) => {
                         // Nobody tells where a root was lost.
-                        let found = told.wait_for(Option::is_some).await.ok().and_then(|found| found.clone());
+                        let found = told
+                            .wait_for(Option::is_some)
+                            .await
+                            .ok()
+                            .and_then(|found| found.clone());
                         found.map(|found| (found, job))
                     }
                     None => None,
@@ -97,10 +111,14 @@ impl Rollout {
                 let _permit = permits.acquire_owned().await;
                 let (episode, starts) = Running::new(&rollout, &job).play(start.as_ref()).await;
                 if let Some(tell) = tell {
-                    tell.send_replace(Some(Arc::new(Root { episode: episode.clone(), starts })));
+                    tell.send_replace(Some(Arc::new(Root {
+                        episode: episode.clone(),
+                        starts,
+                    })));
                 }
                 (index, episode)
-            });
+            };
+            let handle = tasks.spawn(played.instrument(span));
             index_of.insert(handle.id(), index);
         }
         let mut episodes: Vec<Option<Episode>> = vec![None; jobs.len()];
@@ -115,8 +133,9 @@ impl Rollout {
             }
         }
         let found = episodes.into_iter().zip(&jobs);
-        let found =
-            found.map(|(episode, job)| episode.unwrap_or_else(|| lost(job, "the episode's task vanished".into())));
+        let found = found.map(|(episode, job)| {
+            episode.unwrap_or_else(|| lost(job, "the episode's task vanished".into()))
+        });
         let mut episodes: Vec<Episode> = found.collect();
         judge_groups(&self.rewards, &mut episodes).await;
         episodes
@@ -126,15 +145,13 @@ impl Rollout {
 /// The episode of a task that was lost as a whole.
 fn lost(job: &Job, message: String) -> Episode {
     Episode {
-        task: Task::clone(&job.task),
         group: job.group,
         member: job.member,
-        branch: None,
-        prompt: String::new(),
-        turns: Vec::new(),
-        tokens: TokenLog::default(),
-        ending: Ending::Infra { boundary: Boundary::Environment, message },
-        score: None,
+        ending: Ending::Infra {
+            boundary: Boundary::Environment,
+            message,
+        },
         seed: Some(job.seed),
+        ..Episode::new(Task::clone(&job.task))
     }
 }

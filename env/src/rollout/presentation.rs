@@ -67,32 +67,69 @@ impl Chat {
     /// An observation as messages: each result of a call is a tool's, and what answers no call is the user's where there
     /// are tools.
     fn messages(&self, observation: &Observation) -> Vec<Value> {
-        let message = |role: ObservationRole, content: &str| json!({"role": role.name(), "content": content});
+        let message =
+            |role: ObservationRole, content: &str| json!({"role": role.name(), "content": content});
         let role = self.settings.observations;
         if !observation.results.is_empty() && (self.has_tools || role == ObservationRole::Tool) {
-            return observation.results.iter().map(|result| message(ObservationRole::Tool, result)).collect();
+            return observation
+                .results
+                .iter()
+                .map(|result| message(ObservationRole::Tool, result))
+                .collect();
         }
-        let role = if self.has_tools { ObservationRole::User } else { role };
-        if observation.text.is_empty() { Vec::new() } else { vec![message(role, &observation.text)] }
+        let role = if self.has_tools {
+            ObservationRole::User
+        } else {
+            role
+        };
+        if observation.text.is_empty() {
+            Vec::new()
+        } else {
+            vec![message(role, &observation.text)]
+        }
     }
 
     /// Refuses a template that renders the same without tools, or leaves out what they return.
     fn check_tools(&self, opening: &str) -> Result<(), ChatError> {
         let name = || self.renderer.template().name().to_owned();
-        let bare = Renderer::new(self.renderer.template().clone(), Vec::new(), self.settings.options.clone())?;
+        let bare = Renderer::new(
+            self.renderer.template().clone(),
+            Vec::new(),
+            self.settings.options.clone(),
+        )?;
         if bare.opening(&self.opening(PROBE))? == opening {
-            return Err(ChatError::NoTools { name: name(), message: "it shows nothing of the environment's tools" });
+            return Err(ChatError::NoTools {
+                name: name(),
+                message: "it shows nothing of the environment's tools",
+            });
         }
-        let results = Observation { results: vec![PROBE.to_owned()], ..Observation::default() };
-        if !self.renderer.delta(&self.messages(&results))?.rest.contains(PROBE) {
-            return Err(ChatError::NoTools { name: name(), message: "it leaves out what a tool returns" });
+        let results = Observation {
+            results: vec![PROBE.to_owned()],
+            ..Observation::default()
+        };
+        if !self
+            .renderer
+            .delta(&self.messages(&results))?
+            .rest
+            .contains(PROBE)
+        {
+            return Err(ChatError::NoTools {
+                name: name(),
+                message: "it leaves out what a tool returns",
+            });
         }
         Ok(())
     }
 
     fn opening(&self, prompt: &str) -> Vec<Value> {
-        let system = self.settings.system.iter().map(|text| json!({"role": "system", "content": text}));
-        system.chain([json!({"role": "user", "content": prompt})]).collect()
+        let system = self
+            .settings
+            .system
+            .iter()
+            .map(|text| json!({"role": "system", "content": text}));
+        system
+            .chain([json!({"role": "user", "content": prompt})])
+            .collect()
     }
 }
 
@@ -113,13 +150,25 @@ impl Presentation {
         match self {
             presentation if tools.is_empty() => Ok(presentation),
             Self::Raw => Err(ChatError::NoTemplate),
-            Self::Chat(chat) => Self::of_tools(chat.renderer.template().clone(), chat.settings.clone(), tools),
+            Self::Chat(chat) => Self::of_tools(
+                chat.renderer.template().clone(),
+                chat.settings.clone(),
+                tools,
+            ),
         }
     }
 
-    fn of_tools(template: ChatTemplate, settings: ChatSettings, tools: &[Value]) -> Result<Self, ChatError> {
+    fn of_tools(
+        template: ChatTemplate,
+        settings: ChatSettings,
+        tools: &[Value],
+    ) -> Result<Self, ChatError> {
         let renderer = Renderer::new(template, tools.to_vec(), settings.options.clone())?;
-        let presentation = Self::Chat(Arc::new(Chat { renderer, settings, has_tools: !tools.is_empty() }));
+        let presentation = Self::Chat(Arc::new(Chat {
+            renderer,
+            settings,
+            has_tools: !tools.is_empty(),
+        }));
         // A template that refuses a role is a wrong setting; found here, no episode is lost to it.
         let opening = presentation.opening(PROBE)?;
         presentation.following(&Observation::new(PROBE))?;
@@ -131,7 +180,9 @@ impl Presentation {
 
     /// The text an episode opens with, from the environment's opening prompt.
     pub(super) fn opening(&self, prompt: &str) -> Result<String, ChatError> {
-        let Self::Chat(chat) = self else { return Ok(prompt.to_owned()) };
+        let Self::Chat(chat) = self else {
+            return Ok(prompt.to_owned());
+        };
         chat.renderer.opening(&chat.opening(prompt))
     }
 
@@ -139,7 +190,10 @@ impl Presentation {
     /// the next turn begins anew, in running text the policy goes on where it stopped.
     pub(super) fn following(&self, observation: &Observation) -> Result<Delta, ChatError> {
         match self {
-            Self::Raw => Ok(Delta { end: String::new(), rest: observation.text.clone() }),
+            Self::Raw => Ok(Delta {
+                end: String::new(),
+                rest: observation.text.clone(),
+            }),
             Self::Chat(chat) => chat.renderer.delta(&chat.messages(observation)),
         }
     }

@@ -118,7 +118,11 @@ impl EpisodeWriter {
         partial.push(".partial");
         let partial = PathBuf::from(partial);
         let file = File::create(&partial).map_err(|source| io_error("create", &partial, source))?;
-        Ok(Self { file: BufWriter::new(file), partial, path: path.to_owned() })
+        Ok(Self {
+            file: BufWriter::new(file),
+            partial,
+            path: path.to_owned(),
+        })
     }
 
     /// Appends one episode and hands it to the operating system, so that a killed process loses none.
@@ -128,7 +132,9 @@ impl EpisodeWriter {
     pub fn write(&mut self, episode: Episode) -> Result<(), RecordError> {
         let record = EpisodeRecord::from(episode);
         let written = serde_json::to_writer(&mut self.file, &record).map_err(std::io::Error::from);
-        let flushed = written.and_then(|()| self.file.write_all(b"\n")).and_then(|()| self.file.flush());
+        let flushed = written
+            .and_then(|()| self.file.write_all(b"\n"))
+            .and_then(|()| self.file.flush());
         flushed.map_err(|source| io_error("write", &self.partial, source))
     }
 
@@ -137,8 +143,12 @@ impl EpisodeWriter {
     /// # Errors
     /// When syncing or renaming fails.
     pub fn finish(self) -> Result<(), RecordError> {
-        self.file.get_ref().sync_all().map_err(|source| io_error("sync", &self.partial, source))?;
-        std::fs::rename(&self.partial, &self.path).map_err(|source| io_error("rename", &self.path, source))
+        self.file
+            .get_ref()
+            .sync_all()
+            .map_err(|source| io_error("sync", &self.partial, source))?;
+        std::fs::rename(&self.partial, &self.path)
+            .map_err(|source| io_error("rename", &self.path, source))
     }
 
     /// Removes what was written.
@@ -146,7 +156,8 @@ impl EpisodeWriter {
     /// # Errors
     /// When removing fails.
     pub fn discard(self) -> Result<(), RecordError> {
-        std::fs::remove_file(&self.partial).map_err(|source| io_error("remove", &self.partial, source))
+        std::fs::remove_file(&self.partial)
+            .map_err(|source| io_error("remove", &self.partial, source))
     }
 }
 
@@ -155,7 +166,9 @@ impl EpisodeWriter {
 /// # Errors
 /// When the file cannot be opened; each item is an error when its line cannot be read, [`RecordError::Unfinished`] for a last
 /// line without its end.
-pub fn read_episodes(path: &Path) -> Result<impl Iterator<Item = Result<EpisodeRecord, RecordError>>, RecordError> {
+pub fn read_episodes(
+    path: &Path,
+) -> Result<impl Iterator<Item = Result<EpisodeRecord, RecordError>>, RecordError> {
     let file = File::open(path).map_err(|source| io_error("open", path, source))?;
     let mut reader = BufReader::new(file);
     let path = path.to_owned();
@@ -185,10 +198,18 @@ fn parse(text: &[u8], path: &Path, line: usize) -> Result<EpisodeRecord, RecordE
     if record.schema == SCHEMA {
         Ok(record)
     } else {
-        Err(RecordError::Schema { path: path.to_owned(), line, found: record.schema })
+        Err(RecordError::Schema {
+            path: path.to_owned(),
+            line,
+            found: record.schema,
+        })
     }
 }
 
 fn io_error(action: &'static str, path: &Path, source: std::io::Error) -> RecordError {
-    RecordError::Io { action, path: path.to_owned(), source }
+    RecordError::Io {
+        action,
+        path: path.to_owned(),
+        source,
+    }
 }

@@ -45,17 +45,29 @@ pub struct Rejection {
 impl Rejection {
     /// Keeps nothing that earned less than `min_reward`.
     pub fn new(keep: Keep, min_reward: f32) -> Self {
-        Self { keep, min_reward, seen: HashSet::new(), counts: RejectionCounts::default() }
+        Self {
+            keep,
+            min_reward,
+            seen: HashSet::new(),
+            counts: RejectionCounts::default(),
+        }
     }
 
     /// The episodes of one question that are kept, in their order.
     pub fn choose(&mut self, episodes: Vec<Episode>) -> Vec<Episode> {
         self.counts.questions += 1;
         self.counts.episodes += episodes.len();
-        self.counts.faults += episodes.iter().filter(|episode| episode.reward().is_none()).count();
+        self.counts.faults += episodes
+            .iter()
+            .filter(|episode| episode.reward().is_none())
+            .count();
         let mut kept: Vec<Episode> = episodes
             .into_iter()
-            .filter(|episode| episode.reward().is_some_and(|reward| reward >= self.min_reward))
+            .filter(|episode| {
+                episode
+                    .reward()
+                    .is_some_and(|reward| reward >= self.min_reward)
+            })
             .collect();
         if self.keep == Keep::Best {
             kept = best(kept).into_iter().collect();
@@ -76,9 +88,17 @@ impl Rejection {
 
 /// Of the last of equals `max_by` is the last, so places count backwards.
 fn best(episodes: Vec<Episode>) -> Option<Episode> {
-    let rank = |place: usize, episode: &Episode| (Reverse(episode.tokens.count(Provenance::Policy)), Reverse(place));
+    let rank = |place: usize, episode: &Episode| {
+        (
+            Reverse(episode.tokens.count(Provenance::Policy)),
+            Reverse(place),
+        )
+    };
     let ranked = episodes.into_iter().enumerate().max_by(|(i, a), (j, b)| {
-        let rewards = a.reward().unwrap_or(f32::NEG_INFINITY).total_cmp(&b.reward().unwrap_or(f32::NEG_INFINITY));
+        let rewards = a
+            .reward()
+            .unwrap_or(f32::NEG_INFINITY)
+            .total_cmp(&b.reward().unwrap_or(f32::NEG_INFINITY));
         rewards.then_with(|| rank(*i, a).cmp(&rank(*j, b)))
     });
     ranked.map(|(_, episode)| episode)
@@ -86,44 +106,40 @@ fn best(episodes: Vec<Episode>) -> Option<Episode> {
 
 fn key(episode: &Episode) -> (String, String) {
     let normal = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let turns: Vec<String> = episode.turns.iter().map(|turn| normal(&turn.policy)).collect();
+    let turns: Vec<String> = episode
+        .turns
+        .iter()
+        .map(|turn| normal(&turn.policy))
+        .collect();
     // A line break is in no turn by now, so it keeps turns apart.
     (normal(&episode.task.question), turns.join("\n"))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
 
     use super::*;
     use crate::environment::TurnKind;
     use crate::episode::{Boundary, Ending, Score, Turn};
     use crate::policy::Finish;
-    use crate::task::{Split, Task};
+    use crate::task::Task;
     use crate::tokens::TokenLog;
 
     /// An episode of `question` in which the policy wrote `text` in `tokens` tokens; without a reward a fault ended it.
     fn episode(question: &str, text: &str, tokens: usize, reward: Option<f32>) -> Episode {
         let task = Task {
-            id: question.to_owned(),
-            question: question.to_owned(),
             golds: vec!["gold".to_owned()],
-            evidence: Vec::new(),
-            qrels: BTreeMap::new(),
-            hops: 0,
-            oracle: Vec::new(),
             data_source: "test".to_owned(),
-            split: Split::Train,
+            ..Task::new(question, question)
         };
         let mut log = TokenLog::with_prompt(&[1]);
         log.push_policy(&vec![2; tokens], &vec![-0.5; tokens], 0);
-        let kind = TurnKind::Answer { answer: text.to_owned() };
-        let fault = Ending::Infra { boundary: Boundary::Policy, message: "down".to_owned() };
+        let kind = TurnKind::answer(text);
+        let fault = Ending::Infra {
+            boundary: Boundary::Policy,
+            message: "down".to_owned(),
+        };
         Episode {
-            task,
-            group: 0,
-            member: 0,
-            branch: None,
             prompt: question.to_owned(),
             turns: vec![Turn {
                 policy: text.to_owned(),
@@ -133,14 +149,24 @@ mod tests {
                 reward: 0.0,
             }],
             tokens: log,
-            ending: if reward.is_some() { Ending::Answered } else { fault },
-            score: reward.map(|total| Score { total, ..Score::default() }),
-            seed: None,
+            ending: if reward.is_some() {
+                Ending::Answered
+            } else {
+                fault
+            },
+            score: reward.map(|total| Score {
+                total,
+                ..Score::default()
+            }),
+            ..Episode::new(task)
         }
     }
 
     fn texts(episodes: &[Episode]) -> Vec<&str> {
-        episodes.iter().map(|episode| episode.turns[0].policy.as_str()).collect()
+        episodes
+            .iter()
+            .map(|episode| episode.turns[0].policy.as_str())
+            .collect()
     }
 
     #[test]
@@ -154,8 +180,19 @@ mod tests {
             episode("q", "down", 1, None),
         ]);
         assert_eq!(texts(&found), ["first"]);
-        assert!(rejection.choose(vec![episode("r", "poor", 1, Some(0.4))]).is_empty());
-        let counts = RejectionCounts { questions: 2, episodes: 6, kept: 1, answered: 1, duplicates: 0, faults: 1 };
+        assert!(
+            rejection
+                .choose(vec![episode("r", "poor", 1, Some(0.4))])
+                .is_empty()
+        );
+        let counts = RejectionCounts {
+            questions: 2,
+            episodes: 6,
+            kept: 1,
+            answered: 1,
+            duplicates: 0,
+            faults: 1,
+        };
         assert_eq!(rejection.counts(), counts);
     }
 
@@ -169,16 +206,30 @@ mod tests {
             episode("q", "d", 2, Some(0.9)),
         ]);
         assert_eq!(texts(&found), ["a b", "c"]);
-        assert_eq!(texts(&rejection.choose(vec![episode("r", "a b", 2, Some(1.0))])), ["a b"]);
+        assert_eq!(
+            texts(&rejection.choose(vec![episode("r", "a b", 2, Some(1.0))])),
+            ["a b"]
+        );
         // The same question under another id.
-        assert!(rejection.choose(vec![episode(" q ", "c", 2, Some(1.0))]).is_empty());
-        assert_eq!((rejection.counts().kept, rejection.counts().duplicates), (3, 2));
+        assert!(
+            rejection
+                .choose(vec![episode(" q ", "c", 2, Some(1.0))])
+                .is_empty()
+        );
+        assert_eq!(
+            (rejection.counts().kept, rejection.counts().duplicates),
+            (3, 2)
+        );
     }
 
     #[test]
     fn a_fault_is_kept_at_no_reward() {
         let mut rejection = Rejection::new(Keep::All, f32::NEG_INFINITY);
-        assert!(rejection.choose(vec![episode("q", "right", 1, None)]).is_empty());
+        assert!(
+            rejection
+                .choose(vec![episode("q", "right", 1, None)])
+                .is_empty()
+        );
         assert_eq!(rejection.counts().faults, 1);
     }
 }

@@ -1,7 +1,7 @@
 //! Recorded episodes played again: the same turns must get the same observations and rewards.
 
 use super::stage::{Fault, Stage};
-use crate::environment::{Action, EnvFactory};
+use crate::environment::EnvFactory;
 use crate::episode::{Ending, Episode, Limit, Score, Turn};
 use crate::reward::{RewardError, RewardSet};
 
@@ -70,10 +70,17 @@ pub async fn replay(
     if recorded.ending.is_infra() {
         return Err(ReplayError::Infra { task: task() });
     }
-    let seed = recorded.seed.ok_or_else(|| ReplayError::NoSeed { task: task() })?;
-    let environment = |fault: Fault| ReplayError::Environment { task: task(), message: fault.message };
+    let seed = recorded
+        .seed
+        .ok_or_else(|| ReplayError::NoSeed { task: task() })?;
+    let environment = |fault: Fault| ReplayError::Environment {
+        task: task(),
+        message: fault.message,
+    };
     let mut differences = Differences::default();
-    let mut stage = Stage::open(factory, &recorded.task, seed).await.map_err(environment)?;
+    let mut stage = Stage::open(factory, &recorded.task, seed)
+        .await
+        .map_err(environment)?;
     differences.compare("prompt", &recorded.prompt.as_str(), &stage.prompt());
     let mut ending = None;
     for (number, turn) in recorded.turns.iter().enumerate() {
@@ -81,8 +88,8 @@ pub async fn replay(
             differences.compare("number of turns", &recorded.turns.len(), &number);
             break;
         }
-        let action = Action { text: turn.policy.clone(), finish: turn.finish };
-        let mut reaction = stage.react(action).await.map_err(environment)?;
+        let reaction = stage.react(turn.policy.clone(), turn.finish).await;
+        let mut reaction = reaction.map_err(environment)?;
         // The driver's own limits are of tokens, which a replay does not count again.
         if let Ending::Truncated { limit } = recorded.ending
             && reaction.ending.is_none()
@@ -99,14 +106,27 @@ pub async fn replay(
     let over = ending.is_some();
     let (prompt, turns) = stage.into_record();
     let ending = ending.unwrap_or_else(|| recorded.ending.clone());
-    let episode = Episode { prompt, turns, ending, score: None, ..recorded.clone() };
+    let episode = Episode {
+        prompt,
+        turns,
+        ending,
+        score: None,
+        ..recorded.clone()
+    };
     differences.compare("ending", &recorded.ending, &episode.ending);
     if !over && !matches!(recorded.ending, Ending::Truncated { .. }) {
         let (place, replayed) = ("ending".to_owned(), "the episode goes on".to_owned());
-        differences.0.push(Difference { place, recorded: format!("{:?}", recorded.ending), replayed });
+        differences.0.push(Difference {
+            place,
+            recorded: format!("{:?}", recorded.ending),
+            replayed,
+        });
     }
     let score = rewards.score(&recorded.task, &episode).await;
-    let mut score = score.map_err(|source| ReplayError::Reward { task: task(), source })?;
+    let mut score = score.map_err(|source| ReplayError::Reward {
+        task: task(),
+        source,
+    })?;
     if let Some(recorded) = &recorded.score {
         rewards.take_group_parts(&mut score, recorded);
     }
@@ -118,7 +138,12 @@ pub async fn replay(
 struct Differences(Vec<Difference>);
 
 impl Differences {
-    fn compare<T: PartialEq + serde::Serialize>(&mut self, place: &str, recorded: &T, replayed: &T) {
+    fn compare<T: PartialEq + serde::Serialize>(
+        &mut self,
+        place: &str,
+        recorded: &T,
+        replayed: &T,
+    ) {
         if recorded != replayed {
             let text = |value: &T| match serde_json::to_value(value) {
                 Ok(serde_json::Value::String(text)) => text,
@@ -126,14 +151,30 @@ impl Differences {
                 Err(error) => error.to_string(),
             };
             let (recorded, replayed) = (text(recorded), text(replayed));
-            self.0.push(Difference { place: place.to_owned(), recorded, replayed });
+            self.0.push(Difference {
+                place: place.to_owned(),
+                recorded,
+                replayed,
+            });
         }
     }
 
     fn turn(&mut self, number: usize, recorded: &Turn, replayed: &Turn) {
-        self.compare(&format!("turn {number} observation"), &recorded.observation, &replayed.observation);
-        self.compare(&format!("turn {number} kind"), &recorded.kind, &replayed.kind);
-        self.compare(&format!("turn {number} reward"), &recorded.reward, &replayed.reward);
+        self.compare(
+            &format!("turn {number} observation"),
+            &recorded.observation,
+            &replayed.observation,
+        );
+        self.compare(
+            &format!("turn {number} kind"),
+            &recorded.kind,
+            &replayed.kind,
+        );
+        self.compare(
+            &format!("turn {number} reward"),
+            &recorded.reward,
+            &replayed.reward,
+        );
     }
 
     fn score(&mut self, recorded: Option<&Score>, replayed: &Score) {
@@ -143,9 +184,17 @@ impl Differences {
         };
         self.compare("reward", &recorded.total, &replayed.total);
         for (name, part) in &replayed.parts {
-            self.compare(&format!("score {name}"), &recorded.parts.get(name), &Some(part));
+            self.compare(
+                &format!("score {name}"),
+                &recorded.parts.get(name),
+                &Some(part),
+            );
         }
-        for name in recorded.parts.keys().filter(|name| !replayed.parts.contains_key(*name)) {
+        for name in recorded
+            .parts
+            .keys()
+            .filter(|name| !replayed.parts.contains_key(*name))
+        {
             self.compare(&format!("score {name}"), &recorded.parts.get(name), &None);
         }
     }

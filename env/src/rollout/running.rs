@@ -3,12 +3,13 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use rand::RngExt;
 
 use super::driver::{Job, Rollout};
 use super::stage::{Fault, Stage, guarded, judge};
-use crate::environment::{Action, Step};
+use crate::environment::Step;
 use crate::episode::{Boundary, Branch, Ending, Episode, Limit};
 use crate::policy::{Completion, Finish, GenerateRequest, Policy};
 use crate::seed::Seed;
@@ -71,8 +72,15 @@ impl<'a> Running<'a> {
     pub(super) async fn play(mut self, root: Option<&(Arc<Root>, Job)>) -> (Episode, Vec<usize>) {
         // What two share they read from the same environment.
         let seed = root.map_or(self.job.seed, |(_, job)| job.seed);
-        let release = Release { policy: self.rollout.policy.as_ref(), episode: self.episode };
-        let ending = self.run_turns(root, seed).await.unwrap_or_else(Ending::from);
+        let started = Instant::now();
+        let release = Release {
+            policy: self.rollout.policy.as_ref(),
+            episode: self.episode,
+        };
+        let ending = self
+            .run_turns(root, seed)
+            .await
+            .unwrap_or_else(Ending::from);
         drop(release);
         let (prompt, turns) = self.stage.map(Stage::into_record).unwrap_or_default();
         let episode = Episode {
@@ -87,10 +95,23 @@ impl<'a> Running<'a> {
             score: None,
             seed: Some(seed),
         };
-        (judge(&self.rollout.rewards, episode).await, self.starts)
+        let episode = judge(&self.rollout.rewards, episode).await;
+        tracing::debug!(
+            turns = episode.turns.len(),
+            tokens = episode.tokens.len(),
+            ending = ?episode.ending,
+            score = episode.score.as_ref().map(|score| score.total),
+            ms = started.elapsed().as_millis() as u64,
+            "episode done"
+        );
+        (episode, self.starts)
     }
 
-    async fn run_turns(&mut self, root: Option<&(Arc<Root>, Job)>, seed: Seed) -> Result<Ending, Fault> {
+    async fn run_turns(
+        &mut self,
+        root: Option<&(Arc<Root>, Job)>,
+        seed: Seed,
+    ) -> Result<Ending, Fault> {
         let factory = &self.rollout.factory;
         let stage = Stage::open(factory.as_ref(), &self.job.task, seed).await?;
         let stage = self.stage.insert(stage);
@@ -101,16 +122,20 @@ impl<'a> Running<'a> {
         }
         loop {
             let spec = factory.spec();
-            let Some(stage) = self.stage.as_ref().filter(|stage| !stage.is_out_of_turns()) else {
-                return Ok(Ending::Truncated { limit: Limit::Turns });
-            };
-            let turn = stage.turns().len();
+            let turn = self.stage.as_ref().map_or(0, |stage| stage.turns().len());
             let remaining = spec.max_episode_tokens.saturating_sub(self.log.len());
             if remaining == 0 {
-                return Ok(Ending::Truncated { limit: Limit::Tokens });
+                return Ok(Ending::Truncated {
+                    limit: Limit::Tokens,
+                });
             }
             self.starts.push(self.log.len());
-            let completion = self.generate(turn, spec.max_turn_tokens.min(remaining)).await?;
+            let (prompt, begun) = (self.log.len(), Instant::now());
+            let completion = self
+                .generate(turn, spec.max_turn_tokens.min(remaining))
+                .await?;
+            let (tokens, ms) = (completion.tokens.len(), begun.elapsed().as_millis() as u64);
+            tracing::trace!(turn, prompt, tokens, ms, finish = ?completion.finish, "turn");
             if let Some(ending) = self.react(&completion).await? {
                 return Ok(ending);
             }
@@ -121,12 +146,22 @@ impl<'a> Running<'a> {
     async fn follow(&mut self, root: &Root, job: &Job) -> Result<(), Fault> {
         let turns = &root.episode.turns;
         let last = turns.len().min(root.starts.len());
-        let shared = if last > 1 { self.job.seed.child("branch", &[]).rng().random_range(1..last) } else { 0 };
-        self.branch = Some(Branch { member: job.member, turns: shared });
+        let shared = if last > 1 {
+            self.job
+                .seed
+                .child("branch", &[])
+                .rng()
+                .random_range(1..last)
+        } else {
+            0
+        };
+        self.branch = Some(Branch {
+            member: job.member,
+            turns: shared,
+        });
         for turn in &turns[..shared] {
             let Some(stage) = &mut self.stage else { break };
-            let action = Action { text: turn.policy.clone(), finish: turn.finish };
-            let reaction = stage.react(action).await?;
+            let reaction = stage.react(turn.policy.clone(), turn.finish).await?;
             self.forced_prefix = reaction.step.forced_prefix.clone().unwrap_or_default();
             if stage.keep(reaction).is_some() || stage.turns().last() != Some(turn) {
                 let fault = "the same turns under the same seed led elsewhere, so that no episode can branch";
@@ -155,7 +190,11 @@ impl<'a> Running<'a> {
             "not one log-probability per token"
         } else if completion.tokens.len() > max_tokens {
             "more tokens than were asked for"
-        } else if completion.logprobs.iter().any(|logprob| !logprob.is_finite()) {
+        } else if completion
+            .logprobs
+            .iter()
+            .any(|logprob| !logprob.is_finite())
+        {
             "a log-probability is not finite"
         } else {
             return Ok(completion);
@@ -168,9 +207,12 @@ impl<'a> Running<'a> {
         let text = self.log_completion(completion);
         // Taken out while its reaction is logged.
         let Some(mut stage) = self.stage.take() else {
-            return Err(Fault::contract(Boundary::Environment, "a turn before the episode was opened"));
+            return Err(Fault::contract(
+                Boundary::Environment,
+                "a turn before the episode was opened",
+            ));
         };
-        let reaction = stage.react(Action { text, finish: completion.finish }).await;
+        let reaction = stage.react(text, completion.finish).await;
         let kept = reaction.and_then(|mut reaction| {
             if reaction.ending.is_none() && !self.log_observation(&reaction.step)? {
                 reaction.cut(Limit::Tokens);
@@ -184,7 +226,8 @@ impl<'a> Running<'a> {
     /// Returns the turn's text: the forced prefix and what was sampled, without the token that ends a turn.
     fn log_completion(&mut self, completion: &Completion) -> String {
         let tokenizer = &self.rollout.tokenizer;
-        self.log.push_policy(&completion.tokens, &completion.logprobs, completion.version);
+        self.log
+            .push_policy(&completion.tokens, &completion.logprobs, completion.version);
         let spec = self.rollout.factory.spec();
         let room = self.log.len() < spec.max_episode_tokens;
         if spec.append_eos_after_stop && completion.finish == Finish::Stop && room {

@@ -35,7 +35,10 @@ impl Fault {
     }
 
     pub(crate) fn contract(boundary: Boundary, message: &str) -> Self {
-        Self { boundary, message: format!("broken contract: {message}") }
+        Self {
+            boundary,
+            message: format!("broken contract: {message}"),
+        }
     }
 }
 
@@ -48,9 +51,8 @@ impl From<PolicyError> for Fault {
 impl From<EnvError> for Fault {
     fn from(error: EnvError) -> Self {
         let boundary = match error {
-            EnvError::Retriever(_) => Boundary::Retriever,
-            EnvError::Sandbox(_) => Boundary::Sandbox,
-            EnvError::Task { .. } | EnvError::OutOfOrder(_) | EnvError::Own(_) => Boundary::Environment,
+            EnvError::Failed { boundary, .. } => boundary,
+            EnvError::Task { .. } | EnvError::NotReset => Boundary::Environment,
         };
         Self::new(boundary, &error)
     }
@@ -70,12 +72,18 @@ impl From<RewardError> for Fault {
 
 impl From<Fault> for Ending {
     fn from(fault: Fault) -> Self {
-        Self::Infra { boundary: fault.boundary, message: fault.message }
+        Self::Infra {
+            boundary: fault.boundary,
+            message: fault.message,
+        }
     }
 }
 
 /// Awaits `work`; a panic in it becomes a fault at `boundary`.
-pub(crate) async fn guarded<T, E>(boundary: Boundary, work: impl Future<Output = Result<T, E>>) -> Result<T, Fault>
+pub(crate) async fn guarded<T, E>(
+    boundary: Boundary,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, Fault>
 where
     Fault: From<E>,
 {
@@ -83,8 +91,13 @@ where
         Ok(result) => result.map_err(Fault::from),
         Err(panic) => {
             let text = panic.downcast_ref::<&str>().map(|&text| text.to_owned());
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            Err(Fault { boundary, message: format!("panicked: {text}") })
+            let text = text
+                .or_else(|| panic.downcast_ref::<String>().cloned())
+                .unwrap_or_default();
+            Err(Fault {
+                boundary,
+                message: format!("panicked: {text}"),
+            })
         }
     }
 }
@@ -114,12 +127,24 @@ impl Reaction {
 
 impl Stage {
     /// Makes an environment and opens `task`'s episode; `seed` starts the episode's random streams.
-    pub(crate) async fn open(factory: &dyn EnvFactory, task: &Task, seed: Seed) -> Result<Self, Fault> {
+    pub(crate) async fn open(
+        factory: &dyn EnvFactory,
+        task: &Task,
+        seed: Seed,
+    ) -> Result<Self, Fault> {
         factory.spec().outcome.check(task)?;
-        let mut env = guarded(Boundary::Environment, async { Ok::<_, EnvError>(factory.make()) }).await?;
+        let mut env = guarded(Boundary::Environment, async {
+            Ok::<_, EnvError>(factory.make())
+        })
+        .await?;
         let reset = env.reset(task, seed.child("environment", &[]));
         let prompt = guarded(Boundary::Environment, reset).await?.text;
-        Ok(Self { env, max_turns: factory.spec().max_turns, prompt, turns: Vec::new() })
+        Ok(Self {
+            env,
+            max_turns: factory.spec().max_turns,
+            prompt,
+            turns: Vec::new(),
+        })
     }
 
     /// The opening prompt.
@@ -132,20 +157,36 @@ impl Stage {
         &self.turns
     }
 
-    /// Whether the last allowed turn is used.
-    pub(crate) fn is_out_of_turns(&self) -> bool {
-        self.turns.len() >= self.max_turns
-    }
-
     /// Lets the environment react to a turn. The reaction counts once it is [`kept`](Self::keep).
-    pub(crate) async fn react(&mut self, action: Action) -> Result<Reaction, Fault> {
+    pub(crate) async fn react(&mut self, text: String, finish: Finish) -> Result<Reaction, Fault> {
+        let turns_left = self.max_turns.saturating_sub(self.turns.len() + 1);
+        let action = Action {
+            text,
+            finish,
+            turns_left,
+        };
         let step = guarded(Boundary::Environment, self.env.step(&action)).await?;
         if !step.reward.is_finite() {
-            return Err(Fault::contract(Boundary::Environment, "the reward of a turn is not finite"));
+            return Err(Fault::contract(
+                Boundary::Environment,
+                "the reward of a turn is not finite",
+            ));
         }
-        let ending = ending_of(&step)?;
-        let mut reaction = Reaction { action, step, ending };
-        if reaction.ending.is_none() && reaction.action.finish == Finish::Context {
+        let ending = step.terminated.then(|| match &step.kind {
+            TurnKind::Invalid { fault } => Ending::Malformed {
+                fault: fault.clone(),
+            },
+            TurnKind::Calls { .. } | TurnKind::Answer { .. } => Ending::Answered,
+        });
+        let mut reaction = Reaction {
+            action,
+            step,
+            ending,
+        };
+        if reaction.ending.is_none() && reaction.action.is_last() {
+            let limit = Limit::Turns;
+            reaction.ending = Some(Ending::Truncated { limit });
+        } else if reaction.ending.is_none() && finish == Finish::Context {
             reaction.cut(Limit::Context);
         }
         Ok(reaction)
@@ -154,32 +195,36 @@ impl Stage {
     /// Records a turn; returns the ending if it was the last one. Of a last turn the record leaves out what the policy
     /// never read.
     pub(crate) fn keep(&mut self, reaction: Reaction) -> Option<Ending> {
-        let Reaction { action, mut step, ending } = reaction;
+        let Reaction {
+            action,
+            mut step,
+            ending,
+        } = reaction;
         if ending.is_some() {
             step.observation.text.clear();
+        }
+        if matches!(ending, Some(Ending::Truncated { .. })) {
             step.kind.hide();
         }
-        let Action { text: policy, finish } = action;
+        let Action {
+            text: policy,
+            finish,
+            ..
+        } = action;
         let (kind, observation, reward) = (step.kind, step.observation.text, step.reward);
-        self.turns.push(Turn { policy, finish, kind, observation, reward });
+        self.turns.push(Turn {
+            policy,
+            finish,
+            kind,
+            observation,
+            reward,
+        });
         ending
     }
 
     /// The prompt and the turns.
     pub(crate) fn into_record(self) -> (String, Vec<Turn>) {
         (self.prompt, self.turns)
-    }
-}
-
-fn ending_of(step: &Step) -> Result<Option<Ending>, Fault> {
-    match (step.terminated, step.truncated) {
-        (true, true) => Err(Fault::contract(Boundary::Environment, "a step is both terminated and truncated")),
-        (false, true) => Ok(Some(Ending::Truncated { limit: Limit::Turns })),
-        (false, false) => Ok(None),
-        (true, false) => Ok(Some(match &step.kind {
-            TurnKind::Invalid { fault } => Ending::Malformed { fault: fault.clone() },
-            _ => Ending::Answered,
-        })),
     }
 }
 
@@ -201,12 +246,25 @@ pub(crate) async fn judge_groups(rewards: &RewardSet, episodes: &mut [Episode]) 
         return;
     }
     let mut groups: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
-    for (index, episode) in episodes.iter().enumerate().filter(|(_, episode)| episode.score.is_some()) {
+    for (index, episode) in episodes
+        .iter()
+        .enumerate()
+        .filter(|(_, episode)| episode.score.is_some())
+    {
         groups.entry(episode.group).or_default().push(index);
     }
     let judged = join_all(groups.into_values().map(|members| {
         let group: Vec<&Episode> = members.iter().map(|&index| &episodes[index]).collect();
-        async move { (members, guarded(Boundary::Reward, rewards.score_group(&group[0].task, &group)).await) }
+        async move {
+            (
+                members,
+                guarded(
+                    Boundary::Reward,
+                    rewards.score_group(&group[0].task, &group),
+                )
+                .await,
+            )
+        }
     }))
     .await;
     for (members, found) in judged {

@@ -51,7 +51,11 @@ pub struct Scripted<S> {
 impl<S: Script> Scripted<S> {
     /// Lets `script` speak the tokens of `tokenizer`.
     pub fn with_script(script: S, tokenizer: Arc<dyn Tokenizer>) -> Self {
-        Self { script, tokenizer, episodes: Mutex::default() }
+        Self {
+            script,
+            tokenizer,
+            episodes: Mutex::default(),
+        }
     }
 
     fn episodes(&self) -> MutexGuard<'_, HashMap<u64, Conversation>> {
@@ -62,7 +66,10 @@ impl<S: Script> Scripted<S> {
     fn listen(&self, conversation: &mut Conversation, tokens: &[u32]) -> bool {
         let first = conversation.seen == 0 || conversation.seen > tokens.len();
         if first {
-            *conversation = Conversation { prompt: self.tokenizer.decode(tokens), ..Conversation::default() };
+            *conversation = Conversation {
+                prompt: self.tokenizer.decode(tokens),
+                ..Conversation::default()
+            };
             return false;
         }
         let mut text = self.tokenizer.decode(&tokens[conversation.seen..]);
@@ -76,7 +83,10 @@ impl<S: Script> Scripted<S> {
 
     /// Encodes a turn within the request's limit, cut after the first stop string.
     fn speak(&self, mut text: String, request: &GenerateRequest) -> Completion {
-        let stops = request.stop.iter().filter_map(|stop| text.find(stop.as_str()).map(|start| start + stop.len()));
+        let stops = request
+            .stop
+            .iter()
+            .filter_map(|stop| text.find(stop.as_str()).map(|start| start + stop.len()));
         let stop = stops.min();
         if let Some(end) = stop {
             text.truncate(end);
@@ -93,13 +103,19 @@ impl<S: Script> Scripted<S> {
         } else {
             Finish::Length
         };
-        Completion { logprobs: vec![0.0; tokens.len()], tokens, finish, version: 0 }
+        Completion {
+            logprobs: vec![0.0; tokens.len()],
+            tokens,
+            finish,
+            version: 0,
+        }
     }
 }
 
 /// What remains to be written of a turn whose answer tag the driver has opened.
 fn rest_of_answer(turn: &str) -> &str {
-    turn.rsplit_once(Tag::Answer.opening()).map_or(turn, |(_, rest)| rest)
+    turn.rsplit_once(Tag::Answer.opening())
+        .map_or(turn, |(_, rest)| rest)
 }
 
 #[async_trait]
@@ -114,9 +130,18 @@ impl<S: Script> Policy for Scripted<S> {
         }
         let mut conversation = self.episodes().remove(&request.episode).unwrap_or_default();
         let must_answer = self.listen(&mut conversation, &request.tokens);
-        let view = View { prompt: &conversation.prompt, shown: &conversation.shown, must_answer, seed: request.seed };
+        let view = View {
+            prompt: &conversation.prompt,
+            shown: &conversation.shown,
+            must_answer,
+            seed: request.seed,
+        };
         let written = self.script.write(&view)?;
-        let written = if must_answer { rest_of_answer(&written).to_owned() } else { written };
+        let written = if must_answer {
+            rest_of_answer(&written).to_owned()
+        } else {
+            written
+        };
         let completion = self.speak(written, &request);
         conversation.seen = request.tokens.len() + completion.tokens.len();
         self.episodes().insert(request.episode, conversation);

@@ -12,8 +12,9 @@ use crate::seed::Seed;
 use crate::task::Task;
 
 /// A name (words that begin with a capital) or a number, not at the start of a sentence.
-static NAME: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"\b[a-z]+,? ((?:[A-Z][\w']+)(?: [A-Z][\w']+)*|\d+)").expect("a valid pattern"));
+static NAME: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"\b[a-z]+,? ((?:[A-Z][\w']+)(?: [A-Z][\w']+)*|\d+)").expect("a valid pattern")
+});
 
 /// What the oracle writes around its actions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -62,7 +63,12 @@ pub enum Conduct {
 
 impl Haste {
     /// Nothing but careful play.
-    pub const NONE: Self = Self { guess: 0.0, skim: 0.0, silent: 0.0, broken: 0.0 };
+    pub const NONE: Self = Self {
+        guess: 0.0,
+        skim: 0.0,
+        silent: 0.0,
+        broken: 0.0,
+    };
 
     /// How a question is played.
     pub fn conduct(self, question: &str) -> Conduct {
@@ -92,7 +98,12 @@ pub struct Known(HashMap<String, Arc<Task>>);
 impl Known {
     /// Knows `tasks`.
     pub fn new(tasks: impl IntoIterator<Item = Arc<Task>>) -> Self {
-        Self(tasks.into_iter().map(|task| (task.question.trim().to_owned(), task)).collect())
+        Self(
+            tasks
+                .into_iter()
+                .map(|task| (task.question.trim().to_owned(), task))
+                .collect(),
+        )
     }
 
     /// The task of a prompt. Of questions that contain each other, the longest is the one that was asked.
@@ -102,14 +113,23 @@ impl Known {
     pub fn task(&self, prompt: &str) -> Result<&Task, PolicyError> {
         let question = read::question(prompt);
         let contained = || {
-            let known = self.0.iter().filter(|(question, _)| prompt.contains(question.as_str()));
-            known.max_by_key(|(question, _)| question.len()).map(|(_, task)| task)
+            let known = self
+                .0
+                .iter()
+                .filter(|(question, _)| prompt.contains(question.as_str()));
+            known
+                .max_by_key(|(question, _)| question.len())
+                .map(|(_, task)| task)
         };
         self.0
             .get(question)
             .or_else(contained)
             .map(AsRef::as_ref)
-            .ok_or_else(|| PolicyError::BadRequest(format!("the oracle does not know the question `{question}`")))
+            .ok_or_else(|| {
+                PolicyError::BadRequest(format!(
+                    "the oracle does not know the question `{question}`"
+                ))
+            })
     }
 }
 
@@ -143,7 +163,15 @@ impl Scripted<OracleScript> {
     /// the protocol, not how to be right.
     pub fn new(cast: Cast, hand: Hand) -> Self {
         let known = Known::new(cast.tasks);
-        Self::with_script(OracleScript { known, hand, style: cast.style, haste: cast.haste }, cast.tokenizer)
+        Self::with_script(
+            OracleScript {
+                known,
+                hand,
+                style: cast.style,
+                haste: cast.haste,
+            },
+            cast.tokenizer,
+        )
     }
 }
 
@@ -153,24 +181,39 @@ impl OracleScript {
     }
 
     fn thought(&self, thought: String) -> String {
-        if self.style == OracleStyle::Plain { thought } else { String::new() }
+        if self.style == OracleStyle::Plain {
+            thought
+        } else {
+            String::new()
+        }
     }
 
     /// What was read last.
     fn last_read<'a>(&self, view: &View<'a>) -> &'a str {
-        view.shown.last().and_then(|shown| (self.hand.read)(shown)).unwrap_or_default()
+        view.shown
+            .last()
+            .and_then(|shown| (self.hand.read)(shown))
+            .unwrap_or_default()
     }
 
     /// The hasty answer, when it is time for one.
     fn rush(&self, task: &Task, view: &View<'_>, conduct: Conduct) -> Option<String> {
         let names = |text: &str, not_in: &str| {
-            let found = NAME.captures_iter(text).filter_map(|found| Some(found.get(1)?.as_str().to_owned()));
-            found.filter(|name| !not_in.contains(name.as_str())).collect::<Vec<_>>()
+            let found = NAME
+                .captures_iter(text)
+                .filter_map(|found| Some(found.get(1)?.as_str().to_owned()));
+            found
+                .filter(|name| !not_in.contains(name.as_str()))
+                .collect::<Vec<_>>()
         };
         match (conduct, view.shown.last()) {
-            (Conduct::Guess, None) => {
-                Some(self.answer(names(&task.question, "").last().map_or("unknown", String::as_str)))
-            }
+            (Conduct::Guess, None) => Some(
+                self.answer(
+                    names(&task.question, "")
+                        .last()
+                        .map_or("unknown", String::as_str),
+                ),
+            ),
             (Conduct::Skim, Some(_)) => {
                 let read = names(self.last_read(view), &task.question);
                 Some(self.answer(read.first().map_or_else(|| guess(view), String::as_str)))
@@ -182,7 +225,9 @@ impl OracleScript {
     /// The next turn of a task with known queries.
     fn follow(&self, task: &Task, view: &View<'_>, conduct: Conduct) -> String {
         let hop = view.shown.len().min(task.oracle.len());
-        let found = hop.checked_sub(1).map(|last| task.oracle[last].finding.as_str());
+        let found = hop
+            .checked_sub(1)
+            .map(|last| task.oracle[last].finding.as_str());
         if let Some(found) = found
             && !self.last_read(view).contains(found)
         {
@@ -190,7 +235,10 @@ impl OracleScript {
         }
         match (task.oracle.get(hop), found) {
             (Some(next), _) if !view.must_answer => {
-                let thought = found.map_or_else(|| "I need to search.".to_owned(), |found| format!("{found}. Next."));
+                let thought = found.map_or_else(
+                    || "I need to search.".to_owned(),
+                    |found| format!("{found}. Next."),
+                );
                 (self.hand.search)(&self.thought(thought), &next.query, self.style, conduct)
             }
             (None, Some(found)) => self.answer(found),
@@ -205,15 +253,24 @@ impl OracleScript {
             return (self.hand.by_question)(&thought, task.question.trim());
         }
         let read = self.last_read(view);
-        let gold = task.golds.iter().find(|gold| !gold.is_empty() && read.contains(gold.as_str()));
+        let gold = task
+            .golds
+            .iter()
+            .find(|gold| !gold.is_empty() && read.contains(gold.as_str()));
         self.answer(gold.map_or_else(|| guess(view), String::as_str))
     }
 }
 
 /// The title of the best passage last read; programs leave none.
 fn guess<'a>(view: &View<'a>) -> &'a str {
-    let mut blocks = view.shown.iter().rev().filter_map(|shown| read::information(shown));
-    blocks.find_map(|block| read::titles(block).next()).unwrap_or("unknown")
+    let mut blocks = view
+        .shown
+        .iter()
+        .rev()
+        .filter_map(|shown| read::information(shown));
+    blocks
+        .find_map(|block| read::titles(block).next())
+        .unwrap_or("unknown")
 }
 
 impl Script for OracleScript {
@@ -223,7 +280,11 @@ impl Script for OracleScript {
         if let Some(rushed) = self.rush(task, view, conduct) {
             return Ok(rushed);
         }
-        Ok(if task.oracle.is_empty() { self.by_question(task, view) } else { self.follow(task, view, conduct) })
+        Ok(if task.oracle.is_empty() {
+            self.by_question(task, view)
+        } else {
+            self.follow(task, view, conduct)
+        })
     }
 }
 
@@ -236,7 +297,13 @@ pub struct SolutionScript {
 impl Scripted<SolutionScript> {
     /// Plays the tasks of `cast`, whose style and haste mean nothing here.
     pub fn solution(cast: Cast, next: fn(task: &Task, shown: &[String]) -> String) -> Self {
-        Self::with_script(SolutionScript { known: Known::new(cast.tasks), next }, cast.tokenizer)
+        Self::with_script(
+            SolutionScript {
+                known: Known::new(cast.tasks),
+                next,
+            },
+            cast.tokenizer,
+        )
     }
 }
 
@@ -252,8 +319,17 @@ mod tests {
 
     #[test]
     fn haste_has_its_shares_and_depends_on_the_question() {
-        let haste = Haste { guess: 0.2, skim: 0.25, silent: 0.1, broken: 0.2 };
-        let count = |conduct| (0..4000).filter(|i| haste.conduct(&format!("Who is {i}?")) == conduct).count();
+        let haste = Haste {
+            guess: 0.2,
+            skim: 0.25,
+            silent: 0.1,
+            broken: 0.2,
+        };
+        let count = |conduct| {
+            (0..4000)
+                .filter(|i| haste.conduct(&format!("Who is {i}?")) == conduct)
+                .count()
+        };
         for (conduct, share) in [
             (Conduct::Guess, 0.2),
             (Conduct::Skim, 0.25),
@@ -262,7 +338,10 @@ mod tests {
             (Conduct::Malformed, 0.1),
             (Conduct::Careful, 0.25),
         ] {
-            assert!((count(conduct) as f64 / 4000.0 - share).abs() < 0.03, "{conduct:?}");
+            assert!(
+                (count(conduct) as f64 / 4000.0 - share).abs() < 0.03,
+                "{conduct:?}"
+            );
         }
         assert_eq!(haste.conduct("Who?"), haste.conduct("Who?"));
         assert_eq!(Haste::NONE.conduct("Who?"), Conduct::Careful);
@@ -271,7 +350,10 @@ mod tests {
     #[test]
     fn names_and_numbers_are_found_inside_sentences() {
         let text = "Pana Zanga: The occupation of Pana Zanga is sculptor. She had a mentor called Fomel Navi, in 1807.";
-        let found: Vec<&str> = NAME.captures_iter(text).filter_map(|name| Some(name.get(1)?.as_str())).collect();
+        let found: Vec<&str> = NAME
+            .captures_iter(text)
+            .filter_map(|name| Some(name.get(1)?.as_str()))
+            .collect();
         assert_eq!(found, ["Pana Zanga", "Fomel Navi", "1807"]);
     }
 }

@@ -14,7 +14,10 @@ pub fn question(prompt: &str) -> &str {
 
 /// The content of an information block, if the text holds one.
 pub fn information(shown: &str) -> Option<&str> {
-    between(shown, [Tag::Information.opening(), Tag::Information.closing()])
+    between(
+        shown,
+        [Tag::Information.opening(), Tag::Information.closing()],
+    )
 }
 
 /// What stands between two tags, if the text holds them.
@@ -25,12 +28,18 @@ pub fn between<'a>(text: &'a str, [opening, closing]: [&str; 2]) -> Option<&'a s
 
 /// Titles of the passages, in order, in the default passage format.
 pub fn titles(text: &str) -> impl Iterator<Item = &str> {
-    text.split("(Title: \"").skip(1).filter_map(|after| after.split_once("\")").map(|(title, _)| title))
+    text.split("(Title: \"")
+        .skip(1)
+        .filter_map(|after| after.split_once("\")").map(|(title, _)| title))
 }
 
 /// Splits the query of a known solution into the name it begins with and the keyword after it.
 pub fn name_and_keyword(query: &str) -> (&str, &str) {
-    let capital = |word: &str| word.chars().next().is_some_and(|first| !first.is_lowercase());
+    let capital = |word: &str| {
+        word.chars()
+            .next()
+            .is_some_and(|first| !first.is_lowercase())
+    };
     let mut end = query.len();
     while let Some((before, word)) = query[..end].rsplit_once(' ') {
         if capital(word) {
@@ -48,9 +57,13 @@ mod tests {
     #[test]
     fn questions_and_titles_are_found() {
         assert_eq!(question("Question: is not it\nQuestion: who?\n"), "who?");
-        assert_eq!(question("<|im_start|>user\nQuestion: who?<|im_end|>\n<|im_start|>assistant\n"), "who?");
+        assert_eq!(
+            question("<|im_start|>user\nQuestion: who?<|im_end|>\n<|im_start|>assistant\n"),
+            "who?"
+        );
         assert_eq!(question("Tell me:\nwho?\n"), "who?");
-        let shown = "\n\n<information>Doc 1(Title: \"A\") x\nDoc 2(Title: \"B (b)\") y</information>\n\n";
+        let shown =
+            "\n\n<information>Doc 1(Title: \"A\") x\nDoc 2(Title: \"B (b)\") y</information>\n\n";
         let found = information(shown).expect("a block");
         assert_eq!(titles(found).collect::<Vec<_>>(), ["A", "B (b)"]);
         assert_eq!(information("none"), None);

@@ -2,17 +2,19 @@
 
 use serde_json::Value;
 
-use super::forms::{CallSettings, OnBadCall, QueryArgument, SearchAnswer, SearchForm, Searcher, Take};
+use super::forms::{
+    CallSettings, OnBadCall, QueryArgument, SearchAnswer, SearchForm, Searcher, Take,
+};
 use super::settings::SearchR1Settings;
 use crate::chat::hermes::{self, Piece, ToolCall};
 use crate::chat::tools::{self, CallFault, Kind, Parameter, Tool, after_thoughts};
 use crate::environment::{TurnForm, TurnTool};
-use crate::protocol::{ActionFault, ParsedAction, Tag, parse_action};
+use crate::protocol::{
+    ANSWER_PREFIX, ActionFault, Block, ParsedAction, Tag, first_opened, parse_action,
+};
 
 /// The tool that searches.
 pub const SEARCH: &str = "search";
-/// What announces an answer under [`SearchAnswer::Prefix`].
-pub const ANSWER_PREFIX: &str = "Answer:";
 
 /// What a turn asks for.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,13 +57,20 @@ fn answer(text: &str) -> Asked {
 }
 
 fn invalid(fault: &impl ToString) -> Asked {
-    Asked::Invalid { fault: fault.to_string(), calls: Vec::new() }
+    Asked::Invalid {
+        fault: fault.to_string(),
+        calls: Vec::new(),
+    }
 }
 
 /// The answer after whatever the policy searched for and told itself.
 fn self_searched(text: &str) -> Asked {
-    let Some(end) = text.rfind(Tag::Answer.closing()) else { return invalid(&unfinished(text)) };
-    let start = text[..end].rfind(Tag::Answer.opening()).map(|start| start + Tag::Answer.opening().len());
+    let Some(end) = text.rfind(Tag::Answer.closing()) else {
+        return invalid(&unfinished(text));
+    };
+    let start = text[..end]
+        .rfind(Tag::Answer.opening())
+        .map(|start| start + Tag::Answer.opening().len());
     match start.map(|start| text[start..end].trim()) {
         None => invalid(&ActionFault::NoAction),
         Some("") => invalid(&ActionFault::EmptyAnswer),
@@ -76,23 +85,22 @@ fn by_tags(text: &str, take: Take) -> Asked {
             ParsedAction::Answer(text) => answer(&text),
             ParsedAction::Invalid(fault) => invalid(&fault),
         },
-        Take::FirstOpened => first_opened(text),
+        Take::FirstOpened => whichever_opens(text),
         Take::AnswerFirst => answer_first(text),
     }
 }
 
-/// The content between the first opening tag and the next closing one, and where the opening tag stands.
-fn block(text: &str, tag: Tag) -> Option<(usize, &str)> {
-    let start = text.find(tag.opening())?;
-    let content = &text[start + tag.opening().len()..];
-    content.find(tag.closing()).map(|end| (start, &content[..end]))
+fn block(text: &str, tag: Tag) -> Option<Block<'_>> {
+    first_opened(text, tag.opening(), tag.closing())
 }
 
 /// As `<(search|answer)>(.*?)</\1>` finds it: an opening tag that nothing closes is passed over.
-fn first_opened(text: &str) -> Asked {
+fn whichever_opens(text: &str) -> Asked {
     match (block(text, Tag::Search), block(text, Tag::Answer)) {
-        (Some((at, query)), other) if other.is_none_or(|(later, _)| at < later) => search(query),
-        (_, Some((_, text))) => answer(text),
+        (Some(query), other) if other.is_none_or(|other| query.start < other.start) => {
+            search(query.content)
+        }
+        (_, Some(block)) => answer(block.content),
         (_, None) => invalid(&unfinished(text)),
     }
 }
@@ -100,9 +108,12 @@ fn first_opened(text: &str) -> Asked {
 /// Both answer tags anywhere are an answer, empty where the closing one stands first.
 fn answer_first(text: &str) -> Asked {
     if text.contains(Tag::Answer.opening()) && text.contains(Tag::Answer.closing()) {
-        return answer(block(text, Tag::Answer).map_or("", |(_, text)| text));
+        return answer(block(text, Tag::Answer).map_or("", |block| block.content));
     }
-    block(text, Tag::Search).map_or_else(|| invalid(&unfinished(text)), |(_, query)| search(query))
+    match block(text, Tag::Search) {
+        Some(block) => search(block.content),
+        None => invalid(&unfinished(text)),
+    }
 }
 
 fn unfinished(text: &str) -> ActionFault {
@@ -117,7 +128,11 @@ fn unfinished(text: &str) -> ActionFault {
 
 /// The actions as tools for clients that call tools.
 pub(super) fn tools(settings: &SearchR1Settings) -> Vec<TurnTool> {
-    let tags = |tag: Tag| TurnForm::Tags { open: tag.opening(), before_close: "", close: tag.closing() };
+    let tags = |tag: Tag| TurnForm::Tags {
+        open: tag.opening(),
+        before_close: "",
+        close: tag.closing(),
+    };
     let search = match (settings.form, settings.calls.argument) {
         (SearchForm::Tags, _) => tags(Tag::Search),
         (SearchForm::ToolCalls, argument) => TurnForm::Call {
@@ -129,12 +144,29 @@ pub(super) fn tools(settings: &SearchR1Settings) -> Vec<TurnTool> {
     let answer = match settings.answer {
         SearchAnswer::Tag => tags(Tag::Answer),
         SearchAnswer::Message => TurnForm::Text,
-        SearchAnswer::Prefix => TurnForm::Tags { open: "Answer: ", before_close: "", close: "" },
+        SearchAnswer::Prefix => TurnForm::Tags {
+            open: "Answer: ",
+            before_close: "",
+            close: "",
+        },
     };
-    let about = ["Searches; returns the best passages.", "Gives the final answer and ends the episode."];
+    let about = [
+        "Searches; returns the best passages.",
+        "Gives the final answer and ends the episode.",
+    ];
     vec![
-        TurnTool { name: SEARCH, about: about[0], parameter: "query", form: search },
-        TurnTool { name: "answer", about: about[1], parameter: "answer", form: answer },
+        TurnTool {
+            name: SEARCH,
+            about: about[0],
+            parameter: "query",
+            form: search,
+        },
+        TurnTool {
+            name: "answer",
+            about: about[1],
+            parameter: "answer",
+            form: answer,
+        },
     ]
 }
 
@@ -142,12 +174,24 @@ pub(super) fn tools(settings: &SearchR1Settings) -> Vec<TurnTool> {
 pub(super) fn tool(settings: &CallSettings) -> Tool {
     let about = "Finds passages with a search engine.";
     match settings.argument {
-        QueryArgument::Query => Tool::of_one(SEARCH, about, (settings.argument.name(), "What to search for.")),
+        QueryArgument::Query => Tool::of_one(
+            SEARCH,
+            about,
+            (settings.argument.name(), "What to search for."),
+        ),
         QueryArgument::QueryList => {
             let about_list = "Queries; each is answered with passages of its own.";
-            let parameter =
-                Parameter { name: settings.argument.name(), about: about_list, kind: Kind::Texts, required: true };
-            Tool { name: SEARCH.to_owned(), about: about.to_owned(), parameters: vec![parameter] }
+            let parameter = Parameter {
+                name: settings.argument.name(),
+                about: about_list,
+                kind: Kind::Texts,
+                required: true,
+            };
+            Tool {
+                name: SEARCH.to_owned(),
+                about: about.to_owned(),
+                parameters: vec![parameter],
+            }
         }
     }
 }
@@ -171,36 +215,52 @@ fn by_calls(text: &str, settings: &SearchR1Settings) -> Asked {
             calls.truncate(most);
         }
         OnBadCall::EmptyQuery => {
-            calls.iter_mut().filter(|call| call.is_err()).for_each(|call| *call = Ok(vec![String::new()]));
+            calls
+                .iter_mut()
+                .filter(|call| call.is_err())
+                .for_each(|call| *call = Ok(vec![String::new()]));
         }
         OnBadCall::Notice => {}
     }
-    calls.iter_mut().skip(most).for_each(|call| *call = Err(CallFault::TooMany { most }));
+    calls
+        .iter_mut()
+        .skip(most)
+        .for_each(|call| *call = Err(CallFault::TooMany { most }));
     if calls.iter().any(Result::is_ok) {
         return Asked::Search(calls);
     }
     let calls: Vec<CallFault> = calls.into_iter().filter_map(Result::err).collect();
     match calls.first() {
-        Some(fault) => Asked::Invalid { fault: fault.to_string(), calls },
+        Some(fault) => Asked::Invalid {
+            fault: fault.to_string(),
+            calls,
+        },
         None => message(&content, settings.answer),
     }
 }
 
 /// The queries of a call that was checked.
 fn queries(call: &ToolCall) -> Vec<String> {
-    let values = call.arguments.as_object().into_iter().flat_map(|arguments| arguments.values());
+    let values = call
+        .arguments
+        .as_object()
+        .into_iter()
+        .flat_map(|arguments| arguments.values());
     let texts = values.flat_map(|value| match value {
         Value::Array(list) => list.iter().collect(),
         value => vec![value],
     });
-    texts.filter_map(Value::as_str).map(|text| text.trim().to_owned()).collect()
+    texts
+        .filter_map(Value::as_str)
+        .map(|text| text.trim().to_owned())
+        .collect()
 }
 
 /// The answer of a turn without calls.
 fn message(content: &str, form: SearchAnswer) -> Asked {
     let found = match form {
         SearchAnswer::Message => Some(content),
-        SearchAnswer::Tag => block(content, Tag::Answer).map(|(_, text)| text),
+        SearchAnswer::Tag => block(content, Tag::Answer).map(|block| block.content),
         SearchAnswer::Prefix => match content.split(ANSWER_PREFIX).collect::<Vec<_>>()[..] {
             [_, text] => Some(text),
             _ => None,
@@ -224,7 +284,12 @@ mod tests {
     }
 
     fn searched(queries: &[&[&str]]) -> Asked {
-        Asked::Search(queries.iter().map(|list| Ok(list.iter().map(|&query| query.to_owned()).collect())).collect())
+        Asked::Search(
+            queries
+                .iter()
+                .map(|list| Ok(list.iter().map(|&query| query.to_owned()).collect()))
+                .collect(),
+        )
     }
 
     fn call(arguments: &str) -> String {
@@ -234,8 +299,16 @@ mod tests {
     #[test]
     fn published_readers_differ_on_the_same_turn() {
         let cases = [
-            ("<search>q</search><answer>a</answer>", searched(&[&["q"]]), answer("a")),
-            ("<answer>a</answer><search>q</search>", answer("a"), answer("a")),
+            (
+                "<search>q</search><answer>a</answer>",
+                searched(&[&["q"]]),
+                answer("a"),
+            ),
+            (
+                "<answer>a</answer><search>q</search>",
+                answer("a"),
+                answer("a"),
+            ),
             (
                 "the <search> tag, then <search>q</search>",
                 searched(&[&["tag, then <search>q"]]),
@@ -243,9 +316,21 @@ mod tests {
             ),
             ("<search>q<answer>a</answer>", answer("a"), answer("a")),
             ("<search></search>", searched(&[&[""]]), searched(&[&[""]])),
-            ("</answer> <answer>", invalid(&ActionFault::UnclosedAnswer), answer("")),
-            ("<search>q", invalid(&ActionFault::UnclosedSearch), invalid(&ActionFault::UnclosedSearch)),
-            ("", invalid(&ActionFault::NoAction), invalid(&ActionFault::NoAction)),
+            (
+                "</answer> <answer>",
+                invalid(&ActionFault::UnclosedAnswer),
+                answer(""),
+            ),
+            (
+                "<search>q",
+                invalid(&ActionFault::UnclosedSearch),
+                invalid(&ActionFault::UnclosedSearch),
+            ),
+            (
+                "",
+                invalid(&ActionFault::NoAction),
+                invalid(&ActionFault::NoAction),
+            ),
         ];
         for (turn, search_r1, skyrl) in cases {
             assert_eq!(of(Profile::SearchR1V02, turn), search_r1, "{turn}");
@@ -254,34 +339,64 @@ mod tests {
         }
         let ours = of(Profile::Forage, "the <search> tag, then <search>q</search>");
         assert_eq!(ours, searched(&[&["q"]]));
-        assert_eq!(of(Profile::Forage, "<search></search>"), invalid(&ActionFault::EmptySearch));
+        assert_eq!(
+            of(Profile::Forage, "<search></search>"),
+            invalid(&ActionFault::EmptySearch)
+        );
     }
 
     #[test]
     fn calls_are_read_as_each_system_reads_them() {
-        let (one, two) = (call("{\"query_list\": [\"a\", \"b\"]}"), call("{\"query_list\": [\"c\"]}"));
+        let (one, two) = (
+            call("{\"query_list\": [\"a\", \"b\"]}"),
+            call("{\"query_list\": [\"c\"]}"),
+        );
         let both = [one.as_str(), &two].concat();
         assert_eq!(of(Profile::Tinker, &both), searched(&[&["a", "b"], &["c"]]));
-        assert_eq!(of(Profile::Verl, &both), searched(&[&["a", "b"]]), "the first call alone");
+        assert_eq!(
+            of(Profile::Verl, &both),
+            searched(&[&["a", "b"]]),
+            "the first call alone"
+        );
         let single = call("{\"query\": \"q\"}");
-        assert_eq!(of(Profile::Torchtitan, &[single.as_str(), &single].concat()), searched(&[&["q"], &["q"]]));
+        assert_eq!(
+            of(Profile::Torchtitan, &[single.as_str(), &single].concat()),
+            searched(&[&["q"], &["q"]])
+        );
         let broken = "<tool_call>{\"name\": </tool_call>";
         assert_eq!(of(Profile::Torchtitan, broken), searched(&[&[""]]));
-        let Asked::Invalid { calls, .. } = of(Profile::Verl, broken) else { panic!("no answer tag") };
+        let Asked::Invalid { calls, .. } = of(Profile::Verl, broken) else {
+            panic!("no answer tag")
+        };
         assert!(calls.is_empty(), "dropped without a word");
         let graded = format!("{broken}<answer>a</answer>");
-        assert_eq!(of(Profile::Verl, &graded), answer("a"), "a syntax error makes it the last message");
+        assert_eq!(
+            of(Profile::Verl, &graded),
+            answer("a"),
+            "a syntax error makes it the last message"
+        );
     }
 
     #[test]
     fn bad_calls_are_answered_with_what_is_wrong() {
-        let settings = SearchR1Settings { form: SearchForm::ToolCalls, ..SearchR1Settings::default() };
+        let settings = SearchR1Settings {
+            form: SearchForm::ToolCalls,
+            ..SearchR1Settings::default()
+        };
         let read = |turn: &str| parse(turn, &settings);
-        let Asked::Search(calls) = read(&[call("{\"query\": \"q\"}"), call("{\"qury\": \"q\"}")].concat()) else {
+        let Asked::Search(calls) =
+            read(&[call("{\"query\": \"q\"}"), call("{\"qury\": \"q\"}")].concat())
+        else {
             panic!("one call can be run")
         };
         assert_eq!(calls[0], Ok(vec!["q".to_owned()]));
-        assert!(calls[1].as_ref().expect_err("a fault").to_string().contains("did you mean `query`?"));
+        assert!(
+            calls[1]
+                .as_ref()
+                .expect_err("a fault")
+                .to_string()
+                .contains("did you mean `query`?")
+        );
         for (turn, words) in [
             (
                 "<tool_call>{\"name\": \"serch\", \"arguments\": {\"query\": \"q\"}}</tool_call>",
@@ -291,24 +406,43 @@ mod tests {
             ("<tool_call>{name}</tool_call>", "not JSON"),
             ("no call", "neither a search nor an answer"),
         ] {
-            let Asked::Invalid { fault, calls } = read(turn) else { panic!("{turn}") };
+            let Asked::Invalid { fault, calls } = read(turn) else {
+                panic!("{turn}")
+            };
             assert!(fault.contains(words), "{turn}: {fault}");
             assert_eq!(calls.len(), usize::from(turn.contains("tool_call")));
         }
         let many = call("{\"query\": \"q\"}").repeat(5);
-        let Asked::Search(calls) = read(&many) else { panic!("four can be run") };
+        let Asked::Search(calls) = read(&many) else {
+            panic!("four can be run")
+        };
         assert_eq!(calls.iter().filter(|call| call.is_ok()).count(), 4);
         assert_eq!(calls[4], Err(CallFault::TooMany { most: 4 }));
-        assert_eq!(read("<think><tool_call>x</think><answer> a </answer>"), answer("a"));
+        assert_eq!(
+            read("<think><tool_call>x</think><answer> a </answer>"),
+            answer("a")
+        );
     }
 
     #[test]
     fn messages_are_answers() {
-        assert_eq!(of(Profile::Torchtitan, "<think>x</think>\n\nVelm.\n"), answer("Velm."));
-        assert_eq!(of(Profile::Torchtitan, " "), invalid(&ActionFault::EmptyAnswer));
-        assert_eq!(of(Profile::Tinker, "I found it. Answer: Velm"), answer("Velm"));
+        assert_eq!(
+            of(Profile::Torchtitan, "<think>x</think>\n\nVelm.\n"),
+            answer("Velm.")
+        );
+        assert_eq!(
+            of(Profile::Torchtitan, " "),
+            invalid(&ActionFault::EmptyAnswer)
+        );
+        assert_eq!(
+            of(Profile::Tinker, "I found it. Answer: Velm"),
+            answer("Velm")
+        );
         for turn in ["Velm", "Answer: a Answer: b"] {
-            assert!(matches!(of(Profile::Tinker, turn), Asked::Invalid { .. }), "{turn}");
+            assert!(
+                matches!(of(Profile::Tinker, turn), Asked::Invalid { .. }),
+                "{turn}"
+            );
         }
         assert!(matches!(of(Profile::Verl, "Velm"), Asked::Invalid { .. }));
     }

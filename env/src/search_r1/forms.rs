@@ -117,6 +117,10 @@ pub struct CallSettings {
 
 impl Default for CallSettings {
     fn default() -> Self {
-        Self { argument: QueryArgument::default(), most: 4, on_bad: OnBadCall::default() }
+        Self {
+            argument: QueryArgument::default(),
+            most: 4,
+            on_bad: OnBadCall::default(),
+        }
     }
 }

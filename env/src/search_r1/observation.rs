@@ -3,6 +3,7 @@
 use forage_retriever::Hit;
 use serde::{Deserialize, Serialize};
 
+use crate::protocol::query_line;
 use crate::tokenizer::Tokenizer;
 
 /// What an observation over its limit loses.
@@ -98,11 +99,6 @@ pub(super) struct Rendered {
 /// In the place of a middle that was cut.
 const TRUNCATED: &str = "...(truncated)...";
 
-/// The line above the passages of a query.
-pub(crate) fn query_line(query: &str) -> String {
-    format!("Query: {query}\n")
-}
-
 impl ObservationSettings {
     /// What is shown of the passages found for the queries of one call.
     pub(super) fn render(&self, found: &[Found<'_>], tokenizer: &dyn Tokenizer) -> Rendered {
@@ -113,9 +109,15 @@ impl ObservationSettings {
         }
         match self.cut {
             Cut::Passages => {
-                let fewer = (1..all).rev().map(|count| self.wrapped(self.content(found, count), count));
-                let fitting = fewer.into_iter().find(|rendered| self.fits(&rendered.text, tokenizer));
-                fitting.unwrap_or_else(|| self.cut_end(&self.content(found, all.min(1)), all.min(1), tokenizer))
+                let fewer = (1..all)
+                    .rev()
+                    .map(|count| self.wrapped(self.content(found, count), count));
+                let fitting = fewer
+                    .into_iter()
+                    .find(|rendered| self.fits(&rendered.text, tokenizer));
+                fitting.unwrap_or_else(|| {
+                    self.cut_end(&self.content(found, all.min(1)), all.min(1), tokenizer)
+                })
             }
             Cut::End => self.cut_end(&whole.content, all, tokenizer),
             Cut::Middle => self.wrapped(self.cut_middle(&whole.content), all),
@@ -128,21 +130,36 @@ impl ObservationSettings {
         for Found { query, hits } in found {
             let hits = &hits[..hits.len().min(count)];
             count -= hits.len();
-            let mut part = if self.echo_query { query_line(query) } else { String::new() };
-            part.extend(hits.iter().enumerate().map(|(index, hit)| self.passage(index, hit)));
+            let mut part = if self.echo_query {
+                query_line(query)
+            } else {
+                String::new()
+            };
+            part.extend(
+                hits.iter()
+                    .enumerate()
+                    .map(|(index, hit)| self.passage(index, hit)),
+            );
             parts.push(part.trim().to_owned());
         }
         let text = parts.join(&self.between);
         match self.encoding {
             Encoding::Plain => text.trim().to_owned(),
             Encoding::Json => format!("{{\"result\": {}}}", serde_json::Value::from(text)),
-            Encoding::JsonAscii => ascii(&format!("{{\"result\": {}}}", serde_json::Value::from(text))),
+            Encoding::JsonAscii => ascii(&format!(
+                "{{\"result\": {}}}",
+                serde_json::Value::from(text)
+            )),
         }
     }
 
     fn wrapped(&self, content: String, shown: usize) -> Rendered {
         let text = [&self.opening, content.as_str(), &self.closing].concat();
-        Rendered { content, text, shown }
+        Rendered {
+            content,
+            text,
+            shown,
+        }
     }
 
     fn fits(&self, text: &str, tokenizer: &dyn Tokenizer) -> bool {
@@ -160,30 +177,61 @@ impl ObservationSettings {
         let whole = self.wrapped(content.to_owned(), shown);
         let text = longest(&whole.text, |start| self.fits(start, tokenizer)).to_owned();
         let content = longest(content, |start| self.fits(start, tokenizer)).to_owned();
-        Rendered { content, text, shown }
+        Rendered {
+            content,
+            text,
+            shown,
+        }
     }
 
     fn cut_middle(&self, content: &str) -> String {
         let half = self.limit_chars / 2;
         let length = content.chars().count();
-        let byte_of = |number: usize| content.char_indices().nth(number).map_or(content.len(), |(at, _)| at);
-        [&content[..byte_of(half)], TRUNCATED, &content[byte_of(length.saturating_sub(half))..]].concat()
+        let byte_of = |number: usize| {
+            content
+                .char_indices()
+                .nth(number)
+                .map_or(content.len(), |(at, _)| at)
+        };
+        [
+            &content[..byte_of(half)],
+            TRUNCATED,
+            &content[byte_of(length.saturating_sub(half))..],
+        ]
+        .concat()
     }
 
     fn passage(&self, index: usize, hit: &Hit) -> String {
         let number = (index + 1).to_string();
-        let cut = hit.text.char_indices().nth(self.passage_chars).filter(|_| self.passage_chars > 0);
+        let cut = hit
+            .text
+            .char_indices()
+            .nth(self.passage_chars)
+            .filter(|_| self.passage_chars > 0);
         let shortened = cut.map(|(end, _)| [&hit.text[..end], "..."].concat());
         let text = shortened.as_deref().unwrap_or(&hit.text);
-        fill(&self.passage, &[("{i}", number.as_str()), ("{title}", hit.title.as_str()), ("{text}", text)])
+        fill(
+            &self.passage,
+            &[
+                ("{i}", number.as_str()),
+                ("{title}", hit.title.as_str()),
+                ("{text}", text),
+            ],
+        )
     }
 }
 
 /// The longest start of `text` that fits, by bisection over characters.
 fn longest(text: &str, fits: impl Fn(&str) -> bool) -> &str {
-    let bounds: Vec<usize> = text.char_indices().map(|(index, _)| index).chain([text.len()]).collect();
+    let bounds: Vec<usize> = text
+        .char_indices()
+        .map(|(index, _)| index)
+        .chain([text.len()])
+        .collect();
     let fitting = bounds.partition_point(|&end| fits(&text[..end]));
-    fitting.checked_sub(1).map_or("", |last| &text[..bounds[last]])
+    fitting
+        .checked_sub(1)
+        .map_or("", |last| &text[..bounds[last]])
 }
 
 /// JSON with everything outside ASCII escaped, as Python's `json.dumps` writes it.
@@ -194,7 +242,12 @@ fn ascii(json: &str) -> String {
         if letter.is_ascii() {
             result.push(letter);
         } else {
-            result.extend(letter.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
+            result.extend(
+                letter
+                    .encode_utf16(&mut units)
+                    .iter()
+                    .map(|unit| format!("\\u{unit:04x}")),
+            );
         }
     }
     result
@@ -202,7 +255,9 @@ fn ascii(json: &str) -> String {
 
 /// Fills in each placeholder of `template` once, from left to right: what a value contains is never filled in again.
 fn fill(template: &str, values: &[(&str, &str)]) -> String {
-    let mut result = String::with_capacity(template.len() + values.iter().map(|(_, value)| value.len()).sum::<usize>());
+    let mut result = String::with_capacity(
+        template.len() + values.iter().map(|(_, value)| value.len()).sum::<usize>(),
+    );
     let mut rest = template;
     while let Some(brace) = rest.find('{') {
         let (before, from_brace) = rest.split_at(brace);
@@ -226,7 +281,12 @@ mod tests {
     use crate::tokenizer::ByteTokenizer;
 
     fn hit(title: &str, text: &str) -> Hit {
-        Hit { id: title.to_owned(), score: 1.0, title: title.to_owned(), text: text.to_owned() }
+        Hit {
+            id: title.to_owned(),
+            score: 1.0,
+            title: title.to_owned(),
+            text: text.to_owned(),
+        }
     }
 
     fn render(settings: &ObservationSettings, hits: &[Hit]) -> (String, usize) {
@@ -236,17 +296,27 @@ mod tests {
 
     #[test]
     fn passages_are_numbered_and_wrapped() {
-        let (text, shown) = render(&ObservationSettings::default(), &[hit("A", "x"), hit("{text}", "y")]);
+        let (text, shown) = render(
+            &ObservationSettings::default(),
+            &[hit("A", "x"), hit("{text}", "y")],
+        );
         let expected =
-            "\n\n<information>Doc 1(Title: \"A\") x\nDoc 2(Title: \"{text}\") y</information>\n\n".to_owned();
+            "\n\n<information>Doc 1(Title: \"A\") x\nDoc 2(Title: \"{text}\") y</information>\n\n"
+                .to_owned();
         assert_eq!((text, shown), (expected, 2));
         let (text, shown) = render(&ObservationSettings::default(), &[]);
-        assert_eq!((text.as_str(), shown), ("\n\n<information></information>\n\n", 0));
+        assert_eq!(
+            (text.as_str(), shown),
+            ("\n\n<information></information>\n\n", 0)
+        );
     }
 
     #[test]
     fn whole_passages_are_dropped_and_a_single_one_is_cut() {
-        let settings = |limit_tokens| ObservationSettings { limit_tokens, ..ObservationSettings::default() };
+        let settings = |limit_tokens| ObservationSettings {
+            limit_tokens,
+            ..ObservationSettings::default()
+        };
         let hits = [hit("A", "first"), hit("B", "second")];
         let (full, _) = render(&settings(500), &hits);
         assert_eq!(render(&settings(0), &hits).0, full, "0 sets no limit");
@@ -257,16 +327,25 @@ mod tests {
         assert_eq!(shown, 1);
         assert!(cut.ends_with(") fir</information>\n\n"), "{cut}");
         assert_eq!(cut.len(), dropped.len() - 2);
-        let chars = ObservationSettings { limit_chars: dropped.len() - 2, ..settings(0) };
+        let chars = ObservationSettings {
+            limit_chars: dropped.len() - 2,
+            ..settings(0)
+        };
         assert_eq!(render(&chars, &hits).0, cut);
     }
 
     #[test]
     fn the_cut_of_search_r1_loses_the_closing_tag() {
-        let settings = ObservationSettings { limit_tokens: 60, ..Profile::SearchR1V02.settings().observation };
+        let settings = ObservationSettings {
+            limit_tokens: 60,
+            ..Profile::SearchR1V02.settings().observation
+        };
         let (text, shown) = render(&settings, &[hit("A", "first"), hit("B", "second")]);
         assert_eq!((text.len(), shown), (60, 2));
-        assert!(!text.contains("</information>") && text.starts_with("\n\n<information>Doc 1"), "{text}");
+        assert!(
+            !text.contains("</information>") && text.starts_with("\n\n<information>Doc 1"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -277,11 +356,26 @@ mod tests {
         let long = "é".repeat(400);
         let (text, _) = render(&settings, &[hit("A", &long)]);
         assert_eq!(text.chars().count(), 128 + TRUNCATED.len() + 128);
-        assert!(text.starts_with("{\"result\": \"Doc 1 (") && text.ends_with("é\"}"), "{text}");
+        assert!(
+            text.starts_with("{\"result\": \"Doc 1 (") && text.ends_with("é\"}"),
+            "{text}"
+        );
         let hits = [hit("A", "x")];
-        let found = [Found { query: "q", hits: &hits }, Found { query: "r", hits: &hits }];
+        let found = [
+            Found {
+                query: "q",
+                hits: &hits,
+            },
+            Found {
+                query: "r",
+                hits: &hits,
+            },
+        ];
         let both = settings.render(&found, &ByteTokenizer).text;
-        assert_eq!(both, r#"{"result": "Doc 1 (Title: \"A\")\nx\n---\nDoc 1 (Title: \"A\")\nx"}"#);
+        assert_eq!(
+            both,
+            r#"{"result": "Doc 1 (Title: \"A\")\nx\n---\nDoc 1 (Title: \"A\")\nx"}"#
+        );
     }
 
     #[test]
@@ -292,10 +386,31 @@ mod tests {
             text,
             "\n<information>{\"result\": \"Doc 1: \\\"A\\\"\\n\\u00e9 \\ud83d\\ude00\\nDoc 2: \\\"B\\\"\\ny\"}</information>\n"
         );
-        let found = [Found { query: "q", hits: &hits[1..] }, Found { query: "r", hits: &[] }];
-        let tinker = Profile::Tinker.settings().observation.render(&found, &ByteTokenizer);
+        let found = [
+            Found {
+                query: "q",
+                hits: &hits[1..],
+            },
+            Found {
+                query: "r",
+                hits: &[],
+            },
+        ];
+        let tinker = Profile::Tinker
+            .settings()
+            .observation
+            .render(&found, &ByteTokenizer);
         assert_eq!(tinker.content, "Query: q\nDocument 1:\nB\ny\nQuery: r");
-        let (text, _) = render(&Profile::Minisearch.settings().observation, &[hit("A", &"x".repeat(501))]);
-        assert_eq!(text, format!("<information>\n[1] {}...\n</information>\n", "x".repeat(500)));
+        let (text, _) = render(
+            &Profile::Minisearch.settings().observation,
+            &[hit("A", &"x".repeat(501))],
+        );
+        assert_eq!(
+            text,
+            format!(
+                "<information>\n[1] {}...\n</information>\n",
+                "x".repeat(500)
+            )
+        );
     }
 }

@@ -3,7 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::forms::{CallSettings, ClosingTurn, OnBadCall, QueryArgument, SearchAnswer, SearchForm, Take};
+use super::forms::{
+    CallSettings, ClosingTurn, OnBadCall, QueryArgument, SearchAnswer, SearchForm, Take,
+};
 use super::observation::{Cut, Encoding, ObservationSettings};
 use super::settings::SearchR1Settings;
 use crate::settings::OnInvalid;
@@ -64,7 +66,10 @@ impl Profile {
             Self::Torchtitan => torchtitan(),
             Self::Minisearch => minisearch(),
         };
-        SearchR1Settings { profile: self, ..settings }
+        SearchR1Settings {
+            profile: self,
+            ..settings
+        }
     }
 }
 
@@ -74,7 +79,11 @@ fn search_r1() -> SearchR1Settings {
         closing_turn: ClosingTurn::Silent,
         // A window of 4,096 and 500 generated.
         max_episode_tokens: 4596,
-        observation: ObservationSettings { cut: Cut::End, keep_closing: false, ..ObservationSettings::default() },
+        observation: ObservationSettings {
+            cut: Cut::End,
+            keep_closing: false,
+            ..ObservationSettings::default()
+        },
         ..SearchR1Settings::default()
     }
 }
@@ -110,7 +119,11 @@ fn skyrl() -> SearchR1Settings {
 fn verl() -> SearchR1Settings {
     SearchR1Settings {
         form: SearchForm::ToolCalls,
-        calls: CallSettings { argument: QueryArgument::QueryList, most: 1, on_bad: OnBadCall::Drop },
+        calls: CallSettings {
+            argument: QueryArgument::QueryList,
+            most: 1,
+            on_bad: OnBadCall::Drop,
+        },
         max_generations: 2,
         max_turn_tokens: 3000,
         max_episode_tokens: 7096,
@@ -131,7 +144,11 @@ fn tinker() -> SearchR1Settings {
     SearchR1Settings {
         form: SearchForm::ToolCalls,
         answer: SearchAnswer::Prefix,
-        calls: CallSettings { argument: QueryArgument::QueryList, most: 0, on_bad: OnBadCall::Notice },
+        calls: CallSettings {
+            argument: QueryArgument::QueryList,
+            most: 0,
+            on_bad: OnBadCall::Notice,
+        },
         max_generations: 5,
         max_turn_tokens: 1024,
         max_episode_tokens: 32_768,
@@ -149,7 +166,11 @@ fn torchtitan() -> SearchR1Settings {
     SearchR1Settings {
         form: SearchForm::ToolCalls,
         answer: SearchAnswer::Message,
-        calls: CallSettings { argument: QueryArgument::Query, most: 0, on_bad: OnBadCall::EmptyQuery },
+        calls: CallSettings {
+            argument: QueryArgument::Query,
+            most: 0,
+            on_bad: OnBadCall::EmptyQuery,
+        },
         max_turn_tokens: 512,
         // The prompt of a turn stays below 3,072, and 512 may follow.
         max_episode_tokens: 3584,
@@ -179,10 +200,17 @@ fn minisearch() -> SearchR1Settings {
 
 /// An observation of any length.
 fn unlimited() -> ObservationSettings {
-    ObservationSettings { limit_tokens: 0, ..ObservationSettings::default() }
+    ObservationSettings {
+        limit_tokens: 0,
+        ..ObservationSettings::default()
+    }
 }
 
 /// An observation of any length that is a message of its own.
 fn message() -> ObservationSettings {
-    ObservationSettings { opening: String::new(), closing: String::new(), ..unlimited() }
+    ObservationSettings {
+        opening: String::new(),
+        closing: String::new(),
+        ..unlimited()
+    }
 }

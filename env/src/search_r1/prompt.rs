@@ -39,13 +39,18 @@ impl PromptTemplate {
             (Self::SearchR1, SearchForm::Tags) if settings.searcher == Searcher::Policy => {
                 include_str!("../../../configs/prompts/self_search.txt").to_owned()
             }
-            (Self::SearchR1, SearchForm::Tags) => include_str!("../../../configs/prompts/search_r1.txt").to_owned(),
+            (Self::SearchR1, SearchForm::Tags) => {
+                include_str!("../../../configs/prompts/search_r1.txt").to_owned()
+            }
             (Self::SearchR1, SearchForm::ToolCalls) => {
                 include_str!("../../../configs/prompts/search_r1_calls.txt").to_owned()
             }
             (Self::Short, _) => include_str!("../../../configs/prompts/short.txt").to_owned(),
             (Self::Path(path), _) => {
-                std::fs::read_to_string(path).map_err(|source| SettingsError::Prompt { path: path.clone(), source })?
+                std::fs::read_to_string(path).map_err(|source| SettingsError::Prompt {
+                    path: path.clone(),
+                    source,
+                })?
             }
             (Self::Text(text), _) => text.clone(),
         };
@@ -104,7 +109,9 @@ pub(super) fn reminder(settings: &SearchR1Settings) -> &'static str {
     match settings.answer {
         SearchAnswer::Tag => super::REMINDER,
         SearchAnswer::Message => "\nNo searches are left. Reply with the answer now.\n",
-        SearchAnswer::Prefix => "\nNo searches are left. Reply with \"Answer:\" and the answer now.\n",
+        SearchAnswer::Prefix => {
+            "\nNo searches are left. Reply with \"Answer:\" and the answer now.\n"
+        }
     }
 }
 
@@ -115,17 +122,39 @@ mod tests {
     #[test]
     fn embedded_prompts_ask_the_question() {
         let tags = SearchR1Settings::default();
-        assert_eq!(PromptTemplate::Short.read(&tags).expect("embedded"), "Question: {question}\n");
-        assert!(PromptTemplate::SearchR1.read(&tags).expect("embedded").ends_with("Question: {question}\n"));
-        for answer in [SearchAnswer::Tag, SearchAnswer::Message, SearchAnswer::Prefix] {
-            let settings = SearchR1Settings { form: SearchForm::ToolCalls, answer, ..SearchR1Settings::default() };
+        assert_eq!(
+            PromptTemplate::Short.read(&tags).expect("embedded"),
+            "Question: {question}\n"
+        );
+        assert!(
+            PromptTemplate::SearchR1
+                .read(&tags)
+                .expect("embedded")
+                .ends_with("Question: {question}\n")
+        );
+        for answer in [
+            SearchAnswer::Tag,
+            SearchAnswer::Message,
+            SearchAnswer::Prefix,
+        ] {
+            let settings = SearchR1Settings {
+                form: SearchForm::ToolCalls,
+                answer,
+                ..SearchR1Settings::default()
+            };
             let text = PromptTemplate::SearchR1.read(&settings).expect("embedded");
-            assert!(text.ends_with("Question: {question}\n") && !text.contains("{answering}"), "{text}");
+            assert!(
+                text.ends_with("Question: {question}\n") && !text.contains("{answering}"),
+                "{text}"
+            );
             assert_eq!(text.contains("<answer>"), answer == SearchAnswer::Tag);
             assert!(notice(&settings).contains("call the tool search"));
         }
         let prompt = PromptTemplate::Text("no placeholder".to_owned());
         assert!(matches!(prompt.read(&tags), Err(SettingsError::NoQuestion)));
-        assert!(matches!(PromptTemplate::Path("/nowhere/x.txt".into()).read(&tags), Err(SettingsError::Prompt { .. })));
+        assert!(matches!(
+            PromptTemplate::Path("/nowhere/x.txt".into()).read(&tags),
+            Err(SettingsError::Prompt { .. })
+        ));
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::policy::PolicyError;
 use crate::protocol::Tag;
 use crate::scripted::{
-    ANSWER, Hand, ORACLE, Oracle, Script, ScriptEntry, Scripted, View, information, question, titles, turn,
+    ANSWER, Hand, ORACLE, Oracle, Script, ScriptEntry, Scripted, View, information, question,
+    titles, turn,
 };
 use crate::seed::Seed;
 
@@ -19,9 +20,18 @@ const HAND: Hand = Hand {
 };
 
 pub(super) const SCRIPTS: &[ScriptEntry] = &[
-    ScriptEntry { name: ORACLE, play: |cast| Arc::new(Oracle::new(cast, HAND)) },
-    ScriptEntry { name: "search-title", play: |cast| Arc::new(Scripted::with_script(SearchThenTitle, cast.tokenizer)) },
-    ScriptEntry { name: "random", play: |cast| Arc::new(Scripted::with_script(Random, cast.tokenizer)) },
+    ScriptEntry {
+        name: ORACLE,
+        play: |cast| Arc::new(Oracle::new(cast, HAND)),
+    },
+    ScriptEntry {
+        name: "search-title",
+        play: |cast| Arc::new(Scripted::with_script(SearchThenTitle, cast.tokenizer)),
+    },
+    ScriptEntry {
+        name: "random",
+        play: |cast| Arc::new(Scripted::with_script(Random, cast.tokenizer)),
+    },
 ];
 
 /// Searches for the question and answers with the first title.
@@ -47,18 +57,26 @@ impl Script for Random {
         if searches {
             let words: Vec<&str> = question(view.prompt).split_whitespace().collect();
             let count = 1 + draw(view.seed, 1, 4);
-            let chosen = (0..count).filter_map(|number| words.get(draw(view.seed, 2 + number, words.len()))).copied();
+            let chosen = (0..count)
+                .filter_map(|number| words.get(draw(view.seed, 2 + number, words.len())))
+                .copied();
             let query = chosen.collect::<Vec<_>>().join(" ");
             return Ok(turn("", SEARCH, &query));
         }
-        let title = titles.get(draw(view.seed, 1, titles.len())).copied().unwrap_or("unknown");
+        let title = titles
+            .get(draw(view.seed, 1, titles.len()))
+            .copied()
+            .unwrap_or("unknown");
         Ok(turn("", ANSWER, title))
     }
 }
 
 /// All titles shown so far.
 fn seen_titles<'a>(view: &View<'a>) -> impl Iterator<Item = &'a str> {
-    view.shown.iter().filter_map(|shown| information(shown)).flat_map(titles)
+    view.shown
+        .iter()
+        .filter_map(|shown| information(shown))
+        .flat_map(titles)
 }
 
 /// The `number`-th draw below `bound`; 0 when `bound` is 0.

@@ -81,7 +81,10 @@ impl SearchR1Settings {
     /// # Errors
     /// When a key is unknown or a value has the wrong type.
     pub fn from_value(written: Value) -> Result<Self, serde_json::Error> {
-        let profile = written.get("profile").map(Profile::deserialize).transpose()?;
+        let profile = written
+            .get("profile")
+            .map(Profile::deserialize)
+            .transpose()?;
         over(&profile.unwrap_or_default().settings(), written)
     }
 
@@ -102,7 +105,10 @@ impl SearchR1Settings {
             }
         }
         if !self.gold_shown_reward.is_finite() {
-            let (what, fix) = ("`gold_shown_reward` is not a finite number", "write one such as 0.5, or leave it out");
+            let (what, fix) = (
+                "`gold_shown_reward` is not a finite number",
+                "write one such as 0.5, or leave it out",
+            );
             return Err(SettingsError::Excluded { what, fix });
         }
         for (holds, what, fix) in self.exclusions() {
@@ -110,7 +116,11 @@ impl SearchR1Settings {
                 return Err(SettingsError::Excluded { what, fix });
             }
         }
-        if self.observation.passage.contains("{text}") { Ok(()) } else { Err(SettingsError::NoText) }
+        if self.observation.passage.contains("{text}") {
+            Ok(())
+        } else {
+            Err(SettingsError::NoText)
+        }
     }
 }
 
@@ -135,7 +145,8 @@ impl SearchR1Settings {
                 "write form = \"tags\", or searcher = \"retriever\"",
             ),
             (
-                self.searcher == Searcher::Policy && (self.search_budget > 0 || self.gold_shown_reward.abs() > 0.0),
+                self.searcher == Searcher::Policy
+                    && (self.search_budget > 0 || self.gold_shown_reward.abs() > 0.0),
                 "`searcher` is policy, and nobody counts or reads searches then",
                 "leave `search_budget` and `gold_shown_reward` out",
             ),
@@ -171,9 +182,15 @@ mod tests {
             "observation": {"limit_tokens": 100}, "on_invalid": "end"
         }));
         assert_eq!(settings.closing_turn, ClosingTurn::ForcedAnswer);
-        assert_eq!(settings.prompt.read(&settings).expect("has the question"), "Q: {question}");
+        assert_eq!(
+            settings.prompt.read(&settings).expect("has the question"),
+            "Q: {question}"
+        );
         assert_eq!(settings.observation.limit_tokens, 100);
-        assert_eq!(settings, read(serde_json::to_value(&settings).expect("serialises")));
+        assert_eq!(
+            settings,
+            read(serde_json::to_value(&settings).expect("serialises"))
+        );
         for wrong in [
             json!({"max_turns": 2}),
             json!({"observation": {"limit": 2}}),
@@ -181,15 +198,23 @@ mod tests {
             json!({"profile": "search_r1"}),
             json!({"calls": {"many": 2}}),
         ] {
-            assert!(SearchR1Settings::from_value(wrong.clone()).is_err(), "{wrong}");
+            assert!(
+                SearchR1Settings::from_value(wrong.clone()).is_err(),
+                "{wrong}"
+            );
         }
     }
 
     #[test]
     fn what_is_written_goes_over_the_profile() {
         assert_eq!(read(json!({})), SearchR1Settings::default());
-        let verl = read(json!({"profile": "verl", "observation": {"limit_chars": 999}, "calls": {"most": 2}}));
-        assert_eq!((verl.form, verl.calls.on_bad), (SearchForm::ToolCalls, OnBadCall::Drop));
+        let verl = read(
+            json!({"profile": "verl", "observation": {"limit_chars": 999}, "calls": {"most": 2}}),
+        );
+        assert_eq!(
+            (verl.form, verl.calls.on_bad),
+            (SearchForm::ToolCalls, OnBadCall::Drop)
+        );
         assert_eq!((verl.observation.limit_chars, verl.calls.most), (999, 2));
         for profile in Profile::ALL {
             let settings = profile.settings();
@@ -203,19 +228,47 @@ mod tests {
 
     #[test]
     fn contradictions_are_named() {
-        let zero = SearchR1Settings { top_k: 0, ..SearchR1Settings::default() };
-        assert_eq!(zero.check().expect_err("zero").to_string(), "`top_k` is 0; write at least 1");
-        let reward = SearchR1Settings { gold_shown_reward: f32::NAN, ..SearchR1Settings::default() };
+        let zero = SearchR1Settings {
+            top_k: 0,
+            ..SearchR1Settings::default()
+        };
+        assert_eq!(
+            zero.check().expect_err("zero").to_string(),
+            "`top_k` is 0; write at least 1"
+        );
+        let reward = SearchR1Settings {
+            gold_shown_reward: f32::NAN,
+            ..SearchR1Settings::default()
+        };
         assert!(
-            reward.check().expect_err("not finite").to_string().contains("`gold_shown_reward` is not a finite number")
+            reward
+                .check()
+                .expect_err("not finite")
+                .to_string()
+                .contains("`gold_shown_reward` is not a finite number")
         );
         for (written, words) in [
-            (json!({"answer": "message"}), "`form` is tags and `answer` is none"),
-            (json!({"form": "tool_calls", "take": "first_opened"}), "leave `take` out"),
-            (json!({"profile": "torchtitan", "closing_turn": "forced_answer"}), "closing_turn = \"reminder\""),
-            (json!({"observation": {"cut": "middle"}}), "`observation.limit_chars` sets no limit"),
+            (
+                json!({"answer": "message"}),
+                "`form` is tags and `answer` is none",
+            ),
+            (
+                json!({"form": "tool_calls", "take": "first_opened"}),
+                "leave `take` out",
+            ),
+            (
+                json!({"profile": "torchtitan", "closing_turn": "forced_answer"}),
+                "closing_turn = \"reminder\"",
+            ),
+            (
+                json!({"observation": {"cut": "middle"}}),
+                "`observation.limit_chars` sets no limit",
+            ),
         ] {
-            let error = read(written.clone()).check().expect_err("excluded").to_string();
+            let error = read(written.clone())
+                .check()
+                .expect_err("excluded")
+                .to_string();
             assert!(error.contains(words), "{written}: {error}");
         }
     }

@@ -1,25 +1,21 @@
-//! What all protocols share: opening, playing and closing sessions.
+//! The parts that all protocols share: opening, playing and closing sessions.
 
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::response::{IntoResponse, Response};
-use forage_retriever::server::shell::Flights;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::gauge::Gauge;
+use forage_net::{Base, Refusal, ServeError, Service, Workers};
 use serde::Deserialize;
-use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::sync::OwnedMutexGuard;
 use tokio::task::JoinHandle;
 
 use super::fault::{Fault, boundary_name};
-use super::metrics::Metrics;
+use super::metrics::{Metrics, REQUESTS};
 use super::play::{Opening, Play, Reply, Turn};
 use super::session::{How, Last, Playing, Session, Sessions, Slot};
 use super::tasks::Tasks;
-use super::{ServeError, Served, ServerConfig};
+use super::{Served, ServerConfig};
 use crate::episode::Limit;
 use crate::rollout::stage;
 use crate::seed::Seed;
@@ -28,7 +24,7 @@ use crate::task::Task;
 /// Longest id a client may give to a session or a request.
 const LONGEST_ID: usize = 255;
 
-/// What a reset may ask for.
+/// The choices of a reset.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Options {
@@ -38,13 +34,13 @@ pub(super) struct Options {
     pub(super) member: Option<u64>,
 }
 
-/// What a reset asks for, looked up.
+/// The choices of a reset, looked up.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     task: Arc<Task>,
     seed: u64,
     member: u64,
-    /// What the episode is called, where that is not its session's id.
+    /// The episode's name, where that is not its session's id.
     name: Option<String>,
 }
 
@@ -55,7 +51,7 @@ impl Asked {
     }
 }
 
-/// What goes with a step.
+/// The options of a step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Manner {
     pub(super) timeout: Option<Duration>,
@@ -67,13 +63,10 @@ pub(super) struct App {
     pub(super) served: Served,
     pub(super) tasks: Tasks,
     pub(super) metrics: Metrics,
-    /// Requests being answered and episodes being played: what a server that stops waits for.
-    pub(super) flights: Arc<Flights>,
-    /// The requests among them, for the metrics.
-    requests: Arc<Flights>,
+    /// Requests being answered and episodes being played are its work in flight.
+    pub(super) base: Arc<Base>,
     pub(super) sessions: Sessions,
-    work: Work,
-    gave_up: watch::Sender<bool>,
+    work: Workers,
     /// Differs from process to process.
     seed: Seed,
     numbers: AtomicU64,
@@ -81,15 +74,18 @@ pub(super) struct App {
 
 impl App {
     pub(super) fn new(config: ServerConfig, served: Served) -> Result<Self, ServeError> {
-        let metrics = Metrics::new();
+        let (base, metrics) = Base::new(
+            config.base.clone(),
+            "forage_environment",
+            &REQUESTS,
+            Metrics::register,
+        );
         Ok(Self {
             tasks: Tasks::new(Arc::clone(&served.tasks)),
-            requests: Arc::new(Flights::new(metrics.traffic.in_flight(), metrics.traffic.cancelled())),
             metrics,
-            flights: Arc::new(Flights::new(Gauge::default(), Counter::default())),
+            base,
             sessions: Sessions::new(config.max_sessions, config.session_ttl),
-            work: Work::new(config.workers).map_err(ServeError::Threads)?,
-            gave_up: watch::Sender::new(false),
+            work: Workers::start("steps", config.workers)?,
             seed: Seed::root(RandomState::new().hash_one(std::process::id())),
             numbers: AtomicU64::new(0),
             config,
@@ -99,19 +95,24 @@ impl App {
 
     /// A name for a session: 32 hexadecimal digits nobody can guess.
     pub(super) fn fresh_id(&self) -> String {
-        let seed = self.seed.child("session", &[self.numbers.fetch_add(1, Ordering::Relaxed)]);
+        let seed = self
+            .seed
+            .child("session", &[self.numbers.fetch_add(1, Ordering::Relaxed)]);
         format!("{:016x}{:016x}", seed.0, seed.child("tail", &[]).0)
     }
 
     /// A seed nobody chose, that survives being a JSON number.
     fn fresh_seed(&self) -> u64 {
-        self.seed.child("episode", &[self.numbers.fetch_add(1, Ordering::Relaxed)]).0 >> 11
+        self.seed
+            .child("episode", &[self.numbers.fetch_add(1, Ordering::Relaxed)])
+            .0
+            >> 11
     }
 
     /// Opens a session under an id of the client's or a fresh one; one that is open already is given.
     pub(super) fn open(&self, id: Option<String>, lasting: bool) -> Result<Arc<Session>, Fault> {
-        if self.flights.draining() {
-            return Err(Fault::Stopped);
+        if self.base.draining() {
+            return Err(Refusal::Stopped.into());
         }
         let id = id.unwrap_or_else(|| self.fresh_id());
         check_id("episode_id", &id)?;
@@ -120,37 +121,69 @@ impl App {
 
     /// Looks up what a reset asks for. Done before a session is opened for it.
     pub(super) fn ask(&self, options: &Options) -> Result<Asked, Fault> {
-        let task = self.tasks.choose(options.task_id.as_deref(), options.task_index, options.seed)?;
+        let task =
+            self.tasks
+                .choose(options.task_id.as_deref(), options.task_index, options.seed)?;
         let seed = options.seed.unwrap_or_else(|| self.fresh_seed());
-        Ok(Asked { task, seed, member: options.member.unwrap_or(seed), name: None })
+        Ok(Asked {
+            task,
+            seed,
+            member: options.member.unwrap_or(seed),
+            name: None,
+        })
     }
 
     /// Opens a session that ends with its episode, and begins it.
-    pub(super) async fn begin(self: &Arc<Self>, id: Option<String>, options: &Options) -> Result<Reply, Fault> {
+    pub(super) async fn begin(
+        self: &Arc<Self>,
+        id: Option<String>,
+        options: &Options,
+    ) -> Result<Reply, Fault> {
         self.begin_asked(id, self.ask(options)?).await
     }
 
     /// As [`Self::begin`], with what was looked up before.
-    pub(super) async fn begin_asked(self: &Arc<Self>, id: Option<String>, asked: Asked) -> Result<Reply, Fault> {
+    pub(super) async fn begin_asked(
+        self: &Arc<Self>,
+        id: Option<String>,
+        asked: Asked,
+    ) -> Result<Reply, Fault> {
         let session = self.open(id, false)?;
         self.reset(&session, asked).await
     }
 
     /// Begins an episode, in place of the one that may be running.
-    pub(super) async fn reset(self: &Arc<Self>, session: &Arc<Session>, asked: Asked) -> Result<Reply, Fault> {
-        if self.flights.draining() {
-            return Err(Fault::Stopped);
+    pub(super) async fn reset(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        asked: Asked,
+    ) -> Result<Reply, Fault> {
+        if self.base.draining() {
+            return Err(Refusal::Stopped.into());
         }
-        let Asked { task, seed, member, name } = asked;
+        let Asked {
+            task,
+            seed,
+            member,
+            name,
+        } = asked;
         let id = name.unwrap_or_else(|| session.id.clone());
         check_id("episode_id", &id)?;
-        let opening = Opening { id, task, seed, member };
+        let opening = Opening {
+            id,
+            task,
+            seed,
+            member,
+        };
         let mut slot = take(session)?;
-        let (app, flight) = (Arc::clone(self), self.flights.enter());
+        let (app, flight) = (Arc::clone(self), self.base.enter());
         self.on_workers(session, None, async move {
             *slot = Slot::Empty;
             let (play, reply) = Play::open(&app.served, opening, flight).await?;
-            let last = Last { reply: reply.clone(), request: None };
+            let last = Last {
+                reply: reply.clone(),
+                request: None,
+            };
             *slot = Slot::Playing(Box::new(Playing { play, last }));
             Ok(reply)
         })
@@ -167,7 +200,9 @@ impl App {
         let most = self.config.max_action_bytes;
         if turn.text.len() > most {
             let length = turn.text.len();
-            return Err(Fault::Invalid(format!("the turn has {length} bytes, at most {most} are taken; write less")));
+            return Err(Fault::Invalid(format!(
+                "the turn has {length} bytes, at most {most} are taken; write less"
+            )));
         }
         if let Some(request) = &manner.request {
             check_id("request_id", request)?;
@@ -194,7 +229,10 @@ impl App {
             let begin = Instant::now();
             let (reply, play) = playing.play.step(&app.served, turn).await?;
             app.metrics.step(begin.elapsed());
-            let last = Last { reply: reply.clone(), request: manner.request };
+            let last = Last {
+                reply: reply.clone(),
+                request: manner.request,
+            };
             match play {
                 Some(play) => *slot = Slot::Playing(Box::new(Playing { play, last })),
                 None => app.over(&keeper, &mut slot, last),
@@ -205,7 +243,11 @@ impl App {
     }
 
     /// Ends an episode that its client has left, with its score.
-    pub(super) async fn stop(self: &Arc<Self>, session: &Arc<Session>, limit: Limit) -> Result<Reply, Fault> {
+    pub(super) async fn stop(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        limit: Limit,
+    ) -> Result<Reply, Fault> {
         let mut slot = take(session)?;
         let playing = match std::mem::take(&mut *slot) {
             Slot::Empty => return Err(Fault::NotReset(session.id.clone())),
@@ -219,7 +261,14 @@ impl App {
         let (app, keeper) = (Arc::clone(self), Arc::clone(session));
         self.on_workers(session, None, async move {
             let reply = playing.play.stop(&app.served, limit).await?;
-            app.over(&keeper, &mut slot, Last { reply: reply.clone(), request: None });
+            app.over(
+                &keeper,
+                &mut slot,
+                Last {
+                    reply: reply.clone(),
+                    request: None,
+                },
+            );
             Ok(reply)
         })
         .await
@@ -234,7 +283,8 @@ impl App {
             *slot = Slot::Over(Box::new(last));
         } else {
             *slot = Slot::Over(Box::new(last.clone()));
-            self.sessions.close(&self.metrics, &session.id, How::Ended, Some(last));
+            self.sessions
+                .close(&self.metrics, &session.id, How::Ended, Some(last));
         }
     }
 
@@ -247,31 +297,41 @@ impl App {
         work: impl Future<Output = Result<Reply, stage::Fault>> + Send + 'static,
     ) -> Result<Reply, Fault> {
         let (app, session) = (Arc::clone(self), Arc::clone(session));
-        let limit = timeout.map_or(self.config.step_timeout, |asked| asked.min(self.config.step_timeout));
-        let flight = self.flights.enter();
-        let done = self.work.spawn(async move {
+        let limit = timeout.map_or(self.config.step_timeout, |asked| {
+            asked.min(self.config.step_timeout)
+        });
+        let flight = self.base.enter();
+        let done = self.work.handle().spawn(async move {
             let done = tokio::time::timeout(limit, work).await;
             session.touch();
-            flight.land();
+            drop(flight);
             let fault = match done {
                 Ok(Ok(reply)) => return Ok(reply),
                 Ok(Err(stage::Fault { boundary, message })) => {
                     app.metrics.failed(boundary_name(boundary));
-                    Fault::Episode { id: session.id.clone(), boundary, message }
+                    Fault::Episode {
+                        id: session.id.clone(),
+                        boundary,
+                        message,
+                    }
                 }
                 Err(_) => {
                     app.metrics.failed("deadline");
-                    Fault::Late { id: session.id.clone(), seconds: limit.as_secs_f64() }
+                    Fault::Late {
+                        id: session.id.clone(),
+                        seconds: limit.as_secs_f64(),
+                    }
                 }
             };
             if !session.lasting {
-                app.sessions.close(&app.metrics, &session.id, How::Failed, None);
+                app.sessions
+                    .close(&app.metrics, &session.id, How::Failed, None);
             }
             Err(fault)
         });
         tokio::select! {
-            done = done => done.unwrap_or(Err(Fault::Stopped)),
-            () = self.given_up() => Err(Fault::Stopped),
+            done = done => done.unwrap_or(Err(Refusal::Stopped.into())),
+            () = self.base.given_up() => Err(Refusal::Stopped.into()),
         }
     }
 
@@ -279,41 +339,27 @@ impl App {
     pub(super) fn close(&self, id: &str) -> bool {
         self.sessions.close(&self.metrics, id, How::Closed, None)
     }
+}
 
-    /// Ends everything in flight.
-    pub(super) fn give_up(&self) {
-        self.gave_up.send_replace(true);
+impl Service for App {
+    type Fault = Fault;
+    /// `OpenEnv`'s word for it.
+    const HEALTH: &'static str = r#"{"status":"healthy"}"#;
+
+    fn base(&self) -> &Arc<Base> {
+        &self.base
+    }
+
+    fn give_up(&self) {
         self.work.stop();
-    }
-
-    /// Completes when everything in flight is to end.
-    pub(super) async fn given_up(&self) {
-        // The sender lives as long as this does.
-        let _ = self.gave_up.subscribe().wait_for(|given_up| *given_up).await;
-    }
-
-    /// Answers a request, counted and measured.
-    pub(super) async fn observe(
-        &self,
-        route: &'static str,
-        work: impl Future<Output = Result<Response, Fault>>,
-    ) -> Response {
-        let (flight, request) = (self.flights.enter(), self.requests.enter());
-        let begin = Instant::now();
-        let response = work.await.unwrap_or_else(|fault| {
-            self.metrics.traffic.failed(fault.cause());
-            fault.into_response()
-        });
-        self.metrics.traffic.answered(route, response.status().as_u16(), begin.elapsed());
-        flight.land();
-        request.land();
-        response
     }
 }
 
 /// The session's slot, or the refusal of a second request at a time.
 fn take(session: &Session) -> Result<OwnedMutexGuard<Slot>, Fault> {
-    let slot = Arc::clone(&session.slot).try_lock_owned().map_err(|_| Fault::Busy(session.id.clone()))?;
+    let slot = Arc::clone(&session.slot)
+        .try_lock_owned()
+        .map_err(|_| Fault::Busy(session.id.clone()))?;
     session.touch();
     Ok(slot)
 }
@@ -321,7 +367,10 @@ fn take(session: &Session) -> Result<OwnedMutexGuard<Slot>, Fault> {
 /// Refuses ids that are empty or too long.
 fn check_id(name: &str, id: &str) -> Result<(), Fault> {
     if id.is_empty() || id.len() > LONGEST_ID {
-        return Err(Fault::Invalid(format!("`{name}` must have 1 to {LONGEST_ID} bytes, not {}", id.len())));
+        return Err(Fault::Invalid(format!(
+            "`{name}` must have 1 to {LONGEST_ID} bytes, not {}",
+            id.len()
+        )));
     }
     Ok(())
 }
@@ -329,7 +378,8 @@ fn check_id(name: &str, id: &str) -> Result<(), Fault> {
 /// Closes idle sessions from time to time, until aborted.
 pub(super) fn sweep(app: &Arc<App>) -> JoinHandle<()> {
     let weak = Arc::downgrade(app);
-    let often = (app.config.session_ttl / 4).clamp(Duration::from_millis(20), Duration::from_secs(5));
+    let often =
+        (app.config.session_ttl / 4).clamp(Duration::from_millis(20), Duration::from_secs(5));
     tokio::spawn(async move {
         let mut ticks = tokio::time::interval(often);
         loop {
@@ -338,33 +388,4 @@ pub(super) fn sweep(app: &Arc<App>) -> JoinHandle<()> {
             app.sessions.sweep(&app.metrics);
         }
     })
-}
-
-/// The runtime that runs steps.
-struct Work {
-    runtime: Mutex<Option<Runtime>>,
-    handle: Handle,
-}
-
-impl Work {
-    fn new(workers: usize) -> std::io::Result<Self> {
-        let runtime = Builder::new_multi_thread().worker_threads(workers).thread_name("steps").enable_all().build()?;
-        Ok(Self { handle: runtime.handle().clone(), runtime: Mutex::new(Some(runtime)) })
-    }
-
-    fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
-        self.handle.spawn(work)
-    }
-
-    fn stop(&self) {
-        if let Some(runtime) = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
-impl Drop for Work {
-    fn drop(&mut self) {
-        self.stop();
-    }
 }

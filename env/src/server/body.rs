@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::HeaderMap;
-use forage_retriever::server::shell::receive;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -15,16 +13,24 @@ use super::play::Turn;
 use crate::policy::Finish;
 
 /// The body as a type; an empty one is an empty object.
-pub(super) async fn read<T: DeserializeOwned>(app: &App, headers: &HeaderMap, body: Body) -> Result<T, Fault> {
-    let bytes = receive(headers, body, app.config.max_body_bytes).await?;
-    let text: &[u8] = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes };
+pub(super) async fn read<T: DeserializeOwned>(app: &App, body: Body) -> Result<T, Fault> {
+    let bytes = app.base.receive(body).await?;
+    let text: &[u8] = if bytes.trim_ascii().is_empty() {
+        b"{}"
+    } else {
+        &bytes
+    };
     parse(text)
 }
 
 /// JSON as a type.
 pub(super) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Fault> {
     serde_json::from_slice(text).map_err(|error| {
-        if error.is_data() { Fault::Invalid(error.to_string()) } else { Fault::Json(error.to_string()) }
+        if error.is_data() {
+            Fault::Invalid(error.to_string())
+        } else {
+            Fault::Json(error.to_string())
+        }
     })
 }
 
@@ -37,7 +43,7 @@ pub(super) fn parse_value<T: DeserializeOwned>(value: Value) -> Result<T, Fault>
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ActionBody {
-    /// What the policy wrote.
+    /// The policy's text.
     text: String,
     /// Why it ended; taken from the text and the stop strings by default.
     finish: Option<Finish>,
@@ -49,7 +55,10 @@ pub(super) struct ActionBody {
 
 impl From<ActionBody> for Turn {
     fn from(body: ActionBody) -> Self {
-        Self { text: body.text, finish: body.finish }
+        Self {
+            text: body.text,
+            finish: body.finish,
+        }
     }
 }
 
@@ -68,7 +77,7 @@ pub(super) struct CallBody {
     metadata: Map<String, Value>,
 }
 
-/// What an action asks for.
+/// An action.
 #[derive(Debug)]
 pub(super) enum Action {
     /// A turn.
@@ -97,13 +106,17 @@ pub(super) fn gym_action(value: Value) -> Result<Turn, Fault> {
     }
 }
 
-/// What goes with a step, checked.
+/// The options of a step, checked.
 pub(super) fn manner(timeout_s: Option<f64>, request: Option<String>) -> Result<Manner, Fault> {
     let timeout = match timeout_s {
         None => None,
         Some(seconds) => match Duration::try_from_secs_f64(seconds) {
             Ok(timeout) if !timeout.is_zero() => Some(timeout),
-            _ => return Err(Fault::Invalid(format!("`timeout_s` is {seconds}; write a number above 0"))),
+            _ => {
+                return Err(Fault::Invalid(format!(
+                    "`timeout_s` is {seconds}; write a number above 0"
+                )));
+            }
         },
     };
     Ok(Manner { timeout, request })

@@ -1,14 +1,14 @@
-//! Everything that is not an answer: over HTTP `{"detail", "code", "cause"}` with a status, over a WebSocket an `error`
+//! Refusals and failures: over HTTP `{"detail", "code", "cause"}` with a status, over a WebSocket an `error`
 //! message with the same words and OpenEnv's code.
 
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use forage_retriever::server::shell::{BodyError, refusal_headers};
+use forage_net::{Refusal, Refuse, refused};
 use serde_json::{Map, Value, json};
 
 use crate::episode::Boundary;
 
-/// Why a request got no answer.
+/// A reason for which a request got no answer.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
     /// 422: the request does not fit.
@@ -17,14 +17,8 @@ pub(super) enum Fault {
     Json(String),
     /// A message of a type the protocol does not have; WebSocket only.
     UnknownType(String),
-    /// 400, 408 or 413: the body was not received.
-    Body(BodyError),
-    /// 401.
-    Unauthorized,
-    /// 404: no such route or tool.
-    NotFound(String),
-    /// 405.
-    MethodNotAllowed,
+    /// As any server refuses.
+    Any(Refusal),
     /// 404: no session has this id.
     UnknownSession(String),
     /// 410: there was one, and it is closed.
@@ -37,108 +31,95 @@ pub(super) enum Fault {
     Busy(String),
     /// 503: as many sessions as there are places.
     Full { active: usize, max: usize },
-    /// 503: the server is stopping.
-    Stopped,
     /// 503: something of ours failed and ended the episode.
-    Episode { id: String, boundary: Boundary, message: String },
+    Episode {
+        id: String,
+        boundary: Boundary,
+        message: String,
+    },
     /// 503: a step took too long and ended the episode.
     Late { id: String, seconds: f64 },
 }
 
 impl Fault {
-    /// A stable name, for metrics and for `cause` in the answer.
-    pub(super) fn cause(&self) -> &'static str {
-        match self {
-            Self::Invalid(_) => "invalid",
-            Self::Json(_) => "json",
-            Self::UnknownType(_) => "unknown_type",
-            Self::Body(BodyError::Broken) => "broken_body",
-            Self::Body(BodyError::Slow) => "slow_body",
-            Self::Body(BodyError::TooLarge { .. }) => "too_large",
-            Self::Unauthorized => "unauthorized",
-            Self::NotFound(_) => "not_found",
-            Self::MethodNotAllowed => "method",
-            Self::UnknownSession(_) => "unknown_session",
-            Self::Gone { .. } => "session_closed",
-            Self::NotReset(_) => "not_reset",
-            Self::Over(_) => "episode_over",
-            Self::Busy(_) => "busy",
-            // The name that counts as a refusal with every server.
-            Self::Full { .. } => "overloaded",
-            Self::Stopped => "stopped",
-            Self::Episode { boundary, .. } => boundary_name(*boundary),
-            Self::Late { .. } => "deadline",
-        }
-    }
-
     /// OpenEnv's code.
     pub(super) fn code(&self) -> &'static str {
         match self {
-            Self::Invalid(_) | Self::Body(_) | Self::NotFound(_) | Self::MethodNotAllowed => "VALIDATION_ERROR",
             Self::Json(_) => "INVALID_JSON",
             Self::UnknownType(_) => "UNKNOWN_TYPE",
             Self::Full { .. } => "CAPACITY_REACHED",
-            Self::Unauthorized
+            Self::Any(Refusal::Unauthorized | Refusal::Stopped)
             | Self::UnknownSession(_)
             | Self::Gone { .. }
             | Self::NotReset(_)
             | Self::Over(_)
-            | Self::Busy(_)
-            | Self::Stopped => "SESSION_ERROR",
+            | Self::Busy(_) => "SESSION_ERROR",
+            Self::Invalid(_) | Self::Any(_) => "VALIDATION_ERROR",
             Self::Episode { .. } | Self::Late { .. } => "EXECUTION_ERROR",
         }
     }
 
     pub(super) fn status(&self) -> StatusCode {
         match self {
-            Self::Invalid(_) | Self::Json(_) | Self::UnknownType(_) => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Body(BodyError::Broken) => StatusCode::BAD_REQUEST,
-            Self::Body(BodyError::Slow) => StatusCode::REQUEST_TIMEOUT,
-            Self::Body(BodyError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Unauthorized => StatusCode::UNAUTHORIZED,
-            Self::NotFound(_) | Self::UnknownSession(_) => StatusCode::NOT_FOUND,
-            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Invalid(_) | Self::Json(_) | Self::UnknownType(_) => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
+            Self::Any(refusal) => refusal.status(),
+            Self::UnknownSession(_) => StatusCode::NOT_FOUND,
             Self::Gone { .. } => StatusCode::GONE,
             Self::NotReset(_) | Self::Over(_) | Self::Busy(_) => StatusCode::CONFLICT,
-            Self::Full { .. } | Self::Stopped | Self::Episode { .. } | Self::Late { .. } => {
+            Self::Full { .. } | Self::Episode { .. } | Self::Late { .. } => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
         }
     }
 
-    /// What is wrong and what to do.
+    /// The problem and the fix.
     pub(super) fn words(&self) -> String {
         match self {
-            Self::Invalid(what) | Self::NotFound(what) => what.clone(),
+            Self::Invalid(what) => what.clone(),
             Self::Json(what) => format!("not JSON: {what}"),
             Self::UnknownType(kind) => {
                 format!("unknown message type `{kind}`; there are reset, step, state and close")
             }
-            Self::Body(error) => error.to_string(),
-            Self::Unauthorized => "send the server's token as `Authorization: Bearer TOKEN`".to_owned(),
-            Self::MethodNotAllowed => "this route takes another method".to_owned(),
+            Self::Any(refusal) => refusal.to_string(),
             Self::UnknownSession(id) => {
-                format!("there is no session `{id}`; it ended long ago or never was: reset to begin one")
+                format!(
+                    "there is no session `{id}`; it ended long ago or never was: reset to begin one"
+                )
             }
             Self::Gone { id, why } => format!("session `{id}` {why}; reset to begin another"),
             Self::NotReset(id) => format!("session `{id}` has no episode; reset it first"),
-            Self::Over(id) => format!("the episode of session `{id}` is over; reset to begin another"),
-            Self::Busy(id) => format!("a request for session `{id}` is being answered; wait for it"),
-            Self::Full { active, max } => {
-                format!("{active} of {max} sessions are open; close some, or try again when others have ended")
+            Self::Over(id) => {
+                format!("the episode of session `{id}` is over; reset to begin another")
             }
-            Self::Stopped => "the server is stopping; try again elsewhere or later".to_owned(),
-            Self::Episode { id, boundary, message } => {
+            Self::Busy(id) => {
+                format!("a request for session `{id}` is being answered; wait for it")
+            }
+            Self::Full { active, max } => {
+                format!(
+                    "{active} of {max} sessions are open; close some, or try again when others have ended"
+                )
+            }
+            Self::Episode {
+                id,
+                boundary,
+                message,
+            } => {
                 let boundary = boundary_name(*boundary);
-                format!("session `{id}`: the {boundary} failed, which ended the episode without a reward: {message}")
+                format!(
+                    "session `{id}`: the {boundary} failed, which ended the episode without a reward: {message}"
+                )
             }
             Self::Late { id, seconds } => {
-                format!("session `{id}`: the step took over {seconds} s, which ended the episode without a reward")
+                format!(
+                    "session `{id}`: the step took over {seconds} s, which ended the episode without a reward"
+                )
             }
         }
     }
 
-    /// What a program may want to know beside the words.
+    /// Facts for programs beside the words.
     fn facts(&self) -> Map<String, Value> {
         let facts = match self {
             Self::Full { active, max } => json!({"active_sessions": active, "max_sessions": max}),
@@ -187,21 +168,37 @@ impl IntoResponse for Fault {
         body.insert("detail".to_owned(), detail);
         body.insert("code".to_owned(), self.code().into());
         body.insert("cause".to_owned(), self.cause().into());
-        let mut response = json_response(&Value::Object(body));
-        *response.status_mut() = status;
-        refusal_headers(status, response.headers_mut());
-        response
+        refused(status, Value::Object(body).to_string())
     }
 }
 
-impl From<BodyError> for Fault {
-    fn from(error: BodyError) -> Self {
-        Self::Body(error)
+impl Refuse for Fault {
+    fn cause(&self) -> &'static str {
+        match self {
+            Self::Invalid(_) => "invalid",
+            Self::Json(_) => "json",
+            Self::UnknownType(_) => "unknown_type",
+            Self::Any(refusal) => refusal.cause(),
+            Self::UnknownSession(_) => "unknown_session",
+            Self::Gone { .. } => "session_closed",
+            Self::NotReset(_) => "not_reset",
+            Self::Over(_) => "episode_over",
+            Self::Busy(_) => "busy",
+            // The name that counts as a refusal with every server.
+            Self::Full { .. } => "overloaded",
+            Self::Episode { boundary, .. } => boundary_name(*boundary),
+            Self::Late { .. } => "deadline",
+        }
+    }
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        Self::Any(refusal)
     }
 }
 
 /// A JSON answer.
 pub(super) fn json_response(body: &Value) -> Response {
-    let kind = HeaderValue::from_static("application/json");
-    ([(header::CONTENT_TYPE, kind)], body.to_string()).into_response()
+    forage_net::json(body.to_string())
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::response::Response;
+use forage_net::Service;
 use futures::future::join_all;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -84,7 +84,9 @@ impl Which {
         match (one, many) {
             (Some(id), None) => Ok(Self::One(id)),
             (None, Some(ids)) if !ids.is_empty() => Ok(Self::Many(ids)),
-            _ => Err(Fault::Invalid("give either `env_id` or `env_ids`, a list that is not empty".to_owned())),
+            _ => Err(Fault::Invalid(
+                "give either `env_id` or `env_ids`, a list that is not empty".to_owned(),
+            )),
         }
     }
 
@@ -100,20 +102,25 @@ fn info(reply: &Reply) -> Value {
     json!(reply.view)
 }
 
-pub(super) async fn make(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
+pub(super) async fn make(State(app): Shared, body: Body) -> Response {
     let work = async {
-        let MakeBody { id, num_envs } = body::read(&app, &headers, body).await?;
+        let MakeBody { id, num_envs } = body::read(&app, body).await?;
         let spec = app.served.factory.spec();
         if let Some(id) = id {
             let found = registry::find(&id).map_err(|error| Fault::Invalid(error.to_string()));
             if id != spec.id && found?.id != spec.id {
-                return Err(Fault::Invalid(format!("this server has `{}`, not `{id}`", spec.id)));
+                return Err(Fault::Invalid(format!(
+                    "this server has `{}`, not `{id}`",
+                    spec.id
+                )));
             }
         }
         let count = num_envs.unwrap_or(1);
         let max = app.sessions.max();
         if count == 0 || count > max {
-            return Err(Fault::Invalid(format!("`num_envs` is {count}; write 1 to {max}")));
+            return Err(Fault::Invalid(format!(
+                "`num_envs` is {count}; write 1 to {max}"
+            )));
         }
         let mut ids = Vec::with_capacity(count);
         for _ in 0..count {
@@ -136,22 +143,35 @@ pub(super) async fn make(State(app): Shared, headers: HeaderMap, body: Body) -> 
     app.observe("gym_make", work).await
 }
 
-pub(super) async fn reset(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
+pub(super) async fn reset(State(app): Shared, body: Body) -> Response {
     let work = async {
-        let ResetBody { env_id, env_ids, seed, options } = body::read(&app, &headers, body).await?;
+        let ResetBody {
+            env_id,
+            env_ids,
+            seed,
+            options,
+        } = body::read(&app, body).await?;
         match Which::of(env_id, env_ids)? {
             Which::One(id) => {
                 let (Some(seed), Some(options)) = (single(seed), single(options)) else {
-                    return Err(Fault::Invalid("`seed` and `options` are lists; `env_id` names one".to_owned()));
+                    return Err(Fault::Invalid(
+                        "`seed` and `options` are lists; `env_id` names one".to_owned(),
+                    ));
                 };
                 let reply = reset_one(&app, &id, seed, options.unwrap_or_default()).await?;
-                Ok(json_response(&json!({"observation": reply.text, "info": info(&reply)})))
+                Ok(json_response(
+                    &json!({"observation": reply.text, "info": info(&reply)}),
+                ))
             }
             Which::Many(ids) => {
-                let seeds = each("seed", seed, ids.len(), |seed, place| seed.wrapping_add(place as u64))?;
+                let seeds = each("seed", seed, ids.len(), |seed, place| {
+                    seed.wrapping_add(place as u64)
+                })?;
                 let options = each("options", options, ids.len(), |options, _| options.clone())?;
                 let resets = ids.iter().zip(seeds).zip(options);
-                let resets = resets.map(|((id, seed), options)| reset_one(&app, id, seed, options.unwrap_or_default()));
+                let resets = resets.map(|((id, seed), options)| {
+                    reset_one(&app, id, seed, options.unwrap_or_default())
+                });
                 let replies = join_all(resets).await;
                 Ok(json_response(&json!({
                     "observations": each_of(&replies, |reply| json!(reply.text)),
@@ -164,14 +184,35 @@ pub(super) async fn reset(State(app): Shared, headers: HeaderMap, body: Body) ->
     app.observe("gym_reset", work).await
 }
 
-async fn reset_one(app: &Arc<App>, id: &str, seed: Option<u64>, options: ResetOptions) -> Result<Reply, Fault> {
+async fn reset_one(
+    app: &Arc<App>,
+    id: &str,
+    seed: Option<u64>,
+    options: ResetOptions,
+) -> Result<Reply, Fault> {
     let session = app.sessions.find(id)?;
-    let ResetOptions { task_id, task_index, member } = options;
-    app.reset(&session, app.ask(&Options { seed, task_id, task_index, member })?).await
+    let ResetOptions {
+        task_id,
+        task_index,
+        member,
+    } = options;
+    app.reset(
+        &session,
+        app.ask(&Options {
+            seed,
+            task_id,
+            task_index,
+            member,
+        })?,
+    )
+    .await
 }
 
 /// The one value of a request for one environment; `None` when it is a list.
-#[expect(clippy::option_option, reason = "no value and a list are different things")]
+#[expect(
+    clippy::option_option,
+    reason = "no value and a list are different things"
+)]
 fn single<T>(value: Option<OneOrMany<T>>) -> Option<Option<T>> {
     match value {
         None => Some(None),
@@ -189,19 +230,29 @@ fn each<T>(
 ) -> Result<Vec<Option<T>>, Fault> {
     match value {
         None => Ok(std::iter::repeat_with(|| None).take(count).collect()),
-        Some(OneOrMany::One(value)) => Ok((0..count).map(|place| Some(spread(&value, place))).collect()),
+        Some(OneOrMany::One(value)) => Ok((0..count)
+            .map(|place| Some(spread(&value, place)))
+            .collect()),
         Some(OneOrMany::Many(values)) if values.len() == count => Ok(values),
         Some(OneOrMany::Many(values)) => {
             let given = values.len();
-            Err(Fault::Invalid(format!("`{name}` has {given} entries for {count} environments; write one for each")))
+            Err(Fault::Invalid(format!(
+                "`{name}` has {given} entries for {count} environments; write one for each"
+            )))
         }
     }
 }
 
-pub(super) async fn step(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
+pub(super) async fn step(State(app): Shared, body: Body) -> Response {
     let work = async {
-        let StepBody { env_id, env_ids, action, actions, timeout_s, request_id } =
-            body::read(&app, &headers, body).await?;
+        let StepBody {
+            env_id,
+            env_ids,
+            action,
+            actions,
+            timeout_s,
+            request_id,
+        } = body::read(&app, body).await?;
         let manner = body::manner(timeout_s, request_id)?;
         match (Which::of(env_id, env_ids)?, action, actions) {
             (Which::One(id), Some(action), None) => {
@@ -215,7 +266,10 @@ pub(super) async fn step(State(app): Shared, headers: HeaderMap, body: Body) -> 
                 })))
             }
             (Which::Many(ids), None, Some(actions)) if actions.len() == ids.len() => {
-                let steps = ids.iter().zip(actions).map(|(id, action)| step_one(&app, id, action, manner.clone()));
+                let steps = ids
+                    .iter()
+                    .zip(actions)
+                    .map(|(id, action)| step_one(&app, id, action, manner.clone()));
                 let replies = join_all(steps).await;
                 Ok(json_response(&json!({
                     "observations": each_of(&replies, |reply| json!(reply.text)),
@@ -229,7 +283,9 @@ pub(super) async fn step(State(app): Shared, headers: HeaderMap, body: Body) -> 
             (Which::One(_), ..) => Err(Fault::Invalid("`env_id` goes with `action`".to_owned())),
             (Which::Many(ids), ..) => {
                 let count = ids.len();
-                Err(Fault::Invalid(format!("`env_ids` goes with `actions`, {count} of them here")))
+                Err(Fault::Invalid(format!(
+                    "`env_ids` goes with `actions`, {count} of them here"
+                )))
             }
         }
     };
@@ -243,17 +299,23 @@ async fn step_one(app: &Arc<App>, id: &str, action: Value, manner: Manner) -> Re
 
 /// A column of a batch's answer; null where a member failed.
 fn each_of(replies: &[Result<Reply, Fault>], of: impl Fn(&Reply) -> Value) -> Vec<Value> {
-    replies.iter().map(|reply| reply.as_ref().map_or(Value::Null, &of)).collect()
+    replies
+        .iter()
+        .map(|reply| reply.as_ref().map_or(Value::Null, &of))
+        .collect()
 }
 
 /// What failed, for each member; null where nothing did.
 fn errors(replies: &[Result<Reply, Fault>]) -> Vec<Value> {
-    replies.iter().map(|reply| reply.as_ref().map_or_else(Fault::data, |_| Value::Null)).collect()
+    replies
+        .iter()
+        .map(|reply| reply.as_ref().map_or_else(Fault::data, |_| Value::Null))
+        .collect()
 }
 
-pub(super) async fn close(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
+pub(super) async fn close(State(app): Shared, body: Body) -> Response {
     let work = async {
-        let CloseBody { env_id, env_ids } = body::read(&app, &headers, body).await?;
+        let CloseBody { env_id, env_ids } = body::read(&app, body).await?;
         let ids = Which::of(env_id, env_ids)?.ids();
         let closed = ids.iter().filter(|id| app.close(id)).count();
         Ok(json_response(&json!({"closed": closed})))

@@ -10,10 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
+use forage_net::Refuse;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, InitializeRequestParams,
-    InitializeResult, JsonObject, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
+    InitializeRequestParams, InitializeResult, JsonObject, ListToolsResult, PaginatedRequestParams,
+    ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
@@ -45,23 +47,38 @@ pub(super) fn service(app: &Arc<App>, local_only: bool) -> (Service, Manager) {
     manager.session_config.keep_alive = Some(app.sessions.ttl());
     let manager = Arc::new(manager);
     let mut config = StreamableHttpServerConfig::default()
-        .with_max_request_body_bytes(app.config.max_body_bytes)
+        .with_max_request_body_bytes(app.config.base.max_body_bytes)
         .with_json_response(true);
     if !local_only {
         config = config.disable_allowed_hosts();
     }
     let app = Arc::clone(app);
-    let make = move || Ok(Handler { app: Arc::clone(&app), bound: AtomicBool::new(false), current: Mutex::default() });
-    (StreamableHttpService::new(make, Arc::clone(&manager), config), manager)
+    let make = move || {
+        Ok(Handler {
+            app: Arc::clone(&app),
+            bound: AtomicBool::new(false),
+            current: Mutex::default(),
+        })
+    };
+    (
+        StreamableHttpService::new(make, Arc::clone(&manager), config),
+        manager,
+    )
 }
 
 /// Refuses new sessions of the transport beyond as many as there may be episodes.
-pub(super) async fn limit(State((app, manager)): State<(Arc<App>, Manager)>, request: Request, next: Next) -> Response {
+pub(super) async fn limit(
+    State((app, manager)): State<(Arc<App>, Manager)>,
+    request: Request,
+    next: Next,
+) -> Response {
     let is_new = !request.headers().contains_key("mcp-session-id");
     if is_new && manager.sessions.read().await.len() >= app.sessions.max() {
-        let fault = Fault::Full { active: app.sessions.max(), max: app.sessions.max() };
-        app.metrics.traffic.failed(fault.cause());
-        return fault.into_response();
+        let fault = Fault::Full {
+            active: app.sessions.max(),
+            max: app.sessions.max(),
+        };
+        return app.base.refuse(fault);
     }
     let begin = std::time::Instant::now();
     let ends = request.method() == Method::DELETE;
@@ -70,7 +87,9 @@ pub(super) async fn limit(State((app, manager)): State<(Arc<App>, Manager)>, req
         // A session that was ended is gone, not pending: the reference client takes 202 for a failure.
         *response.status_mut() = StatusCode::NO_CONTENT;
     }
-    app.metrics.traffic.answered("mcp", response.status().as_u16(), begin.elapsed());
+    app.base
+        .traffic
+        .answered("mcp", response.status().as_u16(), begin.elapsed());
     response
 }
 
@@ -85,7 +104,11 @@ pub(super) struct Handler {
 
 impl Drop for Handler {
     fn drop(&mut self) {
-        let current = self.current.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let current = self
+            .current
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(id) = current.filter(|_| self.bound.load(Ordering::SeqCst)) {
             self.app.close(&id);
         }
@@ -115,10 +138,12 @@ impl Handler {
             Some(Value::String(id)) => Some(id),
             Some(_) => return Err(Fault::Invalid(format!("`{EPISODE}` must be a string"))),
         };
-        let turn =
-            tools::turn(&self.app, name, &arguments).map_err(|fault| Fault::Invalid(fault.words().to_owned()))?;
+        let turn = tools::turn(&self.app, name, &arguments)
+            .map_err(|fault| Fault::Invalid(fault.words().to_owned()))?;
         let id = named.or_else(|| self.current().clone()).ok_or_else(|| {
-            Fault::Invalid(format!("no episode was begun; call {NEW} first, or give its `{EPISODE}`"))
+            Fault::Invalid(format!(
+                "no episode was begun; call {NEW} first, or give its `{EPISODE}`"
+            ))
         })?;
         let session = self.app.sessions.find(&id)?;
         self.app.step(&session, turn, Manner::default()).await
@@ -131,8 +156,14 @@ fn result(reply: &Reply, is_new: bool) -> CallToolResult {
         format!("Question: {}", reply.view.question)
     } else if reply.done() {
         let parts = reply.view.info.score.iter().flat_map(|score| &score.parts);
-        let parts: Vec<String> = parts.map(|(name, value)| format!("{name} {value}")).collect();
-        format!("The episode is over. Reward: {} ({})", reply.reward.unwrap_or_default(), parts.join(", "))
+        let parts: Vec<String> = parts
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect();
+        format!(
+            "The episode is over. Reward: {} ({})",
+            reply.reward.unwrap_or_default(),
+            parts.join(", ")
+        )
     } else {
         reply.text.clone()
     };
@@ -167,7 +198,8 @@ fn listed(app: &App) -> Vec<Tool> {
             "member": {"type": "integer", "minimum": 0},
         },
     });
-    let about = "Begins an episode and returns its question: the next one, or the one that is named.";
+    let about =
+        "Begins an episode and returns its question: the next one, or the one that is named.";
     let mut list = vec![Tool::new(NEW, about, object(choice))];
     for tool in tools::all(app) {
         let mut schema = tool.schema();
@@ -182,7 +214,10 @@ impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
         let spec = self.app.served.factory.spec();
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
-            .with_server_info(Implementation::new(spec.id.clone(), env!("CARGO_PKG_VERSION")))
+            .with_server_info(Implementation::new(
+                spec.id.clone(),
+                env!("CARGO_PKG_VERSION"),
+            ))
             .with_instructions(format!(
                 "Call {NEW}, then the other tools until the episode is over; at most {} calls.",
                 spec.max_turns
@@ -215,11 +250,17 @@ impl ServerHandler for Handler {
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
         let done = match request.name.as_ref() {
-            NEW => self.begin(arguments).await.map(|reply| result(&reply, true)),
-            name => self.act(name, arguments).await.map(|reply| result(&reply, false)),
+            NEW => self
+                .begin(arguments)
+                .await
+                .map(|reply| result(&reply, true)),
+            name => self
+                .act(name, arguments)
+                .await
+                .map(|reply| result(&reply, false)),
         };
         let result = done.unwrap_or_else(|fault| {
-            self.app.metrics.traffic.failed(fault.cause());
+            self.app.base.traffic.failed(fault.cause());
             failure(&fault)
         });
         Ok(result.into())

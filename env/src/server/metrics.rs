@@ -1,9 +1,7 @@
-//! What the server counts, in the text format of Prometheus.
+//! Counters of the server, in the text format of Prometheus.
 
 use std::time::Duration;
 
-use axum::response::Response;
-use forage_retriever::server::shell::{Traffic, exposition};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -14,8 +12,9 @@ use prometheus_client::registry::Registry;
 use crate::episode::Ending;
 
 /// Upper ends of the buckets of whole requests, seconds: a search takes a millisecond, a judge seconds.
-const REQUESTS: [f64; 15] =
-    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 120.0];
+pub(super) const REQUESTS: [f64; 15] = [
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 120.0,
+];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct HowLabel {
@@ -33,8 +32,6 @@ struct CauseLabel {
 }
 
 pub(super) struct Metrics {
-    registry: Registry,
-    pub(super) traffic: Traffic,
     pub(super) sessions_active: Gauge,
     pub(super) sessions_opened: Counter,
     sessions_closed: Family<HowLabel, Counter>,
@@ -45,10 +42,9 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    pub(super) fn new() -> Self {
-        let mut registry = Registry::with_prefix("forage_environment");
+    /// Counters that `registry` shows.
+    pub(super) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
-            traffic: Traffic::register(&mut registry, &REQUESTS),
             sessions_active: Gauge::default(),
             sessions_opened: Counter::default(),
             sessions_closed: Family::default(),
@@ -56,16 +52,39 @@ impl Metrics {
             step_seconds: Histogram::new(REQUESTS),
             episodes: Family::default(),
             faults: Family::default(),
-            registry: Registry::default(),
         };
-        registry.register("sessions_active", "Sessions that hold a place", metrics.sessions_active.clone());
-        registry.register("sessions_opened", "Sessions opened", metrics.sessions_opened.clone());
-        registry.register("sessions_closed", "Sessions closed, by how", metrics.sessions_closed.clone());
+        registry.register(
+            "sessions_active",
+            "Sessions that hold a place",
+            metrics.sessions_active.clone(),
+        );
+        registry.register(
+            "sessions_opened",
+            "Sessions opened",
+            metrics.sessions_opened.clone(),
+        );
+        registry.register(
+            "sessions_closed",
+            "Sessions closed, by how",
+            metrics.sessions_closed.clone(),
+        );
         registry.register("steps", "Turns taken", metrics.steps.clone());
-        registry.register("step_seconds", "Time of a step, its reward included", metrics.step_seconds.clone());
-        registry.register("episodes", "Episodes ended, by ending", metrics.episodes.clone());
-        registry.register("faults", "Episodes ended by a fault, by what failed", metrics.faults.clone());
-        Self { registry, ..metrics }
+        registry.register(
+            "step_seconds",
+            "Time of a step, its reward included",
+            metrics.step_seconds.clone(),
+        );
+        registry.register(
+            "episodes",
+            "Episodes ended, by ending",
+            metrics.episodes.clone(),
+        );
+        registry.register(
+            "faults",
+            "Episodes ended by a fault, by what failed",
+            metrics.faults.clone(),
+        );
+        metrics
     }
 
     pub(super) fn step(&self, took: Duration) {
@@ -89,17 +108,18 @@ impl Metrics {
 
     /// An episode that a fault ended.
     pub(super) fn failed(&self, cause: &'static str) {
-        self.episodes.get_or_create(&EndingLabel { ending: "infra" }).inc();
+        self.episodes
+            .get_or_create(&EndingLabel { ending: "infra" })
+            .inc();
         self.faults.get_or_create(&CauseLabel { cause }).inc();
     }
 
     /// Episodes that ended with a score.
     pub(super) fn scored(&self) -> u64 {
         let count = |ending| self.episodes.get_or_create(&EndingLabel { ending }).get();
-        ["answered", "truncated", "malformed"].into_iter().map(count).sum()
-    }
-
-    pub(super) fn exposition(&self) -> Response {
-        exposition(&self.registry)
+        ["answered", "truncated", "malformed"]
+            .into_iter()
+            .map(count)
+            .sum()
     }
 }

@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
+use forage_net::{Refusal, Service};
 use serde_json::{Map, Value, json};
 
 use super::app::{App, Manner, Options};
@@ -26,13 +27,14 @@ const COOKIE: &str = "forage_session";
 /// The tool that gives an answer or a query, by environment.
 const LAST_TOOLS: [&str; 2] = ["answer", "submit_query"];
 
-pub(super) async fn seed_session(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
+pub(super) async fn seed_session(State(app): Shared, body: Body) -> Response {
     let work = async {
-        let row: Row = body::read(&app, &headers, body).await?;
+        let row: Row = body::read(&app, body).await?;
         let reply = app.begin(None, &options(&row)?).await?;
         let view = &reply.view;
-        let mut response =
-            json_response(&json!({"episode_id": view.episode_id, "task_id": view.task_id, "prompt": reply.text}));
+        let mut response = json_response(
+            &json!({"episode_id": view.episode_id, "task_id": view.task_id, "prompt": reply.text}),
+        );
         let cookie = format!("{COOKIE}={}; Path=/; HttpOnly", view.episode_id);
         if let Ok(cookie) = HeaderValue::from_str(&cookie) {
             response.headers_mut().insert(header::SET_COOKIE, cookie);
@@ -47,19 +49,33 @@ pub(super) async fn seed_session(State(app): Shared, headers: HeaderMap, body: B
 fn options(row: &Row) -> Result<Options, Fault> {
     let known = ["seed", "task_id", "task_index", "member"];
     let inner = row.get("verifier_metadata").and_then(Value::as_object);
-    let field = |name: &str| row.get(name).or_else(|| inner.and_then(|inner| inner.get(name)));
-    let fields: Row = known.iter().filter_map(|&name| Some((name.to_owned(), field(name)?.clone()))).collect();
+    let field = |name: &str| {
+        row.get(name)
+            .or_else(|| inner.and_then(|inner| inner.get(name)))
+    };
+    let fields: Row = known
+        .iter()
+        .filter_map(|&name| Some((name.to_owned(), field(name)?.clone())))
+        .collect();
     body::parse_value(Value::Object(fields))
 }
 
-pub(super) async fn tool(State(app): Shared, Path(name): Path<String>, headers: HeaderMap, body: Body) -> Response {
+pub(super) async fn tool(
+    State(app): Shared,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
     let work = async {
         if tools::all(&app).iter().all(|tool| tool.name != name) {
-            return Err(Fault::NotFound(format!("no route /{name}")));
+            return Err(Refusal::NoRoute(format!("/{name}")).into());
         }
-        let arguments: Row = body::read(&app, &headers, body).await?;
-        let id = cookie(&headers)
-            .ok_or_else(|| Fault::Invalid(format!("no cookie `{COOKIE}`; POST /seed_session first and keep it")))?;
+        let arguments: Row = body::read(&app, body).await?;
+        let id = cookie(&headers).ok_or_else(|| {
+            Fault::Invalid(format!(
+                "no cookie `{COOKIE}`; POST /seed_session first and keep it"
+            ))
+        })?;
         let session = app.sessions.find(&id)?;
         let turn = match tools::turn(&app, &name, &arguments) {
             Ok(turn) => turn,
@@ -67,20 +83,28 @@ pub(super) async fn tool(State(app): Shared, Path(name): Path<String>, headers: 
             Err(fault) => return Ok(json_response(&json!({"error": fault.words()}))),
         };
         let reply = app.step(&session, turn, Manner::default()).await?;
-        Ok(json_response(&json!({"result": shown(&reply), "done": reply.done()})))
+        Ok(json_response(
+            &json!({"result": shown(&reply), "done": reply.done()}),
+        ))
     };
     app.observe("tool", work).await
 }
 
 /// What a model reads of a tool's turn.
 fn shown(reply: &Reply) -> &str {
-    if reply.done() { "The episode is over." } else { &reply.text }
+    if reply.done() {
+        "The episode is over."
+    } else {
+        &reply.text
+    }
 }
 
 pub(super) async fn verify(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
     let work = async {
-        let mut row: Row = body::read(&app, &headers, body).await?;
-        let response = row.get("response").ok_or_else(|| Fault::Invalid("`response` is missing".to_owned()))?;
+        let mut row: Row = body::read(&app, body).await?;
+        let response = row
+            .get("response")
+            .ok_or_else(|| Fault::Invalid("`response` is missing".to_owned()))?;
         let last = last_message(response);
         let score = verified(&app, cookie(&headers), &row, last).await?;
         row.insert("reward".to_owned(), json!(score.total));
@@ -92,13 +116,20 @@ pub(super) async fn verify(State(app): Shared, headers: HeaderMap, body: Body) -
 
 /// The score of a session's episode, which the last message ends unless a tool has; without a session, of an episode whose
 /// only turn is that message.
-async fn verified(app: &Arc<App>, id: Option<String>, row: &Row, last: Option<String>) -> Result<Score, Fault> {
+async fn verified(
+    app: &Arc<App>,
+    id: Option<String>,
+    row: &Row,
+    last: Option<String>,
+) -> Result<Score, Fault> {
     let session = if let Some(id) = id {
         match app.sessions.find(&id) {
             Ok(session) => session,
             Err(fault) => {
                 let last = app.sessions.grave(&id).and_then(|grave| grave.last);
-                return last.and_then(|last| last.reply.view.info.score).ok_or(fault);
+                return last
+                    .and_then(|last| last.reply.view.info.score)
+                    .ok_or(fault);
             }
         }
     } else {
@@ -106,7 +137,10 @@ async fn verified(app: &Arc<App>, id: Option<String>, row: &Row, last: Option<St
     };
     let mut reply = None;
     if let Some(text) = last {
-        let turn = Turn { text: as_last_turn(app, text), finish: Some(Finish::Eos) };
+        let turn = Turn {
+            text: as_last_turn(app, text),
+            finish: Some(Finish::Eos),
+        };
         reply = Some(app.step(&session, turn, Manner::default()).await?);
     }
     let over = match reply {
@@ -132,7 +166,13 @@ async fn begun_for(app: &Arc<App>, row: &Row) -> Result<Arc<Session>, Fault> {
 /// environment's last tool would write.
 fn as_last_turn(app: &App, text: String) -> String {
     let tools = app.served.factory.tools();
-    let own = app.served.factory.spec().stop.iter().any(|stop| text.contains(stop.as_str()));
+    let own = app
+        .served
+        .factory
+        .spec()
+        .stop
+        .iter()
+        .any(|stop| text.contains(stop.as_str()));
     match tools.iter().find(|tool| LAST_TOOLS.contains(&tool.name)) {
         Some(tool) if !own => tool.turn(text.trim()).unwrap_or(text),
         _ => text,
@@ -142,19 +182,31 @@ fn as_last_turn(app: &App, text: String) -> String {
 /// The text of the last message of a Responses object; `None` without one, as when the model was cut off in a call.
 fn last_message(response: &Value) -> Option<String> {
     let items = response.get("output")?.as_array()?;
-    let message = items.iter().rev().find(|item| item.get("type").and_then(Value::as_str) == Some("message"))?;
+    let message = items
+        .iter()
+        .rev()
+        .find(|item| item.get("type").and_then(Value::as_str) == Some("message"))?;
     let text = match message.get("content")? {
         Value::String(text) => text.clone(),
-        Value::Array(parts) => {
-            parts.iter().filter_map(|part| part.get("text").and_then(Value::as_str)).collect::<String>()
-        }
+        Value::Array(parts) => parts
+            .iter()
+            .filter_map(|part| part.get("text").and_then(Value::as_str))
+            .collect::<String>(),
         _ => return None,
     };
     (!text.trim().is_empty()).then_some(text)
 }
 
 fn cookie(headers: &HeaderMap) -> Option<String> {
-    let pairs = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let pairs = headers
+        .get_all(header::COOKIE)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
     let mut pairs = pairs.flat_map(|value| value.split(';'));
-    pairs.find_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('=').map(str::to_owned))
+    pairs.find_map(|pair| {
+        pair.trim()
+            .strip_prefix(COOKIE)?
+            .strip_prefix('=')
+            .map(str::to_owned)
+    })
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Query, State};
-use axum::http::HeaderMap;
 use axum::response::Response;
+use forage_net::Service;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -31,8 +31,19 @@ pub(super) struct ResetBody {
 
 impl ResetBody {
     pub(super) fn options(&self) -> Options {
-        let Self { seed, task_id, task_index, member, .. } = self;
-        Options { seed: *seed, task_id: task_id.clone(), task_index: *task_index, member: *member }
+        let Self {
+            seed,
+            task_id,
+            task_index,
+            member,
+            ..
+        } = self;
+        Options {
+            seed: *seed,
+            task_id: task_id.clone(),
+            task_index: *task_index,
+            member: *member,
+        }
     }
 }
 
@@ -65,18 +76,25 @@ fn named(mut result: Value, id: &str) -> Response {
     json_response(&result)
 }
 
-pub(super) async fn reset(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
+pub(super) async fn reset(State(app): Shared, body: Body) -> Response {
     let work = async {
-        let asked: ResetBody = body::read(&app, &headers, body).await?;
-        let reply = app.begin(asked.episode_id.clone(), &asked.options()).await?;
+        let asked: ResetBody = body::read(&app, body).await?;
+        let reply = app
+            .begin(asked.episode_id.clone(), &asked.options())
+            .await?;
         Ok(named(result(&reply), &reply.view.episode_id))
     };
     app.observe("reset", work).await
 }
 
-pub(super) async fn step(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
+pub(super) async fn step(State(app): Shared, body: Body) -> Response {
     let work = async {
-        let StepBody { action, episode_id, timeout_s, request_id } = body::read(&app, &headers, body).await?;
+        let StepBody {
+            action,
+            episode_id,
+            timeout_s,
+            request_id,
+        } = body::read(&app, body).await?;
         let id = episode_id.ok_or_else(unnamed)?;
         let action = Action::parse(action)?;
         let manner = body::manner(timeout_s, request_id)?;
@@ -103,13 +121,20 @@ pub(super) async fn act(
 ) -> Result<Value, Fault> {
     match action {
         Action::Turn(turn) => Ok(result(&app.step(session, turn, manner).await?)),
-        Action::ListTools => Ok(json!({"observation": {"tools": tools::listed(app)}, "reward": null, "done": false})),
+        Action::ListTools => {
+            Ok(json!({"observation": {"tools": tools::listed(app)}, "reward": null, "done": false}))
+        }
         Action::Call(call) => called(app, session, call, manner).await,
     }
 }
 
 /// A step by a call of a tool. A call that is not a turn is answered to the model and takes none.
-async fn called(app: &Arc<App>, session: &Arc<Session>, call: CallBody, manner: Manner) -> Result<Value, Fault> {
+async fn called(
+    app: &Arc<App>,
+    session: &Arc<Session>,
+    call: CallBody,
+    manner: Manner,
+) -> Result<Value, Fault> {
     let name = call.tool_name;
     match tools::turn(app, &name, &call.arguments) {
         Err(fault) => {
@@ -169,7 +194,8 @@ pub(super) async fn state(State(app): Shared, Query(query): Query<StateQuery>) -
             Ok(session) => Ok(json_response(&state_of(&session))),
             Err(fault) => {
                 let last = app.sessions.grave(&id).and_then(|grave| grave.last);
-                last.map(|last| json_response(&described(&last.reply))).ok_or(fault)
+                last.map(|last| json_response(&described(&last.reply)))
+                    .ok_or(fault)
             }
         }
     };
@@ -182,11 +208,13 @@ struct CloseBody {
     episode_id: String,
 }
 
-pub(super) async fn close(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
+pub(super) async fn close(State(app): Shared, body: Body) -> Response {
     let work = async {
-        let CloseBody { episode_id } = body::read(&app, &headers, body).await?;
+        let CloseBody { episode_id } = body::read(&app, body).await?;
         let closed = app.close(&episode_id);
-        Ok(json_response(&json!({"episode_id": episode_id, "closed": closed})))
+        Ok(json_response(
+            &json!({"episode_id": episode_id, "closed": closed}),
+        ))
     };
     app.observe("close", work).await
 }

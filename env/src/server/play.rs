@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use forage_retriever::server::shell::Flight;
+use forage_net::Flight;
 use serde::Serialize;
 
 use super::Served;
-use crate::environment::{Action, TurnKind};
+use crate::environment::TurnKind;
 use crate::episode::{Ending, Episode, Limit, Score};
 use crate::policy::Finish;
 use crate::rollout::stage::{Fault, Stage, judge};
@@ -92,78 +92,123 @@ pub(super) struct Play {
 }
 
 impl Play {
-    pub(super) async fn open(served: &Served, opening: Opening, flight: Flight) -> Result<(Self, Reply), Fault> {
-        let stage = Stage::open(served.factory.as_ref(), &opening.task, Seed::root(opening.seed)).await?;
+    pub(super) async fn open(
+        served: &Served,
+        opening: Opening,
+        flight: Flight,
+    ) -> Result<(Self, Reply), Fault> {
+        let stage = Stage::open(
+            served.factory.as_ref(),
+            &opening.task,
+            Seed::root(opening.seed),
+        )
+        .await?;
         let log = TokenLog::with_prompt(&served.tokenizer.encode(stage.prompt()));
-        let play = Self { opening, stage, log, forced_prefix: String::new(), flight };
-        let reply =
-            Reply { text: play.stage.prompt().to_owned(), reward: None, view: play.view(served, Info::default()) };
+        let play = Self {
+            opening,
+            stage,
+            log,
+            forced_prefix: String::new(),
+            flight,
+        };
+        let reply = Reply {
+            text: play.stage.prompt().to_owned(),
+            reward: None,
+            view: play.view(served, Info::default()),
+        };
         Ok((play, reply))
     }
 
     /// Takes a turn; gives the episode back unless it is over.
-    pub(super) async fn step(mut self, served: &Served, turn: Turn) -> Result<(Reply, Option<Self>), Fault> {
-        let (action, ignored_chars) = self.action(served, turn);
-        let reaction = self.stage.react(action).await?;
-        let mut info = Info { kind: Some(reaction.step.kind.clone()), ignored_chars, ..Info::default() };
+    pub(super) async fn step(
+        mut self,
+        served: &Served,
+        turn: Turn,
+    ) -> Result<(Reply, Option<Self>), Fault> {
+        let (text, finish, ignored_chars) = self.written(served, turn);
+        let reaction = self.stage.react(text, finish).await?;
+        let mut info = Info {
+            kind: Some(reaction.step.kind.clone()),
+            ignored_chars,
+            ..Info::default()
+        };
         let (text, reward) = (reaction.step.observation.text.clone(), reaction.step.reward);
         let prefix = reaction.step.forced_prefix.clone().unwrap_or_default();
-        let ending = self.stage.keep(reaction);
-        let out_of_turns = self.stage.is_out_of_turns().then_some(Ending::Truncated { limit: Limit::Turns });
-        if let Some(ending) = ending.or(out_of_turns) {
+        if let Some(ending) = self.stage.keep(reaction) {
             info.kind = self.stage.turns().last().map(|turn| turn.kind.clone());
-            return self.end(served, ending, info, reward).await.map(|reply| (reply, None));
+            return self
+                .end(served, ending, info, reward)
+                .await
+                .map(|reply| (reply, None));
         }
         self.log.push_environment(&served.tokenizer.encode(&text));
         self.forced_prefix = prefix;
-        let reply = Reply { text, reward: Some(reward), view: self.view(served, info) };
+        let reply = Reply {
+            text,
+            reward: Some(reward),
+            view: self.view(served, info),
+        };
         Ok((reply, Some(self)))
     }
 
     /// Ends the episode before the policy did.
     pub(super) async fn stop(self, served: &Served, limit: Limit) -> Result<Reply, Fault> {
-        self.end(served, Ending::Truncated { limit }, Info::default(), 0.0).await
+        self.end(served, Ending::Truncated { limit }, Info::default(), 0.0)
+            .await
     }
 
     /// The turn as an engine would have ended it, logged, and how many characters stand behind its end.
-    fn action(&mut self, served: &Served, turn: Turn) -> (Action, usize) {
+    fn written(&mut self, served: &Served, turn: Turn) -> (String, Finish, usize) {
         let Turn { mut text, finish } = turn;
         if !text.starts_with(&self.forced_prefix) {
             text.insert_str(0, &self.forced_prefix);
         }
         let stops = &served.factory.spec().stop;
-        let end = stops.iter().filter_map(|stop| text.find(stop.as_str()).map(|start| start + stop.len())).min();
+        let end = stops
+            .iter()
+            .filter_map(|stop| text.find(stop.as_str()).map(|start| start + stop.len()))
+            .min();
         let ignored = end.map_or(0, |end| text[end..].chars().count());
         text.truncate(end.unwrap_or(text.len()));
-        let finish = if end.is_some() { Finish::Stop } else { finish.unwrap_or(Finish::Eos) };
+        let finish = if end.is_some() {
+            Finish::Stop
+        } else {
+            finish.unwrap_or(Finish::Eos)
+        };
         let (forced, written) = text.split_at(self.forced_prefix.len());
         self.log.push_forced(&served.tokenizer.encode(forced));
         let tokens = served.tokenizer.encode(written);
         // Nobody here knows how likely they were; what is counted is their number.
         self.log.push_policy(&tokens, &vec![0.0; tokens.len()], 0);
-        (Action { text, finish }, ignored)
+        (text, finish, ignored)
     }
 
-    async fn end(self, served: &Served, ending: Ending, info: Info, reward: f32) -> Result<Reply, Fault> {
+    async fn end(
+        self,
+        served: &Served,
+        ending: Ending,
+        info: Info,
+        reward: f32,
+    ) -> Result<Reply, Fault> {
         let mut view = self.view(served, info);
         let (prompt, turns) = self.stage.into_record();
         let episode = Episode {
-            task: Task::clone(&self.opening.task),
-            group: 0,
             member: self.opening.member,
-            branch: None,
             prompt,
             turns,
             tokens: self.log,
             ending,
-            score: None,
             seed: Some(Seed::root(self.opening.seed)),
+            ..Episode::new(Task::clone(&self.opening.task))
         };
         let Episode { ending, score, .. } = judge(&served.rewards, episode).await;
-        self.flight.land();
+        drop(self.flight);
         let total = match (&ending, &score) {
             (Ending::Infra { boundary, message }, _) => {
-                return Err(Fault { boundary: *boundary, message: message.clone() });
+                return Err(Fault {
+                    boundary: *boundary,
+                    message: message.clone(),
+                });
             }
             (_, score) => score.as_ref().map_or(0.0, |score| score.total),
         };
@@ -172,7 +217,11 @@ impl Play {
         view.info.ending = Some(ending);
         view.info.score = score;
         view.forced_prefix = None;
-        Ok(Reply { text: String::new(), reward: Some(reward + total), view })
+        Ok(Reply {
+            text: String::new(),
+            reward: Some(reward + total),
+            view,
+        })
     }
 
     fn view(&self, served: &Served, info: Info) -> View {

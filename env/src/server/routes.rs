@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Query, Request, State};
+use axum::extract::{Query, State};
 use axum::middleware;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::{get, post};
-use forage_retriever::server::shell;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::app::App;
-use super::fault::{Fault, json_response};
+use super::fault::json_response;
 use super::{gym, mcp, nemo, openenv, socket, tools};
 
 type Shared = State<Arc<App>>;
@@ -24,7 +23,10 @@ pub(super) fn router(app: &Arc<App>, local_only: bool) -> Router {
     let (service, manager) = mcp::service(app, local_only);
     let tools = Router::new()
         .route_service("/mcp", service)
-        .layer(middleware::from_fn_with_state((Arc::clone(app), manager), mcp::limit));
+        .layer(middleware::from_fn_with_state(
+            (Arc::clone(app), manager),
+            mcp::limit,
+        ));
     let guarded = Router::new()
         .route("/reset", post(openenv::reset))
         .route("/step", post(openenv::step))
@@ -42,31 +44,8 @@ pub(super) fn router(app: &Arc<App>, local_only: bool) -> Router {
         .route("/{tool}", post(nemo::tool))
         .route("/info", get(info))
         .route("/tasks", get(tasks))
-        .route("/metrics", get(metrics))
         .merge(tools);
-    shell::guarded(guarded, app.config.token.as_deref(), || Fault::Unauthorized.into_response())
-        .route("/health", get(health))
-        .route("/healthz", get(health))
-        .route("/readyz", get(ready))
-        .fallback(|request: Request| async move { Fault::NotFound(format!("no route {}", request.uri().path())) })
-        .method_not_allowed_fallback(|| async { Fault::MethodNotAllowed })
-        .with_state(Arc::clone(app))
-}
-
-/// OpenEnv's word for it; the server answers, so it is.
-async fn health() -> Response {
-    json_response(&json!({"status": "healthy"}))
-}
-
-async fn ready(State(app): Shared) -> Response {
-    if app.flights.draining() {
-        return Fault::Stopped.into_response();
-    }
-    json_response(&json!({"status": "ready"}))
-}
-
-async fn metrics(State(app): Shared) -> Response {
-    app.metrics.exposition()
+    forage_net::router(app, guarded, Router::new())
 }
 
 async fn info(State(app): Shared) -> Response {
@@ -80,7 +59,7 @@ async fn info(State(app): Shared) -> Response {
         "limits": {
             "sessions": config.max_sessions,
             "session_ttl_s": config.session_ttl.as_secs_f64(),
-            "body_bytes": config.max_body_bytes,
+            "body_bytes": config.base.max_body_bytes,
             "action_bytes": config.max_action_bytes,
             "step_timeout_s": config.step_timeout.as_secs_f64(),
         },
@@ -94,15 +73,20 @@ struct Page {
     limit: Option<usize>,
 }
 
-/// What may be asked, without the answers.
+/// The tasks, without their answers.
 async fn tasks(State(app): Shared, Query(page): Query<Page>) -> Response {
     let all = app.tasks.all();
     let limit = page.limit.unwrap_or(TASKS).min(TASKS);
-    let listed = all.iter().enumerate().skip(page.offset).take(limit).map(|(index, task)| {
-        json!({
-            "task_index": index, "task_id": task.id, "question": task.question,
-            "data_source": task.data_source, "split": task.split,
-        })
-    });
+    let listed = all
+        .iter()
+        .enumerate()
+        .skip(page.offset)
+        .take(limit)
+        .map(|(index, task)| {
+            json!({
+                "task_index": index, "task_id": task.id, "question": task.question,
+                "data_source": task.data_source, "split": task.split,
+            })
+        });
     json_response(&json!({"total": all.len(), "tasks": listed.collect::<Vec<Value>>()}))
 }

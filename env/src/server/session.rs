@@ -42,7 +42,9 @@ pub(super) struct Last {
 impl Last {
     /// The answer, when `request` is the one it was for: it was sent again because the answer was lost.
     pub(super) fn again(&self, request: Option<&str>) -> Option<Reply> {
-        request.filter(|&request| self.request.as_deref() == Some(request)).map(|_| self.reply.clone())
+        request
+            .filter(|&request| self.request.as_deref() == Some(request))
+            .map(|_| self.reply.clone())
     }
 }
 
@@ -119,7 +121,10 @@ impl Grave {
             How::Expired => "was closed because it was idle for too long",
             How::Failed => "was ended by a fault of the server",
         };
-        Fault::Gone { id: id.to_owned(), why: why.to_owned() }
+        Fault::Gone {
+            id: id.to_owned(),
+            why: why.to_owned(),
+        }
     }
 }
 
@@ -142,24 +147,52 @@ impl Sessions {
     pub(super) fn new(max: usize, ttl: Duration) -> Self {
         let max = max.min(Semaphore::MAX_PERMITS);
         let places = Arc::new(Semaphore::new(max));
-        Self { open: Mutex::default(), graves: Mutex::default(), places, max, ttl }
+        Self {
+            open: Mutex::default(),
+            graves: Mutex::default(),
+            places,
+            max,
+            ttl,
+        }
     }
 
     /// A session with a place, known to whoever holds it alone.
-    pub(super) fn unlisted(&self, metrics: &Metrics, id: String, lasting: bool) -> Result<Arc<Session>, Fault> {
+    pub(super) fn unlisted(
+        &self,
+        metrics: &Metrics,
+        id: String,
+        lasting: bool,
+    ) -> Result<Arc<Session>, Fault> {
         let permit = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
             let active = self.max - self.places.available_permits();
-            Fault::Full { active, max: self.max }
+            Fault::Full {
+                active,
+                max: self.max,
+            }
         })?;
         metrics.sessions_active.inc();
         metrics.sessions_opened.inc();
-        let place = Place { _permit: permit, active: metrics.sessions_active.clone() };
+        let place = Place {
+            _permit: permit,
+            active: metrics.sessions_active.clone(),
+        };
         let touched = Mutex::new(now());
-        Ok(Arc::new(Session { id, lasting, slot: Arc::default(), touched, _place: place }))
+        Ok(Arc::new(Session {
+            id,
+            lasting,
+            slot: Arc::default(),
+            touched,
+            _place: place,
+        }))
     }
 
     /// A session that can be found by its id.
-    pub(super) fn open(&self, metrics: &Metrics, id: String, lasting: bool) -> Result<Arc<Session>, Fault> {
+    pub(super) fn open(
+        &self,
+        metrics: &Metrics,
+        id: String,
+        lasting: bool,
+    ) -> Result<Arc<Session>, Fault> {
         let mut open = lock(&self.open);
         if let Some(session) = open.get(&id) {
             return Ok(Arc::clone(session));
@@ -174,8 +207,12 @@ impl Sessions {
 
     pub(super) fn find(&self, id: &str) -> Result<Arc<Session>, Fault> {
         let found = lock(&self.open).get(id).cloned();
-        found
-            .ok_or_else(|| self.grave(id).map_or_else(|| Fault::UnknownSession(id.to_owned()), |grave| grave.fault(id)))
+        found.ok_or_else(|| {
+            self.grave(id).map_or_else(
+                || Fault::UnknownSession(id.to_owned()),
+                |grave| grave.fault(id),
+            )
+        })
     }
 
     /// What is remembered of a closed session.
@@ -185,7 +222,9 @@ impl Sessions {
 
     /// Takes a session off the list; its place is free once nobody works on it any more. `false` when it was not there.
     pub(super) fn close(&self, metrics: &Metrics, id: &str, how: How, last: Option<Last>) -> bool {
-        let Some(session) = lock(&self.open).remove(id) else { return false };
+        let Some(session) = lock(&self.open).remove(id) else {
+            return false;
+        };
         metrics.closed(how.name());
         self.bury(session.id.clone(), Grave { how, last });
         true
@@ -202,18 +241,27 @@ impl Sessions {
 
     /// Closes what was idle for too long, and forgets what was closed that long ago.
     pub(super) fn sweep(&self, metrics: &Metrics) {
-        let idle: Vec<Arc<Session>> =
-            lock(&self.open).values().filter(|session| session.idle() >= self.ttl).cloned().collect();
+        let idle: Vec<Arc<Session>> = lock(&self.open)
+            .values()
+            .filter(|session| session.idle() >= self.ttl)
+            .cloned()
+            .collect();
         for session in idle {
             // A step that takes long is no idleness; and no step may begin between the look and the closing.
-            let Ok(slot) = session.slot.try_lock() else { continue };
+            let Ok(slot) = session.slot.try_lock() else {
+                continue;
+            };
             if session.idle() >= self.ttl {
                 self.close(metrics, &session.id, How::Expired, None);
             }
             drop(slot);
         }
         let mut graves = lock(&self.graves);
-        while graves.order.front().is_some_and(|(buried, _)| buried.elapsed() >= self.ttl) {
+        while graves
+            .order
+            .front()
+            .is_some_and(|(buried, _)| buried.elapsed() >= self.ttl)
+        {
             graves.forget_first();
         }
     }

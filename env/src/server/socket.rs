@@ -6,6 +6,7 @@ use std::time::Instant;
 use axum::extract::State;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
+use forage_net::{Refusal, Refuse};
 use serde_json::{Value, json};
 
 use super::app::{App, Manner};
@@ -15,8 +16,11 @@ use super::openenv::{self, ResetBody};
 use super::session::{How, Session, Sessions};
 
 pub(super) async fn upgrade(State(app): State<Arc<App>>, upgrade: WebSocketUpgrade) -> Response {
-    let most = app.config.max_body_bytes;
-    upgrade.max_message_size(most).max_frame_size(most).on_upgrade(move |socket| converse(app, socket))
+    let most = app.config.base.max_body_bytes;
+    upgrade
+        .max_message_size(most)
+        .max_frame_size(most)
+        .on_upgrade(move |socket| converse(app, socket))
 }
 
 /// An error message, and whether the connection ends with it.
@@ -26,15 +30,15 @@ fn error(fault: &Fault) -> Value {
 
 /// A connection's life.
 async fn converse(app: Arc<App>, mut socket: WebSocket) {
-    let opened = if app.flights.draining() {
-        Err(Fault::Stopped)
+    let opened = if app.base.draining() {
+        Err(Refusal::Stopped.into())
     } else {
         app.sessions.unlisted(&app.metrics, app.fresh_id(), true)
     };
     let session = match opened {
         Ok(session) => session,
         Err(fault) => {
-            app.metrics.traffic.failed(fault.cause());
+            app.base.traffic.failed(fault.cause());
             let _ = socket.send(Message::text(error(&fault).to_string())).await;
             let _ = socket.send(Message::Close(None)).await;
             return;
@@ -53,15 +57,18 @@ async fn answer_all(app: &Arc<App>, session: &Arc<Session>, socket: &mut WebSock
         let left = app.sessions.ttl().saturating_sub(session.idle());
         let message = tokio::select! {
             message = tokio::time::timeout(left, socket.recv()) => message,
-            () = app.given_up() => {
-                let _ = socket.send(Message::text(error(&Fault::Stopped).to_string())).await;
+            () = app.base.given_up() => {
+                let _ = socket.send(Message::text(error(&Refusal::Stopped.into()).to_string())).await;
                 return How::Closed;
             }
         };
         let text = match message {
             Err(_) => {
                 let why = "was closed because it was idle for too long".to_owned();
-                let fault = Fault::Gone { id: session.id.clone(), why };
+                let fault = Fault::Gone {
+                    id: session.id.clone(),
+                    why,
+                };
                 let _ = socket.send(Message::text(error(&fault).to_string())).await;
                 return How::Expired;
             }
@@ -78,11 +85,11 @@ async fn answer_all(app: &Arc<App>, session: &Arc<Session>, socket: &mut WebSock
             Ok(None) => return How::Closed,
             Ok(Some(reply)) => (reply, 200),
             Err(fault) => {
-                app.metrics.traffic.failed(fault.cause());
+                app.base.traffic.failed(fault.cause());
                 (error(&fault), fault.status().as_u16())
             }
         };
-        app.metrics.traffic.answered("ws", status, begin.elapsed());
+        app.base.traffic.answered("ws", status, begin.elapsed());
         session.touch();
         if socket.send(Message::text(reply.to_string())).await.is_err() {
             return How::Closed;
@@ -91,25 +98,42 @@ async fn answer_all(app: &Arc<App>, session: &Arc<Session>, socket: &mut WebSock
 }
 
 /// The answer to one message; `None` to a farewell.
-async fn answer(app: &Arc<App>, session: &Arc<Session>, text: &[u8]) -> Result<Option<Value>, Fault> {
+async fn answer(
+    app: &Arc<App>,
+    session: &Arc<Session>,
+    text: &[u8],
+) -> Result<Option<Value>, Fault> {
     let Value::Object(mut message) = body::parse::<Value>(text)? else {
-        return Err(Fault::Invalid("a message is an object with `type` and `data`".to_owned()));
+        return Err(Fault::Invalid(
+            "a message is an object with `type` and `data`".to_owned(),
+        ));
     };
-    let kind = message.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let kind = message
+        .get("type")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
     let data = message.remove("data").filter(|data| !data.is_null());
     let observation = |data: Value| Some(json!({"type": "observation", "data": data}));
     match kind.as_str() {
         "reset" => {
             let asked: ResetBody = body::parse_value(data.unwrap_or_else(|| json!({})))?;
             let options = asked.options();
-            let reply = app.reset(session, app.ask(&options)?.named(asked.episode_id)).await?;
+            let reply = app
+                .reset(session, app.ask(&options)?.named(asked.episode_id))
+                .await?;
             Ok(observation(openenv::result(&reply)))
         }
         "step" => {
-            let data = data.ok_or_else(|| Fault::Invalid("a step's `data` is the action".to_owned()))?;
-            Ok(observation(openenv::act(app, session, Action::parse(data)?, Manner::default()).await?))
+            let data =
+                data.ok_or_else(|| Fault::Invalid("a step's `data` is the action".to_owned()))?;
+            Ok(observation(
+                openenv::act(app, session, Action::parse(data)?, Manner::default()).await?,
+            ))
         }
-        "state" => Ok(Some(json!({"type": "state", "data": openenv::state_of(session)}))),
+        "state" => Ok(Some(
+            json!({"type": "state", "data": openenv::state_of(session)}),
+        )),
         "close" => Ok(None),
         _ => Err(Fault::UnknownType(kind)),
     }

@@ -34,15 +34,25 @@ pub(super) fn all(app: &App) -> Vec<TurnTool> {
 }
 
 /// The turn that a call writes.
-pub(super) fn turn(app: &App, name: &str, arguments: &Map<String, Value>) -> Result<Turn, CallFault> {
+pub(super) fn turn(
+    app: &App,
+    name: &str,
+    arguments: &Map<String, Value>,
+) -> Result<Turn, CallFault> {
     let tools = all(app);
     let Some(tool) = tools.iter().find(|tool| tool.name == name) else {
         let known: Vec<&str> = tools.iter().map(|tool| tool.name).collect();
-        return Err(CallFault::NotFound(format!("there is no tool `{name}`; there are {}", known.join(", "))));
+        return Err(CallFault::NotFound(format!(
+            "there is no tool `{name}`; there are {}",
+            known.join(", ")
+        )));
     };
     let wrong = |words: String| Err(CallFault::Arguments(words));
     if let Some(unknown) = arguments.keys().find(|key| *key != tool.parameter) {
-        return wrong(format!("{name} takes no `{unknown}`; it takes `{}`", tool.parameter));
+        return wrong(format!(
+            "{name} takes no `{unknown}`; it takes `{}`",
+            tool.parameter
+        ));
     }
     let Some(Value::String(argument)) = arguments.get(tool.parameter) else {
         return wrong(format!("{name} needs `{}`, a string", tool.parameter));
@@ -56,7 +66,8 @@ pub(super) fn turn(app: &App, name: &str, arguments: &Map<String, Value>) -> Res
 /// The tools as OpenEnv lists them.
 pub(super) fn listed(app: &App) -> Value {
     let tools = all(app);
-    let list =
-        tools.iter().map(|tool| json!({"name": tool.name, "description": tool.about, "input_schema": tool.schema()}));
+    let list = tools.iter().map(
+        |tool| json!({"name": tool.name, "description": tool.about, "input_schema": tool.schema()}),
+    );
     Value::Array(list.collect())
 }

@@ -54,7 +54,11 @@ impl Finder {
     ///
     /// # Errors
     /// When the titles cannot be indexed.
-    pub fn new(wiki: Arc<Wiki>, mode: SearchMode, passages: Arc<dyn Retriever>) -> Result<Self, WikiError> {
+    pub fn new(
+        wiki: Arc<Wiki>,
+        mode: SearchMode,
+        passages: Arc<dyn Retriever>,
+    ) -> Result<Self, WikiError> {
         let by = match mode {
             SearchMode::Titles => By::Index(wiki.titles()?),
             SearchMode::Pages => By::Index(Arc::new(Bm25Retriever::new(Arc::clone(wiki.index())))),
@@ -78,20 +82,30 @@ impl Finder {
                 let ranked = index.search_ids(query, count)?;
                 let found = ranked.into_iter().map(|(ordinal, score)| {
                     let page = self.wiki.at(ordinal)?;
-                    Ok(Found { id: page.id.to_owned(), title: page.title.to_owned(), score })
+                    Ok(Found {
+                        id: page.id.to_owned(),
+                        title: page.title.to_owned(),
+                        score,
+                    })
                 });
                 found.collect()
             }
             By::Passages(retriever) => {
                 let asked = [Query::new(query)];
-                let hits = retriever.search(&asked, count.saturating_mul(PASSAGES_PER_PAGE)).await?;
+                let hits = retriever
+                    .search(&asked, count.saturating_mul(PASSAGES_PER_PAGE))
+                    .await?;
                 self.fold(hits.into_iter().next().unwrap_or_default(), count)
             }
         }
     }
 
     /// Pages of passages, each at the place of its best passage; passages of pages the wiki does not have are passed over.
-    fn fold(&self, hits: Vec<forage_retriever::Hit>, count: usize) -> Result<Vec<Found>, RetrieverError> {
+    fn fold(
+        &self,
+        hits: Vec<forage_retriever::Hit>,
+        count: usize,
+    ) -> Result<Vec<Found>, RetrieverError> {
         let mut found: Vec<Found> = Vec::new();
         for hit in hits {
             if found.len() == count {
@@ -103,7 +117,11 @@ impl Finder {
                 None => cut.map(|id| self.wiki.page(id)).transpose()?.flatten(),
             };
             if let Some(page) = page.filter(|page| found.iter().all(|known| known.id != page.id)) {
-                found.push(Found { id: page.id.to_owned(), title: page.title.to_owned(), score: hit.score });
+                found.push(Found {
+                    id: page.id.to_owned(),
+                    title: page.title.to_owned(),
+                    score: hit.score,
+                });
             }
         }
         Ok(found)

@@ -74,7 +74,11 @@ pub fn spans(content: &str, mode: SectionMode) -> Vec<Span> {
             SectionMode::WikiSearch => key(heading.name),
             SectionMode::Subtree => distinct(&key(heading.name), &mut used),
         };
-        spans.push(Span { key, name: heading.name.to_owned(), range: heading.start..end });
+        spans.push(Span {
+            key,
+            name: heading.name.to_owned(),
+            range: heading.start..end,
+        });
     }
     spans
 }
@@ -84,9 +88,18 @@ pub fn list(page: &Page<'_>, mode: SectionMode) -> Vec<Section> {
     let id = |key: &str| format!("{}:{key}", page.id);
     let spans = spans(page.content, mode);
     if spans.is_empty() {
-        return vec![Section { id: id(FULL), name: FULL_NAME.to_owned() }];
+        return vec![Section {
+            id: id(FULL),
+            name: FULL_NAME.to_owned(),
+        }];
     }
-    spans.into_iter().map(|span| Section { id: id(&span.key), name: span.name }).collect()
+    spans
+        .into_iter()
+        .map(|span| Section {
+            id: id(&span.key),
+            name: span.name,
+        })
+        .collect()
 }
 
 /// The text of the section `key`, its heading's line first; the first when several have that key.
@@ -96,7 +109,9 @@ pub fn read<'a>(page: &Page<'a>, key: &str, mode: SectionMode) -> Option<&'a str
     if key == FULL {
         return Some(page.content);
     }
-    let span = spans(page.content, mode).into_iter().find(|span| span.key == key)?;
+    let span = spans(page.content, mode)
+        .into_iter()
+        .find(|span| span.key == key)?;
     let is_last = span.range.end == page.content.len();
     let text = &page.content[span.range];
     Some(match mode {
@@ -134,7 +149,11 @@ fn headings(content: &str, mode: SectionMode) -> Vec<Heading<'_>> {
         }
         if text.starts_with('#') && fence.is_none() {
             let name = text.trim_start_matches('#');
-            found.push(Heading { level: text.len() - name.len(), name: name.trim(), start });
+            found.push(Heading {
+                level: text.len() - name.len(),
+                name: name.trim(),
+                start,
+            });
         }
         start += line.len();
     }
@@ -144,11 +163,17 @@ fn headings(content: &str, mode: SectionMode) -> Vec<Heading<'_>> {
 /// Opens a code fence, or closes the one that is open: by the same mark, at least as long.
 fn toggle(fence: &mut Option<(char, usize)>, line: &str) {
     let line = line.trim_start();
-    let Some(mark) = line.chars().next().filter(|mark| matches!(mark, '`' | '~')) else { return };
+    let Some(mark) = line.chars().next().filter(|mark| matches!(mark, '`' | '~')) else {
+        return;
+    };
     let length = line.chars().take_while(|&letter| letter == mark).count();
     match *fence {
         None if length >= 3 => *fence = Some((mark, length)),
-        Some((open, least)) if open == mark && length >= least && line[length..].trim().is_empty() => *fence = None,
+        Some((open, least))
+            if open == mark && length >= least && line[length..].trim().is_empty() =>
+        {
+            *fence = None;
+        }
         _ => {}
     }
 }
@@ -161,23 +186,46 @@ mod tests {
                         ```\n# not a heading\n```\n\n## History\n\nAgain.\n";
 
     fn page(content: &'static str) -> Page<'static> {
-        Page { id: "velm", title: "Velm", content }
+        Page {
+            id: "velm",
+            title: "Velm",
+            content,
+        }
     }
 
     fn ids(content: &'static str, mode: SectionMode) -> Vec<String> {
-        list(&page(content), mode).into_iter().map(|section| section.id).collect()
+        list(&page(content), mode)
+            .into_iter()
+            .map(|section| section.id)
+            .collect()
     }
 
     #[test]
     fn sections_end_at_any_heading_as_published() {
         let mode = SectionMode::WikiSearch;
-        let expected = ["velm", "history", "early_years", "notes", "not_a_heading", "history"];
+        let expected = [
+            "velm",
+            "history",
+            "early_years",
+            "notes",
+            "not_a_heading",
+            "history",
+        ];
         assert_eq!(ids(PAGE, mode), expected.map(|key| format!("velm:{key}")));
         assert_eq!(list(&page(PAGE), mode)[2].name, "Early Years");
-        assert_eq!(read(&page(PAGE), "history", mode), Some("## History\n\nOld.\n"));
+        assert_eq!(
+            read(&page(PAGE), "history", mode),
+            Some("## History\n\nOld.\n")
+        );
         assert_eq!(read(&page(PAGE), "notes", mode), Some("## Notes\n\n```"));
-        assert_eq!(read(&page(PAGE), "velm", mode), Some("# Velm\n\nA village.\n"));
-        assert_eq!(read(&page(PAGE), "not_a_heading", mode), Some("# not a heading\n```\n"));
+        assert_eq!(
+            read(&page(PAGE), "velm", mode),
+            Some("# Velm\n\nA village.\n")
+        );
+        assert_eq!(
+            read(&page(PAGE), "not_a_heading", mode),
+            Some("# not a heading\n```\n")
+        );
         assert_eq!(read(&page("# A\nx\n"), "a", mode), Some("# A\nx\n"));
         assert_eq!(read(&page(PAGE), "early years", mode), None);
     }
@@ -188,19 +236,40 @@ mod tests {
         let expected = ["velm", "history", "early_years", "notes", "history_2"];
         assert_eq!(ids(PAGE, mode), expected.map(|key| format!("velm:{key}")));
         assert_eq!(read(&page(PAGE), "velm", mode), Some(PAGE.trim_end()));
-        assert_eq!(read(&page(PAGE), "history", mode), Some("## History\n\nOld.\n\n### Early Years\n\nEarly."));
-        assert_eq!(read(&page(PAGE), "history_2", mode), Some("## History\n\nAgain."));
-        assert_eq!(read(&page(PAGE), "notes", mode), Some("## Notes\n\n```\n# not a heading\n```"));
+        assert_eq!(
+            read(&page(PAGE), "history", mode),
+            Some("## History\n\nOld.\n\n### Early Years\n\nEarly.")
+        );
+        assert_eq!(
+            read(&page(PAGE), "history_2", mode),
+            Some("## History\n\nAgain.")
+        );
+        assert_eq!(
+            read(&page(PAGE), "notes", mode),
+            Some("## Notes\n\n```\n# not a heading\n```")
+        );
         let clash = "# A 2\nx\n# A\ny\n# A\nz\n# A\nw\n# Full\nv";
-        assert_eq!(ids(clash, mode), ["velm:a_2", "velm:a", "velm:a_3", "velm:a_4", "velm:full_2"]);
+        assert_eq!(
+            ids(clash, mode),
+            ["velm:a_2", "velm:a", "velm:a_3", "velm:a_4", "velm:full_2"]
+        );
     }
 
     #[test]
     fn a_page_without_headings_is_one_section() {
         for mode in [SectionMode::WikiSearch, SectionMode::Subtree] {
             let listed = list(&page("No heading.\n"), mode);
-            assert_eq!(listed, [Section { id: "velm:full".to_owned(), name: "Full Page".to_owned() }]);
-            assert_eq!(read(&page("No heading.\n"), "full", mode), Some("No heading.\n"));
+            assert_eq!(
+                listed,
+                [Section {
+                    id: "velm:full".to_owned(),
+                    name: "Full Page".to_owned()
+                }]
+            );
+            assert_eq!(
+                read(&page("No heading.\n"), "full", mode),
+                Some("No heading.\n")
+            );
             assert_eq!(read(&page("No heading.\n"), "other", mode), None);
             assert_eq!(ids("", mode), ["velm:full"]);
         }

@@ -1,5 +1,7 @@
 //! The world itself: how many entities of each kind every split has, and what each is called.
 
+use strum::VariantArray as _;
+
 use super::error::WorldError;
 use super::hash::{Shuffle, happens, hash, mix, pick};
 use super::names;
@@ -68,8 +70,9 @@ impl World {
     pub fn new(spec: WorldSpec) -> Result<Self, WorldError> {
         spec.check()?;
         let counts = counts(spec.pages);
-        let crowded =
-            SPLITS.iter().any(|&split| counts[split as usize][Kind::Place as usize] > names::families(3, split) / 2);
+        let crowded = SPLITS.iter().any(|&split| {
+            counts[split as usize][Kind::Place as usize] > names::families(3, split) / 2
+        });
         let key = mix(spec.seed ^ mix(u64::from(GENERATOR_VERSION)));
         let hops_per_thousand = spec.difficulty.hops_per_thousand();
         Ok(Self {
@@ -89,12 +92,13 @@ impl World {
     }
 
     /// Number of pages, one per entity.
-    pub fn pages_count(&self) -> u64 {
+    pub(super) fn pages_count(&self) -> u64 {
         self.spec.pages
     }
 
     /// Number of entities of `kind` in `split`.
-    pub fn entities_count(&self, split: Split, kind: Kind) -> u64 {
+    #[cfg(test)]
+    pub(super) fn entities_count(&self, split: Split, kind: Kind) -> u64 {
         self.counts[split as usize][kind as usize]
     }
 
@@ -128,14 +132,22 @@ impl World {
 
     /// The `rest`-th entity of a split, kind after kind.
     pub(super) fn entity_in(&self, split: Split, mut rest: u64) -> Entity {
-        for kind in Kind::ALL {
+        for &kind in Kind::VARIANTS {
             let size = self.counts[split as usize][kind as usize];
             if rest < size {
-                return Entity { split, kind, local: rest };
+                return Entity {
+                    split,
+                    kind,
+                    local: rest,
+                };
             }
             rest -= size;
         }
-        Entity { split, kind: Kind::Person, local: 0 }
+        Entity {
+            split,
+            kind: Kind::Person,
+            local: 0,
+        }
     }
 
     /// The entity's name, unique in the world.
@@ -162,7 +174,11 @@ impl World {
     /// Slot of the name permutation and side of the twin family: neighbours share a slot when they are near twins.
     fn slot(&self, space: u64, local: u64, count: u64) -> (u64, bool) {
         let first = local & !1;
-        let twins = first + 1 < count && happens(hash(space, stream::TWINS, first), self.spec.difficulty.near_names);
+        let twins = first + 1 < count
+            && happens(
+                hash(space, stream::TWINS, first),
+                self.spec.difficulty.near_names,
+            );
         if twins {
             return (first, local & 1 == 1);
         }
@@ -178,8 +194,10 @@ impl World {
 
 /// Shuffles a block of questions that holds each hop count as often as its share says.
 fn deal(hops_per_thousand: [u64; 4], key: u64) -> Vec<(u8, u16)> {
-    let sorted: Vec<u8> =
-        (1..).zip(hops_per_thousand).flat_map(|(hops, n)| std::iter::repeat_n(hops, n as usize)).collect();
+    let sorted: Vec<u8> = (1..)
+        .zip(hops_per_thousand)
+        .flat_map(|(hops, n)| std::iter::repeat_n(hops, n as usize))
+        .collect();
     let order = Shuffle::new(sorted.len() as u64, key);
     let mut dealt = [0_u16; 5];
     let mut block = Vec::with_capacity(sorted.len());
@@ -196,7 +214,8 @@ fn deal(hops_per_thousand: [u64; 4], key: u64) -> Vec<(u8, u16)> {
 fn counts(pages: u64) -> [[u64; 5]; 3] {
     let (dev, test) = (pages / 10, pages / 5);
     [pages - dev - test, dev, test].map(|size| {
-        let [mut places, works, organisations, events] = [20, 15, 15, 10].map(|percent| (size * percent / 100).max(1));
+        let [mut places, works, organisations, events] =
+            [20, 15, 15, 10].map(|percent| (size * percent / 100).max(1));
         let mut people = size - places - works - organisations - events;
         if people % 2 == 1 {
             people -= 1;

@@ -19,11 +19,13 @@ pub enum WorldError {
     Share {
         /// Name of the setting.
         field: &'static str,
-        /// What was written.
+        /// The value that was written.
         value: f32,
     },
     /// The shares of 1 to 4 hops do not add up to 1.
-    #[error("world difficulty `hops` adds up to {sum}; the four shares (1, 2, 3, 4 hops) must add up to 1")]
+    #[error(
+        "world difficulty `hops` adds up to {sum}; the four shares (1, 2, 3, 4 hops) must add up to 1"
+    )]
     HopSum {
         /// The sum that was found.
         sum: f32,
@@ -49,7 +51,7 @@ pub enum WorldError {
     /// A file or folder of the export could not be written.
     #[error("{action} `{}`; check permissions and free space", path.display())]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,

@@ -21,7 +21,7 @@ use crate::task::{Split, Task};
 /// Items between two calls of the progress callback.
 const PROGRESS_EVERY: u64 = 4096;
 
-/// How many questions each split gets.
+/// The number of questions of each split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QuestionCounts {
@@ -36,7 +36,11 @@ pub struct QuestionCounts {
 impl QuestionCounts {
     /// The same number for every split.
     pub fn each(count: u64) -> Self {
-        Self { train: count, dev: count, test: count }
+        Self {
+            train: count,
+            dev: count,
+            test: count,
+        }
     }
 
     fn of(self, split: Split) -> u64 {
@@ -48,7 +52,7 @@ impl QuestionCounts {
     }
 }
 
-/// What is being written.
+/// The part that is being written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Pages and passages; counted in pages.
@@ -57,10 +61,10 @@ pub enum Stage {
     Questions(Split),
 }
 
-/// How far an export is; handed to the callback every few thousand items and at the end of each stage.
+/// The progress of an export; handed to the callback every few thousand items and at the end of each stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being written.
+    /// The part that is being written.
     pub stage: Stage,
     /// Items written in this stage.
     pub done: u64,
@@ -68,7 +72,7 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// What an export wrote; also the content of `world.json` beside the spec.
+/// The result of an export; also the content of `world.json` beside the spec.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportSummary {
@@ -106,13 +110,22 @@ pub fn write(
     }
     let passages = write_pages(world, &staging.path, &mut progress)?;
     write_questions(world, &staging.path, questions, &mut progress)?;
-    let summary = ExportSummary { pages: world.pages_count(), passages, questions, fingerprint: world.fingerprint() };
+    let summary = ExportSummary {
+        pages: world.pages_count(),
+        passages,
+        questions,
+        fingerprint: world.fingerprint(),
+    };
     write_manifest(world, &staging.path, &summary)?;
     staging.publish(out_dir)?;
     Ok(summary)
 }
 
-fn write_pages(world: &World, root: &Path, progress: &mut dyn FnMut(Progress)) -> Result<u64, WorldError> {
+fn write_pages(
+    world: &World,
+    root: &Path,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<u64, WorldError> {
     let mut corpus = Output::create(root.join("beir/corpus.jsonl"))?;
     let mut wiki = Output::create(root.join("search-r1/wiki.jsonl"))?;
     let mut pages = Output::create(root.join("pages/pages.jsonl"))?;
@@ -121,13 +134,18 @@ fn write_pages(world: &World, root: &Path, progress: &mut dyn FnMut(Progress)) -
     for (done, page) in (1..).zip(world.pages()) {
         pages.row(&page_row(&page))?;
         for passage in page.passages() {
-            corpus.row(&json!({"_id": passage.id, "title": passage.title, "text": passage.text}))?;
+            corpus
+                .row(&json!({"_id": passage.id, "title": passage.title, "text": passage.text}))?;
             let contents = format!("\"{}\"\n{}", passage.title, passage.text);
             wiki.row(&json!({"id": passage.id, "contents": contents}))?;
             passages += 1;
         }
         if done % PROGRESS_EVERY == 0 || done == total {
-            progress(Progress { stage: Stage::Pages, done, total });
+            progress(Progress {
+                stage: Stage::Pages,
+                done,
+                total,
+            });
         }
     }
     for output in [corpus, wiki, pages] {
@@ -162,7 +180,11 @@ fn write_questions(
             rows.row(&search_r1_row(&task))?;
             tasks.row(&task)?;
             if done % PROGRESS_EVERY == 0 || done == total {
-                progress(Progress { stage: Stage::Questions(split), done, total });
+                progress(Progress {
+                    stage: Stage::Questions(split),
+                    done,
+                    total,
+                });
             }
         }
         qrels.finish()?;
@@ -207,14 +229,20 @@ fn split_tag(split: Split) -> &'static str {
 fn refuse_content(folder: &Path) -> Result<(), WorldError> {
     match fs::read_dir(folder).map(|mut entries| entries.next().is_none()) {
         Ok(true) => Ok(()),
-        Ok(false) => Err(WorldError::NotEmpty { path: folder.to_owned() }),
+        Ok(false) => Err(WorldError::NotEmpty {
+            path: folder.to_owned(),
+        }),
         Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(source) => Err(io_error("read folder", folder)(source)),
     }
 }
 
 fn io_error<'p>(action: &'static str, path: &'p Path) -> impl FnOnce(io::Error) -> WorldError + 'p {
-    move |source| WorldError::Io { action, path: path.to_owned(), source }
+    move |source| WorldError::Io {
+        action,
+        path: path.to_owned(),
+        source,
+    }
 }
 
 /// The folder an export grows in; removed again unless published.
@@ -263,12 +291,18 @@ struct Output {
 impl Output {
     fn create(path: PathBuf) -> Result<Self, WorldError> {
         let file = File::create(&path).map_err(io_error("create", &path))?;
-        Ok(Self { path, file: BufWriter::with_capacity(1 << 18, file) })
+        Ok(Self {
+            path,
+            file: BufWriter::with_capacity(1 << 18, file),
+        })
     }
 
     fn row(&mut self, row: &impl Serialize) -> Result<(), WorldError> {
-        serde_json::to_writer(&mut self.file, row).map_err(|e| io_error("write", &self.path)(e.into()))?;
-        self.file.write_all(b"\n").map_err(io_error("write", &self.path))
+        serde_json::to_writer(&mut self.file, row)
+            .map_err(|e| io_error("write", &self.path)(e.into()))?;
+        self.file
+            .write_all(b"\n")
+            .map_err(io_error("write", &self.path))
     }
 
     fn line(&mut self, line: &str) -> Result<(), WorldError> {
@@ -277,7 +311,10 @@ impl Output {
 
     fn finish(self) -> Result<(), WorldError> {
         let path = self.path;
-        let file = self.file.into_inner().map_err(|e| io_error("write", &path)(e.into_error()))?;
+        let file = self
+            .file
+            .into_inner()
+            .map_err(|e| io_error("write", &path)(e.into_error()))?;
         file.sync_all().map_err(io_error("write", &path))
     }
 }

@@ -43,10 +43,14 @@ impl World {
             }
             _ => pick(draw, count),
         };
-        Some(Entity { kind, local, ..entity })
+        Some(Entity {
+            kind,
+            local,
+            ..entity
+        })
     }
 
-    /// The words a fact is told with: a name or a plain text.
+    /// The words that state a fact: a name or a plain text.
     pub(super) fn value_text(&self, value: &Value) -> String {
         match value {
             Value::Entity(entity) => self.name(*entity),
@@ -55,11 +59,15 @@ impl World {
     }
 
     fn draw(&self, entity: Entity, relation: Relation) -> u64 {
-        hash(hash(self.key, stream::FACT, relation as u64), entity.kind as u64, entity.number())
+        hash(
+            hash(self.key, stream::FACT, relation as u64),
+            entity.kind as u64,
+            entity.number(),
+        )
     }
 }
 
-/// A name as it stands inside a sentence: organisations and events take the article.
+/// A name as it reads inside a sentence: organisations and events take the article.
 pub(super) fn mention(kind: Kind, name: &str) -> String {
     match kind {
         Kind::Organisation | Kind::Event => format!("the {name}"),

@@ -18,7 +18,7 @@ pub(super) fn pick(hash: u64, n: u64) -> u64 {
     ((u128::from(hash) * u128::from(n)) >> 64) as u64
 }
 
-/// Whether an event of probability `share` happens at this hash.
+/// Returns true for an event of probability `share` that happens at this hash.
 pub(super) fn happens(hash: u64, share: f32) -> bool {
     ((hash >> 40) as f64) < f64::from(share) * f64::from(1_u32 << 24)
 }
@@ -37,10 +37,14 @@ impl Shuffle {
     /// The permutation of `0..n` under `key`.
     pub(super) fn new(n: u64, key: u64) -> Self {
         let bits = 64 - n.saturating_sub(1).leading_zeros();
-        Self { n, key: mix(key), half_bits: bits.div_ceil(2).max(1) }
+        Self {
+            n,
+            key: mix(key),
+            half_bits: bits.div_ceil(2).max(1),
+        }
     }
 
-    /// Where `index` goes. Indices from `n` on wrap around.
+    /// The image of `index`. Indices from `n` on wrap around.
     pub(super) fn at(self, index: u64) -> u64 {
         if self.n <= 1 {
             return 0;
@@ -84,6 +88,11 @@ mod tests {
     #[test]
     fn hashes_are_the_same_on_every_machine() {
         assert_eq!(mix(0), 0xE220_A839_7B1D_CDAF);
-        assert!(happens(0, 0.1) && !happens(u64::MAX, 0.9) && happens(u64::MAX, 1.0) && !happens(0, 0.0));
+        assert!(
+            happens(0, 0.1)
+                && !happens(u64::MAX, 0.9)
+                && happens(u64::MAX, 1.0)
+                && !happens(0, 0.0)
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Closed lists: sentences that fill a section, occupations, genres, fields of study.
 
-/// Sentences without a fact, per kind, that fill a section which tells a single one.
+/// Sentences without a fact, per kind, that fill a section which states a single one.
 pub(super) const FILLERS: [&[&str]; 5] = [
     &[
         "Several portraits of {e} hang in public halls.",

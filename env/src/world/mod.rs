@@ -27,10 +27,8 @@ mod text;
 
 pub use entity::World;
 pub use error::WorldError;
-pub use names::split_of;
 pub use page::{Page, Section};
 pub use question::Questions;
-pub use schema::{Kind, Relation};
 pub use spec::{Difficulty, WorldSpec};
 pub use text::text;
 

@@ -93,6 +93,7 @@ fn classes(split: Split) -> (u64, u64) {
     }
 }
 
+#[cfg(test)]
 fn split_of_class(class: u64) -> Split {
     match class {
         0..=6 => Split::Train,
@@ -128,7 +129,11 @@ pub(super) fn word(syllables: usize, split: Split, family: u64, twin: bool) -> V
     let turned = turned_position(&residues[..syllables]);
     let mut spelled = Vec::with_capacity(syllables);
     for (position, residue) in residues.iter().enumerate().take(syllables) {
-        let quotient = if position == turned { 2 * take(TWIN_PAIRS) + u64::from(twin) } else { take(QUOTIENTS) };
+        let quotient = if position == turned {
+            2 * take(TWIN_PAIRS) + u64::from(twin)
+        } else {
+            take(QUOTIENTS)
+        };
         spelled.push(SYLLABLES[(RESIDUES * quotient + residue) as usize]);
     }
     spelled
@@ -136,7 +141,11 @@ pub(super) fn word(syllables: usize, split: Split, family: u64, twin: bool) -> V
 
 /// The syllable in which twins differ. It depends on the residues only, so families never overlap.
 fn turned_position(residues: &[u64]) -> usize {
-    let code = residues.iter().fold(residues.len() as u64, |code, residue| code * RESIDUES + residue);
+    let code = residues
+        .iter()
+        .fold(residues.len() as u64, |code, residue| {
+            code * RESIDUES + residue
+        });
     (mix(code) % residues.len() as u64) as usize
 }
 
@@ -151,13 +160,8 @@ pub(super) fn spell(syllables: &[&str]) -> String {
 }
 
 /// The split a generated name belongs to in every world, or `None` for a text without an invented word.
-///
-/// ```
-/// use forage_env::world::split_of;
-/// assert_eq!(split_of("The Lantern of Banoru"), split_of("Banoru Institute"));
-/// assert_eq!(split_of("Institute of Letters"), None);
-/// ```
-pub fn split_of(name: &str) -> Option<Split> {
+#[cfg(test)]
+pub(super) fn split_of(name: &str) -> Option<Split> {
     let mut syllables = Vec::new();
     for part in name.split_whitespace() {
         if let Some(mut found) = parse(&part.to_lowercase()) {
@@ -167,12 +171,16 @@ pub fn split_of(name: &str) -> Option<Split> {
     if !(2..=4).contains(&syllables.len()) {
         return None;
     }
-    let class =
-        syllables.iter().enumerate().map(|(position, s)| WEIGHTS[position] * (*s as u64 % RESIDUES)).sum::<u64>();
+    let class = syllables
+        .iter()
+        .enumerate()
+        .map(|(position, s)| WEIGHTS[position] * (*s as u64 % RESIDUES))
+        .sum::<u64>();
     Some(split_of_class(class % RESIDUES))
 }
 
 /// Indices of the syllables a lower-case word of at least two syllables is spelled with.
+#[cfg(test)]
 pub(super) fn parse(word: &str) -> Option<Vec<usize>> {
     let letters = word.as_bytes();
     let vowel = |at: usize| letters.get(at).is_some_and(|c| b"aeiou".contains(c));
@@ -190,6 +198,8 @@ pub(super) fn parse(word: &str) -> Option<Vec<usize>> {
 
 #[cfg(test)]
 mod tests {
+    use strum::VariantArray as _;
+
     use super::*;
     use std::collections::HashSet;
 
@@ -215,7 +225,10 @@ mod tests {
                 let all = families(length, split);
                 for step in 0..2000 {
                     let family = mix(step) % all;
-                    let (base, twin) = (word(length, split, family, false), word(length, split, family, true));
+                    let (base, twin) = (
+                        word(length, split, family, false),
+                        word(length, split, family, true),
+                    );
                     assert_eq!(base.iter().zip(&twin).filter(|(a, b)| a != b).count(), 1);
                     assert_eq!(split_of(&spell(&base)), Some(split));
                     assert_eq!(split_of(&spell(&twin)), Some(split));
@@ -226,7 +239,7 @@ mod tests {
 
     #[test]
     fn frames_hold_no_word_that_reads_as_a_name() {
-        for kind in Kind::ALL {
+        for &kind in Kind::VARIANTS {
             for (before, after) in frames(kind) {
                 for part in before.split_whitespace().chain(after.split_whitespace()) {
                     assert_eq!(parse(&part.to_lowercase()), None, "{part}");

@@ -1,4 +1,4 @@
-//! Pages: an entity's facts told in sections.
+//! Pages: an entity's facts in sections.
 
 use forage_retriever::Passage;
 
@@ -25,8 +25,8 @@ pub struct Page {
     pub id: String,
     /// Name of the entity the page is about.
     pub title: String,
-    /// What the entity is.
-    pub kind: Kind,
+    /// The kind of the entity.
+    pub(crate) kind: Kind,
     /// Split of the entity.
     pub split: Split,
     /// Two to four sections.
@@ -49,11 +49,18 @@ impl Page {
 
     /// The sections as passages: id `page#n` counted from 0, the page's title, the section's text.
     pub fn passages(self) -> impl Iterator<Item = Passage> {
-        let Self { id, title, sections, .. } = self;
+        let Self {
+            id,
+            title,
+            sections,
+            ..
+        } = self;
         sections
             .into_iter()
             .enumerate()
-            .map(move |(number, section)| Passage::new(format!("{id}#{number}"), title.clone(), section.text))
+            .map(move |(number, section)| {
+                Passage::new(format!("{id}#{number}"), title.clone(), section.text)
+            })
     }
 }
 
@@ -61,9 +68,13 @@ impl World {
     /// The page with this index.
     ///
     /// # Panics
-    /// When `index` is not below [`World::pages_count`], like indexing a slice.
+    /// When `index` is not below the number of pages, like indexing a slice.
     pub fn page(&self, index: u64) -> Page {
-        assert!(index < self.pages_count(), "page {index} of a world of {} pages", self.pages_count());
+        assert!(
+            index < self.pages_count(),
+            "page {index} of a world of {} pages",
+            self.pages_count()
+        );
         self.page_of(self.entity(index))
     }
 
@@ -83,20 +94,36 @@ impl World {
         let sections = self
             .layout(entity)
             .iter()
-            .map(|(heading, facts)| Section { heading, text: self.section_text(entity, &title, facts) })
+            .map(|(heading, facts)| Section {
+                heading,
+                text: self.section_text(entity, &title, facts),
+            })
             .collect();
-        Page { id: page_id(&title), title, kind: entity.kind, split: entity.split, sections }
+        Page {
+            id: page_id(&title),
+            title,
+            kind: entity.kind,
+            split: entity.split,
+            sections,
+        }
     }
 
     /// Id of the passage that tells `relation` of an entity with this name.
     pub(super) fn passage_id(&self, entity: Entity, name: &str, relation: Relation) -> String {
-        let number = self.layout(entity).iter().position(|(_, facts)| facts.contains(&relation)).unwrap_or(0);
+        let number = self
+            .layout(entity)
+            .iter()
+            .position(|(_, facts)| facts.contains(&relation))
+            .unwrap_or(0);
         format!("{}#{number}", page_id(name))
     }
 
     fn layout(&self, entity: Entity) -> Layout {
         let layouts = entity.kind.layouts();
-        layouts[pick(hash(self.key, stream::LAYOUT, entity.number()), layouts.len() as u64) as usize]
+        layouts[pick(
+            hash(self.key, stream::LAYOUT, entity.number()),
+            layouts.len() as u64,
+        ) as usize]
     }
 
     /// Every section names its entity exactly twice, so that keyword search decides by the keyword.
@@ -104,7 +131,11 @@ impl World {
         let subject = mention(entity.kind, name);
         let mut text = String::with_capacity(192);
         for (place, &relation) in facts.iter().enumerate() {
-            let draw = hash(hash(self.key, stream::SENTENCE, relation as u64), 0, entity.number());
+            let draw = hash(
+                hash(self.key, stream::SENTENCE, relation as u64),
+                0,
+                entity.number(),
+            );
             let value = self.value(entity, relation);
             let told = match value {
                 Value::Entity(other) => mention(other.kind, &self.name(other)),
@@ -121,14 +152,26 @@ impl World {
         }
         if facts.len() == 1 {
             let fillers = FILLERS[entity.kind as usize];
-            let draw = hash(self.key, stream::SENTENCE, entity.number() ^ (facts[0] as u64) << 56);
-            push_sentence(&mut text, fillers[pick(draw, fillers.len() as u64) as usize], &subject, "");
+            let draw = hash(
+                self.key,
+                stream::SENTENCE,
+                entity.number() ^ (facts[0] as u64) << 56,
+            );
+            push_sentence(
+                &mut text,
+                fillers[pick(draw, fillers.len() as u64) as usize],
+                &subject,
+                "",
+            );
         }
         text
     }
 
     fn pronoun(&self, entity: Entity) -> &'static str {
-        match (entity.kind, hash(self.key, stream::PRONOUN, entity.number()) & 1) {
+        match (
+            entity.kind,
+            hash(self.key, stream::PRONOUN, entity.number()) & 1,
+        ) {
             (Kind::Person, 0) => "she",
             (Kind::Person, _) => "he",
             _ => "it",
@@ -141,7 +184,12 @@ fn opening_template(relation: Relation, draw: u64) -> &'static str {
     let opens = |template: &&&'static str| template.starts_with("{e} ");
     let facts = relation.wording().facts;
     let count = facts.iter().filter(opens).count() as u64;
-    facts.iter().filter(opens).nth(pick(draw, count) as usize).copied().unwrap_or(facts[0])
+    facts
+        .iter()
+        .filter(opens)
+        .nth(pick(draw, count) as usize)
+        .copied()
+        .unwrap_or(facts[0])
 }
 
 /// Appends a sentence with its places filled and its first letter a capital.
@@ -159,7 +207,11 @@ pub(super) fn fill(out: &mut String, template: &str, entity: &str, value: &str) 
     let mut rest = template;
     while let Some(at) = rest.find('{') {
         out.push_str(&rest[..at]);
-        out.push_str(if rest[at..].starts_with("{v}") { value } else { entity });
+        out.push_str(if rest[at..].starts_with("{v}") {
+            value
+        } else {
+            entity
+        });
         rest = &rest[at + 3..];
     }
     out.push_str(rest);
@@ -167,5 +219,14 @@ pub(super) fn fill(out: &mut String, template: &str, entity: &str, value: &str) 
 
 /// Lower case, underscores for spaces: titles are letters and single spaces, so ids are as unique as titles.
 fn page_id(title: &str) -> String {
-    title.chars().map(|c| if c == ' ' { '_' } else { c.to_ascii_lowercase() }).collect()
+    title
+        .chars()
+        .map(|c| {
+            if c == ' ' {
+                '_'
+            } else {
+                c.to_ascii_lowercase()
+            }
+        })
+        .collect()
 }

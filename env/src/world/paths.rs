@@ -1,5 +1,7 @@
 //! Chains of relations a question can follow.
 
+use strum::VariantArray as _;
+
 use super::schema::{Kind, Relation};
 
 /// A chain of one to four relations; each but the last leads to an entity.
@@ -14,9 +16,11 @@ pub(super) struct Paths {
 impl Paths {
     /// Lists every chain. A spouse's spouse is left out: it leads back.
     pub(super) fn all() -> Self {
-        let mut paths = Self { by_kind: Default::default() };
+        let mut paths = Self {
+            by_kind: Default::default(),
+        };
         for hops in 1..=4 {
-            for kind in Kind::ALL {
+            for &kind in Kind::VARIANTS {
                 let found = paths.extend(kind, hops);
                 paths.by_kind[kind as usize][hops - 1] = found;
             }
@@ -35,7 +39,9 @@ impl Paths {
         }
         let mut found = Vec::new();
         for first in kind.relations() {
-            let Some(target) = first.target() else { continue };
+            let Some(target) = first.target() else {
+                continue;
+            };
             for rest in self.of(target, hops - 1) {
                 if first == Relation::Spouse && rest[0] == Relation::Spouse {
                     continue;

@@ -1,6 +1,6 @@
 //! Questions: a start entity, a chain of relations, and words for it.
 
-use std::collections::BTreeMap;
+use strum::VariantArray as _;
 
 use super::entity::{Entity, World, stream};
 use super::error::WorldError;
@@ -25,7 +25,7 @@ struct Chain<'w> {
 }
 
 impl Chain<'_> {
-    /// Whether no entity is met twice, so that every hop is needed and the question does not name its answer.
+    /// Returns true when no entity occurs twice, so that every hop is needed and the question does not name its answer.
     fn is_straight(&self) -> bool {
         let answer = match &self.answer {
             Value::Entity(entity) => Some(*entity),
@@ -59,13 +59,27 @@ impl World {
     /// # Errors
     /// [`WorldError::TooManyQuestions`] when fewer exist; it says how many.
     pub fn questions(&self, split: Split, count: u64) -> Result<Questions<'_>, WorldError> {
-        let mut probe = Questions { world: self, split, next: 0, left: count };
+        let mut probe = Questions {
+            world: self,
+            split,
+            next: 0,
+            left: count,
+        };
         for available in 0..count {
             if probe.advance().is_none() {
-                return Err(WorldError::TooManyQuestions { split, asked: count, available });
+                return Err(WorldError::TooManyQuestions {
+                    split,
+                    asked: count,
+                    available,
+                });
             }
         }
-        Ok(Questions { world: self, split, next: 0, left: count })
+        Ok(Questions {
+            world: self,
+            split,
+            next: 0,
+            left: count,
+        })
     }
 
     /// Number of hops of the question at `index`, and which question with that many hops it is.
@@ -77,19 +91,26 @@ impl World {
 
     /// Number of chains of `hops` relations in a split.
     fn chain_count(&self, split: Split, hops: usize) -> u64 {
-        Kind::ALL
+        Kind::VARIANTS
             .iter()
-            .map(|&kind| self.counts[split as usize][kind as usize] * self.paths.of(kind, hops).len() as u64)
+            .map(|&kind| {
+                self.counts[split as usize][kind as usize] * self.paths.of(kind, hops).len() as u64
+            })
             .sum()
     }
 
     /// The `rank`-th chain of a split in shuffled order.
     fn chain(&self, split: Split, hops: usize, rank: u64) -> Chain<'_> {
-        let key = hash(hash(self.key, stream::QUESTION, split as u64), 0, hops as u64);
+        let key = hash(
+            hash(self.key, stream::QUESTION, split as u64),
+            0,
+            hops as u64,
+        );
         let mut code = Shuffle::new(self.chain_count(split, hops), key).at(rank);
         let mut kind = Kind::Person;
-        for candidate in Kind::ALL {
-            let size = self.counts[split as usize][candidate as usize] * self.paths.of(candidate, hops).len() as u64;
+        for &candidate in Kind::VARIANTS {
+            let size = self.counts[split as usize][candidate as usize]
+                * self.paths.of(candidate, hops).len() as u64;
             kind = candidate;
             if code < size {
                 break;
@@ -98,7 +119,14 @@ impl World {
         }
         let paths = self.paths.of(kind, hops);
         let path = &paths[(code % paths.len() as u64) as usize];
-        self.follow(Entity { split, kind, local: code / paths.len() as u64 }, path)
+        self.follow(
+            Entity {
+                split,
+                kind,
+                local: code / paths.len() as u64,
+            },
+            path,
+        )
     }
 
     fn follow<'w>(&'w self, start: Entity, path: &'w Path) -> Chain<'w> {
@@ -111,7 +139,11 @@ impl World {
             }
         }
         let answer = self.value(at, path[path.len() - 1]);
-        Chain { entities, path, answer }
+        Chain {
+            entities,
+            path,
+            answer,
+        }
     }
 
     fn task(&self, split: Split, index: u64, chain: &Chain<'_>) -> Task {
@@ -124,48 +156,62 @@ impl World {
                 None => self.value_text(&chain.answer),
             };
             evidence.push(self.passage_id(entity, &name, relation));
-            oracle.push(OracleHop { query: format!("{name} {}", relation.keyword()), finding });
+            oracle.push(OracleHop {
+                query: format!("{name} {}", relation.keyword()),
+                finding,
+            });
         }
-        let golds = golds(chain.path[chain.path.len() - 1], &self.value_text(&chain.answer));
+        let golds = golds(
+            chain.path[chain.path.len() - 1],
+            &self.value_text(&chain.answer),
+        );
         let tag = ["train", "dev", "test"][split as usize];
         Task {
-            id: format!("fw-{tag}-{index}"),
-            question: self.wording(chain),
             golds,
             evidence,
-            qrels: BTreeMap::new(),
             hops: chain.path.len() as u8,
             oracle,
             data_source: "forage-world".to_owned(),
             split,
+            ..Task::new(format!("fw-{tag}-{index}"), self.wording(chain))
         }
     }
 
     /// Words for a chain, decided by its start and relations alone: other chains never share them.
     fn wording(&self, chain: &Chain<'_>) -> String {
         let start = chain.entities[0];
-        let draw = chain.path.iter().fold(hash(self.key, stream::WORDS, start.number()), |draw, &relation| {
-            hash(draw, stream::WORDS, relation as u64)
-        });
+        let draw = chain.path.iter().fold(
+            hash(self.key, stream::WORDS, start.number()),
+            |draw, &relation| hash(draw, stream::WORDS, relation as u64),
+        );
         let paraphrased = happens(draw, self.spec().difficulty.paraphrase);
         let mut subject = mention(start.kind, &self.name(start));
         for &relation in &chain.path[..chain.path.len() - 1] {
             let wording = relation.wording();
-            let phrase = if paraphrased { wording.phrase_other } else { wording.phrase };
+            let phrase = if paraphrased {
+                wording.phrase_other
+            } else {
+                wording.phrase
+            };
             let mut longer = String::with_capacity(subject.len() + phrase.len());
             fill(&mut longer, phrase, &subject, "");
             subject = longer;
         }
         let last = chain.path[chain.path.len() - 1].wording();
-        let templates = if paraphrased { last.ask_other } else { last.ask };
-        let template = templates[pick(hash(draw, stream::WORDS, 0xA5), templates.len() as u64) as usize];
+        let templates = if paraphrased {
+            last.ask_other
+        } else {
+            last.ask
+        };
+        let template =
+            templates[pick(hash(draw, stream::WORDS, 0xA5), templates.len() as u64) as usize];
         let mut question = String::with_capacity(subject.len() + template.len());
         fill(&mut question, template, &subject, "");
         question
     }
 }
 
-/// The value as the page tells it, then its other accepted forms.
+/// The value as the page states it, then its other accepted forms.
 fn golds(relation: Relation, value: &str) -> Vec<String> {
     let aliases = relation.wording().aliases.iter().map(|alias| {
         let mut text = String::new();

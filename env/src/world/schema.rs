@@ -1,13 +1,12 @@
 //! Kinds of entities, the relations between them, and how a page lays its facts out in sections.
 
-use serde::{Deserialize, Serialize};
+use strum::VariantArray;
 
 use super::wording::{self, Wording};
 
-/// What an entity is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
+/// The kind of an entity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, VariantArray)]
+pub(crate) enum Kind {
     /// A person, "Given Surname".
     Person,
     /// A town, one word.
@@ -21,12 +20,12 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds, in the order of their numbers.
-    pub const ALL: [Self; 5] = [Self::Person, Self::Place, Self::Work, Self::Organisation, Self::Event];
-
     /// Relations that entities of this kind have.
-    pub fn relations(self) -> impl Iterator<Item = Relation> {
-        Relation::ALL.into_iter().filter(move |relation| relation.subject() == self)
+    pub(super) fn relations(self) -> impl Iterator<Item = Relation> {
+        Relation::VARIANTS
+            .iter()
+            .copied()
+            .filter(move |relation| relation.subject() == self)
     }
 
     /// Layouts a page of this kind may have: headings with the facts below each.
@@ -42,9 +41,8 @@ impl Kind {
 }
 
 /// A fact an entity has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Relation {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, VariantArray)]
+pub(crate) enum Relation {
     /// Person to person, symmetric.
     Spouse,
     /// Person to place.
@@ -88,32 +86,8 @@ pub enum Relation {
 }
 
 impl Relation {
-    /// All relations, in the order of their numbers.
-    pub const ALL: [Self; 20] = [
-        Self::Spouse,
-        Self::Birthplace,
-        Self::BirthYear,
-        Self::Occupation,
-        Self::Employer,
-        Self::Mentor,
-        Self::Region,
-        Self::River,
-        Self::Founder,
-        Self::FoundingYear,
-        Self::Author,
-        Self::PublicationYear,
-        Self::Genre,
-        Self::Setting,
-        Self::Headquarters,
-        Self::Director,
-        Self::Field,
-        Self::Location,
-        Self::Date,
-        Self::Winner,
-    ];
-
     /// Kind of entity that has this fact.
-    pub fn subject(self) -> Kind {
+    pub(super) fn subject(self) -> Kind {
         match self as u8 {
             0..=5 => Kind::Person,
             6..=9 => Kind::Place,
@@ -124,19 +98,24 @@ impl Relation {
     }
 
     /// Kind of entity the fact names, or `None` when its value is a plain text.
-    pub fn target(self) -> Option<Kind> {
+    pub(super) fn target(self) -> Option<Kind> {
         match self {
-            Self::Spouse | Self::Mentor | Self::Founder | Self::Author | Self::Director | Self::Winner => {
-                Some(Kind::Person)
+            Self::Spouse
+            | Self::Mentor
+            | Self::Founder
+            | Self::Author
+            | Self::Director
+            | Self::Winner => Some(Kind::Person),
+            Self::Birthplace | Self::Setting | Self::Headquarters | Self::Location => {
+                Some(Kind::Place)
             }
-            Self::Birthplace | Self::Setting | Self::Headquarters | Self::Location => Some(Kind::Place),
             Self::Employer => Some(Kind::Organisation),
             _ => None,
         }
     }
 
     /// The words which, after an entity's name, make the canonical query for this fact.
-    pub fn keyword(self) -> &'static str {
+    pub(super) fn keyword(self) -> &'static str {
         self.wording().keyword
     }
 
@@ -145,7 +124,7 @@ impl Relation {
     }
 }
 
-/// Sections of a page: heading and the facts told below it, one to three each.
+/// Sections of a page: heading and the facts stated below it, one to three each.
 pub(super) type Layout = &'static [(&'static str, &'static [Relation])];
 
 const PERSON: &[Layout] = &[
@@ -161,12 +140,21 @@ const PERSON: &[Layout] = &[
         ("Family", &[Relation::Spouse]),
     ],
     &[
-        ("Biography", &[Relation::Birthplace, Relation::BirthYear, Relation::Spouse]),
-        ("Profession", &[Relation::Occupation, Relation::Mentor, Relation::Employer]),
+        (
+            "Biography",
+            &[Relation::Birthplace, Relation::BirthYear, Relation::Spouse],
+        ),
+        (
+            "Profession",
+            &[Relation::Occupation, Relation::Mentor, Relation::Employer],
+        ),
     ],
 ];
 const PLACE: &[Layout] = &[
-    &[("Geography", &[Relation::Region, Relation::River]), ("History", &[Relation::Founder, Relation::FoundingYear])],
+    &[
+        ("Geography", &[Relation::Region, Relation::River]),
+        ("History", &[Relation::Founder, Relation::FoundingYear]),
+    ],
     &[
         ("Landscape", &[Relation::Region]),
         ("Waters", &[Relation::River]),
@@ -174,7 +162,10 @@ const PLACE: &[Layout] = &[
     ],
 ];
 const WORK: &[Layout] = &[
-    &[("Origin", &[Relation::Author, Relation::PublicationYear]), ("Content", &[Relation::Genre, Relation::Setting])],
+    &[
+        ("Origin", &[Relation::Author, Relation::PublicationYear]),
+        ("Content", &[Relation::Genre, Relation::Setting]),
+    ],
     &[
         ("Writing", &[Relation::Author]),
         ("Plot", &[Relation::Setting, Relation::Genre]),
@@ -182,12 +173,25 @@ const WORK: &[Layout] = &[
     ],
 ];
 const ORGANISATION: &[Layout] = &[
-    &[("Structure", &[Relation::Headquarters, Relation::Director]), ("Activity", &[Relation::Field])],
-    &[("Seat", &[Relation::Headquarters]), ("Leadership", &[Relation::Director]), ("Activity", &[Relation::Field])],
+    &[
+        ("Structure", &[Relation::Headquarters, Relation::Director]),
+        ("Activity", &[Relation::Field]),
+    ],
+    &[
+        ("Seat", &[Relation::Headquarters]),
+        ("Leadership", &[Relation::Director]),
+        ("Activity", &[Relation::Field]),
+    ],
 ];
 const EVENT: &[Layout] = &[
-    &[("Course", &[Relation::Location, Relation::Date]), ("Outcome", &[Relation::Winner])],
-    &[("Scene", &[Relation::Location]), ("Result", &[Relation::Winner, Relation::Date])],
+    &[
+        ("Course", &[Relation::Location, Relation::Date]),
+        ("Outcome", &[Relation::Winner]),
+    ],
+    &[
+        ("Scene", &[Relation::Location]),
+        ("Result", &[Relation::Winner, Relation::Date]),
+    ],
 ];
 
 #[cfg(test)]
@@ -196,22 +200,18 @@ mod tests {
 
     #[test]
     fn every_layout_tells_every_fact_of_its_kind_once() {
-        for kind in Kind::ALL {
+        for &kind in Kind::VARIANTS {
             let mut wanted: Vec<Relation> = kind.relations().collect();
             wanted.sort_unstable();
             for layout in kind.layouts() {
                 assert!((2..=4).contains(&layout.len()));
-                let mut told: Vec<Relation> = layout.iter().flat_map(|(_, facts)| facts.iter().copied()).collect();
+                let mut told: Vec<Relation> = layout
+                    .iter()
+                    .flat_map(|(_, facts)| facts.iter().copied())
+                    .collect();
                 told.sort_unstable();
                 assert_eq!(told, wanted, "{kind:?}");
             }
-        }
-    }
-
-    #[test]
-    fn relations_stand_in_the_order_of_their_numbers() {
-        for (number, relation) in Relation::ALL.into_iter().enumerate() {
-            assert_eq!(relation as usize, number);
         }
     }
 }

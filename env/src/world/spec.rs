@@ -1,4 +1,4 @@
-//! What a user says about a world: its size, seed and difficulty.
+//! The user's choices for a world: its size, seed and difficulty.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,12 +12,12 @@ pub struct WorldSpec {
     pub pages: u64,
     /// Seed of names, facts, wording and questions.
     pub seed: u64,
-    /// How hard the questions are.
+    /// The difficulty of the questions.
     #[serde(default)]
     pub difficulty: Difficulty,
 }
 
-/// How hard the questions of a world are.
+/// The difficulty of the questions of a world.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Difficulty {
@@ -32,7 +32,11 @@ pub struct Difficulty {
 
 impl Default for Difficulty {
     fn default() -> Self {
-        Self { hops: [0.4, 0.3, 0.2, 0.1], paraphrase: 0.5, near_names: 0.2 }
+        Self {
+            hops: [0.4, 0.3, 0.2, 0.1],
+            paraphrase: 0.5,
+            near_names: 0.2,
+        }
     }
 }
 
@@ -69,13 +73,17 @@ impl Difficulty {
 
 impl WorldSpec {
     /// Fewest pages of a world.
-    pub const MIN_PAGES: u64 = 100;
+    pub(crate) const MIN_PAGES: u64 = 100;
     /// Most pages of a world.
     pub const MAX_PAGES: u64 = 5_000_000;
 
     /// A world of `pages` pages with the default difficulty.
     pub fn new(pages: u64, seed: u64) -> Self {
-        Self { pages, seed, difficulty: Difficulty::default() }
+        Self {
+            pages,
+            seed,
+            difficulty: Difficulty::default(),
+        }
     }
 
     /// Checks sizes and shares.
@@ -91,7 +99,11 @@ impl WorldSpec {
 }
 
 fn check_share(field: &'static str, value: f32) -> Result<(), WorldError> {
-    if (0.0..=1.0).contains(&value) { Ok(()) } else { Err(WorldError::Share { field, value }) }
+    if (0.0..=1.0).contains(&value) {
+        Ok(())
+    } else {
+        Err(WorldError::Share { field, value })
+    }
 }
 
 #[cfg(test)]
@@ -109,8 +121,17 @@ mod tests {
         let mut spec = WorldSpec::new(100, 1);
         spec.difficulty.hops = [0.5, 0.0, 0.0, 0.0];
         assert!(matches!(spec.check(), Err(WorldError::HopSum { .. })));
-        spec.difficulty = Difficulty { paraphrase: f32::NAN, ..Difficulty::default() };
-        assert!(matches!(spec.check(), Err(WorldError::Share { field: "paraphrase", .. })));
+        spec.difficulty = Difficulty {
+            paraphrase: f32::NAN,
+            ..Difficulty::default()
+        };
+        assert!(matches!(
+            spec.check(),
+            Err(WorldError::Share {
+                field: "paraphrase",
+                ..
+            })
+        ));
     }
 
     #[test]
@@ -124,11 +145,24 @@ mod tests {
     #[test]
     fn hop_shares_fill_a_thousand() {
         assert_eq!(
-            Difficulty { hops: [0.7, 0.3, 0.0, 0.0], ..Difficulty::default() }.hops_per_thousand(),
+            Difficulty {
+                hops: [0.7, 0.3, 0.0, 0.0],
+                ..Difficulty::default()
+            }
+            .hops_per_thousand(),
             [700, 300, 0, 0]
         );
-        let thirds = Difficulty { hops: [1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0, 0.0], ..Difficulty::default() };
+        let thirds = Difficulty {
+            hops: [1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0, 0.0],
+            ..Difficulty::default()
+        };
         assert_eq!(thirds.hops_per_thousand().iter().sum::<u64>(), 1000);
-        assert_eq!(Difficulty::default().hops_per_thousand().iter().sum::<u64>(), 1000);
+        assert_eq!(
+            Difficulty::default()
+                .hops_per_thousand()
+                .iter()
+                .sum::<u64>(),
+            1000
+        );
     }
 }

@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 const NAMES: [&str; 2] = ["qwen2.5", "qwen3"];
 
 fn fixture() -> Value {
-    serde_json::from_str(include_str!("../fixtures/chat_templates.json")).expect("the fixture is JSON")
+    serde_json::from_str(include_str!("../fixtures/chat_templates.json"))
+        .expect("the fixture is JSON")
 }
 
 /// A published template; nothing, with a printed reason, where the shared data are missing.
@@ -32,26 +33,86 @@ fn object(value: &Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap_or_default()
 }
 
-fn render(source: &str, messages: Vec<Value>, options: Map<String, Value>) -> Result<String, ChatError> {
+fn render(
+    source: &str,
+    messages: Vec<Value>,
+    options: Map<String, Value>,
+) -> Result<String, ChatError> {
     let template = ChatTemplate::from_source(source, SpecialTokens::default())?;
-    template.render(&Conversation { messages, options, ..Conversation::default() })
+    template.render(&Conversation {
+        messages,
+        options,
+        ..Conversation::default()
+    })
 }
 
 #[test]
 fn qwen_templates_render_as_in_transformers() {
     let fixture = fixture();
     for name in NAMES {
-        let Some(template) = published(name) else { return };
+        let Some(template) = published(name) else {
+            return;
+        };
         for case in list(&fixture["cases"]) {
             let conversation = Conversation {
                 messages: list(&fixture["messages"][case["name"].as_str().expect("named")]),
-                tools: if case["tools"] == true { list(&fixture["tools"]) } else { Vec::new() },
+                tools: if case["tools"] == true {
+                    list(&fixture["tools"])
+                } else {
+                    Vec::new()
+                },
                 add_generation_prompt: case["prompt"] == true,
                 options: object(&case["options"]),
             };
             let rendered = template.render(&conversation);
-            assert_eq!(rendered.as_deref().ok(), case[name].as_str(), "{name}: {} {rendered:?}", case["name"]);
+            assert_eq!(
+                rendered.as_deref().ok(),
+                case[name].as_str(),
+                "{name}: {} {rendered:?}",
+                case["name"]
+            );
         }
+    }
+}
+
+/// The templates of Llama 3.1 and `OLMo` 2 in form, with what is peculiar to each.
+#[test]
+fn templates_of_other_families_render_as_in_transformers_and_append() {
+    let fixture = fixture();
+    for family in list(&fixture["families"]) {
+        let (name, options) = (&family["name"], object(&family["options"]));
+        let source = family["template"].as_str().expect("text");
+        let template = ChatTemplate::from_source(source, SpecialTokens::default()).expect("Jinja");
+        for case in list(&family["cases"]) {
+            let conversation = Conversation {
+                messages: list(&fixture["messages"][case["name"].as_str().expect("named")]),
+                tools: if case["tools"] == true {
+                    list(&fixture["tools"])
+                } else {
+                    Vec::new()
+                },
+                add_generation_prompt: case["prompt"] == true,
+                options: options.clone(),
+            };
+            let rendered = template.render(&conversation);
+            assert_eq!(
+                rendered.as_deref().ok(),
+                case["text"].as_str(),
+                "{name}: {} {rendered:?}",
+                case["name"]
+            );
+        }
+        let renderer = Renderer::new(template, Vec::new(), options).expect("appends");
+        let delta = renderer.delta(&[user("b")]).expect("appends");
+        let (end, rest) = match name.as_str() {
+            Some("olmo2") => ("<|endoftext|>", "\n<|user|>\nb\n<|assistant|>\n"),
+            _ => (
+                "<|eot_id|>",
+                "<|start_header_id|>user<|end_header_id|>\n\nb<|eot_id|>\
+                 <|start_header_id|>assistant<|end_header_id|>\n\n",
+            ),
+        };
+        assert_eq!((delta.end.as_str(), delta.rest.as_str()), (end, rest));
     }
 }
 
@@ -60,7 +121,11 @@ fn features_of_templates_work_as_in_transformers() {
     for case in list(&fixture()["features"]) {
         let source = case["template"].as_str().expect("text");
         let rendered = render(source, list(&case["messages"]), object(&case["options"]));
-        assert_eq!(rendered.as_deref().ok(), case["text"].as_str(), "{source}\n{rendered:?}");
+        assert_eq!(
+            rendered.as_deref().ok(),
+            case["text"].as_str(),
+            "{source}\n{rendered:?}"
+        );
     }
 }
 
@@ -69,23 +134,33 @@ fn errors_name_the_place_and_the_mend() {
     let error = |source: &str| render(source, Vec::new(), Map::new()).expect_err("fails");
     let refused = error("a\n{{ raise_exception('roles must alternate') }}");
     assert!(matches!(refused, ChatError::Refused { .. }));
-    assert_eq!(refused.to_string(), "chat template `(given)` line 2 refuses the conversation: roles must alternate");
+    assert_eq!(
+        refused.to_string(),
+        "chat template `(given)` line 2 refuses the conversation: roles must alternate"
+    );
     let nested = error("{% macro m() %}\n{{ raise_exception('deep') }}{% endmacro %}\n{{ m() }}");
-    assert!(matches!(nested, ChatError::Refused { ref message, .. } if message == "deep"), "{nested}");
+    assert!(
+        matches!(nested, ChatError::Refused { ref message, .. } if message == "deep"),
+        "{nested}"
+    );
     let syntax = error("\n\n{% trans %}x{% endtrans %}");
     assert_eq!(
         syntax.to_string(),
         "chat template `(given)` line 3: unknown statement trans; fix the template or give another one"
     );
     let failed = error("\n{{ messages[0].content }}");
-    assert!(matches!(failed, ChatError::Render { ref place, .. } if place.line == Some(2)), "{failed}");
+    assert!(
+        matches!(failed, ChatError::Render { ref place, .. } if place.line == Some(2)),
+        "{failed}"
+    );
 }
 
 #[test]
 fn time_is_given_or_there_is_none() {
     let source = "{% if strftime_now is defined %}{{ strftime_now('%d %b %Y %H:%M:%S %j %A %-d %I%p %y') }}{% else %}no{% endif %}";
     let template = ChatTemplate::from_source(source, SpecialTokens::default()).expect("a template");
-    let text = |template: &ChatTemplate| template.render(&Conversation::default()).expect("renders");
+    let text =
+        |template: &ChatTemplate| template.render(&Conversation::default()).expect("renders");
     assert_eq!(text(&template), "no");
     // Written by Python's datetime.fromtimestamp(s, UTC).strftime(...).
     for (seconds, expected) in [
@@ -102,22 +177,45 @@ fn time_is_given_or_there_is_none() {
 #[test]
 fn templates_of_a_folder_are_found() {
     let folder = tempfile::tempdir().expect("a folder");
-    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("written");
+    let write =
+        |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("written");
     let load = || ChatTemplate::load(folder.path());
     assert!(load().expect("no template").is_none());
-    write("tokenizer_config.json", r#"{"bos_token": {"content": "<s>"}, "eos_token": "</s>", "pad_token": null}"#);
-    assert!(load().expect("no template").is_none());
-    let config = |template: Value| json!({"eos_token": {"content": "</s>"}, "chat_template": template}).to_string();
     write(
         "tokenizer_config.json",
-        &config(json!([{"name": "x", "template": "x"}, {"name": "default", "template": "d{{ eos_token }}"}])),
+        r#"{"bos_token": {"content": "<s>"}, "eos_token": "</s>", "pad_token": null}"#,
     );
-    let text = |template: &ChatTemplate| template.render(&Conversation::default()).expect("renders");
+    assert!(load().expect("no template").is_none());
+    let config = |template: Value| {
+        json!({"eos_token": {"content": "</s>"}, "chat_template": template}).to_string()
+    };
+    write(
+        "tokenizer_config.json",
+        &config(
+            json!([{"name": "x", "template": "x"}, {"name": "default", "template": "d{{ eos_token }}"}]),
+        ),
+    );
+    let text =
+        |template: &ChatTemplate| template.render(&Conversation::default()).expect("renders");
     assert_eq!(text(&load().expect("loads").expect("has one")), "d</s>");
-    write("tokenizer_config.json", &config(json!([{"name": "x", "template": "x"}])));
-    assert!(load().expect_err("no default").to_string().contains("tokenizer_config.json"));
-    write("chat_template.jinja", "own{{ eos_token }}{{ bos_token is defined }}");
-    assert_eq!(text(&load().expect("loads").expect("has one")), "own</s>False");
+    write(
+        "tokenizer_config.json",
+        &config(json!([{"name": "x", "template": "x"}])),
+    );
+    assert!(
+        load()
+            .expect_err("no default")
+            .to_string()
+            .contains("tokenizer_config.json")
+    );
+    write(
+        "chat_template.jinja",
+        "own{{ eos_token }}{{ bos_token is defined }}",
+    );
+    assert_eq!(
+        text(&load().expect("loads").expect("has one")),
+        "own</s>False"
+    );
     write("chat_template.jinja", "a\n{% if %}");
     let error = load().expect_err("no Jinja").to_string();
     assert!(error.contains("chat_template.jinja` line 2"), "{error}");
@@ -144,29 +242,51 @@ fn played(renderer: &Renderer, opening: &[Value], turns: &[(String, Vec<Value>)]
 #[test]
 fn deltas_close_turns_that_are_open() {
     for name in NAMES {
-        let Some(template) = published(name) else { return };
+        let Some(template) = published(name) else {
+            return;
+        };
         let renderer = Renderer::new(template, Vec::new(), Map::new()).expect("appends");
         assert_eq!(renderer.end(), "<|im_end|>");
         let delta = renderer.delta(&[user("next")]).expect("appends");
         let rest = "\n<|im_start|>user\nnext<|im_end|>\n<|im_start|>assistant\n";
-        assert_eq!(delta.after("<search>x</search>"), format!("<|im_end|>{rest}"));
+        assert_eq!(
+            delta.after("<search>x</search>"),
+            format!("<|im_end|>{rest}")
+        );
         assert_eq!(delta.after("done<|im_end|>"), rest);
-        let results = [json!({"role": "tool", "content": "a"}), json!({"role": "tool", "content": "b"})];
+        let results = [
+            json!({"role": "tool", "content": "a"}),
+            json!({"role": "tool", "content": "b"}),
+        ];
         let rest = "\n<|im_start|>user\n<tool_response>\na\n</tool_response>\n<tool_response>\nb\n</tool_response><|im_end|>\n\
                     <|im_start|>assistant\n";
         assert_eq!(renderer.delta(&results).expect("appends").rest, rest);
-        assert_eq!(renderer.delta(&[]).expect("appends").rest, "\n<|im_start|>assistant\n");
-        let quoting = renderer.delta(&[user("ASSISTANT-TURN-4f1d7c")]).expect("appends");
-        assert!(quoting.rest.starts_with("\n<|im_start|>user\nASSISTANT-TURN-4f1d7c<|im_end|>"));
+        assert_eq!(
+            renderer.delta(&[]).expect("appends").rest,
+            "\n<|im_start|>assistant\n"
+        );
+        let quoting = renderer
+            .delta(&[user("ASSISTANT-TURN-4f1d7c")])
+            .expect("appends");
+        assert!(
+            quoting
+                .rest
+                .starts_with("\n<|im_start|>user\nASSISTANT-TURN-4f1d7c<|im_end|>")
+        );
     }
 }
 
 #[test]
 fn thoughts_of_earlier_turns_stay() {
-    let Some(template) = published("qwen3") else { return };
+    let Some(template) = published("qwen3") else {
+        return;
+    };
     let options = object(&json!({"enable_thinking": false}));
     let renderer = Renderer::new(template, Vec::new(), options).expect("appends");
-    let turns = [("<think>\nhm\n</think>\n\nfirst<|im_end|>".to_owned(), vec![user("more")])];
+    let turns = [(
+        "<think>\nhm\n</think>\n\nfirst<|im_end|>".to_owned(),
+        vec![user("more")],
+    )];
     let text = played(&renderer, &[user("a")], &turns);
     let expected = "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n<think>\nhm\n</think>\n\n\
                     first<|im_end|>\n<|im_start|>user\nmore<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n";
@@ -186,20 +306,43 @@ fn other_families_append_too() {
                  {{ '<t>' + role + '\n' + m.content | trim + '</t>\n' }}{% endfor %}\
                  {% if add_generation_prompt %}{{ '<t>model\n' }}{% endif %}";
     for (source, end) in [(llama, "<|eot|>"), (mistral, "</s>"), (gemma, "</t>")] {
-        let specials = SpecialTokens { bos: Some("<s>".to_owned()), ..SpecialTokens::default() };
+        let specials = SpecialTokens {
+            bos: Some("<s>".to_owned()),
+            ..SpecialTokens::default()
+        };
         let template = ChatTemplate::from_source(source, specials).expect("a template");
         let renderer = Renderer::new(template.clone(), Vec::new(), Map::new()).expect("appends");
         assert_eq!(renderer.end(), end);
-        let turns = [("one".to_owned(), vec![user("b")]), (format!("two{end}"), vec![user("c")])];
+        let turns = [
+            ("one".to_owned(), vec![user("b")]),
+            (format!("two{end}"), vec![user("c")]),
+        ];
         let assistant = |content: &str| json!({"role": "assistant", "content": content});
-        let messages = vec![user("a"), assistant("one"), user("b"), assistant("two"), user("c")];
+        let messages = vec![
+            user("a"),
+            assistant("one"),
+            user("b"),
+            assistant("two"),
+            user("c"),
+        ];
         let pieces = renderer.pieces(&messages, &[1, 3]).expect("appends");
-        let written: Vec<&str> = pieces.iter().filter(|piece| piece.written).map(|piece| piece.text.as_str()).collect();
+        let written: Vec<&str> = pieces
+            .iter()
+            .filter(|piece| piece.written)
+            .map(|piece| piece.text.as_str())
+            .collect();
         assert_eq!(written, [format!("one{end}"), format!("two{end}")]);
-        let finished = Conversation { messages: messages.clone(), ..Conversation::default() };
+        let finished = Conversation {
+            messages: messages.clone(),
+            ..Conversation::default()
+        };
         let together: String = pieces.iter().map(|piece| piece.text.as_str()).collect();
         assert_eq!(together, template.render(&finished).expect("renders"));
-        let whole = Conversation { messages, add_generation_prompt: true, ..Conversation::default() };
+        let whole = Conversation {
+            messages,
+            add_generation_prompt: true,
+            ..Conversation::default()
+        };
         let text = played(&renderer, &[user("a")], &turns);
         assert_eq!(text, template.render(&whole).expect("renders"));
         assert_eq!(text.matches("<s>").count(), 1);
@@ -209,10 +352,12 @@ fn other_families_append_too() {
 #[test]
 fn templates_that_do_not_append_are_refused() {
     let refused = |source: &str| {
-        let template = ChatTemplate::from_source(source, SpecialTokens::default()).expect("a template");
+        let template =
+            ChatTemplate::from_source(source, SpecialTokens::default()).expect("a template");
         Renderer::new(template, Vec::new(), Map::new()).expect_err("refused")
     };
-    let last_only = "{% for m in messages %}{{ m.content }}{% if loop.last %}<end>{% endif %}{% endfor %}";
+    let last_only =
+        "{% for m in messages %}{{ m.content }}{% if loop.last %}<end>{% endif %}{% endfor %}";
     let drops = "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}";
     for source in [last_only, drops] {
         let error = refused(source);
@@ -224,9 +369,16 @@ fn templates_that_do_not_append_are_refused() {
 #[test]
 fn a_finished_conversation_is_cut_where_it_only_grew() {
     let assistant = |content: &str| json!({"role": "assistant", "content": content});
-    let messages = [user("a"), assistant("<think>\nhm\n</think>\n\none"), user("b"), assistant("two")];
+    let messages = [
+        user("a"),
+        assistant("<think>\nhm\n</think>\n\none"),
+        user("b"),
+        assistant("two"),
+    ];
     for (name, grows) in [("qwen2.5", true), ("qwen3", false)] {
-        let Some(template) = published(name) else { return };
+        let Some(template) = published(name) else {
+            return;
+        };
         let renderer = Renderer::new(template, Vec::new(), Map::new()).expect("appends");
         // Qwen3 strips the thought of the first turn once a second question follows.
         let all = renderer.pieces(&messages, &[1, 3]);
@@ -238,7 +390,10 @@ fn a_finished_conversation_is_cut_where_it_only_grew() {
             );
         }
         let last = renderer.pieces(&messages, &[3]).expect("appends");
-        assert!(last[0].text.contains("one<|im_end|>") && last[0].text.ends_with("<|im_start|>assistant\n"));
+        assert!(
+            last[0].text.contains("one<|im_end|>")
+                && last[0].text.ends_with("<|im_start|>assistant\n")
+        );
         assert!(last[1].written && last[1].text.ends_with("two<|im_end|>"));
         assert_eq!(last[2].text, "\n");
     }
@@ -250,9 +405,14 @@ fn calls_that_templates_write_are_read() {
     for case in list(&fixture["cases"]) {
         let messages = list(&fixture["messages"][case["name"].as_str().expect("named")]);
         for name in NAMES {
-            let Some(text) = case[name].as_str().filter(|_| case["tools"] == false) else { continue };
-            let written: Vec<&Value> =
-                messages.iter().filter_map(|message| message["tool_calls"].as_array()).flatten().collect();
+            let Some(text) = case[name].as_str().filter(|_| case["tools"] == false) else {
+                continue;
+            };
+            let written: Vec<&Value> = messages
+                .iter()
+                .filter_map(|message| message["tool_calls"].as_array())
+                .flatten()
+                .collect();
             let read = hermes::parse(text).calls;
             assert_eq!(read.len(), written.len(), "{text}");
             for (read, written) in read.iter().zip(written) {
@@ -260,8 +420,13 @@ fn calls_that_templates_write_are_read() {
                 assert_eq!(function["name"], read.name.as_str());
                 // Qwen2.5 quotes arguments that are given as a string, Qwen3 does not; both are read as objects.
                 let arguments = &function["arguments"];
-                let arguments = arguments.as_str().map(|text| serde_json::from_str(text).expect("JSON"));
-                assert_eq!(arguments.as_ref().unwrap_or(&function["arguments"]), &read.arguments);
+                let arguments = arguments
+                    .as_str()
+                    .map(|text| serde_json::from_str(text).expect("JSON"));
+                assert_eq!(
+                    arguments.as_ref().unwrap_or(&function["arguments"]),
+                    &read.arguments
+                );
             }
         }
     }
@@ -277,7 +442,10 @@ fn between() -> impl Strategy<Value = Vec<Value>> {
     let results = proptest::collection::vec(content(), 1..3);
     prop_oneof![
         content().prop_map(|text| vec![user(&text)]),
-        results.prop_map(|texts| texts.iter().map(|text| json!({"role": "tool", "content": text})).collect()),
+        results.prop_map(|texts| texts
+            .iter()
+            .map(|text| json!({"role": "tool", "content": text}))
+            .collect()),
     ]
 }
 
@@ -305,7 +473,8 @@ fn anything() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(3, 24, 4, move |inner| {
         prop_oneof![
             proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            proptest::collection::vec((key.clone(), inner), 0..5).prop_map(|fields| fields.into_iter().collect()),
+            proptest::collection::vec((key.clone(), inner), 0..5)
+                .prop_map(|fields| fields.into_iter().collect()),
         ]
     })
 }

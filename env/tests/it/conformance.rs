@@ -1,4 +1,4 @@
-//! Every registered environment keeps the contract; scripted policies, rewards and wrappers work on it.
+//! Every registered environment keeps the contract; scripted policies, and rewards work on it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,22 +10,26 @@ use forage_env::demonstrate::demonstrate;
 use forage_env::environment::{
     Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
 };
-use forage_env::episode::{Ending, Limit};
-use forage_env::policy::{Finish, Policy};
-use forage_env::registry::{ENVIRONMENTS, Resources, make};
-use forage_env::reward::{REWARDS, RewardSet, RewardSetError, default_weights};
+use forage_env::policy::Policy;
+use forage_env::registry::{ENVIRONMENTS, REWARDS, Resources, make};
+use forage_env::reward::{RewardSet, RewardSetError, default_weights};
 use forage_env::scripted::{Cast, Constant, Haste, ORACLE, OracleStyle};
 use forage_env::search_r1;
 use forage_env::seed::Seed;
 use forage_env::task::Task;
 use forage_env::tokenizer::ByteTokenizer;
 use forage_env::wiki::Wiki;
-use forage_env::wrappers::{Statistics, TimeLimit};
 use forage_retriever::{Bm25Retriever, Passage};
 
 fn resources() -> Resources {
     let wiki = Arc::new(Wiki::in_memory(&pages()).expect("a wiki"));
-    let passages = pages().into_iter().map(|page| Passage { id: page.title.clone(), ..page }).collect();
+    let passages = pages()
+        .into_iter()
+        .map(|page| Passage {
+            id: page.title.clone(),
+            ..page
+        })
+        .collect();
     let retriever = Bm25Retriever::in_memory(passages).expect("an index");
     Resources::new(Arc::new(retriever), Arc::new(ByteTokenizer)).with_open_wiki(wiki)
 }
@@ -33,40 +37,69 @@ fn resources() -> Resources {
 #[tokio::test]
 async fn every_environment_keeps_the_contract() {
     for entry in ENVIRONMENTS {
-        let fitting = REWARDS.iter().filter(|reward| reward.always && reward.fits(entry.outcome));
-        let weights = fitting.map(|reward| (reward.name.to_owned(), 1.0)).collect();
+        let fitting = REWARDS
+            .iter()
+            .filter(|reward| reward.always && reward.fits(entry.outcome));
+        let weights = fitting
+            .map(|reward| (reward.name.to_owned(), 1.0))
+            .collect();
         let rewards = RewardSet::new(entry.outcome, &weights, Seed::root(0)).expect("registered");
         let factory = make(entry.id, serde_json::Value::Null, resources()).expect(entry.id);
         let plan = CheckPlan::of(entry);
-        let all = check_environment(factory.as_ref(), &[task()], &rewards, &plan, Seed::root(0)).await;
+        let all =
+            check_environment(factory.as_ref(), &[task()], &rewards, &plan, Seed::root(0)).await;
         assert_eq!(all, Ok(()), "{}", entry.id);
         let mut rollout = rollout(lines(&[entry.probe]), Arc::clone(&factory));
         rollout.rewards = Arc::new(RewardSet::measure(entry.outcome));
         let probed = rollout.run(jobs(task(), 1)).await.remove(0);
-        assert!(!matches!(probed.turns[0].kind, TurnKind::Invalid { .. }), "{}: {:?}", entry.id, probed.ending);
-        let limited = TimeLimit::factory(factory, 2);
-        let limited = check_environment(limited.as_ref(), &[task()], &rewards, &plan, Seed::root(0)).await;
-        assert_eq!(limited, Ok(()), "{} limited", entry.id);
+        assert!(
+            !matches!(probed.turns[0].kind, TurnKind::Invalid { .. }),
+            "{}: {:?}",
+            entry.id,
+            probed.ending
+        );
+        let declared = |name: &str| {
+            let known = entry.declares.iter().any(|metric| metric.name == name);
+            assert!(known, "{} does not declare {name}", entry.id);
+        };
+        (entry.metrics)(std::slice::from_ref(&probed), &mut |name, _| declared(name));
+        (entry.measures)(&probed, &mut |name, _| declared(name));
     }
 }
 
 #[test]
 fn wrong_settings_are_refused() {
-    let error = make("search-r1", serde_json::json!({"max_turns": 4}), resources()).err().expect("unknown key");
-    assert!(std::error::Error::source(&error).is_some_and(|cause| cause.to_string().contains("max_turns")));
+    let error = make(
+        "search-r1",
+        serde_json::json!({"max_turns": 4}),
+        resources(),
+    )
+    .err()
+    .expect("unknown key");
+    assert!(
+        std::error::Error::source(&error)
+            .is_some_and(|cause| cause.to_string().contains("max_turns"))
+    );
 }
 
 #[test]
 fn an_environment_of_pages_says_when_there_are_none() {
     let resources = Resources::new(library(), Arc::new(ByteTokenizer));
-    let error = make("code-search", serde_json::json!({}), resources).err().expect("no pages");
-    assert!(error.to_string().contains("name a corpus of pages"), "{error}");
+    let error = make("code-search", serde_json::json!({}), resources)
+        .err()
+        .expect("no pages");
+    assert!(
+        error.to_string().contains("name a corpus of pages"),
+        "{error}"
+    );
 }
 
 #[test]
 fn an_environment_of_queries_says_when_there_is_no_boolean_mode() {
     let resources = Resources::new(library(), Arc::new(ByteTokenizer));
-    let error = make("query-writer", serde_json::json!({}), resources).err().expect("text only");
+    let error = make("query-writer", serde_json::json!({}), resources)
+        .err()
+        .expect("text only");
     assert!(error.to_string().contains("needs boolean mode"), "{error}");
 }
 
@@ -80,10 +113,16 @@ impl Environment for Lawless {
         Ok(Observation::default())
     }
 
-    async fn step(&mut self, _action: &Action) -> Result<Step, EnvError> {
-        let kind = TurnKind::Answer { answer: String::new() };
-        let observation = Observation::default();
-        Ok(Step { observation, reward: 0.0, terminated: true, truncated: true, kind, forced_prefix: None })
+    async fn step(&mut self, action: &Action) -> Result<Step, EnvError> {
+        let reward = if action.text == "x" {
+            f32::NAN
+        } else {
+            self.1 as f32
+        };
+        Ok(Step {
+            reward,
+            ..Step::end(TurnKind::answer(""))
+        })
     }
 
     fn spec(&self) -> &EnvSpec {
@@ -105,18 +144,31 @@ impl EnvFactory for LawlessFactory {
 
 #[tokio::test]
 async fn the_checker_finds_broken_rules() {
-    let lawless: Arc<dyn EnvFactory> = Arc::new(LawlessFactory(factory(settings(), library()).spec().clone()));
-    let failures = check_search_environment(&lawless, &[task()]).await.expect_err("broken");
-    assert!(failures.iter().any(|failure| matches!(failure, CheckFailure::BothEnds { .. })), "{failures:?}");
-    assert!(failures.iter().any(|failure| matches!(failure, CheckFailure::StepAccepted { .. })), "{failures:?}");
-    let episode = rollout(lines(&["x"]), lawless).run(jobs(task(), 1)).await.remove(0);
+    let lawless: Arc<dyn EnvFactory> = Arc::new(LawlessFactory(
+        factory(settings(), library()).spec().clone(),
+    ));
+    let failures = check_search_environment(&lawless, &[task()])
+        .await
+        .expect_err("broken");
+    let found = |failure: &CheckFailure| matches!(failure, CheckFailure::ResetKeeps { .. });
+    assert!(failures.iter().any(found), "{failures:?}");
+    let episode = rollout(lines(&["x"]), lawless)
+        .run(jobs(task(), 1))
+        .await
+        .remove(0);
     assert!(episode.ending.is_infra() && episode.score.is_none());
 }
 
 async fn reward_of(policy: Arc<dyn Policy>, task: Task) -> (Option<f32>, Vec<String>) {
-    let episode = rollout(policy, factory(settings(), library())).run(jobs(task, 1)).await.remove(0);
+    let episode = rollout(policy, factory(settings(), library()))
+        .run(jobs(task, 1))
+        .await
+        .remove(0);
     assert!(!episode.ending.is_infra(), "{:?}", episode.ending);
-    (episode.reward(), episode.turns.into_iter().map(|turn| turn.policy).collect())
+    (
+        episode.reward(),
+        episode.turns.into_iter().map(|turn| turn.policy).collect(),
+    )
 }
 
 #[tokio::test]
@@ -127,10 +179,20 @@ async fn the_oracle_answers_from_what_it_reads() {
     };
     let (reward, turns) = reward_of(oracle(&task(), OracleStyle::Plain), task()).await;
     assert_eq!(reward, Some(1.0));
-    assert_eq!(turns[1], "<think>Ada Brandt. Next.</think><search>Ada Brandt born</search>");
+    assert_eq!(
+        turns[1],
+        "<think>Ada Brandt. Next.</think><search>Ada Brandt born</search>"
+    );
     assert_eq!(turns[2], "<think>It is Velm.</think><answer>Velm</answer>");
     let (_, turns) = reward_of(oracle(&task(), OracleStyle::Terse), task()).await;
-    assert_eq!(turns, ["<search>mayor of Orlen</search>", "<search>Ada Brandt born</search>", "<answer>Velm</answer>"]);
+    assert_eq!(
+        turns,
+        [
+            "<search>mayor of Orlen</search>",
+            "<search>Ada Brandt born</search>",
+            "<answer>Velm</answer>"
+        ]
+    );
 
     let mut misled = task();
     misled.oracle[1].query = "river Tay".to_owned();
@@ -143,7 +205,12 @@ async fn the_oracle_answers_from_what_it_reads() {
     let mut unguided = task();
     unguided.oracle.clear();
     unguided.golds = vec!["Ada Brandt".to_owned()];
-    assert_eq!(reward_of(oracle(&unguided, OracleStyle::Plain), unguided.clone()).await.0, Some(1.0));
+    assert_eq!(
+        reward_of(oracle(&unguided, OracleStyle::Plain), unguided.clone())
+            .await
+            .0,
+        Some(1.0)
+    );
 }
 
 #[tokio::test]
@@ -152,20 +219,52 @@ async fn demonstrations_mark_what_the_oracle_wrote() {
     let tasks = [Arc::new(task())];
     let factory = factory(settings(), library());
     let tokenizer = Arc::new(ByteTokenizer);
-    let episodes = demonstrate(&tasks, OracleStyle::Terse, Haste::NONE, factory, tokenizer, rewards, Seed::root(3))
-        .await
-        .expect("an oracle");
+    let episodes = demonstrate(
+        &tasks,
+        OracleStyle::Terse,
+        Haste::NONE,
+        factory,
+        tokenizer,
+        rewards,
+        Seed::root(3),
+    )
+    .await
+    .expect("an oracle");
     let written: usize = episodes[0].turns.iter().map(|turn| turn.policy.len()).sum();
-    assert_eq!(episodes[0].tokens.loss_mask().into_iter().filter(|&own| own).count(), written);
+    assert_eq!(
+        episodes[0]
+            .tokens
+            .loss_mask()
+            .into_iter()
+            .filter(|&own| own)
+            .count(),
+        written
+    );
 }
 
 #[tokio::test]
 async fn controls_play() {
     let tokenizer = || Arc::new(ByteTokenizer);
-    assert_eq!(reward_of(Arc::new(Constant::new(tokenizer(), "Velm")), task()).await.0, Some(1.0));
-    let (_, turns) =
-        reward_of(search_r1::ENTRY.script("search-title", Cast::new(tokenizer(), [])).expect("a script"), task()).await;
-    assert_eq!(turns, ["<search>Where was the mayor of Orlen born?</search>", "<answer>Orlen</answer>"]);
+    assert_eq!(
+        reward_of(Arc::new(Constant::new(tokenizer(), "Velm")), task())
+            .await
+            .0,
+        Some(1.0)
+    );
+    let (_, turns) = reward_of(
+        search_r1::ENTRY
+            .script("search-title", Cast::new(tokenizer(), []))
+            .expect("a script"),
+        task(),
+    )
+    .await;
+    assert_eq!(
+        turns,
+        [
+            "<search>Where was the mayor of Orlen born?</search>",
+            "<answer>Orlen</answer>"
+        ]
+    );
 }
 
 #[tokio::test]
@@ -173,12 +272,19 @@ async fn the_random_reward_is_a_fair_seeded_coin() {
     let weights = BTreeMap::from([("random".to_owned(), 2.0), ("em".to_owned(), 0.0)]);
     let mut totals = Vec::new();
     for seed in [1, 1, 2] {
-        let rewards = Arc::new(RewardSet::new(Outcome::Answer, &weights, Seed::root(seed)).expect("registered"));
+        let rewards = Arc::new(
+            RewardSet::new(Outcome::Answer, &weights, Seed::root(seed)).expect("registered"),
+        );
         let policy = Arc::new(Constant::new(Arc::new(ByteTokenizer), "Velm"));
         let mut rollout = rollout(policy, factory(settings(), library()));
         rollout.rewards = rewards;
         let episodes = rollout.run(jobs(task(), 400)).await;
-        totals.push(episodes.iter().map(|episode| episode.reward().expect("scored")).collect::<Vec<_>>());
+        totals.push(
+            episodes
+                .iter()
+                .map(|episode| episode.reward().expect("scored"))
+                .collect::<Vec<_>>(),
+        );
     }
     assert_eq!(totals[0], totals[1]);
     assert_ne!(totals[0], totals[2]);
@@ -190,29 +296,23 @@ async fn the_random_reward_is_a_fair_seeded_coin() {
 fn unknown_rewards_name_the_nearest() {
     let weights = BTreeMap::from([("fromat".to_owned(), 1.0)]);
     let error = RewardSet::new(Outcome::Answer, &weights, Seed::root(0)).expect_err("unknown");
-    assert_eq!(error.to_string(), "unknown reward `fromat`; did you mean `format`?");
+    assert_eq!(
+        error.to_string(),
+        "unknown reward `fromat`; did you mean `format`?"
+    );
     let weights = BTreeMap::from([("em".to_owned(), f32::NAN)]);
     let refused = RewardSet::new(Outcome::Answer, &weights, Seed::root(0));
     assert!(matches!(refused, Err(RewardSetError::NotFinite { .. })));
     for (outcome, name) in [(Outcome::Answer, "ndcg"), (Outcome::Query, "em")] {
         let weights = BTreeMap::from([(name.to_owned(), 1.0)]);
-        let error = RewardSet::new(outcome, &weights, Seed::root(0)).expect_err("judges other episodes").to_string();
-        assert!(error.contains(&format!("reward `{name}` cannot judge")), "{error}");
-        RewardSet::new(outcome, &default_weights(outcome), Seed::root(0)).expect("the defaults fit");
+        let error = RewardSet::new(outcome, &weights, Seed::root(0))
+            .expect_err("judges other episodes")
+            .to_string();
+        assert!(
+            error.contains(&format!("reward `{name}` cannot judge")),
+            "{error}"
+        );
+        RewardSet::new(outcome, &default_weights(outcome), Seed::root(0))
+            .expect("the defaults fit");
     }
-}
-
-#[tokio::test]
-async fn wrappers_limit_and_count() {
-    let limited = TimeLimit::factory(factory(settings(), library()), 1);
-    let episode = rollout(lines(&["<search>Orlen</search>"]), limited).run(jobs(task(), 1)).await.remove(0);
-    assert_eq!((episode.ending, episode.turns.len()), (Ending::Truncated { limit: Limit::Turns }, 1));
-
-    let mut counted = Statistics::new(factory(settings(), library()).make());
-    counted.reset(&task(), Seed::root(0)).await.expect("reset");
-    for text in ["<search>Orlen</search>", "nothing", "<answer>x</answer>"] {
-        counted.step(&Action { text: text.to_owned(), finish: Finish::Stop }).await.expect("step");
-    }
-    let episode = counted.episode();
-    assert_eq!((episode.steps, episode.searches, episode.invalid, episode.over), (3, 1, 1, true));
 }

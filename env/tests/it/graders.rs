@@ -44,15 +44,11 @@ fn fixture() -> Fixture {
 impl Row {
     fn task(&self) -> Task {
         Task {
-            id: self.name.clone(),
-            question: "who wrote Hamlet?".to_owned(),
             golds: self.golds.clone(),
-            evidence: Vec::new(),
-            qrels: BTreeMap::new(),
             hops: 1,
-            oracle: Vec::new(),
             data_source: "test".to_owned(),
             split: Split::Test,
+            ..Task::new(self.name.clone(), "who wrote Hamlet?")
         }
     }
 
@@ -65,21 +61,35 @@ impl Row {
             reward: 0.0,
         };
         let turns: Vec<Turn> = self.turns.iter().map(turn).collect();
-        let answers = turns.last().is_some_and(|turn| matches!(turn.kind, TurnKind::Answer { .. }));
+        let answers = turns
+            .last()
+            .is_some_and(|turn| matches!(turn.kind, TurnKind::Answer { .. }));
         let ending = match (self.ended.unwrap_or(answers), answers) {
             (true, true) => Ending::Answered,
-            (true, false) => Ending::Malformed { fault: "no answer".to_owned() },
-            (false, _) => Ending::Truncated { limit: Limit::Turns },
+            (true, false) => Ending::Malformed {
+                fault: "no answer".to_owned(),
+            },
+            (false, _) => Ending::Truncated {
+                limit: Limit::Turns,
+            },
         };
         let (prompt, tokens) = (self.prompt.clone(), TokenLog::default());
         let (branch, seed) = (None, None);
-        Episode { task: self.task(), group: 0, member: 0, branch, prompt, turns, tokens, ending, score: None, seed }
+        Episode {
+            branch,
+            prompt,
+            turns,
+            tokens,
+            ending,
+            seed,
+            ..Episode::new(self.task())
+        }
     }
 }
 
 fn kind(policy: &str, settings: &SearchR1Settings) -> TurnKind {
     match parse(policy, settings) {
-        Asked::Search(_) => TurnKind::Search { query: "q".to_owned(), more: Vec::new(), shown: Vec::new() },
+        Asked::Search(_) => TurnKind::search("q", Vec::new()),
         Asked::Answer(answer) => TurnKind::Answer { answer },
         Asked::Invalid { fault, .. } => TurnKind::Invalid { fault },
     }
@@ -88,7 +98,10 @@ fn kind(policy: &str, settings: &SearchR1Settings) -> TurnKind {
 async fn score(rewards: Value, row: &Row, settings: &SearchR1Settings) -> f32 {
     let rewards: BTreeMap<String, Weighting> = serde_json::from_value(rewards).expect("rewards");
     let set = RewardSet::configured(Outcome::Answer, &rewards, Seed::root(0)).expect("usable");
-    set.score(&row.task(), &row.episode(settings)).await.expect("a score").total
+    set.score(&row.task(), &row.episode(settings))
+        .await
+        .expect("a score")
+        .total
 }
 
 fn close(left: f32, right: f32) -> bool {
@@ -109,7 +122,11 @@ async fn every_row_earns_what_each_system_pays() {
                 grader => json!({"published": {"weight": 1.0, "grader": grader}}),
             };
             let found = score(rewards, row, &SearchR1Settings::default()).await;
-            assert!(close(found, expected), "{} under {name}: {found}, not {expected}", row.name);
+            assert!(
+                close(found, expected),
+                "{} under {name}: {found}, not {expected}",
+                row.name
+            );
         }
     }
 }
@@ -119,16 +136,25 @@ async fn every_message_earns_what_each_system_pays() {
     for row in &fixture().messages {
         for (name, &expected) in &row.scores {
             let (rewards, profile) = match name.as_str() {
-                "tinker" => (json!({"published": {"weight": 1.0, "grader": "tinker"}}), Profile::Tinker),
-                "torchtitan" => (json!({"published": {"weight": 1.0, "grader": "torchtitan"}}), Profile::Torchtitan),
+                "tinker" => (
+                    json!({"published": {"weight": 1.0, "grader": "tinker"}}),
+                    Profile::Tinker,
+                ),
+                "torchtitan" => (
+                    json!({"published": {"weight": 1.0, "grader": "torchtitan"}}),
+                    Profile::Torchtitan,
+                ),
                 _ => {
-                    let all =
-                        json!({"weight": 1.0, "grader": "torchtitan", "no_search_penalty": 0.2, "retrieval": 0.1});
+                    let all = json!({"weight": 1.0, "grader": "torchtitan", "no_search_penalty": 0.2, "retrieval": 0.1});
                     (json!({"published": all}), Profile::Torchtitan)
                 }
             };
             let found = score(rewards, row, &profile.settings()).await;
-            assert!(close(found, expected), "{} under {name}: {found}, not {expected}", row.name);
+            assert!(
+                close(found, expected),
+                "{} under {name}: {found}, not {expected}",
+                row.name
+            );
         }
     }
 }
@@ -138,26 +164,49 @@ async fn the_default_pays_for_nothing_the_policy_did_not_write() {
     let rows = fixture().shared;
     let named = |name: &str| rows.iter().find(|row| row.name == name).expect("a row");
     let settings = SearchR1Settings::default();
-    for name in
-        ["poisoned passage", "poisoned passage, then wrong", "gold Beijing, no answer", "gold and, invalid", "nothing"]
-    {
+    for name in [
+        "poisoned passage",
+        "poisoned passage, then wrong",
+        "gold Beijing, no answer",
+        "gold and, invalid",
+        "nothing",
+    ] {
         let honest = json!({"em": 1.0, "sub_em": 1.0, "f1": 1.0});
-        assert!(close(score(honest, named(name), &settings).await, 0.0), "{name}");
-        let table =
-            json!({"published": {"weight": 1.0, "grader": "search_r1_v03", "scope": "policy", "least_answers": 1}});
+        assert!(
+            close(score(honest, named(name), &settings).await, 0.0),
+            "{name}"
+        );
+        let table = json!({"published": {"weight": 1.0, "grader": "search_r1_v03", "scope": "policy", "least_answers": 1}});
         assert!(score(table, named(name), &settings).await < 0.25, "{name}");
     }
     // The structure is that of the response, whatever the chat template, and no end token spoils it.
     for name in ["another chat template", "right without a search"] {
-        assert!(close(score(json!({"format": 1.0}), named(name), &settings).await, 1.0), "{name}");
+        assert!(
+            close(
+                score(json!({"format": 1.0}), named(name), &settings).await,
+                1.0
+            ),
+            "{name}"
+        );
     }
     // The letters of the closing tag stay, and text alone is not a form of an answer.
     let letters = named("letters of the closing tag");
-    assert!(close(score(json!({"em": 1.0}), letters, &settings).await, 1.0));
-    assert!(close(letters.scores["spurious"], 0.0), "the flaw loses them");
+    assert!(close(
+        score(json!({"em": 1.0}), letters, &settings).await,
+        1.0
+    ));
+    assert!(
+        close(letters.scores["spurious"], 0.0),
+        "the flaw loses them"
+    );
     let thought = named("thought alone");
     for (form, expected) in [("answer", 0.0), ("boxed", 0.0), ("text", 1.0)] {
-        let found = score(json!({"format_only": {"weight": 1.0, "form": form}}), thought, &settings).await;
+        let found = score(
+            json!({"format_only": {"weight": 1.0, "form": form}}),
+            thought,
+            &settings,
+        )
+        .await;
         assert!(close(found, expected), "{form}");
     }
 }
@@ -177,9 +226,16 @@ fn answers_are_scored_as_by_the_squad_script() {
         serde_json::from_str(include_str!("../fixtures/squad.json")).expect("a fixture");
     assert!(rows.len() > 500);
     for (prediction, gold, exact, overlap) in rows {
-        assert_eq!(exact_match(&prediction, &[&gold]), exact == 1, "{prediction:?} {gold:?}");
+        assert_eq!(
+            exact_match(&prediction, &[&gold]),
+            exact == 1,
+            "{prediction:?} {gold:?}"
+        );
         let found = f1(&prediction, &[&gold]);
-        assert!(close(found, overlap), "{prediction:?} {gold:?}: {found}, not {overlap}");
+        assert!(
+            close(found, overlap),
+            "{prediction:?} {gold:?}: {found}, not {overlap}"
+        );
     }
 }
 
@@ -189,7 +245,10 @@ fn settings_of_graders_are_checked() {
         let value = serde_json::to_value(grader).expect("serialises");
         let read = PublishedSettings::read(json!({"grader": value})).expect("a publication");
         assert_eq!(read, PublishedSettings::published(grader));
-        assert_eq!(PublishedSettings::read(serde_json::to_value(&read).expect("serialises")), Ok(read));
+        assert_eq!(
+            PublishedSettings::read(serde_json::to_value(&read).expect("serialises")),
+            Ok(read)
+        );
     }
     for (written, words) in [
         (json!({}), "`grader` is missing"),

@@ -12,14 +12,24 @@ fn flatten(value: &Value, path: &str, settings: &mut BTreeMap<String, String>) {
     match value {
         Value::Object(table) => {
             for (key, value) in table {
-                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                let path = if path.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{path}.{key}")
+                };
                 flatten(value, &path, settings);
             }
         }
         value if !["profile", "prompt", "grader"].contains(&path) => {
             // Weights are 32 bits wide.
-            let float = value.as_f64().filter(|_| value.is_f64()).map(|number| (number as f32).to_string());
-            settings.insert(path.to_owned(), format!("`{}`", float.unwrap_or_else(|| value.to_string())));
+            let float = value
+                .as_f64()
+                .filter(|_| value.is_f64())
+                .map(|number| (number as f32).to_string());
+            settings.insert(
+                path.to_owned(),
+                format!("`{}`", float.unwrap_or_else(|| value.to_string())),
+            );
         }
         _ => {}
     }
@@ -32,18 +42,28 @@ fn table(columns: &[(&str, Value)]) -> String {
         flatten(value, "", &mut settings);
         settings
     };
-    let columns: Vec<(&str, BTreeMap<String, String>)> =
-        columns.iter().map(|(name, value)| (*name, flat(value))).collect();
+    let columns: Vec<(&str, BTreeMap<String, String>)> = columns
+        .iter()
+        .map(|(name, value)| (*name, flat(value)))
+        .collect();
     let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
-    let mut lines =
-        vec![format!("| setting | {} |", names.join(" | ")), format!("|{}", "---|".repeat(names.len() + 1))];
+    let mut lines = vec![
+        format!("| setting | {} |", names.join(" | ")),
+        format!("|{}", "---|".repeat(names.len() + 1)),
+    ];
     for key in columns[0].1.keys() {
         let first = &columns[0].1[key];
-        let cells = columns.iter().enumerate().map(|(place, (_, settings))| match &settings[key] {
-            same if place > 0 && same == first => "",
-            value => value.as_str(),
-        });
-        lines.push(format!("| `{key}` | {} |", cells.collect::<Vec<_>>().join(" | ")));
+        let cells = columns
+            .iter()
+            .enumerate()
+            .map(|(place, (_, settings))| match &settings[key] {
+                same if place > 0 && same == first => "",
+                value => value.as_str(),
+            });
+        lines.push(format!(
+            "| `{key}` | {} |",
+            cells.collect::<Vec<_>>().join(" | ")
+        ));
     }
     lines.join("\n")
 }
@@ -54,7 +74,10 @@ fn the_documentation_shows_every_setting_of_every_profile() {
     let text = std::fs::read_to_string(path).expect("the documentation");
     let v02 = Profile::SearchR1V02.settings();
     for same in [Profile::SearchR1V01, Profile::SearchR1V03] {
-        let settings = forage_env::search_r1::SearchR1Settings { profile: Profile::SearchR1V02, ..same.settings() };
+        let settings = forage_env::search_r1::SearchR1Settings {
+            profile: Profile::SearchR1V02,
+            ..same.settings()
+        };
         assert_eq!(settings, v02, "one column for the three");
     }
     let of = |profile: Profile| serde_json::to_value(profile.settings()).expect("serialises");
@@ -71,7 +94,8 @@ fn the_documentation_shows_every_setting_of_every_profile() {
         ("tinker", of(Profile::Tinker)),
         ("torchtitan", of(Profile::Torchtitan)),
     ];
-    let grades = |grader| serde_json::to_value(PublishedSettings::published(grader)).expect("serialises");
+    let grades =
+        |grader| serde_json::to_value(PublishedSettings::published(grader)).expect("serialises");
     let graders = [
         ("search_r1_v01, v02, slime", grades(Grader::Slime)),
         ("search_r1_v03", grades(Grader::SearchR1V03)),
@@ -84,6 +108,9 @@ fn the_documentation_shows_every_setting_of_every_profile() {
     ];
     for columns in [&tags[..], &calls, &graders] {
         let expected = table(columns);
-        assert!(text.contains(&expected), "docs/profiles.md lacks this table:\n{expected}");
+        assert!(
+            text.contains(&expected),
+            "docs/profiles.md lacks this table:\n{expected}"
+        );
     }
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use forage_env::code_search;
+use forage_env::code_search::CodeTurn;
 use forage_env::demonstrate::demonstrate;
-use forage_env::environment::{CodeTurn, EnvFactory, TurnKind};
+use forage_env::environment::EnvFactory;
 use forage_env::episode::{Ending, Episode};
 use forage_env::policy::{Policy, Sampling};
 use forage_env::registry::{Resources, make};
@@ -27,19 +28,26 @@ fn world() -> World {
 }
 
 fn tasks(world: &World, count: u64) -> Tasks {
-    world.questions(Split::Test, count).unwrap().map(Arc::new).collect()
+    world
+        .questions(Split::Test, count)
+        .unwrap()
+        .map(Arc::new)
+        .collect()
 }
 
 fn factory(world: &World) -> Arc<dyn EnvFactory> {
     let retriever = Arc::new(Bm25Retriever::in_memory(world.passages().collect()).unwrap());
     let wiki = Arc::new(Wiki::of_world(world).unwrap());
-    let settings =
-        json!({"prompt": "short", "max_generations": 5, "max_turn_tokens": 2000, "max_episode_tokens": 20000});
+    let settings = json!({"prompt": "short", "max_generations": 5, "max_turn_tokens": 2000, "max_episode_tokens": 20000});
     let resources = Resources::new(retriever, Arc::new(ByteTokenizer)).with_open_wiki(wiki);
     make("code-search", settings, resources).unwrap()
 }
 
-async fn play(policy: Arc<dyn Policy>, tasks: &Tasks, factory: Arc<dyn EnvFactory>) -> Vec<Episode> {
+async fn play(
+    policy: Arc<dyn Policy>,
+    tasks: &Tasks,
+    factory: Arc<dyn EnvFactory>,
+) -> Vec<Episode> {
     let rewards = Arc::new(RewardSet::exact_match());
     let rollout = Rollout {
         policy,
@@ -69,12 +77,15 @@ fn oracle(tasks: &Tasks, style: OracleStyle) -> Arc<dyn Policy> {
 }
 
 fn mean_reward(episodes: &[Episode]) -> f64 {
-    episodes.iter().map(|episode| f64::from(episode.reward().expect("no fault"))).sum::<f64>() / episodes.len() as f64
+    episodes
+        .iter()
+        .map(|episode| f64::from(episode.reward().expect("no fault")))
+        .sum::<f64>()
+        / episodes.len() as f64
 }
 
-fn programs(episodes: &[Episode]) -> Vec<&CodeTurn> {
-    let turns = episodes.iter().flat_map(|episode| &episode.turns);
-    turns.filter_map(|turn| if let TurnKind::Code(code) = &turn.kind { Some(code) } else { None }).collect()
+fn programs(episodes: &[Episode]) -> Vec<CodeTurn> {
+    episodes.iter().flat_map(CodeTurn::all).collect()
 }
 
 #[tokio::test]
@@ -83,32 +94,84 @@ async fn the_oracle_finds_nearly_everything_and_controls_do_not() {
     let (tasks, factory) = (tasks(&world, 60), factory(&world));
     for style in [OracleStyle::Plain, OracleStyle::Terse] {
         let episodes = play(oracle(&tasks, style), &tasks, Arc::clone(&factory)).await;
-        assert!(mean_reward(&episodes) >= 0.95, "{style:?}: {}", mean_reward(&episodes));
-        assert!(programs(&episodes).iter().all(|code| code.worked() == Some(true)), "{style:?}");
+        assert!(
+            mean_reward(&episodes) >= 0.95,
+            "{style:?}: {}",
+            mean_reward(&episodes)
+        );
+        assert!(
+            programs(&episodes)
+                .iter()
+                .all(|code| code.worked() == Some(true)),
+            "{style:?}"
+        );
         let hops: usize = tasks.iter().map(|task| usize::from(task.hops)).sum();
-        assert!(programs(&episodes).len() >= hops * 19 / 20, "one program for each hop");
+        assert!(
+            programs(&episodes).len() >= hops * 19 / 20,
+            "one program for each hop"
+        );
     }
-    let one_call = play(script("one-call", &tasks, OracleStyle::Plain), &tasks, Arc::clone(&factory)).await;
+    let one_call = play(
+        script("one-call", &tasks, OracleStyle::Plain),
+        &tasks,
+        Arc::clone(&factory),
+    )
+    .await;
     assert!(mean_reward(&one_call) < 0.3, "{}", mean_reward(&one_call));
-    assert!(programs(&one_call).iter().all(|code| code.worked() == Some(true) && code.printed));
-    assert!(one_call.iter().all(|episode| episode.queries().eq([episode.task.question.as_str()])));
-    let broken = play(script("broken-code", &tasks, OracleStyle::Plain), &tasks, factory).await;
+    assert!(
+        programs(&one_call)
+            .iter()
+            .all(|code| code.worked() == Some(true) && code.printed)
+    );
+    assert!(
+        one_call
+            .iter()
+            .all(|episode| episode.queries().eq([episode.task.question.as_str()]))
+    );
+    let broken = play(
+        script("broken-code", &tasks, OracleStyle::Plain),
+        &tasks,
+        factory,
+    )
+    .await;
     assert!(mean_reward(&broken) <= 0.0);
     let programs = programs(&broken);
     assert_eq!(programs.len(), 2 * tasks.len());
     assert!(programs.iter().all(|code| code.worked() == Some(false)));
-    let faults = |kind: &str| programs.iter().filter(|code| code.error.as_deref() == Some(kind)).count();
+    let faults = |kind: &str| {
+        programs
+            .iter()
+            .filter(|code| code.error.as_deref() == Some(kind))
+            .count()
+    };
     assert!(faults("SyntaxError") > 0 && faults("NameError") > 0 && faults("KeyError") > 0);
-    assert!(programs.iter().any(|code| code.redefined == ["search_pages"]));
-    assert!(broken.iter().all(|episode| episode.answer().is_some_and(is_give_up)));
+    assert!(
+        programs
+            .iter()
+            .any(|code| code.redefined == ["search_pages"])
+    );
+    assert!(
+        broken
+            .iter()
+            .all(|episode| episode.answer().is_some_and(is_give_up))
+    );
 }
 
 #[tokio::test]
 async fn an_oracle_without_a_known_solution_reads_pages_that_name_the_same() {
     let world = world();
     let factory = factory(&world);
-    let unguided = |task: Arc<Task>| Arc::new(Task { oracle: Vec::new(), ..Task::clone(&task) });
-    let tasks: Tasks = tasks(&world, 60).into_iter().filter(|task| task.hops == 1).map(unguided).collect();
+    let unguided = |task: Arc<Task>| {
+        Arc::new(Task {
+            oracle: Vec::new(),
+            ..Task::clone(&task)
+        })
+    };
+    let tasks: Tasks = tasks(&world, 60)
+        .into_iter()
+        .filter(|task| task.hops == 1)
+        .map(unguided)
+        .collect();
     let episodes = play(oracle(&tasks, OracleStyle::Plain), &tasks, factory).await;
     assert!(mean_reward(&episodes) >= 0.9, "{}", mean_reward(&episodes));
 }
@@ -121,20 +184,66 @@ async fn hasty_demonstrators_fail_as_they_are_told_to() {
     let shown = async |haste| {
         let rewards = Arc::new(RewardSet::exact_match());
         let (factory, tokenizer) = (Arc::clone(&factory), Arc::clone(&tokenizer));
-        demonstrate(&tasks, OracleStyle::Terse, haste, factory, tokenizer, rewards, Seed::root(3)).await.unwrap()
+        demonstrate(
+            &tasks,
+            OracleStyle::Terse,
+            haste,
+            factory,
+            tokenizer,
+            rewards,
+            Seed::root(3),
+        )
+        .await
+        .unwrap()
     };
-    let silent = shown(Haste { silent: 1.0, ..Haste::NONE }).await;
-    assert!(programs(&silent).iter().all(|code| code.unprinted()));
-    let broken = shown(Haste { broken: 1.0, ..Haste::NONE }).await;
-    assert!(programs(&broken).iter().all(|code| code.worked() == Some(false)));
+    let silent = shown(Haste {
+        silent: 1.0,
+        ..Haste::NONE
+    })
+    .await;
+    assert!(
+        programs(&silent)
+            .iter()
+            .all(forage_env::code_search::CodeTurn::unprinted)
+    );
+    let broken = shown(Haste {
+        broken: 1.0,
+        ..Haste::NONE
+    })
+    .await;
+    assert!(
+        programs(&broken)
+            .iter()
+            .all(|code| code.worked() == Some(false))
+    );
     for episodes in [&silent, &broken] {
         assert_eq!(programs(episodes).len(), tasks.len());
-        assert!(episodes.iter().all(|episode| episode.answer() == Some("unknown")));
+        assert!(
+            episodes
+                .iter()
+                .all(|episode| episode.answer() == Some("unknown"))
+        );
     }
-    let skimmed = shown(Haste { skim: 1.0, ..Haste::NONE }).await;
-    assert!(programs(&skimmed).iter().all(|code| code.worked() == Some(true) && code.printed));
+    let skimmed = shown(Haste {
+        skim: 1.0,
+        ..Haste::NONE
+    })
+    .await;
+    assert!(
+        programs(&skimmed)
+            .iter()
+            .all(|code| code.worked() == Some(true) && code.printed)
+    );
     assert!(mean_reward(&skimmed) < 0.6, "{}", mean_reward(&skimmed));
-    let guessed = shown(Haste { guess: 1.0, ..Haste::NONE }).await;
+    let guessed = shown(Haste {
+        guess: 1.0,
+        ..Haste::NONE
+    })
+    .await;
     assert!(programs(&guessed).is_empty() && mean_reward(&guessed) < 0.1);
-    assert!(guessed.iter().all(|episode| episode.ending == Ending::Answered));
+    assert!(
+        guessed
+            .iter()
+            .all(|episode| episode.ending == Ending::Answered)
+    );
 }

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::common::task;
-use forage_env::environment::{Outcome, QueryTurn, TurnKind};
+use forage_env::environment::Outcome;
 use forage_env::episode::{Ending, Episode, Turn};
 use forage_env::policy::Finish;
-use forage_env::reward::{REWARDS, RewardSet};
+use forage_env::query_writer::QueryTurn;
+use forage_env::registry::REWARDS;
+use forage_env::reward::RewardSet;
 use forage_env::seed::Seed;
 use forage_env::task::Task;
 use forage_env::tokens::TokenLog;
@@ -25,7 +27,10 @@ struct Row {
 }
 
 fn episode(row: &Row) -> Episode {
-    let repair = ParseIssue { at: 0..1, message: "the quote is never closed".to_owned() };
+    let repair = ParseIssue {
+        at: 0..1,
+        message: "the quote is never closed".to_owned(),
+    };
     let turn = QueryTurn {
         query: row.query.clone(),
         found: row.found.clone(),
@@ -34,7 +39,10 @@ fn episode(row: &Row) -> Episode {
         reasoning_words: row.reasoning_words,
     };
     Episode {
-        task: Task { qrels: row.qrels.clone(), ..task() },
+        task: Task {
+            qrels: row.qrels.clone(),
+            ..task()
+        },
         group: 0,
         member: 0,
         branch: None,
@@ -42,7 +50,7 @@ fn episode(row: &Row) -> Episode {
         turns: vec![Turn {
             policy: String::new(),
             finish: Finish::Stop,
-            kind: TurnKind::Query(turn),
+            kind: turn.record(),
             observation: String::new(),
             reward: 0.0,
         }],
@@ -55,19 +63,37 @@ fn episode(row: &Row) -> Episode {
 
 #[tokio::test]
 async fn every_reward_of_every_query_is_equal() {
-    let rows: Vec<Row> = serde_json::from_str(include_str!("../fixtures/query_rewards.json")).expect("rows");
-    let named = REWARDS.iter().filter(|entry| entry.judges == Some(Outcome::Query));
+    let rows: Vec<Row> =
+        serde_json::from_str(include_str!("../fixtures/query_rewards.json")).expect("rows");
+    let named = REWARDS
+        .iter()
+        .filter(|entry| entry.judges == Some(Outcome::Query));
     let weights = named.map(|entry| (entry.name.to_owned(), 1.0)).collect();
     let rewards = RewardSet::new(Outcome::Query, &weights, Seed::root(0)).expect("fit");
     let mut earned = BTreeMap::<String, usize>::new();
     for row in &rows {
         let episode = episode(row);
-        let parts = rewards.score(&episode.task, &episode).await.expect("judged").parts;
-        assert_eq!(parts.keys().collect::<Vec<_>>(), row.expected.keys().collect::<Vec<_>>());
+        let parts = rewards
+            .score(&episode.task, &episode)
+            .await
+            .expect("judged")
+            .parts;
+        assert_eq!(
+            parts.keys().collect::<Vec<_>>(),
+            row.expected.keys().collect::<Vec<_>>()
+        );
         for (name, expected) in &row.expected {
-            assert!((parts[name] - expected).abs() < 1e-6, "{name} of `{}`: {} {expected}", row.query, parts[name]);
+            assert!(
+                (parts[name] - expected).abs() < 1e-6,
+                "{name} of `{}`: {} {expected}",
+                row.query,
+                parts[name]
+            );
             *earned.entry(name.clone()).or_default() += usize::from(*expected > 0.0);
         }
     }
-    assert!(earned.len() == 9 && earned.values().all(|&count| count > 3), "{earned:?}");
+    assert!(
+        earned.len() == 9 && earned.values().all(|&count| count > 3),
+        "{earned:?}"
+    );
 }

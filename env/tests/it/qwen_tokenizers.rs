@@ -26,16 +26,20 @@ fn tokenizer(name: &str) -> Option<HfTokenizer> {
 /// The text in normal form C: what Qwen's tokenizers encode.
 fn nfc(text: &str) -> String {
     let mut normalized = NormalizedString::from(text);
-    NFC.normalize(&mut normalized).expect("any text has a normal form");
+    NFC.normalize(&mut normalized)
+        .expect("any text has a normal form");
     normalized.get().to_owned()
 }
 
 #[test]
 fn ids_are_those_of_transformers() {
-    let rows: Vec<Value> = serde_json::from_str(include_str!("../fixtures/tokenizer_ids.json")).expect("JSON");
+    let rows: Vec<Value> =
+        serde_json::from_str(include_str!("../fixtures/tokenizer_ids.json")).expect("JSON");
     assert!(rows.len() > 150);
     for name in NAMES {
-        let Some(tokenizer) = tokenizer(name) else { return };
+        let Some(tokenizer) = tokenizer(name) else {
+            return;
+        };
         for row in &rows {
             let text = row["text"].as_str().expect("text");
             let ids = row.get(name).unwrap_or(&row["ids"]);
@@ -70,12 +74,18 @@ fn special_tokens_are_single_wherever_they_stand() {
             ],
         ),
     ] {
-        let Some(tokenizer) = tokenizer(name) else { return };
+        let Some(tokenizer) = tokenizer(name) else {
+            return;
+        };
         for (text, id) in specials {
             assert_eq!(tokenizer.encode(text), [id]);
             assert_eq!(tokenizer.token_to_id(text), Some(id));
             let within = tokenizer.encode(&format!("the passage says {text} here"));
-            assert_eq!(within.iter().filter(|&&token| token == id).count(), 1, "{text}");
+            assert_eq!(
+                within.iter().filter(|&&token| token == id).count(),
+                1,
+                "{text}"
+            );
         }
         assert_eq!(tokenizer.eos(), 151_645);
         assert!(tokenizer.encode("<search>").len() > 1 && tokenizer.encode("</answer>").len() > 1);
@@ -87,15 +97,19 @@ fn strings(value: Value, found: &mut Vec<String>) {
     match value {
         Value::String(text) => found.push(text),
         Value::Array(items) => items.into_iter().for_each(|item| strings(item, found)),
-        Value::Object(fields) => fields.into_iter().for_each(|(_, field)| strings(field, found)),
+        Value::Object(fields) => fields
+            .into_iter()
+            .for_each(|(_, field)| strings(field, found)),
         _ => {}
     }
 }
 
 /// All texts of the shared data: the strings of JSON lines, whole files of plain text.
 fn texts(folder: &Path, found: &mut Vec<String>) {
-    let mut entries: Vec<PathBuf> =
-        std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()).collect();
+    let mut entries: Vec<PathBuf> = std::fs::read_dir(folder)
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
     entries.sort();
     for path in entries {
         let extension = path.extension().and_then(|extension| extension.to_str());
@@ -105,20 +119,26 @@ fn texts(folder: &Path, found: &mut Vec<String>) {
             found.push(std::fs::read_to_string(&path).expect("text"));
         } else if extension == Some("jsonl") {
             let text = std::fs::read_to_string(&path).expect("text");
-            text.lines().for_each(|line| strings(serde_json::from_str(line).expect("JSON"), found));
+            text.lines()
+                .for_each(|line| strings(serde_json::from_str(line).expect("JSON"), found));
         }
     }
 }
 
 /// Encodes and decodes every `step`-th text of the shared data.
-#[expect(clippy::print_stderr, reason = "a skipped test says why; counts are the result of the whole run")]
+#[expect(
+    clippy::print_stderr,
+    reason = "a skipped test says why; counts are the result of the whole run"
+)]
 fn round_trips(step: usize) {
     let mut all = Vec::new();
     if shared().exists() {
         texts(&shared(), &mut all);
     }
     for name in NAMES {
-        let Some(tokenizer) = tokenizer(name) else { return };
+        let Some(tokenizer) = tokenizer(name) else {
+            return;
+        };
         let (mut count, mut bytes, mut denormal) = (0, 0, 0);
         for text in all.iter().step_by(step) {
             let normal = nfc(text);

@@ -54,7 +54,9 @@ fn fixture() -> Fixture {
 /// A file of the shared data; nothing, with a printed reason, where it is missing.
 #[expect(clippy::print_stderr, reason = "a skipped test says why")]
 fn shared(name: &str) -> Option<String> {
-    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/trajectories").join(name);
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../shared/data/trajectories")
+        .join(name);
     match std::fs::read_to_string(&path) {
         Ok(text) => Some(text),
         Err(error) => {
@@ -69,9 +71,15 @@ fn segments(response: &str) -> Vec<(Author, &str)> {
     let mut segments = Vec::new();
     let mut rest = response;
     while let Some(start) = rest.find(Tag::Information.opening()) {
-        let end = rest[start..].find(Tag::Information.closing()).expect("a whole block") + start;
+        let end = rest[start..]
+            .find(Tag::Information.closing())
+            .expect("a whole block")
+            + start;
         let end = end + Tag::Information.closing().len();
-        segments.extend([(Author::Policy, &rest[..start]), (Author::Environment, &rest[start..end])]);
+        segments.extend([
+            (Author::Policy, &rest[..start]),
+            (Author::Environment, &rest[start..end]),
+        ]);
         rest = &rest[end..];
     }
     segments.push((Author::Policy, rest));
@@ -101,7 +109,9 @@ fn queries(calls: Vec<Result<Vec<String>, impl Sized>>) -> Vec<String> {
 
 #[test]
 fn r1_searcher_rollouts_are_read_to_the_last_query() {
-    let Some(text) = shared("r1_searcher.jsonl") else { return };
+    let Some(text) = shared("r1_searcher.jsonl") else {
+        return;
+    };
     let mut counts = Counts::default();
     for line in text.lines() {
         let rollout: Rollout = serde_json::from_str(line).expect("a rollout");
@@ -114,12 +124,19 @@ fn r1_searcher_rollouts_are_read_to_the_last_query() {
         counts.rollouts += 1;
         let (mut asked, mut malformed) = (Vec::new(), 0);
         let segments = segments(&response);
-        for (_, turn) in segments.iter().filter(|(author, _)| *author == Author::Policy) {
+        for (_, turn) in segments
+            .iter()
+            .filter(|(author, _)| *author == Author::Policy)
+        {
             let [opened, closed] = thoughts(turn);
             counts.think_opened += opened;
             counts.think_closed += closed;
             for profile in [Profile::SearchR1V02, Profile::Skyrl] {
-                assert_eq!(parse(turn, &profile.settings()), parse(turn, &Profile::Forage.settings()), "{turn}");
+                assert_eq!(
+                    parse(turn, &profile.settings()),
+                    parse(turn, &Profile::Forage.settings()),
+                    "{turn}"
+                );
             }
             match parse(turn, &Profile::Forage.settings()) {
                 Asked::Search(calls) => asked.extend(queries(calls)),
@@ -133,10 +150,17 @@ fn r1_searcher_rollouts_are_read_to_the_last_query() {
             }
         }
         assert_eq!(malformed, 0, "{response}");
-        let valid = is_valid_sequence(segments.iter().map(|&(author, text)| Segment { author, text }));
+        let valid = is_valid_sequence(
+            segments
+                .iter()
+                .map(|&(author, text)| Segment { author, text }),
+        );
         assert!(!valid, "nothing opens its thoughts");
         counts.searches += asked.len();
-        counts.characters_of_queries += asked.iter().map(|query| query.chars().count()).sum::<usize>();
+        counts.characters_of_queries += asked
+            .iter()
+            .map(|query| query.chars().count())
+            .sum::<usize>();
         counts.repeated += asked.len() - asked.iter().collect::<HashSet<_>>().len();
     }
     assert_eq!(counts, fixture().r1_searcher);
@@ -144,9 +168,13 @@ fn r1_searcher_rollouts_are_read_to_the_last_query() {
 
 #[test]
 fn search_r1_transcripts_are_read_and_graded_as_published() {
-    let Some(text) = shared("search_r1_case.txt") else { return };
+    let Some(text) = shared("search_r1_case.txt") else {
+        return;
+    };
     let expected = fixture().search_r1;
-    let texts = text.split("<|im_start|>system").filter(|text| !text.trim().is_empty());
+    let texts = text
+        .split("<|im_start|>system")
+        .filter(|text| !text.trim().is_empty());
     let mut read = Vec::new();
     for text in texts {
         let (prompt, response) = text.split_once("<|im_start|>assistant").expect("a chat");

@@ -29,18 +29,36 @@ impl Policy for Dice {
         };
         let tokens = ByteTokenizer.encode(&text);
         let logprobs = vec![-f32::from(drawn) / 65_536.0; tokens.len()];
-        Ok(Completion { tokens, logprobs, finish: Finish::Stop, version: 7 })
+        Ok(Completion {
+            tokens,
+            logprobs,
+            finish: Finish::Stop,
+            version: 7,
+        })
     }
 }
 
 fn tree(size: u64, roots: u64) -> Vec<Job> {
-    let job = |(member, job)| Job { leaves: (member >= roots).then(|| (member % roots) as usize), ..job };
+    let job = |(member, job)| Job {
+        leaves: (member >= roots).then(|| (member % roots) as usize),
+        ..job
+    };
     (0..).zip(jobs(task(), size)).map(job).collect()
 }
 
-async fn played(retriever: Arc<dyn Retriever>, size: u64, roots: u64, in_flight: usize) -> Vec<Episode> {
-    let settings = SearchR1Settings { max_generations: 6, ..settings() };
-    rollout(Arc::new(Dice), factory(settings, retriever)).run_bounded(tree(size, roots), in_flight).await
+async fn played(
+    retriever: Arc<dyn Retriever>,
+    size: u64,
+    roots: u64,
+    in_flight: usize,
+) -> Vec<Episode> {
+    let settings = SearchR1Settings {
+        max_generations: 6,
+        ..settings()
+    };
+    rollout(Arc::new(Dice), factory(settings, retriever))
+        .run_bounded(tree(size, roots), in_flight)
+        .await
 }
 
 #[tokio::test]
@@ -48,26 +66,56 @@ async fn a_branch_shares_tokens_and_turns_up_to_where_it_leaves() {
     let episodes = played(library(), 40, 4, usize::MAX).await;
     let mut left_at = [0; 6];
     for (member, episode) in (0..).zip(&episodes) {
-        let Some(Branch { member: root, turns }) = episode.branch else {
+        let Some(Branch {
+            member: root,
+            turns,
+        }) = episode.branch
+        else {
             assert!(member < 4);
             continue;
         };
         left_at[turns] += 1;
         assert_eq!(root, member % 4);
         let root = &episodes[root as usize];
-        assert!(turns < root.turns.len().max(1), "the last turn is never shared");
+        assert!(
+            turns < root.turns.len().max(1),
+            "the last turn is never shared"
+        );
         assert!(turns > 0 || root.turns.len() == 1);
         assert_eq!(episode.turns[..turns], root.turns[..turns]);
-        assert_ne!(episode.turns.get(turns), root.turns.get(turns), "drawn anew");
-        let common = episode.tokens.ids().iter().zip(root.tokens.ids()).take_while(|(own, other)| own == other).count();
-        let shared = episode.tokens.spans().iter().filter(|span| span.end <= common);
-        assert!(shared.clone().count() > 2 * turns, "prompt, and a completion with its observation per turn");
+        assert_ne!(
+            episode.turns.get(turns),
+            root.turns.get(turns),
+            "drawn anew"
+        );
+        let common = episode
+            .tokens
+            .ids()
+            .iter()
+            .zip(root.tokens.ids())
+            .take_while(|(own, other)| own == other)
+            .count();
+        let shared = episode
+            .tokens
+            .spans()
+            .iter()
+            .filter(|span| span.end <= common);
+        assert!(
+            shared.clone().count() > 2 * turns,
+            "prompt, and a completion with its observation per turn"
+        );
         for span in shared {
-            assert_eq!(episode.tokens.logprobs()[span.start..span.end], root.tokens.logprobs()[span.start..span.end]);
+            assert_eq!(
+                episode.tokens.logprobs()[span.start..span.end],
+                root.tokens.logprobs()[span.start..span.end]
+            );
         }
         assert!(episode.score.is_some() && episode.tokens.ids().len() > common);
     }
-    assert!(left_at[1..].iter().filter(|&&count| count > 0).count() > 2, "{left_at:?}");
+    assert!(
+        left_at[1..].iter().filter(|&&count| count > 0).count() > 2,
+        "{left_at:?}"
+    );
 }
 
 #[tokio::test]
@@ -81,9 +129,8 @@ async fn trees_are_the_same_in_any_order_and_with_one_episode_at_a_time() {
 #[tokio::test]
 async fn where_a_root_is_lost_its_branches_begin_anew() {
     let down = played(Arc::new(Down), 6, 2, usize::MAX).await;
-    assert!(
-        down.iter().all(|episode| episode.ending.is_infra() || episode.branch.is_none_or(|branch| branch.turns == 0))
-    );
+    assert!(down.iter().all(|episode| episode.ending.is_infra()
+        || episode.branch.is_none_or(|branch| branch.turns == 0)));
 }
 
 /// Finds something else each time.
@@ -114,5 +161,8 @@ async fn an_environment_that_does_not_repeat_itself_is_a_fault() {
         _ => None,
     });
     let faults: Vec<&str> = faults.collect();
-    assert!(!faults.is_empty() && faults.iter().all(|fault| fault.contains("led elsewhere")), "{faults:?}");
+    assert!(
+        !faults.is_empty() && faults.iter().all(|fault| fault.contains("led elsewhere")),
+        "{faults:?}"
+    );
 }

@@ -7,7 +7,7 @@ use forage_env::environment::{EnvFactory, EnvSpec, Environment};
 use forage_env::episode::Episode;
 use forage_env::reward::{Reward, RewardError, RewardSet};
 use forage_env::search_r1::{SearchR1, SearchR1Settings};
-use forage_env::server::{Served, ServerConfig};
+use forage_env::server::{BaseConfig, Served, ServerConfig};
 use forage_env::task::Task;
 use forage_env::tokenizer::ByteTokenizer;
 use forage_retriever::{Fingerprint, Hit, Query, Retriever, RetrieverError};
@@ -17,38 +17,105 @@ use super::support::{Server, search};
 
 #[tokio::test]
 async fn bad_requests_are_named() {
-    let config = ServerConfig { max_action_bytes: 1000, ..ServerConfig::default() };
+    let config = ServerConfig {
+        max_action_bytes: 1000,
+        ..ServerConfig::default()
+    };
     let server = Server::start(search(), config).await;
     let id = server.ok("/reset", json!({})).await["episode_id"].clone();
     let step = |text: &str| json!({"episode_id": id, "action": {"text": text}});
     let cases = [
-        ("/reset", json!({"task_id": "nonsense"}), 422, "did you mean"),
-        ("/reset", json!({"task_index": 99}), 422, "there are 12 tasks"),
+        (
+            "/reset",
+            json!({"task_id": "nonsense"}),
+            422,
+            "did you mean",
+        ),
+        (
+            "/reset",
+            json!({"task_index": 99}),
+            422,
+            "there are 12 tasks",
+        ),
         ("/reset", json!({"sed": 1}), 422, "unknown field `sed`"),
         ("/reset", json!({"seed": -1}), 422, "invalid value"),
-        ("/reset", json!({"episode_id": "x".repeat(256)}), 422, "1 to 255 bytes"),
-        ("/step", json!({"action": {"text": "x"}}), 422, "`episode_id` is missing"),
-        ("/step", json!({"episode_id": id, "action": {"query": "x"}}), 422, "unknown field `query`"),
-        ("/step", json!({"episode_id": id, "action": {"text": "x"}, "timeout_s": 0.0}), 422, "above 0"),
-        ("/step", json!({"episode_id": "nobody", "action": {"text": "x"}}), 404, "no session `nobody`"),
-        ("/step", step(&"x".repeat(1001)), 422, "the turn has 1001 bytes"),
-        ("/gym/make", json!({"id": "serach-r1"}), 422, "did you mean `search-r1`?"),
-        ("/gym/make", json!({"id": "code-search"}), 422, "this server has `forage/search-r1-v0`"),
-        ("/gym/step", json!({"env_id": "a", "actions": []}), 422, "`env_id` goes with `action`"),
+        (
+            "/reset",
+            json!({"episode_id": "x".repeat(256)}),
+            422,
+            "1 to 255 bytes",
+        ),
+        (
+            "/step",
+            json!({"action": {"text": "x"}}),
+            422,
+            "`episode_id` is missing",
+        ),
+        (
+            "/step",
+            json!({"episode_id": id, "action": {"query": "x"}}),
+            422,
+            "unknown field `query`",
+        ),
+        (
+            "/step",
+            json!({"episode_id": id, "action": {"text": "x"}, "timeout_s": 0.0}),
+            422,
+            "above 0",
+        ),
+        (
+            "/step",
+            json!({"episode_id": "nobody", "action": {"text": "x"}}),
+            404,
+            "no session `nobody`",
+        ),
+        (
+            "/step",
+            step(&"x".repeat(1001)),
+            422,
+            "the turn has 1001 bytes",
+        ),
+        (
+            "/gym/make",
+            json!({"id": "serach-r1"}),
+            422,
+            "did you mean `search-r1`?",
+        ),
+        (
+            "/gym/make",
+            json!({"id": "code-search"}),
+            422,
+            "this server has `forage/search-r1-v0`",
+        ),
+        (
+            "/gym/step",
+            json!({"env_id": "a", "actions": []}),
+            422,
+            "`env_id` goes with `action`",
+        ),
         ("/nothing", json!({}), 404, "no route /nothing"),
     ];
     for (route, body, status, words) in cases {
         let (got, answer) = server.post(route, body).await;
         assert_eq!(got, status, "{route}: {answer}");
-        assert!(answer["detail"].to_string().contains(words), "{route}: {answer}");
-        assert!(answer["code"].is_string() && answer["cause"].is_string(), "{answer}");
+        assert!(
+            answer["detail"].to_string().contains(words),
+            "{route}: {answer}"
+        );
+        assert!(
+            answer["code"].is_string() && answer["cause"].is_string(),
+            "{answer}"
+        );
     }
     let (status, answer) = server.post_text("/reset", "{".to_owned()).await;
     assert_eq!((status, &answer["code"]), (422, &json!("INVALID_JSON")));
     let (status, _) = server.get("/reset").await;
     assert_eq!(status, 405);
     // Nothing of this touched the session.
-    assert_eq!(server.ok("/step", step("<search>a</search>")).await["observation"]["turn"], 1);
+    assert_eq!(
+        server.ok("/step", step("<search>a</search>")).await["observation"]["turn"],
+        1
+    );
     server.ok("/step", step("<answer>a</answer>")).await;
     let (status, answer) = server.post("/step", step("<answer>a</answer>")).await;
     assert_eq!((status, &answer["cause"]), (409, &json!("episode_over")));
@@ -58,46 +125,92 @@ async fn bad_requests_are_named() {
 
 #[tokio::test]
 async fn bad_messages_leave_the_connection_open() {
-    let config = ServerConfig { max_action_bytes: 1000, ..ServerConfig::default() };
+    let config = ServerConfig {
+        max_action_bytes: 1000,
+        ..ServerConfig::default()
+    };
     let server = Server::start(search(), config).await;
     let mut socket = server.socket().await;
     let cases = [
         ("{", "INVALID_JSON"),
         ("[]", "VALIDATION_ERROR"),
         (r#"{"type": "jump"}"#, "UNKNOWN_TYPE"),
-        (r#"{"type": "step", "data": {"text": "x"}}"#, "SESSION_ERROR"),
+        (
+            r#"{"type": "step", "data": {"text": "x"}}"#,
+            "SESSION_ERROR",
+        ),
         (r#"{"type": "step"}"#, "VALIDATION_ERROR"),
-        (r#"{"type": "reset", "data": {"task_id": "nonsense"}}"#, "VALIDATION_ERROR"),
+        (
+            r#"{"type": "reset", "data": {"task_id": "nonsense"}}"#,
+            "VALIDATION_ERROR",
+        ),
     ];
     for (text, code) in cases {
         let answer = socket.ask_text(text.to_owned()).await;
-        assert_eq!((&answer["type"], &answer["data"]["code"]), (&json!("error"), &json!(code)), "{answer}");
+        assert_eq!(
+            (&answer["type"], &answer["data"]["code"]),
+            (&json!("error"), &json!(code)),
+            "{answer}"
+        );
     }
     let reset = socket.observe(json!({"type": "reset"})).await;
     assert_eq!(reset["observation"]["turn"], 0);
     let long = json!({"type": "step", "data": {"text": "x".repeat(1001)}});
     assert_eq!(socket.ask(long).await["data"]["code"], "VALIDATION_ERROR");
-    let end = socket.observe(json!({"type": "step", "data": {"text": "<answer>x</answer>", "metadata": {}}})).await;
+    let end = socket
+        .observe(json!({"type": "step", "data": {"text": "<answer>x</answer>", "metadata": {}}}))
+        .await;
     assert_eq!(end["done"], true);
-    let after = socket.ask(json!({"type": "step", "data": {"text": "x"}})).await;
-    assert_eq!((&after["data"]["code"], &after["data"]["cause"]), (&json!("SESSION_ERROR"), &json!("episode_over")));
+    let after = socket
+        .ask(json!({"type": "step", "data": {"text": "x"}}))
+        .await;
+    assert_eq!(
+        (&after["data"]["code"], &after["data"]["cause"]),
+        (&json!("SESSION_ERROR"), &json!("episode_over"))
+    );
 }
 
 #[tokio::test]
 async fn a_token_is_asked_for() {
-    let config = ServerConfig { token: Some("secret".to_owned()), ..ServerConfig::default() };
+    let config = ServerConfig {
+        base: BaseConfig {
+            token: Some("secret".to_owned()),
+            ..BaseConfig::default()
+        },
+        ..ServerConfig::default()
+    };
     let server = Server::start(search(), config).await;
-    for route in ["/reset", "/gym/make", "/mcp", "/seed_session", "/search", "/verify"] {
+    for route in [
+        "/reset",
+        "/gym/make",
+        "/mcp",
+        "/seed_session",
+        "/search",
+        "/verify",
+    ] {
         let (status, answer) = server.post(route, json!({})).await;
-        assert_eq!((status, &answer["cause"]), (401, &json!("unauthorized")), "{route}");
+        assert_eq!(
+            (status, &answer["cause"]),
+            (401, &json!("unauthorized")),
+            "{route}"
+        );
     }
     let refused = tokio_tungstenite::connect_async(format!("ws://{}/ws", server.addr)).await;
     assert!(refused.expect_err("no token").to_string().contains("401"));
-    assert_eq!(server.get("/health").await, (200, json!({"status": "healthy"})));
-    let request = server.client.post(server.url("/reset")).header("Authorization", "Bearer secret");
+    assert_eq!(
+        server.get("/health").await,
+        (200, json!({"status": "healthy"}))
+    );
+    let request = server
+        .client
+        .post(server.url("/reset"))
+        .header("Authorization", "Bearer secret");
     assert_eq!(request.send().await.expect("answered").status(), 200);
     for (password, status) in [("secret", 200), ("guess", 401)] {
-        let request = server.client.post(server.url("/reset")).basic_auth("anyone", Some(password));
+        let request = server
+            .client
+            .post(server.url("/reset"))
+            .basic_auth("anyone", Some(password));
         assert_eq!(request.send().await.expect("answered").status(), status);
     }
 }
@@ -117,7 +230,10 @@ impl Retriever for Down {
             "wait" => std::future::pending().await,
             _ => {
                 let source = std::io::Error::other("disk unplugged");
-                Err(RetrieverError::Postings { path: "index".into(), source })
+                Err(RetrieverError::Postings {
+                    path: "index".into(),
+                    source,
+                })
             }
         }
     }
@@ -133,15 +249,27 @@ impl Reward for Silent {
     }
 
     async fn score(&self, _task: &Task, _episode: &Episode) -> Result<f32, RewardError> {
-        Err(RewardError { name: "silent".to_owned(), message: "no answer after 3 tries".to_owned() })
+        Err(RewardError {
+            name: "silent".to_owned(),
+            message: "no answer after 3 tries".to_owned(),
+        })
     }
 }
 
 fn down() -> Served {
     let tokenizer = Arc::new(ByteTokenizer);
-    let factory = SearchR1::factory(SearchR1Settings::default(), Arc::new(Down), tokenizer.clone()).expect("made");
+    let factory = SearchR1::factory(
+        SearchR1Settings::default(),
+        Arc::new(Down),
+        tokenizer.clone(),
+    )
+    .expect("made");
     let rewards = Arc::new(RewardSet::exact_match().with(Box::new(Silent), 0.0));
-    Served { factory, rewards, ..search() }
+    Served {
+        factory,
+        rewards,
+        ..search()
+    }
 }
 
 #[tokio::test]
@@ -149,7 +277,11 @@ async fn faults_of_ours_end_the_episode_without_a_reward() {
     let server = Server::start(down(), ServerConfig::default()).await;
     let turns = [
         ("<search>x</search>", "retriever", "disk unplugged"),
-        ("<search>panic</search>", "environment", "index out of range"),
+        (
+            "<search>panic</search>",
+            "environment",
+            "index out of range",
+        ),
         ("<answer>x</answer>", "reward", "no answer after 3 tries"),
         ("<search>wait</search>", "deadline", "over 0.05 s"),
     ];
@@ -157,23 +289,48 @@ async fn faults_of_ours_end_the_episode_without_a_reward() {
         let id = server.ok("/reset", json!({})).await["episode_id"].clone();
         let step = json!({"episode_id": id, "action": {"text": text}, "timeout_s": 0.05});
         let (status, answer) = server.post("/step", step.clone()).await;
-        assert_eq!((status, &answer["cause"], &answer["code"]), (503, &json!(cause), &json!("EXECUTION_ERROR")));
-        assert!(answer["detail"].as_str().expect("words").contains(words), "{answer}");
+        assert_eq!(
+            (status, &answer["cause"], &answer["code"]),
+            (503, &json!(cause), &json!("EXECUTION_ERROR"))
+        );
+        assert!(
+            answer["detail"].as_str().expect("words").contains(words),
+            "{answer}"
+        );
         assert_eq!(answer.get("reward"), None);
         assert_eq!(server.post("/step", step).await.0, 410);
-        assert_eq!(server.metric(&format!("faults_total{{cause=\"{cause}\"}}")).await, 1);
+        assert_eq!(
+            server
+                .metric(&format!("faults_total{{cause=\"{cause}\"}}"))
+                .await,
+            1
+        );
         let mut socket = server.socket().await;
         socket.observe(json!({"type": "reset"})).await;
         if cause != "deadline" {
-            let answer = socket.ask(json!({"type": "step", "data": {"text": text}})).await;
-            assert_eq!((&answer["data"]["code"], &answer["data"]["cause"]), (&json!("EXECUTION_ERROR"), &json!(cause)));
+            let answer = socket
+                .ask(json!({"type": "step", "data": {"text": text}}))
+                .await;
+            assert_eq!(
+                (&answer["data"]["code"], &answer["data"]["cause"]),
+                (&json!("EXECUTION_ERROR"), &json!(cause))
+            );
             // The connection goes on with a new episode.
-            assert_eq!(socket.ask(json!({"type": "state"})).await["data"]["status"], "empty");
+            assert_eq!(
+                socket.ask(json!({"type": "state"})).await["data"]["status"],
+                "empty"
+            );
             socket.observe(json!({"type": "reset"})).await;
         }
     }
-    assert_eq!(server.metric("sessions_closed_total{how=\"failed\"}").await, 4);
-    assert_eq!(server.metric("episodes_total{ending=\"answered\"}").await, 0);
+    assert_eq!(
+        server.metric("sessions_closed_total{how=\"failed\"}").await,
+        4
+    );
+    assert_eq!(
+        server.metric("episodes_total{ending=\"answered\"}").await,
+        0
+    );
 }
 
 #[tokio::test]
@@ -183,9 +340,17 @@ async fn a_second_request_at_a_time_is_refused() {
     server.ok("/gym/reset", json!({"env_id": id})).await;
     // The first waits when the second comes.
     let actions = ["<search>wait</search>", "<answer>b</answer>"];
-    let answer = server.ok("/gym/step", json!({"env_ids": [id, id], "actions": actions, "timeout_s": 0.2})).await;
+    let answer = server
+        .ok(
+            "/gym/step",
+            json!({"env_ids": [id, id], "actions": actions, "timeout_s": 0.2}),
+        )
+        .await;
     let errors = answer["errors"].as_array().expect("a list").iter();
-    assert_eq!(errors.map(|error| &error["cause"]).collect::<Vec<_>>(), ["deadline", "busy"]);
+    assert_eq!(
+        errors.map(|error| &error["cause"]).collect::<Vec<_>>(),
+        ["deadline", "busy"]
+    );
 }
 
 /// An environment nobody can make.
@@ -204,18 +369,39 @@ impl EnvFactory for Unmakeable {
 #[tokio::test]
 async fn an_episode_that_cannot_begin_holds_no_place() {
     let served = search();
-    let served = Served { factory: Arc::new(Unmakeable(served.factory.clone())), ..served };
-    let config = ServerConfig { max_sessions: 2, ..ServerConfig::default() };
+    let served = Served {
+        factory: Arc::new(Unmakeable(served.factory.clone())),
+        ..served
+    };
+    let config = ServerConfig {
+        max_sessions: 2,
+        ..ServerConfig::default()
+    };
     let server = Server::start(served, config).await;
     for _ in 0..5 {
         let (status, answer) = server.post("/reset", json!({})).await;
-        assert_eq!((status, &answer["cause"]), (503, &json!("environment")), "{answer}");
+        assert_eq!(
+            (status, &answer["cause"]),
+            (503, &json!("environment")),
+            "{answer}"
+        );
     }
     let (status, answer) = server.post("/reset", json!({"task_id": "nonsense"})).await;
     assert_eq!(status, 422, "{answer}");
     assert_eq!(server.metric("sessions_active").await, 0);
-    assert_eq!(server.get("/info").await.1["tools"].as_array().map_or(0, Vec::len), 1);
+    assert_eq!(
+        server.get("/info").await.1["tools"]
+            .as_array()
+            .map_or(0, Vec::len),
+        1
+    );
     let (_, tasks): (_, Value) = server.get("/tasks?offset=10").await;
-    assert_eq!((&tasks["total"], tasks["tasks"].as_array().expect("a list").len()), (&json!(12), 2));
+    assert_eq!(
+        (
+            &tasks["total"],
+            tasks["tasks"].as_array().expect("a list").len()
+        ),
+        (&json!(12), 2)
+    );
     assert_eq!(tasks["tasks"][0].get("golds"), None);
 }

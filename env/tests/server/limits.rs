@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use forage_env::server::ServerConfig;
+use forage_env::server::{BaseConfig, ServerConfig};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
@@ -10,23 +10,51 @@ use super::support::{Server, Socket, search};
 
 #[tokio::test]
 async fn places_are_few_and_come_back() {
-    let config = ServerConfig { max_sessions: 2, ..ServerConfig::default() };
+    let config = ServerConfig {
+        max_sessions: 2,
+        ..ServerConfig::default()
+    };
     let server = Server::start(search(), config).await;
     let first = server.ok("/reset", json!({})).await["episode_id"].clone();
     let mut socket = server.socket().await;
     socket.observe(json!({"type": "reset"})).await;
-    let answer = server.client.post(server.url("/reset")).send().await.expect("answered");
-    assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (503, &"1".parse().unwrap()));
+    let answer = server
+        .client
+        .post(server.url("/reset"))
+        .send()
+        .await
+        .expect("answered");
+    assert_eq!(
+        (answer.status().as_u16(), &answer.headers()["retry-after"]),
+        (503, &"1".parse().unwrap())
+    );
     let body: Value = answer.json().await.expect("JSON");
-    assert_eq!((&body["code"], &body["max_sessions"]), (&json!("CAPACITY_REACHED"), &json!(2)));
+    assert_eq!(
+        (&body["code"], &body["max_sessions"]),
+        (&json!("CAPACITY_REACHED"), &json!(2))
+    );
     let mut refused = server.socket().await;
     let answer = refused.hear().await.expect("told");
     assert_eq!(answer["data"]["code"], "CAPACITY_REACHED");
-    assert_eq!((&answer["data"]["active_sessions"], &answer["data"]["max_sessions"]), (&json!(2), &json!(2)));
+    assert_eq!(
+        (
+            &answer["data"]["active_sessions"],
+            &answer["data"]["max_sessions"]
+        ),
+        (&json!(2), &json!(2))
+    );
     assert_eq!(refused.hear().await, None);
-    assert_eq!(server.post("/gym/make", json!({"num_envs": 1})).await.0, 503);
+    assert_eq!(
+        server.post("/gym/make", json!({"num_envs": 1})).await.0,
+        503
+    );
     // Each of these gives a place back: the end of an episode, a farewell, a connection that breaks off, a closing.
-    server.ok("/step", json!({"episode_id": first, "action": {"text": "<answer>x</answer>"}})).await;
+    server
+        .ok(
+            "/step",
+            json!({"episode_id": first, "action": {"text": "<answer>x</answer>"}}),
+        )
+        .await;
     let second = server.ok("/reset", json!({})).await["episode_id"].clone();
     drop(socket);
     wait_for(&server, "sessions_active", 1).await;
@@ -35,28 +63,49 @@ async fn places_are_few_and_come_back() {
     assert_eq!(server.post("/reset", json!({})).await.0, 503);
     assert_eq!(third.ask_end(json!({"type": "close"})).await, None);
     assert_eq!(server.metric("sessions_active").await, 1);
-    assert_eq!(server.ok("/close", json!({"episode_id": second})).await["closed"], true);
+    assert_eq!(
+        server.ok("/close", json!({"episode_id": second})).await["closed"],
+        true
+    );
     assert_eq!(server.metric("sessions_active").await, 0);
-    let (status, answer) = server.post("/step", json!({"episode_id": second, "action": {"text": "x"}})).await;
+    let (status, answer) = server
+        .post(
+            "/step",
+            json!({"episode_id": second, "action": {"text": "x"}}),
+        )
+        .await;
     assert_eq!((status, &answer["cause"]), (410, &json!("session_closed")));
     // All or none.
-    assert_eq!(server.post("/gym/make", json!({"num_envs": 3})).await.0, 422);
+    assert_eq!(
+        server.post("/gym/make", json!({"num_envs": 3})).await.0,
+        422
+    );
     server.ok("/reset", json!({})).await;
-    assert_eq!(server.post("/gym/make", json!({"num_envs": 2})).await.0, 503);
+    assert_eq!(
+        server.post("/gym/make", json!({"num_envs": 2})).await.0,
+        503
+    );
     assert_eq!(server.metric("sessions_active").await, 1);
 }
 
 async fn wait_for(server: &Server, metric: &str, value: u64) {
     let begin = Instant::now();
     while server.metric(metric).await != value {
-        assert!(begin.elapsed() < Duration::from_secs(30), "{metric} stays {}", server.metric(metric).await);
+        assert!(
+            begin.elapsed() < Duration::from_secs(30),
+            "{metric} stays {}",
+            server.metric(metric).await
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
 #[tokio::test]
 async fn idle_sessions_expire_and_busy_ones_do_not() {
-    let config = ServerConfig { session_ttl: Duration::from_millis(300), ..ServerConfig::default() };
+    let config = ServerConfig {
+        session_ttl: Duration::from_millis(300),
+        ..ServerConfig::default()
+    };
     let server = Server::start(search(), config).await;
     let idle = server.ok("/reset", json!({})).await["episode_id"].clone();
     let handle = server.ok("/gym/make", json!({})).await["env_id"].clone();
@@ -68,13 +117,25 @@ async fn idle_sessions_expire_and_busy_ones_do_not() {
         server.ok("/gym/reset", json!({"env_id": busy})).await;
     }
     let told = socket.hear().await.expect("told");
-    assert_eq!((&told["data"]["code"], &told["data"]["cause"]), (&json!("SESSION_ERROR"), &json!("session_closed")));
+    assert_eq!(
+        (&told["data"]["code"], &told["data"]["cause"]),
+        (&json!("SESSION_ERROR"), &json!("session_closed"))
+    );
     assert_eq!(socket.hear().await, None);
     assert_eq!(server.metric("sessions_active").await, 1);
-    assert_eq!(server.metric("sessions_closed_total{how=\"expired\"}").await, 3);
-    for (route, body) in
-        [("/step", json!({"episode_id": idle, "action": {"text": "x"}})), ("/gym/reset", json!({"env_id": handle}))]
-    {
+    assert_eq!(
+        server
+            .metric("sessions_closed_total{how=\"expired\"}")
+            .await,
+        3
+    );
+    for (route, body) in [
+        (
+            "/step",
+            json!({"episode_id": idle, "action": {"text": "x"}}),
+        ),
+        ("/gym/reset", json!({"env_id": handle})),
+    ] {
         let (status, _) = server.post(route, body).await;
         // Remembered for as long again, then forgotten.
         assert!(status == 410 || status == 404, "{status}");
@@ -90,8 +151,11 @@ fn resident() -> Option<f64> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_abandoned_sessions_leave_nothing() {
-    let config =
-        ServerConfig { max_sessions: 4000, session_ttl: Duration::from_millis(500), ..ServerConfig::default() };
+    let config = ServerConfig {
+        max_sessions: 4000,
+        session_ttl: Duration::from_millis(500),
+        ..ServerConfig::default()
+    };
     let server = Server::start(search(), config).await;
     let round = async || {
         for batch in 0..20 {
@@ -118,9 +182,16 @@ async fn ten_thousand_abandoned_sessions_leave_nothing() {
     round().await;
     let after = resident();
     assert_eq!(server.metric("sessions_opened_total").await, 20_000);
-    let Some((before, after)) = before.zip(after) else { return };
-    assert!(after < before + 32.0, "resident memory went from {before:.1} to {after:.1} MiB");
-    report(&format!("10,000 abandoned sessions: resident memory {before:.1} MiB before, {after:.1} MiB after"));
+    let Some((before, after)) = before.zip(after) else {
+        return;
+    };
+    assert!(
+        after < before + 32.0,
+        "resident memory went from {before:.1} to {after:.1} MiB"
+    );
+    report(&format!(
+        "10,000 abandoned sessions: resident memory {before:.1} MiB before, {after:.1} MiB after"
+    ));
 }
 
 #[expect(clippy::print_stderr, reason = "a figure for whoever runs the test")]
@@ -139,31 +210,50 @@ async fn a_server_that_stops_lets_episodes_finish() {
     while server.get("/readyz").await.0 == 200 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    for (route, body) in [("/reset", json!({})), ("/gym/make", json!({})), ("/gym/reset", json!({"env_id": handle}))] {
+    for (route, body) in [
+        ("/reset", json!({})),
+        ("/gym/make", json!({})),
+        ("/gym/reset", json!({"env_id": handle})),
+    ] {
         let (status, answer) = server.post(route, body).await;
-        assert_eq!((status, &answer["cause"]), (503, &json!("stopped")), "{route}");
+        assert_eq!(
+            (status, &answer["cause"]),
+            (503, &json!("stopped")),
+            "{route}"
+        );
     }
     let step = json!({"episode_id": id, "action": {"text": "<search>a</search>"}});
     assert_eq!(server.ok("/step", step).await["done"], false);
-    let end = socket.observe(json!({"type": "step", "data": {"text": "<answer>x</answer>"}})).await;
+    let end = socket
+        .observe(json!({"type": "step", "data": {"text": "<answer>x</answer>"}}))
+        .await;
     assert_eq!(end["done"], true);
     let last = json!({"episode_id": id, "action": {"text": "<answer>x</answer>"}});
     assert_eq!(server.ok("/step", last).await["done"], true);
     let summary = server.ended().await;
-    assert_eq!((summary.episodes, summary.dropped), (2, 0));
+    assert_eq!((summary.episodes, summary.requests.dropped), (2, 0));
 }
 
 #[tokio::test]
 async fn a_server_that_stops_does_not_wait_for_ever() {
-    let config = ServerConfig { drain: Duration::from_millis(200), ..ServerConfig::default() };
+    let config = ServerConfig {
+        base: BaseConfig {
+            drain: Duration::from_millis(200),
+            ..BaseConfig::default()
+        },
+        ..ServerConfig::default()
+    };
     let mut server = Server::start(search(), config).await;
     server.ok("/reset", json!({})).await;
     let mut socket = server.socket().await;
     socket.observe(json!({"type": "reset"})).await;
     let begin = Instant::now();
     server.begin_stop();
-    assert_eq!(socket.hear().await.expect("told")["data"]["cause"], "stopped");
+    assert_eq!(
+        socket.hear().await.expect("told")["data"]["cause"],
+        "stopped"
+    );
     let summary = server.ended().await;
-    assert_eq!(summary.dropped, 2);
+    assert_eq!(summary.requests.dropped, 2);
     assert!(begin.elapsed() < Duration::from_secs(5));
 }

@@ -17,7 +17,10 @@ struct Client<'a> {
 
 /// The JSON of an answer: as it is, or the last event of a stream.
 fn message(text: &str) -> Value {
-    let mut events = text.lines().filter_map(|line| line.strip_prefix("data:")).filter(|data| !data.trim().is_empty());
+    let mut events = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("data:"))
+        .filter(|data| !data.trim().is_empty());
     serde_json::from_str(events.next_back().unwrap_or(text)).unwrap_or(Value::Null)
 }
 
@@ -28,68 +31,141 @@ impl<'a> Client<'a> {
             "jsonrpc": "2.0", "id": 0, "method": "initialize",
             "params": {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
         });
-        let request = server.client.post(server.url("/mcp")).header("accept", "application/json, text/event-stream");
-        let answer = request.header("content-type", "application/json").body(initialize.to_string()).send().await;
+        let request = server
+            .client
+            .post(server.url("/mcp"))
+            .header("accept", "application/json, text/event-stream");
+        let answer = request
+            .header("content-type", "application/json")
+            .body(initialize.to_string())
+            .send()
+            .await;
         let answer = answer.expect("answered");
         assert_eq!(answer.status(), 200);
-        let session = answer.headers()["mcp-session-id"].to_str().expect("text").to_owned();
+        let session = answer.headers()["mcp-session-id"]
+            .to_str()
+            .expect("text")
+            .to_owned();
         let found = message(&answer.text().await.expect("a body"));
-        assert_eq!(found["result"]["serverInfo"]["name"], "forage/search-r1-v0", "{found}");
-        let client = Self { server, session, version, number: 0 };
-        client.send(json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+        assert_eq!(
+            found["result"]["serverInfo"]["name"], "forage/search-r1-v0",
+            "{found}"
+        );
+        let client = Self {
+            server,
+            session,
+            version,
+            number: 0,
+        };
+        client
+            .send(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+            .await;
         client
     }
 
     async fn send(&self, body: Value) -> Value {
-        let request = self.server.client.post(self.server.url("/mcp")).header("mcp-session-id", &self.session);
+        let request = self
+            .server
+            .client
+            .post(self.server.url("/mcp"))
+            .header("mcp-session-id", &self.session);
         let request = request.header("accept", "application/json, text/event-stream");
-        let request = request.header("content-type", "application/json").header("mcp-protocol-version", &self.version);
-        let answer = request.body(body.to_string()).send().await.expect("answered");
+        let request = request
+            .header("content-type", "application/json")
+            .header("mcp-protocol-version", &self.version);
+        let answer = request
+            .body(body.to_string())
+            .send()
+            .await
+            .expect("answered");
         message(&answer.text().await.expect("a body"))
     }
 
     async fn ask(&mut self, method: &str, params: Value) -> Value {
         self.number += 1;
-        let answer = self.send(json!({"jsonrpc": "2.0", "id": self.number, "method": method, "params": params})).await;
+        let answer = self
+            .send(json!({"jsonrpc": "2.0", "id": self.number, "method": method, "params": params}))
+            .await;
         assert!(answer.get("result").is_some(), "{method}: {answer}");
         answer["result"].clone()
     }
 
     async fn call(&mut self, name: &str, arguments: Value) -> Value {
-        self.ask("tools/call", json!({"name": name, "arguments": arguments})).await
+        self.ask("tools/call", json!({"name": name, "arguments": arguments}))
+            .await
     }
 }
 
 #[tokio::test]
 async fn a_session_is_an_episode() {
     let served = search();
-    let (question, gold) = (served.tasks[2].question.clone(), served.tasks[2].golds[0].clone());
+    let (question, gold) = (
+        served.tasks[2].question.clone(),
+        served.tasks[2].golds[0].clone(),
+    );
     let server = Server::start(served, ServerConfig::default()).await;
     let mut client = Client::open(&server).await;
     let tools = client.ask("tools/list", json!({})).await;
-    let names: Vec<&str> =
-        tools["tools"].as_array().expect("a list").iter().filter_map(|tool| tool["name"].as_str()).collect();
+    let names: Vec<&str> = tools["tools"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|tool| tool["name"].as_str())
+        .collect();
     assert_eq!(names, ["new_question", "search", "answer", "write_turn"]);
     let early = client.call("search", json!({"query": gold})).await;
     assert_eq!(early["isError"], true);
-    assert!(early["content"][0]["text"].as_str().expect("words").contains("call new_question first"));
+    assert!(
+        early["content"][0]["text"]
+            .as_str()
+            .expect("words")
+            .contains("call new_question first")
+    );
     let asked = client.call("new_question", json!({"task_index": 2})).await;
     assert_eq!(asked["content"][0]["text"], format!("Question: {question}"));
     let found = client.call("search", json!({"query": gold})).await;
-    assert!(found["content"][0]["text"].as_str().expect("text").contains(&gold), "{found}");
+    assert!(
+        found["content"][0]["text"]
+            .as_str()
+            .expect("text")
+            .contains(&gold),
+        "{found}"
+    );
     let end = client.call("answer", json!({"answer": gold})).await;
-    assert_eq!((&end["structuredContent"]["reward"], &end["isError"]), (&json!(1.0), &json!(false)), "{end}");
-    assert!(end["content"][0]["text"].as_str().expect("text").starts_with("The episode is over. Reward: 1 (em 1"));
+    assert_eq!(
+        (&end["structuredContent"]["reward"], &end["isError"]),
+        (&json!(1.0), &json!(false)),
+        "{end}"
+    );
+    assert!(
+        end["content"][0]["text"]
+            .as_str()
+            .expect("text")
+            .starts_with("The episode is over. Reward: 1 (em 1")
+    );
     let after = client.call("search", json!({"query": gold})).await;
-    assert_eq!((&after["isError"], &after["structuredContent"]["cause"]), (&json!(true), &json!("episode_over")));
+    assert_eq!(
+        (&after["isError"], &after["structuredContent"]["cause"]),
+        (&json!(true), &json!("episode_over"))
+    );
     // Two sessions do not see each other's episodes.
     client.call("new_question", json!({})).await;
     let mut other = Client::open(&server).await;
-    assert_eq!(other.call("search", json!({"query": gold})).await["isError"], true);
+    assert_eq!(
+        other.call("search", json!({"query": gold})).await["isError"],
+        true
+    );
     assert_eq!(server.metric("sessions_active").await, 1);
     // Its episode ends with the session.
-    let gone = server.client.delete(server.url("/mcp")).header("mcp-session-id", &client.session);
-    let gone = gone.header("mcp-protocol-version", &client.version).send().await.expect("answered");
+    let gone = server
+        .client
+        .delete(server.url("/mcp"))
+        .header("mcp-session-id", &client.session);
+    let gone = gone
+        .header("mcp-protocol-version", &client.version)
+        .send()
+        .await
+        .expect("answered");
     assert!(gone.status().is_success(), "{}", gone.status());
     for _ in 0..100 {
         if server.metric("sessions_active").await == 0 {
@@ -116,10 +192,20 @@ async fn clients_without_sessions_name_the_episode() {
             "jsonrpc": "2.0", "id": 1, "method": "tools/call",
             "params": {"name": name, "arguments": arguments, "_meta": meta},
         });
-        let request = server.client.post(server.url("/mcp")).header("content-type", "application/json");
+        let request = server
+            .client
+            .post(server.url("/mcp"))
+            .header("content-type", "application/json");
         let request = request.header("accept", "application/json, text/event-stream");
-        let request = request.header("mcp-protocol-version", version).header("mcp-method", "tools/call");
-        let answer = request.header("mcp-name", name).body(body.to_string()).send().await.expect("answered");
+        let request = request
+            .header("mcp-protocol-version", version)
+            .header("mcp-method", "tools/call");
+        let answer = request
+            .header("mcp-name", name)
+            .body(body.to_string())
+            .send()
+            .await
+            .expect("answered");
         let answer = message(&answer.text().await.expect("a body"));
         assert!(answer.get("result").is_some(), "{answer}");
         answer["result"].clone()
@@ -129,7 +215,10 @@ async fn clients_without_sessions_name_the_episode() {
     let unnamed = call("search", json!({"query": gold})).await;
     assert_eq!(unnamed["isError"], true);
     let found = call("search", json!({"query": gold, "episode_id": id})).await;
-    assert_eq!(found["structuredContent"]["observation"]["turn"], 1, "{found}");
+    assert_eq!(
+        found["structuredContent"]["observation"]["turn"], 1,
+        "{found}"
+    );
     let end = call("answer", json!({"answer": gold, "episode_id": id})).await;
     assert_eq!(end["structuredContent"]["reward"], 1.0);
 }
@@ -137,7 +226,11 @@ async fn clients_without_sessions_name_the_episode() {
 #[tokio::test]
 async fn pages_of_other_hosts_are_refused_where_no_token_is_asked_for() {
     let server = Server::start(search(), ServerConfig::default()).await;
-    let request = server.client.post(server.url("/mcp")).header("host", "evil.example").body("{}");
+    let request = server
+        .client
+        .post(server.url("/mcp"))
+        .header("host", "evil.example")
+        .body("{}");
     assert_eq!(request.send().await.expect("answered").status(), 403);
 }
 
@@ -145,11 +238,30 @@ async fn pages_of_other_hosts_are_refused_where_no_token_is_asked_for() {
 async fn programs_are_run_by_a_tool() {
     let served = served("code-search", json!({}));
     let (gold, tools) = (served.tasks[0].golds[0].clone(), served.factory.tools());
-    assert_eq!(tools.iter().map(|tool| tool.name).collect::<Vec<_>>(), ["run_python", "answer"]);
+    assert_eq!(
+        tools.iter().map(|tool| tool.name).collect::<Vec<_>>(),
+        ["run_python", "answer"]
+    );
     let server = Server::start(served, ServerConfig::default()).await;
     let id = server.ok("/reset", json!({"task_index": 0})).await["episode_id"].clone();
     let call = |name: &str, arguments: Value| json!({"episode_id": id, "action": {"type": "call_tool", "tool_name": name, "arguments": arguments}});
-    let ran = server.ok("/step", call("run_python", json!({"code": "x = 20 + 1\nprint(x * 2)"}))).await;
-    assert!(ran["observation"]["result"].as_str().expect("text").contains("42"), "{ran}");
-    assert_eq!(server.ok("/step", call("answer", json!({"answer": gold}))).await["reward"], 1.0);
+    let ran = server
+        .ok(
+            "/step",
+            call("run_python", json!({"code": "x = 20 + 1\nprint(x * 2)"})),
+        )
+        .await;
+    assert!(
+        ran["observation"]["result"]
+            .as_str()
+            .expect("text")
+            .contains("42"),
+        "{ran}"
+    );
+    assert_eq!(
+        server
+            .ok("/step", call("answer", json!({"answer": gold})))
+            .await["reward"],
+        1.0
+    );
 }

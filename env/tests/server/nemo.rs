@@ -14,15 +14,29 @@ fn response(text: &str) -> Value {
     ]})
 }
 
-async fn send(server: &Server, route: &str, cookie: Option<&str>, body: Value) -> (u16, Value, Option<String>) {
+async fn send(
+    server: &Server,
+    route: &str,
+    cookie: Option<&str>,
+    body: Value,
+) -> (u16, Value, Option<String>) {
     let mut request = server.client.post(server.url(route)).body(body.to_string());
     if let Some(cookie) = cookie {
         request = request.header("cookie", format!("other=1; {cookie}"));
     }
     let answer = request.send().await.expect("answered");
-    let set = answer.headers().get("set-cookie").and_then(|value| value.to_str().ok());
-    let set = set.and_then(|value| value.split(';').next()).map(str::to_owned);
-    (answer.status().as_u16(), answer.json().await.expect("JSON"), set)
+    let set = answer
+        .headers()
+        .get("set-cookie")
+        .and_then(|value| value.to_str().ok());
+    let set = set
+        .and_then(|value| value.split(';').next())
+        .map(str::to_owned);
+    (
+        answer.status().as_u16(),
+        answer.json().await.expect("JSON"),
+        set,
+    )
 }
 
 #[tokio::test]
@@ -35,18 +49,35 @@ async fn a_rollout_is_seeded_played_and_verified() {
     assert_eq!((status, &seeded["task_id"]), (200, &json!(task)));
     let cookie = cookie.expect("a cookie");
     let (_, found, _) = send(&server, "/search", Some(&cookie), json!({"query": gold})).await;
-    assert!(found["result"].as_str().expect("text").contains(&gold), "{found}");
+    assert!(
+        found["result"].as_str().expect("text").contains(&gold),
+        "{found}"
+    );
     let (status, wrong, _) = send(&server, "/search", Some(&cookie), json!({"text": 1})).await;
     assert_eq!(status, 200);
-    assert!(wrong["error"].as_str().expect("words").contains("it takes `query`"));
+    assert!(
+        wrong["error"]
+            .as_str()
+            .expect("words")
+            .contains("it takes `query`")
+    );
     let mut verify = row.clone();
     verify["response"] = response(&gold);
     let (_, verified, _) = send(&server, "/verify", Some(&cookie), verify.clone()).await;
-    assert_eq!((&verified["reward"], &verified["reward_components"]["em"]), (&json!(1.0), &json!(1.0)));
-    assert_eq!(verified["responses_create_params"], row["responses_create_params"]);
+    assert_eq!(
+        (&verified["reward"], &verified["reward_components"]["em"]),
+        (&json!(1.0), &json!(1.0))
+    );
+    assert_eq!(
+        verified["responses_create_params"],
+        row["responses_create_params"]
+    );
     // What was scored stays scored.
     verify["response"] = response("wrong");
-    assert_eq!(send(&server, "/verify", Some(&cookie), verify).await.1["reward"], 1.0);
+    assert_eq!(
+        send(&server, "/verify", Some(&cookie), verify).await.1["reward"],
+        1.0
+    );
     assert_eq!(server.metric("sessions_active").await, 0);
 }
 
@@ -55,20 +86,55 @@ async fn rows_are_verified_without_a_session_too() {
     let served = search();
     let (task, gold) = (served.tasks[0].id.clone(), served.tasks[0].golds[0].clone());
     let server = Server::start(served, ServerConfig::default()).await;
-    let cut_off = json!({"output": [{"type": "function_call", "name": "search", "arguments": "{}"}]});
+    let cut_off =
+        json!({"output": [{"type": "function_call", "name": "search", "arguments": "{}"}]});
     for (answer, reward) in [
         (response(&gold), 1.0),
-        (response(&format!("<think>so</think><answer>{gold}</answer>")), 1.0),
+        (
+            response(&format!("<think>so</think><answer>{gold}</answer>")),
+            1.0,
+        ),
         (response("nobody knows"), 0.0),
         (cut_off, 0.0),
     ] {
-        let (status, verified, _) = send(&server, "/verify", None, json!({"task_id": task, "response": answer})).await;
-        assert_eq!((status, &verified["reward"]), (200, &json!(reward)), "{verified}");
+        let (status, verified, _) = send(
+            &server,
+            "/verify",
+            None,
+            json!({"task_id": task, "response": answer}),
+        )
+        .await;
+        assert_eq!(
+            (status, &verified["reward"]),
+            (200, &json!(reward)),
+            "{verified}"
+        );
     }
-    let (status, refused, _) = send(&server, "/verify", None, json!({"response": response(&gold)})).await;
+    let (status, refused, _) = send(
+        &server,
+        "/verify",
+        None,
+        json!({"response": response(&gold)}),
+    )
+    .await;
     assert_eq!(status, 422);
     assert!(refused["detail"].to_string().contains("task_id"));
-    assert_eq!(send(&server, "/search", None, json!({"query": "x"})).await.0, 422);
-    assert_eq!(send(&server, "/verify", Some("forage_session=nobody"), json!({"response": {}})).await.0, 404);
+    assert_eq!(
+        send(&server, "/search", None, json!({"query": "x"}))
+            .await
+            .0,
+        422
+    );
+    assert_eq!(
+        send(
+            &server,
+            "/verify",
+            Some("forage_session=nobody"),
+            json!({"response": {}})
+        )
+        .await
+        .0,
+        404
+    );
     assert_eq!(server.metric("sessions_active").await, 0);
 }

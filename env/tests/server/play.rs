@@ -17,10 +17,21 @@ async fn replay(env: &str, settings: Value) {
         let asked = json!({"seed": seed, "task_index": index, "member": 0});
         let http = server.ok("/reset", asked.clone()).await;
         let mut socket = server.socket().await;
-        let ws = socket.observe(json!({"type": "reset", "data": asked})).await;
+        let ws = socket
+            .observe(json!({"type": "reset", "data": asked}))
+            .await;
         let options = json!({"task_index": index, "member": 0});
-        let gym = server.ok("/gym/reset", json!({"env_id": handle, "seed": seed, "options": options})).await;
-        for text in [&http["observation"]["text"], &ws["observation"]["text"], &gym["observation"]] {
+        let gym = server
+            .ok(
+                "/gym/reset",
+                json!({"env_id": handle, "seed": seed, "options": options}),
+            )
+            .await;
+        for text in [
+            &http["observation"]["text"],
+            &ws["observation"]["text"],
+            &gym["observation"],
+        ] {
             assert_eq!(*text, episode.prompt);
         }
         assert_eq!(http["reward"], Value::Null);
@@ -29,19 +40,34 @@ async fn replay(env: &str, settings: Value) {
         assert_eq!(*id, http["observation"]["episode_id"]);
         for (number, turn) in episode.turns.iter().enumerate() {
             let action = json!({"text": turn.policy});
-            let http = server.ok("/step", json!({"episode_id": id, "action": action})).await;
-            let ws = socket.observe(json!({"type": "step", "data": action})).await;
-            let gym = server.ok("/gym/step", json!({"env_id": handle, "action": turn.policy})).await;
+            let http = server
+                .ok("/step", json!({"episode_id": id, "action": action}))
+                .await;
+            let ws = socket
+                .observe(json!({"type": "step", "data": action}))
+                .await;
+            let gym = server
+                .ok(
+                    "/gym/step",
+                    json!({"env_id": handle, "action": turn.policy}),
+                )
+                .await;
             let over = number == last;
             for answer in [&http, &ws] {
                 assert_eq!(answer["observation"]["text"], turn.observation);
                 assert_eq!(answer["done"], over);
             }
             assert_eq!(gym["observation"], turn.observation);
-            assert_eq!(gym["terminated"].as_bool().unwrap() || gym["truncated"].as_bool().unwrap(), over);
+            assert_eq!(
+                gym["terminated"].as_bool().unwrap() || gym["truncated"].as_bool().unwrap(),
+                over
+            );
             if over {
                 let reward = json!(turn.reward + episode.reward().expect("scored"));
-                assert_eq!([&http["reward"], &ws["reward"], &gym["reward"]], [&reward; 3]);
+                assert_eq!(
+                    [&http["reward"], &ws["reward"], &gym["reward"]],
+                    [&reward; 3]
+                );
                 for view in [&http["observation"], &ws["observation"], &gym["info"]] {
                     assert_same_end(view, episode);
                 }
@@ -53,8 +79,14 @@ async fn replay(env: &str, settings: Value) {
     }
     // The handle and the last connection are open; the episodes over HTTP gave their places back when they ended.
     assert!(server.metric("sessions_active").await <= 2);
-    let answered = episodes.iter().filter(|episode| episode.ending == Ending::Answered).count();
-    assert_eq!(server.metric("episodes_total{ending=\"answered\"}").await, 3 * answered as u64);
+    let answered = episodes
+        .iter()
+        .filter(|episode| episode.ending == Ending::Answered)
+        .count();
+    assert_eq!(
+        server.metric("episodes_total{ending=\"answered\"}").await,
+        3 * answered as u64
+    );
 }
 
 #[tokio::test]
@@ -79,7 +111,10 @@ async fn code_episodes_are_the_drivers() {
 
 #[tokio::test]
 async fn a_forced_prefix_is_announced_and_put_in_front() {
-    let served = served("search-r1", json!({"max_generations": 1, "closing_turn": "forced_answer"}));
+    let served = served(
+        "search-r1",
+        json!({"max_generations": 1, "closing_turn": "forced_answer"}),
+    );
     let gold = served.tasks[0].golds[0].clone();
     let server = Server::start(served, ServerConfig::default()).await;
     let id = server.ok("/reset", json!({"task_index": 0})).await["episode_id"].clone();
@@ -87,7 +122,9 @@ async fn a_forced_prefix_is_announced_and_put_in_front() {
     let shown = server.ok("/step", step).await;
     assert_eq!(shown["observation"]["forced_prefix"], "<answer>");
     let text = format!("{gold}</answer> and more");
-    let end = server.ok("/step", json!({"episode_id": id, "action": {"text": text}})).await;
+    let end = server
+        .ok("/step", json!({"episode_id": id, "action": {"text": text}}))
+        .await;
     assert_eq!(end["reward"], 1.0);
     assert_eq!(end["observation"]["info"]["ignored_chars"], 9);
 }
@@ -101,32 +138,63 @@ async fn a_limit_truncates_and_still_scores() {
     assert_eq!((&end["done"], &end["reward"]), (&json!(true), &json!(0.0)));
     assert_eq!(end["observation"]["truncated"], true);
     assert_eq!(end["observation"]["terminated"], false);
-    assert_eq!(end["observation"]["info"]["ending"], json!({"how": "truncated", "limit": "context"}));
+    assert_eq!(
+        end["observation"]["info"]["ending"],
+        json!({"how": "truncated", "limit": "context"})
+    );
 }
 
 #[tokio::test]
 async fn a_batch_steps_many_and_keeps_faults_apart() {
     let served = search();
-    let golds: Vec<String> = served.tasks.iter().map(|task| task.golds[0].clone()).collect();
+    let golds: Vec<String> = served
+        .tasks
+        .iter()
+        .map(|task| task.golds[0].clone())
+        .collect();
     let server = Server::start(served, ServerConfig::default()).await;
-    let made = server.ok("/gym/make", json!({"id": "search-r1", "num_envs": 4})).await;
+    let made = server
+        .ok("/gym/make", json!({"id": "search-r1", "num_envs": 4}))
+        .await;
     let mut ids: Vec<Value> = made["env_ids"].as_array().expect("a list").clone();
     let options: Vec<Value> = (0..4).map(|index| json!({"task_index": index})).collect();
-    let reset = server.ok("/gym/reset", json!({"env_ids": ids, "seed": 7, "options": options})).await;
-    assert_eq!(reset["infos"][3]["seed"], 10, "the seed of member i is i more");
+    let reset = server
+        .ok(
+            "/gym/reset",
+            json!({"env_ids": ids, "seed": 7, "options": options}),
+        )
+        .await;
+    assert_eq!(
+        reset["infos"][3]["seed"], 10,
+        "the seed of member i is i more"
+    );
     assert_eq!(reset["errors"], json!([null, null, null, null]));
     let answer = |gold: &str| json!(format!("<answer>{gold}</answer>"));
     ids[2] = json!("nobody");
-    let actions = json!([answer(&golds[0]), "<search>x</search>", answer(&golds[2]), answer("wrong")]);
-    let step = server.ok("/gym/step", json!({"env_ids": ids, "actions": actions})).await;
+    let actions = json!([
+        answer(&golds[0]),
+        "<search>x</search>",
+        answer(&golds[2]),
+        answer("wrong")
+    ]);
+    let step = server
+        .ok("/gym/step", json!({"env_ids": ids, "actions": actions}))
+        .await;
     assert_eq!(step["rewards"], json!([1.0, 0.0, null, 0.0]));
     assert_eq!(step["terminations"], json!([true, false, null, true]));
     assert_eq!(step["errors"][2]["cause"], "unknown_session");
     assert_eq!(step["errors"][0], Value::Null);
     // A handle outlives its episode.
-    let again = server.ok("/gym/reset", json!({"env_id": ids[0], "seed": 7, "options": {"task_index": 0}})).await;
+    let again = server
+        .ok(
+            "/gym/reset",
+            json!({"env_id": ids[0], "seed": 7, "options": {"task_index": 0}}),
+        )
+        .await;
     assert_eq!(again["observation"], reset["observations"][0]);
-    let closed = server.ok("/gym/close", json!({"env_ids": made["env_ids"]})).await;
+    let closed = server
+        .ok("/gym/close", json!({"env_ids": made["env_ids"]}))
+        .await;
     assert_eq!(closed["closed"], 4);
     assert_eq!(server.metric("sessions_active").await, 0);
 }
@@ -136,13 +204,20 @@ async fn a_lost_answer_can_be_asked_for_again() {
     let served = search();
     let gold = served.tasks[0].golds[0].clone();
     let server = Server::start(served, ServerConfig::default()).await;
-    let id = server.ok("/reset", json!({"task_index": 0, "episode_id": "mine"})).await["episode_id"].clone();
+    let id = server
+        .ok("/reset", json!({"task_index": 0, "episode_id": "mine"}))
+        .await["episode_id"]
+        .clone();
     assert_eq!(id, "mine");
-    let step = json!({"episode_id": id, "action": {"text": "<search>a</search>"}, "request_id": "1"});
+    let step =
+        json!({"episode_id": id, "action": {"text": "<search>a</search>"}, "request_id": "1"});
     let first = server.ok("/step", step.clone()).await;
     assert_eq!(server.ok("/step", step).await, first);
     let (_, state) = server.get("/state?episode_id=mine").await;
-    assert_eq!((&state["step_count"], &state["status"]), (&json!(1), &json!("running")));
+    assert_eq!(
+        (&state["step_count"], &state["status"]),
+        (&json!(1), &json!("running"))
+    );
     let text = format!("<answer>{gold}</answer>");
     let last = json!({"episode_id": id, "action": {"text": text}, "request_id": "2"});
     let end = server.ok("/step", last.clone()).await;
@@ -150,7 +225,10 @@ async fn a_lost_answer_can_be_asked_for_again() {
     assert_eq!(server.ok("/step", last).await, end);
     assert_eq!(server.metric("steps_total").await, 2);
     let (_, state) = server.get("/state?episode_id=mine").await;
-    assert_eq!((&state["status"], &state["score"]["total"]), (&json!("over"), &json!(1.0)));
+    assert_eq!(
+        (&state["status"], &state["score"]["total"]),
+        (&json!("over"), &json!(1.0))
+    );
 }
 
 #[tokio::test]
@@ -159,18 +237,38 @@ async fn an_openenv_client_may_call_tools() {
     let gold = served.tasks[0].golds[0].clone();
     let server = Server::start(served, ServerConfig::default()).await;
     let mut socket = server.socket().await;
-    socket.observe(json!({"type": "reset", "data": {"task_index": 0}})).await;
-    let listed = socket.observe(json!({"type": "step", "data": {"type": "list_tools"}})).await;
+    socket
+        .observe(json!({"type": "reset", "data": {"task_index": 0}}))
+        .await;
+    let listed = socket
+        .observe(json!({"type": "step", "data": {"type": "list_tools"}}))
+        .await;
     assert_eq!(listed["observation"]["tools"][0]["name"], "search");
     let call = |name: &str, arguments: Value| json!({"type": "step", "data": {"type": "call_tool", "tool_name": name, "arguments": arguments}});
     let found = socket.observe(call("search", json!({"query": gold}))).await;
-    assert!(found["observation"]["result"].as_str().expect("text").contains("<information>"));
+    assert!(
+        found["observation"]["result"]
+            .as_str()
+            .expect("text")
+            .contains("<information>")
+    );
     let wrong = socket.observe(call("search", json!({"q": gold}))).await;
     assert_eq!(wrong["observation"]["error"]["error_type"], "invalid_args");
     let missing = socket.observe(call("dig", json!({}))).await;
-    assert_eq!(missing["observation"]["error"]["error_type"], "tool_not_found");
-    let end = socket.observe(call("answer", json!({"answer": gold}))).await;
-    assert_eq!((&end["reward"], &end["observation"]["turn"]), (&json!(1.0), &json!(2)));
+    assert_eq!(
+        missing["observation"]["error"]["error_type"],
+        "tool_not_found"
+    );
+    let end = socket
+        .observe(call("answer", json!({"answer": gold})))
+        .await;
+    assert_eq!(
+        (&end["reward"], &end["observation"]["turn"]),
+        (&json!(1.0), &json!(2))
+    );
     let state = socket.ask(json!({"type": "state"})).await;
-    assert_eq!((&state["type"], &state["data"]["step_count"]), (&json!("state"), &json!(2)));
+    assert_eq!(
+        (&state["type"], &state["data"]["step_count"]),
+        (&json!("state"), &json!(2))
+    );
 }

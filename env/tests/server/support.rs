@@ -35,15 +35,22 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start(served: Served, config: ServerConfig) -> Self {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a free port");
         let addr = listener.local_addr().expect("bound");
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(server::serve(listener, config, served, async {
             let _ = stopped.await;
         }));
         let base = reqwest::Url::parse("http://127.0.0.1").expect("an address");
-        let client = forage_retriever::exchange::client(&base).build().expect("a client");
-        Self { addr, client, stop: Some(stop), task }
+        let client = forage_net::connector(&base).build().expect("a client");
+        Self {
+            addr,
+            client,
+            stop: Some(stop),
+            task,
+        }
     }
 
     pub(crate) fn url(&self, route: &str) -> String {
@@ -56,10 +63,19 @@ impl Server {
     }
 
     pub(crate) async fn post_text(&self, route: &str, body: String) -> (u16, Value) {
-        let answer = self.client.post(self.url(route)).body(body).send().await.expect("answered");
+        let answer = self
+            .client
+            .post(self.url(route))
+            .body(body)
+            .send()
+            .await
+            .expect("answered");
         let status = answer.status().as_u16();
         let text = answer.text().await.expect("a body");
-        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+        (
+            status,
+            serde_json::from_str(&text).unwrap_or(Value::String(text)),
+        )
     }
 
     /// The body of an answer that must be 200.
@@ -70,33 +86,53 @@ impl Server {
     }
 
     pub(crate) async fn get(&self, route: &str) -> (u16, Value) {
-        let answer = self.client.get(self.url(route)).send().await.expect("answered");
+        let answer = self
+            .client
+            .get(self.url(route))
+            .send()
+            .await
+            .expect("answered");
         let status = answer.status().as_u16();
         let text = answer.text().await.expect("a body");
-        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+        (
+            status,
+            serde_json::from_str(&text).unwrap_or(Value::String(text)),
+        )
     }
 
     /// A value of `/metrics`, by the beginning of its line.
     pub(crate) async fn metric(&self, name: &str) -> u64 {
         let (_, text) = self.get("/metrics").await;
         let text = text.as_str().expect("text").to_owned();
-        let line = text.lines().find(|line| line.starts_with(&format!("forage_environment_{name}")));
-        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(&format!("forage_environment_{name}")));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
+            .unwrap_or(0)
     }
 
     pub(crate) async fn socket(&self) -> Socket {
-        let (stream, _) = connect_async(format!("ws://{}/ws", self.addr)).await.expect("a WebSocket");
+        let (stream, _) = connect_async(format!("ws://{}/ws", self.addr))
+            .await
+            .expect("a WebSocket");
         Socket(stream)
     }
 
     /// Tells the server to stop; it drains.
     pub(crate) fn begin_stop(&mut self) {
-        self.stop.take().expect("stopped once").send(()).expect("it listens");
+        self.stop
+            .take()
+            .expect("stopped once")
+            .send(())
+            .expect("it listens");
     }
 
     pub(crate) async fn ended(self) -> Summary {
         let ended = tokio::time::timeout(Duration::from_secs(20), self.task).await;
-        ended.expect("it stops in time").expect("no panic").expect("no failure")
+        ended
+            .expect("it stops in time")
+            .expect("no panic")
+            .expect("no failure")
     }
 }
 
@@ -116,8 +152,13 @@ impl Socket {
     /// The next message; `None` at the end of the connection.
     pub(crate) async fn hear(&mut self) -> Option<Value> {
         loop {
-            match tokio::time::timeout(Duration::from_secs(10), self.0.next()).await.expect("in time") {
-                Some(Ok(Message::Text(text))) => return Some(serde_json::from_str(&text).expect("JSON")),
+            match tokio::time::timeout(Duration::from_secs(10), self.0.next())
+                .await
+                .expect("in time")
+            {
+                Some(Ok(Message::Text(text))) => {
+                    return Some(serde_json::from_str(&text).expect("JSON"));
+                }
                 Some(Ok(Message::Close(_)) | Err(_)) | None => return None,
                 Some(Ok(_)) => {}
             }
@@ -126,7 +167,10 @@ impl Socket {
 
     /// What comes after a message that ends the connection.
     pub(crate) async fn ask_end(&mut self, message: Value) -> Option<Value> {
-        self.0.send(Message::text(message.to_string())).await.expect("sent");
+        self.0
+            .send(Message::text(message.to_string()))
+            .await
+            .expect("sent");
         self.hear().await
     }
 
@@ -145,14 +189,25 @@ pub(crate) fn served(env: &str, settings: Value) -> Served {
         Arc::new(Bm25Retriever::in_memory(world.passages().collect()).expect("an index"));
     let entry = registry::find(env).expect("registered");
     let mut fields = (entry.for_bytes)(serde_json::Map::new());
-    let Value::Object(settings) = settings else { panic!("settings are an object") };
+    let Value::Object(settings) = settings else {
+        panic!("settings are an object")
+    };
     fields.extend(settings);
     let wiki = Arc::new(Wiki::of_world(&world).expect("pages"));
     let tokenizer = Arc::new(ByteTokenizer);
     let resources = Resources::new(retriever, tokenizer.clone()).with_open_wiki(wiki);
     let factory = (entry.make)(Value::Object(fields), resources).expect("made");
-    let tasks: Arc<[Arc<Task>]> = world.questions(Split::Train, 12).expect("questions").map(Arc::new).collect();
-    Served { factory, tasks, rewards: Arc::new(RewardSet::measure(entry.outcome)), tokenizer }
+    let tasks: Arc<[Arc<Task>]> = world
+        .questions(Split::Train, 12)
+        .expect("questions")
+        .map(Arc::new)
+        .collect();
+    Served {
+        factory,
+        tasks,
+        rewards: Arc::new(RewardSet::measure(entry.outcome)),
+        tokenizer,
+    }
 }
 
 pub(crate) fn search() -> Served {
@@ -163,8 +218,9 @@ pub(crate) fn search() -> Served {
 pub(crate) async fn played(served: &Served) -> Vec<Episode> {
     let tokenizer = served.tokenizer.clone();
     let cast = Cast::new(tokenizer.clone(), served.tasks.iter().cloned());
-    let policy =
-        registry::find(&served.factory.spec().id).and_then(|entry| entry.script(ORACLE, cast)).expect("an oracle");
+    let policy = registry::find(&served.factory.spec().id)
+        .and_then(|entry| entry.script(ORACLE, cast))
+        .expect("an oracle");
     let rollout = Rollout {
         policy,
         tokenizer,
@@ -173,16 +229,29 @@ pub(crate) async fn played(served: &Served) -> Vec<Episode> {
         sampling: Sampling::GREEDY,
         presentation: Presentation::Raw,
     };
-    let jobs = (100..).zip(served.tasks.iter()).map(|(seed, task)| Job::alone(task.clone(), Seed::root(seed)));
+    let jobs = (100..)
+        .zip(served.tasks.iter())
+        .map(|(seed, task)| Job::alone(task.clone(), Seed::root(seed)));
     let episodes = rollout.run(jobs.collect()).await;
-    assert!(episodes.iter().any(|episode| episode.reward() == Some(1.0)), "the oracle is right somewhere");
+    assert!(
+        episodes.iter().any(|episode| episode.reward() == Some(1.0)),
+        "the oracle is right somewhere"
+    );
     episodes
 }
 
 /// Asserts that an observation says of a finished episode what the driver said.
 pub(crate) fn assert_same_end(view: &Value, episode: &Episode) {
-    assert_eq!(view["info"]["score"], json!(episode.score), "{}", episode.task.id);
+    assert_eq!(
+        view["info"]["score"],
+        json!(episode.score),
+        "{}",
+        episode.task.id
+    );
     assert_eq!(view["info"]["ending"], json!(episode.ending));
     assert_eq!(view["turn"], episode.turns.len());
-    assert_eq!(view["info"]["kind"], json!(episode.turns.last().expect("a turn").kind));
+    assert_eq!(
+        view["info"]["kind"],
+        json!(episode.turns.last().expect("a turn").kind)
+    );
 }

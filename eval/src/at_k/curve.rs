@@ -7,7 +7,7 @@ use super::{Attempts, attempts_by_question, majority_at_k, pass_at_k};
 use crate::compare::signed;
 use crate::stats::{Bootstrap, Interval, StatsError, mean_interval, paired_bootstrap};
 
-/// What `k` samples of a question are asked for.
+/// The property that `k` samples of a question are tested for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AtK {
@@ -25,7 +25,11 @@ impl AtK {
                 Self::Pass => pass_at_k(attempts.samples(), attempts.correct(), k),
                 Self::Majority => majority_at_k(attempts, k, seed.wrapping_add(question as u64)),
             };
-            found.ok_or(StatsError::Samples { question, samples: attempts.samples(), k })
+            found.ok_or(StatsError::Samples {
+                question,
+                samples: attempts.samples(),
+                k,
+            })
         };
         questions.iter().enumerate().map(value).collect()
     }
@@ -52,18 +56,22 @@ pub fn curve(
 ) -> Result<Vec<CurvePoint>, StatsError> {
     let point = |&k: &usize| {
         let values = at_k.values(questions, k, settings.seed)?;
-        Ok(CurvePoint { k, value: mean_interval(&values, settings)? })
+        Ok(CurvePoint {
+            k,
+            value: mean_interval(&values, settings)?,
+        })
     };
     ks.iter().map(point).collect()
 }
 
 /// 1, 2, 4, ... and `most` itself: the usual places of a curve. Empty for 0.
-pub fn doublings(most: usize) -> Vec<usize> {
-    let below = std::iter::successors(Some(1_usize), |k| k.checked_mul(2)).take_while(|k| *k < most);
+pub(crate) fn doublings(most: usize) -> Vec<usize> {
+    let below =
+        std::iter::successors(Some(1_usize), |k| k.checked_mul(2)).take_while(|k| *k < most);
     below.chain((most > 0).then_some(most)).collect()
 }
 
-/// What training did to pass@k, as far as the questions show it.
+/// The effect of training on pass@k, as far as the questions show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finding {
@@ -86,11 +94,11 @@ pub struct CurveComparison {
     pub b: Vec<CurvePoint>,
     /// `b - a` at every `k`, paired by question.
     pub differences: Vec<CurvePoint>,
-    /// What the ends of the curve say.
+    /// The conclusion from the ends of the curve.
     pub finding: Finding,
     /// Questions compared.
     pub questions: usize,
-    /// How the intervals were made.
+    /// The settings of the intervals.
     pub bootstrap: Bootstrap,
 }
 
@@ -114,17 +122,37 @@ pub fn compare_pass_curves(
     let mut differences = Vec::with_capacity(ks.len());
     for &k in &ks {
         let of = |questions| AtK::Pass.values(questions, k, settings.seed);
-        differences.push(CurvePoint { k, value: paired_bootstrap(&of(a)?, &of(b)?, settings)? });
+        differences.push(CurvePoint {
+            k,
+            value: paired_bootstrap(&of(a)?, &of(b)?, settings)?,
+        });
     }
-    let [one, largest] = [differences[0].value, differences[differences.len() - 1].value];
-    let finding = match (one.is_positive(), largest.is_positive(), largest.is_negative()) {
+    let [one, largest] = [
+        differences[0].value,
+        differences[differences.len() - 1].value,
+    ];
+    let finding = match (
+        one.is_positive(),
+        largest.is_positive(),
+        largest.is_negative(),
+    ) {
         (_, true, _) => Finding::Capability,
         (true, false, false) => Finding::Sharpening,
         (true, false, true) => Finding::Narrowing,
         (false, false, _) => Finding::NoGain,
     };
-    let (curve_a, curve_b) = (curve(AtK::Pass, a, &ks, settings)?, curve(AtK::Pass, b, &ks, settings)?);
-    Ok(CurveComparison { a: curve_a, b: curve_b, differences, finding, questions: a.len(), bootstrap: settings })
+    let (curve_a, curve_b) = (
+        curve(AtK::Pass, a, &ks, settings)?,
+        curve(AtK::Pass, b, &ks, settings)?,
+    );
+    Ok(CurveComparison {
+        a: curve_a,
+        b: curve_b,
+        differences,
+        finding,
+        questions: a.len(),
+        bootstrap: settings,
+    })
 }
 
 /// [`compare_pass_curves`] of two sets of episodes, over the questions that both have, up to the fewest samples that any of them
@@ -138,7 +166,9 @@ pub fn compare_episodes(
     settings: Bootstrap,
 ) -> Result<Option<CurveComparison>, StatsError> {
     let (a, mut b) = (attempts_by_question(a), attempts_by_question(b));
-    let both = a.into_iter().filter_map(|(key, a)| Some((a, b.remove(&key)?)));
+    let both = a
+        .into_iter()
+        .filter_map(|(key, a)| Some((a, b.remove(&key)?)));
     let (a, b): (Vec<Attempts>, Vec<Attempts>) = both.unzip();
     match a.iter().chain(&b).map(Attempts::samples).min() {
         Some(most) if most >= 2 => compare_pass_curves(&a, &b, most, settings).map(Some),
@@ -149,11 +179,15 @@ pub fn compare_episodes(
 impl CurveComparison {
     /// The finding in one sentence with its evidence, naming the sides.
     pub fn words(&self, name_a: &str, name_b: &str) -> String {
-        let [first, .., last] = self.differences.as_slice() else { return String::new() };
+        let [first, .., last] = self.differences.as_slice() else {
+            return String::new();
+        };
         let most = last.k;
         let said = match self.finding {
             Finding::Capability => {
-                format!("{name_b} adds capability over {name_a}: it solves more questions within {most} samples")
+                format!(
+                    "{name_b} adds capability over {name_a}: it solves more questions within {most} samples"
+                )
             }
             Finding::Sharpening => format!(
                 "{name_b} sharpens {name_a}: one sample is right more often, but no gain can be shown within {most} samples"
@@ -162,7 +196,9 @@ impl CurveComparison {
                 "{name_b} sharpens {name_a} and narrows it: one sample is right more often, but {most} samples solve fewer \
                  questions"
             ),
-            Finding::NoGain => format!("No gain of {name_b} over {name_a} can be shown, in one sample or in {most}"),
+            Finding::NoGain => format!(
+                "No gain of {name_b} over {name_a} can be shown, in one sample or in {most}"
+            ),
         };
         let (one, many) = (self.evidence(first), self.evidence(last));
         format!("{said} ({one}; {many}; n = {} questions).", self.questions)
@@ -170,9 +206,10 @@ impl CurveComparison {
 
     /// `pass@8 +0.10, 95 % interval +0.02 to +0.18`.
     fn evidence(&self, point: &CurvePoint) -> String {
-        let Interval { estimate, low, high } = point.value;
         let confidence = 100.0 * self.bootstrap.confidence;
-        format!("pass@{} {}, {confidence:.0} % interval {} to {}", point.k, signed(estimate), signed(low), signed(high))
+        let [low, high] = point.value.ends().map(signed);
+        let (k, gain) = (point.k, signed(point.value.estimate));
+        format!("pass@{k} {gain}, {confidence:.0} % interval {low} to {high}")
     }
 }
 
@@ -180,11 +217,19 @@ impl CurveComparison {
 mod tests {
     use super::*;
 
-    const SETTINGS: Bootstrap = Bootstrap { resamples: 1000, confidence: 0.95, seed: 2 };
+    const SETTINGS: Bootstrap = Bootstrap {
+        resamples: 1000,
+        confidence: 0.95,
+        seed: 2,
+    };
 
     /// Questions of 16 samples, of which so many are right.
     fn questions(correct: impl Fn(usize) -> usize) -> Vec<Attempts> {
-        let question = |index| Attempts { right: vec![correct(index)], wrong: vec![16 - correct(index)], blank: 0 };
+        let question = |index| Attempts {
+            right: vec![correct(index)],
+            wrong: vec![16 - correct(index)],
+            blank: 0,
+        };
         (0..100).map(question).collect()
     }
 
@@ -196,12 +241,21 @@ mod tests {
     fn capability_is_told_from_sharpening() -> Result<(), StatsError> {
         // Half of the questions are solved now and then, the others never.
         let start = questions(|index| 2 * (index % 2));
-        assert_eq!(finding(&start, &questions(|index| 8 * (index % 2)))?, Finding::Sharpening);
         assert_eq!(
-            finding(&start, &questions(|index| 2 * (index % 2) + usize::from(index % 3 == 0)))?,
+            finding(&start, &questions(|index| 8 * (index % 2)))?,
+            Finding::Sharpening
+        );
+        assert_eq!(
+            finding(
+                &start,
+                &questions(|index| 2 * (index % 2) + usize::from(index % 3 == 0))
+            )?,
             Finding::Capability
         );
-        assert_eq!(finding(&start, &questions(|index| 16 * usize::from(index % 4 == 1)))?, Finding::Narrowing);
+        assert_eq!(
+            finding(&start, &questions(|index| 16 * usize::from(index % 4 == 1)))?,
+            Finding::Narrowing
+        );
         assert_eq!(finding(&start, &start)?, Finding::NoGain);
         Ok(())
     }
@@ -215,8 +269,16 @@ mod tests {
             SETTINGS,
         )?;
         let words = found.words("the start", "the trained policy");
-        assert!(words.starts_with("the trained policy sharpens the start: one sample is right more often"), "{words}");
-        assert!(words.contains("pass@1 +0.19") && words.contains("pass@16 +0.00"), "{words}");
+        assert!(
+            words.starts_with(
+                "the trained policy sharpens the start: one sample is right more often"
+            ),
+            "{words}"
+        );
+        assert!(
+            words.contains("pass@1 +0.19") && words.contains("pass@16 +0.00"),
+            "{words}"
+        );
         assert!(words.ends_with("n = 100 questions)."), "{words}");
         Ok(())
     }
@@ -224,15 +286,34 @@ mod tests {
     #[test]
     fn curves_need_enough_samples() -> Result<(), StatsError> {
         let questions = questions(|index| index % 2);
-        let error = StatsError::Samples { question: 0, samples: 16, k: 17 };
-        assert_eq!(curve(AtK::Pass, &questions, &[1, 17], SETTINGS), Err(error.clone()));
-        assert_eq!(curve(AtK::Majority, &questions, &[17], SETTINGS), Err(error));
-        assert_eq!(compare_pass_curves(&questions, &questions, 1, SETTINGS), Err(StatsError::ShortCurve(1)));
+        let error = StatsError::Samples {
+            question: 0,
+            samples: 16,
+            k: 17,
+        };
+        assert_eq!(
+            curve(AtK::Pass, &questions, &[1, 17], SETTINGS),
+            Err(error.clone())
+        );
+        assert_eq!(
+            curve(AtK::Majority, &questions, &[17], SETTINGS),
+            Err(error)
+        );
+        assert_eq!(
+            compare_pass_curves(&questions, &questions, 1, SETTINGS),
+            Err(StatsError::ShortCurve(1))
+        );
         let short = compare_pass_curves(&questions, &questions[1..], 2, SETTINGS);
         assert_eq!(short, Err(StatsError::Lengths { a: 100, b: 99 }));
-        assert_eq!(curve(AtK::Pass, &[], &[1], SETTINGS), Err(StatsError::Empty));
+        assert_eq!(
+            curve(AtK::Pass, &[], &[1], SETTINGS),
+            Err(StatsError::Empty)
+        );
         let majority = curve(AtK::Majority, &questions, &[1, 3], SETTINGS)?;
-        assert!((majority[0].value.estimate - 1.0 / 32.0).abs() < 1e-12 && majority[1].value.estimate < 1e-12);
+        assert!(
+            (majority[0].value.estimate - 1.0 / 32.0).abs() < 1e-12
+                && majority[1].value.estimate < 1e-12
+        );
         Ok(())
     }
 

@@ -30,19 +30,29 @@ pub fn majority_at_k(attempts: &Attempts, k: usize, seed: u64) -> Option<f64> {
     if attempts.correct() == voted && attempts.blank < k {
         return Some(1.0);
     }
-    Some(if work(attempts, k) <= EXACT_WORK { exact(attempts, k) } else { drawn(attempts, k, seed) })
+    Some(if work(attempts, k) <= EXACT_WORK {
+        exact(attempts, k)
+    } else {
+        drawn(attempts, k, seed)
+    })
 }
 
 /// Vote counts that the winner of `k` votes can have.
 fn winning_counts(attempts: &Attempts, k: usize) -> impl Iterator<Item = usize> {
     let answers = || attempts.right.iter().chain(&attempts.wrong);
     let most = answers().copied().max().unwrap_or(0).min(k);
-    (1..=most).filter(move |&top| attempts.blank + answers().map(|count| *count.min(&top)).sum::<usize>() >= k)
+    (1..=most).filter(move |&top| {
+        attempts.blank + answers().map(|count| *count.min(&top)).sum::<usize>() >= k
+    })
 }
 
 /// Most answers of one side that can share first place with `top` votes each.
 fn most_tied(answers: &[usize], top: usize, k: usize) -> usize {
-    answers.iter().filter(|count| **count >= top).count().min(k / top)
+    answers
+        .iter()
+        .filter(|count| **count >= top)
+        .count()
+        .min(k / top)
 }
 
 /// Multiplications of [`exact`], about.
@@ -56,7 +66,9 @@ fn work(attempts: &Attempts, k: usize) -> usize {
         }
         terms * (most_tied(answers, top, k) + 1)
     };
-    winning_counts(attempts, k).map(|top| of(&attempts.right, 0, top) + of(&attempts.wrong, attempts.blank, top)).sum()
+    winning_counts(attempts, k)
+        .map(|top| of(&attempts.right, 0, top) + of(&attempts.wrong, attempts.blank, top))
+        .sum()
 }
 
 /// The expectation, winning count by winning count.
@@ -66,7 +78,12 @@ fn work(attempts: &Attempts, k: usize) -> usize {
 fn exact(attempts: &Attempts, k: usize) -> f64 {
     let samples = attempts.samples();
     let chance = k as f64 / samples as f64;
-    let weights = |answers: &[usize]| answers.iter().map(|&count| binomial(count, chance)).collect::<Vec<_>>();
+    let weights = |answers: &[usize]| {
+        answers
+            .iter()
+            .map(|&count| binomial(count, chance))
+            .collect::<Vec<_>>()
+    };
     let (right, wrong) = (weights(&attempts.right), weights(&attempts.wrong));
     let mut blank = binomial(attempts.blank, chance);
     blank.resize(k + 1, 0.0);
@@ -78,7 +95,11 @@ fn exact(attempts: &Attempts, k: usize) -> f64 {
         let wrongs = ties(&wrong, &blank, top, most_tied(&attempts.wrong, top, k));
         for (tied, by_votes) in rights.iter().enumerate().skip(1) {
             for (against, others) in wrongs.iter().enumerate() {
-                let together: f64 = by_votes.iter().zip(others.iter().rev()).map(|(one, other)| one * other).sum();
+                let together: f64 = by_votes
+                    .iter()
+                    .zip(others.iter().rev())
+                    .map(|(one, other)| one * other)
+                    .sum();
                 elected += together * tied as f64 / (tied + against) as f64;
             }
         }
@@ -100,9 +121,13 @@ fn ties(answers: &[Vec<f64>], start: &[f64], top: usize, most_tied: usize) -> Ve
         for tied in (0..=most_tied).rev() {
             for votes in (0..=next).rev() {
                 let fewer = votes.saturating_sub(reach)..(most + 1).min(top).min(votes + 1);
-                let mut sum: f64 = fewer.map(|own| weights[own] * table[tied][votes - own]).sum();
+                let mut sum: f64 = fewer
+                    .map(|own| weights[own] * table[tied][votes - own])
+                    .sum();
                 if tied > 0 && votes >= top {
-                    sum += weights.get(top).map_or(0.0, |weight| weight * table[tied - 1][votes - top]);
+                    sum += weights
+                        .get(top)
+                        .map_or(0.0, |weight| weight * table[tied - 1][votes - top]);
                 }
                 table[tied][votes] = sum;
             }
@@ -117,7 +142,9 @@ fn binomial(count: usize, chance: f64) -> Vec<f64> {
     let mut weights = vec![0.0; count + 1];
     let mode = (((count + 1) as f64 * chance) as usize).min(count);
     weights[mode] = 1.0;
-    let ratio = |successes: usize| (count - successes) as f64 / (successes + 1) as f64 * chance / (1.0 - chance);
+    let ratio = |successes: usize| {
+        (count - successes) as f64 / (successes + 1) as f64 * chance / (1.0 - chance)
+    };
     if chance < 1.0 {
         for successes in mode..count {
             weights[successes + 1] = weights[successes] * ratio(successes);
@@ -132,7 +159,12 @@ fn binomial(count: usize, chance: f64) -> Vec<f64> {
 
 /// The mean over random draws.
 fn drawn(attempts: &Attempts, k: usize, seed: u64) -> f64 {
-    let answers: Vec<usize> = attempts.right.iter().chain(&attempts.wrong).copied().collect();
+    let answers: Vec<usize> = attempts
+        .right
+        .iter()
+        .chain(&attempts.wrong)
+        .copied()
+        .collect();
     // The answer of every sample; blank ones have the number after the last.
     let mut samples: Vec<usize> = Vec::with_capacity(attempts.samples());
     for (answer, count) in answers.iter().chain([&attempts.blank]).enumerate() {
@@ -174,15 +206,21 @@ mod tests {
         }
         samples.extend(std::iter::repeat_n(None, attempts.blank));
         let (mut elected, mut subsets) = (0.0, 0.0);
-        for subset in (0_u32..1 << samples.len()).filter(|subset| subset.count_ones() as usize == k) {
+        for subset in (0_u32..1 << samples.len()).filter(|subset| subset.count_ones() as usize == k)
+        {
             let mut votes = vec![0; rights + attempts.wrong.len()];
-            for answer in (0..samples.len()).filter(|index| subset >> index & 1 == 1).filter_map(|index| samples[index])
+            for answer in (0..samples.len())
+                .filter(|index| subset >> index & 1 == 1)
+                .filter_map(|index| samples[index])
             {
                 votes[answer] += 1;
             }
             let top = votes.iter().copied().max().unwrap_or(0);
-            let tied: Vec<usize> = (0..votes.len()).filter(|answer| top > 0 && votes[*answer] == top).collect();
-            elected += tied.iter().filter(|answer| **answer < rights).count() as f64 / tied.len().max(1) as f64;
+            let tied: Vec<usize> = (0..votes.len())
+                .filter(|answer| top > 0 && votes[*answer] == top)
+                .collect();
+            elected += tied.iter().filter(|answer| **answer < rights).count() as f64
+                / tied.len().max(1) as f64;
             subsets += 1.0;
         }
         elected / subsets
@@ -190,27 +228,55 @@ mod tests {
 
     #[test]
     fn ends_of_the_range() {
-        let attempts = Attempts { right: vec![2], wrong: vec![3, 1], blank: 2 };
-        assert_eq!([majority_at_k(&attempts, 0, 0), majority_at_k(&attempts, 9, 0)], [None; 2]);
+        let attempts = Attempts {
+            right: vec![2],
+            wrong: vec![3, 1],
+            blank: 2,
+        };
+        assert_eq!(
+            [
+                majority_at_k(&attempts, 0, 0),
+                majority_at_k(&attempts, 9, 0)
+            ],
+            [None; 2]
+        );
         assert!(majority_at_k(&attempts, 1, 0).is_some_and(|share| (share - 0.25).abs() < 1e-12));
         assert_eq!(majority_at_k(&attempts, 8, 0), Some(0.0));
-        let alone = Attempts { right: vec![3], ..Attempts::default() };
+        let alone = Attempts {
+            right: vec![3],
+            ..Attempts::default()
+        };
         assert_eq!(majority_at_k(&alone, 2, 0), Some(1.0));
-        let silent = Attempts { blank: 3, ..Attempts::default() };
+        let silent = Attempts {
+            blank: 3,
+            ..Attempts::default()
+        };
         assert_eq!(majority_at_k(&silent, 2, 0), Some(0.0));
     }
 
     #[test]
     fn draws_agree_with_the_exact_value() {
-        let attempts = Attempts { right: vec![20, 3], wrong: vec![18, 9, 9, 1], blank: 4 };
+        let attempts = Attempts {
+            right: vec![20, 3],
+            wrong: vec![18, 9, 9, 1],
+            blank: 4,
+        };
         for k in [1, 5, 16, 40] {
             let (exact, drawn) = (exact(&attempts, k), drawn(&attempts, k, 7));
             assert!((exact - drawn).abs() < 0.015, "{k}: {exact} {drawn}");
         }
-        let many = Attempts { right: vec![1200], wrong: vec![1; 2000], blank: 896 };
+        let many = Attempts {
+            right: vec![1200],
+            wrong: vec![1; 2000],
+            blank: 896,
+        };
         assert!(work(&many, 1024) > EXACT_WORK);
         assert!(majority_at_k(&many, 1024, 3).is_some_and(|share| share > 0.999));
-        let two = Attempts { right: vec![2000], wrong: vec![2096], blank: 0 };
+        let two = Attempts {
+            right: vec![2000],
+            wrong: vec![2096],
+            blank: 0,
+        };
         assert!(work(&two, 1024) <= EXACT_WORK);
     }
 

@@ -22,7 +22,9 @@ pub fn pass_at_k(samples: usize, correct: usize, k: usize) -> Option<f64> {
     if fewer + more > samples {
         return Some(1.0);
     }
-    let log_none: f64 = (0..fewer).map(|index| (-(more as f64) / (samples - index) as f64).ln_1p()).sum();
+    let log_none: f64 = (0..fewer)
+        .map(|index| (-(more as f64) / (samples - index) as f64).ln_1p())
+        .sum();
     Some(-log_none.exp_m1())
 }
 
@@ -34,8 +36,14 @@ mod tests {
 
     #[test]
     fn what_cannot_be_drawn_has_no_value() {
-        assert_eq!([pass_at_k(4, 1, 0), pass_at_k(4, 1, 5), pass_at_k(4, 5, 1)], [None; 3]);
-        assert_eq!([pass_at_k(4, 0, 3), pass_at_k(4, 2, 3), pass_at_k(1, 1, 1)], [Some(0.0), Some(1.0), Some(1.0)]);
+        assert_eq!(
+            [pass_at_k(4, 1, 0), pass_at_k(4, 1, 5), pass_at_k(4, 5, 1)],
+            [None; 3]
+        );
+        assert_eq!(
+            [pass_at_k(4, 0, 3), pass_at_k(4, 2, 3), pass_at_k(1, 1, 1)],
+            [Some(0.0), Some(1.0), Some(1.0)]
+        );
     }
 
     proptest! {

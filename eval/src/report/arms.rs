@@ -12,7 +12,11 @@ const MOST_POINTS: usize = 400;
 /// Fewer where every point has an interval.
 const MOST_BAND_POINTS: usize = 200;
 /// Resamples of the runs behind a band or a trend. Runs are few, so their means take few values.
-const RUNS: Bootstrap = Bootstrap { resamples: 1000, confidence: 0.95, seed: 1 };
+const RUNS: Bootstrap = Bootstrap {
+    resamples: 1000,
+    confidence: 0.95,
+    seed: 1,
+};
 
 /// One curve: runs of the same settings with different seeds, or one run.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +36,7 @@ pub(super) struct Point {
     pub(super) band: Option<[f64; 2]>,
 }
 
-/// How a metric went, from the first tenth of the steps to the last.
+/// The course of a metric, from the first tenth of the steps to the last.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Trend {
     /// Name in `metrics.jsonl`.
@@ -49,7 +53,9 @@ impl Arm {
     /// Names of all numbers in the rows but `step`.
     pub(super) fn metrics(&self) -> BTreeSet<String> {
         let rows = self.runs.iter().flatten().filter_map(Value::as_object);
-        let numbers = rows.flatten().filter(|(name, value)| *name != "step" && value.is_number());
+        let numbers = rows
+            .flatten()
+            .filter(|(name, value)| *name != "step" && value.is_number());
         numbers.map(|(name, _)| name.clone()).collect()
     }
 
@@ -58,32 +64,56 @@ impl Arm {
         let mut by_step: BTreeMap<u64, Vec<Option<f64>>> = BTreeMap::new();
         for (run, rows) in self.runs.iter().enumerate() {
             for (step, value) in values(rows, metric) {
-                by_step.entry(step).or_insert_with(|| vec![None; self.runs.len()])[run] = Some(value);
+                by_step
+                    .entry(step)
+                    .or_insert_with(|| vec![None; self.runs.len()])[run] = Some(value);
             }
         }
-        let having = (0..self.runs.len()).filter(|&run| by_step.values().any(|values| values[run].is_some())).count();
+        let having = (0..self.runs.len())
+            .filter(|&run| by_step.values().any(|values| values[run].is_some()))
+            .count();
         let needed = having.min(2);
-        let steps: Vec<(u64, Vec<Option<f64>>)> =
-            by_step.into_iter().filter(|(_, values)| values.iter().flatten().count() >= needed).collect();
-        let most = if needed > 1 { MOST_BAND_POINTS } else { MOST_POINTS };
-        steps.chunks(steps.len().div_ceil(most).max(1)).filter_map(average).collect()
+        let steps: Vec<(u64, Vec<Option<f64>>)> = by_step
+            .into_iter()
+            .filter(|(_, values)| values.iter().flatten().count() >= needed)
+            .collect();
+        let most = if needed > 1 {
+            MOST_BAND_POINTS
+        } else {
+            MOST_POINTS
+        };
+        steps
+            .chunks(steps.len().div_ceil(most).max(1))
+            .filter_map(average)
+            .collect()
     }
 
-    /// How `metric` went; `None` where no run has it.
+    /// The course of `metric`; `None` where no run has it.
     pub fn trend(&self, metric: &str) -> Option<Trend> {
-        let tenths: Vec<[f64; 2]> = self.runs.iter().filter_map(|rows| tenths(rows, metric)).collect();
+        let tenths: Vec<[f64; 2]> = self
+            .runs
+            .iter()
+            .filter_map(|rows| tenths(rows, metric))
+            .collect();
         let end = |index: usize| {
             let means: Vec<f64> = tenths.iter().map(|ends| ends[index]).collect();
             bootstrap_mean(&means, RUNS).ok()
         };
-        Some(Trend { metric: metric.to_owned(), first: end(0)?, last: end(1)?, runs: tenths.len() })
+        Some(Trend {
+            metric: metric.to_owned(),
+            first: end(0)?,
+            last: end(1)?,
+            runs: tenths.len(),
+        })
     }
 }
 
 /// Steps with finite values, in the order of the rows.
 fn values<'a>(rows: &'a [Value], metric: &'a str) -> impl Iterator<Item = (u64, f64)> + 'a {
     let pair = move |row: &Value| Some((row.get("step")?.as_u64()?, row.get(metric)?.as_f64()?));
-    rows.iter().filter_map(pair).filter(|(_, value)| value.is_finite())
+    rows.iter()
+        .filter_map(pair)
+        .filter(|(_, value)| value.is_finite())
 }
 
 /// Means over the first and the last tenth.
@@ -96,12 +126,30 @@ fn tenths(rows: &[Value], metric: &str) -> Option<[f64; 2]> {
 /// One point of neighbouring steps: each run's mean over them, and the mean of the runs.
 fn average(steps: &[(u64, Vec<Option<f64>>)]) -> Option<Point> {
     let runs = steps.first()?.1.len();
-    let of_run = |run: usize| steps.iter().filter_map(|(_, values)| values[run]).collect::<Vec<f64>>();
-    let means: Vec<f64> =
-        (0..runs).map(of_run).filter(|values| !values.is_empty()).map(|values| mean(&values)).collect();
+    let of_run = |run: usize| {
+        steps
+            .iter()
+            .filter_map(|(_, values)| values[run])
+            .collect::<Vec<f64>>()
+    };
+    let means: Vec<f64> = (0..runs)
+        .map(of_run)
+        .filter(|values| !values.is_empty())
+        .map(|values| mean(&values))
+        .collect();
     let step = steps.iter().map(|(step, _)| *step as f64).sum::<f64>() / steps.len() as f64;
-    let band = if means.len() > 1 { percentile_mean(&means, RUNS).ok().map(|interval| interval.ends()) } else { None };
-    Some(Point { step, value: mean(&means), band })
+    let band = if means.len() > 1 {
+        percentile_mean(&means, RUNS)
+            .ok()
+            .map(|interval| interval.ends())
+    } else {
+        None
+    };
+    Some(Point {
+        step,
+        value: mean(&means),
+        band,
+    })
 }
 
 #[cfg(test)]
@@ -111,21 +159,45 @@ mod tests {
     use super::*;
 
     fn run(values: &[f64]) -> Vec<Value> {
-        values.iter().enumerate().map(|(step, value)| json!({"step": step, "a": value})).collect()
+        values
+            .iter()
+            .enumerate()
+            .map(|(step, value)| json!({"step": step, "a": value}))
+            .collect()
     }
 
     #[test]
     fn long_lines_are_thinned_and_gaps_skipped() {
-        let one = |rows| Arm { name: "one".into(), runs: vec![rows] };
+        let one = |rows| Arm {
+            name: "one".into(),
+            runs: vec![rows],
+        };
         let line = one(run(&vec![0.5; 5000])).points("a");
-        assert!(line.len() <= MOST_POINTS && line.iter().all(|point| (point.value - 0.5).abs() < 1e-12));
-        let holes = vec![json!({"step": 1, "a": null}), json!({"a": 1.0}), json!({"step": 3, "a": 2.0}), json!(7)];
-        assert_eq!(one(holes).points("a"), [Point { step: 3.0, value: 2.0, band: None }]);
+        assert!(
+            line.len() <= MOST_POINTS && line.iter().all(|point| (point.value - 0.5).abs() < 1e-12)
+        );
+        let holes = vec![
+            json!({"step": 1, "a": null}),
+            json!({"a": 1.0}),
+            json!({"step": 3, "a": 2.0}),
+            json!(7),
+        ];
+        assert_eq!(
+            one(holes).points("a"),
+            [Point {
+                step: 3.0,
+                value: 2.0,
+                band: None
+            }]
+        );
     }
 
     #[test]
     fn several_runs_have_a_band_where_two_of_them_are() {
-        let arm = Arm { name: "arm".into(), runs: vec![run(&[0.0, 0.2, 0.4]), run(&[0.0, 0.4]), run(&[0.0, 0.6])] };
+        let arm = Arm {
+            name: "arm".into(),
+            runs: vec![run(&[0.0, 0.2, 0.4]), run(&[0.0, 0.4]), run(&[0.0, 0.6])],
+        };
         let line = arm.points("a");
         assert_eq!(line.len(), 2, "the third step has one run alone");
         assert_eq!(line[0].band, Some([0.0, 0.0]));
@@ -137,9 +209,23 @@ mod tests {
     #[test]
     fn trends_compare_the_first_tenth_with_the_last() {
         let rising: Vec<f64> = (0..20).map(f64::from).collect();
-        let trend = Arm { name: "one".into(), runs: vec![run(&rising)] }.trend("a").unwrap();
-        assert_eq!((trend.first.estimate, trend.last.estimate, trend.runs), (0.5, 18.5, 1));
-        assert!(trend.last.ends().iter().all(|end| (end - 18.5).abs() < 1e-12));
+        let trend = Arm {
+            name: "one".into(),
+            runs: vec![run(&rising)],
+        }
+        .trend("a")
+        .unwrap();
+        assert_eq!(
+            (trend.first.estimate, trend.last.estimate, trend.runs),
+            (0.5, 18.5, 1)
+        );
+        assert!(
+            trend
+                .last
+                .ends()
+                .iter()
+                .all(|end| (end - 18.5).abs() < 1e-12)
+        );
         assert!(Arm::default().trend("a").is_none());
     }
 }

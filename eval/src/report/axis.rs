@@ -1,82 +1,91 @@
-//! Scales and tick marks.
+//! Linear axes with round ticks.
 
-/// A linear map from values to pixels.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Scale {
-    /// Smallest value shown.
-    pub(super) low: f64,
-    /// Largest value shown.
-    pub(super) high: f64,
-    /// Pixel of `low`.
-    pub(super) from: f64,
-    /// Pixel of `high`.
-    pub(super) to: f64,
-}
-
-impl Scale {
-    /// Pixel of a value.
-    pub(super) fn pixel(&self, value: f64) -> f64 {
-        let span = self.high - self.low;
-        let share = if span > 0.0 { (value - self.low) / span } else { 0.5 };
-        self.from + share * (self.to - self.from)
-    }
-}
-
-/// Round numbers 1, 2 or 5 times a power of ten apart, about `target` of them between `low` and `high`.
+/// A linear map from values to pixels, with ticks at multiples of 1, 2 or 5 times a power of ten.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Ticks {
-    /// Where.
-    pub(super) values: Vec<f64>,
-    /// Distance between them.
-    pub(super) step: f64,
+pub(super) struct Axis {
+    values: [f64; 2],
+    pixels: [f64; 2],
+    step: f64,
+    /// The values of the ticks.
+    pub(super) ticks: Vec<f64>,
 }
 
-impl Ticks {
-    /// Ticks inside `[low, high]`.
-    pub(super) fn inside(low: f64, high: f64, target: usize, least_step: f64) -> Self {
-        let step = round_step((high - low) / target.max(1) as f64).max(least_step);
-        let first = (low / step - 1e-9).ceil() as i64;
-        let last = (high / step + 1e-9).floor() as i64;
-        Self { values: (first..=last).map(|index| index as f64 * step).collect(), step }
+impl Axis {
+    /// An axis over training steps: it ends at the first and the last one, its ticks lie between them.
+    pub(super) fn of_steps([low, high]: [f64; 2], pixels: [f64; 2]) -> Self {
+        let step = round_step((high - low) / 5.0).max(1.0);
+        let ticks = multiples(
+            step,
+            (low / step - 1e-9).ceil(),
+            (high / step + 1e-9).floor(),
+        );
+        Self {
+            values: [low, high],
+            pixels,
+            step,
+            ticks,
+        }
     }
 
-    /// Ticks that enclose `[low, high]`: the first at or below `low`, the last at or above `high`.
-    pub(super) fn around(low: f64, high: f64, target: usize) -> Self {
-        let (low, high) = widen(low, high);
-        let step = round_step((high - low) / target.max(1) as f64);
-        let first = (low / step + 1e-9).floor() as i64;
-        let last = (high / step - 1e-9).ceil() as i64;
-        Self { values: (first..=last).map(|index| index as f64 * step).collect(), step }
+    /// An axis from the tick at or below `low` to the one at or above `high`, with about `target` ticks.
+    pub(super) fn around([low, high]: [f64; 2], pixels: [f64; 2], target: usize) -> Self {
+        let [low, high] = widen(low, high);
+        let step = round_step((high - low) / target as f64);
+        let [first, last] = [(low / step + 1e-9).floor(), (high / step - 1e-9).ceil()];
+        Self {
+            values: [first * step, last * step],
+            pixels,
+            step,
+            ticks: multiples(step, first, last),
+        }
     }
 
-    /// The first and last tick.
-    pub(super) fn range(&self) -> (f64, f64) {
-        (self.values.first().copied().unwrap_or(0.0), self.values.last().copied().unwrap_or(1.0))
+    /// The pixel of a value.
+    pub(super) fn pixel(&self, value: f64) -> f64 {
+        let ([low, high], [from, to]) = (self.values, self.pixels);
+        let share = if high > low {
+            (value - low) / (high - low)
+        } else {
+            0.5
+        };
+        from + share * (to - from)
+    }
+
+    /// The pixels of the ends.
+    pub(super) fn ends(&self) -> [f64; 2] {
+        self.pixels
     }
 
     /// The label of a tick: as many decimals as the step has.
-    pub(super) fn label(&self, value: f64) -> String {
-        let largest = self.values.iter().fold(0.0_f64, |most, tick| most.max(tick.abs()));
-        if largest >= 1e5 || self.step < 1e-4 {
-            return if value == 0.0 { "0".to_owned() } else { format!("{value:.1e}").replace(".0e", "e") };
-        }
-        let decimals = (-self.step.log10().floor()).max(0.0) as usize;
-        let text = format!("{value:.decimals$}");
-        if text.trim_start_matches('-').chars().all(|letter| matches!(letter, '0' | '.')) {
+    pub(super) fn label(&self, tick: f64) -> String {
+        let largest = self.values[0].abs().max(self.values[1].abs());
+        if tick == 0.0 {
             "0".to_owned()
+        } else if largest >= 1e5 || self.step < 1e-4 {
+            format!("{tick:.1e}").replace(".0e", "e")
         } else {
-            text
+            let decimals = (-self.step.log10().floor()).max(0.0) as usize;
+            format!("{tick:.decimals$}")
         }
     }
 }
 
+fn multiples(step: f64, first: f64, last: f64) -> Vec<f64> {
+    (first as i64..=last as i64)
+        .map(|index| index as f64 * step)
+        .collect()
+}
+
 /// A range that is never empty, and starts at 0 when the values come near it anyway.
-fn widen(low: f64, high: f64) -> (f64, f64) {
+fn widen(low: f64, high: f64) -> [f64; 2] {
     if high - low <= 1e-9 * high.abs().max(1e-9) {
         let pad = if high == 0.0 { 0.5 } else { 0.1 * high.abs() };
-        return (low - pad, high + pad);
+        [low - pad, high + pad]
+    } else if low > 0.0 && low < 0.4 * high {
+        [0.0, high]
+    } else {
+        [low, high]
     }
-    if low > 0.0 && low < 0.4 * high { (0.0, high) } else { (low, high) }
 }
 
 fn round_step(rough: f64) -> f64 {
@@ -84,34 +93,40 @@ fn round_step(rough: f64) -> f64 {
         return 1.0;
     }
     let power = 10_f64.powf(rough.log10().floor());
-    let digit = rough / power;
-    let rounded = [1.0, 2.0, 5.0].into_iter().find(|choice| digit <= choice + 1e-9).unwrap_or(10.0);
-    rounded * power
+    let fits = |digit: &f64| rough / power <= digit + 1e-9;
+    power * [1.0, 2.0, 5.0].into_iter().find(fits).unwrap_or(10.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn labels(ticks: &Ticks) -> Vec<String> {
-        ticks.values.iter().map(|value| ticks.label(*value)).collect()
+    const PIXELS: [f64; 2] = [100.0, 0.0];
+
+    fn labels(axis: &Axis) -> Vec<String> {
+        axis.ticks.iter().map(|tick| axis.label(*tick)).collect()
     }
 
     #[test]
     fn ticks_are_round_and_enclose() {
-        assert_eq!(labels(&Ticks::around(0.03, 0.47, 4)), ["0", "0.2", "0.4", "0.6"]);
-        assert_eq!(labels(&Ticks::around(-0.04, 0.31, 4)), ["-0.1", "0", "0.1", "0.2", "0.3", "0.4"]);
-        assert_eq!(labels(&Ticks::around(2.0, 2.0, 2)), ["1.8", "2.0", "2.2"]);
-        assert_eq!(labels(&Ticks::around(0.0, 0.0, 2)), ["-0.5", "0", "0.5"]);
-        assert_eq!(labels(&Ticks::inside(1.0, 60.0, 4, 1.0)), ["20", "40", "60"]);
-        assert_eq!(labels(&Ticks::inside(0.0, 2.0, 5, 1.0)), ["0", "1", "2"]);
-        assert_eq!(labels(&Ticks::around(0.0, 2e-5, 2)), ["0", "1e-5", "2e-5"]);
+        let around = |low, high, target| labels(&Axis::around([low, high], PIXELS, target));
+        assert_eq!(around(0.03, 0.47, 4), ["0", "0.2", "0.4", "0.6"]);
+        assert_eq!(
+            around(-0.04, 0.31, 4),
+            ["-0.1", "0", "0.1", "0.2", "0.3", "0.4"]
+        );
+        assert_eq!(around(2.0, 2.0, 2), ["1.8", "2.0", "2.2"]);
+        assert_eq!(around(0.0, 0.0, 2), ["-0.5", "0", "0.5"]);
+        assert_eq!(around(0.0, 2e-5, 2), ["0", "1e-5", "2e-5"]);
+        let steps = |low, high| labels(&Axis::of_steps([low, high], PIXELS));
+        assert_eq!(steps(1.0, 60.0), ["20", "40", "60"]);
+        assert_eq!(steps(0.0, 2.0), ["0", "1", "2"]);
     }
 
     #[test]
-    fn scale_maps_ends() {
-        let scale = Scale { low: 0.0, high: 2.0, from: 100.0, to: 0.0 };
-        assert!((scale.pixel(0.5) - 75.0).abs() < 1e-9);
-        assert!((Scale { high: 0.0, ..scale }.pixel(0.0) - 50.0).abs() < 1e-9);
+    fn pixels_map_the_ends() {
+        let axis = Axis::of_steps([0.0, 2.0], PIXELS);
+        assert!((axis.pixel(0.5) - 75.0).abs() < 1e-9);
+        assert!((Axis::of_steps([0.0, 0.0], PIXELS).pixel(0.0) - 50.0).abs() < 1e-9);
     }
 }

@@ -1,117 +1,96 @@
-//! The page frame and escaping.
+//! The frame of the page, colours and legends.
 
 use base64::Engine as _;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest as _, Sha256};
 
-/// Text made safe inside elements and quoted attributes. Control characters browsers reject become U+FFFD.
-pub(super) fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len() + text.len() / 8);
-    for letter in text.chars() {
-        match letter {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            '\n' | '\t' => safe.push(letter),
-            control if control.is_control() => safe.push('\u{fffd}'),
-            other => safe.push(other),
+/// A titled section; nothing when it has no content.
+pub(super) fn section(title: &str, content: &Markup) -> Markup {
+    html! {
+        @if !content.0.is_empty() {
+            section { h2 { (title) } (content) }
         }
     }
-    safe
 }
 
-/// A titled section; nothing when it has no content.
-pub(super) fn section(title: &str, content: &str) -> String {
-    if content.is_empty() {
-        return String::new();
-    }
-    format!("<section><h2>{}</h2>{content}</section>", escape(title))
-}
-
-/// The pieces of all items, one after the other.
-pub(super) fn concat<T>(items: impl IntoIterator<Item = T>, piece: impl FnMut(T) -> String) -> String {
-    items.into_iter().map(piece).collect::<Vec<String>>().concat()
-}
-
-/// The whole document. `body` is HTML; `script`, which may be empty, is the one script that may run in it.
-pub(super) fn page(title: &str, body: &str, script: &str) -> String {
-    let style = include_str!("style.css");
-    let (policy, script) = if script.is_empty() {
-        (String::new(), String::new())
+/// The whole document. `script`, which may be empty, is the one script that may run in it.
+///
+/// Control characters that browsers reject become U+FFFD.
+pub(super) fn page(title: &str, body: &Markup, script: &str) -> String {
+    let digest = base64::engine::general_purpose::STANDARD.encode(Sha256::digest(script));
+    let allowed = if script.is_empty() {
+        String::new()
     } else {
-        (format!("; script-src 'sha256-{}'", digest(script)), format!("<script>{script}</script>"))
+        format!("; script-src 'sha256-{digest}'")
     };
-    format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'{policy}\">\
-         <title>{}</title><style>{style}</style></head>\
-         <body><main>{body}</main>{script}</body></html>\n",
-        escape(title)
-    )
+    let policy = format!("default-src 'none'; style-src 'unsafe-inline'{allowed}");
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta http-equiv="Content-Security-Policy" content=(policy);
+                title { (title) }
+                style { (PreEscaped(include_str!("style.css"))) }
+            }
+            body {
+                main { (body) }
+                @if !script.is_empty() { script { (PreEscaped(script)) } }
+            }
+        }
+    };
+    let printable = |letter: char| match letter {
+        '\n' | '\t' => letter,
+        control if control.is_control() => '\u{fffd}',
+        other => other,
+    };
+    page.0.chars().map(printable).collect()
 }
 
-/// SHA-256 in base64, as content security policies name a script.
-fn digest(script: &str) -> String {
-    base64::engine::general_purpose::STANDARD.encode(Sha256::digest(script))
+/// The colours that names without a role and parts of the reward take in turn.
+const COLOURS: [&str; 8] = [
+    "c-main",
+    "c-green",
+    "c-violet",
+    "c-teal",
+    "c-main dotted",
+    "c-green dotted",
+    "c-violet dotted",
+    "c-teal dotted",
+];
+
+/// The colour class at a position, counted from 0.
+pub(super) fn colour(index: usize) -> &'static str {
+    COLOURS[index % COLOURS.len()]
 }
 
-/// The colour class of a run or evaluation: the start grey, controls orange, others in turn from blue.
-pub(super) fn colour(name: &str, index: usize) -> &'static str {
-    const OTHERS: [&str; 8] = [
-        "c-main",
-        "c-green",
-        "c-violet",
-        "c-teal",
-        "c-main dotted",
-        "c-green dotted",
-        "c-violet dotted",
-        "c-teal dotted",
-    ];
-    let lower = name.to_lowercase();
-    if lower.contains("control") {
-        "c-control"
-    } else if lower.contains("start") || lower.contains("before") {
-        "c-start"
-    } else {
-        OTHERS[index % OTHERS.len()]
-    }
-}
-
-/// Colour classes of all names in order; each ordinary name takes the next colour.
+/// Colour classes of runs or evaluations in order: the start grey, controls orange, others in turn from blue.
 pub(super) fn colours<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<&'static str> {
     let mut ordinary = 0;
-    let mut classes = Vec::new();
-    for name in names {
-        let class = colour(name, ordinary);
-        ordinary += usize::from(!matches!(class, "c-control" | "c-start"));
-        classes.push(class);
+    let class = |name: &str| {
+        let name = name.to_lowercase();
+        if name.contains("control") {
+            "c-control"
+        } else if name.contains("start") || name.contains("before") {
+            "c-start"
+        } else {
+            ordinary += 1;
+            colour(ordinary - 1)
+        }
+    };
+    names.into_iter().map(class).collect()
+}
+
+/// A legend line of names with their classes.
+pub(super) fn legend<'a>(names: impl IntoIterator<Item = (&'a str, &'a str)>) -> Markup {
+    html! {
+        p.legend {
+            @for (name, class) in names {
+                span class={ "key " (class) } { i {} (name) }
+            }
+        }
     }
-    classes
-}
-
-/// The colour class of a part of the reward.
-pub(super) fn part_colour(index: usize) -> &'static str {
-    const PARTS: [&str; 10] = [
-        "c-main",
-        "c-green",
-        "c-violet",
-        "c-teal",
-        "c-control",
-        "c-main dotted",
-        "c-green dotted",
-        "c-violet dotted",
-        "c-teal dotted",
-        "c-control dotted",
-    ];
-    PARTS[index % PARTS.len()]
-}
-
-/// A legend line of coloured names.
-pub(super) fn legend<'a>(names: impl IntoIterator<Item = (&'a str, &'static str)>) -> String {
-    let entry = |(name, class)| format!("<span class=\"key {class}\"><i></i>{}</span>", escape(name));
-    format!("<p class=\"legend\">{}</p>", concat(names, entry))
 }
 
 #[cfg(test)]
@@ -119,11 +98,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_escapes_the_escape() {
-        assert_eq!(
-            escape("<script>alert(\"x\" & 'y')</script>\u{0}\u{1b}[0m\n"),
-            "&lt;script&gt;alert(&quot;x&quot; &amp; &#39;y&#39;)&lt;/script&gt;\u{fffd}\u{fffd}[0m\n"
-        );
+    fn text_is_escaped_and_control_characters_are_replaced() {
+        let text = "<script>alert(\"x\" & 'y')</script>\u{0}\u{1b}[0m\n";
+        let page = page(text, &html! { p title=(text) { (text) } }, "");
+        let safe =
+            "&lt;script&gt;alert(&quot;x&quot; &amp; 'y')&lt;/script&gt;\u{fffd}\u{fffd}[0m\n";
+        assert_eq!(page.matches(safe).count(), 3);
+        assert!(!page.contains("<script"));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Interval plots: a dot with its whiskers per row.
 
-use std::fmt::Write as _;
+use maud::{Markup, html};
 
-use super::axis::{Scale, Ticks};
-use super::html::{colours, escape, legend};
+use super::axis::Axis;
+use super::html::{colours, legend};
+use super::px;
 use crate::compare::{Comparison, signed};
 use crate::stats::Interval;
 use crate::summary::EvalSummary;
@@ -15,8 +16,19 @@ const RIGHT: f64 = 190.0;
 const ROW: f64 = 24.0;
 const GAP: f64 = 8.0;
 /// Shares between 0 and 1 worth comparing at a glance.
-const SCORES: [&str; 11] =
-    ["em", "sub_em", "f1", "format", "retrieval", "ndcg", "mrr", "recall", "retrieved", "syntax", "answered"];
+const SCORES: [&str; 11] = [
+    "em",
+    "sub_em",
+    "f1",
+    "format",
+    "retrieval",
+    "ndcg",
+    "mrr",
+    "recall",
+    "retrieved",
+    "syntax",
+    "answered",
+];
 
 /// One row of a plot.
 struct Row {
@@ -24,47 +36,67 @@ struct Row {
     note: String,
     class: &'static str,
     interval: Interval,
-    /// Whether a gap sets it off from the row above.
+    /// True when a gap sets it off from the row above.
     apart: bool,
 }
 
 /// The gains of trained and control policy, with a line at zero.
-pub(super) fn gains(verdict: &Verdict) -> String {
+pub(super) fn gains(verdict: &Verdict) -> Markup {
     let measure = verdict.outcome.measure();
     let mut rows = detail_rows(&verdict.greedy, measure, "");
     if let Some(sampled) = &verdict.sampled {
         rows.extend(detail_rows(sampled, measure, ", sampled"));
     }
     let [words, _] = verdict.outcome.words();
-    figure(&format!("Difference in {words}, paired by question"), &rows, None)
+    let title = format!("Difference in {words}, paired by question");
+    figure(&title, &rows, [-0.05, 0.05])
 }
 
 /// Scores of every evaluation side by side on one axis from 0 to 1.
-pub(super) fn scores(evaluations: &[(String, EvalSummary)]) -> String {
-    let classes = colours(evaluations.iter().map(|(label, _)| label.as_str()));
+pub(super) fn scores(evaluations: &[(String, EvalSummary)]) -> Markup {
+    let labels = || evaluations.iter().map(|(label, _)| label.as_str());
+    let classes = colours(labels());
     let mut rows: Vec<Row> = Vec::new();
     for metric in SCORES {
-        let found = evaluations.iter().zip(&classes).filter_map(|((_, summary), class)| {
-            let interval = summary.metric(metric)?;
-            Some((interval, *class))
-        });
-        for (index, (interval, class)) in found.enumerate() {
-            let label = if index == 0 { metric.to_owned() } else { String::new() };
-            let note = format!("{:.3} [{:.3}, {:.3}]", interval.estimate, interval.low, interval.high);
-            rows.push(Row { label, note, class, interval, apart: index == 0 });
+        let mut label = metric;
+        for ((_, summary), class) in evaluations.iter().zip(&classes) {
+            let Some(interval) = summary.metric(metric) else {
+                continue;
+            };
+            let Interval {
+                estimate,
+                low,
+                high,
+            } = interval;
+            rows.push(Row {
+                label: label.to_owned(),
+                note: format!("{estimate:.3} [{low:.3}, {high:.3}]"),
+                class,
+                interval,
+                apart: !label.is_empty(),
+            });
+            label = "";
         }
     }
-    let keys = legend(evaluations.iter().map(|(label, _)| label.as_str()).zip(classes));
-    let plot = figure("Scores on held-out questions", &rows, Some((0.0, 1.0)));
-    if plot.is_empty() { plot } else { format!("{keys}{plot}") }
+    html! {
+        @if !rows.is_empty() {
+            (legend(labels().zip(classes)))
+            (figure("Scores on held-out questions", &rows, [0.0, 1.0]))
+        }
+    }
 }
 
 fn detail_rows(detail: &Detail, measure: &str, suffix: &str) -> Vec<Row> {
     let row = |label: &str, class, comparison: Option<&Comparison>| {
         let interval = comparison?.difference(measure)?.difference;
-        let Interval { estimate, low, high } = interval;
-        let note = format!("{} [{}, {}]", signed(estimate), signed(low), signed(high));
-        Some(Row { label: format!("{label}{suffix}"), note, class, interval, apart: class == "c-main" })
+        let [estimate, low, high] = [interval.estimate, interval.low, interval.high].map(signed);
+        Some(Row {
+            label: format!("{label}{suffix}"),
+            note: format!("{estimate} [{low}, {high}]"),
+            class,
+            interval,
+            apart: class == "c-main",
+        })
     };
     let rows = [
         row("trained − start", "c-main", Some(&detail.gain)),
@@ -74,63 +106,45 @@ fn detail_rows(detail: &Detail, measure: &str, suffix: &str) -> Vec<Row> {
     rows.into_iter().flatten().collect()
 }
 
-fn figure(title: &str, rows: &[Row], range: Option<(f64, f64)>) -> String {
-    if rows.is_empty() {
-        return String::new();
-    }
-    let ends = rows.iter().flat_map(|row| row.interval.ends()).chain([0.0]);
-    let (low, high) = ends.fold((0.0_f64, 0.0_f64), |(low, high), end| (low.min(end), high.max(end)));
-    let (low, high) = range.map_or((low.min(-0.05), high.max(0.05)), |(from, to)| (low.min(from), high.max(to)));
-    let ticks = Ticks::around(low, high, 5);
-    let (low, high) = ticks.range();
-    let scale = Scale { low, high, from: LEFT, to: WIDTH - RIGHT };
-    let gaps = rows.iter().skip(1).filter(|row| row.apart).count() as f64;
-    let base = 8.0 + rows.len() as f64 * ROW + gaps * GAP;
-    let mut svg = format!(
-        "<svg class=\"wide\" viewBox=\"0 0 {WIDTH} {:.0}\" role=\"img\" aria-label=\"{}\">",
-        base + 24.0,
-        escape(title)
-    );
-    draw_grid(&mut svg, &scale, &ticks, base);
-    let mut y = 8.0 + ROW / 2.0;
+/// A plot over `least` at the least; nothing without rows.
+fn figure(title: &str, rows: &[Row], least: [f64; 2]) -> Markup {
+    let ends = rows.iter().flat_map(|row| row.interval.ends());
+    let range = ends.fold(least, |[low, high], end| [low.min(end), high.max(end)]);
+    let axis = Axis::around(range, [LEFT, WIDTH - RIGHT], 5);
+    let mut base = 8.0;
+    let mut drawn = Vec::with_capacity(rows.len());
     for (index, row) in rows.iter().enumerate() {
-        y += if row.apart && index > 0 { GAP } else { 0.0 };
-        draw_row(&mut svg, row, &scale, y);
-        y += ROW;
+        base += if row.apart && index > 0 { GAP } else { 0.0 };
+        drawn.push(draw_row(row, &axis, base + ROW / 2.0));
+        base += ROW;
     }
-    format!("<figure><figcaption>{}</figcaption>{svg}</svg></figure>", escape(title))
+    html! {
+        @if !rows.is_empty() {
+            figure {
+                figcaption { (title) }
+                svg.wide viewBox={ "0 0 " (WIDTH) " " (base + 24.0) } role="img" aria-label=(title) {
+                    @for &tick in &axis.ticks {
+                        @let at = px(axis.pixel(tick));
+                        @let class = if tick == 0.0 { "zero" } else { "grid" };
+                        line class=(class) x1=(at) x2=(at) y1="4" y2=(px(base)) {}
+                        text x=(at) y=(px(base + 16.0)) text-anchor="middle" { (axis.label(tick)) }
+                    }
+                    @for row in drawn { (row) }
+                }
+            }
+        }
+    }
 }
 
-fn draw_grid(svg: &mut String, scale: &Scale, ticks: &Ticks, base: f64) {
-    for &value in &ticks.values {
-        let at = scale.pixel(value);
-        let class = if value == 0.0 { "zero" } else { "grid" };
-        let _ = write!(svg, "<line class=\"{class}\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"4\" y2=\"{base:.1}\"/>");
-        let label = ticks.label(value);
-        let _ = write!(svg, "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>", base + 16.0);
+fn draw_row(row: &Row, axis: &Axis, y: f64) -> Markup {
+    let [left, right, centre] = [row.interval.low, row.interval.high, row.interval.estimate]
+        .map(|value| px(axis.pixel(value)));
+    let [top, middle, bottom] = [y - 4.0, y, y + 4.0].map(px);
+    let whisker = format!("M{left} {middle}H{right}M{left} {top}V{bottom}M{right} {top}V{bottom}");
+    html! {
+        text.label x=(px(LEFT - 14.0)) y=(bottom) text-anchor="end" { (row.label) }
+        path class={ "whisker " (row.class) } d=(whisker) {}
+        circle class={ "dot " (row.class) } cx=(centre) cy=(middle) r="4.5" {}
+        text.note x=(px(WIDTH - RIGHT + 14.0)) y=(bottom) { (row.note) }
     }
-}
-
-fn draw_row(svg: &mut String, row: &Row, scale: &Scale, y: f64) {
-    let Interval { estimate, low, high } = row.interval;
-    let (left, right, centre) = (scale.pixel(low), scale.pixel(high), scale.pixel(estimate));
-    let (text_y, cap_top, cap_bottom) = (y + 4.0, y - 4.0, y + 4.0);
-    let _ = write!(
-        svg,
-        "<text class=\"label\" x=\"{:.1}\" y=\"{text_y:.1}\" text-anchor=\"end\">{}</text>",
-        LEFT - 14.0,
-        escape(&row.label)
-    );
-    let class = row.class;
-    let _ = write!(
-        svg,
-        "<path class=\"whisker {class}\" d=\"M{left:.1} {y:.1}H{right:.1}M{left:.1} {cap_top:.1}V{cap_bottom:.1}M{right:.1} {cap_top:.1}V{cap_bottom:.1}\"/>"
-    );
-    let _ = write!(svg, "<circle class=\"dot {class}\" cx=\"{centre:.1}\" cy=\"{y:.1}\" r=\"4.5\"/>");
-    let _ = write!(
-        svg,
-        "<text class=\"note\" x=\"{:.1}\" y=\"{text_y:.1}\">{}</text>",
-        WIDTH - RIGHT + 14.0,
-        escape(&row.note)
-    );
 }

@@ -1,34 +1,82 @@
-//! The verdict's opening and the tables of numbers.
+//! The opening with the verdict, and the tables of numbers.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
-use super::html::{concat, escape};
-use super::{Alarm, Recipe};
+use forage_env::monitor::{Alarm, Severity};
+use maud::{Markup, html};
+
+use super::Recipe;
 use crate::compare::signed;
 use crate::measures::display_rank;
+use crate::stats::Interval;
 use crate::summary::{EvalSummary, Metric, hops_label, number};
 use crate::telemetry::Course;
 use crate::verdict::Verdict;
 
+/// A table whose rows begin with their name, as the page and Markdown show it.
+pub(super) struct Table {
+    pub(super) head: Vec<String>,
+    pub(super) rows: Vec<(String, Vec<Cell>)>,
+    /// Counts below the rows.
+    pub(super) counts: Vec<(String, Vec<Cell>)>,
+}
+
+/// The content of a cell.
+pub(super) enum Cell {
+    Text(String),
+    /// An estimate with the ends of its interval; `None` where it was not measured.
+    Interval(Option<Interval>),
+}
+
+impl Table {
+    fn html(&self) -> Markup {
+        html! {
+            div.scroll {
+                table {
+                    thead { tr { @for name in &self.head { th scope="col" { (name) } } } }
+                    tbody {
+                        @for row in &self.rows { tr { (cells(row)) } }
+                        @for row in &self.counts { tr.count { (cells(row)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn cells((name, cells): &(String, Vec<Cell>)) -> Markup {
+    html! {
+        th scope="row" { (name) }
+        @for cell in cells {
+            td {
+                @match cell {
+                    Cell::Text(text) => (text),
+                    Cell::Interval(None) => "–",
+                    Cell::Interval(Some(Interval { estimate, low, high })) => {
+                        (number(*estimate)) " " small { (number(*low)) " to " (number(*high)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// The verdict in a badge, a lead sentence, further sentences and tiles of figures.
-pub(super) fn verdict(verdict: &Verdict) -> String {
+pub(super) fn verdict(verdict: &Verdict) -> Markup {
     let (class, badge) = badge(verdict);
     let words = verdict.words();
-    let lead = words.first().map(|sentence| escape(sentence)).unwrap_or_default();
-    let rest = concat(words.iter().skip(1), |sentence| format!("<li>{}</li>", escape(sentence)));
-    let tiles = concat(tiles(verdict), |(name, value, note)| {
-        format!(
-            "<div class=\"tile\"><span>{name}</span><b>{}</b><small>{}</small></div>",
-            escape(&value),
-            escape(&note)
-        )
-    });
-    format!(
-        "<p class=\"badge {class}\">{badge}</p><p class=\"lead\">{lead}</p><ul class=\"notes\">{rest}</ul>\
-         <div class=\"tiles\">{tiles}</div>"
-    )
+    let lead = words.first().map(String::as_str).unwrap_or_default();
+    html! {
+        p class={ "badge " (class) } { (badge) }
+        p.lead { (lead) }
+        ul.notes { @for sentence in words.iter().skip(1) { li { (sentence) } } }
+        div.tiles {
+            @for (name, value, note) in tiles(verdict) {
+                div.tile { span { (name) } b { (value) } small { (note) } }
+            }
+        }
+    }
 }
 
 fn badge(verdict: &Verdict) -> (&'static str, &'static str) {
@@ -50,123 +98,152 @@ fn badge(verdict: &Verdict) -> (&'static str, &'static str) {
 
 fn tiles(verdict: &Verdict) -> Vec<(String, String, String)> {
     let ends = |[low, high]: [f64; 2]| format!("{} to {}", signed(low), signed(high));
+    let tile = |name: &str, value: String, note: String| (name.to_owned(), value, note);
     let [_, unit] = verdict.outcome.words();
+    let greedy = |when: &str, score: f64| {
+        tile(
+            &format!("{unit} {when}"),
+            format!("{score:.3}"),
+            "greedy, held-out".to_owned(),
+        )
+    };
     let mut tiles = vec![
-        (format!("{unit} at the start"), format!("{:.3}", verdict.start), "greedy, held-out".to_owned()),
-        (format!("{unit} after training"), format!("{:.3}", verdict.trained), "greedy, held-out".to_owned()),
-        ("Gain".to_owned(), signed(verdict.gain), ends(verdict.gain_interval)),
+        greedy("at the start", verdict.start),
+        greedy("after training", verdict.trained),
+        tile("Gain", signed(verdict.gain), ends(verdict.gain_interval)),
     ];
     if let (Some(gain), Some(interval)) = (verdict.control_gain, verdict.control_interval) {
-        tiles.push(("Control's gain".to_owned(), signed(gain), ends(interval)));
+        tiles.push(tile("Control's gain", signed(gain), ends(interval)));
     }
-    tiles.push(("Questions".to_owned(), verdict.n.to_string(), format!("seed {}", verdict.seed)));
-    tiles.push(("Wall time".to_owned(), format!("{:.1} min", verdict.minutes), String::new()));
+    let seed = format!("seed {}", verdict.seed);
+    let minutes = format!("{:.1} min", verdict.minutes);
+    tiles.push(tile("Questions", verdict.n.to_string(), seed));
+    tiles.push(tile("Wall time", minutes, String::new()));
     tiles
 }
 
 /// Every metric by evaluation, with intervals.
-pub(super) fn metrics(evaluations: &[(String, EvalSummary)]) -> String {
-    let distinct: BTreeSet<&str> = evaluations.iter().flat_map(|(_, summary)| summary.metric_names()).collect();
-    let mut names: Vec<&str> = distinct.into_iter().collect();
-    names.sort_by_key(|name| display_rank(name));
-    let mut rows = String::new();
-    for name in names {
-        let cells = concat(evaluations, |(_, summary)| cell(summary.metrics.get(name)));
-        let _ = write!(rows, "<tr><th scope=\"row\">{}</th>{}</tr>", escape(name), cells);
+pub(super) fn metrics(evaluations: &[(String, EvalSummary)]) -> Table {
+    let names = evaluations
+        .iter()
+        .flat_map(|(_, summary)| summary.metric_names());
+    let names: BTreeSet<_> = names.map(display_rank).collect();
+    let count = |name: &str, count: &dyn Fn(&EvalSummary) -> usize| {
+        let cell = |(_, summary): &(String, EvalSummary)| Cell::Text(count(summary).to_string());
+        (name.to_owned(), evaluations.iter().map(cell).collect())
+    };
+    Table {
+        head: head("metric", evaluations),
+        rows: names
+            .into_iter()
+            .map(|(_, name)| row(name, evaluations, |summary| summary.metrics.get(name)))
+            .collect(),
+        counts: vec![
+            count("questions", &|summary| summary.questions),
+            count("episodes", &|summary| summary.episodes),
+            count("infrastructure faults (excluded)", &|summary| summary.infra),
+        ],
     }
-    rows.push_str(&count_row("questions", evaluations, |summary| summary.questions));
-    rows.push_str(&count_row("episodes", evaluations, |summary| summary.episodes));
-    rows.push_str(&count_row("infrastructure faults (excluded)", evaluations, |summary| summary.infra));
-    let confidence = evaluations.first().map_or(0.95, |(_, summary)| summary.bootstrap.confidence);
-    let caption = format!(
-        "Means with {:.0} % intervals over questions. Shares lie between 0 and 1; response tokens include \
-         observations, policy tokens do not.",
-        100.0 * confidence
-    );
-    table("metric", evaluations, &rows, &caption)
 }
 
-fn count_row(name: &str, evaluations: &[(String, EvalSummary)], count: impl Fn(&EvalSummary) -> usize) -> String {
-    let cells = concat(evaluations, |(_, summary)| format!("<td>{}</td>", count(summary)));
-    format!("<tr class=\"count\"><th scope=\"row\">{name}</th>{cells}</tr>")
+/// The results as the page shows them: every metric, and exact match by number of hops where there are at least two kinds.
+pub(super) fn results(evaluations: &[(String, EvalSummary)]) -> Markup {
+    let hops: BTreeSet<u8> = evaluations
+        .iter()
+        .flat_map(|(_, summary)| summary.by_hops.keys().copied())
+        .collect();
+    let by_hops = Table {
+        head: head("exact match by hops", evaluations),
+        rows: hops
+            .iter()
+            .map(|hops| {
+                row(&hops_label(*hops), evaluations, |summary| {
+                    summary.by_hops.get(hops)?.metrics.get("em")
+                })
+            })
+            .collect(),
+        counts: Vec::new(),
+    };
+    html! {
+        @if let Some((_, first)) = evaluations.first() {
+            (metrics(evaluations).html())
+            p.caption {
+                "Means with " (format!("{:.0}", 100.0 * first.bootstrap.confidence))
+                " % intervals over questions. Shares lie between 0 and 1; response tokens include observations, \
+                 policy tokens do not."
+            }
+            @if hops.len() > 1 { (by_hops.html()) }
+        }
+    }
 }
 
-/// What the sentinel and telemetry raised, in the order they did.
-pub(super) fn alarms(alarms: &[Alarm]) -> String {
-    let items = concat(alarms, |alarm| {
-        let examples = concat(&alarm.examples, |example| format!("<li>{}</li>", escape(&example.to_text())));
-        let examples = if examples.is_empty() { examples } else { format!("<ul>{examples}</ul>") };
-        format!(
-            "<li class=\"alarm\"><b class=\"badge {}\">{}</b> <b>{}</b> <span class=\"outcome\">{}{}</span><p>{}</p>{examples}</li>",
-            if alarm.severity == "stop" { "bad" } else { "plain" },
-            escape(&alarm.severity),
-            escape(&alarm.kind.replace('_', " ")),
-            escape(&alarm.run),
-            alarm.step.map_or_else(String::new, |step| format!(", step {step}")),
-            escape(&alarm.message)
-        )
-    });
-    if items.is_empty() { items } else { format!("<ul class=\"alarms\">{items}</ul>") }
+fn head(corner: &str, evaluations: &[(String, EvalSummary)]) -> Vec<String> {
+    let labels = evaluations.iter().map(|(label, _)| label.clone());
+    std::iter::once(corner.to_owned()).chain(labels).collect()
 }
 
-/// The items of a run's telemetry over its steps, folded.
-pub(super) fn course((run, course): &(String, Course)) -> String {
+fn row<'a>(
+    name: &str,
+    evaluations: &'a [(String, EvalSummary)],
+    metric: impl Fn(&'a EvalSummary) -> Option<&'a Metric>,
+) -> (String, Vec<Cell>) {
+    let cells = evaluations
+        .iter()
+        .map(|(_, summary)| Cell::Interval(metric(summary).map(|metric| metric.interval)));
+    (name.to_owned(), cells.collect())
+}
+
+/// The alarms of sentinel and telemetry with their runs, in the order they were raised.
+pub(super) fn alarms(alarms: &[(String, Alarm)]) -> Markup {
+    html! {
+        @if !alarms.is_empty() {
+            ul.alarms {
+                @for (run, alarm) in alarms {
+                    @let class = if alarm.severity == Severity::Stop { "bad" } else { "plain" };
+                    li.alarm {
+                        b class={ "badge " (class) } { (alarm.severity.name()) } " "
+                        b { (alarm.kind.replace('_', " ")) } " "
+                        span.outcome { (run) @if let Some(step) = alarm.step { ", step " (step) } }
+                        p { (alarm.message) }
+                        @if !alarm.examples.is_empty() {
+                            ul { @for example in &alarm.examples { li { (example.to_text()) } } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The items of a run's telemetry over its steps.
+pub(super) fn items(course: &Course) -> Table {
     let (head, rows) = course.table();
-    let head = concat(head, |name| format!("<th scope=\"col\">{}</th>", escape(&name)));
-    let rows = concat(rows, |row| {
-        let name = format!("<th scope=\"row\">{}</th>", escape(&row[0]));
-        format!("<tr>{name}{}</tr>", concat(&row[1..], |value| format!("<td>{}</td>", escape(value))))
-    });
-    format!(
-        "<details><summary>{}, {}</summary><div class=\"scroll\"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></details>",
-        escape(run),
-        escape(&course.span())
-    )
+    let row = |row: Vec<String>| {
+        let mut cells = row.into_iter();
+        let name = cells.next().unwrap_or_default();
+        (name, cells.map(Cell::Text).collect())
+    };
+    Table {
+        head: head.to_vec(),
+        rows: rows.into_iter().map(row).collect(),
+        counts: Vec::new(),
+    }
+}
+
+/// The items of a run's telemetry, folded.
+pub(super) fn course((run, course): &(String, Course)) -> Markup {
+    html! {
+        details { summary { (run) ", " (course.span()) } (items(course).html()) }
+    }
 }
 
 /// A run's configuration with its digests, folded.
-pub(super) fn recipe(recipe: &Recipe) -> String {
-    let digests = concat(&recipe.digests, |(name, digest)| {
-        format!("<dt>{}</dt><dd><code>{}</code></dd>", escape(name), escape(digest))
-    });
-    format!(
-        "<details><summary>{}</summary><dl>{digests}</dl><pre class=\"config\">{}</pre></details>",
-        escape(&recipe.run),
-        escape(&recipe.config)
-    )
-}
-
-/// Exact match by number of hops; empty unless there are at least two kinds.
-pub(super) fn hops(evaluations: &[(String, EvalSummary)]) -> String {
-    let kinds: BTreeSet<u8> = evaluations.iter().flat_map(|(_, summary)| summary.by_hops.keys().copied()).collect();
-    if kinds.len() < 2 {
-        return String::new();
+pub(super) fn recipe(recipe: &Recipe) -> Markup {
+    html! {
+        details {
+            summary { (recipe.run) }
+            dl { @for (name, digest) in &recipe.digests { dt { (name) } dd { code { (digest) } } } }
+            pre.config { (recipe.config) }
+        }
     }
-    let mut rows = String::new();
-    for hops in kinds {
-        let cells = concat(evaluations, |(_, summary)| {
-            cell(summary.by_hops.get(&hops).and_then(|group| group.metrics.get("em")))
-        });
-        let _ = write!(rows, "<tr><th scope=\"row\">{}</th>{}</tr>", hops_label(hops), cells);
-    }
-    table("exact match by hops", evaluations, &rows, "")
-}
-
-fn cell(metric: Option<&Metric>) -> String {
-    metric.map_or_else(
-        || "<td>–</td>".to_owned(),
-        |metric| {
-            let interval = metric.interval;
-            let ends = format!("{} to {}", number(interval.low), number(interval.high));
-            format!("<td>{} <small>{ends}</small></td>", number(interval.estimate))
-        },
-    )
-}
-
-fn table(corner: &str, evaluations: &[(String, EvalSummary)], rows: &str, caption: &str) -> String {
-    let head = concat(evaluations, |(label, _)| format!("<th scope=\"col\">{}</th>", escape(label)));
-    let caption = if caption.is_empty() { String::new() } else { format!("<p class=\"caption\">{caption}</p>") };
-    format!(
-        "<div class=\"scroll\"><table><thead><tr><th>{corner}</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>{caption}"
-    )
 }

@@ -1,55 +1,67 @@
 //! Episodes without a script: the first of them, coloured by who wrote what.
 
-use std::fmt::Write as _;
+use maud::{Markup, html};
 
-use super::html::{concat, escape};
+use super::html::legend;
 use crate::summary::number;
 use crate::trajectory::{AUTHORS, Trajectory, author_name, ending_words};
 
 /// The authors and their colours.
-pub(super) fn legend() -> String {
-    let keys = AUTHORS.map(|author| format!("<span class=\"key author-{0}\"><i></i>{0}</span>", author_name(author)));
-    format!("<p class=\"legend\">{}</p>", keys.concat())
+pub(super) fn authors() -> Markup {
+    let classes = AUTHORS.map(|author| format!("author-{}", author_name(author)));
+    legend(
+        AUTHORS
+            .map(author_name)
+            .into_iter()
+            .zip(classes.iter().map(String::as_str)),
+    )
 }
 
-/// Episodes one under the other, the first one open.
-pub(super) fn list(trajectories: &[&Trajectory]) -> String {
-    concat(trajectories.iter().enumerate(), |(index, trajectory)| render(trajectory, index == 0))
-}
-
-fn render(trajectory: &Trajectory, open: bool) -> String {
-    let reward = trajectory.reward.map_or_else(|| "no reward".to_owned(), |reward| format!("reward {reward:.2}"));
-    let mut html = format!(
-        "<details class=\"trajectory\"{}><summary><b>{}</b> <span class=\"question\">{}</span> \
-         <span class=\"outcome\">{reward} · {}</span></summary>",
-        if open { " open" } else { "" },
-        escape(&trajectory.label()),
-        escape(&trajectory.key.question),
-        escape(&ending_words(&trajectory.ending))
+/// One episode, folded unless it is `open`.
+pub(super) fn render(trajectory: &Trajectory, open: bool) -> Markup {
+    let reward = trajectory.reward.map_or_else(
+        || "no reward".to_owned(),
+        |reward| format!("reward {reward:.2}"),
     );
-    html.push_str(&facts(trajectory));
-    for segment in &trajectory.segments {
-        let name = author_name(segment.author);
-        let text = escape(&segment.text);
-        let _ = write!(html, "<div class=\"segment author-{name}\"><span>{name}</span><pre>{text}</pre></div>");
+    html! {
+        details.trajectory open[open] {
+            summary {
+                b { (trajectory.label()) } " "
+                span.question { (trajectory.key.question) } " "
+                span.outcome { (reward) " · " (ending_words(&trajectory.ending)) }
+            }
+            (facts(trajectory))
+            @for segment in &trajectory.segments {
+                @let name = author_name(segment.author);
+                div class={ "segment author-" (name) } {
+                    span { (name) }
+                    pre { (segment.text) }
+                }
+            }
+        }
     }
-    html.push_str("</details>");
-    html
 }
 
-fn facts(trajectory: &Trajectory) -> String {
+fn facts(trajectory: &Trajectory) -> Markup {
     let part = |(name, value): (&String, &f32)| format!("{name} {}", number(f64::from(*value)));
     let parts: Vec<String> = trajectory.parts.iter().map(part).collect();
+    let score = if parts.is_empty() {
+        "none".to_owned()
+    } else {
+        parts.join(" · ")
+    };
     let counts = trajectory.tokens.iter().zip(AUTHORS);
-    let lengths: Vec<String> = counts.map(|(count, author)| format!("{count} {}", author_name(author))).collect();
-    let rows = [
-        ("task", format!("{} / {}", trajectory.key.data_source, trajectory.key.id)),
-        ("gold", trajectory.golds.join(" | ")),
-        ("answer", trajectory.answer.clone().unwrap_or_else(|| "none".to_owned())),
-        ("score", if parts.is_empty() { "none".to_owned() } else { parts.join(" · ") }),
-        ("ending", ending_words(&trajectory.ending)),
-        ("tokens", lengths.join(", ")),
-    ];
-    let rows = concat(rows, |(name, value)| format!("<dt>{name}</dt><dd>{}</dd>", escape(&value)));
-    format!("<dl>{rows}</dl>")
+    let lengths: Vec<String> = counts
+        .map(|(count, author)| format!("{count} {}", author_name(author)))
+        .collect();
+    html! {
+        dl {
+            dt { "task" } dd { (trajectory.key.data_source) " / " (trajectory.key.id) }
+            dt { "gold" } dd { (trajectory.golds.join(" | ")) }
+            dt { "answer" } dd { (trajectory.answer.as_deref().unwrap_or("none")) }
+            dt { "score" } dd { (score) }
+            dt { "ending" } dd { (ending_words(&trajectory.ending)) }
+            dt { "tokens" } dd { (lengths.join(", ")) }
+        }
+    }
 }

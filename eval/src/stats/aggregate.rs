@@ -9,7 +9,10 @@ pub fn mean_score(scores: &[Vec<f64>]) -> Option<f64> {
 pub fn median_score(scores: &[Vec<f64>]) -> Option<f64> {
     let mut means = task_means(scores)?;
     means.sort_by(f64::total_cmp);
-    Some(f64::midpoint(means[(means.len() - 1) / 2], means[means.len() / 2]))
+    Some(f64::midpoint(
+        means[(means.len() - 1) / 2],
+        means[means.len() / 2],
+    ))
 }
 
 fn task_means(scores: &[Vec<f64>]) -> Option<Vec<f64>> {
@@ -18,7 +21,11 @@ fn task_means(scores: &[Vec<f64>]) -> Option<Vec<f64>> {
         return None;
     }
     let sum = |task: usize| scores.iter().map(|run| run[task]).sum::<f64>();
-    Some((0..tasks).map(|task| sum(task) / scores.len() as f64).collect())
+    Some(
+        (0..tasks)
+            .map(|task| sum(task) / scores.len() as f64)
+            .collect(),
+    )
 }
 
 /// Mean of the middle half of the values: `floor(n / 4)` dropped on each side. `None` for no values.
@@ -32,9 +39,13 @@ pub fn interquartile_mean(scores: &[Vec<f64>]) -> Option<f64> {
     Some(super::mean(&values[cut..values.len() - cut]))
 }
 
-/// How far the scores fall short of `target` on average; scores above it count as it. `None` for no values.
+/// The mean shortfall of the scores from `target`; scores above it count as it. `None` for no values.
 pub fn optimality_gap(scores: &[Vec<f64>], target: f64) -> Option<f64> {
-    let capped: Vec<f64> = scores.concat().iter().map(|score| score.min(target)).collect();
+    let capped: Vec<f64> = scores
+        .concat()
+        .iter()
+        .map(|score| score.min(target))
+        .collect();
     (!capped.is_empty()).then(|| target - super::mean(&capped))
 }
 
@@ -45,7 +56,9 @@ pub fn probability_of_improvement(x: &[Vec<f64>], y: &[Vec<f64>]) -> Option<f64>
     if tasks == 0 || y.is_empty() || x.iter().chain(y).any(|run| run.len() != tasks) {
         return None;
     }
-    let per_task: Vec<f64> = (0..tasks).map(|task| task_improvement(x, y, task)).collect();
+    let per_task: Vec<f64> = (0..tasks)
+        .map(|task| task_improvement(x, y, task))
+        .collect();
     Some(super::mean(&per_task))
 }
 
@@ -73,8 +86,18 @@ mod tests {
 
     #[test]
     fn equals_rliable() {
-        let x = vec![vec![0.1, 0.5], vec![0.2, 0.6], vec![0.3, 0.7], vec![0.4, 0.9]];
-        let y = vec![vec![0.1, 0.4], vec![0.1, 0.6], vec![0.2, 0.6], vec![0.5, 0.8]];
+        let x = vec![
+            vec![0.1, 0.5],
+            vec![0.2, 0.6],
+            vec![0.3, 0.7],
+            vec![0.4, 0.9],
+        ];
+        let y = vec![
+            vec![0.1, 0.4],
+            vec![0.1, 0.6],
+            vec![0.2, 0.6],
+            vec![0.5, 0.8],
+        ];
         assert!(close(interquartile_mean(&x), 0.45) && close(interquartile_mean(&y), 0.425));
         assert!(close(optimality_gap(&x, 1.0), 0.5375));
         assert!(close(mean_score(&x), 0.4625) && close(median_score(&x), 0.4625));

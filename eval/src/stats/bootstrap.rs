@@ -19,7 +19,11 @@ pub fn bootstrap_mean(values: &[f64], settings: Bootstrap) -> Result<Interval, S
     let estimate = mean(values);
     let tail = (1.0 - settings.confidence) / 2.0;
     let (low, high) = bca_levels(values, &means, tail).unwrap_or((tail, 1.0 - tail));
-    Ok(Interval { estimate, low: quantile(&means, low), high: quantile(&means, high) })
+    Ok(Interval {
+        estimate,
+        low: quantile(&means, low),
+        high: quantile(&means, high),
+    })
 }
 
 /// Mean with its percentile bootstrap interval.
@@ -29,7 +33,11 @@ pub fn bootstrap_mean(values: &[f64], settings: Bootstrap) -> Result<Interval, S
 pub fn percentile_mean(values: &[f64], settings: Bootstrap) -> Result<Interval, StatsError> {
     let means = sorted_resampled_means(values, settings)?;
     let tail = (1.0 - settings.confidence) / 2.0;
-    Ok(Interval { estimate: mean(values), low: quantile(&means, tail), high: quantile(&means, 1.0 - tail) })
+    Ok(Interval {
+        estimate: mean(values),
+        low: quantile(&means, tail),
+        high: quantile(&means, 1.0 - tail),
+    })
 }
 
 /// Mean over clusters of the cluster means, with an interval by resampling whole clusters.
@@ -39,13 +47,20 @@ pub fn percentile_mean(values: &[f64], settings: Bootstrap) -> Result<Interval, 
 ///
 /// # Errors
 /// As [`bootstrap_mean`]; positions in errors count non-empty clusters.
-pub fn bootstrap_clusters(clusters: &[Vec<f64>], settings: Bootstrap) -> Result<Interval, StatsError> {
+pub fn bootstrap_clusters(
+    clusters: &[Vec<f64>],
+    settings: Bootstrap,
+) -> Result<Interval, StatsError> {
     bootstrap_mean(&cluster_means(clusters), settings)
 }
 
 /// Means of the clusters that are not empty: one value per question, however many samples it has.
 pub fn cluster_means(clusters: &[Vec<f64>]) -> Vec<f64> {
-    clusters.iter().filter(|cluster| !cluster.is_empty()).map(|cluster| mean(cluster)).collect()
+    clusters
+        .iter()
+        .filter(|cluster| !cluster.is_empty())
+        .map(|cluster| mean(cluster))
+        .collect()
 }
 
 /// A statistic of items with its percentile bootstrap interval, by resampling the items: `statistic` is told which of the
@@ -54,7 +69,7 @@ pub fn cluster_means(clusters: &[Vec<f64>]) -> Vec<f64> {
 ///
 /// # Errors
 /// [`StatsError`] for no items and settings out of range.
-pub fn bootstrap_statistic(
+pub(crate) fn bootstrap_statistic(
     count: usize,
     settings: Bootstrap,
     statistic: impl Fn(&[usize]) -> Option<f64>,
@@ -64,7 +79,9 @@ pub fn bootstrap_statistic(
         return Err(StatsError::Empty);
     }
     let mut items: Vec<usize> = (0..count).collect();
-    let Some(estimate) = statistic(&items) else { return Ok(None) };
+    let Some(estimate) = statistic(&items) else {
+        return Ok(None);
+    };
     let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
     let mut values = Vec::with_capacity(settings.resamples);
     for _ in 0..settings.resamples {
@@ -75,7 +92,11 @@ pub fn bootstrap_statistic(
         return Ok(None);
     }
     let [low, high] = percentile_ends(&mut values, settings.confidence);
-    Ok(Some(Interval { estimate, low, high }))
+    Ok(Some(Interval {
+        estimate,
+        low,
+        high,
+    }))
 }
 
 /// Sorts the values of resamples and gives the ends of the percentile interval. `values` is not empty.
@@ -99,7 +120,9 @@ fn sorted_resampled_means(values: &[f64], settings: Bootstrap) -> Result<Vec<f64
         return Err(StatsError::NotFinite { index });
     }
     let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
-    let mut means: Vec<f64> = (0..settings.resamples).map(|_| resampled_mean(values, &mut rng)).collect();
+    let mut means: Vec<f64> = (0..settings.resamples)
+        .map(|_| resampled_mean(values, &mut rng))
+        .collect();
     means.sort_by(f64::total_cmp);
     Ok(means)
 }
@@ -127,7 +150,9 @@ fn resampled_mean(values: &[f64], rng: &mut ChaCha8Rng) -> f64 {
 fn bca_levels(values: &[f64], sorted_means: &[f64], tail: f64) -> Option<(f64, f64)> {
     let estimate = mean(values);
     let squares: f64 = values.iter().map(|value| (value - estimate).powi(2)).sum();
-    let largest = values.iter().fold(0.0_f64, |most, value| most.max(value.abs()));
+    let largest = values
+        .iter()
+        .fold(0.0_f64, |most, value| most.max(value.abs()));
     if squares.sqrt() <= 1e-12 * largest * values.len() as f64 {
         return None;
     }
@@ -166,7 +191,11 @@ mod tests {
 
     use super::*;
 
-    const SETTINGS: Bootstrap = Bootstrap { resamples: 500, confidence: 0.95, seed: 3 };
+    const SETTINGS: Bootstrap = Bootstrap {
+        resamples: 500,
+        confidence: 0.95,
+        seed: 3,
+    };
 
     #[test]
     fn equal_values_have_no_width() -> Result<(), StatsError> {
@@ -180,9 +209,30 @@ mod tests {
     #[test]
     fn bad_input_is_named() {
         assert_eq!(bootstrap_mean(&[], SETTINGS), Err(StatsError::Empty));
-        assert_eq!(bootstrap_mean(&[1.0, f64::NAN], SETTINGS), Err(StatsError::NotFinite { index: 1 }));
-        assert_eq!(bootstrap_mean(&[1.0], Bootstrap { resamples: 0, ..SETTINGS }), Err(StatsError::NoResamples));
-        assert!(bootstrap_mean(&[1.0], Bootstrap { confidence: 1.0, ..SETTINGS }).is_err());
+        assert_eq!(
+            bootstrap_mean(&[1.0, f64::NAN], SETTINGS),
+            Err(StatsError::NotFinite { index: 1 })
+        );
+        assert_eq!(
+            bootstrap_mean(
+                &[1.0],
+                Bootstrap {
+                    resamples: 0,
+                    ..SETTINGS
+                }
+            ),
+            Err(StatsError::NoResamples)
+        );
+        assert!(
+            bootstrap_mean(
+                &[1.0],
+                Bootstrap {
+                    confidence: 1.0,
+                    ..SETTINGS
+                }
+            )
+            .is_err()
+        );
     }
 
     #[test]

@@ -12,7 +12,9 @@ pub fn holm(p_values: &[f64]) -> Result<Vec<f64>, StatsError> {
     let mut adjusted = vec![0.0; p_values.len()];
     let mut largest = 0.0_f64;
     for (rank, &index) in order.iter().enumerate() {
-        largest = largest.max((p_values.len() - rank) as f64 * p_values[index]).min(1.0);
+        largest = largest
+            .max((p_values.len() - rank) as f64 * p_values[index])
+            .min(1.0);
         adjusted[index] = largest;
     }
     Ok(adjusted)
@@ -37,7 +39,10 @@ pub fn benjamini_hochberg(p_values: &[f64]) -> Result<Vec<f64>, StatsError> {
 /// Positions of the values from the smallest to the largest.
 fn ascending(p_values: &[f64]) -> Result<Vec<usize>, StatsError> {
     if let Some(index) = p_values.iter().position(|p| !(0.0..=1.0).contains(p)) {
-        return Err(StatsError::Probability { index, value: p_values[index] });
+        return Err(StatsError::Probability {
+            index,
+            value: p_values[index],
+        });
     }
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_by(|&left, &right| p_values[left].total_cmp(&p_values[right]));
@@ -52,7 +57,13 @@ mod tests {
 
     #[test]
     fn bad_values_are_named() {
-        assert_eq!(holm(&[0.2, 1.5]), Err(StatsError::Probability { index: 1, value: 1.5 }));
+        assert_eq!(
+            holm(&[0.2, 1.5]),
+            Err(StatsError::Probability {
+                index: 1,
+                value: 1.5
+            })
+        );
         assert!(benjamini_hochberg(&[f64::NAN]).is_err());
         assert_eq!(holm(&[]), Ok(Vec::new()));
     }

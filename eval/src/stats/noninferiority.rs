@@ -1,10 +1,10 @@
-//! Whether a policy is not worse than another by more than a margin: for costs, where no gain is hoped for.
+//! Non-inferiority: a policy is not worse than another by more than a margin. For costs, where no gain is expected.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Bootstrap, Interval, StatsError, paired_bootstrap};
 
-/// Which way a quantity is good.
+/// The direction in which a quantity is good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Better {
@@ -19,9 +19,9 @@ pub enum Better {
 pub struct NonInferiority {
     /// Mean of `b - a` with its paired bootstrap interval.
     pub difference: Interval,
-    /// How much worse `b` may be, in the unit of the values.
+    /// The amount by which `b` may be worse, in the unit of the values.
     pub margin: f64,
-    /// Whether even the worse end of the interval is within the margin. Where it is not, `b` may still be as good: nothing
+    /// True when even the worse end of the interval is within the margin. Otherwise `b` may still be as good: nothing
     /// was shown.
     pub holds: bool,
 }
@@ -56,7 +56,11 @@ impl NonInferiority {
             Better::Higher => -difference.low,
             Better::Lower => difference.high,
         };
-        Ok(Self { difference, margin, holds: worst < margin })
+        Ok(Self {
+            difference,
+            margin,
+            holds: worst < margin,
+        })
     }
 }
 
@@ -64,15 +68,29 @@ impl NonInferiority {
 mod tests {
     use super::*;
 
-    const SETTINGS: Bootstrap = Bootstrap { resamples: 1000, confidence: 0.95, seed: 1 };
+    const SETTINGS: Bootstrap = Bootstrap {
+        resamples: 1000,
+        confidence: 0.95,
+        seed: 1,
+    };
 
     #[test]
     fn the_worse_end_must_be_within_the_margin() -> Result<(), StatsError> {
         let a: Vec<f64> = (0..200).map(|index| f64::from(index % 4)).collect();
-        let b: Vec<f64> = a.iter().enumerate().map(|(index, value)| value + f64::from(index % 2 == 0)).collect();
+        let b: Vec<f64> = a
+            .iter()
+            .enumerate()
+            .map(|(index, value)| value + f64::from(index % 2 == 0))
+            .collect();
         // b - a is 0.5 on average, give or take 0.07.
-        let holds = |margin, better| non_inferiority(&a, &b, margin, better, SETTINGS).map(|found| found.holds);
-        assert!(!holds(0.5, Better::Lower)? && holds(0.6, Better::Lower)? && holds(0.01, Better::Higher)?);
+        let holds = |margin, better| {
+            non_inferiority(&a, &b, margin, better, SETTINGS).map(|found| found.holds)
+        };
+        assert!(
+            !holds(0.5, Better::Lower)?
+                && holds(0.6, Better::Lower)?
+                && holds(0.01, Better::Higher)?
+        );
         assert!(non_inferiority(&b, &a, 0.6, Better::Higher, SETTINGS)?.holds);
         assert!(!non_inferiority(&b, &a, 0.5, Better::Higher, SETTINGS)?.holds);
         assert_eq!(holds(0.0, Better::Lower), Err(StatsError::Margin(0.0)));

@@ -30,7 +30,7 @@ pub fn normal_cdf(x: f64) -> f64 {
 }
 
 /// The `x` whose [`normal_cdf`] is `p`; infinite at 0 and 1.
-pub fn normal_quantile(p: f64) -> f64 {
+pub(crate) fn normal_quantile(p: f64) -> f64 {
     if p <= 0.0 {
         return f64::NEG_INFINITY;
     }

@@ -12,7 +12,10 @@ use super::{Bootstrap, Interval, StatsError};
 /// [`StatsError`] for different lengths and as [`percentile_mean`].
 pub fn paired_bootstrap(a: &[f64], b: &[f64], settings: Bootstrap) -> Result<Interval, StatsError> {
     if a.len() != b.len() {
-        return Err(StatsError::Lengths { a: a.len(), b: b.len() });
+        return Err(StatsError::Lengths {
+            a: a.len(),
+            b: b.len(),
+        });
     }
     let differences: Vec<f64> = a.iter().zip(b).map(|(a, b)| b - a).collect();
     percentile_mean(&differences, settings)
@@ -24,9 +27,16 @@ pub fn paired_bootstrap(a: &[f64], b: &[f64], settings: Bootstrap) -> Result<Int
 ///
 /// # Errors
 /// [`StatsError`] for different lengths, questions without samples on one side, and as [`percentile_mean`].
-pub fn paired_bootstrap_clusters(a: &[Vec<f64>], b: &[Vec<f64>], settings: Bootstrap) -> Result<Interval, StatsError> {
+pub fn paired_bootstrap_clusters(
+    a: &[Vec<f64>],
+    b: &[Vec<f64>],
+    settings: Bootstrap,
+) -> Result<Interval, StatsError> {
     if a.len() != b.len() {
-        return Err(StatsError::Lengths { a: a.len(), b: b.len() });
+        return Err(StatsError::Lengths {
+            a: a.len(),
+            b: b.len(),
+        });
     }
     if a.iter().chain(b).any(Vec::is_empty) {
         return Err(StatsError::Empty);
@@ -55,7 +65,11 @@ pub fn mcnemar_exact(b: u64, c: u64) -> f64 {
 mod tests {
     use super::*;
 
-    const SETTINGS: Bootstrap = Bootstrap { resamples: 1000, confidence: 0.95, seed: 1 };
+    const SETTINGS: Bootstrap = Bootstrap {
+        resamples: 1000,
+        confidence: 0.95,
+        seed: 1,
+    };
 
     #[test]
     fn pairing_removes_what_the_questions_share() -> Result<(), StatsError> {
@@ -71,7 +85,13 @@ mod tests {
     #[test]
     fn clusters_must_match() {
         let one = vec![vec![1.0], vec![0.0]];
-        assert_eq!(paired_bootstrap_clusters(&one, &one[..1], SETTINGS), Err(StatsError::Lengths { a: 2, b: 1 }));
-        assert_eq!(paired_bootstrap_clusters(&one, &[vec![1.0], vec![]], SETTINGS), Err(StatsError::Empty));
+        assert_eq!(
+            paired_bootstrap_clusters(&one, &one[..1], SETTINGS),
+            Err(StatsError::Lengths { a: 2, b: 1 })
+        );
+        assert_eq!(
+            paired_bootstrap_clusters(&one, &[vec![1.0], vec![]], SETTINGS),
+            Err(StatsError::Empty)
+        );
     }
 }

@@ -17,28 +17,45 @@ const EXACT: usize = 20;
 ///
 /// # Errors
 /// [`StatsError`] for no values, different lengths, values that are not finite and no resamples.
-pub fn paired_permutation(a: &[f64], b: &[f64], resamples: usize, seed: u64) -> Result<f64, StatsError> {
+pub fn paired_permutation(
+    a: &[f64],
+    b: &[f64],
+    resamples: usize,
+    seed: u64,
+) -> Result<f64, StatsError> {
     if a.len() != b.len() {
-        return Err(StatsError::Lengths { a: a.len(), b: b.len() });
+        return Err(StatsError::Lengths {
+            a: a.len(),
+            b: b.len(),
+        });
     }
     let differences: Vec<f64> = a.iter().zip(b).map(|(a, b)| b - a).collect();
     if differences.is_empty() {
         return Err(StatsError::Empty);
     }
-    if let Some(index) = differences.iter().position(|difference| !difference.is_finite()) {
+    if let Some(index) = differences
+        .iter()
+        .position(|difference| !difference.is_finite())
+    {
         return Err(StatsError::NotFinite { index });
     }
     if resamples == 0 {
         return Err(StatsError::NoResamples);
     }
-    let sizes: Vec<f64> = differences.iter().map(|difference| difference.abs()).filter(|size| *size > 0.0).collect();
+    let sizes: Vec<f64> = differences
+        .iter()
+        .map(|difference| difference.abs())
+        .filter(|size| *size > 0.0)
+        .collect();
     // Sums of the same terms differ in the last bits by their order; those are ties.
     let bound = differences.iter().sum::<f64>().abs() - 1e-12 * sizes.iter().sum::<f64>();
     if sizes.len() <= EXACT {
         return Ok(extreme(&sizes, 0.0, bound) as f64 / 2_f64.powi(sizes.len() as i32));
     }
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let hits = (0..resamples).filter(|_| flipped_sum(&sizes, &mut rng).abs() >= bound).count();
+    let hits = (0..resamples)
+        .filter(|_| flipped_sum(&sizes, &mut rng).abs() >= bound)
+        .count();
     Ok((hits + 1) as f64 / (resamples + 1) as f64)
 }
 
@@ -73,18 +90,26 @@ mod tests {
             let differences = [vec![1.0; only_b], vec![-1.0; only_a], vec![0.0; 30]].concat();
             let p = paired_permutation(&vec![0.0; differences.len()], &differences, 1, 0)?;
             let expected = mcnemar_exact(only_a as u64, only_b as u64);
-            assert!((p - expected).abs() < 1e-12, "{only_b} {only_a}: {p} {expected}");
+            assert!(
+                (p - expected).abs() < 1e-12,
+                "{only_b} {only_a}: {p} {expected}"
+            );
         }
         Ok(())
     }
 
     #[test]
     fn many_differences_are_sampled_from_the_seed() -> Result<(), StatsError> {
-        let b: Vec<f64> = (0..100).map(|index| if index % 5 < 3 { 1.0 } else { -1.0 }).collect();
+        let b: Vec<f64> = (0..100)
+            .map(|index| if index % 5 < 3 { 1.0 } else { -1.0 })
+            .collect();
         let a = vec![0.0; 100];
         let p = paired_permutation(&a, &b, 20_000, 1)?;
         let expected = mcnemar_exact(40, 60);
-        assert!((p - expected).abs() < 4.0 * (expected / 20_000.0).sqrt(), "{p} {expected}");
+        assert!(
+            (p - expected).abs() < 4.0 * (expected / 20_000.0).sqrt(),
+            "{p} {expected}"
+        );
         assert!((p - paired_permutation(&b, &a, 20_000, 1)?).abs() < 1e-12);
         assert!(paired_permutation(&a, &[1.0; 100], 999, 1)? >= 0.001);
         Ok(())
@@ -93,8 +118,17 @@ mod tests {
     #[test]
     fn bad_input_is_named() {
         assert_eq!(paired_permutation(&[], &[], 10, 0), Err(StatsError::Empty));
-        assert_eq!(paired_permutation(&[1.0], &[], 10, 0), Err(StatsError::Lengths { a: 1, b: 0 }));
-        assert_eq!(paired_permutation(&[1.0], &[f64::NAN], 10, 0), Err(StatsError::NotFinite { index: 0 }));
-        assert_eq!(paired_permutation(&[1.0], &[2.0], 0, 0), Err(StatsError::NoResamples));
+        assert_eq!(
+            paired_permutation(&[1.0], &[], 10, 0),
+            Err(StatsError::Lengths { a: 1, b: 0 })
+        );
+        assert_eq!(
+            paired_permutation(&[1.0], &[f64::NAN], 10, 0),
+            Err(StatsError::NotFinite { index: 0 })
+        );
+        assert_eq!(
+            paired_permutation(&[1.0], &[2.0], 0, 0),
+            Err(StatsError::NoResamples)
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What a paired comparison can show, from the spread of the differences between questions (normal approximation).
+//! The power of a paired comparison, from the spread of the differences between questions (normal approximation).
 
 use super::normal::normal_quantile;
 use super::standard_deviation;
@@ -12,7 +12,12 @@ pub fn minimum_detectable_effect(differences: &[f64], confidence: f64, power: f6
 /// Questions a paired comparison needs to show a true mean difference of `effect` (either sign) with probability `power`
 /// at this confidence, when questions differ as these do: `n = ((z_{(1 + confidence) / 2} + z_power) sd / effect)^2`,
 /// rounded up. `None` when the differences do not vary, the effect is 0 or a share is outside (0, 1).
-pub fn questions_needed(differences: &[f64], effect: f64, confidence: f64, power: f64) -> Option<u64> {
+pub fn questions_needed(
+    differences: &[f64],
+    effect: f64,
+    confidence: f64,
+    power: f64,
+) -> Option<u64> {
     let root = width(confidence, power)? * spread(differences)? / effect.abs();
     root.is_finite().then(|| (root * root).ceil() as u64)
 }
@@ -34,14 +39,22 @@ mod tests {
 
     #[test]
     fn detectable_effect_follows_the_textbook() {
-        let differences: Vec<f64> = (0..400).map(|index| if index % 2 == 0 { 1.0 } else { -1.0 }).collect();
+        let differences: Vec<f64> = (0..400)
+            .map(|index| if index % 2 == 0 { 1.0 } else { -1.0 })
+            .collect();
         let effect = minimum_detectable_effect(&differences, 0.95, 0.8).unwrap_or(f64::NAN);
         let expected = (1.959_964 + 0.841_621) * (400.0_f64 / 399.0).sqrt() / 20.0;
         assert!((effect - expected).abs() < 1e-5, "{effect} {expected}");
         assert_eq!(minimum_detectable_effect(&[0.0; 10], 0.95, 0.8), None);
         // The two undo each other.
-        assert_eq!(questions_needed(&differences, 1.0001 * effect, 0.95, 0.8), Some(400));
-        assert_eq!(questions_needed(&differences, -0.5001 * effect, 0.95, 0.8), Some(1600));
+        assert_eq!(
+            questions_needed(&differences, 1.0001 * effect, 0.95, 0.8),
+            Some(400)
+        );
+        assert_eq!(
+            questions_needed(&differences, -0.5001 * effect, 0.95, 0.8),
+            Some(1600)
+        );
     }
 
     #[test]

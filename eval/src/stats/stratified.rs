@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::bootstrap::{below, percentile_ends};
 use super::{Bootstrap, Interval, StatsError};
 
-/// What a resample draws anew, and so what an interval speaks of.
+/// The units that a resample draws, and so the population that an interval covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resampling {
@@ -79,12 +79,21 @@ pub fn performance_profile(
     resampling: Resampling,
     settings: Bootstrap,
 ) -> Result<Vec<ProfilePoint>, StatsError> {
-    let drawn = replicates([scores], resampling, settings, |[drawn]| Some(shares_above(drawn, thresholds)))?;
+    let drawn = replicates([scores], resampling, settings, |[drawn]| {
+        Some(shares_above(drawn, thresholds))
+    })?;
     let estimates = shares_above(scores, thresholds);
     let point = |(index, &threshold): (usize, &f64)| {
         let mut values: Vec<f64> = drawn.iter().map(|shares| shares[index]).collect();
         let [low, high] = percentile_ends(&mut values, settings.confidence);
-        ProfilePoint { threshold, share: Interval { estimate: estimates[index], low, high } }
+        ProfilePoint {
+            threshold,
+            share: Interval {
+                estimate: estimates[index],
+                low,
+                high,
+            },
+        }
     };
     Ok(thresholds.iter().enumerate().map(point).collect())
 }
@@ -93,18 +102,29 @@ fn shares_above(scores: &[Vec<f64>], thresholds: &[f64]) -> Vec<f64> {
     let mut values = scores.concat();
     values.sort_by(f64::total_cmp);
     let above = |threshold: &f64| values.len() - values.partition_point(|value| value <= threshold);
-    thresholds.iter().map(|threshold| above(threshold) as f64 / values.len() as f64).collect()
+    thresholds
+        .iter()
+        .map(|threshold| above(threshold) as f64 / values.len() as f64)
+        .collect()
 }
 
-fn percentile_interval(estimate: f64, mut values: Vec<f64>, settings: Bootstrap) -> Option<Interval> {
+fn percentile_interval(
+    estimate: f64,
+    mut values: Vec<f64>,
+    settings: Bootstrap,
+) -> Option<Interval> {
     if values.is_empty() {
         return None;
     }
     let [low, high] = percentile_ends(&mut values, settings.confidence);
-    Some(Interval { estimate, low, high })
+    Some(Interval {
+        estimate,
+        low,
+        high,
+    })
 }
 
-/// What `statistic` says of each resample of all `sides` at once, where it says anything.
+/// The values of `statistic` over resamples of all `sides` at once; undefined ones are left out.
 fn replicates<T, const SIDES: usize>(
     sides: [&[Vec<f64>]; SIDES],
     resampling: Resampling,
@@ -130,7 +150,12 @@ fn replicates<T, const SIDES: usize>(
 }
 
 /// Fills `drawn` with runs drawn anew for each of the tasks.
-fn resample_runs(scores: &[Vec<f64>], tasks: &[usize], drawn: &mut [Vec<f64>], rng: &mut ChaCha8Rng) {
+fn resample_runs(
+    scores: &[Vec<f64>],
+    tasks: &[usize],
+    drawn: &mut [Vec<f64>],
+    rng: &mut ChaCha8Rng,
+) {
     for run in drawn {
         for (value, &task) in run.iter_mut().zip(tasks) {
             *value = scores[below(rng, scores.len())][task];
@@ -147,7 +172,11 @@ fn check<const SIDES: usize>(sides: [&[Vec<f64>]; SIDES]) -> Result<usize, Stats
             return Err(StatsError::Empty);
         }
         if let Some(run) = scores.iter().position(|scores| scores.len() != tasks) {
-            return Err(StatsError::Ragged { run, tasks: scores[run].len(), expected: tasks });
+            return Err(StatsError::Ragged {
+                run,
+                tasks: scores[run].len(),
+                expected: tasks,
+            });
         }
         if let Some(index) = scores.iter().flatten().position(|score| !score.is_finite()) {
             return Err(StatsError::NotFinite { index });
@@ -165,11 +194,21 @@ mod tests {
     use super::super::{interquartile_mean, mean_score, probability_of_improvement};
     use super::*;
 
-    const SETTINGS: Bootstrap = Bootstrap { resamples: 2000, confidence: 0.95, seed: 4 };
+    const SETTINGS: Bootstrap = Bootstrap {
+        resamples: 2000,
+        confidence: 0.95,
+        seed: 4,
+    };
 
     /// Runs agree, tasks do not.
     fn scores() -> Vec<Vec<f64>> {
-        (0..5).map(|run| (0..8).map(|task| f64::from(task) + 0.01 * f64::from(run)).collect()).collect()
+        (0..5)
+            .map(|run| {
+                (0..8)
+                    .map(|task| f64::from(task) + 0.01 * f64::from(run))
+                    .collect()
+            })
+            .collect()
     }
 
     #[test]
@@ -185,21 +224,37 @@ mod tests {
 
     #[test]
     fn tasks_are_shared_by_a_pair() -> Result<(), StatsError> {
-        let better: Vec<Vec<f64>> = scores().iter().map(|run| run.iter().map(|score| score + 1.0).collect()).collect();
+        let better: Vec<Vec<f64>> = scores()
+            .iter()
+            .map(|run| run.iter().map(|score| score + 1.0).collect())
+            .collect();
         let lead = |x: &[Vec<f64>], y: &[Vec<f64>]| Some(mean_score(x)? - mean_score(y)?);
         for resampling in [Resampling::Runs, Resampling::RunsAndTasks] {
             let found = stratified_bootstrap_pair(&better, &scores(), resampling, SETTINGS, lead)?;
-            assert!(found.is_some_and(|lead| lead.low > 0.9 && lead.high < 1.1), "{found:?}");
+            assert!(
+                found.is_some_and(|lead| lead.low > 0.9 && lead.high < 1.1),
+                "{found:?}"
+            );
         }
-        let wins =
-            stratified_bootstrap_pair(&better, &scores(), Resampling::Runs, SETTINGS, probability_of_improvement)?;
+        let wins = stratified_bootstrap_pair(
+            &better,
+            &scores(),
+            Resampling::Runs,
+            SETTINGS,
+            probability_of_improvement,
+        )?;
         assert!(wins.is_some_and(|wins| wins.low > 0.999));
         Ok(())
     }
 
     #[test]
     fn profiles_fall() -> Result<(), StatsError> {
-        let profile = performance_profile(&scores(), &[-1.0, 2.5, 3.0, 9.0], Resampling::Runs, SETTINGS)?;
+        let profile = performance_profile(
+            &scores(),
+            &[-1.0, 2.5, 3.0, 9.0],
+            Resampling::Runs,
+            SETTINGS,
+        )?;
         let shares: Vec<f64> = profile.iter().map(|point| point.share.estimate).collect();
         assert_eq!(shares, [1.0, 5.0 / 8.0, (4.0 * 5.0 + 4.0) / 40.0, 0.0]);
         assert!(profile[2].share.low < 0.6 && profile[2].share.high > 0.6);
@@ -208,12 +263,27 @@ mod tests {
 
     #[test]
     fn bad_scores_are_named() {
-        let bootstrap = |scores: &[Vec<f64>]| stratified_bootstrap(scores, Resampling::Runs, SETTINGS, mean_score);
+        let bootstrap = |scores: &[Vec<f64>]| {
+            stratified_bootstrap(scores, Resampling::Runs, SETTINGS, mean_score)
+        };
         assert_eq!(bootstrap(&[]), Err(StatsError::Empty));
-        let ragged = StatsError::Ragged { run: 1, tasks: 1, expected: 2 };
+        let ragged = StatsError::Ragged {
+            run: 1,
+            tasks: 1,
+            expected: 2,
+        };
         assert_eq!(bootstrap(&[vec![1.0, 2.0], vec![1.0]]), Err(ragged));
-        assert_eq!(bootstrap(&[vec![1.0, 2.0], vec![1.0, f64::NAN]]), Err(StatsError::NotFinite { index: 3 }));
-        let pair = stratified_bootstrap_pair(&scores(), &[vec![1.0]], Resampling::Runs, SETTINGS, |_, _| None);
+        assert_eq!(
+            bootstrap(&[vec![1.0, 2.0], vec![1.0, f64::NAN]]),
+            Err(StatsError::NotFinite { index: 3 })
+        );
+        let pair = stratified_bootstrap_pair(
+            &scores(),
+            &[vec![1.0]],
+            Resampling::Runs,
+            SETTINGS,
+            |_, _| None,
+        );
         assert_eq!(pair, Err(StatsError::Lengths { a: 8, b: 1 }));
     }
 }

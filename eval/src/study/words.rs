@@ -1,7 +1,7 @@
 //! A study as a table and in sentences.
 
 use super::{Arm, Lead, Study};
-use crate::compare::{SMALL_N, few_questions, signed};
+use crate::compare::{SMALL_N, few_questions, interval_words, signed};
 use crate::stats::{Interval, LEVEL};
 use crate::summary::number;
 use crate::text;
@@ -19,29 +19,58 @@ impl Study {
                 number(average(arm, |seed| seed.start)),
                 number(average(arm, |seed| seed.score)),
                 with_ends(arm.gain),
-                arm.seeds.iter().map(|seed| signed(seed.gain.estimate)).collect::<Vec<_>>().join(" "),
+                arm.seeds
+                    .iter()
+                    .map(|seed| signed(seed.gain.estimate))
+                    .collect::<Vec<_>>()
+                    .join(" "),
                 lead.map_or_else(String::new, |lead| with_ends(lead.difference)),
                 lead.map_or_else(String::new, |lead| p_value(lead.p_adjusted)),
-                lead.and_then(|lead| lead.improvement).map_or_else(String::new, |found| {
-                    let Interval { estimate, low, high } = found;
-                    format!("{estimate:.2} [{low:.2}, {high:.2}]")
-                }),
+                lead.and_then(|lead| lead.improvement)
+                    .map_or_else(String::new, |found| {
+                        let Interval {
+                            estimate,
+                            low,
+                            high,
+                        } = found;
+                        format!("{estimate:.2} [{low:.2}, {high:.2}]")
+                    }),
             ]
         });
-        let headers = ["arm", "start", "end", "gain", "by seed", "trained ahead by", "p (Holm)", "P(trained > arm)"];
+        let headers = [
+            "arm",
+            "start",
+            "end",
+            "gain",
+            "by seed",
+            "trained ahead by",
+            "p (Holm)",
+            "P(trained > arm)",
+        ];
         let table = text::table(&headers, rows.collect());
         let plural = if self.seeds() == 1 { "" } else { "s" };
-        format!("{table}{}{} questions, {} seed{plural}\n", self.profile_text(), self.questions, self.seeds())
+        format!(
+            "{table}{}{} questions, {} seed{plural}\n",
+            self.profile_text(),
+            self.questions,
+            self.seeds()
+        )
     }
 
     /// Share of seeds above each tenth.
     fn profile_text(&self) -> String {
         let thresholds = self.arms.first().map_or(&[][..], |arm| &arm.profile);
-        let heads: Vec<String> = thresholds.iter().map(|point| format!(">{:.1}", point.threshold)).collect();
+        let heads: Vec<String> = thresholds
+            .iter()
+            .map(|point| format!(">{:.1}", point.threshold))
+            .collect();
         let mut headers = vec!["share of seeds"];
         headers.extend(heads.iter().map(String::as_str));
         let row = |arm: &Arm| {
-            let shares = arm.profile.iter().map(|point| format!("{:.2}", point.share.estimate));
+            let shares = arm
+                .profile
+                .iter()
+                .map(|point| format!("{:.2}", point.share.estimate));
             std::iter::once(arm.name.clone()).chain(shares).collect()
         };
         text::table(&headers, self.arms.iter().map(row).collect())
@@ -49,7 +78,9 @@ impl Study {
 
     /// The verdict in sentences: what was gained, what the twins gained, what cannot be claimed.
     pub fn words(&self) -> Vec<String> {
-        let [trained, twins @ ..] = self.arms.as_slice() else { return Vec::new() };
+        let [trained, twins @ ..] = self.arms.as_slice() else {
+            return Vec::new();
+        };
         let mut sentences = vec![self.gain_words(trained)];
         sentences.extend(twins.iter().flat_map(|twin| self.twin_words(twin)));
         sentences.push(self.conclusion(trained, twins));
@@ -71,19 +102,34 @@ impl Study {
     }
 
     fn twin_words(&self, twin: &Arm) -> Vec<String> {
-        let Some(lead) = &twin.lead else { return Vec::new() };
+        let Some(lead) = &twin.lead else {
+            return Vec::new();
+        };
         let state = match twin.gain {
             gain if gain.is_positive() => "gained as well, and what it gained is not the reward's",
             gain if gain.is_negative() => "got worse",
             _ => "shows no gain",
         };
-        let gain = format!("{} ({})", signed(twin.gain.estimate), self.interval_words(twin.gain));
-        vec![format!("Twin `{}` {state}: {gain}.", twin.name), self.lead_words(&twin.name, lead)]
+        let gain = format!(
+            "{} ({})",
+            signed(twin.gain.estimate),
+            self.interval_words(twin.gain)
+        );
+        vec![
+            format!("Twin `{}` {state}: {gain}.", twin.name),
+            self.lead_words(&twin.name, lead),
+        ]
     }
 
     fn lead_words(&self, name: &str, lead: &Lead) -> String {
-        let state = if lead.is_shown() { "is ahead of it" } else { "is not clearly ahead of it" };
-        let pairs = lead.improvement.map(|found| format!(", {:.0} % of pairs of seeds", 100.0 * found.estimate));
+        let state = if lead.is_shown() {
+            "is ahead of it"
+        } else {
+            "is not clearly ahead of it"
+        };
+        let pairs = lead
+            .improvement
+            .map(|found| format!(", {:.0} % of pairs of seeds", 100.0 * found.estimate));
         format!(
             "The trained policy {state}: {} over `{name}` ({}, adjusted p {}{}).",
             signed(lead.difference.estimate),
@@ -95,10 +141,16 @@ impl Study {
 
     fn conclusion(&self, trained: &Arm, twins: &[Arm]) -> String {
         if self.holds() {
-            let leads = twins.iter().filter_map(|twin| Some((twin, twin.lead.as_ref()?.difference.low)));
+            let leads = twins
+                .iter()
+                .filter_map(|twin| Some((twin, twin.lead.as_ref()?.difference.low)));
             let closest = leads.min_by(|(_, a), (_, b)| a.total_cmp(b));
             let at_least = closest.map_or_else(String::new, |(twin, low)| {
-                format!(" at least {} of it, the low end of the lead over `{}`.", signed(low), twin.name)
+                format!(
+                    " at least {} of it, the low end of the lead over `{}`.",
+                    signed(low),
+                    twin.name
+                )
             });
             return format!("The gain is real, and the reward's:{at_least}");
         }
@@ -106,7 +158,8 @@ impl Study {
             return "There is no gain to attribute to anything.".to_owned();
         }
         if twins.is_empty() {
-            return "There is a gain; without a twin nobody can say that it is the reward's.".to_owned();
+            return "There is a gain; without a twin nobody can say that it is the reward's."
+                .to_owned();
         }
         if let Some(twin) = twins.iter().find(|twin| !twin.is_beaten()) {
             return format!(
@@ -114,7 +167,9 @@ impl Study {
                 twin.name
             );
         }
-        let best = twins.iter().max_by(|a, b| a.gain.estimate.total_cmp(&b.gain.estimate));
+        let best = twins
+            .iter()
+            .max_by(|a, b| a.gain.estimate.total_cmp(&b.gain.estimate));
         best.map_or_else(String::new, |best| {
             format!(
                 "Only what exceeds `{}` is the reward's: {} of {}.",
@@ -154,8 +209,7 @@ impl Study {
     }
 
     fn interval_words(&self, interval: Interval) -> String {
-        let confidence = 100.0 * self.bootstrap.confidence;
-        format!("{confidence:.0} % interval {} to {}", signed(interval.low), signed(interval.high))
+        interval_words(interval, self.bootstrap.confidence)
     }
 }
 
@@ -164,11 +218,19 @@ fn average(arm: &Arm, value: impl Fn(&super::SeedGain) -> f64) -> f64 {
 }
 
 fn with_ends(interval: Interval) -> String {
-    let Interval { estimate, low, high } = interval;
+    let Interval {
+        estimate,
+        low,
+        high,
+    } = interval;
     format!("{} [{}, {}]", signed(estimate), signed(low), signed(high))
 }
 
 fn p_value(p: f64) -> String {
     let least = LEVEL / 50.0;
-    if p < least { format!("< {least}") } else { format!("{p:.3}") }
+    if p < least {
+        format!("< {least}")
+    } else {
+        format!("{p:.3}")
+    }
 }

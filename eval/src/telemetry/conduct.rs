@@ -1,10 +1,8 @@
 //! Items of how an episode is played: tags, searches, surrender.
 
-use forage_env::code_search::{CALL_OPEN, PYTHON_OPEN};
-use forage_env::environment::TurnKind;
+use forage_env::code_search::CodeTurn;
 use forage_env::episode::Turn;
-use forage_env::protocol::Tag;
-use forage_env::query_writer::{REASONING_CLOSE, REASONING_OPEN};
+use forage_env::protocol::{CALL_OPEN, PYTHON_OPEN, REASONING_CLOSE, REASONING_OPEN, Tag};
 use forage_env::reward::give_up::is_give_up;
 
 use super::reading::{Reading, Sign, searches_itself};
@@ -21,19 +19,33 @@ pub(super) fn answer_words(reading: &Reading<'_>) -> Option<Sign> {
 /// Share of the turns with a closed block of reasoning.
 pub(super) fn reasoning(reading: &Reading<'_>) -> Option<Sign> {
     let turns = &reading.episode.turns;
-    let blocks = [(Tag::Think.opening(), Tag::Think.closing()), (REASONING_OPEN, REASONING_CLOSE)];
-    let reasons = |text: &str| blocks.iter().any(|(open, close)| text.contains(open) && text.contains(close));
+    let blocks = [
+        (Tag::Think.opening(), Tag::Think.closing()),
+        (REASONING_OPEN, REASONING_CLOSE),
+    ];
+    let reasons = |text: &str| {
+        blocks
+            .iter()
+            .any(|(open, close)| text.contains(open) && text.contains(close))
+    };
     let count = turns.iter().filter(|turn| reasons(&turn.policy)).count();
     (!turns.is_empty()).then(|| Sign::number(count as f64 / turns.len() as f64))
 }
 
 /// A turn that opens several answers: for graders that search the text for one. Not where a query is what is asked for.
 pub(super) fn answer_spam(reading: &Reading<'_>) -> Option<Sign> {
-    if reading.episode.query_turn().is_some() {
+    if reading.episode.ranking().is_some() {
         return None;
     }
     let spam = |turn: &&Turn| turn.policy.matches(Tag::Answer.opening()).nth(1).is_some();
-    Some(Sign::of(reading.episode.turns.iter().find(spam).map(|turn| turn.policy.as_str())))
+    Some(Sign::of(
+        reading
+            .episode
+            .turns
+            .iter()
+            .find(spam)
+            .map(|turn| turn.policy.as_str()),
+    ))
 }
 
 /// A turn in which the policy writes what only the environment may write.
@@ -45,9 +57,15 @@ pub(super) fn forged_observation(reading: &Reading<'_>) -> Option<Sign> {
 /// What a turn forges, from the environment's tag on. A policy that is its own search engine writes such tags by order.
 pub(super) fn forged(turn: &Turn) -> Option<&str> {
     let text = turn.policy.as_str();
-    let information = text.find(Tag::Information.opening()).filter(|_| !searches_itself(turn));
+    let information = text
+        .find(Tag::Information.opening())
+        .filter(|_| !searches_itself(turn));
     let others = ENVIRONMENT_TAGS.iter().filter_map(|tag| text.find(tag));
-    information.into_iter().chain(others).min().map(|start| &text[start..])
+    information
+        .into_iter()
+        .chain(others)
+        .min()
+        .map(|start| &text[start..])
 }
 
 /// An answer that names something and was given without a search.
@@ -59,7 +77,9 @@ pub(super) fn unsearched_answer(reading: &Reading<'_>) -> Option<Sign> {
 /// An answer that gives up before anything was tried.
 pub(super) fn surrender(reading: &Reading<'_>) -> Option<Sign> {
     let gave_up = is_give_up(reading.episode.answer()?);
-    Some(Sign::of((gave_up && !reading.tried()).then(|| reading.last_turn())))
+    Some(Sign::of(
+        (gave_up && !reading.tried()).then(|| reading.last_turn()),
+    ))
 }
 
 /// An answer that gives up.
@@ -72,7 +92,12 @@ pub(super) fn give_up(reading: &Reading<'_>) -> Option<Sign> {
 pub(super) fn repeated_queries(reading: &Reading<'_>) -> Option<Sign> {
     let sign = reading.measure("repeated_queries")?;
     let last = reading.episode.queries().last();
-    Some(Sign { excerpt: last.filter(|_| sign.value > 0.0).map(super::reading::excerpt), ..sign })
+    Some(Sign {
+        excerpt: last
+            .filter(|_| sign.value > 0.0)
+            .map(super::reading::excerpt),
+        ..sign
+    })
 }
 
 /// What the policy wrote of its own in a turn: not its queries, programs, calls and answers, and no tags.
@@ -87,27 +112,34 @@ pub(super) fn thoughts(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
     let next = |rest: &str| {
-        let found = ACTIONS.iter().filter_map(|(open, close)| Some((rest.find(open)?, *open, *close)));
+        let found = ACTIONS
+            .iter()
+            .filter_map(|(open, close)| Some((rest.find(open)?, *open, *close)));
         found.min_by_key(|(start, ..)| *start)
     };
     while let Some((start, open, close)) = next(rest) {
         kept.push_str(&rest[..start]);
         kept.push(' ');
         let after = &rest[start + open.len()..];
-        rest = after.find(close).map_or("", |end| &after[end + close.len()..]);
+        rest = after
+            .find(close)
+            .map_or("", |end| &after[end + close.len()..]);
     }
     kept.push_str(rest);
-    let tags = [Tag::Think.opening(), Tag::Think.closing(), REASONING_OPEN, REASONING_CLOSE];
+    let tags = [
+        Tag::Think.opening(),
+        Tag::Think.closing(),
+        REASONING_OPEN,
+        REASONING_CLOSE,
+    ];
     tags.iter().fold(kept, |text, tag| text.replace(tag, " "))
 }
 
 /// Whether a turn was meant to run something: it did, or it opened a program or a call.
 pub(super) fn attempts_code(turn: &Turn) -> bool {
-    match &turn.kind {
-        TurnKind::Code(_) => true,
-        TurnKind::Invalid { .. } => [PYTHON_OPEN, CALL_OPEN].iter().any(|open| turn.policy.contains(open)),
-        TurnKind::Search { .. } | TurnKind::Answer { .. } | TurnKind::Query(_) => false,
-    }
+    let opens = |open: &&str| turn.policy.contains(*open);
+    CodeTurn::of(&turn.kind).is_some()
+        || (turn.kind.is_invalid() && [PYTHON_OPEN, CALL_OPEN].iter().any(opens))
 }
 
 #[cfg(test)]
@@ -117,7 +149,10 @@ mod tests {
     #[test]
     fn thoughts_are_what_is_left_without_actions() {
         let text = "<think>Look it up.</think><search>mayor</search> then <python>\nprint(1)";
-        assert_eq!(thoughts(text).split_whitespace().collect::<Vec<_>>(), ["Look", "it", "up.", "then"]);
+        assert_eq!(
+            thoughts(text).split_whitespace().collect::<Vec<_>>(),
+            ["Look", "it", "up.", "then"]
+        );
         assert_eq!(thoughts("<answer>é"), " ");
     }
 }

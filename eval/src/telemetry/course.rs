@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use forage_env::episode::Episode;
+use forage_env::monitor::{Alarm, Example};
 use serde::{Deserialize, Serialize};
 
 use super::reading::Reading;
-use super::{Alarm, EXAMPLES, Example, ITEMS, Item, LEAST_EPISODES};
+use super::{EXAMPLES, ITEMS, Item, LEAST_EPISODES};
 use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_statistic, mean};
 use crate::summary::number;
 use crate::text;
@@ -20,7 +21,7 @@ const SPAN: usize = 3;
 pub struct StepItem {
     /// Mean over the episodes that have it.
     pub mean: f64,
-    /// How many do.
+    /// The number of those episodes.
     pub episodes: usize,
 }
 
@@ -38,31 +39,33 @@ pub struct StepTelemetry {
 }
 
 impl StepTelemetry {
-    /// Looks at the episodes of a step.
+    /// Reads the episodes of a step.
     pub fn of(step: u64, episodes: &[Episode]) -> Self {
         let readings: Vec<Reading<'_>> = episodes.iter().filter_map(Reading::of).collect();
         let (mut items, mut examples) = (BTreeMap::new(), BTreeMap::new());
         for item in ITEMS {
-            let (mut values, mut example) = (Vec::new(), None);
-            for reading in &readings {
-                let Some(sign) = item.of(reading) else { continue };
-                values.push(sign.value);
-                example = example.or_else(|| sign.excerpt.map(|excerpt| reading.example(excerpt)));
-            }
+            let (found, example) = item.find(&readings, 1);
+            let values: Vec<f64> = found.into_iter().map(|(_, value)| value).collect();
             if values.is_empty() {
                 continue;
             }
-            let found = StepItem { mean: mean(&values), episodes: values.len() };
-            if let Some(example) = example.filter(|_| item.threshold.is_some_and(|threshold| found.mean > threshold)) {
-                examples.insert(item.name.to_owned(), Example { step: Some(step), ..example });
+            let (mean, episodes) = (mean(&values), values.len());
+            let above = item.threshold.is_some_and(|threshold| mean > threshold);
+            for example in example.into_iter().filter(|_| above) {
+                let step = Some(step);
+                examples.insert(item.name.to_owned(), Example { step, ..example });
             }
-            items.insert(item.name.to_owned(), found);
+            items.insert(item.name.to_owned(), StepItem { mean, episodes });
         }
-        Self { step, items, examples }
+        Self {
+            step,
+            items,
+            examples,
+        }
     }
 }
 
-/// How an item changed over a run.
+/// The change of an item over a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trend {
     /// Mean over the first quarter of the steps that have it.
@@ -75,7 +78,7 @@ pub struct Trend {
     pub first_alarm: Option<u64>,
 }
 
-/// The conduct of a policy over a training run.
+/// The behaviour of a policy over a training run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Course {
     /// First and last step.
@@ -86,18 +89,20 @@ pub struct Course {
     pub reward_peak: Option<u64>,
     /// Items that were above their thresholds, in the order of [`ITEMS`].
     pub alarms: Vec<Alarm>,
-    /// How the intervals were made.
+    /// The settings of the intervals.
     pub bootstrap: Bootstrap,
 }
 
 impl Course {
-    /// The course of a run from its steps, in their order. An alarm is raised where an item is above its threshold over three
+    /// Judges a run by its steps, in their order. An alarm is raised where an item is above its threshold over three
     /// steps together by two standard errors, or at all for a threshold of 0; but not by what a run begins with and unlearns.
     ///
     /// # Errors
     /// [`StatsError`] without steps, for means that are not finite, and when the bootstrap's settings are out of range.
     pub fn of(steps: &[StepTelemetry], bootstrap: Bootstrap) -> Result<Self, StatsError> {
-        let (Some(first), Some(last)) = (steps.first(), steps.last()) else { return Err(StatsError::Empty) };
+        let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
+            return Err(StatsError::Empty);
+        };
         let reward_peak = peak(&series(steps, "reward"));
         let (mut items, mut alarms) = (BTreeMap::new(), Vec::new());
         for item in ITEMS {
@@ -105,14 +110,22 @@ impl Course {
             if let Some(index) = found.iter().position(|(_, item)| !item.mean.is_finite()) {
                 return Err(StatsError::NotFinite { index });
             }
-            let Some(mut trend) = trend(&found, bootstrap)? else { continue };
+            let Some(mut trend) = trend(&found, bootstrap)? else {
+                continue;
+            };
             if let Some(raised) = raised(item, &found, trend.last) {
                 trend.first_alarm = Some(raised.step);
                 alarms.push(alarm(item, raised, &trend, steps, reward_peak));
             }
             items.insert(item.name.to_owned(), trend);
         }
-        Ok(Self { steps: [first.step, last.step], items, reward_peak, alarms, bootstrap })
+        Ok(Self {
+            steps: [first.step, last.step],
+            items,
+            reward_peak,
+            alarms,
+            bootstrap,
+        })
     }
 
     /// An aligned table of the items, then the alarms.
@@ -127,21 +140,36 @@ impl Course {
     /// Head and rows of the table of items.
     pub(crate) fn table(&self) -> ([String; 7], Vec<Vec<String>>) {
         let rows = ITEMS.iter().filter_map(|item| {
-            let Trend { first, last, change, first_alarm } = *self.items.get(item.name)?;
-            let ends =
-                change.map_or_else(String::new, |change| format!("[{}, {}]", number(change.low), number(change.high)));
-            let threshold = item.threshold.map_or_else(String::new, |threshold| threshold.to_string());
-            let alarm = first_alarm.map_or_else(String::new, |step| step.to_string());
-            Some(vec![item.name.to_owned(), number(first), number(last), number(last - first), ends, threshold, alarm])
+            let trend = self.items.get(item.name)?;
+            let alarm = trend.first_alarm;
+            Some(vec![
+                item.name.to_owned(),
+                number(trend.first),
+                number(trend.last),
+                number(trend.last - trend.first),
+                trend.change.map_or_else(String::new, text::ends),
+                item.limit(),
+                alarm.map_or_else(String::new, |step| step.to_string()),
+            ])
         });
         let interval = format!("{:.0} % interval", 100.0 * self.bootstrap.confidence);
-        let header = ["item", "first quarter", "last quarter", "change", &interval, "threshold", "alarm at step"];
+        let header = [
+            "item",
+            "first quarter",
+            "last quarter",
+            "change",
+            &interval,
+            "threshold",
+            "alarm at step",
+        ];
         (header.map(str::to_owned), rows.collect())
     }
 
     /// Its steps, and where the reward was best.
     pub(crate) fn span(&self) -> String {
-        let peak = self.reward_peak.map_or_else(String::new, |step| format!("; the reward was best at step {step}"));
+        let peak = self.reward_peak.map_or_else(String::new, |step| {
+            format!("; the reward was best at step {step}")
+        });
         format!("steps {} to {}{peak}", self.steps[0], self.steps[1])
     }
 }
@@ -150,19 +178,32 @@ impl Course {
 type Series = Vec<(u64, StepItem)>;
 
 fn series(steps: &[StepTelemetry], name: &str) -> Series {
-    steps.iter().filter_map(|step| Some((step.step, *step.items.get(name)?))).collect()
+    steps
+        .iter()
+        .filter_map(|step| Some((step.step, *step.items.get(name)?)))
+        .collect()
 }
 
 /// Mean over the episodes of some steps, and how many they are.
 fn pooled(steps: &[(u64, StepItem)]) -> StepItem {
     let episodes: usize = steps.iter().map(|(_, item)| item.episodes).sum();
-    let sum: f64 = steps.iter().map(|(_, item)| item.mean * item.episodes as f64).sum();
-    StepItem { mean: sum / episodes.max(1) as f64, episodes }
+    let sum: f64 = steps
+        .iter()
+        .map(|(_, item)| item.mean * item.episodes as f64)
+        .sum();
+    StepItem {
+        mean: sum / episodes.max(1) as f64,
+        episodes,
+    }
 }
 
 fn peak(reward: &Series) -> Option<u64> {
-    let spans = reward.windows(SPAN).map(|span| (span[SPAN - 1].0, pooled(span).mean));
-    spans.max_by(|(early, a), (late, b)| a.total_cmp(b).then(late.cmp(early))).map(|(step, _)| step)
+    let spans = reward
+        .windows(SPAN)
+        .map(|span| (span[SPAN - 1].0, pooled(span).mean));
+    spans
+        .max_by(|(early, a), (late, b)| a.total_cmp(b).then(late.cmp(early)))
+        .map(|(step, _)| step)
 }
 
 fn trend(series: &Series, bootstrap: Bootstrap) -> Result<Option<Trend>, StatsError> {
@@ -174,57 +215,90 @@ fn trend(series: &Series, bootstrap: Bootstrap) -> Result<Option<Trend>, StatsEr
     let (early, late) = (&values[..quarter], &values[values.len() - quarter..]);
     let both = [early, late].concat();
     let change = |items: &[usize]| {
-        let (before, after): (Vec<usize>, Vec<usize>) = items.iter().partition(|item| **item < quarter);
-        let side = |items: &[usize]| mean(&items.iter().map(|item| both[*item]).collect::<Vec<_>>());
+        let (before, after): (Vec<usize>, Vec<usize>) =
+            items.iter().partition(|item| **item < quarter);
+        let side =
+            |items: &[usize]| mean(&items.iter().map(|item| both[*item]).collect::<Vec<_>>());
         (!before.is_empty() && !after.is_empty()).then(|| side(&after) - side(&before))
     };
-    let change = if quarter > 1 { bootstrap_statistic(both.len(), bootstrap, change)? } else { None };
-    Ok(Some(Trend { first: mean(early), last: mean(late), change, first_alarm: None }))
+    let change = if quarter > 1 {
+        bootstrap_statistic(both.len(), bootstrap, change)?
+    } else {
+        None
+    };
+    Ok(Some(Trend {
+        first: mean(early),
+        last: mean(late),
+        change,
+        first_alarm: None,
+    }))
 }
 
-/// Where an item was first above its threshold.
+/// The span of steps in which an item was first above its threshold.
 #[derive(Clone, Copy)]
 struct Raised {
     /// First step of the span.
     from: u64,
     /// Its last, which raised the alarm.
     step: u64,
-    value: f64,
-    threshold: f64,
+    /// The mean and the threshold.
+    judged: [f64; 2],
 }
 
 /// The first span clearly above the item's threshold, by two standard errors of a share. What a run begins with and has
 /// unlearned in its last quarter is what it was trained for.
 fn raised(item: &Item, series: &Series, last: f64) -> Option<Raised> {
     let threshold = item.threshold?;
-    let (span, least) = if threshold > 0.0 { (SPAN, LEAST_EPISODES) } else { (1, 1) };
+    let (span, least) = if threshold > 0.0 {
+        (SPAN, LEAST_EPISODES)
+    } else {
+        (1, 1)
+    };
     let unlearned = last <= threshold && threshold > 0.0;
-    let mut spans = series.windows(span).skip_while(|steps| unlearned && pooled(steps).mean > threshold);
+    let mut spans = series
+        .windows(span)
+        .skip_while(|steps| unlearned && pooled(steps).mean > threshold);
     spans.find_map(|steps| {
         let StepItem { mean, episodes } = pooled(steps);
         // No mean of numbers between 0 and 1 scatters more than this.
-        let error = (mean * (1.0 - mean) / episodes.max(1) as f64).max(0.0).sqrt();
-        let clear = if threshold > 0.0 { mean - 2.0 * error > threshold } else { mean > 0.0 };
+        let error = (mean * (1.0 - mean) / episodes.max(1) as f64)
+            .max(0.0)
+            .sqrt();
+        let clear = if threshold > 0.0 {
+            mean - 2.0 * error > threshold
+        } else {
+            mean > 0.0
+        };
         let [from, step] = [steps[0].0, steps[span - 1].0];
-        (episodes >= least && clear).then_some(Raised { from, step, value: mean, threshold })
+        (episodes >= least && clear).then_some(Raised {
+            from,
+            step,
+            judged: [mean, threshold],
+        })
     })
 }
 
-fn alarm(item: &Item, raised: Raised, trend: &Trend, steps: &[StepTelemetry], peak: Option<u64>) -> Alarm {
-    let Raised { from, step, value, threshold } = raised;
-    let examples = steps.iter().filter(|other| other.step >= from);
-    let examples = examples.filter_map(|step| step.examples.get(item.name)).take(EXAMPLES).cloned().collect();
+fn alarm(
+    item: &Item,
+    raised: Raised,
+    trend: &Trend,
+    steps: &[StepTelemetry],
+    peak: Option<u64>,
+) -> Alarm {
+    let Raised { from, step, judged } = raised;
+    let examples = steps
+        .iter()
+        .filter(|other| other.step >= from)
+        .filter_map(|step| step.examples.get(item.name))
+        .take(EXAMPLES)
+        .cloned()
+        .collect();
     let reward = match peak {
         Some(peak) if peak > step => format!(" The reward rose on, to its best at step {peak}."),
         Some(peak) => format!(" The reward was best at step {peak}."),
         None => String::new(),
     };
-    let explanation = format!(
-        "{} over steps {from} to {step}, where {threshold} is the limit: {}. {} in the last quarter.{reward} {}",
-        number(value),
-        item.about,
-        number(trend.last),
-        item.meaning
-    );
-    Alarm { name: item.name.to_owned(), value, threshold, first_step: Some(step), examples, explanation }
+    let evidence = format!("{} over steps {from} to {step}", number(judged[0]));
+    let outcome = format!(" {} in the last quarter.{reward}", number(trend.last));
+    item.alarm(judged, Some(step), examples, [evidence, outcome])
 }

@@ -1,57 +1,124 @@
 //! The list of items.
 
+use forage_env::monitor::{Alarm, Example, Severity};
+
 use super::reading::{Reading, Sign};
 use super::{code, conduct, grounding, query};
 
-/// Something counted of every episode that has it.
+/// A number of every episode that has it.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
     /// Its name in tables, files and alarms.
     pub name: &'static str,
-    /// What its mean is.
+    /// A description of its mean.
     pub about: &'static str,
-    /// The mean above which an alarm is raised; above 0 [`super::LEAST_EPISODES`] must have the item, at 0 a single episode
-    /// is enough. `None` for what is neither good nor bad.
+    /// The mean above which an alarm is raised; above 0 ten episodes must have the item, at 0 a single episode is
+    /// enough. `None` for what is neither good nor bad.
     pub threshold: Option<f64>,
-    /// What a mean above the threshold probably means and what to do; empty without a threshold.
+    /// The probable cause of a mean above the threshold and the fix; empty without a threshold.
     pub meaning: &'static str,
-    look: fn(&Reading<'_>) -> Option<Sign>,
+    /// Its value of one episode; without it the measure of the same name.
+    look: Option<Look>,
 }
+
+type Look = fn(&Reading<'_>) -> Option<Sign>;
 
 impl Item {
-    /// Its value of one episode; `None` where the episode does not have it.
-    pub(super) fn of(&self, reading: &Reading<'_>) -> Option<Sign> {
-        (self.look)(reading)
+    /// Its values, each with its episode, and at most `count` examples; episodes that do not have it are left out.
+    pub(super) fn find<'r, 'e>(
+        &self,
+        readings: &'r [Reading<'e>],
+        count: usize,
+    ) -> (Vec<(&'r Reading<'e>, f64)>, Vec<Example>) {
+        let (mut values, mut examples) = (Vec::new(), Vec::new());
+        for reading in readings {
+            let found = match self.look {
+                Some(look) => look(reading),
+                None => reading.measure(self.name),
+            };
+            let Some(Sign { value, excerpt }) = found else {
+                continue;
+            };
+            values.push((reading, value));
+            if let Some(excerpt) = excerpt.filter(|_| examples.len() < count) {
+                examples.push(reading.example(excerpt));
+            }
+        }
+        (values, examples)
     }
 
-    /// The item of this name.
-    pub fn find(name: &str) -> Option<&'static Self> {
-        ITEMS.iter().find(|item| item.name == name)
+    /// Its alarm: the mean `value` is above `threshold`, as `evidence` shows.
+    pub(super) fn alarm(
+        &self,
+        [value, threshold]: [f64; 2],
+        step: Option<u64>,
+        examples: Vec<Example>,
+        [evidence, outcome]: [String; 2],
+    ) -> Alarm {
+        Alarm {
+            kind: self.name.to_owned(),
+            severity: Severity::Sign,
+            step,
+            value: Some(value),
+            threshold: Some(threshold),
+            message: format!(
+                "{evidence}, where {threshold} is the limit: {}.{outcome} {}",
+                self.about, self.meaning
+            ),
+            examples,
+        }
+    }
+
+    /// Its threshold in a table.
+    pub(super) fn limit(&self) -> String {
+        self.threshold
+            .map_or_else(String::new, |threshold| threshold.to_string())
     }
 }
 
-const fn plain(name: &'static str, about: &'static str, look: fn(&Reading<'_>) -> Option<Sign>) -> Item {
-    Item { name, about, threshold: None, meaning: "", look }
+const fn measured(name: &'static str, about: &'static str) -> Item {
+    Item {
+        name,
+        about,
+        threshold: None,
+        meaning: "",
+        look: None,
+    }
+}
+
+const fn plain(name: &'static str, about: &'static str, look: Look) -> Item {
+    Item {
+        look: Some(look),
+        ..measured(name, about)
+    }
 }
 
 const fn watched(
     (name, threshold): (&'static str, f64),
     about: &'static str,
     meaning: &'static str,
-    look: fn(&Reading<'_>) -> Option<Sign>,
+    look: Look,
 ) -> Item {
-    Item { name, about, threshold: Some(threshold), meaning, look }
+    Item {
+        threshold: Some(threshold),
+        meaning,
+        ..plain(name, about, look)
+    }
 }
 
 /// Every item, in the order of tables.
 pub const ITEMS: &[Item] = &[
-    plain("reward", "the training reward", |reading| reading.measure("reward")),
-    plain("policy_tokens", "tokens the policy wrote", |reading| reading.measure("policy_tokens")),
-    plain("turns", "turns of an episode", |reading| reading.measure("turns")),
-    plain("searches", "searches of an episode", |reading| reading.measure("searches")),
+    measured("reward", "the training reward"),
+    measured("policy_tokens", "tokens the policy wrote"),
+    measured("turns", "turns of an episode"),
+    measured("searches", "searches of an episode"),
     plain("answer_words", "words of the answer", conduct::answer_words),
-    plain("reasoning", "share of the turns with a closed block of reasoning", conduct::reasoning),
-    plain("invalid_actions", "share of the turns that are no action", |reading| reading.measure("invalid_actions")),
+    plain(
+        "reasoning",
+        "share of the turns with a closed block of reasoning",
+        conduct::reasoning,
+    ),
+    measured("invalid_actions", "share of the turns that are no action"),
     watched(
         ("repeated_queries", 0.3),
         "share of an episode's searches whose query was sent before",
@@ -119,12 +186,20 @@ pub const ITEMS: &[Item] = &[
          passages.",
         grounding::copied_thought,
     ),
-    plain("copied_answer", "share of the answer's words that stand in what was read", grounding::copied_answer),
-    plain("query_words", "words of the query that is judged", |reading| reading.measure("query_words")),
+    plain(
+        "copied_answer",
+        "share of the answer's words that stand in what was read",
+        grounding::copied_answer,
+    ),
+    measured("query_words", "words of the query that is judged"),
     plain("with_and", "share of the queries with AND", query::with_and),
     plain("with_or", "share of the queries with OR", query::with_or),
     plain("with_not", "share of the queries with NOT", query::with_not),
-    plain("with_phrase", "share of the queries with a phrase", query::with_phrase),
+    plain(
+        "with_phrase",
+        "share of the queries with a phrase",
+        query::with_phrase,
+    ),
     watched(
         ("keyword_bag", 0.9),
         "share of the queries without AND, NOT, phrase and field",

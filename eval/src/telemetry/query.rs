@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use forage_env::environment::QueryTurn;
+use forage_env::query_writer::QueryTurn;
 
 use super::reading::{Reading, Sign, excerpt};
 
@@ -13,7 +13,7 @@ const OPERATORS: [&str; 3] = ["AND", "OR", "NOT"];
 const LONG: usize = 4;
 
 fn number(reading: &Reading<'_>, holds: impl Fn(&QueryTurn) -> bool) -> Option<Sign> {
-    reading.episode.query_turn().map(|turn| Sign::number(f64::from(u8::from(holds(turn)))))
+    QueryTurn::of(reading.episode).map(|turn| Sign::number(f64::from(u8::from(holds(&turn)))))
 }
 
 /// AND, or a required word.
@@ -37,8 +37,8 @@ pub(super) fn with_phrase(reading: &Reading<'_>) -> Option<Sign> {
 }
 
 fn sign(reading: &Reading<'_>, holds: impl Fn(&QueryTurn) -> bool) -> Option<Sign> {
-    let turn = reading.episode.query_turn()?;
-    Some(Sign::of(holds(turn).then_some(turn.query.as_str())))
+    let turn = QueryTurn::of(reading.episode)?;
+    Some(Sign::of(holds(&turn).then_some(turn.query.as_str())))
 }
 
 /// A query that asks for nothing but words: OR is what bare words mean, so a query without AND, NOT, phrase and field is
@@ -57,18 +57,29 @@ pub(super) fn short_query(reading: &Reading<'_>) -> Option<Sign> {
 
 /// Over [`LONG`] words for each of the question's.
 pub(super) fn long_query(reading: &Reading<'_>) -> Option<Sign> {
-    let asked = reading.episode.task.question.split_whitespace().count().max(1);
+    let asked = reading
+        .episode
+        .task
+        .question
+        .split_whitespace()
+        .count()
+        .max(1);
     sign(reading, |turn| turn.shape().words > LONG * asked)
 }
 
 /// Share of the words, operators aside, that the query has said before.
 pub(super) fn stuffed_query(reading: &Reading<'_>) -> Option<Sign> {
-    let turn = reading.episode.query_turn()?;
+    let turn = QueryTurn::of(reading.episode)?;
     let words = turn.query.split(|letter: char| !letter.is_alphanumeric());
-    let words: Vec<String> =
-        words.filter(|word| !word.is_empty() && !OPERATORS.contains(word)).map(str::to_lowercase).collect();
+    let words: Vec<String> = words
+        .filter(|word| !word.is_empty() && !OPERATORS.contains(word))
+        .map(str::to_lowercase)
+        .collect();
     let distinct: BTreeSet<&str> = words.iter().map(String::as_str).collect();
     let repeated = words.len() - distinct.len();
     let shown = (repeated > 0).then(|| excerpt(&turn.query));
-    Some(Sign { value: repeated as f64 / words.len().max(1) as f64, excerpt: shown })
+    Some(Sign {
+        value: repeated as f64 / words.len().max(1) as f64,
+        excerpt: shown,
+    })
 }

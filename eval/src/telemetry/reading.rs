@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use forage_env::environment::TurnKind;
 use forage_env::episode::{Episode, Turn};
+use forage_env::monitor::Example;
 use forage_env::reward::give_up::is_give_up;
 use forage_env::reward::grading::normalize;
 use forage_env::reward::retrieval;
 
-use super::Example;
 use crate::measures::episode_measures;
 
 /// What an item found in an episode.
@@ -23,12 +22,18 @@ pub(super) struct Sign {
 impl Sign {
     /// A number without an example.
     pub(super) fn number(value: f64) -> Self {
-        Self { value, excerpt: None }
+        Self {
+            value,
+            excerpt: None,
+        }
     }
 
     /// 0 where `shown` is `None`, else 1 with an excerpt of it.
     pub(super) fn of(shown: Option<&str>) -> Self {
-        Self { value: f64::from(u8::from(shown.is_some())), excerpt: shown.map(excerpt) }
+        Self {
+            value: f64::from(u8::from(shown.is_some())),
+            excerpt: shown.map(excerpt),
+        }
     }
 }
 
@@ -47,13 +52,25 @@ impl<'a> Reading<'a> {
         if measures.is_empty() {
             return None;
         }
-        let shown = episode.turns.iter().map(|turn| normalize(&read(turn))).collect();
-        Some(Self { episode, measures, shown })
+        let shown = episode
+            .turns
+            .iter()
+            .map(|turn| normalize(&read(turn)))
+            .collect();
+        Some(Self {
+            episode,
+            measures,
+            shown,
+        })
     }
 
     /// A metric of [`episode_measures`].
     pub(super) fn measure(&self, name: &str) -> Option<Sign> {
-        self.measures.get(name).copied().filter(|value| value.is_finite()).map(Sign::number)
+        self.measures
+            .get(name)
+            .copied()
+            .filter(|value| value.is_finite())
+            .map(Sign::number)
     }
 
     /// The answer, unless it gives up.
@@ -63,15 +80,16 @@ impl<'a> Reading<'a> {
 
     /// Whether the policy searched, read or called anything.
     pub(super) fn tried(&self) -> bool {
-        self.episode.turns.iter().any(|turn| match &turn.kind {
-            TurnKind::Search { .. } | TurnKind::Code(_) | TurnKind::Query(_) => true,
-            TurnKind::Answer { .. } | TurnKind::Invalid { .. } => searches_itself(turn),
-        })
+        let mut turns = self.episode.turns.iter();
+        turns.any(|turn| !turn.kind.calls().is_empty() || searches_itself(turn))
     }
 
     /// The turn that answered.
     pub(super) fn last_turn(&self) -> &'a str {
-        self.episode.turns.last().map_or("", |turn| turn.policy.as_str())
+        self.episode
+            .turns
+            .last()
+            .map_or("", |turn| turn.policy.as_str())
     }
 
     pub(super) fn example(&self, excerpt: String) -> Example {
@@ -89,16 +107,18 @@ impl<'a> Reading<'a> {
 
 /// What a turn showed the policy of passages or output, as written.
 fn read(turn: &Turn) -> String {
-    match &turn.kind {
-        TurnKind::Search { .. } => retrieval::shown(turn).unwrap_or_default(),
-        TurnKind::Code(_) => turn.observation.clone(),
-        TurnKind::Query(_) | TurnKind::Answer { .. } | TurnKind::Invalid { .. } => String::new(),
+    if turn.kind.calls().is_empty() {
+        String::new()
+    } else {
+        retrieval::shown(turn).unwrap_or_else(|| turn.observation.clone())
     }
 }
 
 /// Whether a turn plays the search engine too, as self-search asks for: it goes on after its search.
 pub(super) fn searches_itself(turn: &Turn) -> bool {
-    turn.policy.split_once("</search>").is_some_and(|(_, after)| after.contains("<information>"))
+    turn.policy
+        .split_once("</search>")
+        .is_some_and(|(_, after)| after.contains("<information>"))
 }
 
 /// Longest excerpt, characters.

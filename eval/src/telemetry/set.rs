@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use forage_env::episode::Episode;
+use forage_env::monitor::{Alarm, Example};
 use serde::{Deserialize, Serialize};
 
 use super::reading::Reading;
-use super::{Alarm, EXAMPLES, Example, ITEMS, Item, LEAST_EPISODES};
+use super::{EXAMPLES, ITEMS, Item, LEAST_EPISODES};
 use crate::measures::QuestionKey;
 use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_clusters};
 use crate::summary::number;
@@ -22,7 +23,7 @@ pub struct SetItem {
     pub episodes: usize,
 }
 
-/// The conduct of a policy in one set of episodes, an evaluation for instance.
+/// The behaviour of a policy in one set of episodes, an evaluation for instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Telemetry {
     /// Scored episodes.
@@ -33,19 +34,12 @@ pub struct Telemetry {
     pub items: BTreeMap<String, SetItem>,
     /// Items above their thresholds, in the order of [`ITEMS`].
     pub alarms: Vec<Alarm>,
-    /// How the intervals were made.
+    /// The settings of the intervals.
     pub bootstrap: Bootstrap,
 }
 
-/// What was found of one item.
-#[derive(Default)]
-struct Found {
-    clusters: BTreeMap<QuestionKey, Vec<f64>>,
-    examples: Vec<Example>,
-}
-
 impl Telemetry {
-    /// Looks at episodes; several per question are allowed. An alarm is raised where the whole interval of an item lies above
+    /// Reads episodes; several per question are allowed. An alarm is raised where the whole interval of an item lies above
     /// its threshold.
     ///
     /// # Errors
@@ -54,17 +48,30 @@ impl Telemetry {
         let readings: Vec<Reading<'_>> = episodes.iter().filter_map(Reading::of).collect();
         let (mut items, mut alarms) = (BTreeMap::new(), Vec::new());
         for item in ITEMS {
-            let Found { clusters, examples } = find(item, &readings);
+            let (values, examples) = item.find(&readings, EXAMPLES);
+            let mut clusters: BTreeMap<QuestionKey, Vec<f64>> = BTreeMap::new();
+            for (reading, value) in &values {
+                let question = QuestionKey::of(reading.episode);
+                clusters.entry(question).or_default().push(*value);
+            }
             if clusters.is_empty() {
                 continue;
             }
             let samples: Vec<Vec<f64>> = clusters.into_values().collect();
-            let count = samples.iter().map(Vec::len).sum();
-            let found = SetItem { interval: bootstrap_clusters(&samples, bootstrap)?, episodes: count };
+            let found = SetItem {
+                interval: bootstrap_clusters(&samples, bootstrap)?,
+                episodes: values.len(),
+            };
             alarms.extend(alarm(item, &found, examples, bootstrap));
             items.insert(item.name.to_owned(), found);
         }
-        Ok(Self { episodes: readings.len(), infra: episodes.len() - readings.len(), items, alarms, bootstrap })
+        Ok(Self {
+            episodes: readings.len(),
+            infra: episodes.len() - readings.len(),
+            items,
+            alarms,
+            bootstrap,
+        })
     }
 
     /// One item's mean, if any episode had it.
@@ -76,50 +83,53 @@ impl Telemetry {
     pub fn to_text(&self) -> String {
         let interval = format!("{:.0} % interval", 100.0 * self.bootstrap.confidence);
         let rows = ITEMS.iter().filter_map(|item| {
-            let SetItem { interval: Interval { estimate, low, high }, episodes } = *self.items.get(item.name)?;
-            let ends = format!("[{}, {}]", number(low), number(high));
-            let threshold = item.threshold.map_or_else(String::new, |threshold| threshold.to_string());
-            Some(vec![item.name.to_owned(), number(estimate), ends, episodes.to_string(), threshold])
+            let SetItem { interval, episodes } = *self.items.get(item.name)?;
+            Some(vec![
+                item.name.to_owned(),
+                number(interval.estimate),
+                text::ends(interval),
+                episodes.to_string(),
+                item.limit(),
+            ])
         });
-        let table = text::table(&["item", "mean", &interval, "episodes", "threshold"], rows.collect());
-        let counts = format!("{} episodes; {} lost to infrastructure faults\n", self.episodes, self.infra);
+        let table = text::table(
+            &["item", "mean", &interval, "episodes", "threshold"],
+            rows.collect(),
+        );
+        let counts = format!(
+            "{} episodes; {} lost to infrastructure faults\n",
+            self.episodes, self.infra
+        );
         let alarms: String = self.alarms.iter().map(Alarm::to_text).collect();
         [table, counts, alarms].concat()
     }
 }
 
-fn find(item: &Item, readings: &[Reading<'_>]) -> Found {
-    let mut found = Found::default();
-    for reading in readings {
-        let Some(sign) = item.of(reading) else { continue };
-        found.clusters.entry(QuestionKey::of(reading.episode)).or_default().push(sign.value);
-        if let Some(excerpt) = sign.excerpt.filter(|_| found.examples.len() < EXAMPLES) {
-            found.examples.push(reading.example(excerpt));
-        }
-    }
-    found
-}
-
-fn alarm(item: &Item, found: &SetItem, examples: Vec<Example>, bootstrap: Bootstrap) -> Option<Alarm> {
+fn alarm(
+    item: &Item,
+    found: &SetItem,
+    examples: Vec<Example>,
+    bootstrap: Bootstrap,
+) -> Option<Alarm> {
     let threshold = item.threshold?;
-    let Interval { estimate, low, high } = found.interval;
-    let raised =
-        if threshold > 0.0 { found.episodes >= LEAST_EPISODES && low > threshold } else { estimate > threshold };
-    raised.then(|| Alarm {
-        name: item.name.to_owned(),
-        value: estimate,
-        threshold,
-        first_step: None,
-        examples,
-        explanation: format!(
-            "{} ({:.0} % interval {} to {}, {} episodes), where {threshold} is the limit: {}. {}",
-            number(estimate),
-            100.0 * bootstrap.confidence,
-            number(low),
-            number(high),
-            found.episodes,
-            item.about,
-            item.meaning
-        ),
-    })
+    let Interval {
+        estimate,
+        low,
+        high,
+    } = found.interval;
+    let raised = if threshold > 0.0 {
+        found.episodes >= LEAST_EPISODES && low > threshold
+    } else {
+        estimate > threshold
+    };
+    let evidence = format!(
+        "{} ({:.0} % interval {} to {}, {} episodes)",
+        number(estimate),
+        100.0 * bootstrap.confidence,
+        number(low),
+        number(high),
+        found.episodes
+    );
+    let judged = [estimate, threshold];
+    raised.then(|| item.alarm(judged, None, examples, [evidence, String::new()]))
 }

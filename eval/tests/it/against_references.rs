@@ -5,16 +5,21 @@ use forage_eval::at_k::{Attempts, majority_at_k, pass_at_k};
 use forage_eval::calibration::Calibration;
 use forage_eval::cost::{PerCorrect, per_correct};
 use forage_eval::stats::{
-    Better, Bootstrap, Interval, Resampling, benjamini_hochberg, holm, interquartile_mean, mcnemar_exact, mean_score,
-    median_score, minimum_detectable_effect, non_inferiority, optimality_gap, paired_permutation, performance_profile,
-    probability_of_improvement, questions_needed, stratified_bootstrap, stratified_bootstrap_pair, wilson,
+    Better, Bootstrap, Interval, Resampling, benjamini_hochberg, holm, interquartile_mean,
+    mcnemar_exact, mean_score, median_score, minimum_detectable_effect, non_inferiority,
+    optimality_gap, paired_permutation, performance_profile, probability_of_improvement,
+    questions_needed, stratified_bootstrap, stratified_bootstrap_pair, wilson,
 };
 use serde::Deserialize;
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 type Aggregate = fn(&[Vec<f64>]) -> Option<f64>;
 
-const SETTINGS: Bootstrap = Bootstrap { resamples: 50_000, confidence: 0.95, seed: 9 };
+const SETTINGS: Bootstrap = Bootstrap {
+    resamples: 50_000,
+    confidence: 0.95,
+    seed: 9,
+};
 
 #[derive(Deserialize)]
 struct References {
@@ -131,32 +136,66 @@ fn close(got: f64, expected: f64) -> bool {
 /// Ends of two bootstraps of 50,000 resamples scatter by about 0.5 % of the width; `step` is that of a statistic on a lattice.
 fn close_ends(got: Interval, expected: [f64; 2], step: f64) -> bool {
     let tolerance = (0.02 * (expected[1] - expected[0])).max(1.01 * step);
-    got.ends().iter().zip(expected).all(|(got, expected)| (got - expected).abs() <= tolerance)
+    got.ends()
+        .iter()
+        .zip(expected)
+        .all(|(got, expected)| (got - expected).abs() <= tolerance)
 }
 
 #[test]
 fn aggregates_equal_rliable() -> TestResult {
-    let aggregates: [Aggregate; 4] =
-        [mean_score, median_score, interquartile_mean, |scores| optimality_gap(scores, 1.0)];
+    let aggregates: [Aggregate; 4] = [mean_score, median_score, interquartile_mean, |scores| {
+        optimality_gap(scores, 1.0)
+    }];
     for case in references()?.aggregates {
         // Half a step of the mean of a task's runs, where scores are quarters.
-        let quarters = case.x.concat().iter().all(|score| (4.0 * score).fract().abs() < 1e-12);
-        let step = if quarters { 0.125 / case.x.len() as f64 } else { 0.0 };
+        let quarters = case
+            .x
+            .concat()
+            .iter()
+            .all(|score| (4.0 * score).fract().abs() < 1e-12);
+        let step = if quarters {
+            0.125 / case.x.len() as f64
+        } else {
+            0.0
+        };
         for (index, aggregate) in aggregates.into_iter().enumerate() {
-            for (resampling, expected) in
-                [(Resampling::Runs, case.runs), (Resampling::RunsAndTasks, case.runs_and_tasks)]
-            {
-                let found = stratified_bootstrap(&case.x, resampling, SETTINGS, aggregate)?.ok_or("defined")?;
-                assert!(close(found.estimate, case.points[index]), "{index}: {found:?} {:?}", case.points);
-                assert!(close_ends(found, expected[index], step), "{index} {resampling:?}: {found:?} {expected:?}");
+            for (resampling, expected) in [
+                (Resampling::Runs, case.runs),
+                (Resampling::RunsAndTasks, case.runs_and_tasks),
+            ] {
+                let found = stratified_bootstrap(&case.x, resampling, SETTINGS, aggregate)?
+                    .ok_or("defined")?;
+                assert!(
+                    close(found.estimate, case.points[index]),
+                    "{index}: {found:?} {:?}",
+                    case.points
+                );
+                assert!(
+                    close_ends(found, expected[index], step),
+                    "{index} {resampling:?}: {found:?} {expected:?}"
+                );
             }
         }
-        let found =
-            stratified_bootstrap_pair(&case.x, &case.y, Resampling::Runs, SETTINGS, probability_of_improvement)?
-                .ok_or("defined")?;
+        let found = stratified_bootstrap_pair(
+            &case.x,
+            &case.y,
+            Resampling::Runs,
+            SETTINGS,
+            probability_of_improvement,
+        )?
+        .ok_or("defined")?;
         let step = 0.5 / (case.x.concat().len() * case.y.len()) as f64;
-        assert!(close(found.estimate, case.improvement), "{found:?} {}", case.improvement);
-        assert!(close_ends(found, case.improvement_ends, step), "{found:?} {:?}", case.improvement_ends);
+        assert!(
+            close(found.estimate, case.improvement),
+            "{found:?} {}",
+            case.improvement
+        );
+        assert!(
+            close_ends(found, case.improvement_ends, step),
+            "{found:?} {:?}",
+            case.improvement_ends
+        );
     }
     Ok(())
 }
@@ -168,7 +207,10 @@ fn profiles_equal_rliable() -> TestResult {
         let profile = performance_profile(&case.x, &case.thresholds, Resampling::Runs, SETTINGS)?;
         assert_eq!(profile.len(), 9);
         for ((point, expected), band) in profile.iter().zip(case.profile).zip(case.band) {
-            assert!(close(point.share.estimate, expected), "{point:?} {expected}");
+            assert!(
+                close(point.share.estimate, expected),
+                "{point:?} {expected}"
+            );
             assert!(close_ends(point.share, band, step), "{point:?} {band:?}");
         }
     }
@@ -181,13 +223,30 @@ fn tests_equal_scipy_and_statsmodels() -> TestResult {
     for case in references.permutation {
         let p = paired_permutation(&vec![0.0; case.values.len()], &case.values, 99_999, 3)?;
         // Both p-values are drawn where they are not exact; SciPy doubles the smaller side.
-        let tolerance = if case.exact { 1e-9 } else { 5.0 * (2.0 * case.p / 99_999.0).sqrt() };
-        assert!((p - case.p).abs() <= tolerance, "{:?}: {p} {}", case.values, case.p);
+        let tolerance = if case.exact {
+            1e-9
+        } else {
+            5.0 * (2.0 * case.p / 99_999.0).sqrt()
+        };
+        assert!(
+            (p - case.p).abs() <= tolerance,
+            "{:?}: {p} {}",
+            case.values,
+            case.p
+        );
     }
     for case in references.multiple {
-        let pairs = [(holm(&case.p)?, case.holm), (benjamini_hochberg(&case.p)?, case.benjamini_hochberg)];
+        let pairs = [
+            (holm(&case.p)?, case.holm),
+            (benjamini_hochberg(&case.p)?, case.benjamini_hochberg),
+        ];
         for (got, expected) in pairs {
-            assert!(got.iter().zip(&expected).all(|(got, expected)| close(*got, *expected)), "{got:?} {expected:?}");
+            assert!(
+                got.iter()
+                    .zip(&expected)
+                    .all(|(got, expected)| close(*got, *expected)),
+                "{got:?} {expected:?}"
+            );
         }
     }
     for McNemar { b, c, p } in references.mcnemar {
@@ -195,12 +254,20 @@ fn tests_equal_scipy_and_statsmodels() -> TestResult {
     }
     for case in references.wilson {
         let found = wilson(case.successes, case.trials, case.confidence)?;
-        let equal = found.ends().iter().zip(case.ends).all(|(got, expected)| close(*got, expected));
+        let equal = found
+            .ends()
+            .iter()
+            .zip(case.ends)
+            .all(|(got, expected)| close(*got, expected));
         assert!(equal, "{found:?} {:?}", case.ends);
     }
     for case in references.inferiority {
         let found = non_inferiority(&case.a, &case.b, case.margin, Better::Lower, SETTINGS)?;
-        assert!(!(0.01..0.05).contains(&case.p), "the fixture must be clear: {}", case.p);
+        assert!(
+            !(0.01..0.05).contains(&case.p),
+            "the fixture must be clear: {}",
+            case.p
+        );
         assert_eq!(found.holds, case.p < 0.025, "{found:?} {}", case.p);
     }
     Ok(())
@@ -209,10 +276,20 @@ fn tests_equal_scipy_and_statsmodels() -> TestResult {
 #[test]
 fn power_equals_statsmodels() -> TestResult {
     for case in references()?.power {
-        let PowerCase { differences, confidence, power, effect, detectable, questions } = case;
+        let PowerCase {
+            differences,
+            confidence,
+            power,
+            effect,
+            detectable,
+            questions,
+        } = case;
         let found = minimum_detectable_effect(&differences, confidence, power).ok_or("varies")?;
         assert!(close(found, detectable), "{found} {detectable}");
-        assert_eq!(questions_needed(&differences, effect, confidence, power), Some(questions.ceil() as u64));
+        assert_eq!(
+            questions_needed(&differences, effect, confidence, power),
+            Some(questions.ceil() as u64)
+        );
     }
     Ok(())
 }
@@ -226,10 +303,24 @@ fn pass_and_majority_equal_exact_fractions() -> TestResult {
         let good = (found - expected).abs() <= 1e-12 * expected.max(1e-3);
         assert!(good, "{correct} of {samples}, k = {k}: {found} {expected}");
     }
-    for Majority { right, wrong, blank, k, value } in references.majority {
-        let attempts = Attempts { right, wrong, blank };
+    for Majority {
+        right,
+        wrong,
+        blank,
+        k,
+        value,
+    } in references.majority
+    {
+        let attempts = Attempts {
+            right,
+            wrong,
+            blank,
+        };
         let found = majority_at_k(&attempts, k, 0).ok_or("in range")?;
-        assert!(close(found, value), "{attempts:?}, k = {k}: {found} {value}");
+        assert!(
+            close(found, value),
+            "{attempts:?}, k = {k}: {found} {value}"
+        );
     }
     Ok(())
 }
@@ -237,13 +328,32 @@ fn pass_and_majority_equal_exact_fractions() -> TestResult {
 #[test]
 fn calibration_equals_scikit_learn() -> TestResult {
     for case in references()?.calibration {
-        let answers: Vec<(f64, bool)> =
-            case.stated.iter().zip(&case.right).map(|(stated, right)| (*stated, *right == 1)).collect();
-        let found = Calibration::of(&answers, Bootstrap { resamples: 100, ..SETTINGS })?;
-        assert!(close(found.brier.estimate, case.brier) && close(found.ece, case.ece), "{found:?}");
-        assert_eq!((found.bins.len(), found.bins.len()), (case.bins_right.len(), case.bins_stated.len()));
+        let answers: Vec<(f64, bool)> = case
+            .stated
+            .iter()
+            .zip(&case.right)
+            .map(|(stated, right)| (*stated, *right == 1))
+            .collect();
+        let found = Calibration::of(
+            &answers,
+            Bootstrap {
+                resamples: 100,
+                ..SETTINGS
+            },
+        )?;
+        assert!(
+            close(found.brier.estimate, case.brier) && close(found.ece, case.ece),
+            "{found:?}"
+        );
+        assert_eq!(
+            (found.bins.len(), found.bins.len()),
+            (case.bins_right.len(), case.bins_stated.len())
+        );
         for ((bin, right), stated) in found.bins.iter().zip(case.bins_right).zip(case.bins_stated) {
-            assert!(close(bin.right, right) && close(bin.stated, stated), "{bin:?} {right} {stated}");
+            assert!(
+                close(bin.right, right) && close(bin.stated, stated),
+                "{bin:?} {right} {stated}"
+            );
         }
     }
     Ok(())
@@ -254,8 +364,14 @@ fn costs_per_right_answer_equal_scipy() -> TestResult {
     let one_each = |values: &[f64]| values.iter().map(|value| vec![*value]).collect::<Vec<_>>();
     for case in references()?.ratio {
         let found = per_correct(&one_each(&case.costs), &one_each(&case.correct), SETTINGS)?;
-        let PerCorrect::Measured(found) = found else { panic!("{found:?}") };
-        assert!(close(found.estimate, case.ratio) && close_ends(found, case.ends, 0.0), "{found:?} {:?}", case.ends);
+        let PerCorrect::Measured(found) = found else {
+            panic!("{found:?}")
+        };
+        assert!(
+            close(found.estimate, case.ratio) && close_ends(found, case.ends, 0.0),
+            "{found:?} {:?}",
+            case.ends
+        );
     }
     Ok(())
 }
@@ -263,14 +379,32 @@ fn costs_per_right_answer_equal_scipy() -> TestResult {
 #[test]
 fn the_same_seed_gives_the_same_numbers() -> TestResult {
     let case = references()?.aggregates.swap_remove(0);
-    let settings = Bootstrap { resamples: 300, ..SETTINGS };
-    let other = Bootstrap { seed: 10, ..settings };
-    let bootstrap = |settings| stratified_bootstrap(&case.x, Resampling::RunsAndTasks, settings, interquartile_mean);
+    let settings = Bootstrap {
+        resamples: 300,
+        ..SETTINGS
+    };
+    let other = Bootstrap {
+        seed: 10,
+        ..settings
+    };
+    let bootstrap = |settings| {
+        stratified_bootstrap(
+            &case.x,
+            Resampling::RunsAndTasks,
+            settings,
+            interquartile_mean,
+        )
+    };
     assert_eq!(bootstrap(settings)?, bootstrap(settings)?);
     assert_ne!(bootstrap(settings)?, bootstrap(other)?);
     let profile = |settings| performance_profile(&case.x, &[0.3, 0.5], Resampling::Runs, settings);
     assert_eq!(profile(settings)?, profile(settings)?);
-    let (a, b) = (vec![0.0; 40], (0..40).map(|index| f64::from(index % 7) - 2.5).collect::<Vec<_>>());
+    let (a, b) = (
+        vec![0.0; 40],
+        (0..40)
+            .map(|index| f64::from(index % 7) - 2.5)
+            .collect::<Vec<_>>(),
+    );
     let permutation = |seed| paired_permutation(&a, &b, 500, seed);
     assert_eq!(permutation(1)?.to_bits(), permutation(1)?.to_bits());
     Ok(())

@@ -4,3 +4,4 @@ mod against_references;
 mod against_scipy;
 mod against_trec_eval;
 mod episodes;
+mod metrics;

@@ -1,4 +1,4 @@
-//! Which pieces of a text are words: UAX #29 boundaries with the choices of Lucene's `StandardTokenizer`.
+//! Words of a text: UAX #29 boundaries with the choices of Lucene's `StandardTokenizer`.
 
 use unicode_segmentation::{UWordBoundIndices, UnicodeSegmentation, UnicodeWordIndices};
 
@@ -9,7 +9,7 @@ const MAX_UNITS: usize = 255;
 pub(crate) struct Segments<'t> {
     text: &'t str,
     source: Source<'t>,
-    /// What is left of a word longer than [`MAX_UNITS`], or with letters that Lucene does not know as such.
+    /// The rest of a word longer than [`MAX_UNITS`], or with letters that Lucene does not know as such.
     rest: &'t str,
 }
 
@@ -26,7 +26,11 @@ impl<'t> Segments<'t> {
         } else {
             Source::Unicode(text.split_word_bound_indices())
         };
-        Self { text, source, rest: "" }
+        Self {
+            text,
+            source,
+            rest: "",
+        }
     }
 
     fn next_word(&mut self) -> Option<&'t str> {
@@ -36,7 +40,7 @@ impl<'t> Segments<'t> {
         }
     }
 
-    /// Cuts the first piece of a remainder; pieces that are no words vanish as they do in Lucene.
+    /// Cuts the first piece of a remainder; pieces that are not words are left out, as in Lucene.
     fn cut_rest(&mut self) -> Option<&'t str> {
         while !self.rest.is_empty() {
             let end = prefix_of_units(self.rest, MAX_UNITS);
@@ -80,7 +84,11 @@ fn next_unicode_word<'t>(text: &'t str, bounds: &mut UWordBoundIndices<'t>) -> O
         let (start, segment) = bounds.next()?;
         if is_south_east_asian(segment) {
             let mut end = start + segment.len();
-            while let Some((next, following)) = bounds.clone().next().filter(|(_, piece)| is_south_east_asian(piece)) {
+            while let Some((next, following)) = bounds
+                .clone()
+                .next()
+                .filter(|(_, piece)| is_south_east_asian(piece))
+            {
                 end = next + following.len();
                 bounds.next();
             }
@@ -105,7 +113,7 @@ fn prefix_of_units(text: &str, units: usize) -> usize {
     text.len()
 }
 
-/// Whether a segment is a word: decided by its first character, connectors aside, since marks only follow.
+/// Tells whether a segment is a word: decided by its first character, connectors aside, since marks only follow.
 fn is_word(segment: &str) -> bool {
     let mut letters = segment.chars().skip_while(|&letter| is_connector(letter));
     let Some(first) = letters.next() else {
@@ -123,8 +131,13 @@ fn is_word(segment: &str) -> bool {
 fn is_connector(letter: char) -> bool {
     matches!(
         letter,
-        '_' | '\u{202f}' | '\u{203f}' | '\u{2040}' | '\u{2054}' | '\u{fe33}' | '\u{fe34}' | '\u{fe4d}'
-            ..='\u{fe4f}' | '\u{ff3f}'
+        '_' | '\u{202f}'
+            | '\u{203f}'
+            | '\u{2040}'
+            | '\u{2054}'
+            | '\u{fe33}'
+            | '\u{fe34}'
+            | '\u{fe4d}'..='\u{fe4f}' | '\u{ff3f}'
     )
 }
 
@@ -161,7 +174,7 @@ fn joins_anything(letter: char) -> bool {
     joins(' ', letter)
 }
 
-/// Whether `letter` stays in one piece with `before`: asks the segmentation crate for its word-break class.
+/// Tells whether `letter` stays in one piece with `before`; asks the segmentation crate for its word-break class.
 fn joins(before: char, letter: char) -> bool {
     let mut bytes = [0_u8; 8];
     let start = before.encode_utf8(&mut bytes).len();
@@ -191,7 +204,9 @@ fn is_south_east_asian(segment: &str) -> bool {
 fn is_pictographic(letter: char) -> bool {
     let code = u32::from(letter);
     let slot = PICTOGRAPHIC.partition_point(|&(_, last)| last < code);
-    PICTOGRAPHIC.get(slot).is_some_and(|&(first, _)| first <= code)
+    PICTOGRAPHIC
+        .get(slot)
+        .is_some_and(|&(first, _)| first <= code)
 }
 
 const PICTOGRAPHIC: &[(u32, u32)] = &[

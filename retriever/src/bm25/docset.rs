@@ -1,4 +1,4 @@
-//! Which documents of a segment a search may return.
+//! Sets of the documents of a segment that a search may return.
 
 const WORD_BITS: usize = 64;
 
@@ -23,10 +23,12 @@ impl DocSet {
         Self { words, len }
     }
 
-    /// Whether a document is in the set.
+    /// Tells whether a document is in the set.
     pub(crate) fn contains(&self, doc: u32) -> bool {
         let doc = doc as usize;
-        self.words.get(doc / WORD_BITS).is_some_and(|word| word >> (doc % WORD_BITS) & 1 == 1)
+        self.words
+            .get(doc / WORD_BITS)
+            .is_some_and(|word| word >> (doc % WORD_BITS) & 1 == 1)
     }
 
     /// Keeps the documents that are in both sets, which must be of one segment.
@@ -39,7 +41,10 @@ impl DocSet {
 
     /// Number of documents in the set.
     pub(crate) fn count(&self) -> usize {
-        self.words.iter().map(|word| word.count_ones() as usize).sum()
+        self.words
+            .iter()
+            .map(|word| word.count_ones() as usize)
+            .sum()
     }
 }
 

@@ -9,7 +9,7 @@ use tantivy::postings::BlockSegmentPostings;
 use tantivy::{DocId, TERMINATED};
 
 use super::docset::DocSet;
-use super::topk::TopK;
+use crate::top::{Scored, TopK};
 
 const WINDOW_DOCS: usize = 4096;
 const WORD_BITS: usize = 64;
@@ -48,7 +48,12 @@ pub(super) struct Cursor {
 impl Cursor {
     /// `weight` is the inverse document frequency times the term's multiplicity in the query.
     pub(super) fn new(postings: BlockSegmentPostings, weight: f32, bound: f32) -> Self {
-        Self { postings, at: 0, weight, bound }
+        Self {
+            postings,
+            at: 0,
+            weight,
+            bound,
+        }
     }
 
     /// The current document, `TERMINATED` at the end.
@@ -85,7 +90,11 @@ impl Cursor {
         if self.doc() < doc {
             self.at = self.postings.seek(doc);
         }
-        if self.doc() == doc { norms.score(self.weight, doc, self.postings.freq(self.at)) } else { 0.0 }
+        if self.doc() == doc {
+            norms.score(self.weight, doc, self.postings.freq(self.at))
+        } else {
+            0.0
+        }
     }
 }
 
@@ -98,7 +107,11 @@ pub(super) struct Window {
 
 impl Default for Window {
     fn default() -> Self {
-        Self { base: 0, scores: vec![0.0; WINDOW_DOCS].into_boxed_slice(), touched: [0; WINDOW_DOCS / WORD_BITS] }
+        Self {
+            base: 0,
+            scores: vec![0.0; WINDOW_DOCS].into_boxed_slice(),
+            touched: [0; WINDOW_DOCS / WORD_BITS],
+        }
     }
 }
 
@@ -116,7 +129,10 @@ impl Window {
             while bits != 0 {
                 let slot = word * WORD_BITS + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
-                visit(self.base + slot as DocId, std::mem::take(&mut self.scores[slot]));
+                visit(
+                    self.base + slot as DocId,
+                    std::mem::take(&mut self.scores[slot]),
+                );
             }
         }
     }
@@ -134,7 +150,12 @@ pub(super) struct Buffers {
 
 /// Fills `buffers.top` with the best documents of `buffers.cursors`.
 pub(super) fn collect(buffers: &mut Buffers, norms: Norms<'_>) {
-    let Buffers { cursors, bounds, window, top } = buffers;
+    let Buffers {
+        cursors,
+        bounds,
+        window,
+        top,
+    } = buffers;
     cursors.sort_by(|one, other| one.bound.total_cmp(&other.bound));
     bounds.clear();
     let mut sum = 0.0;
@@ -160,7 +181,14 @@ pub(super) fn collect(buffers: &mut Buffers, norms: Norms<'_>) {
 }
 
 /// Adds the non-essential terms to a document's score while it can still enter the list, then offers it.
-fn complete(doc: DocId, partial: f64, optional: &mut [Cursor], bounds: &[f64], norms: Norms<'_>, top: &mut TopK) {
+fn complete(
+    doc: DocId,
+    partial: f64,
+    optional: &mut [Cursor],
+    bounds: &[f64],
+    norms: Norms<'_>,
+    top: &mut TopK,
+) {
     if norms.allowed.is_some_and(|allowed| !allowed.contains(doc)) {
         return;
     }
@@ -172,5 +200,6 @@ fn complete(doc: DocId, partial: f64, optional: &mut [Cursor], bounds: &[f64], n
         }
         score += f64::from(cursor.score_of(doc, norms));
     }
-    top.offer(doc, score as f32);
+    let score = score as f32;
+    top.push(Scored { score, doc });
 }

@@ -20,7 +20,7 @@ const BOUNDS_BATCH: usize = 1 << 16;
 pub(crate) struct FoundTerm {
     /// Its place among all terms in byte order.
     pub(crate) number: u64,
-    /// Where its postings are.
+    /// The place of its postings.
     pub(crate) info: TermInfo,
 }
 
@@ -38,9 +38,14 @@ impl Postings {
     pub(crate) fn open(directory: Box<dyn Directory>) -> tantivy::Result<Self> {
         let index = Index::open(directory)?;
         let reader = only_segment(&index)?;
-        let (contents, fields) = (index.schema().get_field(CONTENTS)?, index.schema().get_field(FIELDS)?);
+        let (contents, fields) = (
+            index.schema().get_field(CONTENTS)?,
+            index.schema().get_field(FIELDS)?,
+        );
         let lengths = reader.get_fieldnorms_reader(contents)?;
-        let norms: Vec<u8> = (0..reader.max_doc()).map(|doc| lengths.fieldnorm_id(doc)).collect();
+        let norms: Vec<u8> = (0..reader.max_doc())
+            .map(|doc| lengths.fieldnorm_id(doc))
+            .collect();
         let docs_with_terms = norms.iter().filter(|&&norm| norm > 0).count() as u64;
         Ok(Self {
             inverted: reader.inverted_index(contents)?,
@@ -78,7 +83,8 @@ impl Postings {
     }
 
     pub(crate) fn blocks(&self, info: &TermInfo) -> io::Result<BlockSegmentPostings> {
-        self.inverted.read_block_postings_from_terminfo(info, IndexRecordOption::WithFreqs)
+        self.inverted
+            .read_block_postings_from_terminfo(info, IndexRecordOption::WithFreqs)
     }
 
     /// The documents whose field has this value, ascending; `None` when such values are not indexed.
@@ -88,7 +94,9 @@ impl Postings {
         };
         let mut docs = Vec::new();
         if let Some(info) = self.fields.terms().get(token.as_bytes())? {
-            let mut blocks = self.fields.read_block_postings_from_terminfo(&info, IndexRecordOption::Basic)?;
+            let mut blocks = self
+                .fields
+                .read_block_postings_from_terminfo(&info, IndexRecordOption::Basic)?;
             while !blocks.docs().is_empty() {
                 docs.extend_from_slice(blocks.docs());
                 blocks.advance();
@@ -97,12 +105,17 @@ impl Postings {
         Ok(Some(docs))
     }
 
-    /// Whether any passage has an indexed value of this field.
+    /// Tells whether any passage has an indexed value of this field.
     pub(crate) fn has_field(&self, name: &str) -> io::Result<bool> {
         let Some(first) = filter_token(name, "") else {
             return Ok(false);
         };
-        let mut tokens = self.fields.terms().range().ge(first.as_bytes()).into_stream()?;
+        let mut tokens = self
+            .fields
+            .terms()
+            .range()
+            .ge(first.as_bytes())
+            .into_stream()?;
         Ok(tokens.advance() && tokens.key().starts_with(first.as_bytes()))
     }
 
@@ -112,7 +125,12 @@ impl Postings {
         prefix: &str,
         mut visit: impl FnMut(&str, &TermInfo) -> io::Result<()>,
     ) -> io::Result<()> {
-        let mut terms = self.inverted.terms().range().ge(prefix.as_bytes()).into_stream()?;
+        let mut terms = self
+            .inverted
+            .terms()
+            .range()
+            .ge(prefix.as_bytes())
+            .into_stream()?;
         while terms.advance() && terms.key().starts_with(prefix.as_bytes()) {
             let term = std::str::from_utf8(terms.key()).map_err(io::Error::other)?;
             visit(term, terms.value())?;
@@ -153,8 +171,11 @@ impl Postings {
             if batch.is_empty() {
                 return Ok(largest);
             }
-            let found: io::Result<Vec<f32>> =
-                batch.par_iter().with_min_len(64).map(|info| self.saturation(info, inverse)).collect();
+            let found: io::Result<Vec<f32>> = batch
+                .par_iter()
+                .with_min_len(64)
+                .map(|info| self.saturation(info, inverse))
+                .collect();
             largest.extend(found?);
         }
     }

@@ -13,7 +13,7 @@ use crate::analyzer::TermStream;
 /// More than any rounding of the two table lookups and the product in [`Scorer::widening`].
 const WIDENING_SLACK: f64 = 1.0 + 1e-6;
 
-/// What a score depends on besides the passage and the query: sums over the whole collection.
+/// The sums that a score depends on besides the passage and the query: over the whole collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Totals {
     /// Passages with at least one term: Lucene's `docCount`.
@@ -48,7 +48,11 @@ pub(crate) struct Widening(f32);
 impl Widening {
     /// An upper bound of `freq * inverse[length]` now, from the largest one at the build.
     fn apply(self, stored: f32) -> f32 {
-        if self.0 == f32::INFINITY { f32::INFINITY } else { stored * self.0 }
+        if self.0 == f32::INFINITY {
+            f32::INFINITY
+        } else {
+            stored * self.0
+        }
     }
 }
 
@@ -56,7 +60,7 @@ impl Widening {
 #[derive(Default)]
 pub(crate) struct Scratch {
     bag: Bag,
-    /// Where each term of the bag is in each segment, term by term.
+    /// The place of each term of the bag in each segment, term by term.
     found: Vec<Option<FoundTerm>>,
     weights: Vec<f32>,
     buffers: Buffers,
@@ -72,7 +76,10 @@ pub(crate) struct Bag {
 impl Bag {
     /// Analyses a text; the previous one is forgotten.
     pub(crate) fn fill(&mut self, text: &str) {
-        let Self { text: analysed, terms } = self;
+        let Self {
+            text: analysed,
+            terms,
+        } = self;
         analysed.clear();
         terms.clear();
         let mut stream = TermStream::new(text);
@@ -81,7 +88,8 @@ impl Bag {
             analysed.push_str(term);
             terms.push((from..analysed.len(), 1));
         }
-        terms.sort_unstable_by(|one, other| analysed[one.0.clone()].cmp(&analysed[other.0.clone()]));
+        terms
+            .sort_unstable_by(|one, other| analysed[one.0.clone()].cmp(&analysed[other.0.clone()]));
         terms.dedup_by(|next, kept| {
             let same = analysed[next.0.clone()] == analysed[kept.0.clone()];
             kept.1 += if same { next.1 } else { 0 };
@@ -91,7 +99,9 @@ impl Bag {
 
     /// Terms and how often each occurs.
     pub(crate) fn terms(&self) -> impl Iterator<Item = (&str, u32)> {
-        self.terms.iter().map(|(span, times)| (&self.text[span.clone()], *times))
+        self.terms
+            .iter()
+            .map(|(span, times)| (&self.text[span.clone()], *times))
     }
 }
 
@@ -99,7 +109,10 @@ impl Scorer {
     pub(crate) fn new(totals: Totals, params: Bm25Params) -> Self {
         let average_length = (totals.tokens as f64 / totals.docs.max(1) as f64) as f32;
         let inverse = inverse_norms(params.k1, params.b, average_length.max(f32::MIN_POSITIVE));
-        Self { inverse, docs: totals.docs }
+        Self {
+            inverse,
+            docs: totals.docs,
+        }
     }
 
     /// One value per term, see [`Postings::saturations`].
@@ -107,14 +120,21 @@ impl Scorer {
         postings.saturations(&self.inverse)
     }
 
-    /// How far bounds stored under `stored` must be widened to hold under this scorer.
+    /// The factor by which bounds stored under `stored` must be widened to hold under this scorer.
     pub(crate) fn widening(&self, stored: &Self) -> Widening {
         if self.inverse.map(f32::to_bits) == stored.inverse.map(f32::to_bits) {
             return Widening(1.0);
         }
-        let ratios = self.inverse.iter().zip(&stored.inverse).map(|(now, then)| f64::from(*now) / f64::from(*then));
+        let ratios = self
+            .inverse
+            .iter()
+            .zip(&stored.inverse)
+            .map(|(now, then)| f64::from(*now) / f64::from(*then));
         // `max` would pass over a quotient that is not a number.
-        let largest = ratios.fold(0.0, |largest: f64, ratio| if ratio <= largest { largest } else { ratio });
+        let largest = ratios.fold(
+            0.0,
+            |largest: f64, ratio| if ratio <= largest { largest } else { ratio },
+        );
         let widened = (largest * WIDENING_SLACK) as f32;
         // Constants at the ends of their ranges (k1 of 0 or beyond all use) make table entries infinite or zero.
         let usable = widened.is_normal() && stored.inverse.iter().all(|then| then.is_normal());
@@ -132,7 +152,7 @@ impl Scorer {
     }
 
     /// Looks the terms of a text up in every segment and weighs them by their frequency in the whole collection: the sum
-    /// over the segments, or what `frequencies` says of a term.
+    /// over the segments, or the one that `frequencies` has for a term.
     pub(crate) fn prepare(
         &self,
         parts: &[SegmentPart<'_>],
@@ -140,7 +160,12 @@ impl Scorer {
         frequencies: Option<&BTreeMap<String, u64>>,
         scratch: &mut Scratch,
     ) -> io::Result<()> {
-        let Scratch { bag, found, weights, .. } = scratch;
+        let Scratch {
+            bag,
+            found,
+            weights,
+            ..
+        } = scratch;
         bag.fill(text);
         found.clear();
         weights.clear();
@@ -148,11 +173,16 @@ impl Scorer {
             let mut local = 0;
             for part in parts {
                 let place = part.postings.find(term)?;
-                local += place.as_ref().map_or(0, |place| u64::from(place.info.doc_freq));
+                local += place
+                    .as_ref()
+                    .map_or(0, |place| u64::from(place.info.doc_freq));
                 found.push(place);
             }
             let given = frequencies.and_then(|frequencies| frequencies.get(term));
-            weights.push(times as f32 * inverse_document_frequency(self.docs, given.copied().unwrap_or(local)));
+            weights.push(
+                times as f32
+                    * inverse_document_frequency(self.docs, given.copied().unwrap_or(local)),
+            );
         }
         Ok(())
     }
@@ -167,8 +197,18 @@ impl Scorer {
         floor: f32,
         scratch: &mut Scratch,
     ) -> io::Result<Vec<(u32, f32)>> {
-        let Scratch { found, weights, buffers, .. } = scratch;
-        let SegmentPart { postings, bounds, widening, allowed } = parts[slot];
+        let Scratch {
+            found,
+            weights,
+            buffers,
+            ..
+        } = scratch;
+        let SegmentPart {
+            postings,
+            bounds,
+            widening,
+            allowed,
+        } = parts[slot];
         if k == 0 {
             return Ok(Vec::new());
         }
@@ -178,12 +218,25 @@ impl Scorer {
             let Some(term) = &places[slot] else {
                 continue;
             };
-            let saturation = bounds.get(term.number as usize * 4..).and_then(|rest| rest.first_chunk());
-            let saturation = saturation.map_or(f32::INFINITY, |raw| widening.apply(f32::from_le_bytes(*raw)));
+            let saturation = bounds
+                .get(term.number as usize * 4..)
+                .and_then(|rest| rest.first_chunk());
+            let saturation = saturation.map_or(f32::INFINITY, |raw| {
+                widening.apply(f32::from_le_bytes(*raw))
+            });
             let bound = weight - weight / (1.0 + saturation);
-            buffers.cursors.push(Cursor::new(postings.blocks(&term.info)?, weight, bound));
+            buffers
+                .cursors
+                .push(Cursor::new(postings.blocks(&term.info)?, weight, bound));
         }
-        maxscore::collect(buffers, Norms { ids: postings.norms(), inverse: &self.inverse, allowed });
+        maxscore::collect(
+            buffers,
+            Norms {
+                ids: postings.norms(),
+                inverse: &self.inverse,
+                allowed,
+            },
+        );
         buffers.cursors.clear();
         Ok(buffers.top.drain_sorted())
     }

@@ -27,7 +27,10 @@ fn schema() -> Schema {
         .set_tokenizer(ANALYZER_ID)
         .set_index_option(IndexRecordOption::WithFreqs)
         .set_fieldnorms(true);
-    builder.add_text_field(CONTENTS, TextOptions::default().set_indexing_options(contents));
+    builder.add_text_field(
+        CONTENTS,
+        TextOptions::default().set_indexing_options(contents),
+    );
     let fields = TextFieldIndexing::default()
         .set_tokenizer(RAW)
         .set_index_option(IndexRecordOption::Basic)
@@ -40,7 +43,8 @@ fn schema() -> Schema {
 /// The term a field's value is indexed under; `None` for what is not indexed: names that hold the separator, and name
 /// and value of more than 512 bytes together.
 pub(super) fn filter_token(name: &str, value: &str) -> Option<String> {
-    let indexed = name.len() + 1 + value.len() <= LONGEST_FILTER_TOKEN && !name.contains(FIELD_SEPARATOR);
+    let indexed =
+        name.len() + 1 + value.len() <= LONGEST_FILTER_TOKEN && !name.contains(FIELD_SEPARATOR);
     indexed.then(|| format!("{name}{FIELD_SEPARATOR}{value}"))
 }
 
@@ -66,14 +70,30 @@ pub(crate) struct PartWriter {
 pub(crate) struct Part(Index);
 
 impl PartWriter {
-    pub(crate) fn create(directory: Box<dyn Directory>, memory_bytes: usize) -> tantivy::Result<Self> {
+    pub(crate) fn create(
+        directory: Box<dyn Directory>,
+        memory_bytes: usize,
+    ) -> tantivy::Result<Self> {
         let schema = schema();
-        let fields = [schema.get_field(CONTENTS)?, schema.get_field(FIELDS)?, schema.get_field(RANK)?];
+        let fields = [
+            schema.get_field(CONTENTS)?,
+            schema.get_field(FIELDS)?,
+            schema.get_field(RANK)?,
+        ];
         let tokenizers = tantivy::tokenizer::TokenizerManager::default();
         tokenizers.register(ANALYZER_ID, EnglishTokenizer);
-        let builder = Index::builder().schema(schema).settings(IndexSettings::default()).tokenizers(tokenizers);
+        let builder = Index::builder()
+            .schema(schema)
+            .settings(IndexSettings::default())
+            .tokenizers(tokenizers);
         let writer = builder.single_segment_index_writer(directory, memory_bytes)?;
-        Ok(Self { writer, fields, memory_bytes, added: 0, text: String::new() })
+        Ok(Self {
+            writer,
+            fields,
+            memory_bytes,
+            added: 0,
+            text: String::new(),
+        })
     }
 
     /// Adds the passage with the next rank.
@@ -99,7 +119,7 @@ impl PartWriter {
         self.writer.add_document(document)
     }
 
-    /// Whether the part has outgrown its memory and another one should be begun.
+    /// Tells whether the part has outgrown its memory, so that another one should be begun.
     pub(crate) fn is_full(&self) -> bool {
         self.added.is_multiple_of(MEMORY_CHECK) && self.writer.mem_usage() >= self.memory_bytes
     }
@@ -125,14 +145,23 @@ impl Part {
         let reader = only_segment(&self.0)?;
         let ranks = reader.fast_fields().u64(RANK)?;
         let in_order = (0..reader.max_doc()).all(|doc| ranks.first(doc) == Some(u64::from(doc)));
-        if in_order { Ok(()) } else { Err(TantivyError::InternalError("documents are out of order".to_owned())) }
+        if in_order {
+            Ok(())
+        } else {
+            Err(TantivyError::InternalError(
+                "documents are out of order".to_owned(),
+            ))
+        }
     }
 }
 
 pub(super) fn only_segment(index: &Index) -> tantivy::Result<SegmentReader> {
     let segments = index.searchable_segments()?;
     let [segment] = segments.as_slice() else {
-        return Err(TantivyError::InternalError(format!("{} segments where one is expected", segments.len())));
+        return Err(TantivyError::InternalError(format!(
+            "{} segments where one is expected",
+            segments.len()
+        )));
     };
     // Opened without tantivy's `IndexReader`, which would take a lock file and so fail on a read-only folder.
     SegmentReader::open(segment)
@@ -152,26 +181,55 @@ mod tests {
         let none = BTreeMap::new();
         let mut parts = Vec::new();
         for from in (0..1000_u32).step_by(90) {
-            let mut writer = PartWriter::create(Box::new(RamDirectory::create()), 15 << 20).unwrap();
+            let mut writer =
+                PartWriter::create(Box::new(RamDirectory::create()), 15 << 20).unwrap();
             for rank in from..(from + 90).min(1000) {
                 let text = format!("common {}", "pad ".repeat(rank as usize % 50));
                 let title = format!("number{rank}");
-                writer.add(rank, Entry { title: &title, text: &text, fields: &none }).unwrap();
+                writer
+                    .add(
+                        rank,
+                        Entry {
+                            title: &title,
+                            text: &text,
+                            fields: &none,
+                        },
+                    )
+                    .unwrap();
             }
             parts.push(writer.finish().unwrap());
         }
         let directory = RamDirectory::create();
-        merge_parts(&parts, Box::new(directory.clone())).unwrap().check_order().unwrap();
+        merge_parts(&parts, Box::new(directory.clone()))
+            .unwrap()
+            .check_order()
+            .unwrap();
         let postings = Postings::open(Box::new(directory)).unwrap();
-        assert_eq!(postings.tokens(), (0..1000).map(|rank| 2 + rank % 50).sum::<u64>());
+        assert_eq!(
+            postings.tokens(),
+            (0..1000).map(|rank| 2 + rank % 50).sum::<u64>()
+        );
         for rank in 0..1000_u32 {
             let term = postings.find(&format!("number{rank}")).unwrap().unwrap();
             assert_eq!(postings.blocks(&term.info).unwrap().docs(), [rank]);
-            assert_eq!(FieldNormReader::fieldnorm_to_id(2 + rank % 50), postings.norms()[rank as usize]);
-            assert_eq!(postings.field_docs("title", &format!("number{rank}")).unwrap(), Some(vec![rank]));
+            assert_eq!(
+                FieldNormReader::fieldnorm_to_id(2 + rank % 50),
+                postings.norms()[rank as usize]
+            );
+            assert_eq!(
+                postings
+                    .field_docs("title", &format!("number{rank}"))
+                    .unwrap(),
+                Some(vec![rank])
+            );
         }
         parts.reverse();
-        assert!(merge_parts(&parts, Box::new(RamDirectory::create())).unwrap().check_order().is_err());
+        assert!(
+            merge_parts(&parts, Box::new(RamDirectory::create()))
+                .unwrap()
+                .check_order()
+                .is_err()
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The canonical form of a query, with as few parentheses as parse back to the same query.
+//! The canonical form of a query, with as few parentheses as parse back to the same query: what tests of the parser read.
 
 use std::fmt::{self, Display, Formatter, Write as _};
 
@@ -25,7 +25,11 @@ fn list(clauses: &[Clause], out: &mut Formatter<'_>) -> fmt::Result {
     }
     // Explicit `OR`s around a `NOT` make it a set of its own; without them it takes away from the list.
     let only_should = clauses.iter().all(|clause| clause.occur == Occur::Should);
-    let separator = if only_should || clauses.iter().any(is_complement) { " OR " } else { " " };
+    let separator = if only_should || clauses.iter().any(is_complement) {
+        " OR "
+    } else {
+        " "
+    };
     for (number, clause) in clauses.iter().enumerate() {
         if number > 0 {
             out.write_str(separator)?;
@@ -65,17 +69,20 @@ fn negated(node: &Node, out: &mut Formatter<'_>) -> fmt::Result {
 
 fn bare_group(node: &Node) -> Option<&[Clause]> {
     match node {
-        Node { kind: Kind::Group(clauses), boost: 1.0 } => Some(clauses),
+        Node {
+            kind: Kind::Group(clauses),
+            boost: 1.0,
+        } => Some(clauses),
         _ => None,
     }
 }
 
-/// Whether `AND`s alone can express the group.
+/// Tells whether `AND`s alone can express the group.
 fn is_chain(clauses: &[Clause]) -> bool {
     clauses.len() > 1 && clauses.iter().all(|clause| clause.occur != Occur::Should)
 }
 
-/// Whether the clause stands for all passages without something.
+/// Tells whether the clause stands for all passages without something.
 fn is_complement(clause: &Clause) -> bool {
     clause.occur == Occur::Should && bare_group(&clause.node).is_some_and(|inner| inner.len() == 1)
 }
@@ -89,7 +96,11 @@ fn operand(node: &Node, out: &mut Formatter<'_>) -> fmt::Result {
             out.write_char(')')?;
         }
     }
-    if node.boost.to_bits() == 1.0_f32.to_bits() { Ok(()) } else { write!(out, "^{}", node.boost) }
+    if node.boost.to_bits() == 1.0_f32.to_bits() {
+        Ok(())
+    } else {
+        write!(out, "^{}", node.boost)
+    }
 }
 
 fn leaf(leaf: &Leaf, out: &mut Formatter<'_>) -> fmt::Result {
@@ -102,12 +113,20 @@ fn leaf(leaf: &Leaf, out: &mut Formatter<'_>) -> fmt::Result {
         Leaf::Phrase { part, text, slop } => {
             out.write_str(field_of(*part))?;
             quoted(text, out)?;
-            if *slop > 0 { write!(out, "~{slop}") } else { Ok(()) }
+            if *slop > 0 {
+                write!(out, "~{slop}")
+            } else {
+                Ok(())
+            }
         }
         Leaf::Exact { field, value } => {
             write!(out, "{field}:")?;
             // Without quotes a field such as `_` and a value without a letter would read as punctuation.
-            if has_word(value) { plain_or_quoted(value, out) } else { quoted(value, out) }
+            if has_word(value) {
+                plain_or_quoted(value, out)
+            } else {
+                quoted(value, out)
+            }
         }
     }
 }
@@ -121,7 +140,11 @@ fn field_of(part: Part) -> &'static str {
 }
 
 fn plain_or_quoted(text: &str, out: &mut Formatter<'_>) -> fmt::Result {
-    if is_plain(text) { out.write_str(text) } else { quoted(text, out) }
+    if is_plain(text) {
+        out.write_str(text)
+    } else {
+        quoted(text, out)
+    }
 }
 
 fn quoted(text: &str, out: &mut Formatter<'_>) -> fmt::Result {

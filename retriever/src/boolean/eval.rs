@@ -4,8 +4,6 @@
 //! may have; phrases and words in one part, which the index cannot decide, are then read off the stored passage in the
 //! order of those scores, and only as long as one could still enter the list.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use tantivy::TERMINATED;
@@ -15,11 +13,24 @@ use super::window::{Bits, NONE, Stream, WINDOW};
 use super::{MAX_ISSUES, ParseIssue, parse_with};
 use crate::bm25::{DocSet, Scorer};
 use crate::error::RetrieverError;
-use crate::index::{Fingerprint, Index, Segment};
+use crate::index::{Fingerprint, Index, Segment, floor};
+use crate::mode::ModeEntry;
 use crate::query::{Hit, Query};
 use crate::retriever::{Bm25Retriever, Retriever};
+use crate::top::{Scored, TopK};
 
-/// Hits of a boolean query and what was repaired in it.
+/// AND, OR, NOT, phrases and fields, ranked by BM25.
+pub(crate) const MODE: ModeEntry = ModeEntry {
+    name: "boolean",
+    about: "AND, OR, NOT, phrases and fields, ranked by BM25",
+    needs_encoder: false,
+    open: |searched| {
+        let bm25 = Arc::new(Bm25Retriever::new(Arc::clone(searched.index)));
+        Ok(Arc::new(BooleanRetriever::new(bm25)))
+    },
+};
+
+/// Hits of a boolean query and its repairs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BooleanAnswer {
     /// Best first, ties by id.
@@ -29,7 +40,7 @@ pub struct BooleanAnswer {
 }
 
 impl Bm25Retriever {
-    /// The best `k` passages that a query in boolean syntax matches, and what was repaired in the query.
+    /// The best `k` passages that a query in boolean syntax matches, and the repairs of the query.
     ///
     /// A passage scores the BM25 of the positive words and phrases it matches.
     ///
@@ -38,8 +49,12 @@ impl Bm25Retriever {
     pub fn search_boolean(&self, query: &Query, k: usize) -> Result<BooleanAnswer, RetrieverError> {
         let index = self.index();
         // A dictionary that cannot be read fails when the value is looked up.
-        let is_field =
-            |name: &str| index.segments().iter().any(|segment| segment.postings.has_field(name).unwrap_or(true));
+        let is_field = |name: &str| {
+            index
+                .segments()
+                .iter()
+                .any(|segment| segment.postings.has_field(name).unwrap_or(true))
+        };
         let (parsed, mut issues) = parse_with(&query.text, &is_field);
         let segments = index.segments();
         let scorer = self.ranking().scorer();
@@ -54,14 +69,17 @@ impl Bm25Retriever {
             let allowed = index.allowed(&query.filter)?;
             ranked = all_segments(index, &plan, scorer, allowed.as_deref(), k)?;
         }
-        Ok(BooleanAnswer { hits: self.hits(&ranked)?, issues })
+        Ok(BooleanAnswer {
+            hits: self.hits(&ranked)?,
+            issues,
+        })
     }
 }
 
-/// Boolean mode for those who want to know what was repaired in a query.
+/// Boolean mode with the repairs of each query.
 #[async_trait::async_trait]
 pub trait BooleanSearch: Send + Sync {
-    /// The best `k` passages that a query in boolean syntax matches, and what was repaired in it. Words without operators
+    /// The best `k` passages that a query in boolean syntax matches, and its repairs. Words without operators
     /// rank as the bag of words does.
     ///
     /// # Errors
@@ -76,12 +94,12 @@ impl BooleanSearch for Bm25Retriever {
     }
 }
 
-/// Boolean mode as a [`Retriever`]; what was repaired in queries is not reported.
-pub struct BooleanRetriever(Arc<Bm25Retriever>);
+/// Boolean mode as a [`Retriever`]; repairs of queries are not reported.
+struct BooleanRetriever(Arc<Bm25Retriever>);
 
 impl BooleanRetriever {
-    /// Searches what `retriever` does, with its constants.
-    pub fn new(retriever: Arc<Bm25Retriever>) -> Self {
+    /// Searches the index of `retriever`, with its constants.
+    fn new(retriever: Arc<Bm25Retriever>) -> Self {
         Self(retriever)
     }
 }
@@ -93,7 +111,10 @@ impl Retriever for BooleanRetriever {
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        queries.iter().map(|query| self.0.search_boolean(query, k).map(|answer| answer.hits)).collect()
+        queries
+            .iter()
+            .map(|query| self.0.search_boolean(query, k).map(|answer| answer.hits))
+            .collect()
     }
 
     fn boolean(self: Arc<Self>) -> Option<Arc<dyn BooleanSearch>> {
@@ -110,80 +131,30 @@ fn all_segments(
 ) -> Result<Vec<(u32, f32)>, RetrieverError> {
     let mut best: Vec<(u32, f32)> = Vec::new();
     for (slot, segment) in index.segments().iter().enumerate() {
-        let floor = if k > 0 && best.len() == k { best[k - 1].1 } else { f32::NEG_INFINITY };
         let mut streams = Vec::with_capacity(plan.places.len());
         for places in &plan.places {
-            streams.push(Stream::open(&places[slot], &segment.postings).map_err(index.unreadable())?);
+            streams
+                .push(Stream::open(&places[slot], &segment.postings).map_err(index.unreadable())?);
         }
-        let top = Best { k: k.min(segment.len()), floor, heap: BinaryHeap::new() };
-        let mut search =
-            Search { plan, scorer, segment, allowed: allowed.map(|sets| &sets[slot]), streams, base: 0, top };
+        let mut top = TopK::default();
+        top.reset(k.min(segment.len()), floor(&best, k));
+        let mut search = Search {
+            plan,
+            scorer,
+            segment,
+            allowed: allowed.map(|sets| &sets[slot]),
+            streams,
+            base: 0,
+            top,
+        };
         search.run()?;
-        for entry in search.top.heap.into_sorted_vec() {
-            best.push((segment.info.base + segment.local_at_rank(entry.doc)?, entry.score));
-        }
-        if slot > 0 {
-            best.sort_by(|one, other| {
-                other.1.total_cmp(&one.1).then_with(|| index.sort_key(one.0).cmp(index.sort_key(other.0)))
-            });
-            best.truncate(k);
-        }
+        let of_segment = search.top.drain_sorted();
+        index.merge_ranked(&mut best, segment, of_segment, k)?;
     }
     Ok(best)
 }
 
-/// A document with its score; the better one is the lesser.
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    score: f32,
-    doc: u32,
-}
-
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.score.total_cmp(&self.score).then(self.doc.cmp(&other.doc))
-    }
-}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Entry {}
-
-/// The best `k`, offered in any order.
-struct Best {
-    k: usize,
-    /// Lower scores are of no use.
-    floor: f32,
-    heap: BinaryHeap<Entry>,
-}
-
-impl Best {
-    fn admits(&self, entry: Entry) -> bool {
-        let better = || self.heap.peek().is_some_and(|worst| entry < *worst);
-        entry.score >= self.floor && (self.heap.len() < self.k || better())
-    }
-
-    fn offer(&mut self, entry: Entry) {
-        if self.admits(entry) {
-            if self.heap.len() == self.k {
-                self.heap.pop();
-            }
-            self.heap.push(entry);
-        }
-    }
-}
-
-/// How undecided leaves are taken.
+/// The treatment of leaves that the index cannot decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     /// As matching, as often as the frequencies allow.
@@ -212,17 +183,20 @@ struct Search<'a> {
     allowed: Option<&'a DocSet>,
     streams: Vec<Stream<'a>>,
     base: u32,
-    top: Best,
+    top: TopK,
 }
 
 impl Search<'_> {
     fn run(&mut self) -> Result<(), RetrieverError> {
         let len = self.segment.len() as u32;
-        let mut candidates: Vec<Entry> = Vec::new();
-        while self.top.k > 0 {
+        let mut candidates: Vec<Scored> = Vec::new();
+        loop {
             let next = self.next(&self.plan.root);
             // Later documents lose ties, so nothing better can come when the list is full of the highest score.
-            let possible = Entry { score: self.plan.ceiling, doc: next };
+            let possible = Scored {
+                score: self.plan.ceiling,
+                doc: next,
+            };
             if next >= len || !self.top.admits(possible) {
                 return Ok(());
             }
@@ -233,7 +207,7 @@ impl Search<'_> {
             candidates.clear();
             self.candidates(len, &mut candidates)?;
             if self.plan.verifies {
-                candidates.sort_unstable();
+                candidates.sort_unstable_by(|one, other| other.cmp(one));
             }
             for &candidate in &candidates {
                 if !self.top.admits(candidate) {
@@ -248,17 +222,23 @@ impl Search<'_> {
                     Some(f64::from(candidate.score))
                 };
                 if let Some(score) = score {
-                    self.top.offer(Entry { score: score as f32, doc: candidate.doc });
+                    self.top.push(Scored {
+                        score: score as f32,
+                        doc: candidate.doc,
+                    });
                 }
             }
             self.base = self.base.saturating_add(WINDOW as u32);
         }
-        Ok(())
     }
 
     /// The documents of the window that may match, with the highest scores they may have.
-    fn candidates(&self, len: u32, candidates: &mut Vec<Entry>) -> Result<(), RetrieverError> {
-        for (slot, mut bits) in self.bits(&self.plan.root, Mode::Possible).into_iter().enumerate() {
+    fn candidates(&self, len: u32, candidates: &mut Vec<Scored>) -> Result<(), RetrieverError> {
+        for (slot, mut bits) in self
+            .bits(&self.plan.root, Mode::Possible)
+            .into_iter()
+            .enumerate()
+        {
             while bits != 0 {
                 let doc = self.base + slot as u32 * 64 + bits.trailing_zeros();
                 bits &= bits - 1;
@@ -266,7 +246,10 @@ impl Search<'_> {
                     && self.allowed.is_none_or(|allowed| allowed.contains(doc))
                     && let Some(score) = self.score(&self.plan.root, doc, Mode::Possible)?
                 {
-                    candidates.push(Entry { score: score as f32, doc });
+                    candidates.push(Scored {
+                        score: score as f32,
+                        doc,
+                    });
                 }
             }
         }
@@ -276,9 +259,12 @@ impl Search<'_> {
     /// The first document from the next window on that may match.
     fn next(&self, step: &Step) -> u32 {
         match step {
-            Step::Leaf(leaf) => {
-                leaf.sources.iter().map(|&source| self.streams[source].next_from(self.base)).max().unwrap_or(TERMINATED)
-            }
+            Step::Leaf(leaf) => leaf
+                .sources
+                .iter()
+                .map(|&source| self.streams[source].next_from(self.base))
+                .max()
+                .unwrap_or(TERMINATED),
             Step::Group { must, should, .. } => {
                 let of_must = must.iter().map(|step| self.next(step)).max();
                 let of_should = || should.iter().map(|step| self.next(step)).min();
@@ -312,7 +298,10 @@ impl Search<'_> {
             and(&mut found, &self.bits(step, mode));
         }
         for step in not {
-            and(&mut found, &self.bits(step, mode.negated()).map(|word| !word));
+            and(
+                &mut found,
+                &self.bits(step, mode.negated()).map(|word| !word),
+            );
         }
         found
     }
@@ -344,7 +333,12 @@ impl Search<'_> {
         Ok(matched.then_some(sum))
     }
 
-    fn leaf_score(&self, leaf: &LeafStep, doc: u32, mode: Mode) -> Result<Option<f64>, RetrieverError> {
+    fn leaf_score(
+        &self,
+        leaf: &LeafStep,
+        doc: u32,
+        mode: Mode,
+    ) -> Result<Option<f64>, RetrieverError> {
         let slot = (doc - self.base) as usize;
         let mut fewest = u32::MAX;
         for &source in &leaf.sources {
@@ -354,7 +348,10 @@ impl Search<'_> {
             }
             fewest = fewest.min(stream.freq(slot));
         }
-        let first = leaf.sources.first().map_or(0, |&source| self.streams[source].freq(slot));
+        let first = leaf
+            .sources
+            .first()
+            .map_or(0, |&source| self.streams[source].freq(slot));
         let freq = match (&leaf.check, mode) {
             (None, _) => first as f32,
             (Some(_), Mode::Certain) => return Ok(None),

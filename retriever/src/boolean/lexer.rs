@@ -45,7 +45,10 @@ pub(super) struct Issues {
 impl Issues {
     pub(super) fn add(&mut self, at: Range<usize>, message: impl Into<String>) {
         if self.list.len() < MAX_ISSUES {
-            self.list.push(ParseIssue { at, message: message.into() });
+            self.list.push(ParseIssue {
+                at,
+                message: message.into(),
+            });
         } else {
             self.more += 1;
         }
@@ -57,10 +60,13 @@ impl Issues {
 
     /// The issues by place.
     pub(super) fn finish(mut self, text_len: usize) -> Vec<ParseIssue> {
-        self.list.sort_by_key(|issue| (issue.at.start, issue.at.end));
+        self.list
+            .sort_by_key(|issue| (issue.at.start, issue.at.end));
         if self.more > 0 {
-            self.list
-                .push(ParseIssue { at: 0..text_len, message: format!("{} more repairs are not listed", self.more) });
+            self.list.push(ParseIssue {
+                at: 0..text_len,
+                message: format!("{} more repairs are not listed", self.more),
+            });
         }
         self.list
     }
@@ -75,9 +81,11 @@ fn is_delimiter(letter: char) -> bool {
     letter.is_whitespace() || matches!(letter, '(' | ')') || is_quote(letter)
 }
 
-/// Whether a word or value can stand in a query without quotes.
+/// Tells whether a word or value can stand in a query without quotes.
 pub(super) fn is_plain(text: &str) -> bool {
-    let special = |letter: char| is_delimiter(letter) || matches!(letter, ':' | '*' | '^' | '~' | '&' | '|' | '\\');
+    let special = |letter: char| {
+        is_delimiter(letter) || matches!(letter, ':' | '*' | '^' | '~' | '&' | '|' | '\\')
+    };
     !text.is_empty()
         && !text.starts_with(['+', '-', '!', '/'])
         && !matches!(text, "AND" | "OR" | "NOT")
@@ -86,19 +94,33 @@ pub(super) fn is_plain(text: &str) -> bool {
 
 fn is_field_name(name: &str) -> bool {
     let mut letters = name.chars();
-    letters.next().is_some_and(|first| first.is_alphabetic() || first == '_')
+    letters
+        .next()
+        .is_some_and(|first| first.is_alphabetic() || first == '_')
         && letters.all(|letter| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.'))
 }
 
 /// A boost as it is written: digits, perhaps with a fraction.
 fn boost_of(digits: &str) -> Option<f32> {
-    let plain = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let plain = digits
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'.');
     if plain { digits.parse().ok() } else { None }
 }
 
 /// Splits a text into tokens; `is_field` says which names before a colon are fields.
-pub(super) fn tokens(text: &str, is_field: &dyn Fn(&str) -> bool, issues: &mut Issues) -> Vec<Token> {
-    let mut lexer = Lexer { text, at: 0, tokens: Vec::new(), is_field, issues };
+pub(super) fn tokens(
+    text: &str,
+    is_field: &dyn Fn(&str) -> bool,
+    issues: &mut Issues,
+) -> Vec<Token> {
+    let mut lexer = Lexer {
+        text,
+        at: 0,
+        tokens: Vec::new(),
+        is_field,
+        issues,
+    };
     while let Some(letter) = lexer.peek() {
         lexer.step(letter);
     }
@@ -126,7 +148,10 @@ impl<'t> Lexer<'t> {
     fn push(&mut self, kind: TokenKind, bytes: usize) {
         let start = self.at;
         self.at += bytes;
-        self.tokens.push(Token { kind, at: start..self.at });
+        self.tokens.push(Token {
+            kind,
+            at: start..self.at,
+        });
     }
 
     fn step(&mut self, letter: char) {
@@ -161,13 +186,16 @@ impl<'t> Lexer<'t> {
 
     fn run(&mut self) {
         let run = self.run_at(self.at);
-        let followed = self.text[self.at + run.len()..].starts_with(|next| next == '(' || is_quote(next));
+        let followed =
+            self.text[self.at + run.len()..].starts_with(|next| next == '(' || is_quote(next));
         match run {
             "AND" => return self.push(TokenKind::And, run.len()),
             "OR" => return self.push(TokenKind::Or, run.len()),
             "NOT" => return self.push(TokenKind::Not, run.len()),
             // A dash between words, an ellipsis: nothing to look for and nothing to obey.
-            _ if !followed && !has_word(run) => return self.push(TokenKind::Word(run.to_owned()), run.len()),
+            _ if !followed && !has_word(run) => {
+                return self.push(TokenKind::Word(run.to_owned()), run.len());
+            }
             _ => {}
         }
         let sign = match run.as_bytes()[0] {
@@ -188,7 +216,10 @@ impl<'t> Lexer<'t> {
         let (name, value) = (&run[..colon], &run[colon + 1..]);
         if !is_field_name(name) || value.starts_with("//") || !(self.is_field)(name) {
             if run.starts_with(|first: char| first.is_alphabetic() || first == '_') {
-                self.issues.add(self.at..self.at + run.len(), format!("`{name}` is not a field; taken as words"));
+                self.issues.add(
+                    self.at..self.at + run.len(),
+                    format!("`{name}` is not a field; taken as words"),
+                );
                 return self.push(TokenKind::Words(run.to_owned()), run.len());
             }
             return self.word(run, false);
@@ -196,7 +227,10 @@ impl<'t> Lexer<'t> {
         let after = self.at + run.len();
         let next = self.text[after..].chars().next();
         if value.is_empty() && !next.is_some_and(|next| next == '(' || is_quote(next)) {
-            self.issues.add(self.at..after, format!("`{name}:` has no value; taken as a word"));
+            self.issues.add(
+                self.at..after,
+                format!("`{name}:` has no value; taken as a word"),
+            );
             return self.push(TokenKind::Words(run.to_owned()), run.len());
         }
         self.push(TokenKind::Field(name.to_owned()), colon + 1);
@@ -209,20 +243,28 @@ impl<'t> Lexer<'t> {
     fn word(&mut self, run: &str, exact: bool) {
         let mut word = run;
         let mut boost = None;
-        if let Some((before, digits)) = run.rsplit_once('^').filter(|(before, _)| !before.is_empty()) {
+        if let Some((before, digits)) = run
+            .rsplit_once('^')
+            .filter(|(before, _)| !before.is_empty())
+        {
             match boost_of(digits) {
                 Some(value) => (word, boost) = (before, Some((value, digits.len() + 1))),
                 None => self.no_boost(self.at + before.len()..self.at + run.len()),
             }
         }
         let mut ignored = 0;
-        if let Some((before, digits)) = word.rsplit_once('~').filter(|(before, _)| !exact && !before.is_empty())
+        if let Some((before, digits)) = word
+            .rsplit_once('~')
+            .filter(|(before, _)| !exact && !before.is_empty())
             && digits.bytes().all(|byte| byte.is_ascii_digit())
         {
             ignored = digits.len() + 1;
             word = before;
             let start = self.at + word.len();
-            self.issues.add(start..start + ignored, "`~` only works after a phrase; ignored");
+            self.issues.add(
+                start..start + ignored,
+                "`~` only works after a phrase; ignored",
+            );
         }
         self.push(TokenKind::Word(word.to_owned()), word.len());
         self.at += ignored;
@@ -234,14 +276,20 @@ impl<'t> Lexer<'t> {
     fn boost(&mut self, value: f32, bytes: usize) {
         let range = self.at..self.at + bytes;
         if value > MAX_BOOST {
-            self.issues.add(range, format!("the boost is above {MAX_BOOST}; taken as {MAX_BOOST}"));
+            self.issues.add(
+                range,
+                format!("the boost is above {MAX_BOOST}; taken as {MAX_BOOST}"),
+            );
         }
         self.push(TokenKind::Boost(value.min(MAX_BOOST)), bytes);
     }
 
     fn no_boost(&mut self, at: Range<usize>) {
         let found = self.text[at.clone()].to_owned();
-        self.issues.add(at, format!("`{found}` is not a boost such as `^2`; ignored as a boost"));
+        self.issues.add(
+            at,
+            format!("`{found}` is not a boost such as `^2`; ignored as a boost"),
+        );
     }
 
     fn quoted(&mut self, opening: char) {
@@ -264,9 +312,15 @@ impl<'t> Lexer<'t> {
             }
         }
         if end.is_none() {
-            self.issues.add(start..inside, "the quote is never closed; taken as a phrase up to the end");
+            self.issues.add(
+                start..inside,
+                "the quote is never closed; taken as a phrase up to the end",
+            );
         }
-        self.push(TokenKind::Quoted(content), end.unwrap_or(self.text.len()) - start);
+        self.push(
+            TokenKind::Quoted(content),
+            end.unwrap_or(self.text.len()) - start,
+        );
     }
 
     /// `^boost`, `~slop` and stray `*` right after a quote or a parenthesis.
@@ -275,8 +329,10 @@ impl<'t> Lexer<'t> {
             match self.peek() {
                 Some('^') => {
                     let run = self.run_at(self.at);
-                    let digits =
-                        run[1..].len() - run[1..].trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
+                    let digits = run[1..].len()
+                        - run[1..]
+                            .trim_start_matches(|c: char| c.is_ascii_digit() || c == '.')
+                            .len();
                     if let Some(value) = boost_of(&run[1..=digits]) {
                         self.boost(value, digits + 1);
                     } else {
@@ -286,7 +342,10 @@ impl<'t> Lexer<'t> {
                 }
                 Some('~') => self.slop(after_phrase),
                 Some('*') => {
-                    self.issues.add(self.at..self.at + 1, "`*` only works at the end of a word; ignored");
+                    self.issues.add(
+                        self.at..self.at + 1,
+                        "`*` only works at the end of a word; ignored",
+                    );
                     self.at += 1;
                 }
                 _ => return,
@@ -296,16 +355,23 @@ impl<'t> Lexer<'t> {
 
     fn slop(&mut self, after_phrase: bool) {
         let rest = &self.rest()[1..];
-        let digits = rest.len() - rest.trim_start_matches(|letter: char| letter.is_ascii_digit()).len();
+        let digits = rest.len()
+            - rest
+                .trim_start_matches(|letter: char| letter.is_ascii_digit())
+                .len();
         let range = self.at..self.at + 1 + digits;
         match rest[..digits].parse() {
             Ok(slop) if after_phrase => self.push(TokenKind::Slop(slop), digits + 1),
             Ok(_) => {
-                self.issues.add(range, "`~` only works after a phrase; ignored");
+                self.issues
+                    .add(range, "`~` only works after a phrase; ignored");
                 self.at += digits + 1;
             }
             Err(_) => {
-                self.issues.add(range, "`~` needs a number of extra words, such as `~2`; ignored");
+                self.issues.add(
+                    range,
+                    "`~` needs a number of extra words, such as `~2`; ignored",
+                );
                 self.at += digits + 1;
             }
         }

@@ -10,28 +10,47 @@ use std::ops::Range;
 
 use super::lexer::{Issues, Token, TokenKind, is_plain, tokens};
 use super::{
-    BooleanQuery, Clause, Kind, Leaf, MAX_BOOST, MAX_DEPTH, MAX_PREFIXES, MAX_QUERY_BYTES, MAX_TERMS, Node, Occur,
-    ParseIssue, Part,
+    BooleanQuery, Clause, Kind, Leaf, MAX_BOOST, MAX_DEPTH, MAX_PREFIXES, MAX_QUERY_BYTES,
+    MAX_TERMS, Node, Occur, ParseIssue, Part,
 };
 use crate::analyzer::{TermStream, is_one_word};
 
 /// Parses a query; `is_field` says which names besides `id`, `title` and `text` are fields.
-pub(crate) fn parse_with(text: &str, is_field: &dyn Fn(&str) -> bool) -> (BooleanQuery, Vec<ParseIssue>) {
+pub(crate) fn parse_with(
+    text: &str,
+    is_field: &dyn Fn(&str) -> bool,
+) -> (BooleanQuery, Vec<ParseIssue>) {
     let mut issues = Issues::default();
     let read = &text[..text.floor_char_boundary(MAX_QUERY_BYTES)];
     if read.len() < text.len() {
-        issues.add(read.len()..text.len(), "the query is longer than 64 KiB; the rest is ignored");
+        issues.add(
+            read.len()..text.len(),
+            "the query is longer than 64 KiB; the rest is ignored",
+        );
     }
     let is_field = |name: &str| matches!(name, "id" | "title" | "text") || is_field(name);
     let tokens = tokens(read, &is_field, &mut issues);
-    let mut parser =
-        Parser { text: read, tokens: &tokens, next: 0, terms: 0, prefixes: 0, full: false, issues, ignored_opens: 0 };
+    let mut parser = Parser {
+        text: read,
+        tokens: &tokens,
+        next: 0,
+        terms: 0,
+        prefixes: 0,
+        full: false,
+        issues,
+        ignored_opens: 0,
+    };
     let root = parser.list(0, None);
     let whole = 0..text.len();
     match &root {
-        None => parser.issues.add(whole, "nothing to search for is left; no passage matches"),
+        None => parser
+            .issues
+            .add(whole, "nothing to search for is left; no passage matches"),
         Some(node) if is_negative(node) => {
-            parser.issues.add(whole, "the query only says what to leave out; all other passages match, in order of id");
+            parser.issues.add(
+                whole,
+                "the query only says what to leave out; all other passages match, in order of id",
+            );
         }
         Some(_) => {}
     }
@@ -50,20 +69,20 @@ enum Connective {
     Or,
 }
 
-/// An operand with what was said of it.
+/// An operand with its modifiers.
 struct Item {
     node: Node,
     before: Connective,
     modifiers: Modifiers,
 }
 
-/// What stands before an operand.
+/// The signs before an operand.
 #[derive(Clone, Default)]
 struct Modifiers {
     at: Option<Range<usize>>,
     must: bool,
     negated: bool,
-    /// `+` or `-` is among them: then it speaks of the whole list, whatever stands around it.
+    /// `+` or `-` is among them: then it applies to the whole list, whatever is around it.
     signed: bool,
 }
 
@@ -71,7 +90,7 @@ enum Operand {
     Node(Node),
     /// The words of a run that is not a field, each for itself.
     Words(Vec<Node>),
-    /// Something without a term, where it stands, and whether its writer has to be told.
+    /// Something without a term, its range, and whether it is reported as an issue.
     Nothing(Range<usize>, bool),
     /// No operand begins here.
     Missing,
@@ -92,7 +111,7 @@ struct Parser<'t> {
     ignored_opens: usize,
     terms: usize,
     prefixes: usize,
-    /// Whether the limit on terms was met and reported.
+    /// The limit on terms was met and reported.
     full: bool,
     issues: Issues,
 }
@@ -102,9 +121,11 @@ impl<'t> Parser<'t> {
         self.tokens.get(self.next).map(|token| &token.kind)
     }
 
-    /// Where the next token stands; empty at the end.
+    /// The range of the next token; empty at the end.
     fn here(&self) -> Range<usize> {
-        self.tokens.get(self.next).map_or(self.text.len()..self.text.len(), |token| token.at.clone())
+        self.tokens
+            .get(self.next)
+            .map_or(self.text.len()..self.text.len(), |token| token.at.clone())
     }
 
     /// Reads up to the parenthesis that closes the list, which it leaves, or to the end.
@@ -142,34 +163,41 @@ impl<'t> Parser<'t> {
 
     fn dangling(&mut self, at: Range<usize>, side: &str) {
         let operator = &self.text[at.clone()];
-        self.issues.add(at, format!("`{operator}` has nothing {side}; ignored"));
+        self.issues
+            .add(at, format!("`{operator}` has nothing {side}; ignored"));
     }
 
     /// Reads modifiers and the operand they are about.
     fn item(&mut self, depth: usize, field: Option<&str>, partial: &mut Partial) {
         let modifiers = self.modifiers();
         let operand = self.operand(depth, field);
-        let before = partial.connective.as_ref().map_or(Connective::None, |(found, _)| *found);
+        let before = partial
+            .connective
+            .as_ref()
+            .map_or(Connective::None, |(found, _)| *found);
         let chained = before == Connective::And || self.peek() == Some(&TokenKind::And);
         let joined = chained || before == Connective::Or || modifiers.at.is_some();
+        let item = |node, before, modifiers| Item {
+            node,
+            before,
+            modifiers,
+        };
+        let plain = |before| move |node| item(node, before, Modifiers::default());
         match operand {
-            Operand::Node(node) => partial.items.push(Item { node, before, modifiers }),
+            Operand::Node(node) => partial.items.push(item(node, before, modifiers)),
             Operand::Words(words) if chained || modifiers.at.is_some() => {
-                let items = words.into_iter().map(|node| Item {
-                    node,
-                    before: Connective::None,
-                    modifiers: Modifiers::default(),
-                });
-                partial.items.extend(group(items.collect()).map(|node| Item { node, before, modifiers }));
+                let words = words.into_iter().map(plain(Connective::None)).collect();
+                let together = group(words).map(|node| item(node, before, modifiers));
+                partial.items.extend(together);
             }
-            Operand::Words(words) => {
-                let items = words.into_iter().map(|node| Item { node, before, modifiers: Modifiers::default() });
-                partial.items.extend(items);
-            }
+            Operand::Words(words) => partial.items.extend(words.into_iter().map(plain(before))),
             Operand::Nothing(at, report) => {
                 if report || joined {
                     let found = &self.text[at.clone()];
-                    self.issues.add(at, format!("`{found}` holds no word to search for; left out"));
+                    self.issues.add(
+                        at,
+                        format!("`{found}` holds no word to search for; left out"),
+                    );
                 }
             }
             Operand::Missing => return self.missing(modifiers),
@@ -183,8 +211,12 @@ impl<'t> Parser<'t> {
         }
         // Otherwise only what no operand and no list can take is here; parentheses that were ignored may come before it.
         let message = match self.peek() {
-            Some(TokenKind::Close) if self.ignored_opens == 0 => "the parenthesis closes nothing; ignored",
-            Some(TokenKind::Boost(_) | TokenKind::Slop(_)) => "this has nothing to apply to; ignored",
+            Some(TokenKind::Close) if self.ignored_opens == 0 => {
+                "the parenthesis closes nothing; ignored"
+            }
+            Some(TokenKind::Boost(_) | TokenKind::Slop(_)) => {
+                "this has nothing to apply to; ignored"
+            }
             _ => return,
         };
         self.issues.add(self.here(), message);
@@ -215,7 +247,8 @@ impl<'t> Parser<'t> {
             self.next += 1;
         }
         while depth == MAX_DEPTH && self.peek() == Some(&TokenKind::Open) {
-            let message = format!("parentheses are nested deeper than {MAX_DEPTH}; this one is ignored");
+            let message =
+                format!("parentheses are nested deeper than {MAX_DEPTH}; this one is ignored");
             self.issues.add(self.here(), message);
             self.ignored_opens += 1;
             self.next += 1;
@@ -253,7 +286,10 @@ impl<'t> Parser<'t> {
         if self.peek().is_some() {
             self.next += 1;
         } else {
-            self.issues.add(open.clone(), "the parenthesis is never closed; closed at the end");
+            self.issues.add(
+                open.clone(),
+                "the parenthesis is never closed; closed at the end",
+            );
         }
         match inside {
             Some(node) => Operand::Node(node),
@@ -276,12 +312,17 @@ impl<'t> Parser<'t> {
         while let Some(kind) = self.peek() {
             match kind {
                 TokenKind::Boost(value) => boost *= value,
-                TokenKind::Slop(_) => self.issues.add(self.here(), "`~` has to come before `^`; ignored"),
+                TokenKind::Slop(_) => self
+                    .issues
+                    .add(self.here(), "`~` has to come before `^`; ignored"),
                 _ => break,
             }
             self.next += 1;
         }
-        let apply = |node: Node| Node { boost: (node.boost * boost).min(MAX_BOOST), ..node };
+        let apply = |node: Node| Node {
+            boost: (node.boost * boost).min(MAX_BOOST),
+            ..node
+        };
         match operand {
             Operand::Node(node) => Operand::Node(apply(node)),
             Operand::Words(words) => Operand::Words(words.into_iter().map(apply).collect()),
@@ -297,17 +338,25 @@ impl<'t> Parser<'t> {
         }
         if !self.full {
             self.full = true;
-            self.issues.add(at.clone(), format!("the query has more than {MAX_TERMS} words; those beyond are ignored"));
+            self.issues.add(
+                at.clone(),
+                format!("the query has more than {MAX_TERMS} words; those beyond are ignored"),
+            );
         }
         false
     }
 
     fn leaf(&mut self, leaf: Leaf, terms: usize, at: Range<usize>) -> Operand {
         if self.afford(terms, &at) {
-            Operand::Node(Node { kind: Kind::Leaf(leaf), boost: 1.0 })
+            Operand::Node(Node::leaf(leaf))
         } else {
             Operand::Nothing(at, false)
         }
+    }
+
+    fn exact(&mut self, field: &str, value: &str, at: Range<usize>) -> Operand {
+        let (field, value) = (field.to_owned(), value.to_owned());
+        self.leaf(Leaf::Exact { field, value }, 1, at)
     }
 
     fn word(&mut self, run: &str, field: Option<&str>, at: Range<usize>) -> Operand {
@@ -315,9 +364,10 @@ impl<'t> Parser<'t> {
             Ok(part) => part,
             Err(name) => {
                 if run.ends_with('*') {
-                    self.issues.add(at.clone(), "`*` in the value of a field is taken literally");
+                    self.issues
+                        .add(at.clone(), "`*` in the value of a field is taken literally");
                 }
-                return self.leaf(Leaf::Exact { field: name.to_owned(), value: run.to_owned() }, 1, at);
+                return self.exact(name, run, at);
             }
         };
         if run.contains('*') {
@@ -331,34 +381,67 @@ impl<'t> Parser<'t> {
         if word.len() < run.len() && is_one_word(word) && is_plain(word) {
             if self.prefixes < MAX_PREFIXES {
                 self.prefixes += 1;
-                return self.leaf(Leaf::Prefix { part, text: word.to_owned() }, 1, at);
+                return self.leaf(
+                    Leaf::Prefix {
+                        part,
+                        text: word.to_owned(),
+                    },
+                    1,
+                    at,
+                );
             }
-            self.issues.add(at.clone(), format!("more than {MAX_PREFIXES} words with `*`; taken without it"));
+            self.issues.add(
+                at.clone(),
+                format!("more than {MAX_PREFIXES} words with `*`; taken without it"),
+            );
         } else {
-            self.issues.add(at.clone(), "`*` only works at the end of a single word; ignored");
+            self.issues.add(
+                at.clone(),
+                "`*` only works at the end of a single word; ignored",
+            );
         }
         self.text(run, part, 0, at, false)
     }
 
-    fn phrase(&mut self, content: &str, field: Option<&str>, slop: u32, at: Range<usize>) -> Operand {
+    fn phrase(
+        &mut self,
+        content: &str,
+        field: Option<&str>,
+        slop: u32,
+        at: Range<usize>,
+    ) -> Operand {
         match part_of(field) {
             Ok(part) => self.text(content, part, slop, at, true),
             Err(name) => {
                 if slop > 0 {
-                    self.issues.add(at.clone(), "`~` does not work on the value of this field; ignored");
+                    self.issues.add(
+                        at.clone(),
+                        "`~` does not work on the value of this field; ignored",
+                    );
                 }
-                self.leaf(Leaf::Exact { field: name.to_owned(), value: content.to_owned() }, 1, at)
+                self.exact(name, content, at)
             }
         }
     }
 
     /// A word for one term, a phrase for several. `report` says whether a text without a term is worth an issue.
-    fn text(&mut self, text: &str, part: Part, slop: u32, at: Range<usize>, report: bool) -> Operand {
+    fn text(
+        &mut self,
+        text: &str,
+        part: Part,
+        slop: u32,
+        at: Range<usize>,
+        report: bool,
+    ) -> Operand {
         let Some((text, terms)) = settled(text) else {
             return Operand::Nothing(at, report);
         };
         let text = text.to_owned();
-        let leaf = if terms == 1 { Leaf::Word { part, text } } else { Leaf::Phrase { part, text, slop } };
+        let leaf = if terms == 1 {
+            Leaf::Word { part, text }
+        } else {
+            Leaf::Phrase { part, text, slop }
+        };
         self.leaf(leaf, terms, at)
     }
 
@@ -378,11 +461,17 @@ impl<'t> Parser<'t> {
         let mut nodes = Vec::new();
         for word in pieces {
             if self.afford(1, &at) {
-                let leaf = Leaf::Word { part: Part::Anywhere, text: word.to_owned() };
-                nodes.push(Node { kind: Kind::Leaf(leaf), boost: 1.0 });
+                nodes.push(Node::leaf(Leaf::Word {
+                    part: Part::Anywhere,
+                    text: word.to_owned(),
+                }));
             }
         }
-        if nodes.is_empty() { Operand::Nothing(at, false) } else { Operand::Words(nodes) }
+        if nodes.is_empty() {
+            Operand::Nothing(at, false)
+        } else {
+            Operand::Words(nodes)
+        }
     }
 }
 
@@ -428,8 +517,8 @@ fn group(items: Vec<Item>) -> Option<Node> {
     let mut clauses = Vec::with_capacity(chains.len());
     for (number, mut chain) in chains.into_iter().enumerate() {
         if chain.len() > 1 {
-            let node = Node { kind: Kind::Group(chain.into_iter().map(in_chain).collect()), boost: 1.0 };
-            clauses.push(Clause { occur: Occur::Should, node });
+            let node = Node::group(chain.into_iter().map(in_chain).collect());
+            clauses.push(Occur::Should.clause(node));
             continue;
         }
         let Some(item) = chain.pop() else {
@@ -442,20 +531,25 @@ fn group(items: Vec<Item>) -> Option<Node> {
 }
 
 fn in_chain(item: Item) -> Clause {
-    let occur = if item.modifiers.negated { Occur::MustNot } else { Occur::Must };
-    Clause { occur, node: item.node }
+    let occur = if item.modifiers.negated {
+        Occur::MustNot
+    } else {
+        Occur::Must
+    };
+    occur.clause(item.node)
 }
 
 fn alone_in_list(item: Item, beside_or: bool) -> Clause {
-    let Item { node, modifiers, .. } = item;
+    let Item {
+        node, modifiers, ..
+    } = item;
     match (modifiers.negated, modifiers.must) {
         (true, _) if beside_or && !modifiers.signed => {
-            let inner = Clause { occur: Occur::MustNot, node };
-            Clause { occur: Occur::Should, node: Node { kind: Kind::Group(vec![inner]), boost: 1.0 } }
+            Occur::Should.clause(Node::group(vec![Occur::MustNot.clause(node)]))
         }
-        (true, _) => Clause { occur: Occur::MustNot, node },
-        (false, true) => Clause { occur: Occur::Must, node },
-        (false, false) => Clause { occur: Occur::Should, node },
+        (true, _) => Occur::MustNot.clause(node),
+        (false, true) => Occur::Must.clause(node),
+        (false, false) => Occur::Should.clause(node),
     }
 }
 
@@ -463,7 +557,7 @@ fn collapse(mut clauses: Vec<Clause>) -> Option<Node> {
     match clauses.as_slice() {
         [] => None,
         [only] if only.occur != Occur::MustNot => clauses.pop().map(|clause| clause.node),
-        _ => Some(Node { kind: Kind::Group(clauses), boost: 1.0 }),
+        _ => Some(Node::group(clauses)),
     }
 }
 

@@ -17,11 +17,17 @@ const MAX_RANKED_EXPANSION: usize = 1024;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Source {
     Term(String),
-    Prefix { beginning: String, own: Option<String> },
-    Exact { field: String, value: String },
+    Prefix {
+        beginning: String,
+        own: Option<String>,
+    },
+    Exact {
+        field: String,
+        value: String,
+    },
 }
 
-/// Where a source's documents are in one segment.
+/// The documents of a source in one segment.
 pub(super) enum Place {
     Postings(Vec<TermInfo>),
     Set(Vec<u64>),
@@ -29,7 +35,11 @@ pub(super) enum Place {
 
 pub(super) enum Step {
     Leaf(LeafStep),
-    Group { must: Vec<Step>, should: Vec<Step>, not: Vec<Step> },
+    Group {
+        must: Vec<Step>,
+        should: Vec<Step>,
+        not: Vec<Step>,
+    },
 }
 
 pub(super) struct LeafStep {
@@ -37,9 +47,9 @@ pub(super) struct LeafStep {
     pub(super) sources: Vec<usize>,
     idf: f32,
     boost: f32,
-    /// What is left to verify in the passage itself.
+    /// The check that is left to do in the passage itself.
     pub(super) check: Option<Check>,
-    /// Whether every match takes an own occurrence of every source.
+    /// True when every match takes an own occurrence of every source.
     pub(super) rigid: bool,
 }
 
@@ -61,16 +71,32 @@ pub(super) struct Plan {
 }
 
 /// Looks up everything the query names. `None` for an empty query.
-pub(super) fn plan(query: &BooleanQuery, segments: &[Segment], scorer: &Scorer) -> io::Result<Option<Plan>> {
+pub(super) fn plan(
+    query: &BooleanQuery,
+    segments: &[Segment],
+    scorer: &Scorer,
+) -> io::Result<Option<Plan>> {
     let Some(root) = &query.root else {
         return Ok(None);
     };
-    let mut planner =
-        Planner { segments, scorer, sources: Vec::new(), idfs: Vec::new(), places: Vec::new(), broad: Vec::new() };
+    let mut planner = Planner {
+        segments,
+        scorer,
+        sources: Vec::new(),
+        idfs: Vec::new(),
+        places: Vec::new(),
+        broad: Vec::new(),
+    };
     let root = planner.step(root, 1.0)?;
     let Planner { places, broad, .. } = planner;
     let ceiling = (ceiling(&root) * (1.0 + 1e-6)) as f32;
-    Ok(Some(Plan { verifies: verifies(&root), ceiling: ceiling.next_up(), root, places, broad }))
+    Ok(Some(Plan {
+        verifies: verifies(&root),
+        ceiling: ceiling.next_up(),
+        root,
+        places,
+        broad,
+    }))
 }
 
 struct Planner<'a> {
@@ -107,12 +133,24 @@ impl Planner<'_> {
 
     fn leaf(&mut self, leaf: &Leaf, boost: f32) -> io::Result<LeafStep> {
         let (sources, check) = match leaf {
-            Leaf::Exact { field, value } => (vec![Source::Exact { field: field.clone(), value: value.clone() }], None),
+            Leaf::Exact { field, value } => (
+                vec![Source::Exact {
+                    field: field.clone(),
+                    value: value.clone(),
+                }],
+                None,
+            ),
             Leaf::Prefix { part, text } => {
                 let beginning: String = text.chars().map(simple_lowercase).collect();
                 let own = crate::analyze(text).pop();
-                let wanted = Wanted::Prefix { beginning: beginning.clone(), own: own.clone() };
-                let check = (*part != Part::Anywhere).then_some(Check { part: *part, wanted });
+                let wanted = Wanted::Prefix {
+                    beginning: beginning.clone(),
+                    own: own.clone(),
+                };
+                let check = (*part != Part::Anywhere).then_some(Check {
+                    part: *part,
+                    wanted,
+                });
                 (vec![Source::Prefix { beginning, own }], check)
             }
             Leaf::Word { part, text } => self::sequence(*part, text, 0),
@@ -127,7 +165,13 @@ impl Planner<'_> {
             idf += f64::from(self.idfs[number]);
             numbers.push(number);
         }
-        Ok(LeafStep { sources: numbers, idf: idf as f32, boost, check, rigid })
+        Ok(LeafStep {
+            sources: numbers,
+            idf: idf as f32,
+            boost,
+            check,
+            rigid,
+        })
     }
 
     fn number(&mut self, source: Source) -> io::Result<usize> {
@@ -135,7 +179,8 @@ impl Planner<'_> {
             return Ok(number);
         }
         let (places, doc_freq) = self.look_up(&source)?;
-        self.idfs.push(doc_freq.map_or(0.0, |doc_freq| self.scorer.idf(doc_freq)));
+        self.idfs
+            .push(doc_freq.map_or(0.0, |doc_freq| self.scorer.idf(doc_freq)));
         self.sources.push(source);
         self.places.push(places);
         Ok(self.sources.len() - 1)
@@ -166,7 +211,11 @@ impl Planner<'_> {
         }
     }
 
-    fn expand(&mut self, beginning: &str, own: Option<&str>) -> io::Result<(Vec<Place>, Option<u64>)> {
+    fn expand(
+        &mut self,
+        beginning: &str,
+        own: Option<&str>,
+    ) -> io::Result<(Vec<Place>, Option<u64>)> {
         let mut names = std::collections::BTreeSet::new();
         let (mut infos, mut sets, mut doc_freq) = (Vec::new(), Vec::new(), 0);
         for segment in self.segments {
@@ -189,7 +238,10 @@ impl Planner<'_> {
             {
                 add(own, &found.info)?;
             }
-            doc_freq += set.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
+            doc_freq += set
+                .iter()
+                .map(|word| u64::from(word.count_ones()))
+                .sum::<u64>();
             infos.push(of_segment);
             sets.push(set);
         }
@@ -197,7 +249,10 @@ impl Planner<'_> {
             self.broad.push(beginning.to_owned());
             return Ok((sets.into_iter().map(Place::Set).collect(), None));
         }
-        Ok((infos.into_iter().map(Place::Postings).collect(), Some(doc_freq)))
+        Ok((
+            infos.into_iter().map(Place::Postings).collect(),
+            Some(doc_freq),
+        ))
     }
 }
 
@@ -214,12 +269,21 @@ fn sequence(part: Part, text: &str, slop: u32) -> (Vec<Source>, Option<Check>) {
     while let Some(located) = stream.next_located() {
         terms.push((located.term.to_owned(), located.position));
     }
-    let sources = terms.iter().map(|(term, _)| Source::Term(term.clone())).collect();
+    let sources = terms
+        .iter()
+        .map(|(term, _)| Source::Term(term.clone()))
+        .collect();
     let verified = terms.len() > 1 || part != Part::Anywhere;
-    (sources, verified.then_some(Check { part, wanted: Wanted::Sequence { terms, slop } }))
+    (
+        sources,
+        verified.then_some(Check {
+            part,
+            wanted: Wanted::Sequence { terms, slop },
+        }),
+    )
 }
 
-/// A word said again weighs as often as it is said, computed as a bag of words would.
+/// A repeated word counts as often as it occurs, computed as a bag of words would.
 fn add_to_bag(steps: &mut Vec<Step>, step: Step) {
     if let Step::Leaf(new) = &step {
         for known in steps.iter_mut() {
@@ -238,7 +302,9 @@ fn add_to_bag(steps: &mut Vec<Step>, step: Step) {
 pub(super) fn verifies(step: &Step) -> bool {
     match step {
         Step::Leaf(leaf) => leaf.check.is_some(),
-        Step::Group { must, should, not } => [must, should, not].into_iter().flatten().any(verifies),
+        Step::Group { must, should, not } => {
+            [must, should, not].into_iter().flatten().any(verifies)
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a query is made of, as it is written.
+//! The parts that a query is written with.
 
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +40,10 @@ impl QueryShape {
     /// ```
     pub fn of(text: &str) -> Self {
         let read = &text[..text.floor_char_boundary(MAX_QUERY_BYTES)];
-        let mut shape = Self { words: text.split_whitespace().count(), ..Self::default() };
+        let mut shape = Self {
+            words: text.split_whitespace().count(),
+            ..Self::default()
+        };
         for token in tokens(read, &|_| true, &mut Issues::default()) {
             let counted = match token.kind {
                 TokenKind::And | TokenKind::Plus => &mut shape.ands,
@@ -51,21 +54,34 @@ impl QueryShape {
                 TokenKind::Boost(_) => &mut shape.boosts,
                 TokenKind::Open => &mut shape.groups,
                 TokenKind::Word(word) if word.ends_with('*') => &mut shape.prefixes,
-                TokenKind::Close | TokenKind::Word(_) | TokenKind::Words(_) | TokenKind::Slop(_) => continue,
+                TokenKind::Close
+                | TokenKind::Word(_)
+                | TokenKind::Words(_)
+                | TokenKind::Slop(_) => continue,
             };
             *counted += 1;
         }
         shape
     }
 
-    /// Whether it says more than a bag of words: an operator or a phrase.
+    /// Tells whether it says more than a bag of words: an operator or a phrase.
     pub fn has_operators(&self) -> bool {
         self.ands + self.ors + self.nots + self.phrases > 0
     }
 
     /// Operators, phrases, fields, boosts, prefixes and groups together; 0 for a bag of words.
     pub fn complexity(&self) -> usize {
-        let Self { ands, ors, nots, phrases, fields, boosts, prefixes, groups, .. } = self;
+        let Self {
+            ands,
+            ors,
+            nots,
+            phrases,
+            fields,
+            boosts,
+            prefixes,
+            groups,
+            ..
+        } = self;
         ands + ors + nots + phrases + fields + boosts + prefixes + groups
     }
 }
@@ -76,7 +92,8 @@ mod tests {
 
     #[test]
     fn every_part_is_counted_once() {
-        let shape = QueryShape::of("+tides && title:(moon || sun)^2 -\"spring tide\"~1 NOT !mars tid* AND");
+        let shape =
+            QueryShape::of("+tides && title:(moon || sun)^2 -\"spring tide\"~1 NOT !mars tid* AND");
         let expected = QueryShape {
             words: 11,
             ands: 3,
@@ -91,7 +108,10 @@ mod tests {
         assert_eq!(shape, expected);
         assert_eq!((shape.complexity(), shape.has_operators()), (12, true));
         let bag = QueryShape::of("statin drugs and breast cancer");
-        assert_eq!((bag.complexity(), bag.has_operators(), bag.words), (0, false, 5));
+        assert_eq!(
+            (bag.complexity(), bag.has_operators(), bag.words),
+            (0, false, 5)
+        );
         assert_eq!(QueryShape::of(""), QueryShape::default());
     }
 }

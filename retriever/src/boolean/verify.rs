@@ -1,10 +1,10 @@
-//! What the index cannot say, because it holds no positions: read off the stored passage.
+//! Phrases and words in one part, which the index cannot decide because it holds no positions: read off the stored passage.
 
 use super::Part;
 use crate::analyzer::TermStream;
 use crate::index::Document;
 
-/// What has to be found in a passage.
+/// The words or phrase to be found in a passage.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Check {
     pub(super) part: Part,
@@ -14,19 +14,27 @@ pub(super) struct Check {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Wanted {
     /// Terms in order with their positions in the phrase, and how many extra words may stand between them.
-    Sequence { terms: Vec<(String, usize)>, slop: u32 },
+    Sequence {
+        terms: Vec<(String, usize)>,
+        slop: u32,
+    },
     /// A word whose term begins with this or is the second.
-    Prefix { beginning: String, own: Option<String> },
+    Prefix {
+        beginning: String,
+        own: Option<String>,
+    },
 }
 
 impl Check {
-    /// How often it is found: Lucene's phrase frequency. Zero when it is not.
+    /// The number of matches: Lucene's phrase frequency; zero for none.
     pub(super) fn frequency(&self, document: Document<'_>) -> f32 {
         match self.part {
             Part::Title => self.wanted.frequency(document.title),
             Part::Text => self.wanted.frequency(document.text),
             // As it is indexed.
-            Part::Anywhere => self.wanted.frequency(&format!("{} {}", document.title, document.text)),
+            Part::Anywhere => self
+                .wanted
+                .frequency(&format!("{} {}", document.title, document.text)),
         }
     }
 }
@@ -37,8 +45,14 @@ impl Wanted {
             Self::Sequence { terms, slop } => sequence_frequency(terms, *slop, text),
             Self::Prefix { beginning, own } => {
                 let mut count = 0_u32;
-                let fits = |term: &str| term.starts_with(beginning.as_str()) || Some(term) == own.as_deref();
-                each_word(text, |first| beginning.starts_with(first), |term, _| count += u32::from(fits(term)));
+                let fits = |term: &str| {
+                    term.starts_with(beginning.as_str()) || Some(term) == own.as_deref()
+                };
+                each_word(
+                    text,
+                    |first| beginning.starts_with(first),
+                    |term, _| count += u32::from(fits(term)),
+                );
                 count as f32
             }
         }
@@ -86,10 +100,15 @@ fn sequence_frequency(terms: &[(String, usize)], slop: u32, text: &str) -> f32 {
             let gap = terms[number].1 - terms[number - 1].1;
             at = at.and_then(|at| {
                 let later = &places[number];
-                later.get(later.partition_point(|&place| place < at + gap)).copied()
+                later
+                    .get(later.partition_point(|&place| place < at + gap))
+                    .copied()
             });
         }
-        if let Some(extra) = at.map(|end| end - start - length).filter(|&extra| extra as u64 <= u64::from(slop)) {
+        if let Some(extra) = at
+            .map(|end| end - start - length)
+            .filter(|&extra| extra as u64 <= u64::from(slop))
+        {
             frequency += 1.0 / (1.0 + extra as f32);
         }
     }

@@ -1,4 +1,4 @@
-//! Which documents of a run of [`WINDOW`] consecutive ones hold a source, and how often.
+//! The documents of a run of [`WINDOW`] consecutive ones that hold a source, and how often each does.
 
 use std::io;
 
@@ -51,10 +51,17 @@ impl Cursor {
             let length = docs.len();
             let open = &docs[self.at.min(length)..];
             let count = open.partition_point(|&doc| doc < end);
-            for (&doc, &freq) in open[..count].iter().zip(&self.blocks.freqs()[self.at.min(length)..]) {
+            for (&doc, &freq) in open[..count]
+                .iter()
+                .zip(&self.blocks.freqs()[self.at.min(length)..])
+            {
                 let slot = (doc - base) as usize;
                 let bit = 1 << (slot % 64);
-                freqs[slot] = if bits[slot / 64] & bit == 0 { freq } else { freqs[slot].saturating_add(freq) };
+                freqs[slot] = if bits[slot / 64] & bit == 0 {
+                    freq
+                } else {
+                    freqs[slot].saturating_add(freq)
+                };
                 bits[slot / 64] |= bit;
             }
             self.at += count;
@@ -74,13 +81,20 @@ impl<'a> Stream<'a> {
             Place::Postings(infos) => {
                 let mut cursors = Vec::with_capacity(infos.len());
                 for info in infos {
-                    cursors.push(Cursor { blocks: postings.blocks(info)?, at: 0 });
+                    cursors.push(Cursor {
+                        blocks: postings.blocks(info)?,
+                        at: 0,
+                    });
                 }
                 StreamKind::Cursors(cursors)
             }
         };
         let counted = matches!(kind, StreamKind::Cursors(_));
-        Ok(Self { kind, bits: NONE, freqs: vec![0; if counted { WINDOW } else { 0 }].into_boxed_slice() })
+        Ok(Self {
+            kind,
+            bits: NONE,
+            freqs: vec![0; if counted { WINDOW } else { 0 }].into_boxed_slice(),
+        })
     }
 
     /// Moves to the window that begins at `base`, a multiple of 64 not before the last one.
@@ -105,13 +119,18 @@ impl<'a> Stream<'a> {
     /// The first document at or after `from`, which is not before the last window; `TERMINATED` for none.
     pub(super) fn next_from(&self, from: u32) -> u32 {
         match &self.kind {
-            // A cursor not yet filled up to `from` stands before it: the next window finds out.
-            StreamKind::Cursors(cursors) => {
-                cursors.iter().map(Cursor::doc).min().map_or(TERMINATED, |doc| doc.max(from))
-            }
+            // A cursor that is not filled up to `from` may be before it; the next window shows.
+            StreamKind::Cursors(cursors) => cursors
+                .iter()
+                .map(Cursor::doc)
+                .min()
+                .map_or(TERMINATED, |doc| doc.max(from)),
             StreamKind::Set(set) => {
                 let words = set.iter().enumerate().skip(from as usize / 64);
-                let found = words.filter(|(_, word)| **word != 0).map(|(slot, _)| slot as u32 * 64).next();
+                let found = words
+                    .filter(|(_, word)| **word != 0)
+                    .map(|(slot, _)| slot as u32 * 64)
+                    .next();
                 found.map_or(TERMINATED, |doc| doc.max(from))
             }
         }

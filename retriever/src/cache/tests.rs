@@ -29,7 +29,12 @@ impl Echo {
 
 fn expected(query: &Query, k: usize) -> Vec<Hit> {
     let filter = serde_json::to_string(&query.filter).unwrap();
-    let hit = |at: usize| Hit { id: format!("{at}"), score: 1.0, title: filter.clone(), text: query.text.clone() };
+    let hit = |at: usize| Hit {
+        id: format!("{at}"),
+        score: 1.0,
+        title: filter.clone(),
+        text: query.text.clone(),
+    };
     (0..k).map(hit).collect()
 }
 
@@ -41,11 +46,20 @@ impl Retriever for Echo {
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
         self.calls.fetch_add(1, Ordering::SeqCst);
-        self.searched.lock().unwrap().extend(queries.iter().map(|query| query.text.clone()));
+        self.searched
+            .lock()
+            .unwrap()
+            .extend(queries.iter().map(|query| query.text.clone()));
         self.permits.acquire().await.unwrap().forget();
-        assert!(queries.iter().all(|query| query.text != "panic"), "as asked");
+        assert!(
+            queries.iter().all(|query| query.text != "panic"),
+            "as asked"
+        );
         if queries.iter().any(|query| query.text.starts_with("fail")) {
-            return Err(RetrieverError::Model { model: "echo".to_owned(), what: "was told to".to_owned() });
+            return Err(RetrieverError::Model {
+                model: "echo".to_owned(),
+                what: "was told to".to_owned(),
+            });
         }
         Ok(queries.iter().map(|query| expected(query, k)).collect())
     }
@@ -61,10 +75,24 @@ async fn answers_come_again_without_a_search() {
     let cached = CachedRetriever::new(echo.clone(), 10);
     let asked = queries(&["a", "b", "a"]);
     let first = cached.search(&asked, 2).await.unwrap();
-    assert_eq!(first, asked.iter().map(|query| expected(query, 2)).collect::<Vec<_>>());
+    assert_eq!(
+        first,
+        asked
+            .iter()
+            .map(|query| expected(query, 2))
+            .collect::<Vec<_>>()
+    );
     assert_eq!(cached.search(&asked, 2).await.unwrap(), first);
     assert_eq!(*echo.searched.lock().unwrap(), ["a", "b"]);
-    assert_eq!(cached.stats(), CacheStats { hits: 3, joined: 1, misses: 2, entries: 2 });
+    assert_eq!(
+        cached.stats(),
+        CacheStats {
+            hits: 3,
+            joined: 1,
+            misses: 2,
+            entries: 2
+        }
+    );
     assert!(cached.search(&[], 2).await.unwrap().is_empty());
 }
 
@@ -73,7 +101,10 @@ async fn what_decides_an_answer_is_part_of_the_key() {
     let echo = Echo::new(100);
     let cached = CachedRetriever::new(echo.clone(), 100);
     let filter = |name: &str, values: &[&str]| {
-        Filter(BTreeMap::from([(name.to_owned(), values.iter().map(|&value| value.to_owned()).collect())]))
+        Filter(BTreeMap::from([(
+            name.to_owned(),
+            values.iter().map(|&value| value.to_owned()).collect(),
+        )]))
     };
     let asked = [
         (Query::new("a"), 1),
@@ -85,12 +116,22 @@ async fn what_decides_an_answer_is_part_of_the_key() {
         (Query::new("a").filtered(filter("pagex", &[])), 1),
     ];
     for (query, k) in &asked {
-        assert_eq!(cached.search(std::slice::from_ref(query), *k).await.unwrap(), [expected(query, *k)]);
+        assert_eq!(
+            cached
+                .search(std::slice::from_ref(query), *k)
+                .await
+                .unwrap(),
+            [expected(query, *k)]
+        );
     }
     assert_eq!(cached.stats().misses, asked.len() as u64);
     *echo.name.lock().unwrap() = "two".to_owned();
     cached.search(&queries(&["a"]), 1).await.unwrap();
-    assert_eq!(cached.stats().misses, asked.len() as u64 + 1, "another fingerprint, another answer");
+    assert_eq!(
+        cached.stats().misses,
+        asked.len() as u64 + 1,
+        "another fingerprint, another answer"
+    );
 }
 
 #[tokio::test]
@@ -98,10 +139,21 @@ async fn deep_answers_are_not_kept_but_shared() {
     let echo = Echo::new(100);
     let cached = CachedRetriever::new(echo.clone(), 10);
     for _ in 0..2 {
-        let found = cached.search(&queries(&["a", "a"]), LARGEST_K + 1).await.unwrap();
+        let found = cached
+            .search(&queries(&["a", "a"]), LARGEST_K + 1)
+            .await
+            .unwrap();
         assert_eq!(found[1].len(), LARGEST_K + 1);
     }
-    assert_eq!(cached.stats(), CacheStats { hits: 0, joined: 2, misses: 2, entries: 0 });
+    assert_eq!(
+        cached.stats(),
+        CacheStats {
+            hits: 0,
+            joined: 2,
+            misses: 2,
+            entries: 0
+        }
+    );
 }
 
 #[tokio::test]
@@ -119,10 +171,24 @@ async fn equal_queries_at_once_are_one_search() {
     };
     let (found, ()) = tokio::join!(join_all(calls), release);
     for (found, texts) in found.iter().zip(texts) {
-        assert_eq!(*found, queries(&texts).iter().map(|query| expected(query, 1)).collect::<Vec<_>>());
+        assert_eq!(
+            *found,
+            queries(&texts)
+                .iter()
+                .map(|query| expected(query, 1))
+                .collect::<Vec<_>>()
+        );
     }
     assert_eq!(*echo.searched.lock().unwrap(), ["a", "b", "c"]);
-    assert_eq!(cached.stats(), CacheStats { hits: 0, joined: 3, misses: 3, entries: 3 });
+    assert_eq!(
+        cached.stats(),
+        CacheStats {
+            hits: 0,
+            joined: 3,
+            misses: 3,
+            entries: 3
+        }
+    );
 }
 
 #[tokio::test]
@@ -131,15 +197,26 @@ async fn a_failure_reaches_all_and_is_not_kept() {
     let cached = CachedRetriever::new(echo.clone(), 10);
     let asked = queries(&["fail"]);
     let release = async { echo.permits.add_permits(100) };
-    let (one, other, ()) = tokio::join!(cached.search(&asked, 1), cached.search(&asked, 1), release);
+    let (one, other, ()) =
+        tokio::join!(cached.search(&asked, 1), cached.search(&asked, 1), release);
     for failure in [one.unwrap_err(), other.unwrap_err()] {
-        assert!(matches!(failure.root(), RetrieverError::Model { .. }), "{failure}");
+        assert!(
+            matches!(failure.root(), RetrieverError::Model { .. }),
+            "{failure}"
+        );
         assert!(failure.to_string().contains("was told to"), "{failure}");
     }
     assert_eq!(echo.calls.load(Ordering::SeqCst), 1);
     cached.search(&asked, 1).await.unwrap_err();
     assert_eq!(echo.calls.load(Ordering::SeqCst), 2, "asked again");
-    assert!(matches!(cached.search(&queries(&["panic"]), 1).await.unwrap_err().root(), RetrieverError::Stopped));
+    assert!(matches!(
+        cached
+            .search(&queries(&["panic"]), 1)
+            .await
+            .unwrap_err()
+            .root(),
+        RetrieverError::Stopped
+    ));
     assert!(cached.shared.lock().is_empty());
 }
 
@@ -147,7 +224,8 @@ async fn a_failure_reaches_all_and_is_not_kept() {
 async fn a_caller_that_gives_up_hangs_nobody() {
     let echo = Echo::new(0);
     let cached = Arc::new(CachedRetriever::new(echo.clone(), 10));
-    let ask = |cached: Arc<CachedRetriever>| async move { cached.search(&queries(&["a"]), 1).await };
+    let ask =
+        |cached: Arc<CachedRetriever>| async move { cached.search(&queries(&["a"]), 1).await };
     let leader = tokio::spawn(ask(Arc::clone(&cached)));
     while echo.calls.load(Ordering::SeqCst) == 0 {
         tokio::task::yield_now().await;
@@ -159,9 +237,17 @@ async fn a_caller_that_gives_up_hangs_nobody() {
     leader.abort();
     assert!(leader.await.unwrap_err().is_cancelled());
     echo.permits.add_permits(1);
-    let found = tokio::time::timeout(Duration::from_secs(20), follower).await.expect("no hang").unwrap().unwrap();
+    let found = tokio::time::timeout(Duration::from_secs(20), follower)
+        .await
+        .expect("no hang")
+        .unwrap()
+        .unwrap();
     assert_eq!(found, [expected(&Query::new("a"), 1)]);
-    assert_eq!(echo.calls.load(Ordering::SeqCst), 1, "the follower went on with the search of the leader");
+    assert_eq!(
+        echo.calls.load(Ordering::SeqCst),
+        1,
+        "the follower went on with the search of the leader"
+    );
 
     // Nobody waits any more: the search is dropped and the next caller starts another.
     let alone = tokio::spawn(async move {

@@ -1,6 +1,64 @@
-//! Cuts markdown pages into passages of about a hundred words.
+//! Whole wiki pages in markdown, and passages of about a hundred words cut from them.
 
 use unicode_segmentation::UnicodeSegmentation;
+
+use super::{CorpusEntry, Passage};
+use crate::rows::{Row, RowFault};
+
+const FIX: &str =
+    "page rows are {\"id\", \"title\", \"content\"}; fix the row or name another format";
+
+/// `id`, `title`, `content`, cut into passages named `page#n`; or a folder of `.md` files. Passages carry the fields `page`,
+/// the page's id, and `section`, the headings above them joined by ` > `.
+pub(super) const ENTRY: CorpusEntry = CorpusEntry {
+    name: "pages",
+    about: "id, title, content in markdown, cut into passages",
+    detect: |row| row.has("content") && !row.has("contents"),
+    read,
+    whole: Some(&WHOLE_PAGES),
+};
+
+/// The same pages, each kept whole under its own id: for reading pages rather than passages. Never read off columns.
+pub(super) const WHOLE_PAGES: CorpusEntry = CorpusEntry {
+    name: "whole-pages",
+    about: "the same, one passage each",
+    detect: |_| false,
+    read: read_whole,
+    whole: None,
+};
+
+fn read_whole(mut row: Row<'_>) -> Result<Vec<Passage>, RowFault> {
+    let id = row.id("id", FIX)?;
+    let title = row.optional_text("title", FIX)?.into_owned();
+    let text = row.text("content", FIX)?.into_owned();
+    Ok(vec![Passage {
+        id,
+        title,
+        text,
+        fields: row.into_fields(),
+    }])
+}
+
+fn read(row: Row<'_>) -> Result<Vec<Passage>, RowFault> {
+    let whole = read_whole(row)?.remove(0);
+    let (page, title, mut shared) = (whole.id, whole.title, whole.fields);
+    shared.insert("page".to_owned(), page.clone());
+    shared.remove("section");
+    let pieces = cut(&title, &whole.text).into_iter().enumerate();
+    let passage = |(number, piece): (usize, Piece)| {
+        let mut fields = shared.clone();
+        if !piece.section.is_empty() {
+            fields.insert("section".to_owned(), piece.section);
+        }
+        Passage {
+            id: format!("{page}#{number}"),
+            title: title.clone(),
+            text: piece.text,
+            fields,
+        }
+    };
+    Ok(pieces.map(passage).collect())
+}
 
 /// A passage is closed once it has this many words.
 const TARGET_WORDS: usize = 100;
@@ -38,7 +96,7 @@ enum Block<'c> {
     Paragraph(String),
 }
 
-/// Blank lines and headings separate paragraphs; `#` lines inside code fences are no headings.
+/// Blank lines and headings separate paragraphs; `#` lines inside code fences are not headings.
 fn blocks(content: &str) -> Vec<Block<'_>> {
     let mut blocks = Vec::new();
     let mut paragraph: Vec<&str> = Vec::new();
@@ -80,12 +138,12 @@ fn heading(line: &str) -> Option<(usize, &str)> {
 #[derive(Default)]
 struct Cutter<'c> {
     passages: Vec<Piece>,
-    /// Level and text of the headings the open passage stands under.
+    /// Level and text of the headings above the open passage.
     headings: Vec<(usize, &'c str)>,
     /// Paragraphs of the passage being filled; heading lines come first.
     open: String,
     open_words: usize,
-    /// Whether the open passage holds nothing but headings, which wait for their text.
+    /// Tells whether the open passage holds nothing but headings, which wait for their text.
     only_headings: bool,
 }
 
@@ -144,8 +202,16 @@ impl<'c> Cutter<'c> {
 
     fn close(&mut self) {
         if !self.open.is_empty() {
-            let section = self.headings.iter().map(|&(_, text)| text).collect::<Vec<_>>().join(" > ");
-            self.passages.push(Piece { text: std::mem::take(&mut self.open), section });
+            let section = self
+                .headings
+                .iter()
+                .map(|&(_, text)| text)
+                .collect::<Vec<_>>()
+                .join(" > ");
+            self.passages.push(Piece {
+                text: std::mem::take(&mut self.open),
+                section,
+            });
         }
         self.open_words = 0;
         self.only_headings = false;
@@ -154,7 +220,10 @@ impl<'c> Cutter<'c> {
     fn finish(mut self) -> Vec<Piece> {
         self.close();
         if self.passages.is_empty() {
-            self.passages.push(Piece { text: String::new(), section: String::new() });
+            self.passages.push(Piece {
+                text: String::new(),
+                section: String::new(),
+            });
         }
         self.passages
     }
@@ -216,35 +285,62 @@ mod tests {
     use super::*;
 
     fn texts(title: &str, content: &str) -> Vec<String> {
-        cut(title, content).into_iter().map(|piece| piece.text).collect()
+        cut(title, content)
+            .into_iter()
+            .map(|piece| piece.text)
+            .collect()
     }
 
     #[test]
     fn sections_are_heading_paths() {
         let content = "# Page\n\nIntro.\n\n## History\n\nOld.\n\n### Early years\n\nEarly.\n\n#### Deep\n\nx\n\n\
                        ## Law ##\n\n### Bills\n\n### Acts\n\nActs.\n\n# Page\n\nAgain.\n\n# Other\n\n## Part\n\nPart.";
-        let sections = cut("Page", content).into_iter().map(|piece| piece.section).collect::<Vec<_>>();
-        let expected =
-            ["", "History", "History > Early years", "History > Early years > Deep", "Law > Acts", "", "Other > Part"];
+        let sections = cut("Page", content)
+            .into_iter()
+            .map(|piece| piece.section)
+            .collect::<Vec<_>>();
+        let expected = [
+            "",
+            "History",
+            "History > Early years",
+            "History > Early years > Deep",
+            "Law > Acts",
+            "",
+            "Other > Part",
+        ];
         assert_eq!(sections, expected);
     }
 
     fn words(count: usize) -> String {
-        (0..count).map(|number| format!("w{number}")).collect::<Vec<_>>().join(" ")
+        (0..count)
+            .map(|number| format!("w{number}"))
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     #[test]
     fn sections_do_not_mix_and_headings_stay() {
-        let passages =
-            texts("Page", "# Page\n\nIntro one.\n\nIntro two.\n\n## History\n\n### Early\n\nText.\n\n## Empty\n");
-        assert_eq!(passages, ["Intro one.\n\nIntro two.", "History\nEarly\nText.", "Empty"]);
+        let passages = texts(
+            "Page",
+            "# Page\n\nIntro one.\n\nIntro two.\n\n## History\n\n### Early\n\nText.\n\n## Empty\n",
+        );
+        assert_eq!(
+            passages,
+            ["Intro one.\n\nIntro two.", "History\nEarly\nText.", "Empty"]
+        );
     }
 
     #[test]
     fn long_paragraphs_are_cut_at_sentence_ends() {
         let sentence = format!("The {}. ", words(39));
         let passages = texts("T", &sentence.repeat(5));
-        assert_eq!(passages.iter().map(|text| count_words(text)).collect::<Vec<_>>(), [80, 120]);
+        assert_eq!(
+            passages
+                .iter()
+                .map(|text| count_words(text))
+                .collect::<Vec<_>>(),
+            [80, 120]
+        );
         assert!(passages.iter().all(|text| text.ends_with('.')));
     }
 
@@ -252,7 +348,13 @@ mod tests {
     fn one_endless_sentence_is_cut_between_words_and_nothing_is_lost() {
         let text = words(420);
         let passages = texts("T", &text);
-        assert_eq!(passages.iter().map(|text| count_words(text)).collect::<Vec<_>>(), [100, 100, 100, 100, 20]);
+        assert_eq!(
+            passages
+                .iter()
+                .map(|text| count_words(text))
+                .collect::<Vec<_>>(),
+            [100, 100, 100, 100, 20]
+        );
         assert_eq!(passages.join(" "), text);
     }
 

@@ -21,30 +21,37 @@ fn gzip(content: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-const BEIR: &str =
-    "\u{feff}{\"_id\":\"a\",\"title\":\"T\",\"text\":\"x\",\"metadata\":{}}\n\n{\"_id\":7,\"text\":\"y\"}\r\n";
+const BEIR: &str = "\u{feff}{\"_id\":\"a\",\"title\":\"T\",\"text\":\"x\",\"metadata\":{}}\n\n{\"_id\":7,\"text\":\"y\"}\r\n";
 
 #[test]
 fn reads_beir_from_file_folder_and_gzip() {
     let folder = tempfile::tempdir().unwrap();
     let expected = vec![Passage::new("a", "T", "x"), Passage::new("7", "", "y")];
     let gz = write(&folder, "corpus.jsonl.gz", &gzip(BEIR.as_bytes()));
-    assert_eq!(read(&gz, CorpusFormat::Beir).unwrap(), expected);
-    assert_eq!(read(folder.path(), CorpusFormat::Beir).unwrap(), expected);
+    assert_eq!(read(&gz, CorpusFormat::BEIR).unwrap(), expected);
+    assert_eq!(read(folder.path(), CorpusFormat::BEIR).unwrap(), expected);
     let plain = write(&folder, "corpus.jsonl", BEIR.as_bytes());
-    assert_eq!(read(&plain, CorpusFormat::Beir).unwrap(), expected);
-    assert_eq!(CorpusFormat::detect(folder.path()).unwrap(), CorpusFormat::Beir);
+    assert_eq!(read(&plain, CorpusFormat::BEIR).unwrap(), expected);
+    assert_eq!(
+        CorpusFormat::detect(folder.path()).unwrap(),
+        CorpusFormat::BEIR
+    );
 }
 
 #[test]
 fn reads_search_r1() {
     let folder = tempfile::tempdir().unwrap();
-    let rows =
-        "{\"id\":\"0\",\"contents\":\"\\\"Evan Morris\\\"\\nfirst\\nsecond\"}\n{\"id\":1,\"contents\":\"no title\"}\n";
+    let rows = "{\"id\":\"0\",\"contents\":\"\\\"Evan Morris\\\"\\nfirst\\nsecond\"}\n{\"id\":1,\"contents\":\"no title\"}\n";
     let path = write(&folder, "wiki.jsonl", rows.as_bytes());
-    let expected = vec![Passage::new("0", "Evan Morris", "first\nsecond"), Passage::new("1", "", "no title")];
-    assert_eq!(read(&path, CorpusFormat::SearchR1).unwrap(), expected);
-    assert_eq!(CorpusFormat::detect(&path).unwrap(), CorpusFormat::SearchR1);
+    let expected = vec![
+        Passage::new("0", "Evan Morris", "first\nsecond"),
+        Passage::new("1", "", "no title"),
+    ];
+    assert_eq!(read(&path, CorpusFormat::SEARCH_R1).unwrap(), expected);
+    assert_eq!(
+        CorpusFormat::detect(&path).unwrap(),
+        CorpusFormat::SEARCH_R1
+    );
 }
 
 #[test]
@@ -53,30 +60,51 @@ fn numbers_the_passages_of_a_page() {
     let row = "{\"id\":\"benham\",\"title\":\"Benham\",\"content\":\"# Benham\\n\\nOne.\\n\\n## History\\n\\nTwo.\\n\",\"sections\":1}";
     let path = write(&folder, "pages.jsonl", row.as_bytes());
     let passage = |id: &str, text: &str| {
-        Passage::new(id, "Benham", text).with_field("page", "benham").with_field("sections", "1")
+        Passage::new(id, "Benham", text)
+            .with_field("page", "benham")
+            .with_field("sections", "1")
     };
-    let expected =
-        vec![passage("benham#0", "One."), passage("benham#1", "History\nTwo.").with_field("section", "History")];
-    assert_eq!(read(&path, CorpusFormat::Pages).unwrap(), expected);
+    let expected = vec![
+        passage("benham#0", "One."),
+        passage("benham#1", "History\nTwo.").with_field("section", "History"),
+    ];
+    assert_eq!(read(&path, CorpusFormat::PAGES).unwrap(), expected);
 }
 
 #[test]
-fn errors_name_file_line_fault_and_mend() {
+fn errors_name_file_line_fault_and_fix() {
     let folder = tempfile::tempdir().unwrap();
     let cases: [(&str, &str); 5] = [
-        ("{\"_id\":\"a\",\"text\":\"x\"}\n{\"_id\":\"b\"}\n", "line 2: field `text` is missing; BEIR rows are"),
-        ("{\"_id\":null,\"text\":\"x\"}\n", "line 1: field `_id` is null, not a non-empty string"),
-        ("{\"_id\":\"a\",\"text\":[1]}\n", "line 1: field `text` is an array, not a string"),
+        (
+            "{\"_id\":\"a\",\"text\":\"x\"}\n{\"_id\":\"b\"}\n",
+            "line 2: field `text` is missing; BEIR rows are",
+        ),
+        (
+            "{\"_id\":null,\"text\":\"x\"}\n",
+            "line 1: field `_id` is null, not a non-empty string",
+        ),
+        (
+            "{\"_id\":\"a\",\"text\":[1]}\n",
+            "line 1: field `text` is an array, not a string",
+        ),
         ("\n\n{\"_id\":\n", "line 3: not a JSON object (EOF"),
         ("", "holds no passages"),
     ];
     for (content, expected) in cases {
         let path = write(&folder, "corpus.jsonl", content.as_bytes());
-        let message = read(&path, CorpusFormat::Beir).unwrap_err().to_string();
-        assert!(message.contains(expected) && message.contains("corpus.jsonl"), "{message}");
+        let message = read(&path, CorpusFormat::BEIR).unwrap_err().to_string();
+        assert!(
+            message.contains(expected) && message.contains("corpus.jsonl"),
+            "{message}"
+        );
     }
-    let message = read(&folder.path().join("none.jsonl"), CorpusFormat::Beir).unwrap_err().to_string();
-    assert!(message.contains("no file at") && message.contains("none.jsonl"), "{message}");
+    let message = read(&folder.path().join("none.jsonl"), CorpusFormat::BEIR)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("no file at") && message.contains("none.jsonl"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -88,10 +116,16 @@ fn a_cut_gzip_is_an_error_not_a_short_corpus() {
         .concat();
     let whole = gzip(rows.as_bytes());
     let path = write(&folder, "cut.jsonl.gz", &whole[..whole.len() / 2]);
-    let error = read(&path, CorpusFormat::Beir).unwrap_err();
-    assert!(matches!(error, ReadError::Truncated { line, .. } if line > 0), "{error}");
+    let error = read(&path, CorpusFormat::BEIR).unwrap_err();
+    assert!(
+        matches!(error, ReadError::Truncated { line, .. } if line > 0),
+        "{error}"
+    );
     let path = write(&folder, "trailer.jsonl.gz", &whole[..whole.len() - 4]);
-    assert!(matches!(read(&path, CorpusFormat::Beir), Err(ReadError::Truncated { .. })));
+    assert!(matches!(
+        read(&path, CorpusFormat::BEIR),
+        Err(ReadError::Truncated { .. })
+    ));
 }
 
 #[test]
@@ -112,43 +146,76 @@ fn search_r1_rows_with_a_title_or_a_text_of_their_own() {
         Passage::new("4", "T", "x").with_field("lang", "en"),
     ];
     let path = write(&folder, "wiki.jsonl", rows.join("\n").as_bytes());
-    assert_eq!(read(&path, CorpusFormat::SearchR1).unwrap(), expected);
+    assert_eq!(read(&path, CorpusFormat::SEARCH_R1).unwrap(), expected);
     let path = write(&folder, "titled.jsonl", rows[3].as_bytes());
-    assert_eq!(CorpusFormat::detect(&path).unwrap(), CorpusFormat::SearchR1);
+    assert_eq!(
+        CorpusFormat::detect(&path).unwrap(),
+        CorpusFormat::SEARCH_R1
+    );
 }
 
 #[test]
 fn shards_are_read_in_the_order_of_their_names_and_lines_count_on() {
     let folder = tempfile::tempdir().unwrap();
-    write(&folder, "b.jsonl.gz", &gzip(b"\n{\"_id\":\"2\",\"text\":\"y\"}\n\n"));
+    write(
+        &folder,
+        "b.jsonl.gz",
+        &gzip(b"\n{\"_id\":\"2\",\"text\":\"y\"}\n\n"),
+    );
     write(&folder, "a.jsonl", b"{\"_id\":\"1\",\"text\":\"x\"}\n");
     write(&folder, "c.jsonl", b"{\"_id\":\"3\",\"text\":\"z\"}\n{}\n");
     write(&folder, "readme.txt", b"no corpus");
     write(&folder, ".d.jsonl", b"no corpus");
-    let mut reader = CorpusReader::open(folder.path(), CorpusFormat::detect(folder.path()).unwrap()).unwrap();
-    let mut next = || reader.next().unwrap().map(|passage| (passage.id, reader.line()));
+    let mut reader =
+        CorpusReader::open(folder.path(), CorpusFormat::detect(folder.path()).unwrap()).unwrap();
+    let mut next = || {
+        reader
+            .next()
+            .unwrap()
+            .map(|passage| (passage.id, reader.line()))
+    };
     assert_eq!(next().unwrap(), ("1".to_owned(), 1));
     assert_eq!(next().unwrap(), ("2".to_owned(), 3));
     assert_eq!(next().unwrap(), ("3".to_owned(), 5));
     let message = next().unwrap_err().to_string();
-    assert!(message.contains("c.jsonl` line 2: field `_id` is missing"), "{message}");
+    assert!(
+        message.contains("c.jsonl` line 2: field `_id` is missing"),
+        "{message}"
+    );
     write(&folder, "page.md", b"# Page");
-    let message = read(folder.path(), CorpusFormat::Beir).unwrap_err().to_string();
-    assert!(message.contains("holds both .jsonl and .md files"), "{message}");
+    let message = read(folder.path(), CorpusFormat::BEIR)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("holds both .jsonl and .md files"),
+        "{message}"
+    );
     let empty = tempfile::tempdir().unwrap();
-    let message = read(empty.path(), CorpusFormat::Beir).unwrap_err().to_string();
-    assert!(message.contains("holds no corpus; pass a file, or a folder"), "{message}");
+    let message = read(empty.path(), CorpusFormat::BEIR)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("holds no corpus; pass a file, or a folder"),
+        "{message}"
+    );
 }
 
 #[test]
 fn markdown_files_are_pages() {
     let folder = tempfile::tempdir().unwrap();
     write(&folder, "b.md", b"# Heading\n\nText.\n");
-    write(&folder, "a.md", b"---\ntitle: \"Given: one\"\nyear: 1999\ntags:\n  - x\n---\nText.\n\n## Part\n\nMore.\n");
+    write(
+        &folder,
+        "a.md",
+        b"---\ntitle: \"Given: one\"\nyear: 1999\ntags:\n  - x\n---\nText.\n\n## Part\n\nMore.\n",
+    );
     write(&folder, "c.md", b"---\nnot closed");
     let passages = read(folder.path(), CorpusFormat::detect(folder.path()).unwrap()).unwrap();
-    let given =
-        |id: &str, text: &str| Passage::new(id, "Given: one", text).with_field("page", "a").with_field("year", "1999");
+    let given = |id: &str, text: &str| {
+        Passage::new(id, "Given: one", text)
+            .with_field("page", "a")
+            .with_field("year", "1999")
+    };
     let expected = vec![
         given("a#0", "Text."),
         given("a#1", "Part\nMore.").with_field("section", "Part"),
@@ -156,20 +223,37 @@ fn markdown_files_are_pages() {
         Passage::new("c#0", "c", "---\nnot closed").with_field("page", "c"),
     ];
     assert_eq!(passages, expected);
-    let message = read(&write(&folder, "d.md", b"\xff"), CorpusFormat::Pages).unwrap_err().to_string();
-    assert!(message.contains("d.md`: byte 1 is not UTF-8; convert"), "{message}");
+    let message = read(&write(&folder, "d.md", b"\xff"), CorpusFormat::PAGES)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("d.md`: byte 1 is not UTF-8; convert"),
+        "{message}"
+    );
 }
 
 #[test]
 fn lines_that_are_not_text_or_too_long_are_errors() {
     let folder = tempfile::tempdir().unwrap();
-    let path = write(&folder, "c.jsonl", b"{\"_id\":\"1\",\"text\":\"x\"}\n{\"_id\":\"2\",\"text\":\"\xff\"}\n");
-    let message = read(&path, CorpusFormat::Beir).unwrap_err().to_string();
-    assert!(message.contains("line 2: byte 20 is not UTF-8; convert"), "{message}");
+    let path = write(
+        &folder,
+        "c.jsonl",
+        b"{\"_id\":\"1\",\"text\":\"x\"}\n{\"_id\":\"2\",\"text\":\"\xff\"}\n",
+    );
+    let message = read(&path, CorpusFormat::BEIR).unwrap_err().to_string();
+    assert!(
+        message.contains("line 2: byte 20 is not UTF-8; convert"),
+        "{message}"
+    );
     // 65 MiB of blanks pack into little, as a hostile file would have it.
     let bomb = gzip(&vec![b' '; 65 << 20]);
-    let message = read(&write(&folder, "b.jsonl.gz", &bomb), CorpusFormat::Beir).unwrap_err().to_string();
-    assert!(message.contains("line 1: a line of more than 64 MiB; write one record per line"), "{message}");
+    let message = read(&write(&folder, "b.jsonl.gz", &bomb), CorpusFormat::BEIR)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        message.contains("line 1: a line of more than 64 MiB; write one record per line"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -190,10 +274,10 @@ proptest::proptest! {
             Passage::new(format!("{at}"), title, text).with_field("lang", lang)
         };
         let expected = rows.iter().enumerate().map(|(at, row)| passage(at, row)).collect::<Vec<_>>();
-        for format in [CorpusFormat::Beir, CorpusFormat::SearchR1] {
-            let row = |Passage { id, title, text, fields }: &Passage| match format {
-                CorpusFormat::Beir => serde_json::json!({"_id": id, "title": title, "text": text, "metadata": fields}),
-                _ => serde_json::json!({"id": id, "contents": format!("\"{title}\"\n{text}"), "lang": fields["lang"]}),
+        for format in [CorpusFormat::BEIR, CorpusFormat::SEARCH_R1] {
+            let row = |Passage { id, title, text, fields }: &Passage| match () {
+                () if format == CorpusFormat::BEIR => serde_json::json!({"_id": id, "title": title, "text": text, "metadata": fields}),
+                () => serde_json::json!({"id": id, "contents": format!("\"{title}\"\n{text}"), "lang": fields["lang"]}),
             };
             let lines = expected.iter().map(|passage| format!("{}\n", row(passage))).collect::<Vec<_>>().concat();
             let bytes = if pack { gzip(lines.as_bytes()) } else { lines.into_bytes() };
@@ -206,9 +290,12 @@ proptest::proptest! {
 
 #[test]
 fn format_names_round_trip() {
-    for format in CorpusFormat::ALL {
+    for format in CorpusFormat::all() {
         assert_eq!(format.name().parse::<CorpusFormat>().unwrap(), format);
-        assert_eq!(serde_json::to_string(&format).unwrap(), format!("\"{format}\""));
+        assert_eq!(
+            serde_json::to_string(&format).unwrap(),
+            format!("\"{format}\"")
+        );
     }
     let message = "bier".parse::<CorpusFormat>().unwrap_err().to_string();
     assert!(message.contains("beir, search-r1, pages"), "{message}");
@@ -232,26 +319,36 @@ fn whole_pages_are_not_cut() {
     let row = serde_json::json!({"id": "a", "title": "A", "content": content, "year": 1990});
     let path = write(&folder, "pages.jsonl", format!("{row}\n").as_bytes());
     let expected = Passage::new("a", "A", content).with_field("year", "1990");
-    assert_eq!(read(&path, CorpusFormat::WholePages).unwrap(), [expected]);
-    assert_eq!(CorpusFormat::detect(&path).unwrap(), CorpusFormat::Pages);
-    assert_eq!(CorpusFormat::Pages.whole(), CorpusFormat::WholePages);
-    assert_eq!(CorpusFormat::Beir.whole(), CorpusFormat::Beir);
+    assert_eq!(read(&path, CorpusFormat::WHOLE_PAGES).unwrap(), [expected]);
+    assert_eq!(CorpusFormat::detect(&path).unwrap(), CorpusFormat::PAGES);
+    assert_eq!(CorpusFormat::PAGES.whole(), CorpusFormat::WHOLE_PAGES);
+    assert_eq!(CorpusFormat::BEIR.whole(), CorpusFormat::BEIR);
 }
 
 #[test]
 fn a_json_list_is_a_corpus() {
     let folder = tempfile::tempdir().unwrap();
-    let list = |name: &str, text: &str| read(&write(&folder, name, text.as_bytes()), CorpusFormat::WholePages);
-    let both =
-        "\u{feff} [\n{\"id\": \"a\", \"title\": \"A\", \"content\": \"x ], y\"},\n{\"id\": 2, \"content\": \"é\"} ]\n";
+    let list = |name: &str, text: &str| {
+        read(
+            &write(&folder, name, text.as_bytes()),
+            CorpusFormat::WHOLE_PAGES,
+        )
+    };
+    let both = "\u{feff} [\n{\"id\": \"a\", \"title\": \"A\", \"content\": \"x ], y\"},\n{\"id\": 2, \"content\": \"é\"} ]\n";
     let expected = [Passage::new("a", "A", "x ], y"), Passage::new("2", "", "é")];
     assert_eq!(list("corpus.json", both).unwrap(), expected);
     for (text, message) in [
         ("[]", "holds no passages"),
         ("[{\"id\": \"a\", \"content\": \"x\"}", "row 2: no comma"),
         ("[{\"id\": \"a\", \"content\": \"x\"} 5]", "row 2: no comma"),
-        ("[{\"id\": \"a\", \"content\": \"x\"},", "row 2: the list is not closed"),
-        ("[{\"id\": \"a\", \"content\": \"x\"}] 5", "something follows"),
+        (
+            "[{\"id\": \"a\", \"content\": \"x\"},",
+            "row 2: the list is not closed",
+        ),
+        (
+            "[{\"id\": \"a\", \"content\": \"x\"}] 5",
+            "something follows",
+        ),
         ("[5]", "row 1: not a JSON object"),
         ("[{\"id\": \"a\"}]", "row 1: field `content` is missing"),
         ("[{\"id\": ", "row 1: not JSON"),

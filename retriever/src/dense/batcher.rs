@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::error::RetrieverError;
 
-/// How long the first caller waits for others.
+/// The time that the first caller waits for others.
 const WINDOW: Duration = Duration::from_millis(2);
 /// Items that make a batch full; a single call may bring more.
 pub(super) const FULL_BATCH: usize = 256;
@@ -40,17 +40,21 @@ impl<Q: Send + 'static, A: Send + 'static> Batcher<Q, A> {
     {
         let (jobs, inbox) = channel();
         let thread = thread::Builder::new().name(name.to_owned());
-        thread.spawn(move || serve(&inbox, &work)).map_err(|_| RetrieverError::Stopped)?;
+        thread
+            .spawn(move || serve(&inbox, &work))
+            .map_err(|_| RetrieverError::Stopped)?;
         Ok(Self { jobs })
     }
 
     /// The answers for `items`, in order.
     ///
     /// # Errors
-    /// What `work` failed with, for everyone in the batch; [`RetrieverError::Stopped`] when it panicked.
+    /// The error of `work`, for everyone in the batch; [`RetrieverError::Stopped`] when it panicked.
     pub(super) async fn submit(&self, items: Vec<Q>) -> Result<Vec<A>, RetrieverError> {
         let (reply, answer) = oneshot::channel();
-        self.jobs.send(Job { items, reply }).map_err(|_| RetrieverError::Stopped)?;
+        self.jobs
+            .send(Job { items, reply })
+            .map_err(|_| RetrieverError::Stopped)?;
         answer.await.map_err(|_| RetrieverError::Stopped)?
     }
 }
@@ -58,7 +62,7 @@ impl<Q: Send + 'static, A: Send + 'static> Batcher<Q, A> {
 fn serve<Q, A>(inbox: &Receiver<Job<Q, A>>, work: &Work<Q, A>) {
     while let Ok(first) = inbox.recv() {
         let mut jobs = collect(inbox, first);
-        // Nobody waits for what was given up meanwhile.
+        // Calls that were given up meanwhile need no answer.
         jobs.retain(|job| !job.reply.is_closed());
         if !jobs.is_empty() {
             answer(jobs, work);
@@ -89,9 +93,15 @@ fn answer<Q, A>(jobs: Vec<Job<Q, A>>, work: &Work<Q, A>) {
         waiting.push((job.reply, job.items.len()));
         items.extend(job.items);
     }
-    let done = catch_unwind(AssertUnwindSafe(|| work(&items))).unwrap_or(Err(RetrieverError::Stopped));
     let done =
-        done.and_then(|answers| if answers.len() == items.len() { Ok(answers) } else { Err(RetrieverError::Stopped) });
+        catch_unwind(AssertUnwindSafe(|| work(&items))).unwrap_or(Err(RetrieverError::Stopped));
+    let done = done.and_then(|answers| {
+        if answers.len() == items.len() {
+            Ok(answers)
+        } else {
+            Err(RetrieverError::Stopped)
+        }
+    });
     // A caller that has gone takes no reply.
     match done {
         Ok(answers) => {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::encoder::{Encoder, TextKind};
 use super::import::{VectorMetric, VectorRows};
 use super::storage::{DenseManifest, VECTORS_FILE, index_file, save_index};
-use super::vectors::{VectorFile, VectorWriter, io_fault};
+use super::vectors::{VectorFile, VectorWriter};
 use super::{VectorIndexKind, fault};
 use crate::error::{IndexError, RetrieverError};
 use crate::index::{Document, Index, Manifest, Segment};
@@ -18,7 +18,7 @@ const WINDOW: usize = 4096;
 /// Passages of one call of the encoder.
 const TEXTS_AT_ONCE: usize = 64;
 
-/// Where vectors come from.
+/// The source of vectors.
 #[derive(Clone, Copy)]
 pub enum VectorSource<'a> {
     /// A model reads title and text of every passage.
@@ -29,7 +29,7 @@ pub enum VectorSource<'a> {
     File(&'a Path),
 }
 
-/// Where embedding is.
+/// The progress of embedding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EmbedProgress {
     /// Passages that have their vector, of those that needed one.
@@ -38,14 +38,14 @@ pub struct EmbedProgress {
     pub total: u64,
 }
 
-/// What embedding made.
+/// The result of embedding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmbedSummary {
     /// The index folder.
     pub path: PathBuf,
     /// Passages that got a vector now; the others had theirs.
     pub embedded: u64,
-    /// What the manifest says of the vectors.
+    /// The manifest's entry about the vectors.
     pub dense: DenseManifest,
 }
 
@@ -67,13 +67,20 @@ pub fn embed(
     let folder = folder.as_ref();
     let index = Index::open(folder)?;
     let file = match source {
-        VectorSource::Encoder(encoder) => return embed_rows(&index, RowSource::Encoder(encoder), kind, progress),
-        VectorSource::Rows(rows) => return embed_rows(&index, RowSource::Rows(rows), kind, progress),
+        VectorSource::Encoder(encoder) => {
+            return embed_rows(&index, RowSource::Encoder(encoder), kind, progress);
+        }
+        VectorSource::Rows(rows) => {
+            return embed_rows(&index, RowSource::Rows(rows), kind, progress);
+        }
         VectorSource::File(file) => file,
     };
-    let scratch = folder.with_file_name(format!(".{}.vectors", folder.file_name().unwrap_or_default().display()));
-    let embedded =
-        copy_rows(file, &index, &scratch).and_then(|rows| embed_rows(&index, RowSource::Rows(&rows), kind, progress));
+    let scratch = folder.with_file_name(format!(
+        ".{}.vectors",
+        folder.file_name().unwrap_or_default().display()
+    ));
+    let embedded = copy_rows(file, &index, &scratch)
+        .and_then(|rows| embed_rows(&index, RowSource::Rows(&rows), kind, progress));
     // The copy has served, one way or the other; the next import writes over what cannot be removed.
     let _ = fs::remove_file(&scratch);
     embedded
@@ -95,23 +102,44 @@ fn embed_rows(
     let folder = index.place();
     let mut plan = Plan::new(index, source, kind)?;
     if plan.is_done(index.manifest()) {
-        return Ok(EmbedSummary { path: folder.to_owned(), embedded: 0, dense: plan.dense });
+        return Ok(EmbedSummary {
+            path: folder.to_owned(),
+            embedded: 0,
+            dense: plan.dense,
+        });
     }
-    let total = plan.missing(index).map(|segment| segment.len() as u64).sum();
+    let total = plan
+        .missing(index)
+        .map(|segment| segment.len() as u64)
+        .sum();
     let superseded = plan.superseded.clone();
-    Index::rewrite_manifest(folder, &superseded, |manifest| -> Result<(), RetrieverError> {
-        if manifest.generation != index.manifest().generation {
-            return Err(IndexError::Busy { path: folder.to_owned() }.into());
-        }
-        plan.write(index, source, &mut |done| progress(EmbedProgress { done, total }))?;
-        let dense = serde_json::to_value(&plan.dense).map_err(|cause| fault(folder, cause.to_string()))?;
-        manifest.dense = Some(dense);
-        Ok(())
-    })?;
-    Ok(EmbedSummary { path: folder.to_owned(), embedded: total, dense: plan.dense })
+    Index::rewrite_manifest(
+        folder,
+        &superseded,
+        |manifest| -> Result<(), RetrieverError> {
+            if manifest.generation != index.manifest().generation {
+                return Err(IndexError::Busy {
+                    path: folder.to_owned(),
+                }
+                .into());
+            }
+            plan.write(index, source, &mut |done| {
+                progress(EmbedProgress { done, total });
+            })?;
+            let dense = serde_json::to_value(&plan.dense)
+                .map_err(|cause| fault(folder, cause.to_string()))?;
+            manifest.dense = Some(dense);
+            Ok(())
+        },
+    )?;
+    Ok(EmbedSummary {
+        path: folder.to_owned(),
+        embedded: total,
+        dense: plan.dense,
+    })
 }
 
-/// What is there and what has to be made.
+/// The vectors there are and those to be made.
 struct Plan {
     dense: DenseManifest,
     /// Folders of vectors that are replaced, relative to those of segments.
@@ -121,7 +149,11 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(index: &Index, source: RowSource<'_>, kind: VectorIndexKind) -> Result<Self, RetrieverError> {
+    fn new(
+        index: &Index,
+        source: RowSource<'_>,
+        kind: VectorIndexKind,
+    ) -> Result<Self, RetrieverError> {
         let (encoder, dimension) = match source {
             RowSource::Encoder(encoder) => (Some(encoder.identity()), encoder.dimension()),
             RowSource::Rows(rows) => {
@@ -132,27 +164,47 @@ impl Plan {
         let new_folder = format!("dense-{:06}", index.manifest().generation + 1);
         let old = DenseManifest::of(index.manifest(), index.place())?;
         let (superseded, dense) = match old {
-            Some(old) if encoder.is_some() && old.encoder == encoder && old.dimension == dimension => {
+            Some(old)
+                if encoder.is_some() && old.encoder == encoder && old.dimension == dimension =>
+            {
                 (Vec::new(), DenseManifest { kind, ..old })
             }
             old => {
                 let superseded = old.map_or(Vec::new(), |old| old.folders.into_values().collect());
-                (superseded, DenseManifest { encoder, dimension, unit: true, kind, folders: BTreeMap::new() })
+                (
+                    superseded,
+                    DenseManifest {
+                        encoder,
+                        dimension,
+                        unit: true,
+                        kind,
+                        folders: BTreeMap::new(),
+                    },
+                )
             }
         };
-        Ok(Self { dense, superseded, new_folder })
+        Ok(Self {
+            dense,
+            superseded,
+            new_folder,
+        })
     }
 
     fn missing<'i>(&self, index: &'i Index) -> impl Iterator<Item = &'i Segment> {
-        index.segments().iter().filter(|segment| !self.dense.folders.contains_key(&segment.info.name))
+        index
+            .segments()
+            .iter()
+            .filter(|segment| !self.dense.folders.contains_key(&segment.info.name))
     }
 
     fn is_done(&self, manifest: &Manifest) -> bool {
         manifest.segments.iter().all(|segment| {
             self.dense.folders.get(&segment.name).is_some_and(|folder| {
-                index_file(self.dense.kind).is_none_or(|file| segment.files.contains_key(&format!("{folder}/{file}")))
+                index_file(self.dense.kind)
+                    .is_none_or(|file| segment.files.contains_key(&format!("{folder}/{file}")))
             })
-        }) && DenseManifest::of(manifest, Path::new("")).is_ok_and(|old| old.as_ref() == Some(&self.dense))
+        }) && DenseManifest::of(manifest, Path::new(""))
+            .is_ok_and(|old| old.as_ref() == Some(&self.dense))
     }
 
     fn write(
@@ -167,8 +219,9 @@ impl Plan {
             let name = &segment.info.name;
             if !self.dense.folders.contains_key(name) {
                 let folder = segment.info.folder.join(&self.new_folder);
-                fs::create_dir_all(&folder).map_err(|source| io_fault("create", &folder, source))?;
-                let mut writer = VectorWriter::create(&folder.join(VECTORS_FILE), self.dense.dimension, false)?;
+                fs::create_dir_all(&folder).map_err(IndexError::io("create", &folder))?;
+                let mut writer =
+                    VectorWriter::create(&folder.join(VECTORS_FILE), self.dense.dimension)?;
                 write_rows(segment, source, &mut |rows| {
                     writer.append(rows)?;
                     done += (rows.len() / self.dense.dimension) as u64;
@@ -176,7 +229,9 @@ impl Plan {
                     Ok(())
                 })?;
                 self.dense.unit &= writer.finish()?.unit;
-                self.dense.folders.insert(name.clone(), self.new_folder.clone());
+                self.dense
+                    .folders
+                    .insert(name.clone(), self.new_folder.clone());
             }
             let inner = &self.dense.folders[name];
             let indexed = index_file(self.dense.kind).map(|file| format!("{inner}/{file}"));
@@ -194,7 +249,7 @@ impl Plan {
 fn copy_rows(file: &Path, index: &Index, scratch: &Path) -> Result<VectorFile, RetrieverError> {
     let mut rows = VectorRows::open(file)?;
     check_count(file, rows.rows() as usize, index)?;
-    let mut writer = VectorWriter::create(scratch, rows.dimension(), false)?;
+    let mut writer = VectorWriter::create(scratch, rows.dimension())?;
     while let Some(window) = rows.next_rows(WINDOW)? {
         writer.append(&window)?;
     }
@@ -212,7 +267,9 @@ fn check_count(path: &Path, rows: usize, index: &Index) -> Result<(), RetrieverE
     }
     let dropped = index.manifest().counts.dropped_duplicates;
     let fix = if dropped > 0 && rows as u64 == index.len() as u64 + dropped {
-        format!(", of which {dropped} duplicates were dropped; build the index again keeping duplicates")
+        format!(
+            ", of which {dropped} duplicates were dropped; build the index again keeping duplicates"
+        )
     } else {
         "; rows must be one per passage, in the order of the corpus".to_owned()
     };
@@ -228,13 +285,18 @@ pub(super) fn write_rows(
 ) -> Result<(), RetrieverError> {
     let count = segment.len();
     for start in (0..count).step_by(WINDOW) {
-        let locals = (start..count.min(start + WINDOW)).map(|rank| segment.local_at_rank(rank as u32));
+        let locals =
+            (start..count.min(start + WINDOW)).map(|rank| segment.local_at_rank(rank as u32));
         let locals: Vec<u32> = locals.collect::<Result<_, IndexError>>()?;
         let rows = match source {
             RowSource::Encoder(encoder) => encode(segment, &locals, encoder)?,
             RowSource::Rows(rows) => {
                 let base = segment.info.base;
-                locals.iter().flat_map(|local| rows.row((base + local) as usize)).copied().collect()
+                locals
+                    .iter()
+                    .flat_map(|local| rows.row((base + local) as usize))
+                    .copied()
+                    .collect()
             }
         };
         sink(&rows)?;
@@ -243,9 +305,15 @@ pub(super) fn write_rows(
 }
 
 /// Encodes passages, those of like length together, which wastes the least on padding.
-fn encode(segment: &Segment, locals: &[u32], encoder: &dyn Encoder) -> Result<Vec<f32>, RetrieverError> {
+fn encode(
+    segment: &Segment,
+    locals: &[u32],
+    encoder: &dyn Encoder,
+) -> Result<Vec<f32>, RetrieverError> {
     let dimension = encoder.dimension();
-    let texts = locals.iter().map(|&local| Ok(contents(&segment.document(local)?)));
+    let texts = locals
+        .iter()
+        .map(|&local| Ok(contents(&segment.document(local)?)));
     let texts: Vec<String> = texts.collect::<Result<_, IndexError>>()?;
     let mut order: Vec<usize> = (0..texts.len()).collect();
     order.sort_by_key(|&at| (texts[at].len(), at));
@@ -270,13 +338,25 @@ pub(super) fn encode_checked(
     if encoded.len() == texts.len() * encoder.dimension() {
         return Ok(encoded);
     }
-    let what = format!("it gave {} numbers for {} texts of {} each", encoded.len(), texts.len(), encoder.dimension());
-    Err(RetrieverError::Model { model: encoder.identity(), what })
+    let what = format!(
+        "it gave {} numbers for {} texts of {} each",
+        encoded.len(),
+        texts.len(),
+        encoder.dimension()
+    );
+    Err(RetrieverError::Model {
+        model: encoder.identity(),
+        what,
+    })
 }
 
-/// What is encoded: the contents of the passage as a Search-R1 corpus has them, the title in quotes on a line of its own.
+/// The text that is encoded: the contents of the passage as a Search-R1 corpus has them, the title in quotes on a line of its own.
 /// The published E5 index of Wikipedia was made of these.
 fn contents(document: &Document<'_>) -> String {
     let Document { title, text, .. } = document;
-    if title.is_empty() { (*text).to_owned() } else { format!("\"{title}\"\n{text}") }
+    if title.is_empty() {
+        (*text).to_owned()
+    } else {
+        format!("\"{title}\"\n{text}")
+    }
 }

@@ -1,8 +1,8 @@
-//! What turns text into vectors.
+//! The trait of models that turn text into vectors.
 
 use crate::error::RetrieverError;
 
-/// What a text is; models prefix queries and passages differently.
+/// The role of a text; models prefix queries and passages differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TextKind {
     /// Something to look for.

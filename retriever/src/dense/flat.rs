@@ -5,10 +5,10 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::kernel::{self, GROUP};
-use super::top::{Scored, Top};
 use super::vectors::VectorFile;
 use super::{VectorIndex, VectorIndexKind, check_queries};
 use crate::error::RetrieverError;
+use crate::top::{Scored, TopK};
 
 /// Bytes of rows that all queries see before the next rows are read: well inside a second-level cache.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -56,7 +56,12 @@ impl VectorIndex for FlatIndex {
 }
 
 /// The best `k` allowed rows for each of the checked queries.
-pub(super) fn scan(vectors: &VectorFile, queries: &[f32], k: usize, allowed: Option<&[bool]>) -> Vec<Vec<(u32, f32)>> {
+pub(super) fn scan(
+    vectors: &VectorFile,
+    queries: &[f32],
+    k: usize,
+    allowed: Option<&[bool]>,
+) -> Vec<Vec<(u32, f32)>> {
     let dimension = vectors.dimension();
     let count = queries.len() / dimension;
     let k = k.min(vectors.rows());
@@ -64,17 +69,28 @@ pub(super) fn scan(vectors: &VectorFile, queries: &[f32], k: usize, allowed: Opt
         return vec![Vec::new(); count];
     }
     let block = (BLOCK_BYTES / (4 * dimension)).max(GROUP);
-    let parts = (vectors.rows() * queries.len() / PARALLEL_WORK).clamp(1, rayon::current_num_threads());
+    let parts =
+        (vectors.rows() * queries.len() / PARALLEL_WORK).clamp(1, rayon::current_num_threads());
     let share = vectors.rows().div_ceil(parts).next_multiple_of(block);
     let scan_part = |part: usize| {
-        let mut tops = vec![Top::new(k); count];
+        let mut tops = vec![TopK::new(k); count];
         let end = ((part + 1) * share).min(vectors.rows());
         for start in (part * share..end).step_by(block) {
-            scan_block(vectors, start..end.min(start + block), queries, allowed, &mut tops);
+            scan_block(
+                vectors,
+                start..end.min(start + block),
+                queries,
+                allowed,
+                &mut tops,
+            );
         }
         tops
     };
-    let mut tops = if parts == 1 { vec![scan_part(0)] } else { (0..parts).into_par_iter().map(scan_part).collect() };
+    let mut tops = if parts == 1 {
+        vec![scan_part(0)]
+    } else {
+        (0..parts).into_par_iter().map(scan_part).collect()
+    };
     // The best k of a total order are the same however the rows were shared out.
     let mut all = tops.swap_remove(0);
     for part in tops {
@@ -82,7 +98,7 @@ pub(super) fn scan(vectors: &VectorFile, queries: &[f32], k: usize, allowed: Opt
             top.merge(of_part);
         }
     }
-    all.into_iter().map(Top::into_sorted).collect()
+    all.iter_mut().map(TopK::drain_sorted).collect()
 }
 
 fn scan_block(
@@ -90,21 +106,30 @@ fn scan_block(
     block: std::ops::Range<usize>,
     queries: &[f32],
     allowed: Option<&[bool]>,
-    tops: &mut [Top],
+    tops: &mut [TopK],
 ) {
     let dimension = vectors.dimension();
     let rows: Vec<usize> = match allowed {
         None => block.collect(),
         Some(allowed) => block.filter(|&row| allowed[row]).collect(),
     };
-    let groups = queries.chunks(GROUP * dimension).zip(tops.chunks_mut(GROUP));
+    let groups = queries
+        .chunks(GROUP * dimension)
+        .zip(tops.chunks_mut(GROUP));
     for (group, tops) in groups {
         if let [one, two, three, four] = tops {
-            let [a, b, c, d] = std::array::from_fn(|at| &group[at * dimension..(at + 1) * dimension]);
+            let [a, b, c, d] =
+                std::array::from_fn(|at| &group[at * dimension..(at + 1) * dimension]);
             for &row in &rows {
                 let scores = kernel::products(vectors.row(row), [a, b, c, d]);
-                for (top, score) in [&mut *one, &mut *two, &mut *three, &mut *four].into_iter().zip(scores) {
-                    top.push(Scored { score, row: row as u32 });
+                for (top, score) in [&mut *one, &mut *two, &mut *three, &mut *four]
+                    .into_iter()
+                    .zip(scores)
+                {
+                    top.push(Scored {
+                        score,
+                        doc: row as u32,
+                    });
                 }
             }
         } else {
@@ -116,19 +141,27 @@ fn scan_block(
 }
 
 /// Offers the given rows to `top`, scored exactly.
-pub(super) fn score_rows(vectors: &VectorFile, query: &[f32], rows: impl Iterator<Item = u32>, top: &mut Top) {
+pub(super) fn score_rows(
+    vectors: &VectorFile,
+    query: &[f32],
+    rows: impl Iterator<Item = u32>,
+    top: &mut TopK,
+) {
     let mut rows = rows.fuse();
     loop {
         let group: [Option<u32>; GROUP] = std::array::from_fn(|_| rows.next());
         if let [Some(a), Some(b), Some(c), Some(d)] = group {
             let scores = kernel::products(query, [a, b, c, d].map(|row| vectors.row(row as usize)));
             for (row, score) in [a, b, c, d].into_iter().zip(scores) {
-                top.push(Scored { score, row });
+                top.push(Scored { score, doc: row });
             }
             continue;
         }
         for row in group.into_iter().flatten() {
-            top.push(Scored { score: kernel::product(query, vectors.row(row as usize)), row });
+            top.push(Scored {
+                score: kernel::product(query, vectors.row(row as usize)),
+                doc: row,
+            });
         }
         return;
     }

@@ -12,10 +12,10 @@ use std::collections::BinaryHeap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::top::{Scored, Top};
 use super::vectors::VectorFile;
 use super::{VectorIndex, VectorIndexKind, check_queries, flat, kernel};
 use crate::error::RetrieverError;
+use crate::top::{Scored, TopK};
 use links::Links;
 
 /// Rows kept while walking, per hit asked for and at least: the `ef` of the paper.
@@ -63,12 +63,12 @@ impl GraphIndex {
     }
 
     /// The best rows found, walking down the layers and then through the lowest.
-    fn walk(&self, query: &[f32], k: usize, kept: usize, allowed: Option<&[bool]>) -> Top {
+    fn walk(&self, query: &[f32], k: usize, kept: usize, allowed: Option<&[bool]>) -> TopK {
         let mut best = self.scored(query, self.links.entry());
         for layer in (1..self.links.layers()).rev() {
             best = self.climb(query, best, layer);
         }
-        let mut top = Top::new(kept.max(k));
+        let mut top = TopK::new(kept.max(k));
         SEEN.with_borrow_mut(|(walk, marks)| {
             marks.resize(marks.len().max(self.vectors.rows()), 0);
             *walk = walk.wrapping_add(1);
@@ -85,7 +85,7 @@ impl GraphIndex {
     fn climb(&self, query: &[f32], start: Scored, layer: usize) -> Scored {
         let mut best = start;
         loop {
-            let neighbours = self.links.of(layer, best.row);
+            let neighbours = self.links.of(layer, best.doc);
             let next = neighbours.iter().map(|&row| self.scored(query, row)).max();
             match next {
                 Some(next) if next > best => best = next,
@@ -100,14 +100,14 @@ impl GraphIndex {
         query: &[f32],
         start: Scored,
         allowed: Option<&[bool]>,
-        top: &mut Top,
+        top: &mut TopK,
         (walk, marks): (u32, &mut [u32]),
     ) {
         let is_allowed = |row: u32| allowed.is_none_or(|allowed| allowed[row as usize]);
         let mut open = BinaryHeap::from([start]);
         let mut fresh = Vec::new();
-        marks[start.row as usize] = walk;
-        if is_allowed(start.row) {
+        marks[start.doc as usize] = walk;
+        if is_allowed(start.doc) {
             top.push(start);
         }
         while let Some(next) = open.pop() {
@@ -115,7 +115,7 @@ impl GraphIndex {
                 return;
             }
             fresh.clear();
-            for &row in self.links.of(0, next.row) {
+            for &row in self.links.of(0, next.doc) {
                 if marks[row as usize] != walk {
                     marks[row as usize] = walk;
                     fresh.push(row);
@@ -126,7 +126,7 @@ impl GraphIndex {
                     return;
                 }
                 open.push(scored);
-                if is_allowed(scored.row) {
+                if is_allowed(scored.doc) {
                     top.push(scored);
                 }
             });
@@ -138,7 +138,7 @@ impl GraphIndex {
         for group in groups {
             let scores = kernel::products(query, group.map(|row| self.vectors.row(row as usize)));
             for (&row, score) in group.iter().zip(scores) {
-                visit(Scored { score, row });
+                visit(Scored { score, doc: row });
             }
         }
         for &row in rest {
@@ -147,7 +147,10 @@ impl GraphIndex {
     }
 
     fn scored(&self, query: &[f32], row: u32) -> Scored {
-        Scored { score: kernel::product(query, self.vectors.row(row as usize)), row }
+        Scored {
+            score: kernel::product(query, self.vectors.row(row as usize)),
+            doc: row,
+        }
     }
 }
 
@@ -165,7 +168,10 @@ impl VectorIndex for GraphIndex {
     }
 
     fn parameters(&self) -> String {
-        format!("{} ef={KEPT_PER_HIT}k,{FEWEST_KEPT} scanned-below=1/{SCAN_SHARE}", build::PARAMETERS)
+        format!(
+            "{} ef={KEPT_PER_HIT}k,{FEWEST_KEPT} scanned-below=1/{SCAN_SHARE}",
+            build::PARAMETERS
+        )
     }
 
     fn search(
@@ -180,12 +186,14 @@ impl VectorIndex for GraphIndex {
             return Ok(vec![Vec::new(); count]);
         }
         let kept = (KEPT_PER_HIT * k).max(FEWEST_KEPT);
-        let usable = allowed.map_or(self.len(), |allowed| allowed.iter().filter(|&&row| row).count());
+        let usable = allowed.map_or(self.len(), |allowed| {
+            allowed.iter().filter(|&&row| row).count()
+        });
         if usable < self.len() / SCAN_SHARE || kept > usable / SCAN_SHARE {
             return Ok(flat::scan(&self.vectors, queries, k, allowed));
         }
         let answers = queries.chunks_exact(self.dimension()).map(|query| {
-            let mut best = self.walk(query, k, kept, allowed).into_sorted();
+            let mut best = self.walk(query, k, kept, allowed).drain_sorted();
             best.truncate(k);
             best
         });

@@ -15,7 +15,7 @@ const MAX_NPY_HEADER_BYTES: u64 = 1 << 16;
 /// `faiss/impl/index_write.cpp`. All little-endian.
 const FAISS_HEADER_BYTES: usize = 4 + 4 + 8 + 16 + 1 + 4 + 8;
 
-/// What a FAISS index ranks by.
+/// The measure that a FAISS index ranks by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VectorMetric {
     /// Largest inner product first.
@@ -41,13 +41,13 @@ impl Number {
     }
 }
 
-/// What the beginning of a file says of the rest.
+/// The header of a file.
 struct Header {
     number: Number,
     rows: u64,
     dimension: u64,
     metric: Option<VectorMetric>,
-    /// Where the numbers begin.
+    /// The first byte of the numbers.
     offset: u64,
 }
 
@@ -73,7 +73,10 @@ impl VectorRows {
     /// says.
     pub fn open(path: &Path) -> Result<Self, RetrieverError> {
         let opened = open_rows(path);
-        opened.map_err(|what| RetrieverError::Vectors { path: path.to_owned(), what })
+        opened.map_err(|what| RetrieverError::Vectors {
+            path: path.to_owned(),
+            what,
+        })
     }
 
     /// Numbers per vector.
@@ -86,7 +89,7 @@ impl VectorRows {
         self.rows
     }
 
-    /// What a FAISS index ranks by; an array does not say.
+    /// The measure that a FAISS index ranks by; an array does not say.
     pub fn metric(&self) -> Option<VectorMetric> {
         self.metric
     }
@@ -102,25 +105,37 @@ impl VectorRows {
         }
         let mut bytes = vec![0; count * self.dimension * self.number.bytes()];
         if let Err(cause) = self.source.read_exact(&mut bytes) {
-            return Err(self.fault(format!("cannot read on after row {} ({cause}); check the disk", self.read)));
+            return Err(self.fault(format!(
+                "cannot read on after row {} ({cause}); check the disk",
+                self.read
+            )));
         }
         let vectors = decode(&bytes, self.number);
         if let Some(at) = vectors.iter().position(|number| !number.is_finite()) {
             let row = self.read + (at / self.dimension) as u64 + 1;
-            return Err(self.fault(format!("row {row} holds a number that is not finite; encode that text again")));
+            return Err(self.fault(format!(
+                "row {row} holds a number that is not finite; encode that text again"
+            )));
         }
         self.read += count as u64;
         Ok(Some(vectors))
     }
 
     fn fault(&self, what: String) -> RetrieverError {
-        RetrieverError::Vectors { path: self.path.clone(), what }
+        RetrieverError::Vectors {
+            path: self.path.clone(),
+            what,
+        }
     }
 }
 
 fn open_rows(path: &Path) -> Result<VectorRows, String> {
-    let file = File::open(path).map_err(|cause| format!("cannot be opened ({cause}); check the path"))?;
-    let length = file.metadata().map_err(|cause| format!("cannot be opened ({cause}); check the path"))?.len();
+    let file =
+        File::open(path).map_err(|cause| format!("cannot be opened ({cause}); check the path"))?;
+    let length = file
+        .metadata()
+        .map_err(|cause| format!("cannot be opened ({cause}); check the path"))?
+        .len();
     let mut source = BufReader::with_capacity(1 << 18, file);
     let header = read_header(&mut source)?;
     if header.rows == 0 || header.dimension == 0 {
@@ -171,9 +186,9 @@ fn read_header(source: &mut impl Read) -> Result<Header, String> {
 }
 
 fn fill(source: &mut impl Read, bytes: &mut [u8]) -> Result<(), String> {
-    source
-        .read_exact(bytes)
-        .map_err(|cause| format!("breaks off in its header ({cause}); fetch or write the file again"))
+    source.read_exact(bytes).map_err(|cause| {
+        format!("breaks off in its header ({cause}); fetch or write the file again")
+    })
 }
 
 /// `numpy/lib/format.py`: magic, version, length of the header (u16, from version 2 u32), a Python dictionary.
@@ -195,53 +210,87 @@ fn npy_header(source: &mut impl Read) -> Result<Header, String> {
             fill(source, &mut bytes)?;
             (u64::from(u32::from_le_bytes(bytes)), 4)
         }
-        other => return Err(format!(".npy version {other} is unknown; write the array with `numpy.save`")),
+        other => {
+            return Err(format!(
+                ".npy version {other} is unknown; write the array with `numpy.save`"
+            ));
+        }
     };
     if length > MAX_NPY_HEADER_BYTES {
-        return Err(format!("has a header of {length} bytes; write a plain array with `numpy.save`"));
+        return Err(format!(
+            "has a header of {length} bytes; write a plain array with `numpy.save`"
+        ));
     }
     let mut text = vec![0; length as usize];
     fill(source, &mut text)?;
-    let text = std::str::from_utf8(&text).map_err(|_| "has a header that is not text; write it again".to_owned())?;
+    let text = std::str::from_utf8(&text)
+        .map_err(|_| "has a header that is not text; write it again".to_owned())?;
     let number = npy_number(text)?;
     if entry(text, "fortran_order")?.starts_with("True") {
         return Err("is in Fortran order; save `numpy.ascontiguousarray(array)`".to_owned());
     }
     let (rows, dimension) = npy_shape(text)?;
-    Ok(Header { number, rows, dimension, metric: None, offset: 8 + length_bytes + length })
+    Ok(Header {
+        number,
+        rows,
+        dimension,
+        metric: None,
+        offset: 8 + length_bytes + length,
+    })
 }
 
-/// What stands behind a key of the header's dictionary.
+/// The text behind a key of the header's dictionary.
 fn entry<'t>(header: &'t str, key: &str) -> Result<&'t str, String> {
     let behind = [format!("'{key}'"), format!("\"{key}\"")]
         .iter()
         .find_map(|quoted| header.split_once(quoted.as_str()))
         .and_then(|(_, rest)| rest.trim_start().strip_prefix(':'));
-    behind.map(str::trim_start).ok_or_else(|| format!("has a .npy header without `{key}`; write it with `numpy.save`"))
+    behind
+        .map(str::trim_start)
+        .ok_or_else(|| format!("has a .npy header without `{key}`; write it with `numpy.save`"))
 }
 
 fn npy_number(header: &str) -> Result<Number, String> {
     let value = entry(header, "descr")?;
-    let name = value.strip_prefix(['\'', '"']).and_then(|rest| rest.split(['\'', '"']).next()).unwrap_or("structured");
+    let name = value
+        .strip_prefix(['\'', '"'])
+        .and_then(|rest| rest.split(['\'', '"']).next())
+        .unwrap_or("structured");
     match name {
         "<f2" => Ok(Number::F16),
         "<f4" => Ok(Number::F32),
         "<f8" => Ok(Number::F64),
-        _ if name.starts_with(">f") => Err(format!("holds big-endian numbers (`{name}`); save `array.astype('<f4')`")),
-        _ => Err(format!("holds `{name}`, not floating-point numbers; save `array.astype('<f4')`")),
+        _ if name.starts_with(">f") => Err(format!(
+            "holds big-endian numbers (`{name}`); save `array.astype('<f4')`"
+        )),
+        _ => Err(format!(
+            "holds `{name}`, not floating-point numbers; save `array.astype('<f4')`"
+        )),
     }
 }
 
 fn npy_shape(header: &str) -> Result<(u64, u64), String> {
     let value = entry(header, "shape")?;
-    let inside = value.strip_prefix('(').and_then(|rest| rest.split_once(')')).map(|(inside, _)| inside);
+    let inside = value
+        .strip_prefix('(')
+        .and_then(|rest| rest.split_once(')'))
+        .map(|(inside, _)| inside);
     let inside = inside.ok_or("has a .npy header without a shape; write it with `numpy.save`")?;
-    let sizes = inside.split(',').map(str::trim).filter(|size| !size.is_empty()).map(str::parse::<u64>);
+    let sizes = inside
+        .split(',')
+        .map(str::trim)
+        .filter(|size| !size.is_empty())
+        .map(str::parse::<u64>);
     let sizes = sizes.collect::<Result<Vec<_>, _>>();
     match sizes.as_deref() {
         Ok(&[rows, dimension]) => Ok((rows, dimension)),
-        Ok(other) => Err(format!("has {} dimensions where 2 are needed; save one row per passage", other.len())),
-        Err(_) => Err(format!("has the shape ({inside}); write it with `numpy.save`")),
+        Ok(other) => Err(format!(
+            "has {} dimensions where 2 are needed; save one row per passage",
+            other.len()
+        )),
+        Err(_) => Err(format!(
+            "has the shape ({inside}); write it with `numpy.save`"
+        )),
     }
 }
 
@@ -255,14 +304,22 @@ fn faiss_header(source: &mut impl Read, metric: VectorMetric) -> Result<Header, 
     let rows = i64::from_le_bytes(rows);
     let count = u64::from_le_bytes(count);
     let (Ok(dimension), Ok(rows)) = (u64::try_from(dimension), u64::try_from(rows)) else {
-        return Err(format!("has a FAISS header of {rows} rows of {dimension} numbers; write the index again"));
+        return Err(format!(
+            "has a FAISS header of {rows} rows of {dimension} numbers; write the index again"
+        ));
     };
     if rows.checked_mul(dimension) != Some(count) {
         return Err(format!(
             "has a FAISS header of {rows} rows of {dimension} numbers, but {count} numbers; write the index again"
         ));
     }
-    Ok(Header { number: Number::F32, rows, dimension, metric: Some(metric), offset: FAISS_HEADER_BYTES as u64 })
+    Ok(Header {
+        number: Number::F32,
+        rows,
+        dimension,
+        metric: Some(metric),
+        offset: FAISS_HEADER_BYTES as u64,
+    })
 }
 
 /// The first `N` bytes and the rest; the caller's array is long enough.
@@ -275,8 +332,23 @@ fn split_array<const N: usize>(bytes: &[u8]) -> ([u8; N], &[u8]) {
 
 fn decode(bytes: &[u8], number: Number) -> Vec<f32> {
     match number {
-        Number::F16 => bytes.as_chunks().0.iter().map(|&raw| f16::from_le_bytes(raw).to_f32()).collect(),
-        Number::F32 => bytes.as_chunks().0.iter().map(|&raw| f32::from_le_bytes(raw)).collect(),
-        Number::F64 => bytes.as_chunks().0.iter().map(|&raw| f64::from_le_bytes(raw) as f32).collect(),
+        Number::F16 => bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&raw| f16::from_le_bytes(raw).to_f32())
+            .collect(),
+        Number::F32 => bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&raw| f32::from_le_bytes(raw))
+            .collect(),
+        Number::F64 => bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&raw| f64::from_le_bytes(raw) as f32)
+            .collect(),
     }
 }

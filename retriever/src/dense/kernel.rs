@@ -29,9 +29,14 @@ pub(super) fn products(one: &[f32], many: [&[f32]; GROUP]) -> [f32; GROUP] {
 type Lanes = [f32; LANES];
 
 #[inline(always)]
-#[allow(clippy::inline_always, reason = "must be compiled with the instructions of its caller")]
+#[allow(
+    clippy::inline_always,
+    reason = "must be compiled with the instructions of its caller"
+)]
 fn single(one: &[f32], other: &[f32]) -> f32 {
+    // Both vectors in pieces of sixteen numbers, and what is left of each.
     let ((ones, one_tail), (others, other_tail)) = (one.as_chunks(), other.as_chunks());
+    // Lane i sums the products of the coordinates i, i + 16, i + 32, ...
     let mut sum = [0.0; LANES];
     for (one, other) in ones.iter().zip(others) {
         add(&mut sum, one, other);
@@ -41,12 +46,17 @@ fn single(one: &[f32], other: &[f32]) -> f32 {
 
 // The four sums are variables of their own: as an array of arrays they would not stay in registers.
 #[inline(always)]
-#[allow(clippy::inline_always, reason = "must be compiled with the instructions of its caller")]
+#[allow(
+    clippy::inline_always,
+    reason = "must be compiled with the instructions of its caller"
+)]
 fn group(one: &[f32], [a, b, c, d]: [&[f32]; GROUP]) -> [f32; GROUP] {
     let (ones, one_tail) = one.as_chunks();
     let ((a, a_tail), (b, b_tail), (c, c_tail), (d, d_tail)) =
         (a.as_chunks(), b.as_chunks(), c.as_chunks(), d.as_chunks());
-    let (mut of_a, mut of_b, mut of_c, mut of_d) = ([0.0; LANES], [0.0; LANES], [0.0; LANES], [0.0; LANES]);
+    let (mut of_a, mut of_b, mut of_c, mut of_d) =
+        ([0.0; LANES], [0.0; LANES], [0.0; LANES], [0.0; LANES]);
+    // A piece of `one` is loaded once for four products, whose additions do not wait for each other.
     for ((((one, a), b), c), d) in ones.iter().zip(a).zip(b).zip(c).zip(d) {
         add(&mut of_a, one, a);
         add(&mut of_b, one, b);
@@ -62,8 +72,13 @@ fn group(one: &[f32], [a, b, c, d]: [&[f32]; GROUP]) -> [f32; GROUP] {
 }
 
 #[inline(always)]
-#[allow(clippy::inline_always, reason = "must be compiled with the instructions of its caller")]
+#[allow(
+    clippy::inline_always,
+    reason = "must be compiled with the instructions of its caller"
+)]
 fn add(sum: &mut Lanes, one: &Lanes, other: &Lanes) {
+    // One multiplication and one addition of a whole register (two of AVX2), rounded after each: never a fused step, whose
+    // bits would differ.
     for lane in 0..LANES {
         sum[lane] += one[lane] * other[lane];
     }
@@ -71,11 +86,16 @@ fn add(sum: &mut Lanes, one: &Lanes, other: &Lanes) {
 
 /// Adds what is left over, then lanes pairwise; adding zero turns -0 into 0, so that equal scores have equal bits.
 #[inline(always)]
-#[allow(clippy::inline_always, reason = "must be compiled with the instructions of its caller")]
+#[allow(
+    clippy::inline_always,
+    reason = "must be compiled with the instructions of its caller"
+)]
 fn total(mut sum: Lanes, one_tail: &[f32], other_tail: &[f32]) -> f32 {
+    // The coordinates after the last whole piece go to the first lanes.
     for ((sum, one), other) in sum.iter_mut().zip(one_tail).zip(other_tail) {
         *sum += one * other;
     }
+    // Sixteen sums to eight, four, two, one: lane i takes lane i + width, the same tree on every processor.
     let mut width = LANES / 2;
     while width > 0 {
         for lane in 0..width {
@@ -86,9 +106,12 @@ fn total(mut sum: Lanes, one_tail: &[f32], other_tail: &[f32]) -> f32 {
     sum[0] + 0.0
 }
 
-/// The same code compiled for wider registers, chosen by what the processor says it has.
+/// The same code compiled for wider registers, chosen by the features that the processor reports.
 #[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code, reason = "functions compiled for instructions that not every processor has are unsafe to call")]
+#[allow(
+    unsafe_code,
+    reason = "functions compiled for instructions that not every processor has are unsafe to call"
+)]
 mod x86 {
     use super::GROUP;
 

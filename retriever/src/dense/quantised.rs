@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use turbovec::TurboQuantIndex;
 
-use super::top::Top;
-use super::vectors::{VectorFile, io_fault};
+use super::vectors::VectorFile;
 use super::{VectorIndex, VectorIndexKind, check_queries, fault, flat};
-use crate::error::RetrieverError;
+use crate::error::{IndexError, RetrieverError};
+use crate::top::TopK;
 
 const BITS: usize = 4;
 /// Dimensions of the codes are multiples of this; vectors are padded with zeros.
@@ -34,11 +34,19 @@ impl QuantisedIndex {
     /// # Errors
     /// [`RetrieverError::Vectors`] when the dimension is beyond what the codes can hold.
     pub fn build(vectors: Arc<VectorFile>) -> Result<Self, RetrieverError> {
-        let refused = |cause: String| fault(vectors.path(), format!("cannot be coded ({cause}); use a flat index"));
+        let refused = |cause: String| {
+            fault(
+                vectors.path(),
+                format!("cannot be coded ({cause}); use a flat index"),
+            )
+        };
         let width = vectors.dimension().next_multiple_of(DIMENSION_STEP);
-        let mut codes = TurboQuantIndex::new(width, BITS).map_err(|cause| refused(cause.to_string()))?;
+        let mut codes =
+            TurboQuantIndex::new(width, BITS).map_err(|cause| refused(cause.to_string()))?;
         for rows in vectors.values().chunks(ROWS_AT_ONCE * vectors.dimension()) {
-            codes.add_2d(&padded(rows, vectors.dimension()), width).map_err(|cause| refused(cause.to_string()))?;
+            codes
+                .add_2d(&padded(rows, vectors.dimension()), width)
+                .map_err(|cause| refused(cause.to_string()))?;
         }
         codes.prepare();
         Ok(Self { vectors, codes })
@@ -49,7 +57,8 @@ impl QuantisedIndex {
     /// # Errors
     /// Failures of the disk.
     pub fn save(&self, path: &Path) -> Result<(), RetrieverError> {
-        self.codes.write(path).map_err(|source| io_fault("write", path, source))
+        let written = self.codes.write(path);
+        Ok(written.map_err(IndexError::io("write", path))?)
     }
 
     /// Reads the codes that were made of `vectors`.
@@ -57,12 +66,21 @@ impl QuantisedIndex {
     /// # Errors
     /// [`RetrieverError::Vectors`] when the file is missing, damaged, or belongs to other vectors.
     pub fn load(path: &Path, vectors: Arc<VectorFile>) -> Result<Self, RetrieverError> {
-        let codes = TurboQuantIndex::load(path)
-            .map_err(|cause| fault(path, format!("cannot be read ({cause}); embed the index again")))?;
-        let expected = (vectors.rows(), vectors.dimension().next_multiple_of(DIMENSION_STEP));
+        let codes = TurboQuantIndex::load(path).map_err(|cause| {
+            fault(
+                path,
+                format!("cannot be read ({cause}); embed the index again"),
+            )
+        })?;
+        let expected = (
+            vectors.rows(),
+            vectors.dimension().next_multiple_of(DIMENSION_STEP),
+        );
         let found = (codes.len(), codes.dim_opt().unwrap_or(expected.1));
         if found != expected {
-            let what = format!("codes of (rows, width) {found:?} for vectors of {expected:?}; embed the index again");
+            let what = format!(
+                "codes of (rows, width) {found:?} for vectors of {expected:?}; embed the index again"
+            );
             return Err(fault(path, what));
         }
         codes.prepare();
@@ -104,12 +122,18 @@ impl VectorIndex for QuantisedIndex {
             .codes
             .try_search_with_mask(&padded(queries, dimension), candidates, allowed)
             .map_err(|cause| fault(Path::new("query"), cause.to_string()))?;
-        let rescored = queries.chunks_exact(dimension).enumerate().map(|(at, query)| {
-            let mut top = Top::new(k);
-            let rows = found.indices_for_query(at).iter().filter_map(|&row| u32::try_from(row).ok());
-            flat::score_rows(&self.vectors, query, rows, &mut top);
-            top.into_sorted()
-        });
+        let rescored = queries
+            .chunks_exact(dimension)
+            .enumerate()
+            .map(|(at, query)| {
+                let mut top = TopK::new(k);
+                let rows = found
+                    .indices_for_query(at)
+                    .iter()
+                    .filter_map(|&row| u32::try_from(row).ok());
+                flat::score_rows(&self.vectors, query, rows, &mut top);
+                top.drain_sorted()
+            });
         Ok(rescored.collect())
     }
 }

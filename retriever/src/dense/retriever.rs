@@ -11,8 +11,20 @@ use super::vectors::VectorFile;
 use super::{VectorIndex, VectorIndexKind, fault};
 use crate::error::RetrieverError;
 use crate::index::{Fingerprint, Index, Segment};
+use crate::mode::ModeEntry;
 use crate::query::{Filter, Hit, Query};
 use crate::retriever::Retriever;
+
+/// Nearest vectors.
+pub(crate) const MODE: ModeEntry = ModeEntry {
+    name: "dense",
+    about: "nearest vectors",
+    needs_encoder: true,
+    open: |searched| {
+        let index = Arc::clone(searched.index);
+        Ok(Arc::new(DenseRetriever::open(index, searched.encoder()?)?))
+    },
+};
 
 /// Finds the passages whose vectors have the largest inner products with that of the query.
 ///
@@ -33,11 +45,17 @@ impl DenseRetriever {
     pub fn open(index: Arc<Index>, encoder: Arc<dyn Encoder>) -> Result<Self, RetrieverError> {
         let (place, manifest) = (index.place(), index.manifest());
         let Some(dense) = DenseManifest::of(manifest, place)? else {
-            let what = format!("the index has none; make them with `forage index embed {}`", place.display());
+            let what = format!(
+                "the index has none; make them with `forage index embed {}`",
+                place.display()
+            );
             return Err(fault(place, what));
         };
         check_encoder(&dense, encoder.as_ref(), &index)?;
-        let parts = manifest.segments.iter().map(|segment| dense.open(place, segment));
+        let parts = manifest
+            .segments
+            .iter()
+            .map(|segment| dense.open(place, segment));
         let parts: Vec<Box<dyn VectorIndex>> = parts.collect::<Result<_, _>>()?;
         let digests = dense.digests(manifest);
         Self::start(index, encoder, parts, &digests)
@@ -56,13 +74,20 @@ impl DenseRetriever {
         let mut digests = String::new();
         for segment in index.segments() {
             let mut rows = Vec::new();
-            write_rows(segment, RowSource::Encoder(encoder.as_ref()), &mut |window| {
-                rows.extend_from_slice(window);
-                Ok(())
-            })?;
+            write_rows(
+                segment,
+                RowSource::Encoder(encoder.as_ref()),
+                &mut |window| {
+                    rows.extend_from_slice(window);
+                    Ok(())
+                },
+            )?;
             digests.push_str(&blake3::hash(bytemuck::cast_slice(&rows)).to_hex());
             digests.push('\n');
-            parts.push(build_index(kind, Arc::new(VectorFile::in_memory(rows, encoder.dimension())?))?);
+            parts.push(build_index(
+                kind,
+                Arc::new(VectorFile::in_memory(rows, encoder.dimension())?),
+            )?);
         }
         Self::start(index, encoder, parts, &digests)
     }
@@ -73,14 +98,27 @@ impl DenseRetriever {
         parts: Vec<Box<dyn VectorIndex>>,
         digests: &str,
     ) -> Result<Self, RetrieverError> {
-        let parameters = parts.first().map_or_else(String::new, |part| part.parameters());
+        let parameters = parts
+            .first()
+            .map_or_else(String::new, |part| part.parameters());
         let kind = parts.first().map_or("", |part| part.kind().name());
         let (corpus, encoded_by) = (&index.manifest().contents_digest, encoder.identity());
-        let named = format!("dense\ncorpus={corpus}\nencoder={encoded_by}\nindex={kind} {parameters}\n{digests}");
-        let fingerprint = Fingerprint(blake3::hash(named.as_bytes()).to_hex().to_string());
-        let searcher = Searcher { index, encoder, parts };
-        let batcher = Batcher::start("forage-dense", move |queries: &[(Query, usize)]| searcher.answer(queries))?;
-        Ok(Self { batcher, fingerprint })
+        let named = format!(
+            "dense\ncorpus={corpus}\nencoder={encoded_by}\nindex={kind} {parameters}\n{digests}"
+        );
+        let fingerprint = Fingerprint::of(&named);
+        let searcher = Searcher {
+            index,
+            encoder,
+            parts,
+        };
+        let batcher = Batcher::start("forage-dense", move |queries: &[(Query, usize)]| {
+            searcher.answer(queries)
+        })?;
+        Ok(Self {
+            batcher,
+            fingerprint,
+        })
     }
 }
 
@@ -94,27 +132,37 @@ impl Retriever for DenseRetriever {
         if queries.is_empty() || k == 0 {
             return Ok(vec![Vec::new(); queries.len()]);
         }
-        self.batcher.submit(queries.iter().map(|query| (query.clone(), k)).collect()).await
+        self.batcher
+            .submit(queries.iter().map(|query| (query.clone(), k)).collect())
+            .await
     }
 }
 
-fn check_encoder(dense: &DenseManifest, encoder: &dyn Encoder, index: &Index) -> Result<(), RetrieverError> {
+fn check_encoder(
+    dense: &DenseManifest,
+    encoder: &dyn Encoder,
+    index: &Index,
+) -> Result<(), RetrieverError> {
     let identity = encoder.identity();
     if let Some(made_by) = &dense.encoder
         && *made_by != identity
     {
-        let what = format!("made by encoder {made_by}, queries come from {identity}; use that encoder or embed again");
+        let what = format!(
+            "made by encoder {made_by}, queries come from {identity}; use that encoder or embed again"
+        );
         return Err(fault(index.place(), what));
     }
     if dense.dimension != encoder.dimension() {
         let (expected, found) = (dense.dimension, encoder.dimension());
-        let what = format!("{expected} numbers each, encoder {identity} gives {found}; use the encoder that made them");
+        let what = format!(
+            "{expected} numbers each, encoder {identity} gives {found}; use the encoder that made them"
+        );
         return Err(fault(index.place(), what));
     }
     Ok(())
 }
 
-/// What the thread of the retriever works with.
+/// The parts that the retriever's thread searches with.
 struct Searcher {
     index: Arc<Index>,
     encoder: Arc<dyn Encoder>,
@@ -135,7 +183,11 @@ impl Searcher {
         let mut encoded = Vec::with_capacity(queries.len() * dimension);
         for batch in queries.chunks(FULL_BATCH) {
             let texts: Vec<&str> = batch.iter().map(|(query, _)| query.text.as_str()).collect();
-            encoded.extend(encode_checked(self.encoder.as_ref(), TextKind::Query, &texts)?);
+            encoded.extend(encode_checked(
+                self.encoder.as_ref(),
+                TextKind::Query,
+                &texts,
+            )?);
         }
         // Those that want the same of the same passages are searched together.
         let mut groups: BTreeMap<(&Filter, usize), Vec<usize>> = BTreeMap::new();
@@ -144,7 +196,9 @@ impl Searcher {
         }
         let mut answers = vec![Vec::new(); queries.len()];
         for ((filter, k), members) in groups {
-            let rows = members.iter().flat_map(|&at| &encoded[at * dimension..(at + 1) * dimension]);
+            let rows = members
+                .iter()
+                .flat_map(|&at| &encoded[at * dimension..(at + 1) * dimension]);
             let rows: Vec<f32> = rows.copied().collect();
             let found = self.candidates(&rows, k, filter, members.len())?;
             for (at, candidates) in members.into_iter().zip(found) {
@@ -167,16 +221,33 @@ impl Searcher {
             let allowed = self.allowed(segment, filter)?;
             let of_segment = part.search(queries, k, allowed.as_deref())?;
             for (found, rows) in found.iter_mut().zip(of_segment) {
-                found.extend(rows.into_iter().map(|(rank, score)| Candidate { score, segment: number, rank }));
+                found.extend(rows.into_iter().map(|(rank, score)| Candidate {
+                    score,
+                    segment: number,
+                    rank,
+                }));
             }
         }
         Ok(found)
     }
 
-    fn allowed(&self, segment: &Segment, filter: &Filter) -> Result<Option<Vec<bool>>, RetrieverError> {
+    fn allowed(
+        &self,
+        segment: &Segment,
+        filter: &Filter,
+    ) -> Result<Option<Vec<bool>>, RetrieverError> {
         let place = || self.index.place().to_owned();
-        let allowed = segment.allowed(filter).map_err(|source| RetrieverError::Postings { path: place(), source })?;
-        Ok(allowed.map(|allowed| (0..segment.len() as u32).map(|rank| allowed.contains(rank)).collect()))
+        let allowed = segment
+            .allowed(filter)
+            .map_err(|source| RetrieverError::Postings {
+                path: place(),
+                source,
+            })?;
+        Ok(allowed.map(|allowed| {
+            (0..segment.len() as u32)
+                .map(|rank| allowed.contains(rank))
+                .collect()
+        }))
     }
 
     /// The best `k` candidates of all segments, ties by id. Rows of a segment lie in the order of ids, so its own ties are
@@ -187,7 +258,12 @@ impl Searcher {
             candidates.retain(|candidate| candidate.score >= last);
         }
         let mut hits = Vec::with_capacity(candidates.len());
-        for Candidate { score, segment, rank } in candidates {
+        for Candidate {
+            score,
+            segment,
+            rank,
+        } in candidates
+        {
             let segment = &self.index.segments()[segment];
             let document = segment.document(segment.local_at_rank(rank)?)?;
             hits.push(Hit {
@@ -197,7 +273,7 @@ impl Searcher {
                 text: document.text.to_owned(),
             });
         }
-        hits.sort_by(|one, other| other.score.total_cmp(&one.score).then_with(|| one.id.cmp(&other.id)));
+        hits.sort_by(Hit::rank);
         hits.truncate(k);
         Ok(hits)
     }

@@ -21,7 +21,7 @@ use crate::index::{Manifest, SegmentManifest};
 
 pub(super) const VECTORS_FILE: &str = "vectors.f32";
 
-/// What `manifest.json` says of the vectors, under `dense`. Sizes and digests of the files stand with their segment.
+/// The entry `dense` of `manifest.json`, about the vectors. Sizes and digests of the files stand with their segment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DenseManifest {
@@ -29,9 +29,9 @@ pub struct DenseManifest {
     pub encoder: Option<String>,
     /// Numbers per vector.
     pub dimension: usize,
-    /// Whether every vector has norm 1, so that inner products are cosines.
+    /// True when every vector has norm 1, so that inner products are cosines.
     pub unit: bool,
-    /// How they are searched.
+    /// The kind of index over them.
     pub kind: VectorIndexKind,
     /// Folder of the vectors within that of the segment, by segment. Segments added since have none.
     pub folders: BTreeMap<String, String>,
@@ -43,12 +43,17 @@ impl DenseManifest {
     /// # Errors
     /// [`IndexError::Damaged`] when it makes no sense.
     pub fn of(manifest: &Manifest, place: &Path) -> Result<Option<Self>, IndexError> {
-        let Some(dense) = &manifest.dense else { return Ok(None) };
+        let Some(dense) = &manifest.dense else {
+            return Ok(None);
+        };
         match serde_json::from_value(dense.clone()) {
             Ok(dense) => Ok(Some(dense)),
             Err(cause) => {
                 let what = format!("`dense` of the manifest makes no sense ({cause})");
-                Err(IndexError::Damaged { path: place.to_owned(), what })
+                Err(IndexError::Damaged {
+                    path: place.to_owned(),
+                    what,
+                })
             }
         }
     }
@@ -58,8 +63,14 @@ impl DenseManifest {
         let mut named = String::new();
         for segment in &manifest.segments {
             let folder = self.folders.get(&segment.name).map_or("", String::as_str);
-            for file in [Some(VECTORS_FILE), index_file(self.kind)].into_iter().flatten() {
-                let digest = segment.files.get(&format!("{folder}/{file}")).map_or("", |record| record.blake3.as_str());
+            for file in [Some(VECTORS_FILE), index_file(self.kind)]
+                .into_iter()
+                .flatten()
+            {
+                let digest = segment
+                    .files
+                    .get(&format!("{folder}/{file}"))
+                    .map_or("", |record| record.blake3.as_str());
                 named.push_str(digest);
                 named.push('\n');
             }
@@ -68,7 +79,11 @@ impl DenseManifest {
     }
 
     /// Opens the vectors of a segment and their index.
-    pub(super) fn open(&self, place: &Path, segment: &SegmentManifest) -> Result<Box<dyn VectorIndex>, RetrieverError> {
+    pub(super) fn open(
+        &self,
+        place: &Path,
+        segment: &SegmentManifest,
+    ) -> Result<Box<dyn VectorIndex>, RetrieverError> {
         let Some(folder) = self.folders.get(&segment.name) else {
             let what = format!(
                 "segment `{}` has no vectors, its passages were added later; run `forage index embed {}`",
@@ -78,10 +93,16 @@ impl DenseManifest {
             return Err(fault(place, what));
         };
         let folder = place.join(&segment.name).join(folder);
-        let vectors = Arc::new(VectorFile::open(&folder.join(VECTORS_FILE), self.dimension)?);
+        let vectors = Arc::new(VectorFile::open(
+            &folder.join(VECTORS_FILE),
+            self.dimension,
+        )?);
         if vectors.rows() as u64 != segment.counts.passages {
             let (rows, passages) = (vectors.rows(), segment.counts.passages);
-            return Err(fault(vectors.path(), format!("{rows} rows for {passages} passages; embed the index again")));
+            return Err(fault(
+                vectors.path(),
+                format!("{rows} rows for {passages} passages; embed the index again"),
+            ));
         }
         open_index(self.kind, &folder, vectors)
     }
@@ -109,8 +130,12 @@ fn open_index(
     })
 }
 
-/// Builds an index over vectors and writes what it has besides them into `folder`.
-pub(super) fn save_index(kind: VectorIndexKind, folder: &Path, vectors: Arc<VectorFile>) -> Result<(), RetrieverError> {
+/// Builds an index over vectors and writes its other file into `folder`.
+pub(super) fn save_index(
+    kind: VectorIndexKind,
+    folder: &Path,
+    vectors: Arc<VectorFile>,
+) -> Result<(), RetrieverError> {
     let path = folder.join(index_file(kind).unwrap_or_default());
     match kind {
         VectorIndexKind::Flat => Ok(()),

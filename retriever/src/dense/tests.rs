@@ -33,9 +33,15 @@ fn clustered(seed: u64, rows: usize, dimension: usize, unit: bool) -> Vec<f32> {
     let mut values = Vec::with_capacity(rows * dimension);
     for _ in 0..rows {
         let centre = ((numbers.next() + 1.0) * 10.0) as usize % 20;
-        let row: Vec<f32> =
-            centres[centre * dimension..][..dimension].iter().map(|value| value + 0.7 * numbers.next()).collect();
-        let norm = if unit { kernel::product(&row, &row).sqrt() } else { 1.0 };
+        let row: Vec<f32> = centres[centre * dimension..][..dimension]
+            .iter()
+            .map(|value| value + 0.7 * numbers.next())
+            .collect();
+        let norm = if unit {
+            kernel::product(&row, &row).sqrt()
+        } else {
+            1.0
+        };
         values.extend(row.iter().map(|value| value / norm));
     }
     values
@@ -46,9 +52,19 @@ fn file(values: Vec<f32>, dimension: usize) -> Arc<VectorFile> {
 }
 
 /// The best `k` by inner products in double precision.
-fn reference(vectors: &VectorFile, query: &[f32], k: usize, allowed: Option<&[bool]>) -> Vec<(u32, f64)> {
-    let product =
-        |row: usize| -> f64 { query.iter().zip(vectors.row(row)).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum() };
+fn reference(
+    vectors: &VectorFile,
+    query: &[f32],
+    k: usize,
+    allowed: Option<&[bool]>,
+) -> Vec<(u32, f64)> {
+    let product = |row: usize| -> f64 {
+        query
+            .iter()
+            .zip(vectors.row(row))
+            .map(|(a, b)| f64::from(*a) * f64::from(*b))
+            .sum()
+    };
     let rows = (0..vectors.rows()).filter(|&row| allowed.is_none_or(|allowed| allowed[row]));
     let mut scored: Vec<(u32, f64)> = rows.map(|row| (row as u32, product(row))).collect();
     scored.sort_by(|one, other| other.1.total_cmp(&one.1).then(one.0.cmp(&other.0)));
@@ -57,7 +73,13 @@ fn reference(vectors: &VectorFile, query: &[f32], k: usize, allowed: Option<&[bo
 }
 
 /// Share of the reference's rows that were found.
-fn recall(index: &dyn VectorIndex, vectors: &VectorFile, queries: &[f32], k: usize, allowed: Option<&[bool]>) -> f64 {
+fn recall(
+    index: &dyn VectorIndex,
+    vectors: &VectorFile,
+    queries: &[f32],
+    k: usize,
+    allowed: Option<&[bool]>,
+) -> f64 {
     let found = index.search(queries, k, allowed).unwrap();
     let mut hits = 0;
     for (query, found) in queries.chunks(index.dimension()).zip(&found) {
@@ -66,16 +88,29 @@ fn recall(index: &dyn VectorIndex, vectors: &VectorFile, queries: &[f32], k: usi
         assert!(best_first(found));
         for (row, score) in found {
             assert!(allowed.is_none_or(|allowed| allowed[*row as usize]));
-            assert_eq!(score.to_bits(), kernel::product(query, vectors.row(*row as usize)).to_bits(), "exact scores");
+            assert_eq!(
+                score.to_bits(),
+                kernel::product(query, vectors.row(*row as usize)).to_bits(),
+                "exact scores"
+            );
         }
-        hits += found.iter().filter(|(row, _)| wanted.iter().any(|(wanted, _)| wanted == row)).count();
+        hits += found
+            .iter()
+            .filter(|(row, _)| wanted.iter().any(|(wanted, _)| wanted == row))
+            .count();
     }
     hits as f64 / (k.min(vectors.rows()) * found.len()) as f64
 }
 
 /// Higher scores first, lower rows first among equal ones.
 fn best_first(found: &[(u32, f32)]) -> bool {
-    found.is_sorted_by(|one, other| one.1.total_cmp(&other.1).reverse().then(one.0.cmp(&other.0)).is_lt())
+    found.is_sorted_by(|one, other| {
+        one.1
+            .total_cmp(&other.1)
+            .reverse()
+            .then(one.0.cmp(&other.0))
+            .is_lt()
+    })
 }
 
 fn every_kind(vectors: &Arc<VectorFile>) -> Vec<Box<dyn VectorIndex>> {
@@ -117,10 +152,18 @@ fn the_best_are_found_with_exact_scores() {
     let few: Vec<bool> = (0..6000).map(|row| row % 40 == 3).collect();
     let many: Vec<bool> = (0..6000).map(|row| row % 4 != 3).collect();
     for index in every_kind(&vectors) {
-        let least = if index.kind() == VectorIndexKind::Flat { 1.0 } else { 0.95 };
+        let least = if index.kind() == VectorIndexKind::Flat {
+            1.0
+        } else {
+            0.95
+        };
         for allowed in [None, Some(&few[..]), Some(&many[..])] {
             let recall = recall(index.as_ref(), &vectors, &queries, 10, allowed);
-            assert!(recall >= least, "{:?} found {recall} of the best", index.kind());
+            assert!(
+                recall >= least,
+                "{:?} found {recall} of the best",
+                index.kind()
+            );
         }
     }
 }
@@ -137,7 +180,11 @@ fn vectors_of_any_norm_are_ranked_by_inner_product() {
     let queries = clustered(4, 30, 20, true);
     for index in every_kind(&vectors) {
         let recall = recall(index.as_ref(), &vectors, &queries, 5, None);
-        assert!(recall >= 0.9, "{:?} found {recall} of the best", index.kind());
+        assert!(
+            recall >= 0.9,
+            "{:?} found {recall} of the best",
+            index.kind()
+        );
     }
 }
 
@@ -148,20 +195,39 @@ fn answers_depend_neither_on_the_batch_nor_on_threads() {
     for index in every_kind(&vectors) {
         let together = index.search(&queries, 10, None).unwrap();
         for (query, answer) in queries.chunks(24).zip(&together) {
-            assert_eq!(index.search(query, 10, None).unwrap()[0], *answer, "{:?}", index.kind());
+            assert_eq!(
+                index.search(query, 10, None).unwrap()[0],
+                *answer,
+                "{:?}",
+                index.kind()
+            );
         }
         for threads in [1, 3] {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            assert_eq!(pool.install(|| index.search(&queries, 10, None).unwrap()), together, "{:?}", index.kind());
+            let pool = rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build()
+                .unwrap();
+            assert_eq!(
+                pool.install(|| index.search(&queries, 10, None).unwrap()),
+                together,
+                "{:?}",
+                index.kind()
+            );
         }
     }
-    let (one, other) = (GraphIndex::build(Arc::clone(&vectors)).unwrap(), GraphIndex::build(vectors).unwrap());
+    let (one, other) = (
+        GraphIndex::build(Arc::clone(&vectors)).unwrap(),
+        GraphIndex::build(vectors).unwrap(),
+    );
     let folder = tempfile::tempdir().unwrap();
     let save = |graph: &GraphIndex, name: &str| {
         graph.save(&folder.path().join(name)).unwrap();
         fs::read(folder.path().join(name)).unwrap()
     };
-    assert!(save(&one, "one") == save(&other, "other"), "the same rows give the same graph");
+    assert!(
+        save(&one, "one") == save(&other, "other"),
+        "the same rows give the same graph"
+    );
 }
 
 #[test]
@@ -170,7 +236,10 @@ fn a_large_scan_is_the_same_on_every_number_of_threads() {
     let queries = clustered(6, 120, 64, true);
     let index = FlatIndex::new(vectors);
     let answers = [1, 2, 5].map(|threads| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .unwrap();
         pool.install(|| index.search(&queries, 7, None).unwrap())
     });
     assert_eq!(answers[0], answers[1]);
@@ -182,9 +251,20 @@ fn few_equal_zero_and_missing_rows_are_answered() {
     let dimension = 12;
     let same = clustered(7, 1, dimension, true).repeat(300);
     let zeros = vec![0.0; 50 * dimension];
-    let mixed = [same.clone(), clustered(8, 200, dimension, true), same.clone()].concat();
+    let mixed = [
+        same.clone(),
+        clustered(8, 200, dimension, true),
+        same.clone(),
+    ]
+    .concat();
     let query = &same[..dimension];
-    for values in [Vec::new(), same[..dimension].to_vec(), same.clone(), zeros, mixed] {
+    for values in [
+        Vec::new(),
+        same[..dimension].to_vec(),
+        same.clone(),
+        zeros,
+        mixed,
+    ] {
         let vectors = file(values, dimension);
         let rows = vectors.rows();
         for index in every_kind(&vectors) {
@@ -213,9 +293,18 @@ fn faults_of_queries_are_errors() {
             let mut query = vec![0.5; 16];
             query[11] = bad;
             let failure = index.search(&query, 3, None).unwrap_err().to_string();
-            assert!(failure.contains("query vector 1") && failure.contains("column 3"), "{failure}");
+            assert!(
+                failure.contains("query vector 1") && failure.contains("column 3"),
+                "{failure}"
+            );
         }
-        assert!(index.search(&[0.5; 7], 3, None).unwrap_err().to_string().contains("dimension 8"));
+        assert!(
+            index
+                .search(&[0.5; 7], 3, None)
+                .unwrap_err()
+                .to_string()
+                .contains("dimension 8")
+        );
         assert!(index.search(&[0.5; 8], 3, Some(&[true; 99])).is_err());
     }
 }
@@ -225,34 +314,50 @@ fn vectors_are_checked_when_written_and_when_opened() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("vectors.f32");
     let values = clustered(10, 70, 6, true);
-    let mut writer = VectorWriter::create(&path, 6, true).unwrap();
+    let mut writer = VectorWriter::create(&path, 6).unwrap();
     writer.append(&values[..60]).unwrap();
     writer.append(&values[60..]).unwrap();
     let record = writer.finish().unwrap();
-    assert_eq!(record.rows, 70);
-    assert_eq!(record.digest, blake3::hash(&fs::read(&path).unwrap()).to_hex().to_string());
+    assert!(record.rows == 70 && record.unit);
+    assert_eq!(
+        record.digest,
+        blake3::hash(&fs::read(&path).unwrap()).to_hex().to_string()
+    );
     let read = VectorFile::open(&path, 6).unwrap();
-    assert_eq!((read.rows(), read.dimension(), read.values()), (70, 6, &values[..]));
+    assert_eq!(
+        (read.rows(), read.dimension(), read.values()),
+        (70, 6, &values[..])
+    );
     assert_eq!(read.row(69), &values[69 * 6..]);
 
-    let fails = |unit: bool, change: &dyn Fn(&mut Vec<f32>), needle: &str| {
+    let fails = |change: &dyn Fn(&mut Vec<f32>), needle: &str| {
         let mut changed = values.clone();
         change(&mut changed);
-        let mut writer = VectorWriter::create(&folder.path().join("other.f32"), 6, unit).unwrap();
+        let mut writer = VectorWriter::create(&folder.path().join("other.f32"), 6).unwrap();
         writer.append(&values[..12]).unwrap();
         let failure = writer.append(&changed).unwrap_err().to_string();
         assert!(failure.contains(needle), "{failure}");
     };
-    fails(false, &|values| values[19] = f32::NAN, "row 5 has NaN in column 1");
-    fails(false, &|values| values[0] = f32::INFINITY, "row 2 has inf");
-    fails(true, &|values| values[6..12].fill(0.0), "row 3 has norm 0");
-    fails(true, &|values| values[0] = 3.0, "row 2 has norm 3");
-    fails(false, &|values| values.truncate(13), "no whole rows");
+    fails(&|values| values[19] = f32::NAN, "row 5 has NaN in column 1");
+    fails(&|values| values[0] = f32::INFINITY, "row 2 has inf");
+    for change in [(6..12, 0.0), (0..1, 3.0)] {
+        let mut changed = values.clone();
+        changed[change.0].fill(change.1);
+        let mut writer = VectorWriter::create(&folder.path().join("other.f32"), 6).unwrap();
+        writer.append(&changed).unwrap();
+        assert!(!writer.finish().unwrap().unit);
+    }
+    fails(&|values| values.truncate(13), "not whole rows");
     assert!(VectorFile::in_memory(vec![f32::NAN], 1).is_err());
 
     let bytes = fs::read(&path).unwrap();
     fs::write(&path, &bytes[..bytes.len() - 3]).unwrap();
-    assert!(VectorFile::open(&path, 6).unwrap_err().to_string().contains("no whole rows"));
+    assert!(
+        VectorFile::open(&path, 6)
+            .unwrap_err()
+            .to_string()
+            .contains("not whole rows")
+    );
     assert!(VectorFile::open(&folder.path().join("nowhere"), 6).is_err());
     assert!(VectorFile::open(&path, 0).is_err());
     fs::write(&path, []).unwrap();
@@ -265,7 +370,10 @@ fn saved_indexes_answer_as_before_and_damage_is_an_error() {
     let vectors = file(clustered(11, 3000, 16, true), 16);
     let fewer = file(vectors.values()[16..].to_vec(), 16);
     let queries = clustered(12, 20, 16, true);
-    let (codes, links) = (folder.path().join("codes.tv"), folder.path().join("links.bin"));
+    let (codes, links) = (
+        folder.path().join("codes.tv"),
+        folder.path().join("links.bin"),
+    );
     let quantised = QuantisedIndex::build(Arc::clone(&vectors)).unwrap();
     let graph = GraphIndex::build(Arc::clone(&vectors)).unwrap();
     quantised.save(&codes).unwrap();
@@ -280,13 +388,30 @@ fn saved_indexes_answer_as_before_and_damage_is_an_error() {
     assert!(load_links(&fewer).is_err());
     for path in [&codes, &links] {
         let bytes = fs::read(path).unwrap();
-        for length in [0, 3, 4, 16, 40, bytes.len() / 2, bytes.len() - 4, bytes.len() - 1] {
+        for length in [
+            0,
+            3,
+            4,
+            16,
+            40,
+            bytes.len() / 2,
+            bytes.len() - 4,
+            bytes.len() - 1,
+        ] {
             fs::write(path, &bytes[..length]).unwrap();
-            let failed = if path == &codes { load_codes(&vectors).is_err() } else { load_links(&vectors).is_err() };
+            let failed = if path == &codes {
+                load_codes(&vectors).is_err()
+            } else {
+                load_links(&vectors).is_err()
+            };
             assert!(failed, "{} cut to {length} bytes", path.display());
         }
         fs::remove_file(path).unwrap();
-        let failed = if path == &codes { load_codes(&vectors).is_err() } else { load_links(&vectors).is_err() };
+        let failed = if path == &codes {
+            load_codes(&vectors).is_err()
+        } else {
+            load_links(&vectors).is_err()
+        };
         assert!(failed);
         fs::write(path, &bytes).unwrap();
     }

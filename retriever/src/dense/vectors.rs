@@ -9,7 +9,7 @@ use tantivy::directory::{Directory, MmapDirectory, OwnedBytes};
 use super::{LARGEST, fault, first_unusable, kernel};
 use crate::error::{IndexError, RetrieverError};
 
-/// How far the norm of a vector may be from 1 where unit vectors are claimed: half precision leaves about this much.
+/// The distance from 1 that the norm of a unit vector may have: half precision leaves about this much.
 const UNIT_TOLERANCE: f32 = 2e-3;
 const MEMORY: &str = "memory";
 
@@ -34,24 +34,42 @@ impl VectorFile {
     /// [`RetrieverError::Vectors`] when the file is missing or does not hold whole rows.
     pub fn open(path: &Path, dimension: usize) -> Result<Self, RetrieverError> {
         if cfg!(target_endian = "big") {
-            return Err(fault(path, "the file is little-endian and this processor is not; use another machine"));
+            return Err(fault(
+                path,
+                "the file is little-endian and this processor is not; use another machine",
+            ));
         }
         let bytes = map(path)?;
         let row_bytes = 4 * dimension;
         if dimension == 0 || !bytes.len().is_multiple_of(row_bytes) {
             let found = bytes.len();
-            let what = format!("{found} bytes are no whole rows of {dimension} numbers; make the vectors again");
+            let what = format!(
+                "{found} bytes are not whole rows of {dimension} numbers; make the vectors again"
+            );
             return Err(fault(path, what));
         }
         if bytes.is_empty() {
             // There is nothing to map, so nothing that could be aligned.
-            return Ok(Self { path: path.to_owned(), dimension, rows: 0, data: Data::Owned(Vec::new()) });
+            return Ok(Self {
+                path: path.to_owned(),
+                dimension,
+                rows: 0,
+                data: Data::Owned(Vec::new()),
+            });
         }
         if bytemuck::try_cast_slice::<u8, f32>(&bytes).is_err() {
-            return Err(fault(path, "the mapping is not aligned to four bytes; copy the file to a local disk"));
+            return Err(fault(
+                path,
+                "the mapping is not aligned to four bytes; copy the file to a local disk",
+            ));
         }
         let rows = bytes.len() / row_bytes;
-        Ok(Self { path: path.to_owned(), dimension, rows, data: Data::Mapped(bytes) })
+        Ok(Self {
+            path: path.to_owned(),
+            dimension,
+            rows,
+            data: Data::Mapped(bytes),
+        })
     }
 
     /// Takes rows that are already in memory, after the checks a file gets when it is written.
@@ -60,11 +78,16 @@ impl VectorFile {
     /// As [`VectorWriter::append`].
     pub fn in_memory(values: Vec<f32>, dimension: usize) -> Result<Self, RetrieverError> {
         let path = PathBuf::from(MEMORY);
-        check_rows(&path, &values, dimension, 0, false)?;
-        Ok(Self { path, dimension, rows: values.len() / dimension, data: Data::Owned(values) })
+        check_rows(&path, &values, dimension, 0)?;
+        Ok(Self {
+            path,
+            dimension,
+            rows: values.len() / dimension,
+            data: Data::Owned(values),
+        })
     }
 
-    /// Where the rows are; `memory` for those without a file.
+    /// The file of the rows; `memory` for those without one.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -99,7 +122,12 @@ impl VectorFile {
 
 impl std::fmt::Debug for VectorFile {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { path, dimension, rows, .. } = self;
+        let Self {
+            path,
+            dimension,
+            rows,
+            ..
+        } = self;
         formatter
             .debug_struct("VectorFile")
             .field("path", path)
@@ -109,14 +137,14 @@ impl std::fmt::Debug for VectorFile {
     }
 }
 
-/// What a finished file of vectors is.
+/// The size and digest of a finished file of vectors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VectorRecord {
     /// Number of rows.
     pub rows: usize,
     /// BLAKE3 of the file, 64 hex digits.
     pub digest: String,
-    /// Whether every row has norm 1.
+    /// True when every row has norm 1.
     pub unit: bool,
 }
 
@@ -125,33 +153,41 @@ pub struct VectorWriter {
     path: PathBuf,
     file: BufWriter<File>,
     dimension: usize,
-    claims_unit: bool,
     unit: bool,
     rows: usize,
     hasher: blake3::Hasher,
 }
 
 impl VectorWriter {
-    /// Creates the file. With `unit`, every row must have norm 1.
+    /// Creates the file.
     ///
     /// # Errors
     /// When the file cannot be created.
-    pub fn create(path: &Path, dimension: usize, unit: bool) -> Result<Self, RetrieverError> {
-        let file = File::create(path).map_err(|source| io_fault("create", path, source))?;
+    pub fn create(path: &Path, dimension: usize) -> Result<Self, RetrieverError> {
+        let file = File::create(path).map_err(IndexError::io("create", path))?;
         let (path, file) = (path.to_owned(), BufWriter::with_capacity(1 << 20, file));
-        Ok(Self { path, file, dimension, claims_unit: unit, unit: true, rows: 0, hasher: blake3::Hasher::new() })
+        Ok(Self {
+            path,
+            file,
+            dimension,
+            unit: true,
+            rows: 0,
+            hasher: blake3::Hasher::new(),
+        })
     }
 
     /// Adds rows, given one after another.
     ///
     /// # Errors
-    /// [`RetrieverError::Vectors`], naming the row, for numbers that are not finite or beyond any use, a norm that is not
-    /// 1 where unit vectors are claimed, or a part of a row; and failures of the disk.
+    /// [`RetrieverError::Vectors`], naming the row, for numbers that are not finite or beyond any use, or a part of a row;
+    /// and failures of the disk.
     pub fn append(&mut self, values: &[f32]) -> Result<(), RetrieverError> {
-        self.unit &= check_rows(&self.path, values, self.dimension, self.rows, self.claims_unit)?;
+        self.unit &= check_rows(&self.path, values, self.dimension, self.rows)?;
         let bytes: &[u8] = bytemuck::cast_slice(values);
         self.hasher.update(bytes);
-        self.file.write_all(bytes).map_err(|source| io_fault("write", &self.path, source))?;
+        self.file
+            .write_all(bytes)
+            .map_err(IndexError::io("write", &self.path))?;
         self.rows += values.len() / self.dimension;
         Ok(())
     }
@@ -161,55 +197,71 @@ impl VectorWriter {
     /// # Errors
     /// Failures of the disk.
     pub fn finish(self) -> Result<VectorRecord, RetrieverError> {
-        let Self { path, file, rows, unit, hasher, .. } = self;
-        let file = file.into_inner().map_err(|cause| io_fault("write", &path, cause.into_error()))?;
-        file.sync_all().map_err(|source| io_fault("write", &path, source))?;
-        Ok(VectorRecord { rows, digest: hasher.finalize().to_hex().to_string(), unit })
+        let Self {
+            path,
+            file,
+            rows,
+            unit,
+            hasher,
+            ..
+        } = self;
+        let file = file
+            .into_inner()
+            .map_err(|cause| IndexError::io("write", &path)(cause.into_error()))?;
+        file.sync_all().map_err(IndexError::io("write", &path))?;
+        Ok(VectorRecord {
+            rows,
+            digest: hasher.finalize().to_hex().to_string(),
+            unit,
+        })
     }
 }
 
-/// Checks whole rows, `first` being the number of the first; tells whether all have norm 1, which `claims_unit` demands.
+/// Checks whole rows, `first` being the number of the first; tells whether all have norm 1.
 fn check_rows(
     path: &Path,
     values: &[f32],
     dimension: usize,
     first: usize,
-    claims_unit: bool,
 ) -> Result<bool, RetrieverError> {
     if dimension == 0 || !values.len().is_multiple_of(dimension) {
-        let what = format!("{} numbers are no whole rows of {dimension}; check the dimension", values.len());
+        let what = format!(
+            "{} numbers are not whole rows of {dimension}; check the dimension",
+            values.len()
+        );
         return Err(fault(path, what));
     }
     if let Some((row, column, value)) = first_unusable(values, dimension) {
         let row = first + row;
-        let what =
-            format!("row {row} has {value} in column {column}; only finite numbers below {LARGEST:e} can be searched");
+        let what = format!(
+            "row {row} has {value} in column {column}; only finite numbers below {LARGEST:e} can be searched"
+        );
         return Err(fault(path, what));
     }
     let norm = |vector: &[f32]| kernel::product(vector, vector).sqrt();
-    let odd = values.chunks_exact(dimension).position(|vector| (norm(vector) - 1.0).abs() > UNIT_TOLERANCE);
-    match odd {
-        Some(row) if claims_unit => {
-            let norm = norm(&values[row * dimension..(row + 1) * dimension]);
-            let row = first + row;
-            let what =
-                format!("row {row} has norm {norm} where unit vectors are claimed; normalise it, or drop the claim");
-            Err(fault(path, what))
-        }
-        odd => Ok(odd.is_none()),
-    }
+    let is_unit = |vector| (norm(vector) - 1.0).abs() <= UNIT_TOLERANCE;
+    Ok(values.chunks_exact(dimension).all(is_unit))
 }
 
 /// Maps a whole file.
 pub(super) fn map(path: &Path) -> Result<OwnedBytes, RetrieverError> {
-    let unreadable = |cause: String| fault(path, format!("cannot be mapped ({cause}); make the vectors again"));
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let name = path.file_name().ok_or_else(|| unreadable("not a file".to_owned()))?;
+    let unreadable = |cause: String| {
+        fault(
+            path,
+            format!("cannot be mapped ({cause}); make the vectors again"),
+        )
+    };
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    let name = path
+        .file_name()
+        .ok_or_else(|| unreadable("not a file".to_owned()))?;
     let directory = MmapDirectory::open(folder).map_err(|cause| unreadable(cause.to_string()))?;
-    let file = directory.open_read(Path::new(name)).map_err(|cause| unreadable(cause.to_string()))?;
-    file.read_bytes().map_err(|cause| unreadable(cause.to_string()))
-}
-
-pub(super) fn io_fault(action: &'static str, path: &Path, source: std::io::Error) -> RetrieverError {
-    IndexError::Io { action, path: path.to_owned(), source }.into()
+    let file = directory
+        .open_read(Path::new(name))
+        .map_err(|cause| unreadable(cause.to_string()))?;
+    file.read_bytes()
+        .map_err(|cause| unreadable(cause.to_string()))
 }

@@ -8,9 +8,7 @@ use super::*;
 #[derive(Deserialize)]
 struct Case {
     lists: Vec<Vec<(String, f32)>>,
-    weights: Vec<f64>,
     rrf: Vec<(String, f32)>,
-    weighted: Vec<(String, f32)>,
 }
 
 /// Gives a list as it is, after a while.
@@ -30,56 +28,71 @@ impl Retriever for Given {
             title: String::new(),
             text: format!("text of {id}"),
         };
-        Ok(queries.iter().map(|_| self.0.iter().take(k).map(hit).collect()).collect())
+        Ok(queries
+            .iter()
+            .map(|_| self.0.iter().take(k).map(hit).collect())
+            .collect())
     }
 }
 
 fn parts(lists: &[Vec<(String, f32)>]) -> Vec<Arc<dyn Retriever>> {
     let delays = (0..lists.len() as u64).rev();
-    lists.iter().zip(delays).map(|(list, delay)| Arc::new(Given(list.clone(), delay)) as Arc<dyn Retriever>).collect()
+    lists
+        .iter()
+        .zip(delays)
+        .map(|(list, delay)| Arc::new(Given(list.clone(), delay)) as Arc<dyn Retriever>)
+        .collect()
 }
 
-async fn fused(lists: &[Vec<(String, f32)>], fusion: Fusion, depth: usize, k: usize) -> Vec<(String, f32)> {
-    let hybrid = HybridRetriever::new(parts(lists), fusion, depth).unwrap();
+async fn fused(lists: &[Vec<(String, f32)>], depth: usize, k: usize) -> Vec<(String, f32)> {
+    let hybrid = HybridRetriever::new(parts(lists), depth).unwrap();
     let mut hits = hybrid.search(&[Query::new("any")], k).await.unwrap();
-    assert!(hits[0].iter().all(|hit| hit.text == format!("text of {}", hit.id)));
-    hits.remove(0).into_iter().map(|hit| (hit.id, hit.score)).collect()
+    assert!(
+        hits[0]
+            .iter()
+            .all(|hit| hit.text == format!("text of {}", hit.id))
+    );
+    hits.remove(0)
+        .into_iter()
+        .map(|hit| (hit.id, hit.score))
+        .collect()
 }
 
 #[tokio::test]
-async fn fusions_equal_those_of_numpy() {
-    let cases: Vec<Case> = serde_json::from_str(include_str!("../../tests/fixtures/hybrid/fusion.json")).unwrap();
+async fn fusion_equals_that_of_numpy() {
+    let cases: Vec<Case> =
+        serde_json::from_str(include_str!("../../tests/fixtures/hybrid/fusion.json")).unwrap();
     assert_eq!(cases.len(), 40);
     for case in cases {
-        assert_eq!(fused(&case.lists, Fusion::default(), 10, 5).await, case.rrf);
-        let weighted = Fusion::Weighted { weights: case.weights };
-        assert_eq!(fused(&case.lists, weighted, 10, 5).await, case.weighted);
+        assert_eq!(fused(&case.lists, 10, 5).await, case.rrf);
     }
 }
 
 #[tokio::test]
 async fn depth_limits_the_lists_and_grows_to_k() {
-    let list = |ids: &str| ids.chars().map(|id| (id.to_string(), 1.0)).collect::<Vec<_>>();
+    let list = |ids: &str| {
+        ids.chars()
+            .map(|id| (id.to_string(), 1.0))
+            .collect::<Vec<_>>()
+    };
     let lists = [list("abc"), list("cba")];
     let ids = |hits: Vec<(String, f32)>| hits.into_iter().map(|(id, _)| id).collect::<String>();
-    assert_eq!(ids(fused(&lists, Fusion::default(), 1, 1).await), "a", "c is first of the other list: a tie, by id");
-    assert_eq!(ids(fused(&lists, Fusion::default(), 1, 3).await), "acb");
-    assert_eq!(ids(fused(&lists, Fusion::default(), 3, 0).await), "");
+    assert_eq!(
+        ids(fused(&lists, 1, 1).await),
+        "a",
+        "c is first of the other list: a tie, by id"
+    );
+    assert_eq!(ids(fused(&lists, 1, 3).await), "acb");
+    assert_eq!(ids(fused(&lists, 3, 0).await), "");
 }
 
 #[test]
 fn faults_are_named_and_fingerprints_tell_apart() {
     let lists = vec![vec![("a".to_owned(), 1.0)]; 2];
-    let make = |fusion, depth| HybridRetriever::new(parts(&lists), fusion, depth);
-    for weights in [vec![], vec![1.0], vec![1.0, f64::NAN], vec![-1.0, 1.0]] {
-        assert!(make(Fusion::Weighted { weights }, 10).is_err());
-    }
-    assert!(make(Fusion::ReciprocalRank { constant: -1.0 }, 10).is_err());
-    assert!(make(Fusion::default(), 0).is_err());
-    assert!(HybridRetriever::new(Vec::new(), Fusion::default(), 10).is_err());
-    let print = |fusion, depth| make(fusion, depth).unwrap().fingerprint();
-    assert_eq!(print(Fusion::default(), 10), print(Fusion::default(), 10));
-    assert_ne!(print(Fusion::default(), 10), print(Fusion::default(), 11));
-    let weighted = |alpha: f64| Fusion::Weighted { weights: vec![1.0 - alpha, alpha] };
-    assert_ne!(print(weighted(0.5), 10), print(weighted(0.6), 10));
+    let make = |depth| HybridRetriever::new(parts(&lists), depth);
+    assert!(make(0).is_err());
+    assert!(HybridRetriever::new(Vec::new(), 10).is_err());
+    let print = |depth| make(depth).unwrap().fingerprint();
+    assert_eq!(print(10), print(10));
+    assert_ne!(print(10), print(11));
 }

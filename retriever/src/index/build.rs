@@ -18,11 +18,13 @@ use super::store::{Store, StoreWriter};
 use crate::bm25::{Bm25Params, Postings};
 use crate::corpus::{CorpusReader, Passage};
 use crate::error::{IndexError, ReadError};
-use segment::{bounds, counts, engine, index_run, unique_order, write_failure};
+use segment::{bounds, counts, engine, index_run, unique_order};
 
 pub(super) use feed::{FileFeed, IndexFeed};
 pub(super) use request::available_threads;
-pub use request::{AddRequest, BuildProgress, BuildRequest, BuildStage, BuildSummary, Duplicates, Existing};
+pub use request::{
+    AddRequest, BuildProgress, BuildRequest, BuildStage, BuildSummary, Duplicates, Existing,
+};
 pub(super) use segment::Plan;
 pub(super) use staging::{Staging, files_below};
 
@@ -38,7 +40,10 @@ impl Index {
     /// # Errors
     /// Any fault of the corpus (named by line), [`IndexError::Exists`], [`IndexError::NotAnIndexFolder`],
     /// [`IndexError::Busy`], or a failure of the file system or the postings engine.
-    pub fn build(request: &BuildRequest, progress: &mut dyn FnMut(BuildProgress)) -> Result<BuildSummary, IndexError> {
+    pub fn build(
+        request: &BuildRequest,
+        progress: &mut dyn FnMut(BuildProgress),
+    ) -> Result<BuildSummary, IndexError> {
         request.bm25.validate()?;
         let reader = CorpusReader::open(&request.source, request.format)?;
         let staging = Staging::for_new(&request.out, request.existing)?;
@@ -52,16 +57,26 @@ impl Index {
             threads: request.threads,
         };
         let written = plan.write(&mut feed, progress)?;
-        let written = written.ok_or_else(|| ReadError::Empty { path: request.source.clone(), what: "passages" })?;
+        let written = written.ok_or_else(|| ReadError::Empty {
+            path: request.source.clone(),
+            what: "passages",
+        })?;
         let source = feed.into_source(&request.source, request.format.name(), &written.digest);
         let mut counts = written.entry.counts;
         counts.dropped_duplicates = source.dropped_duplicates;
-        let digests = Digests { corpus: source.corpus_digest.clone(), contents: written.digest };
+        let digests = Digests {
+            corpus: source.corpus_digest.clone(),
+            contents: written.digest,
+        };
         let mut manifest = Manifest::new(digests, request.bm25, counts);
         manifest.sources.push(source);
         manifest.segments.push(written.entry);
         staging.publish(&mut manifest)?;
-        Ok(BuildSummary::of(&request.out, manifest, counts.dropped_duplicates))
+        Ok(BuildSummary::of(
+            &request.out,
+            manifest,
+            counts.dropped_duplicates,
+        ))
     }
 
     /// Builds the same index in memory, for tests and corpora made on the fly.
@@ -72,16 +87,28 @@ impl Index {
         params.validate()?;
         let place = Path::new(MEMORY);
         if passages.is_empty() {
-            return Err(ReadError::Empty { path: place.to_owned(), what: "passages" }.into());
+            return Err(ReadError::Empty {
+                path: place.to_owned(),
+                what: "passages",
+            }
+            .into());
         }
         let mut writer = StoreWriter::new(Vec::new(), Vec::new());
         for passage in passages {
-            writer.add(passage).map_err(write_failure(place))?;
+            writer
+                .add(passage)
+                .map_err(IndexError::io("write", place))?;
         }
-        let (docs, offsets, digest) = writer.finish().map_err(write_failure(place))?;
-        let segment = segment_in_memory(Store::new(OwnedBytes::new(docs), OwnedBytes::new(offsets)), params)?;
+        let (docs, offsets, digest) = writer.finish().map_err(IndexError::io("write", place))?;
+        let segment = segment_in_memory(
+            Store::new(OwnedBytes::new(docs), OwnedBytes::new(offsets)),
+            params,
+        )?;
         let counts = counts(&segment.store, &segment.postings);
-        let digests = Digests { corpus: digest.clone(), contents: digest.clone() };
+        let digests = Digests {
+            corpus: digest.clone(),
+            contents: digest.clone(),
+        };
         let mut manifest = Manifest::new(digests, params, counts);
         manifest.sources.push(Source {
             path: MEMORY.to_owned(),
@@ -90,7 +117,11 @@ impl Index {
             passages: counts.passages,
             dropped_duplicates: 0,
         });
-        Ok(Self { place: place.to_owned(), manifest, segments: vec![segment] })
+        Ok(Self {
+            place: place.to_owned(),
+            manifest,
+            segments: vec![segment],
+        })
     }
 }
 
@@ -100,16 +131,36 @@ fn segment_in_memory(store: Store, params: Bm25Params) -> Result<Segment, IndexE
     let directory = RamDirectory::create();
     let part = |_| Ok(Box::new(directory.clone()) as Box<dyn Directory>);
     let (progress, _) = channel();
-    let parts =
-        index_run(&store, &order, 0..order.len(), &part, usize::MAX, &progress).map_err(|fault| fault.at(place))?;
-    parts.iter().try_for_each(crate::bm25::Part::check_order).map_err(engine(place))?;
+    let parts = index_run(&store, &order, 0..order.len(), &part, usize::MAX, &progress)
+        .map_err(|fault| fault.at(place))?;
+    parts
+        .iter()
+        .try_for_each(crate::bm25::Part::check_order)
+        .map_err(engine(place))?;
     let postings = Postings::open(Box::new(directory)).map_err(engine(place))?;
-    let bounds = bounds(&postings, params).map_err(write_failure(place))?;
-    let by_id: Vec<u8> = order.iter().flat_map(|ordinal| ordinal.to_le_bytes()).collect();
-    let bounds: Vec<u8> = bounds.iter().flat_map(|bound| bound.to_le_bytes()).collect();
+    let bounds = bounds(&postings, params).map_err(IndexError::io("write", place))?;
+    let by_id: Vec<u8> = order
+        .iter()
+        .flat_map(|ordinal| ordinal.to_le_bytes())
+        .collect();
+    let bounds: Vec<u8> = bounds
+        .iter()
+        .flat_map(|bound| bound.to_le_bytes())
+        .collect();
     let (name, folder) = (MEMORY.to_owned(), place.to_owned());
-    let info = SegmentInfo { name, base: 0, passages: order.len() as u32, folder };
-    Ok(Segment { info, postings, store, by_id: OwnedBytes::new(by_id), bounds: OwnedBytes::new(bounds) })
+    let info = SegmentInfo {
+        name,
+        base: 0,
+        passages: order.len() as u32,
+        folder,
+    };
+    Ok(Segment {
+        info,
+        postings,
+        store,
+        by_id: OwnedBytes::new(by_id),
+        bounds: OwnedBytes::new(bounds),
+    })
 }
 
 impl BuildSummary {

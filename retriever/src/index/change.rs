@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use super::build::{
-    AddRequest, BuildProgress, BuildSummary, FileFeed, IndexFeed, Plan, Staging, available_threads, files_below,
+    AddRequest, BuildProgress, BuildSummary, FileFeed, IndexFeed, Plan, Staging, available_threads,
+    files_below,
 };
 use super::manifest::{Fingerprint, Manifest};
 use super::open::Index;
@@ -25,7 +26,10 @@ impl Index {
     /// # Errors
     /// Any fault of the corpus (named by line), [`crate::ReadError::AlreadyIndexed`] for an id the index has,
     /// [`IndexError::Busy`], the errors of [`Index::open`], or a failure of the file system or the postings engine.
-    pub fn add(request: &AddRequest, progress: &mut dyn FnMut(BuildProgress)) -> Result<BuildSummary, IndexError> {
+    pub fn add(
+        request: &AddRequest,
+        progress: &mut dyn FnMut(BuildProgress),
+    ) -> Result<BuildSummary, IndexError> {
         let reader = CorpusReader::open(&request.source, request.format)?;
         let (staging, mut manifest) = Staging::for_change(&request.index)?;
         let mut index = Self::open_generation(&request.index, &manifest)?;
@@ -42,13 +46,19 @@ impl Index {
         };
         let mut feed = FileFeed::new(reader, request.duplicates, Some(&index))?;
         let written = plan.write(&mut feed, progress)?;
-        let digest = written.as_ref().map_or("", |written| written.digest.as_str());
+        let digest = written
+            .as_ref()
+            .map_or("", |written| written.digest.as_str());
         let source = feed.into_source(&request.source, request.format.name(), digest);
         let dropped = source.dropped_duplicates;
         manifest.counts.dropped_duplicates += dropped;
         manifest.sources.push(source);
         if let Some(written) = written {
-            index.segments.push(Segment::open(staging.path(), &written.entry, existing as u32)?);
+            index.segments.push(Segment::open(
+                staging.path(),
+                &written.entry,
+                existing as u32,
+            )?);
             manifest.segments.push(written.entry);
             index.describe(&mut manifest)?;
             staging.install(&name)?;
@@ -74,7 +84,9 @@ impl Index {
             return Ok(BuildSummary::of(folder, manifest, 0));
         }
         if manifest.dense.is_some() {
-            return Err(IndexError::Vectors { path: folder.to_owned() });
+            return Err(IndexError::Vectors {
+                path: folder.to_owned(),
+            });
         }
         let index = Self::open_generation(folder, &manifest)?;
         manifest.generation += 1;
@@ -91,7 +103,9 @@ impl Index {
         // An index holds at least one passage, and what was read is what was once written.
         let written = written
             .filter(|written| written.digest == manifest.contents_digest)
-            .ok_or_else(|| index.damaged("stored passages do not have the digest in the manifest".to_owned()))?;
+            .ok_or_else(|| {
+                index.damaged("stored passages do not have the digest in the manifest".to_owned())
+            })?;
         manifest.segments = vec![written.entry];
         staging.install(&name)?;
         staging.commit(&mut manifest)?;
@@ -99,7 +113,7 @@ impl Index {
     }
 
     /// Changes the manifest of an index folder under the lock of builds: reads and checks it, lets `change` update it
-    /// (and write new files into segment folders), takes stock of the files of every segment, and renames the new
+    /// (and write new files into segment folders), records the files of every segment, and renames the new
     /// manifest into place as the next generation.
     ///
     /// Files the old manifest names must not be written to: new content goes to files with new names, then the old
@@ -117,11 +131,11 @@ impl Index {
         manifest.generation += 1;
         for segment in &mut manifest.segments {
             let path = folder.join(&segment.name);
-            let failure = |source| IndexError::Io { action: "read", path: path.clone(), source };
             segment.files.retain(|name, _| !is_under(name, superseded));
-            for name in files_below(&path).map_err(failure)? {
+            for name in files_below(&path).map_err(IndexError::io("read", &path))? {
                 if !segment.files.contains_key(&name) && !is_under(&name, superseded) {
-                    let record = verify::record(&path.join(&name)).map_err(failure)?;
+                    let record =
+                        verify::record(&path.join(&name)).map_err(IndexError::io("read", &path))?;
                     segment.files.insert(name, record);
                 }
             }
@@ -130,24 +144,32 @@ impl Index {
         Ok(manifest)
     }
 
-    /// Brings what the manifest says of all segments together up to date with the segments.
+    /// Updates the manifest's sums over all segments.
     fn describe(&self, manifest: &mut Manifest) -> Result<(), IndexError> {
-        let postings: Vec<&Postings> = self.segments.iter().map(|segment| &segment.postings).collect();
-        let unreadable = |source| IndexError::Io { action: "read postings", path: self.place.clone(), source };
+        let postings: Vec<&Postings> = self
+            .segments
+            .iter()
+            .map(|segment| &segment.postings)
+            .collect();
         manifest.counts.passages = self.len() as u64;
         manifest.counts.tokens = self.totals().tokens;
-        manifest.counts.terms = Postings::distinct_terms(&postings).map_err(unreadable)?;
+        manifest.counts.terms = Postings::distinct_terms(&postings)
+            .map_err(IndexError::io("read postings", &self.place))?;
         manifest.contents_digest = self.digest_contents()?;
         manifest.corpus_digest.clone_from(&manifest.contents_digest);
-        manifest.fingerprint = Fingerprint::of_bm25(&manifest.contents_digest, &manifest.analyzer, manifest.bm25);
+        manifest.fingerprint =
+            Fingerprint::of_bm25(&manifest.contents_digest, &manifest.analyzer, manifest.bm25);
         Ok(())
     }
 }
 
 fn is_under(name: &str, folders: &[String]) -> bool {
-    folders
-        .iter()
-        .any(|folder| name == folder || name.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/')))
+    folders.iter().any(|folder| {
+        name == folder
+            || name
+                .strip_prefix(folder.as_str())
+                .is_some_and(|rest| rest.starts_with('/'))
+    })
 }
 
 /// Generations only grow, so a name is never used twice in one index.

@@ -1,4 +1,4 @@
-//! What an index says about itself.
+//! The description of an index: its manifest.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::error::IndexError;
 
 /// Version of the folder layout and of every file in it.
 pub(super) const FORMAT_VERSION: u32 = 2;
-/// What a manifest is written as before it takes its name.
+/// The name of a manifest until it is whole.
 pub(super) const MANIFEST_DRAFT: &str = "manifest.json.draft";
 
 /// Names everything that decides a ranking: corpus, analyzer, BM25 constants. 64 hex digits.
@@ -28,13 +28,20 @@ impl Fingerprint {
     /// The fingerprint of BM25 with these constants over passages with this digest.
     pub(crate) fn of_bm25(contents_digest: &str, analyzer: &str, params: Bm25Params) -> Self {
         let (k1, b) = (params.k1.to_bits(), params.b.to_bits());
-        let named = format!("bm25\ncorpus={contents_digest}\nanalyzer={analyzer}\nk1={k1:08x}\nb={b:08x}\n");
+        let named = format!(
+            "bm25\ncorpus={contents_digest}\nanalyzer={analyzer}\nk1={k1:08x}\nb={b:08x}\n"
+        );
+        Self::of(&named)
+    }
+
+    /// The digest of a text that names everything.
+    pub(crate) fn of(named: &str) -> Self {
         Self(blake3::hash(named.as_bytes()).to_hex().to_string())
     }
 
     /// The fingerprint of boolean mode over the same.
     pub(crate) fn boolean(&self) -> Self {
-        Self(blake3::hash(format!("boolean 1\n{}\n", self.0).as_bytes()).to_hex().to_string())
+        Self::of(&format!("boolean 1\n{}\n", self.0))
     }
 }
 
@@ -109,7 +116,7 @@ pub struct Manifest {
     pub corpus_digest: String,
     /// BLAKE3 of the stored passages in the order of their ordinals: `corpus_digest` unless duplicates were dropped.
     pub contents_digest: String,
-    /// What was read, in order.
+    /// The corpora that were read, in order.
     pub sources: Vec<Source>,
     /// Analyzer name and version.
     pub analyzer: String,
@@ -119,7 +126,7 @@ pub struct Manifest {
     pub fingerprint: Fingerprint,
     /// Sizes over all segments; a term of several segments counts once.
     pub counts: Counts,
-    /// How the vectors of the segments were made, when there are any.
+    /// The making of the segments' vectors, when there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dense: Option<serde_json::Value>,
     /// The segments, in the order of their ordinals.
@@ -149,30 +156,54 @@ impl Manifest {
 
     /// Bytes of all files, the manifest aside.
     pub fn bytes(&self) -> u64 {
-        self.segments.iter().flat_map(|segment| segment.files.values()).map(|file| file.bytes).sum()
+        self.segments
+            .iter()
+            .flat_map(|segment| segment.files.values())
+            .map(|file| file.bytes)
+            .sum()
     }
 
     /// Reads and checks the manifest of an index folder.
     pub(super) fn read(folder: &Path) -> Result<Self, IndexError> {
         let path = folder.join(MANIFEST_FILE);
         let bytes = fs::read(&path).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => IndexError::Missing { path: folder.to_owned() },
-            _ => IndexError::Io { action: "read", path, source },
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => IndexError::Missing {
+                path: folder.to_owned(),
+            },
+            _ => IndexError::Io {
+                action: "read",
+                path,
+                source,
+            },
         })?;
-        let damaged = |what: String| IndexError::Damaged { path: folder.to_owned(), what };
-        let parse_failure = |cause: serde_json::Error| damaged(format!("{MANIFEST_FILE} does not parse ({cause})"));
+        let damaged = |what: String| IndexError::Damaged {
+            path: folder.to_owned(),
+            what,
+        };
+        let parse_failure =
+            |cause: serde_json::Error| damaged(format!("{MANIFEST_FILE} does not parse ({cause})"));
         let version: VersionOnly = serde_json::from_slice(&bytes).map_err(parse_failure)?;
         if version.format_version != FORMAT_VERSION {
             let found = version.format_version;
-            return Err(IndexError::Version { path: folder.to_owned(), found, expected: FORMAT_VERSION });
+            return Err(IndexError::Version {
+                path: folder.to_owned(),
+                found,
+                expected: FORMAT_VERSION,
+            });
         }
         let manifest: Self = serde_json::from_slice(&bytes).map_err(parse_failure)?;
         if manifest.analyzer != ANALYZER_ID {
             let (found, expected) = (manifest.analyzer, ANALYZER_ID.to_owned());
-            return Err(IndexError::Analyzer { path: folder.to_owned(), found, expected });
+            return Err(IndexError::Analyzer {
+                path: folder.to_owned(),
+                found,
+                expected,
+            });
         }
         if manifest.computed_checksum().map_err(parse_failure)? != manifest.checksum {
-            return Err(damaged(format!("{MANIFEST_FILE} does not have the checksum written in it")));
+            return Err(damaged(format!(
+                "{MANIFEST_FILE} does not have the checksum written in it"
+            )));
         }
         manifest.bm25.validate()?;
         Ok(manifest)
@@ -181,19 +212,32 @@ impl Manifest {
     /// Writes the manifest of an index folder: whole or not at all.
     pub(super) fn write(&mut self, folder: &Path) -> Result<(), IndexError> {
         let draft = folder.join(MANIFEST_DRAFT);
-        let failure = |source: io::Error| IndexError::Io { action: "write", path: draft.clone(), source };
-        self.checksum = self.computed_checksum().map_err(|cause| failure(cause.into()))?;
+        let failure = |source: io::Error| IndexError::Io {
+            action: "write",
+            path: draft.clone(),
+            source,
+        };
+        self.checksum = self
+            .computed_checksum()
+            .map_err(|cause| failure(cause.into()))?;
         let mut text = serde_json::to_vec_pretty(self).map_err(|cause| failure(cause.into()))?;
         text.push(b'\n');
         fs::write(&draft, text).map_err(failure)?;
-        File::open(&draft).and_then(|file| file.sync_all()).map_err(failure)?;
+        File::open(&draft)
+            .and_then(|file| file.sync_all())
+            .map_err(failure)?;
         fs::rename(&draft, folder.join(MANIFEST_FILE)).map_err(failure)?;
         sync_folder(folder).map_err(failure)
     }
 
     fn computed_checksum(&self) -> serde_json::Result<String> {
-        let unsigned = Self { checksum: String::new(), ..self.clone() };
-        Ok(blake3::hash(&serde_json::to_vec(&unsigned)?).to_hex().to_string())
+        let unsigned = Self {
+            checksum: String::new(),
+            ..self.clone()
+        };
+        Ok(blake3::hash(&serde_json::to_vec(&unsigned)?)
+            .to_hex()
+            .to_string())
     }
 
     /// Compares the size of every file with the one written down.
@@ -205,16 +249,22 @@ impl Manifest {
                 Ok(found) => format!("`{name}` has {} bytes, {expected} expected", found.len()),
                 Err(cause) => format!("`{name}` cannot be read ({cause})"),
             };
-            return Err(IndexError::Damaged { path: folder.to_owned(), what });
+            return Err(IndexError::Damaged {
+                path: folder.to_owned(),
+                what,
+            });
         }
         Ok(())
     }
 
     /// All files, by path relative to the index folder.
     pub(super) fn files(&self) -> impl Iterator<Item = (String, &FileRecord)> {
-        self.segments
-            .iter()
-            .flat_map(|segment| segment.files.iter().map(|(name, record)| (format!("{}/{name}", segment.name), record)))
+        self.segments.iter().flat_map(|segment| {
+            segment
+                .files
+                .iter()
+                .map(|(name, record)| (format!("{}/{name}", segment.name), record))
+        })
     }
 }
 
@@ -227,7 +277,11 @@ pub(super) struct Digests {
 
 /// Makes the names in a folder durable.
 pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
-    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let path = if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
+    };
     File::open(path)?.sync_all()
 }
 

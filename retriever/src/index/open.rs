@@ -8,13 +8,13 @@ use super::store::Document;
 use super::verify;
 use crate::error::IndexError;
 
-/// How often opening starts over when the index changes underneath.
+/// The number of times that opening starts over when the index changes underneath.
 const OPEN_ATTEMPTS: usize = 4;
 
 /// A corpus with its postings, read-only, shared between threads.
 ///
 /// Files are memory-mapped: opening takes milliseconds and resident memory is what queries touch, plus one byte per
-/// passage. An opened index stays what it is while passages are added to its folder or its segments are merged.
+/// passage. An opened index does not change while passages are added to its folder or its segments are merged.
 pub struct Index {
     pub(super) place: PathBuf,
     pub(super) manifest: Manifest,
@@ -46,7 +46,7 @@ impl Index {
         Self::open_generation(folder, &manifest)
     }
 
-    /// Opens what a manifest describes, with the checks of every opening.
+    /// Opens the generation that a manifest describes, with the checks of every opening.
     pub(super) fn open_generation(folder: &Path, manifest: &Manifest) -> Result<Self, IndexError> {
         manifest.check_sizes(folder)?;
         verify::check_digests_if_small(folder, manifest)?;
@@ -60,10 +60,14 @@ impl Index {
             segments.push(Segment::open(folder, entry, base)?);
             base += entry.counts.passages as u32;
         }
-        Ok(Self { place: folder.to_owned(), manifest: manifest.clone(), segments })
+        Ok(Self {
+            place: folder.to_owned(),
+            manifest: manifest.clone(),
+            segments,
+        })
     }
 
-    /// What the index was built from and how.
+    /// The description of the index: its corpora, constants and files.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -78,7 +82,7 @@ impl Index {
         self.segments.iter().map(Segment::len).sum()
     }
 
-    /// Whether there are no passages; a built index has at least one.
+    /// Tells whether there are no passages; a built index has at least one.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -90,7 +94,9 @@ impl Index {
 
     /// The segment that holds an ordinal, and the ordinal within it.
     pub(crate) fn locate(&self, ordinal: u32) -> Option<(&Segment, u32)> {
-        let after = self.segments.partition_point(|segment| segment.info.base <= ordinal);
+        let after = self
+            .segments
+            .partition_point(|segment| segment.info.base <= ordinal);
         let segment = self.segments.get(after.checked_sub(1)?)?;
         let local = ordinal - segment.info.base;
         (local < segment.info.passages).then_some((segment, local))
@@ -101,7 +107,9 @@ impl Index {
     /// # Errors
     /// [`IndexError::Damaged`] when there is no such ordinal or its stored bytes make no sense.
     pub fn document(&self, ordinal: u32) -> Result<Document<'_>, IndexError> {
-        let found = self.locate(ordinal).and_then(|(segment, local)| segment.document(local).ok());
+        let found = self
+            .locate(ordinal)
+            .and_then(|(segment, local)| segment.document(local).ok());
         found.ok_or_else(|| self.damaged(format!("passage {ordinal} cannot be read")))
     }
 
@@ -128,11 +136,18 @@ impl Index {
             return Ok(());
         }
         let (index, expected) = (self.place.clone(), expected_digest.to_owned());
-        Err(IndexError::CorpusMismatch { index, expected, found: found.clone() })
+        Err(IndexError::CorpusMismatch {
+            index,
+            expected,
+            found: found.clone(),
+        })
     }
 
     pub(super) fn damaged(&self, what: String) -> IndexError {
-        IndexError::Damaged { path: self.place.clone(), what }
+        IndexError::Damaged {
+            path: self.place.clone(),
+            what,
+        }
     }
 }
 

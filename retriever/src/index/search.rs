@@ -24,7 +24,7 @@ impl Ranking {
 }
 
 impl Index {
-    /// What exact BM25 over this index and others needs to know of this one: passages, tokens, and the frequency of every
+    /// The numbers of this index that exact BM25 over it and others needs: passages, tokens, and the frequency of every
     /// term of these texts.
     ///
     /// # Errors
@@ -37,18 +37,28 @@ impl Index {
             bag.fill(text);
             for (term, _) in bag.terms() {
                 if !frequencies.contains_key(term) {
-                    frequencies.insert(term.to_owned(), self.frequency(term).map_err(self.unreadable())?);
+                    frequencies.insert(
+                        term.to_owned(),
+                        self.frequency(term).map_err(self.unreadable())?,
+                    );
                 }
             }
         }
-        Ok(Statistics { passages: totals.docs, tokens: totals.tokens, frequencies })
+        Ok(Statistics {
+            passages: totals.docs,
+            tokens: totals.tokens,
+            frequencies,
+        })
     }
 
     /// Passages that hold an analysed term.
     fn frequency(&self, term: &str) -> io::Result<u64> {
         let mut frequency = 0;
         for segment in &self.segments {
-            frequency += segment.postings.find(term)?.map_or(0, |found| u64::from(found.info.doc_freq));
+            frequency += segment
+                .postings
+                .find(term)?
+                .map_or(0, |found| u64::from(found.info.doc_freq));
         }
         Ok(frequency)
     }
@@ -67,11 +77,15 @@ impl Index {
     pub(crate) fn ranking(&self, totals: Totals, params: Bm25Params) -> Ranking {
         let scorer = Scorer::new(totals, params);
         let built_for = self.manifest.bm25;
-        let widening = self.segments.iter().map(|segment| scorer.widening(&segment.bounds_scorer(built_for))).collect();
+        let widening = self
+            .segments
+            .iter()
+            .map(|segment| scorer.widening(&segment.bounds_scorer(built_for)))
+            .collect();
         Ranking { scorer, widening }
     }
 
-    /// What of every segment passes a filter; `None` when everything does.
+    /// The documents of every segment that pass a filter; `None` when everything does.
     pub(crate) fn allowed(&self, filter: &Filter) -> Result<Option<Vec<DocSet>>, RetrieverError> {
         if filter.is_empty() {
             return Ok(None);
@@ -103,30 +117,50 @@ impl Index {
                 allowed: allowed.as_ref().map(|sets| &sets[slot]),
             })
             .collect();
-        ranking.scorer.prepare(&parts, text, frequencies, scratch).map_err(self.unreadable())?;
+        ranking
+            .scorer
+            .prepare(&parts, text, frequencies, scratch)
+            .map_err(self.unreadable())?;
         let mut best: Vec<(u32, f32)> = Vec::new();
         for (slot, segment) in self.segments.iter().enumerate() {
-            if parts[slot].allowed.is_some_and(|allowed| allowed.count() == 0) {
+            if parts[slot]
+                .allowed
+                .is_some_and(|allowed| allowed.count() == 0)
+            {
                 continue;
             }
-            // A passage must reach the k-th score so far; with that very score its id may still win.
-            let floor = if k > 0 && best.len() == k { best[k - 1].1.next_down() } else { f32::NEG_INFINITY };
-            let of_segment = ranking.scorer.top(&parts, slot, k.min(segment.len()), floor, scratch);
-            for (rank, score) in of_segment.map_err(self.unreadable())? {
-                best.push((segment.info.base + segment.local_at_rank(rank)?, score));
-            }
-            if slot > 0 {
-                best.sort_by(|one, other| {
-                    other.1.total_cmp(&one.1).then_with(|| self.sort_key(one.0).cmp(self.sort_key(other.0)))
-                });
-                best.truncate(k);
-            }
+            let (most, floor) = (k.min(segment.len()), floor(&best, k));
+            let of_segment = ranking.scorer.top(&parts, slot, most, floor, scratch);
+            let of_segment = of_segment.map_err(self.unreadable())?;
+            self.merge_ranked(&mut best, segment, of_segment, k)?;
         }
         Ok(best)
     }
 
+    /// Adds the ranks and scores of a segment's best documents to the best `k` ordinals of the segments before it.
+    pub(crate) fn merge_ranked(
+        &self,
+        best: &mut Vec<(u32, f32)>,
+        segment: &Segment,
+        of_segment: Vec<(u32, f32)>,
+        k: usize,
+    ) -> Result<(), RetrieverError> {
+        let is_first = best.is_empty();
+        for (rank, score) in of_segment {
+            best.push((segment.info.base + segment.local_at_rank(rank)?, score));
+        }
+        if !is_first {
+            best.sort_by(|(one, one_score), (other, other_score)| {
+                let scores = other_score.total_cmp(one_score);
+                scores.then_with(|| self.sort_key(*one).cmp(self.sort_key(*other)))
+            });
+            best.truncate(k);
+        }
+        Ok(())
+    }
+
     /// The external id; empty for a passage that does not read back, which then fails when it is fetched.
-    pub(crate) fn sort_key(&self, ordinal: u32) -> &str {
+    fn sort_key(&self, ordinal: u32) -> &str {
         self.document(ordinal).map_or("", |document| document.id)
     }
 
@@ -134,7 +168,18 @@ impl Index {
         let path = self.place.clone();
         move |source| match source.downcast::<IndexError>() {
             Ok(fault) => fault.into(),
-            Err(source) => RetrieverError::Postings { path: path.clone(), source },
+            Err(source) => RetrieverError::Postings {
+                path: path.clone(),
+                source,
+            },
         }
+    }
+}
+
+/// The score that a passage of the next segment must exceed: with the very score of the k-th so far its id may still win.
+pub(crate) fn floor(best: &[(u32, f32)], k: usize) -> f32 {
+    match best.last() {
+        Some((_, score)) if best.len() == k => score.next_down(),
+        _ => f32::NEG_INFINITY,
     }
 }

@@ -13,7 +13,7 @@ use crate::bm25::{Bm25Params, DocSet, Postings, Scorer, Totals};
 use crate::error::IndexError;
 use crate::query::Filter;
 
-/// Which passages a segment holds and where it lies.
+/// The passages of a segment and its folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SegmentInfo {
     /// `seg-000001`; `memory` for an index without a folder.
@@ -38,7 +38,11 @@ pub(crate) struct Segment {
 
 impl Segment {
     /// Maps the files of a segment whose sizes have been checked. `base` is the ordinal of its first passage.
-    pub(super) fn open(index: &Path, entry: &SegmentManifest, base: u32) -> Result<Self, IndexError> {
+    pub(super) fn open(
+        index: &Path,
+        entry: &SegmentManifest,
+        base: u32,
+    ) -> Result<Self, IndexError> {
         let folder = index.join(&entry.name);
         let file = |name: &str| map(index, &entry.name, name);
         let store = Store::new(file(DOCS_FILE)?, file(OFFSETS_FILE)?);
@@ -54,12 +58,29 @@ impl Segment {
         ];
         for (name, found, expected) in tables {
             if found != expected {
-                let what = format!("`{}` has {found} {name} where {expected} are expected", entry.name);
-                return Err(IndexError::Damaged { path: index.to_owned(), what });
+                let what = format!(
+                    "`{}` has {found} {name} where {expected} are expected",
+                    entry.name
+                );
+                return Err(IndexError::Damaged {
+                    path: index.to_owned(),
+                    what,
+                });
             }
         }
-        let info = SegmentInfo { name: entry.name.clone(), base, passages: passages as u32, folder };
-        Ok(Self { info, postings, store, by_id, bounds })
+        let info = SegmentInfo {
+            name: entry.name.clone(),
+            base,
+            passages: passages as u32,
+            folder,
+        };
+        Ok(Self {
+            info,
+            postings,
+            store,
+            by_id,
+            bounds,
+        })
     }
 
     /// Number of passages.
@@ -69,12 +90,15 @@ impl Segment {
 
     /// The passage with this local ordinal.
     pub(crate) fn document(&self, local: u32) -> Result<Document<'_>, IndexError> {
-        self.store.get(local).ok_or_else(|| self.damaged(format!("passage {local} cannot be read")))
+        self.store
+            .get(local)
+            .ok_or_else(|| self.damaged(format!("passage {local} cannot be read")))
     }
 
     /// The local ordinal of the passage with this rank.
     pub(crate) fn local_at_rank(&self, rank: u32) -> Result<u32, IndexError> {
-        read_u32(&self.by_id, rank as usize).ok_or_else(|| self.damaged(format!("no id of rank {rank}")))
+        read_u32(&self.by_id, rank as usize)
+            .ok_or_else(|| self.damaged(format!("no id of rank {rank}")))
     }
 
     /// The rank of an external id, by binary search over the mapped id table.
@@ -91,9 +115,12 @@ impl Segment {
         Ok(None)
     }
 
-    /// What this segment adds to the totals of the collection.
+    /// The contribution of this segment to the totals of the collection.
     pub(crate) fn totals(&self) -> Totals {
-        Totals { docs: self.postings.docs_with_terms(), tokens: self.postings.tokens() }
+        Totals {
+            docs: self.postings.docs_with_terms(),
+            tokens: self.postings.tokens(),
+        }
     }
 
     /// The scorer under which the stored bounds were computed.
@@ -143,13 +170,21 @@ impl Segment {
     }
 
     fn damaged(&self, what: String) -> IndexError {
-        IndexError::Damaged { path: self.info.folder.clone(), what }
+        IndexError::Damaged {
+            path: self.info.folder.clone(),
+            what,
+        }
     }
 }
 
 pub(super) fn open_postings(index: &Path, folder: &Path) -> Result<Postings, IndexError> {
-    let failed = |source: tantivy::TantivyError| IndexError::Engine { action: "open", path: index.to_owned(), source };
-    let directory = MmapDirectory::open(folder.join(POSTINGS_FOLDER)).map_err(|cause| failed(cause.into()))?;
+    let failed = |source: tantivy::TantivyError| IndexError::Engine {
+        action: "open",
+        path: index.to_owned(),
+        source,
+    };
+    let directory =
+        MmapDirectory::open(folder.join(POSTINGS_FOLDER)).map_err(|cause| failed(cause.into()))?;
     Postings::open(directory.into()).map_err(failed)
 }
 
@@ -159,7 +194,11 @@ pub(crate) fn map(index: &Path, segment: &str, name: &str) -> Result<OwnedBytes,
         path: index.to_owned(),
         what: format!("`{segment}/{name}` cannot be mapped ({cause})"),
     };
-    let directory = MmapDirectory::open(index.join(segment)).map_err(|cause| damaged(cause.to_string()))?;
-    let file = directory.open_read(Path::new(name)).map_err(|cause| damaged(cause.to_string()))?;
-    file.read_bytes().map_err(|cause| damaged(cause.to_string()))
+    let directory =
+        MmapDirectory::open(index.join(segment)).map_err(|cause| damaged(cause.to_string()))?;
+    let file = directory
+        .open_read(Path::new(name))
+        .map_err(|cause| damaged(cause.to_string()))?;
+    file.read_bytes()
+        .map_err(|cause| damaged(cause.to_string()))
 }

@@ -25,8 +25,8 @@ pub struct Document<'a> {
 }
 
 impl Document<'_> {
-    /// What else the corpus says of the passage, as given in [`Passage::fields`].
-    pub fn fields(&self) -> BTreeMap<String, String> {
+    /// Further columns of the corpus, as given in [`Passage::fields`].
+    pub(crate) fn fields(&self) -> BTreeMap<String, String> {
         if self.fields.is_empty() {
             return BTreeMap::new();
         }
@@ -55,7 +55,7 @@ impl Document<'_> {
     }
 }
 
-/// Writes records and their offsets, and takes the digest on the way.
+/// Writes records and their offsets, and computes the digest meanwhile.
 pub(super) struct StoreWriter<D, O> {
     docs: D,
     offsets: O,
@@ -66,13 +66,28 @@ pub(super) struct StoreWriter<D, O> {
 
 impl<D: Write, O: Write> StoreWriter<D, O> {
     pub(super) fn new(docs: D, offsets: O) -> Self {
-        Self { docs, offsets, position: 0, count: 0, hasher: CorpusHasher::new() }
+        Self {
+            docs,
+            offsets,
+            position: 0,
+            count: 0,
+            hasher: CorpusHasher::new(),
+        }
     }
 
     pub(super) fn add(&mut self, passage: &Passage) -> io::Result<()> {
-        let Passage { id, title, text, fields } = passage;
+        let Passage {
+            id,
+            title,
+            text,
+            fields,
+        } = passage;
         self.hasher.update(id, title, text, fields);
-        let fields = if fields.is_empty() { String::new() } else { serde_json::to_string(fields)? };
+        let fields = if fields.is_empty() {
+            String::new()
+        } else {
+            serde_json::to_string(fields)?
+        };
         self.offsets.write_all(&self.position.to_le_bytes())?;
         for part in [id, title, &fields] {
             self.docs.write_all(&length(part)?.to_le_bytes())?;
@@ -99,7 +114,8 @@ impl<D: Write, O: Write> StoreWriter<D, O> {
 }
 
 fn length(field: &str) -> io::Result<u32> {
-    u32::try_from(field.len()).map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a field of 4 GiB or more"))
+    u32::try_from(field.len())
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a field of 4 GiB or more"))
 }
 
 /// Read side; cheap to clone.
@@ -128,7 +144,12 @@ impl Store {
         let (title, rest) = rest.split_at_checked(read_u32(header, 1)? as usize)?;
         let (fields, text) = rest.split_at_checked(read_u32(header, 2)? as usize)?;
         let as_text = |bytes| std::str::from_utf8(bytes).ok();
-        Some(Document { id: as_text(id)?, title: as_text(title)?, text: as_text(text)?, fields: as_text(fields)? })
+        Some(Document {
+            id: as_text(id)?,
+            title: as_text(title)?,
+            text: as_text(text)?,
+            fields: as_text(fields)?,
+        })
     }
 }
 
@@ -150,9 +171,14 @@ pub(super) fn read_u32(bytes: &[u8], slot: usize) -> Option<u32> {
 pub(super) fn sort_by_id(store: &Store) -> Result<Vec<u32>, (u32, u32)> {
     let id = |ordinal: u32| store.get(ordinal).map_or("", |document| document.id);
     // The first eight bytes decide most comparisons without a look into the store.
-    let mut keyed: Vec<(u64, u32)> = (0..store.len() as u32).map(|ordinal| (prefix(id(ordinal)), ordinal)).collect();
+    let mut keyed: Vec<(u64, u32)> = (0..store.len() as u32)
+        .map(|ordinal| (prefix(id(ordinal)), ordinal))
+        .collect();
     keyed.par_sort_unstable_by(|one, other| {
-        one.0.cmp(&other.0).then_with(|| id(one.1).cmp(id(other.1))).then(one.1.cmp(&other.1))
+        one.0
+            .cmp(&other.0)
+            .then_with(|| id(one.1).cmp(id(other.1)))
+            .then(one.1.cmp(&other.1))
     });
     for pair in keyed.windows(2) {
         if pair[0].0 == pair[1].0 && id(pair[0].1) == id(pair[1].1) {

@@ -8,13 +8,16 @@ use proptest::prelude::*;
 
 use super::{AddRequest, BuildRequest, Index};
 use crate::{
-    Bm25Params, Bm25Retriever, CorpusFormat, Filter, Hit, IndexError, Passage, Query, RetrieverError, Statistics,
+    Bm25Params, Bm25Retriever, CorpusFormat, Filter, Hit, IndexError, Passage, Query,
+    RetrieverError, Statistics,
 };
 
 /// Writes passages as a BEIR corpus.
 fn corpus_file(folder: &Path, name: &str, passages: &[Passage]) -> PathBuf {
     let row = |passage: &Passage| {
-        let Passage { id, title, text, .. } = passage;
+        let Passage {
+            id, title, text, ..
+        } = passage;
         serde_json::json!({"_id": id, "title": title, "text": text}).to_string() + "\n"
     };
     let path = folder.join(name);
@@ -28,12 +31,21 @@ fn segmented(folder: &Path, runs: &[&[Passage]]) -> PathBuf {
     for (number, run) in runs.iter().enumerate() {
         let file = corpus_file(folder, &format!("run{number}.jsonl"), run);
         if number == 0 {
-            let request = BuildRequest { threads: 1, ..BuildRequest::new(file, CorpusFormat::Beir, &out) };
+            let request = BuildRequest {
+                threads: 1,
+                ..BuildRequest::new(file, CorpusFormat::BEIR, &out)
+            };
             Index::build(&request, &mut |_| {}).unwrap();
         } else {
-            let request = AddRequest { threads: 2, ..AddRequest::new(file, CorpusFormat::Beir, &out) };
+            let request = AddRequest {
+                threads: 2,
+                ..AddRequest::new(file, CorpusFormat::BEIR, &out)
+            };
             let summary = Index::add(&request, &mut |_| {}).unwrap();
-            assert_eq!((summary.segments, summary.generation), (number + 1, number as u64 + 1));
+            assert_eq!(
+                (summary.segments, summary.generation),
+                (number + 1, number as u64 + 1)
+            );
         }
     }
     out
@@ -60,12 +72,16 @@ fn corpus() -> impl Strategy<Value = Vec<Passage>> {
     prop::collection::vec((0_u32..10_000, text(3), text(12)), 2..120).prop_map(|rows| {
         let mut used = BTreeSet::new();
         let fresh = rows.into_iter().filter(|row| used.insert(row.0));
-        fresh.map(|(id, title, text)| Passage::new(id.to_string(), title, text)).collect()
+        fresh
+            .map(|(id, title, text)| Passage::new(id.to_string(), title, text))
+            .collect()
     })
 }
 
 fn bits(hits: &[Hit]) -> Vec<(String, u32)> {
-    hits.iter().map(|hit| (hit.id.clone(), hit.score.to_bits())).collect()
+    hits.iter()
+        .map(|hit| (hit.id.clone(), hit.score.to_bits()))
+        .collect()
 }
 
 proptest! {
@@ -170,8 +186,10 @@ fn ids_and_titles_are_fields() {
     ];
     let retriever = Bm25Retriever::in_memory(passages).unwrap();
     let found = |name: &str, values: &[&str]| {
-        let filter =
-            Filter(BTreeMap::from([(name.to_owned(), values.iter().map(|&value| value.to_owned()).collect())]));
+        let filter = Filter(BTreeMap::from([(
+            name.to_owned(),
+            values.iter().map(|&value| value.to_owned()).collect(),
+        )]));
         let mut ids: Vec<String> = retriever
             .search_query(&Query::new("water").filtered(filter), 9)
             .unwrap()
@@ -192,9 +210,14 @@ fn ids_and_titles_are_fields() {
 fn fields_are_stored_and_part_of_the_digest() {
     let plain = vec![Passage::new("a", "T", "x"), Passage::new("b", "T", "y")];
     let mut with = plain.clone();
-    with[1] = with[1].clone().with_field("year", "1999").with_field("a\0b", "\u{1F600}\"\n");
-    let (one, other) =
-        (Index::in_memory(&plain, Bm25Params::default()), Index::in_memory(&with, Bm25Params::default()));
+    with[1] = with[1]
+        .clone()
+        .with_field("year", "1999")
+        .with_field("a\0b", "\u{1F600}\"\n");
+    let (one, other) = (
+        Index::in_memory(&plain, Bm25Params::default()),
+        Index::in_memory(&with, Bm25Params::default()),
+    );
     let (one, other) = (one.unwrap(), other.unwrap());
     assert_ne!(one.manifest().corpus_digest, other.manifest().corpus_digest);
     let document = other.document(1).unwrap();
@@ -202,25 +225,45 @@ fn fields_are_stored_and_part_of_the_digest() {
     assert_eq!(document.field("year").as_deref(), Some("1999"));
     assert_eq!(document.field("title").as_deref(), Some("T"));
     assert_eq!(other.document(0).unwrap().field("year"), None);
-    assert_eq!(other.segments()[0].field_docs("a\0b", "\u{1F600}\"\n").unwrap(), [1]);
+    assert_eq!(
+        other.segments()[0]
+            .field_docs("a\0b", "\u{1F600}\"\n")
+            .unwrap(),
+        [1]
+    );
 }
 
 #[test]
 fn statistics_that_cannot_be_are_refused() {
-    let retriever =
-        Bm25Retriever::in_memory(vec![Passage::new("a", "", "one two"), Passage::new("b", "", "two")]).unwrap();
-    let own = retriever.index().statistics(&["Two twos?", "three"]).unwrap();
+    let retriever = Bm25Retriever::in_memory(vec![
+        Passage::new("a", "", "one two"),
+        Passage::new("b", "", "two"),
+    ])
+    .unwrap();
+    let own = retriever
+        .index()
+        .statistics(&["Two twos?", "three"])
+        .unwrap();
     assert_eq!((own.passages, own.tokens), (2, 3));
-    assert_eq!(own.frequencies, BTreeMap::from([("three".to_owned(), 0), ("two".to_owned(), 2)]));
+    assert_eq!(
+        own.frequencies,
+        BTreeMap::from([("three".to_owned(), 0), ("two".to_owned(), 2)])
+    );
     let query = Query::new("two");
-    assert_eq!(retriever.search_with(&query, 5, &own).unwrap(), retriever.search_query(&query, 5).unwrap());
+    assert_eq!(
+        retriever.search_with(&query, 5, &own).unwrap(),
+        retriever.search_query(&query, 5).unwrap()
+    );
     let mut wrong = [own.clone(), own.clone(), own];
     wrong[0].passages = 1;
     wrong[1].tokens = 2;
     wrong[2].frequencies.insert("two".to_owned(), 3);
     for statistics in &wrong {
         let error = retriever.search_with(&query, 5, statistics).unwrap_err();
-        assert!(matches!(error, RetrieverError::Statistics { .. }), "{error}");
+        assert!(
+            matches!(error, RetrieverError::Statistics { .. }),
+            "{error}"
+        );
     }
 }
 
@@ -233,7 +276,11 @@ fn a_changed_manifest_takes_stock_of_new_files() {
     let write = |folder: &Path, place: &str, content: &str| {
         for segment in ["seg-000001", "seg-000002"] {
             std::fs::create_dir_all(folder.join(segment).join(place)).unwrap();
-            std::fs::write(folder.join(segment).join(place).join("vectors.f16"), content).unwrap();
+            std::fs::write(
+                folder.join(segment).join(place).join("vectors.f16"),
+                content,
+            )
+            .unwrap();
         }
         Ok::<(), IndexError>(())
     };
@@ -245,14 +292,27 @@ fn a_changed_manifest_takes_stock_of_new_files() {
         assert_eq!(Index::open(&folder).unwrap().manifest(), &manifest.unwrap());
     }
     let manifest = Index::verify(&folder).unwrap();
-    assert_eq!((manifest.generation, manifest.dense), (4, Some(serde_json::json!({"folder": "dense-4"}))));
-    assert!(manifest.segments.iter().all(|segment| segment.files["dense-4/vectors.f16"].bytes == 7));
+    assert_eq!(
+        (manifest.generation, manifest.dense),
+        (4, Some(serde_json::json!({"folder": "dense-4"})))
+    );
+    assert!(
+        manifest
+            .segments
+            .iter()
+            .all(|segment| segment.files["dense-4/vectors.f16"].bytes == 7)
+    );
     assert!(!folder.join("seg-000001/dense-3/vectors.f16").exists());
-    assert!(matches!(Index::merge(&folder, &mut |_| {}), Err(IndexError::Vectors { .. })));
+    assert!(matches!(
+        Index::merge(&folder, &mut |_| {}),
+        Err(IndexError::Vectors { .. })
+    ));
     // A change that fails leaves everything as it was.
     Index::rewrite_manifest(&folder, &[], |_| {
         write(&folder, "dense-5", "half")?;
-        Err(IndexError::Busy { path: folder.clone() })
+        Err(IndexError::Busy {
+            path: folder.clone(),
+        })
     })
     .unwrap_err();
     assert_eq!(Index::open(&folder).unwrap().manifest().generation, 4);

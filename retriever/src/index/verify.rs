@@ -1,4 +1,4 @@
-//! Whether an index is what its manifest says.
+//! Comparison of an index with its manifest.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -49,7 +49,12 @@ impl Index {
         for segment in &self.segments {
             for local in 0..segment.info.passages {
                 let document = segment.document(local)?;
-                hasher.update(document.id, document.title, document.text, &document.fields());
+                hasher.update(
+                    document.id,
+                    document.title,
+                    document.text,
+                    &document.fields(),
+                );
             }
         }
         Ok(hasher.finish())
@@ -57,7 +62,11 @@ impl Index {
 }
 
 pub(super) fn check_digests_if_small(folder: &Path, manifest: &Manifest) -> Result<(), IndexError> {
-    if manifest.bytes() <= CHECKED_ON_OPENING { check_digests(folder, manifest) } else { Ok(()) }
+    if manifest.bytes() <= CHECKED_ON_OPENING {
+        check_digests(folder, manifest)
+    } else {
+        Ok(())
+    }
 }
 
 /// Of several damaged files the first in the manifest is named.
@@ -72,7 +81,10 @@ fn check_digests(folder: &Path, manifest: &Manifest) -> Result<(), IndexError> {
         })
         .collect();
     match faults.into_iter().flatten().next() {
-        Some(what) => Err(IndexError::Damaged { path: folder.to_owned(), what }),
+        Some(what) => Err(IndexError::Damaged {
+            path: folder.to_owned(),
+            what,
+        }),
         None => Ok(()),
     }
 }
@@ -86,7 +98,10 @@ pub(crate) fn record(path: &Path) -> io::Result<FileRecord> {
     loop {
         let count = file.read(&mut buffer)?;
         if count == 0 {
-            return Ok(FileRecord { bytes, blake3: hasher.finalize().to_hex().to_string() });
+            return Ok(FileRecord {
+                bytes,
+                blake3: hasher.finalize().to_hex().to_string(),
+            });
         }
         hasher.update_rayon(&buffer[..count]);
         bytes += count as u64;

@@ -3,12 +3,18 @@
 //! The server takes one query per request, as a bag of words, and rounds scores to four decimals; passages whose scores
 //! are equal after rounding come in the order of their ids here. It knows no filters.
 
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use forage_net::{Client, Fault, HttpOptions, KeyHeader, Request};
 use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::hits::{FieldNames, arrange, fingerprint, finite, id_of, split_contents};
-use super::http::{Flaw, Http, HttpOptions, KeyHeader};
+use super::hits::{FieldNames, arrange, fingerprint, finite, id_of};
+use super::spec::{RetrieverEntry, RetrieverSettings};
+use crate::corpus::split_contents;
+use crate::dense::encoder::Encoder;
 use crate::error::RetrieverError;
 use crate::index::Fingerprint;
 use crate::query::{Hit, Query};
@@ -17,22 +23,36 @@ use crate::retriever::Retriever;
 /// An index and where it is served.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct AnseriniOptions {
+pub(super) struct AnseriniOptions {
     /// Address.
-    pub url: String,
+    pub(super) url: String,
     /// Folder of the index on the server, or the name of one of Anserini's prebuilt indexes. It must store raw documents.
-    pub index: String,
-    /// Where the parts of a passage are when raw documents are JSON objects.
+    pub(super) index: String,
+    /// The fields of a passage's parts when raw documents are JSON objects.
     #[serde(default)]
-    pub fields: FieldNames,
+    pub(super) fields: FieldNames,
     /// Limits and credentials.
     #[serde(default)]
-    pub http: HttpOptions,
+    pub(super) http: HttpOptions,
+}
+
+/// Anserini's REST server.
+pub(super) const ENTRY: RetrieverEntry =
+    RetrieverEntry::new::<AnseriniOptions>("anserini", "Anserini's REST server");
+
+#[async_trait]
+impl RetrieverSettings for AnseriniOptions {
+    async fn open(
+        self: Box<Self>,
+        _encoder: Option<Arc<dyn Encoder>>,
+    ) -> Result<Arc<dyn Retriever>, RetrieverError> {
+        Ok(Arc::new(AnseriniRetriever::new(*self)?))
+    }
 }
 
 /// Searches one index of such a server.
-pub struct AnseriniRetriever {
-    http: Http,
+pub(super) struct AnseriniRetriever {
+    http: Client,
     options: AnseriniOptions,
 }
 
@@ -53,14 +73,16 @@ impl AnseriniRetriever {
     ///
     /// # Errors
     /// [`RetrieverError::Setting`] for options that cannot work.
-    pub fn new(options: AnseriniOptions) -> Result<Self, RetrieverError> {
+    pub(super) fn new(options: AnseriniOptions) -> Result<Self, RetrieverError> {
         if options.index.is_empty() {
-            return Err(RetrieverError::Setting {
-                key: "index".to_owned(),
-                what: "is empty; name the folder of the index on the server".to_owned(),
-            });
+            let what = "is empty; name the folder of the index on the server";
+            return Err(RetrieverError::setting("index", what));
         }
-        let http = Http::new(&options.url, options.http.clone(), KeyHeader::Named("x-api-key"))?;
+        let http = Client::new(
+            &options.url,
+            options.http.clone(),
+            KeyHeader::Named("x-api-key"),
+        )?;
         Ok(Self { http, options })
     }
 
@@ -70,11 +92,14 @@ impl AnseriniRetriever {
             return Ok(Vec::new());
         }
         let mut url = self.http.url(&["v1", &self.options.index, "search"]);
-        url.query_pairs_mut().append_pair("query", &query.text).append_pair("hits", &k.to_string());
-        self.http.get(&url, |answer: Answer| self.hits(answer, k)).await
+        url.query_pairs_mut()
+            .append_pair("query", &query.text)
+            .append_pair("hits", &k.to_string());
+        let take = |answer: Answer| self.hits(answer, k);
+        Ok(self.http.call(Request::get(url), take).await?)
     }
 
-    fn hits(&self, answer: Answer, k: usize) -> Result<Vec<Hit>, Flaw> {
+    fn hits(&self, answer: Answer, k: usize) -> Result<Vec<Hit>, Fault> {
         let mut hits = Vec::with_capacity(answer.candidates.len());
         for candidate in answer.candidates {
             let id = id_of(candidate.docid).ok_or_else(|| "a `docid` is not an id".to_owned())?;
@@ -82,8 +107,13 @@ impl AnseriniRetriever {
             hits.push(match candidate.doc {
                 Some(Value::Object(object)) => self.options.fields.hit(object, id, score)?,
                 Some(Value::String(contents)) => {
-                    let (title, text) = split_contents(contents);
-                    Hit { id, score, title, text }
+                    let (title, text) = split_contents("", contents.into());
+                    Hit {
+                        id,
+                        score,
+                        title,
+                        text,
+                    }
                 }
                 _ => return Err(format!("`{id}` comes without `doc`; index with -storeRaw").into()),
             });
@@ -93,10 +123,17 @@ impl AnseriniRetriever {
     }
 }
 
-#[async_trait::async_trait]
+#[async_trait]
 impl Retriever for AnseriniRetriever {
     fn fingerprint(&self) -> Fingerprint {
-        fingerprint("anserini", &[self.http.base(), &self.options.index, &self.options.fields.identity()])
+        fingerprint(
+            "anserini",
+            &[
+                self.http.base(),
+                &self.options.index,
+                &self.options.fields.identity(),
+            ],
+        )
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
@@ -105,7 +142,10 @@ impl Retriever for AnseriniRetriever {
         }
         if queries.iter().any(|query| !query.filter.is_empty()) {
             let retriever = format!("the Anserini server at {}", self.http.base());
-            return Err(RetrieverError::Unsupported { retriever, what: "filter passages" });
+            return Err(RetrieverError::Unsupported {
+                retriever,
+                what: "filter passages",
+            });
         }
         try_join_all(queries.iter().map(|query| self.ask(query, k))).await
     }

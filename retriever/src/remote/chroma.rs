@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
-use futures::future::try_join_all;
-use reqwest::Url;
+use async_trait::async_trait;
+use forage_net::{Client, Fault, HttpOptions, KeyHeader, Request, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::hits::{FieldNames, arrange, fingerprint, finite, keeps_nothing};
-use super::http::{Flaw, Http, HttpOptions, KeyHeader};
-use super::search_r1::batches;
+use super::search_r1::in_batches;
+use super::spec::{RetrieverEntry, RetrieverSettings};
 use super::vectors;
 use crate::dense::encoder::Encoder;
 use crate::error::RetrieverError;
@@ -21,10 +21,10 @@ use crate::index::Fingerprint;
 use crate::query::{Filter, Hit, Query};
 use crate::retriever::Retriever;
 
-/// What a record's document is.
+/// The content of a record's document.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ChromaDocument {
+pub(super) enum ChromaDocument {
     /// The text of the passage.
     #[default]
     Text,
@@ -35,29 +35,29 @@ pub enum ChromaDocument {
 /// A collection and how it is searched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ChromaOptions {
+pub(super) struct ChromaOptions {
     /// Address, by default on port 8000.
-    pub url: String,
+    pub(super) url: String,
     /// Name of the collection.
-    pub collection: String,
+    pub(super) collection: String,
     /// Tenant the collection belongs to.
     #[serde(default = "default_tenant")]
-    pub tenant: String,
+    pub(super) tenant: String,
     /// Database the collection is in.
     #[serde(default = "default_database")]
-    pub database: String,
-    /// What a record's document is.
+    pub(super) database: String,
+    /// The content of a record's document.
     #[serde(default)]
-    pub document: ChromaDocument,
+    pub(super) document: ChromaDocument,
     /// Most queries in one request.
     #[serde(default = "super::spec::batch_queries")]
-    pub batch_queries: usize,
-    /// Where the parts of a passage are in the metadata.
+    pub(super) batch_queries: usize,
+    /// The fields of a passage's parts in the metadata.
     #[serde(default)]
-    pub fields: FieldNames,
+    pub(super) fields: FieldNames,
     /// Limits and credentials; an API key goes into the header `x-chroma-token`.
     #[serde(default)]
-    pub http: HttpOptions,
+    pub(super) http: HttpOptions,
 }
 
 fn default_tenant() -> String {
@@ -68,9 +68,28 @@ fn default_database() -> String {
     "default_database".to_owned()
 }
 
+/// Chroma.
+pub(super) const ENTRY: RetrieverEntry =
+    RetrieverEntry::new::<ChromaOptions>("chroma", "Chroma, by vectors");
+
+#[async_trait]
+impl RetrieverSettings for ChromaOptions {
+    fn needs_encoder(&self) -> bool {
+        true
+    }
+
+    async fn open(
+        self: Box<Self>,
+        encoder: Option<Arc<dyn Encoder>>,
+    ) -> Result<Arc<dyn Retriever>, RetrieverError> {
+        let encoder = vectors::required(encoder, ENTRY.name)?;
+        Ok(Arc::new(ChromaRetriever::connect(*self, encoder).await?))
+    }
+}
+
 /// Searches one collection.
-pub struct ChromaRetriever {
-    http: Http,
+pub(super) struct ChromaRetriever {
+    http: Client,
     query: Url,
     collection: Collection,
     options: ChromaOptions,
@@ -97,12 +116,28 @@ impl ChromaRetriever {
     /// # Errors
     /// [`RetrieverError::Setting`] for vectors of another length, [`RetrieverError::Remote`] when the server or the
     /// collection cannot be reached.
-    pub async fn connect(options: ChromaOptions, encoder: Arc<dyn Encoder>) -> Result<Self, RetrieverError> {
+    pub(super) async fn connect(
+        options: ChromaOptions,
+        encoder: Arc<dyn Encoder>,
+    ) -> Result<Self, RetrieverError> {
         super::spec::at_least_one("batch_queries", options.batch_queries)?;
-        let http = Http::new(&options.url, options.http.clone(), KeyHeader::Named("x-chroma-token"))?;
+        let http = Client::new(
+            &options.url,
+            options.http.clone(),
+            KeyHeader::Named("x-chroma-token"),
+        )?;
         let (tenant, database) = (options.tenant.as_str(), options.database.as_str());
-        let above = ["api", "v2", "tenants", tenant, "databases", database, "collections"];
-        let described: Value = http.get(&http.url(&[&above[..], &[&options.collection]].concat()), Ok).await?;
+        let above = [
+            "api",
+            "v2",
+            "tenants",
+            tenant,
+            "databases",
+            database,
+            "collections",
+        ];
+        let url = http.url(&[&above[..], &[&options.collection]].concat());
+        let described: Value = http.call(Request::get(url), Ok).await?;
         if let Some(size) = described["dimension"].as_u64()
             && size != encoder.dimension() as u64
         {
@@ -111,18 +146,34 @@ impl ChromaRetriever {
                 options.collection,
                 encoder.dimension()
             );
-            return Err(RetrieverError::Setting { key: "collection".to_owned(), what });
+            return Err(RetrieverError::setting("collection", what));
         }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let configuration = &described["configuration_json"];
-        let index = if configuration["hnsw"].is_object() { &configuration["hnsw"] } else { &configuration["spann"] };
-        let collection = Collection { id: text(&described["id"]), space: text(&index["space"]) };
+        let index = if configuration["hnsw"].is_object() {
+            &configuration["hnsw"]
+        } else {
+            &configuration["spann"]
+        };
+        let collection = Collection {
+            id: text(&described["id"]),
+            space: text(&index["space"]),
+        };
         if !matches!(collection.space.as_str(), "cosine" | "ip" | "l2") {
-            let what = format!("`{}` has the unknown space `{}`", options.collection, collection.space);
-            return Err(RetrieverError::Setting { key: "collection".to_owned(), what });
+            let what = format!(
+                "`{}` has the unknown space `{}`",
+                options.collection, collection.space
+            );
+            return Err(RetrieverError::setting("collection", what));
         }
         let query = http.url(&[&above[..], &[&collection.id, "query"]].concat());
-        Ok(Self { http, query, collection, options, encoder })
+        Ok(Self {
+            http,
+            query,
+            collection,
+            options,
+            encoder,
+        })
     }
 
     async fn ask(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
@@ -134,7 +185,11 @@ impl ChromaRetriever {
             "query_embeddings": vectors, "n_results": k, "include": ["documents", "metadatas", "distances"],
         });
         self.restrict(&mut body, &queries[0].filter);
-        self.http.post(&self.query, &body, |answer| self.hits(answer, queries.len(), k)).await
+        let take = |answer| self.hits(answer, queries.len(), k);
+        Ok(self
+            .http
+            .call(Request::json(self.query.clone(), &body), take)
+            .await?)
     }
 
     /// Metadata goes into `where`, which takes one condition or an `$and` of several; ids have a key of their own.
@@ -159,19 +214,34 @@ impl ChromaRetriever {
         }
     }
 
-    fn hits(&self, answer: Answer, queries: usize, k: usize) -> Result<Vec<Vec<Hit>>, Flaw> {
-        let Answer { ids, distances, documents, metadatas } = answer;
+    fn hits(&self, answer: Answer, queries: usize, k: usize) -> Result<Vec<Vec<Hit>>, Fault> {
+        let Answer {
+            ids,
+            distances,
+            documents,
+            metadatas,
+        } = answer;
         if [ids.len(), distances.len(), documents.len(), metadatas.len()] != [queries; 4] {
             return Err(format!("{} lists of ids for {queries} queries", ids.len()).into());
         }
         let mut lists = Vec::with_capacity(queries);
-        for (((ids, distances), documents), metadatas) in ids.into_iter().zip(distances).zip(documents).zip(metadatas) {
+        for (((ids, distances), documents), metadatas) in
+            ids.into_iter().zip(distances).zip(documents).zip(metadatas)
+        {
             if [distances.len(), documents.len(), metadatas.len()] != [ids.len(); 3] {
-                return Err("the lists of one query have different lengths".to_owned().into());
+                return Err("the lists of one query have different lengths"
+                    .to_owned()
+                    .into());
             }
             let mut hits = Vec::with_capacity(ids.len());
-            for (((id, distance), document), metadata) in ids.into_iter().zip(distances).zip(documents).zip(metadatas) {
-                let nearness = if self.collection.space == "l2" { -distance } else { 1.0 - distance };
+            for (((id, distance), document), metadata) in
+                ids.into_iter().zip(distances).zip(documents).zip(metadatas)
+            {
+                let nearness = if self.collection.space == "l2" {
+                    -distance
+                } else {
+                    1.0 - distance
+                };
                 let mut stored = metadata.unwrap_or_default();
                 if let Some(document) = document {
                     let field = match self.options.document {
@@ -189,18 +259,29 @@ impl ChromaRetriever {
     }
 }
 
-#[async_trait::async_trait]
+#[async_trait]
 impl Retriever for ChromaRetriever {
     fn fingerprint(&self) -> Fingerprint {
-        let how = format!("document={:?} encoder={}", self.options.document, self.encoder.identity());
-        fingerprint("chroma", &[self.http.base(), &self.collection.id, &how, &self.options.fields.identity()])
+        let how = format!(
+            "document={:?} encoder={}",
+            self.options.document,
+            self.encoder.identity()
+        );
+        fingerprint(
+            "chroma",
+            &[
+                self.http.base(),
+                &self.collection.id,
+                &how,
+                &self.options.fields.identity(),
+            ],
+        )
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        if k == 0 {
-            return Ok(vec![Vec::new(); queries.len()]);
-        }
-        let requests = batches(queries, self.options.batch_queries).map(|batch| self.ask(batch, k));
-        Ok(try_join_all(requests).await?.into_iter().flatten().collect())
+        in_batches(queries, k, self.options.batch_queries, |batch| {
+            self.ask(batch, k)
+        })
+        .await
     }
 }

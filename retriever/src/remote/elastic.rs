@@ -11,14 +11,14 @@ mod answer;
 
 use std::sync::Arc;
 
-use futures::future::try_join_all;
-use reqwest::Url;
+use async_trait::async_trait;
+use forage_net::{Client, HttpOptions, KeyHeader, Request, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::hits::{FieldNames, fingerprint, keeps_nothing};
-use super::http::{Http, HttpOptions, KeyHeader};
-use super::search_r1::batches;
+use super::search_r1::in_batches;
+use super::spec::{RetrieverEntry, RetrieverSettings};
 use super::vectors;
 use crate::dense::encoder::Encoder;
 use crate::error::RetrieverError;
@@ -30,10 +30,10 @@ use answer::MultiAnswer;
 /// Candidates a shard considers for each of the `k` neighbours, and the least number of them, where none is given.
 const CANDIDATES_PER_NEIGHBOUR: usize = 10;
 const LEAST_CANDIDATES: usize = 100;
-/// What Elasticsearch allows.
+/// The most that Elasticsearch allows.
 const MOST_CANDIDATES: usize = 10_000;
 
-/// How the scores of several fields make one. Quickwit takes every one of them as `most_fields`.
+/// The way that the scores of several fields make one. Quickwit takes every one of them as `most_fields`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MatchType {
@@ -57,7 +57,7 @@ pub struct ElasticOptions {
     /// Fields whose words are matched, `title^2` to weigh one (not in Quickwit). Ignored with `vector_field`.
     #[serde(default = "text_field")]
     pub search_fields: Vec<String>,
-    /// How several fields count together.
+    /// The way that the scores of several fields make one.
     #[serde(default)]
     pub match_type: MatchType,
     /// Uses frequencies over all shards of the index (`dfs_query_then_fetch`; not in Quickwit).
@@ -72,7 +72,7 @@ pub struct ElasticOptions {
     /// Most queries in one request.
     #[serde(default = "super::spec::batch_queries")]
     pub batch_queries: usize,
-    /// Where the parts of a passage are.
+    /// The fields of a passage's parts.
     #[serde(default)]
     pub fields: FieldNames,
     /// Limits and credentials.
@@ -84,9 +84,27 @@ fn text_field() -> Vec<String> {
     vec!["text".to_owned()]
 }
 
+/// Elasticsearch, `OpenSearch` or Quickwit.
+pub(super) const ENTRY: RetrieverEntry =
+    RetrieverEntry::new::<ElasticOptions>("elasticsearch", "Elasticsearch, OpenSearch or Quickwit");
+
+#[async_trait]
+impl RetrieverSettings for ElasticOptions {
+    fn needs_encoder(&self) -> bool {
+        self.vector_field.is_some()
+    }
+
+    async fn open(
+        self: Box<Self>,
+        encoder: Option<Arc<dyn Encoder>>,
+    ) -> Result<Arc<dyn Retriever>, RetrieverError> {
+        Ok(Arc::new(ElasticRetriever::new(*self, encoder)?))
+    }
+}
+
 /// Searches one index of such a server.
 pub struct ElasticRetriever {
-    http: Http,
+    http: Client,
     msearch: Url,
     options: ElasticOptions,
     /// Present when the search is by vectors.
@@ -98,24 +116,43 @@ impl ElasticRetriever {
     ///
     /// # Errors
     /// [`RetrieverError::Setting`] for options that cannot work.
-    pub fn new(options: ElasticOptions, encoder: Option<Arc<dyn Encoder>>) -> Result<Self, RetrieverError> {
-        let setting = |key: &str, what: &str| RetrieverError::Setting { key: key.to_owned(), what: what.to_owned() };
+    pub fn new(
+        options: ElasticOptions,
+        encoder: Option<Arc<dyn Encoder>>,
+    ) -> Result<Self, RetrieverError> {
         if options.index.is_empty() || options.index.contains(['/', '\n']) {
-            return Err(setting("index", "is not the name of an index; give one name or alias"));
+            return Err(RetrieverError::setting(
+                "index",
+                "is not the name of an index; give one name or alias",
+            ));
         }
         if options.search_fields.is_empty() {
-            return Err(setting("search_fields", "is empty; name the fields whose words are matched"));
+            return Err(RetrieverError::setting(
+                "search_fields",
+                "is empty; name the fields whose words are matched",
+            ));
         }
         if options.batch_queries == 0 {
-            return Err(setting("batch_queries", "is 0; use at least 1"));
+            return Err(RetrieverError::setting(
+                "batch_queries",
+                "is 0; use at least 1",
+            ));
         }
         let encoder = match options.vector_field {
-            Some(_) => Some(vectors::required(encoder, "elasticsearch with vector_field")?),
+            Some(_) => Some(vectors::required(
+                encoder,
+                "elasticsearch with vector_field",
+            )?),
             None => None,
         };
-        let http = Http::new(&options.url, options.http.clone(), KeyHeader::Authorization)?;
+        let http = Client::new(&options.url, options.http.clone(), KeyHeader::Authorization)?;
         let msearch = http.url(&["_msearch"]);
-        Ok(Self { http, msearch, options, encoder })
+        Ok(Self {
+            http,
+            msearch,
+            options,
+            encoder,
+        })
     }
 
     /// The queries have one filter.
@@ -131,7 +168,9 @@ impl ElasticRetriever {
         for (number, query) in queries.iter().enumerate() {
             let mut body = match &vectors {
                 None => json!({ "query": self.words(query), "sort": [{"_score": "desc"}] }),
-                Some(vectors) => json!({ "knn": self.neighbours(&vectors[number], &query.filter, k) }),
+                Some(vectors) => {
+                    json!({ "knn": self.neighbours(&vectors[number], &query.filter, k) })
+                }
             };
             body["size"] = json!(k);
             body["track_total_hits"] = json!(false);
@@ -142,7 +181,8 @@ impl ElasticRetriever {
             }
         }
         let take = |answer: MultiAnswer| answer.into_hits(&self.options.fields, queries.len(), k);
-        self.http.post_lines(&self.msearch, lines, take).await
+        let request = Request::post(self.msearch.clone(), "application/x-ndjson", lines);
+        Ok(self.http.call(request, take).await?)
     }
 
     fn header(&self) -> Value {
@@ -156,7 +196,9 @@ impl ElasticRetriever {
     fn words(&self, query: &Query) -> Value {
         let fields = &self.options.search_fields;
         let words = match fields.as_slice() {
-            [field] if !field.contains('^') => json!({ "match": { field: { "query": query.text } } }),
+            [field] if !field.contains('^') => {
+                json!({ "match": { field: { "query": query.text } } })
+            }
             _ => json!({ "multi_match": {
                 "query": query.text, "type": self.options.match_type, "fields": fields,
             } }),
@@ -168,8 +210,10 @@ impl ElasticRetriever {
     }
 
     fn neighbours(&self, vector: &[f32], filter: &Filter, k: usize) -> Value {
-        let candidates =
-            self.options.num_candidates.unwrap_or(LEAST_CANDIDATES.max(k.saturating_mul(CANDIDATES_PER_NEIGHBOUR)));
+        let candidates = self
+            .options
+            .num_candidates
+            .unwrap_or(LEAST_CANDIDATES.max(k.saturating_mul(CANDIDATES_PER_NEIGHBOUR)));
         let mut knn = json!({
             "field": self.options.vector_field,
             "query_vector": vector,
@@ -197,24 +241,38 @@ impl ElasticRetriever {
     }
 }
 
-#[async_trait::async_trait]
+#[async_trait]
 impl Retriever for ElasticRetriever {
     fn fingerprint(&self) -> Fingerprint {
         let options = &self.options;
         let how = match (&options.vector_field, &self.encoder) {
             (Some(field), Some(encoder)) => {
-                format!("knn field={field} candidates={:?} encoder={}", options.num_candidates, encoder.identity())
+                format!(
+                    "knn field={field} candidates={:?} encoder={}",
+                    options.num_candidates,
+                    encoder.identity()
+                )
             }
-            _ => format!("match fields={:?} type={:?} dfs={}", options.search_fields, options.match_type, options.dfs),
+            _ => format!(
+                "match fields={:?} type={:?} dfs={}",
+                options.search_fields, options.match_type, options.dfs
+            ),
         };
-        fingerprint("elasticsearch", &[self.http.base(), &options.index, &how, &options.fields.identity()])
+        fingerprint(
+            "elasticsearch",
+            &[
+                self.http.base(),
+                &options.index,
+                &how,
+                &options.fields.identity(),
+            ],
+        )
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        if k == 0 {
-            return Ok(vec![Vec::new(); queries.len()]);
-        }
-        let requests = batches(queries, self.options.batch_queries).map(|batch| self.ask(batch, k));
-        Ok(try_join_all(requests).await?.into_iter().flatten().collect())
+        in_batches(queries, k, self.options.batch_queries, |batch| {
+            self.ask(batch, k)
+        })
+        .await
     }
 }

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::corpus::content_hash;
+use crate::corpus::{content_hash, split_contents};
 use crate::index::Fingerprint;
 use crate::query::{Filter, Hit};
 
-/// Which fields of a stored object hold the parts of a passage.
+/// The fields of a stored object that hold the parts of a passage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FieldNames {
@@ -26,14 +26,23 @@ pub struct FieldNames {
 
 impl Default for FieldNames {
     fn default() -> Self {
-        Self { id: None, title: "title".to_owned(), text: "text".to_owned(), contents: "contents".to_owned() }
+        Self {
+            id: None,
+            title: "title".to_owned(),
+            text: "text".to_owned(),
+            contents: "contents".to_owned(),
+        }
     }
 }
 
 impl FieldNames {
     /// The names to ask a server for.
     pub(super) fn wanted(&self) -> Vec<&str> {
-        let mut names = vec![self.title.as_str(), self.text.as_str(), self.contents.as_str()];
+        let mut names = vec![
+            self.title.as_str(),
+            self.text.as_str(),
+            self.contents.as_str(),
+        ];
         names.extend(self.id.as_deref());
         names
     }
@@ -41,14 +50,24 @@ impl FieldNames {
     /// Everything that decides the mapping, for fingerprints.
     pub(super) fn identity(&self) -> String {
         let id = self.id.as_deref().unwrap_or("");
-        format!("id={id} title={} text={} contents={}", self.title, self.text, self.contents)
+        format!(
+            "id={id} title={} text={} contents={}",
+            self.title, self.text, self.contents
+        )
     }
 
     /// The passage in a stored object. `engine_id` is the id outside the object, empty when there is none.
-    pub(super) fn hit(&self, mut object: Map<String, Value>, engine_id: String, score: f32) -> Result<Hit, String> {
+    pub(super) fn hit(
+        &self,
+        mut object: Map<String, Value>,
+        engine_id: String,
+        score: f32,
+    ) -> Result<Hit, String> {
         let id = match &self.id {
             None if engine_id.is_empty() => {
-                return Err("a hit has no id; name the field that holds it in `fields.id`".to_owned());
+                return Err(
+                    "a hit has no id; name the field that holds it in `fields.id`".to_owned(),
+                );
             }
             None => engine_id,
             Some(field) => object
@@ -59,17 +78,32 @@ impl FieldNames {
         let mut take = |field: &str| match object.remove(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(format!("field `{field}` of `{id}` is not a string; see `fields`")),
+            Some(_) => Err(format!(
+                "field `{field}` of `{id}` is not a string; see `fields`"
+            )),
         };
         let title = take(&self.title)?;
         if let Some(text) = take(&self.text)? {
-            return Ok(Hit { id, score, title: title.unwrap_or_default(), text });
+            return Ok(Hit {
+                id,
+                score,
+                title: title.unwrap_or_default(),
+                text,
+            });
         }
         let Some(contents) = take(&self.contents)? else {
-            return Err(format!("`{id}` has neither `{}` nor `{}`; see `fields`", self.text, self.contents));
+            return Err(format!(
+                "`{id}` has neither `{}` nor `{}`; see `fields`",
+                self.text, self.contents
+            ));
         };
-        let (first, text) = split_contents(contents);
-        Ok(Hit { id, score, title: title.unwrap_or(first), text })
+        let (first, text) = split_contents("", contents.into());
+        Ok(Hit {
+            id,
+            score,
+            title: title.unwrap_or(first),
+            text,
+        })
     }
 }
 
@@ -82,14 +116,6 @@ pub(super) fn id_of(value: Value) -> Option<String> {
     }
 }
 
-/// Title and text of Search-R1's `contents`, as the corpus reader takes them apart.
-pub(super) fn split_contents(contents: String) -> (String, String) {
-    match contents.split_once('\n') {
-        Some((title, text)) => (title.trim_end_matches('\r').trim_matches('"').to_owned(), text.to_owned()),
-        None => (String::new(), contents),
-    }
-}
-
 /// The id of a passage that came without one: the same for the same title and text.
 pub(super) fn id_of_contents(title: &str, text: &str) -> String {
     let hash = u128::from_be_bytes(content_hash(title, text));
@@ -99,18 +125,22 @@ pub(super) fn id_of_contents(title: &str, text: &str) -> String {
 /// A score that can be compared.
 pub(super) fn finite(score: f64) -> Result<f32, String> {
     let narrow = score as f32;
-    if narrow.is_finite() { Ok(narrow) } else { Err(format!("score {score} is not a finite number")) }
+    if narrow.is_finite() {
+        Ok(narrow)
+    } else {
+        Err(format!("score {score} is not a finite number"))
+    }
 }
 
 /// Puts one list into the order of the contract, keeps the better of hits with one id, and cuts to `k`.
 pub(super) fn arrange(hits: &mut Vec<Hit>, k: usize) {
-    hits.sort_by(|one, other| other.score.total_cmp(&one.score).then_with(|| one.id.cmp(&other.id)));
+    hits.sort_by(Hit::rank);
     let mut seen = HashSet::with_capacity(hits.len());
     hits.retain(|hit| seen.insert(hit.id.clone()));
     hits.truncate(k);
 }
 
-/// Whether nothing can pass: some field must have one of no values. Servers differ in what they make of an empty list.
+/// Tells whether nothing can pass: some field must have one of no values. Servers differ in what they make of an empty list.
 pub(super) fn keeps_nothing(filter: &Filter) -> bool {
     filter.0.values().any(Vec::is_empty)
 }
@@ -118,31 +148,33 @@ pub(super) fn keeps_nothing(filter: &Filter) -> bool {
 /// Names a server and how it is asked.
 pub(super) fn fingerprint(kind: &str, parts: &[&str]) -> Fingerprint {
     let named = format!("remote {kind}\n{}\n", parts.join("\n"));
-    Fingerprint(blake3::hash(named.as_bytes()).to_hex().to_string())
+    Fingerprint::of(&named)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CorpusFormat, CorpusReader};
-
-    #[test]
-    fn contents_split_as_the_corpus_reader_splits_them() {
-        let folder = tempfile::tempdir().unwrap();
-        for contents in ["\"Tides\"\nThe moon.\nTwice.", "one line", "Plain\r\ntext", "\n\n", "\"\"\n", ""] {
-            let path = folder.path().join("corpus.jsonl");
-            std::fs::write(&path, serde_json::json!({"id": "1", "contents": contents}).to_string()).unwrap();
-            let passage = CorpusReader::open(&path, CorpusFormat::SearchR1).unwrap().next().unwrap().unwrap();
-            assert_eq!(split_contents(contents.to_owned()), (passage.title, passage.text), "{contents:?}");
-        }
-    }
 
     #[test]
     fn lists_are_sorted_by_score_then_id_without_repeats() {
-        let hit = |id: &str, score| Hit { id: id.to_owned(), score, title: String::new(), text: String::new() };
-        let mut hits = vec![hit("b", 1.0), hit("c", 2.0), hit("a", 1.0), hit("c", 3.0), hit("d", 0.5)];
+        let hit = |id: &str, score| Hit {
+            id: id.to_owned(),
+            score,
+            title: String::new(),
+            text: String::new(),
+        };
+        let mut hits = vec![
+            hit("b", 1.0),
+            hit("c", 2.0),
+            hit("a", 1.0),
+            hit("c", 3.0),
+            hit("d", 0.5),
+        ];
         arrange(&mut hits, 3);
-        let kept: Vec<_> = hits.iter().map(|hit| (hit.id.as_str(), hit.score)).collect();
+        let kept: Vec<_> = hits
+            .iter()
+            .map(|hit| (hit.id.as_str(), hit.score))
+            .collect();
         assert_eq!(kept, [("c", 3.0), ("a", 1.0), ("b", 1.0)]);
     }
 

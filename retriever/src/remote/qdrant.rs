@@ -7,14 +7,14 @@
 
 use std::sync::Arc;
 
-use futures::future::try_join_all;
-use reqwest::Url;
+use async_trait::async_trait;
+use forage_net::{Client, Fault, HttpOptions, KeyHeader, Request, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::hits::{FieldNames, arrange, fingerprint, finite, id_of, keeps_nothing};
-use super::http::{Flaw, Http, HttpOptions, KeyHeader};
-use super::search_r1::batches;
+use super::search_r1::in_batches;
+use super::spec::{RetrieverEntry, RetrieverSettings};
 use super::vectors;
 use crate::dense::encoder::Encoder;
 use crate::error::RetrieverError;
@@ -39,7 +39,7 @@ pub struct QdrantOptions {
     /// Most queries in one request.
     #[serde(default = "super::spec::batch_queries")]
     pub batch_queries: usize,
-    /// Where the parts of a passage are in the payload.
+    /// The fields of a passage's parts in the payload.
     #[serde(default)]
     pub fields: FieldNames,
     /// Limits and credentials; an API key goes into the header `api-key`.
@@ -47,9 +47,28 @@ pub struct QdrantOptions {
     pub http: HttpOptions,
 }
 
+/// Qdrant.
+pub(super) const ENTRY: RetrieverEntry =
+    RetrieverEntry::new::<QdrantOptions>("qdrant", "Qdrant, by vectors");
+
+#[async_trait]
+impl RetrieverSettings for QdrantOptions {
+    fn needs_encoder(&self) -> bool {
+        true
+    }
+
+    async fn open(
+        self: Box<Self>,
+        encoder: Option<Arc<dyn Encoder>>,
+    ) -> Result<Arc<dyn Retriever>, RetrieverError> {
+        let encoder = vectors::required(encoder, ENTRY.name)?;
+        Ok(Arc::new(QdrantRetriever::connect(*self, encoder).await?))
+    }
+}
+
 /// Searches one collection.
 pub struct QdrantRetriever {
-    http: Http,
+    http: Client,
     query: Url,
     options: QdrantOptions,
     encoder: Arc<dyn Encoder>,
@@ -83,36 +102,73 @@ impl QdrantRetriever {
     /// # Errors
     /// [`RetrieverError::Setting`] for another length or a distance that cannot be used, [`RetrieverError::Remote`] when
     /// the server or the collection cannot be reached.
-    pub async fn connect(options: QdrantOptions, encoder: Arc<dyn Encoder>) -> Result<Self, RetrieverError> {
-        let setting = |key: &str, what: String| RetrieverError::Setting { key: key.to_owned(), what };
-        if options.batch_queries == 0 {
-            return Err(setting("batch_queries", "is 0; use at least 1".to_owned()));
-        }
-        let http = Http::new(&options.url, options.http.clone(), KeyHeader::Named("api-key"))?;
+    pub async fn connect(
+        options: QdrantOptions,
+        encoder: Arc<dyn Encoder>,
+    ) -> Result<Self, RetrieverError> {
+        super::spec::at_least_one("batch_queries", options.batch_queries)?;
+        let http = Client::new(
+            &options.url,
+            options.http.clone(),
+            KeyHeader::Named("api-key"),
+        )?;
         let url = http.url(&["collections", &options.collection]);
-        let collection: Value = http.get(&url, |found: Collection| Ok(found.result)).await?;
+        let collection: Value = http
+            .call(Request::get(url), |found: Collection| Ok(found.result))
+            .await?;
         let vectors = &collection["config"]["params"]["vectors"];
         let parameters = match &options.vector {
             None if vectors.get("size").is_some() => vectors,
-            None => return Err(setting("vector", "is missing; the collection's vectors have names".to_owned())),
-            Some(name) => vectors
-                .get(name)
-                .ok_or_else(|| setting("vector", format!("`{name}` is not a vector of `{}`", options.collection)))?,
+            None => {
+                return Err(RetrieverError::setting(
+                    "vector",
+                    "is missing; the collection's vectors have names".to_owned(),
+                ));
+            }
+            Some(name) => vectors.get(name).ok_or_else(|| {
+                RetrieverError::setting(
+                    "vector",
+                    format!("`{name}` is not a vector of `{}`", options.collection),
+                )
+            })?,
         };
-        let (size, distance) = (&parameters["size"], parameters["distance"].as_str().unwrap_or("unknown"));
+        let (size, distance) = (
+            &parameters["size"],
+            parameters["distance"].as_str().unwrap_or("unknown"),
+        );
         if size.as_u64() != Some(encoder.dimension() as u64) {
-            let what = format!("has vectors of {size} numbers, the encoder makes {}", encoder.dimension());
-            return Err(setting(
+            let what = format!(
+                "has vectors of {size} numbers, the encoder makes {}",
+                encoder.dimension()
+            );
+            return Err(RetrieverError::setting(
                 "collection",
-                format!("`{}` {what}; use the model it was made with", options.collection),
+                format!(
+                    "`{}` {what}; use the model it was made with",
+                    options.collection
+                ),
             ));
         }
         if !matches!(distance, "Cosine" | "Dot") {
-            let what = format!("`{}` uses distance {distance}; only Cosine and Dot rank upwards", options.collection);
-            return Err(setting("collection", what));
+            let what = format!(
+                "`{}` uses distance {distance}; only Cosine and Dot rank upwards",
+                options.collection
+            );
+            return Err(RetrieverError::setting("collection", what));
         }
-        let query = http.url(&["collections", &options.collection, "points", "query", "batch"]);
-        Ok(Self { http, query, options, encoder })
+        let query = http.url(&[
+            "collections",
+            &options.collection,
+            "points",
+            "query",
+            "batch",
+        ]);
+        Ok(Self {
+            http,
+            query,
+            options,
+            encoder,
+        })
     }
 
     /// The queries have one filter.
@@ -121,14 +177,19 @@ impl QdrantRetriever {
             return Ok(vec![Vec::new(); queries.len()]);
         }
         let vectors = vectors::encode(&self.encoder, queries).await?;
-        let searches: Vec<Value> =
-            queries.iter().zip(&vectors).map(|(query, vector)| self.one(vector, &query.filter, k)).collect();
+        let searches: Vec<Value> = queries
+            .iter()
+            .zip(&vectors)
+            .map(|(query, vector)| self.one(vector, &query.filter, k))
+            .collect();
         let take = |answer| self.hits(answer, queries.len(), k);
-        self.http.post(&self.query, &json!({ "searches": searches }), take).await
+        let request = Request::json(self.query.clone(), &json!({ "searches": searches }));
+        Ok(self.http.call(request, take).await?)
     }
 
     fn one(&self, vector: &[f32], filter: &Filter, k: usize) -> Value {
-        let mut search = json!({ "query": vector, "limit": k, "with_payload": self.options.fields.wanted() });
+        let mut search =
+            json!({ "query": vector, "limit": k, "with_payload": self.options.fields.wanted() });
         if let Some(name) = &self.options.vector {
             search["using"] = json!(name);
         }
@@ -136,7 +197,11 @@ impl QdrantRetriever {
             search["params"] = json!({ "exact": true });
         }
         if !filter.is_empty() {
-            let must: Vec<Value> = filter.0.iter().map(|(field, values)| self.condition(field, values)).collect();
+            let must: Vec<Value> = filter
+                .0
+                .iter()
+                .map(|(field, values)| self.condition(field, values))
+                .collect();
             search["filter"] = json!({ "must": must });
         }
         search
@@ -145,8 +210,10 @@ impl QdrantRetriever {
     fn condition(&self, field: &str, values: &[String]) -> Value {
         let key = match (field, &self.options.fields.id) {
             ("id", None) => {
-                let ids: Vec<Value> =
-                    values.iter().map(|id| id.parse::<u64>().map_or_else(|_| json!(id), |id| json!(id))).collect();
+                let ids: Vec<Value> = values
+                    .iter()
+                    .map(|id| id.parse::<u64>().map_or_else(|_| json!(id), |id| json!(id)))
+                    .collect();
                 return json!({ "has_id": ids });
             }
             ("id", Some(name)) => name,
@@ -156,7 +223,7 @@ impl QdrantRetriever {
         json!({ "key": key, "match": { "any": values } })
     }
 
-    fn hits(&self, answer: BatchAnswer, queries: usize, k: usize) -> Result<Vec<Vec<Hit>>, Flaw> {
+    fn hits(&self, answer: BatchAnswer, queries: usize, k: usize) -> Result<Vec<Vec<Hit>>, Fault> {
         if answer.result.len() != queries {
             return Err(format!("{} results for {queries} searches", answer.result.len()).into());
         }
@@ -164,8 +231,11 @@ impl QdrantRetriever {
         for found in answer.result {
             let mut hits = Vec::with_capacity(found.points.len());
             for point in found.points {
-                let id = id_of(point.id).ok_or_else(|| "a point's id is neither an integer nor a UUID".to_owned())?;
-                let payload = point.payload.ok_or_else(|| format!("point `{id}` has no payload"))?;
+                let id = id_of(point.id)
+                    .ok_or_else(|| "a point's id is neither an integer nor a UUID".to_owned())?;
+                let payload = point
+                    .payload
+                    .ok_or_else(|| format!("point `{id}` has no payload"))?;
                 hits.push(self.options.fields.hit(payload, id, finite(point.score)?)?);
             }
             arrange(&mut hits, k);
@@ -175,7 +245,7 @@ impl QdrantRetriever {
     }
 }
 
-#[async_trait::async_trait]
+#[async_trait]
 impl Retriever for QdrantRetriever {
     fn fingerprint(&self) -> Fingerprint {
         let options = &self.options;
@@ -185,14 +255,21 @@ impl Retriever for QdrantRetriever {
             options.exact,
             self.encoder.identity()
         );
-        fingerprint("qdrant", &[self.http.base(), &options.collection, &how, &options.fields.identity()])
+        fingerprint(
+            "qdrant",
+            &[
+                self.http.base(),
+                &options.collection,
+                &how,
+                &options.fields.identity(),
+            ],
+        )
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        if k == 0 {
-            return Ok(vec![Vec::new(); queries.len()]);
-        }
-        let requests = batches(queries, self.options.batch_queries).map(|batch| self.ask(batch, k));
-        Ok(try_join_all(requests).await?.into_iter().flatten().collect())
+        in_batches(queries, k, self.options.batch_queries, |batch| {
+            self.ask(batch, k)
+        })
+        .await
     }
 }

@@ -1,18 +1,22 @@
-//! A server that speaks the Search-R1 protocol, ours or another.
+//! A server that speaks the Search-R1 protocol, of this crate or another.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use async_trait::async_trait;
+use forage_net::{Client, Fault, HttpOptions, KeyHeader, NetError, Request, Url};
 use futures::future::try_join_all;
-use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::hits::fingerprint;
-use super::http::{Http, HttpOptions, KeyHeader};
+use super::spec::{RetrieverEntry, RetrieverSettings};
 use super::wire::{RetrieveAnswer, RetrieveRequest};
-use crate::error::{RemoteFault, RetrieverError};
+use crate::dense::encoder::Encoder;
+use crate::error::RetrieverError;
 use crate::index::Fingerprint;
-use crate::query::{Hit, Mode, Query};
+use crate::mode::Mode;
+use crate::query::{Hit, Query};
 use crate::retriever::Retriever;
 
 /// A server and how it is asked.
@@ -24,12 +28,28 @@ pub struct SearchR1Options {
     /// Most queries in one request.
     #[serde(default = "super::spec::batch_queries")]
     pub batch_queries: usize,
-    /// How a server of this crate is to search. None: its own default.
+    /// The mode in which a server of this crate searches. None: its own default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
     /// Limits and credentials; an API key goes into the header `x-api-key`.
     #[serde(default)]
     pub http: HttpOptions,
+}
+
+/// A server that speaks the Search-R1 protocol.
+pub(super) const ENTRY: RetrieverEntry = RetrieverEntry::new::<SearchR1Options>(
+    "search-r1",
+    "servers of the Search-R1 protocol, this program's among them",
+);
+
+#[async_trait]
+impl RetrieverSettings for SearchR1Options {
+    async fn open(
+        self: Box<Self>,
+        _encoder: Option<Arc<dyn Encoder>>,
+    ) -> Result<Arc<dyn Retriever>, RetrieverError> {
+        Ok(Arc::new(SearchR1Client::connect(*self).await?))
+    }
 }
 
 /// Searches through `POST /retrieve` as Search-R1, slime, verl and `SkyRL` do.
@@ -41,79 +61,101 @@ pub struct SearchR1Options {
 /// passed on to it. Of any other server the contents cannot be known and a query with a filter is
 /// [`RetrieverError::Unsupported`].
 pub struct SearchR1Client {
-    http: Http,
+    http: Client,
     retrieve: Url,
     batch_queries: usize,
     mode: Option<Mode>,
     fingerprint: Fingerprint,
-    ours: bool,
+    is_forage: bool,
 }
 
 impl SearchR1Client {
     /// Asks the server what it is.
     ///
     /// # Errors
-    /// [`RetrieverError::Setting`] for options that cannot work, [`RetrieverError::Remote`] when nobody answers.
+    /// [`RetrieverError::Setting`] for options that cannot work, [`RetrieverError::Remote`] when the server does not answer.
     pub async fn connect(options: SearchR1Options) -> Result<Self, RetrieverError> {
         let batch_queries = super::spec::at_least_one("batch_queries", options.batch_queries)?;
         let http = forage_http(&options.url, options.http)?;
         let served = match info(&http).await?.filter(|info| info.fingerprint.is_some()) {
             None => None,
-            Some(info) => Some(info.fingerprint_of(options.mode).ok_or_else(|| RetrieverError::Setting {
-                key: "mode".to_owned(),
-                what: format!("the server has only {}", info.modes().join(", ")),
+            Some(info) => Some(info.fingerprint_of(options.mode).ok_or_else(|| {
+                let modes = info.modes().join(", ");
+                RetrieverError::setting("mode", format!("the server has only {modes}"))
             })?),
         };
-        let ours = served.is_some();
-        if !ours && options.mode.is_some() {
-            let what = format!("`{}` is not a server of this program and has no modes; leave it out", options.url);
-            return Err(RetrieverError::Setting { key: "mode".to_owned(), what });
+        let is_forage = served.is_some();
+        if !is_forage && options.mode.is_some() {
+            let what = format!(
+                "`{}` is not a server of this program and has no modes; leave it out",
+                options.url
+            );
+            return Err(RetrieverError::setting("mode", what));
         }
         let fingerprint = served.unwrap_or_else(|| fingerprint("search-r1", &[http.base()]));
         let retrieve = http.url(&["retrieve"]);
-        Ok(Self { http, retrieve, batch_queries, mode: options.mode, fingerprint, ours })
+        Ok(Self {
+            http,
+            retrieve,
+            batch_queries,
+            mode: options.mode,
+            fingerprint,
+            is_forage,
+        })
     }
 
-    /// Whether the server is one of this crate.
+    /// Tells whether the server is one of this crate.
     pub fn is_forage_server(&self) -> bool {
-        self.ours
+        self.is_forage
     }
 
     async fn ask(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
         let request = RetrieveRequest::new(queries, k, self.mode);
         let take = |answer: RetrieveAnswer| answer.into_hits(queries.len(), k);
-        self.http.post(&self.retrieve, &request, take).await
+        let request = Request::json(self.retrieve.clone(), &request);
+        Ok(self.http.call(request, take).await?)
     }
 }
 
-#[async_trait::async_trait]
+#[async_trait]
 impl Retriever for SearchR1Client {
     fn fingerprint(&self) -> Fingerprint {
         self.fingerprint.clone()
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        if k == 0 {
-            // To the protocol 0 means the server's default.
-            return Ok(vec![Vec::new(); queries.len()]);
-        }
-        if !self.ours && queries.iter().any(|query| !query.filter.is_empty()) {
+        if k > 0 && !self.is_forage && queries.iter().any(|query| !query.filter.is_empty()) {
             return Err(RetrieverError::Unsupported {
                 retriever: format!("the Search-R1 server at {}", self.http.base()),
                 what: "filter passages",
             });
         }
-        let requests = batches(queries, self.batch_queries).map(|batch| self.ask(batch, k));
-        Ok(try_join_all(requests).await?.into_iter().flatten().collect())
+        in_batches(queries, k, self.batch_queries, |batch| self.ask(batch, k)).await
     }
 }
 
-/// Runs of queries with one filter, of at most `most` each: a request carries one filter.
-pub(super) fn batches(queries: &[Query], most: usize) -> impl Iterator<Item = &[Query]> {
-    queries.chunk_by(|one, other| one.filter == other.filter).flat_map(move |same| same.chunks(most))
+/// Asks for the best `k` passages of runs of queries with one filter, of at most `most` each, at the same time: a request
+/// carries one filter.
+pub(super) async fn in_batches<'q, F>(
+    queries: &'q [Query],
+    k: usize,
+    most: usize,
+    ask: impl Fn(&'q [Query]) -> F,
+) -> Result<Vec<Vec<Hit>>, RetrieverError>
+where
+    F: Future<Output = Result<Vec<Vec<Hit>>, RetrieverError>>,
+{
+    if k == 0 {
+        // To some servers 0 means their default.
+        return Ok(vec![Vec::new(); queries.len()]);
+    }
+    let alike = queries.chunk_by(|one, other| one.filter == other.filter);
+    let batches = alike.flat_map(|alike| alike.chunks(most));
+    let lists = try_join_all(batches.map(ask)).await?;
+    Ok(lists.into_iter().flatten().collect())
 }
 
-/// What a server of this crate says of itself; any page may hold more.
+/// The description that a server of this crate gives of itself; any page may hold more.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct Info {
     /// Of its default mode. Foreign servers have none.
@@ -126,11 +168,11 @@ pub(super) struct Info {
 }
 
 impl Info {
-    /// What decides the answers in this mode; none when the server does not have it.
+    /// The fingerprint of the answers in this mode; none when the server does not have it.
     pub(super) fn fingerprint_of(&self, mode: Option<Mode>) -> Option<Fingerprint> {
         match mode {
             None => self.fingerprint.clone(),
-            Some(mode) => self.fingerprints.get(serde_json::to_value(mode).ok()?.as_str()?).cloned(),
+            Some(mode) => self.fingerprints.get(mode.name()).cloned(),
         }
     }
 
@@ -140,20 +182,25 @@ impl Info {
 }
 
 /// Calls to a server that speaks the protocol.
-pub(super) fn forage_http(url: &str, options: HttpOptions) -> Result<Http, RetrieverError> {
+pub(super) fn forage_http(url: &str, options: HttpOptions) -> Result<Client, RetrieverError> {
     let base = url.trim_end_matches('/').trim_end_matches("/retrieve");
-    Http::new(base, options, KeyHeader::Named("x-api-key"))
+    Ok(Client::new(base, options, KeyHeader::Named("x-api-key"))?)
 }
 
-/// What `GET /info` says; none when the server has no such page.
-pub(super) async fn info(http: &Http) -> Result<Option<Info>, RetrieverError> {
-    match http.get(&http.url(&["info"]), Ok).await {
+/// The answer to `GET /info`; none when the server has no such page.
+pub(super) async fn info(http: &Client) -> Result<Option<Info>, RetrieverError> {
+    match http.call(Request::get(http.url(&["info"])), Ok).await {
         Ok(info) => Ok(Some(info)),
         // Foreign servers answer 404, or 405 where every path is a POST; some answer any path with a page of text.
-        Err(RetrieverError::Remote {
-            fault: RemoteFault::Status { status: 404 | 405 | 501, .. } | RemoteFault::Protocol(_),
+        Err(NetError {
+            fault:
+                Fault::Status {
+                    status: 404 | 405 | 501,
+                    ..
+                }
+                | Fault::Protocol(_),
             ..
         }) => Ok(None),
-        Err(other) => Err(other),
+        Err(other) => Err(other.into()),
     }
 }

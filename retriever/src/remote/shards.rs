@@ -10,24 +10,27 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use async_trait::async_trait;
+use forage_net::{Client, HttpOptions, Request, Url};
 use futures::future::try_join_all;
-use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::hits::{arrange, fingerprint};
-use super::http::{Http, HttpOptions};
-use super::search_r1::{Info, batches, forage_http, info};
+use super::search_r1::{Info, forage_http, in_batches, info};
+use super::spec::{RetrieverEntry, RetrieverSettings};
 use super::wire::{RetrieveAnswer, RetrieveRequest};
+use crate::dense::encoder::Encoder;
 use crate::error::RetrieverError;
 use crate::index::Fingerprint;
-use crate::query::{Hit, Mode, Query, Statistics};
+use crate::mode::Mode;
+use crate::query::{Hit, Query, Statistics};
 use crate::retriever::Retriever;
 
 /// A part of a collection that can be ranked with the numbers of the whole.
-#[async_trait::async_trait]
+#[async_trait]
 pub trait Shard: Send + Sync {
-    /// Where it is, for messages.
+    /// Its address, for messages.
     fn name(&self) -> &str;
 
     /// Names what decides its answers.
@@ -66,6 +69,22 @@ pub struct ShardsOptions {
     pub http: HttpOptions,
 }
 
+/// Several servers of this crate over the parts of one corpus.
+pub(super) const ENTRY: RetrieverEntry = RetrieverEntry::new::<ShardsOptions>(
+    "shards",
+    "several servers of this program, each over a part of a corpus",
+);
+
+#[async_trait]
+impl RetrieverSettings for ShardsOptions {
+    async fn open(
+        self: Box<Self>,
+        _encoder: Option<Arc<dyn Encoder>>,
+    ) -> Result<Arc<dyn Retriever>, RetrieverError> {
+        Ok(Arc::new(ShardedRetriever::connect(*self).await?))
+    }
+}
+
 /// BM25 over all parts together.
 pub struct ShardedRetriever {
     shards: Vec<Arc<dyn Shard>>,
@@ -80,7 +99,10 @@ impl ShardedRetriever {
     /// [`RetrieverError::Setting`] when the servers do not make up one collection, [`RetrieverError::Remote`] when one
     /// does not answer.
     pub async fn connect(options: ShardsOptions) -> Result<Self, RetrieverError> {
-        let shards = options.urls.iter().map(|url| ForageShard::connect(url, options.http.clone()));
+        let shards = options
+            .urls
+            .iter()
+            .map(|url| ForageShard::connect(url, options.http.clone()));
         let shards = try_join_all(shards).await?;
         if let [first, others @ ..] = shards.as_slice()
             && let Some(other) = others.iter().find(|other| !first.ranks_like(other))
@@ -92,7 +114,10 @@ impl ShardedRetriever {
             );
             return Err(urls_setting(what));
         }
-        let shards = shards.into_iter().map(|shard| Arc::new(shard) as Arc<dyn Shard>).collect();
+        let shards = shards
+            .into_iter()
+            .map(|shard| Arc::new(shard) as Arc<dyn Shard>)
+            .collect();
         Self::new(shards, options.batch_queries)
     }
 
@@ -102,19 +127,34 @@ impl ShardedRetriever {
     /// [`RetrieverError::Setting`] for no part, or the same one twice.
     pub fn new(shards: Vec<Arc<dyn Shard>>, batch_queries: usize) -> Result<Self, RetrieverError> {
         let batch_queries = super::spec::at_least_one("batch_queries", batch_queries)?;
-        let mut named: Vec<_> = shards.iter().map(|shard| (shard.fingerprint().0, shard.name())).collect();
+        let mut named: Vec<_> = shards
+            .iter()
+            .map(|shard| (shard.fingerprint().0, shard.name()))
+            .collect();
         if named.is_empty() {
-            return Err(urls_setting("is empty; give one address per part of the corpus".to_owned()));
+            return Err(urls_setting(
+                "is empty; give one address per part of the corpus".to_owned(),
+            ));
         }
         // Sorted: the answer does not depend on the order in which the parts are named.
         named.sort_unstable();
         if let Some(pair) = named.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            let what = format!("`{}` and `{}` serve the same passages; name each part once", pair[0].1, pair[1].1);
+            let what = format!(
+                "`{}` and `{}` serve the same passages; name each part once",
+                pair[0].1, pair[1].1
+            );
             return Err(urls_setting(what));
         }
-        let parts: Vec<&str> = named.iter().map(|(fingerprint, _)| fingerprint.as_str()).collect();
+        let parts: Vec<&str> = named
+            .iter()
+            .map(|(fingerprint, _)| fingerprint.as_str())
+            .collect();
         let fingerprint = fingerprint("shards", &parts);
-        Ok(Self { shards, batch_queries, fingerprint })
+        Ok(Self {
+            shards,
+            batch_queries,
+            fingerprint,
+        })
     }
 
     async fn ask(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
@@ -123,12 +163,22 @@ impl ShardedRetriever {
         for part in &parts {
             whole.add(part);
         }
-        let found = try_join_all(self.shards.iter().map(|shard| shard.search_with(queries, k, &whole))).await?;
+        let found = try_join_all(
+            self.shards
+                .iter()
+                .map(|shard| shard.search_with(queries, k, &whole)),
+        )
+        .await?;
         self.merge(found, queries.len(), k)
     }
 
     /// `found` holds one list per query from every shard.
-    fn merge(&self, found: Vec<Vec<Vec<Hit>>>, queries: usize, k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+    fn merge(
+        &self,
+        found: Vec<Vec<Vec<Hit>>>,
+        queries: usize,
+        k: usize,
+    ) -> Result<Vec<Vec<Hit>>, RetrieverError> {
         let mut merged = vec![Vec::new(); queries];
         let mut homes: Vec<HashMap<String, usize>> = vec![HashMap::new(); queries];
         for (shard, lists) in found.into_iter().enumerate() {
@@ -153,24 +203,20 @@ impl ShardedRetriever {
     }
 }
 
-#[async_trait::async_trait]
+#[async_trait]
 impl Retriever for ShardedRetriever {
     fn fingerprint(&self) -> Fingerprint {
         self.fingerprint.clone()
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        if k == 0 {
-            return Ok(vec![Vec::new(); queries.len()]);
-        }
-        let requests = batches(queries, self.batch_queries).map(|batch| self.ask(batch, k));
-        Ok(try_join_all(requests).await?.into_iter().flatten().collect())
+        in_batches(queries, k, self.batch_queries, |batch| self.ask(batch, k)).await
     }
 }
 
 /// A server of this crate that holds a part.
-pub struct ForageShard {
-    http: Http,
+struct ForageShard {
+    http: Client,
     retrieve: Url,
     statistics: Url,
     info: Info,
@@ -181,17 +227,26 @@ impl ForageShard {
     /// Asks the server what it serves.
     ///
     /// # Errors
-    /// [`RetrieverError::Setting`] when it is no server of this crate, [`RetrieverError::Remote`] when it does not answer.
-    pub async fn connect(url: &str, options: HttpOptions) -> Result<Self, RetrieverError> {
+    /// [`RetrieverError::Setting`] when it is not a server of this crate, [`RetrieverError::Remote`] when it does not answer.
+    async fn connect(url: &str, options: HttpOptions) -> Result<Self, RetrieverError> {
         let http = forage_http(url, options)?;
         let info = info(&http).await?;
-        let Some((fingerprint, info)) = info.and_then(|info| Some((info.fingerprint_of(Some(Mode::Bm25))?, info)))
+        let Some((fingerprint, info)) =
+            info.and_then(|info| Some((info.fingerprint_of(Some(Mode::BM25))?, info)))
         else {
-            let what = format!("`{url}` does not say what it ranks by BM25; shards must be servers of this program");
+            let what = format!(
+                "`{url}` does not say what it ranks by BM25; shards must be servers of this program"
+            );
             return Err(urls_setting(what));
         };
         let (retrieve, statistics) = (http.url(&["retrieve"]), http.url(&["statistics"]));
-        Ok(Self { http, retrieve, statistics, info, fingerprint })
+        Ok(Self {
+            http,
+            retrieve,
+            statistics,
+            info,
+            fingerprint,
+        })
     }
 
     fn ranks_like(&self, other: &Self) -> bool {
@@ -199,7 +254,7 @@ impl ForageShard {
     }
 }
 
-#[async_trait::async_trait]
+#[async_trait]
 impl Shard for ForageShard {
     fn name(&self) -> &str {
         self.http.base()
@@ -211,7 +266,8 @@ impl Shard for ForageShard {
 
     async fn statistics(&self, queries: &[Query]) -> Result<Statistics, RetrieverError> {
         let texts: Vec<&str> = queries.iter().map(|query| query.text.as_str()).collect();
-        self.http.post(&self.statistics, &json!({ "queries": texts }), Ok).await
+        let request = Request::json(self.statistics.clone(), &json!({ "queries": texts }));
+        Ok(self.http.call(request, Ok).await?)
     }
 
     async fn search_with(
@@ -220,15 +276,16 @@ impl Shard for ForageShard {
         k: usize,
         whole: &Statistics,
     ) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        let mut request = RetrieveRequest::new(queries, k, Some(Mode::Bm25));
+        let mut request = RetrieveRequest::new(queries, k, Some(Mode::BM25));
         request.statistics = Some(whole);
         let take = |answer: RetrieveAnswer| answer.into_hits(queries.len(), k);
-        self.http.post(&self.retrieve, &request, take).await
+        let request = Request::json(self.retrieve.clone(), &request);
+        Ok(self.http.call(request, take).await?)
     }
 }
 
 fn urls_setting(what: String) -> RetrieverError {
-    RetrieverError::Setting { key: "urls".to_owned(), what }
+    RetrieverError::setting("urls", what)
 }
 
 #[cfg(test)]

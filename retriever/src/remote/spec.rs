@@ -1,67 +1,129 @@
-//! How users name a remote retriever.
+//! The door for retrievers that bring their own passages: one entry per kind, in one list.
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use async_trait::async_trait;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 
-use super::anserini::{AnseriniOptions, AnseriniRetriever};
-use super::chroma::{ChromaOptions, ChromaRetriever};
-use super::elastic::{ElasticOptions, ElasticRetriever};
-use super::qdrant::{QdrantOptions, QdrantRetriever};
-use super::search_r1::{SearchR1Client, SearchR1Options};
-use super::shards::{ShardedRetriever, ShardsOptions};
-use super::vectors;
+use super::{anserini, chroma, elastic, qdrant, search_r1, shards};
 use crate::dense::encoder::Encoder;
 use crate::error::RetrieverError;
+use crate::registry::{Choice, Entry, Registry};
 use crate::retriever::Retriever;
 
-/// A remote retriever as written in a file: `kind` says which, the other keys are that kind's options.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum RemoteSpec {
-    /// A server that speaks the Search-R1 protocol.
-    SearchR1(SearchR1Options),
-    /// Several servers of this crate over the parts of one corpus.
-    Shards(ShardsOptions),
-    /// Elasticsearch, `OpenSearch` or Quickwit.
-    Elasticsearch(ElasticOptions),
-    /// Qdrant.
-    Qdrant(QdrantOptions),
-    /// Chroma.
-    Chroma(ChromaOptions),
-    /// Anserini's REST server.
-    Anserini(AnseriniOptions),
+/// A kind of retriever that brings its own passages: `kind = "NAME"` in a config's `[retriever.remote]`, beside its
+/// settings.
+#[derive(Debug, Clone, Copy)]
+pub struct RetrieverEntry {
+    /// The name used in configs.
+    pub name: &'static str,
+    /// A few words about it.
+    pub about: &'static str,
+    /// Reads the settings, as they are written in the file.
+    pub read: fn(Value) -> Result<Box<dyn RetrieverSettings>, serde_json::Error>,
+}
+
+/// Settings of a retriever that brings its own passages.
+#[async_trait]
+pub trait RetrieverSettings: Send {
+    /// Tells whether searches need query vectors, and so an encoder.
+    fn needs_encoder(&self) -> bool {
+        false
+    }
+
+    /// Makes the retriever, within a Tokio runtime with time and network.
+    ///
+    /// # Errors
+    /// [`RetrieverError::Setting`] for settings that cannot work or an encoder that is missing, [`RetrieverError::Remote`]
+    /// when a server does not answer.
+    async fn open(
+        self: Box<Self>,
+        encoder: Option<Arc<dyn Encoder>>,
+    ) -> Result<Arc<dyn Retriever>, RetrieverError>;
+}
+
+impl RetrieverEntry {
+    /// The entry of settings that serde reads; they should refuse unknown keys.
+    pub const fn new<S: RetrieverSettings + DeserializeOwned + 'static>(
+        name: &'static str,
+        about: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            about,
+            read: |written| Ok(Box::new(serde_json::from_value::<S>(written)?)),
+        }
+    }
+}
+
+static KINDS: Registry<RetrieverEntry> = Registry::new(&[
+    search_r1::ENTRY,
+    shards::ENTRY,
+    elastic::ENTRY,
+    qdrant::ENTRY,
+    chroma::ENTRY,
+    anserini::ENTRY,
+]);
+
+impl Entry for RetrieverEntry {
+    const KIND: &'static str = "kind of remote retriever";
+
+    fn label(&self) -> (&'static str, &'static str) {
+        (self.name, self.about)
+    }
+
+    fn registry() -> &'static Registry<Self> {
+        &KINDS
+    }
+}
+
+/// A retriever as written in a file: `kind` names an entry, the other keys are its settings.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RemoteSpec {
+    kind: Choice<RetrieverEntry>,
+    #[serde(flatten)]
+    settings: Map<String, Value>,
+}
+
+impl<'de> Deserialize<'de> for RemoteSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut settings = Map::deserialize(deserializer)?;
+        let kind = settings.remove("kind");
+        let kind = kind.ok_or_else(|| D::Error::missing_field("kind"))?;
+        let spec = Self {
+            kind: Choice::deserialize(kind).map_err(D::Error::custom)?,
+            settings,
+        };
+        // Settings that cannot be read are an error of the file, not of the search.
+        spec.read().map_err(D::Error::custom)?;
+        Ok(spec)
+    }
 }
 
 impl RemoteSpec {
-    /// Whether searches need query vectors, and so an encoder.
-    pub fn needs_encoder(&self) -> bool {
-        match self {
-            Self::Qdrant(_) | Self::Chroma(_) => true,
-            Self::Elasticsearch(options) => options.vector_field.is_some(),
-            Self::SearchR1(_) | Self::Shards(_) | Self::Anserini(_) => false,
-        }
+    fn read(&self) -> Result<Box<dyn RetrieverSettings>, serde_json::Error> {
+        (self.kind.read)(self.settings.clone().into())
     }
 
-    /// Connects. The encoder is used where [`RemoteSpec::needs_encoder`] says so and must be the one the stored vectors
-    /// were made with. Needs a Tokio runtime with time and network, as all searches do.
+    /// Tells whether searches need query vectors, and so an encoder.
+    pub fn needs_encoder(&self) -> bool {
+        self.read().is_ok_and(|settings| settings.needs_encoder())
+    }
+
+    /// Makes the retriever. The encoder is used where [`RemoteSpec::needs_encoder`] says so and must be the one the stored
+    /// vectors were made with.
     ///
     /// # Errors
-    /// [`RetrieverError::Setting`] for options that cannot work or an encoder that is missing, [`RetrieverError::Remote`]
-    /// when a server does not answer.
-    pub async fn open(self, encoder: Option<Arc<dyn Encoder>>) -> Result<Arc<dyn Retriever>, RetrieverError> {
-        Ok(match self {
-            Self::SearchR1(options) => Arc::new(SearchR1Client::connect(options).await?),
-            Self::Shards(options) => Arc::new(ShardedRetriever::connect(options).await?),
-            Self::Elasticsearch(options) => Arc::new(ElasticRetriever::new(options, encoder)?),
-            Self::Qdrant(options) => {
-                Arc::new(QdrantRetriever::connect(options, vectors::required(encoder, "qdrant")?).await?)
-            }
-            Self::Chroma(options) => {
-                Arc::new(ChromaRetriever::connect(options, vectors::required(encoder, "chroma")?).await?)
-            }
-            Self::Anserini(options) => Arc::new(AnseriniRetriever::new(options)?),
-        })
+    /// As [`RetrieverSettings::open`].
+    pub async fn open(
+        self,
+        encoder: Option<Arc<dyn Encoder>>,
+    ) -> Result<Arc<dyn Retriever>, RetrieverError> {
+        let unread = |cause: serde_json::Error| RetrieverError::setting("kind", cause.to_string());
+        let settings = self.read().map_err(unread)?;
+        settings.open(encoder).await
     }
 }
 
@@ -73,7 +135,7 @@ pub(super) fn batch_queries() -> usize {
 /// A count that must not be 0.
 pub(super) fn at_least_one(key: &str, count: usize) -> Result<usize, RetrieverError> {
     if count == 0 {
-        return Err(RetrieverError::Setting { key: key.to_owned(), what: "is 0; use at least 1".to_owned() });
+        return Err(RetrieverError::setting(key, "is 0; use at least 1"));
     }
     Ok(count)
 }

@@ -7,7 +7,10 @@ use crate::error::RetrieverError;
 use crate::query::Query;
 
 /// One vector per query, encoded on a thread that may block.
-pub(super) async fn encode(encoder: &Arc<dyn Encoder>, queries: &[Query]) -> Result<Vec<Vec<f32>>, RetrieverError> {
+pub(super) async fn encode(
+    encoder: &Arc<dyn Encoder>,
+    queries: &[Query],
+) -> Result<Vec<Vec<f32>>, RetrieverError> {
     let texts: Vec<String> = queries.iter().map(|query| query.text.clone()).collect();
     let model = Arc::clone(encoder);
     let encoded = tokio::task::spawn_blocking(move || {
@@ -16,20 +19,32 @@ pub(super) async fn encode(encoder: &Arc<dyn Encoder>, queries: &[Query]) -> Res
     });
     let vectors = encoded.await.map_err(|_| RetrieverError::Stopped)??;
     let dimension = encoder.dimension();
-    let fault = |what: String| RetrieverError::Model { model: encoder.identity(), what };
+    let fault = |what: String| RetrieverError::Model {
+        model: encoder.identity(),
+        what,
+    };
     if vectors.len() != queries.len() * dimension {
-        return Err(fault(format!("{} numbers for {} vectors of {dimension}", vectors.len(), queries.len())));
+        return Err(fault(format!(
+            "{} numbers for {} vectors of {dimension}",
+            vectors.len(),
+            queries.len()
+        )));
     }
     if vectors.iter().any(|number| !number.is_finite()) {
         return Err(fault("a number of a query vector is not finite".to_owned()));
     }
-    Ok(vectors.chunks_exact(dimension.max(1)).map(<[f32]>::to_vec).collect())
+    Ok(vectors
+        .chunks_exact(dimension.max(1))
+        .map(<[f32]>::to_vec)
+        .collect())
 }
 
 /// The encoder a vector search cannot do without.
-pub(super) fn required(encoder: Option<Arc<dyn Encoder>>, kind: &str) -> Result<Arc<dyn Encoder>, RetrieverError> {
-    encoder.ok_or_else(|| RetrieverError::Setting {
-        key: "kind".to_owned(),
-        what: format!("`{kind}` searches by vectors and needs an encoder; name the model the vectors were made with"),
-    })
+pub(super) fn required(
+    encoder: Option<Arc<dyn Encoder>>,
+    kind: &str,
+) -> Result<Arc<dyn Encoder>, RetrieverError> {
+    let what =
+        "searches by vectors and needs an encoder; name the model the vectors were made with";
+    encoder.ok_or_else(|| RetrieverError::setting("kind", format!("`{kind}` {what}")))
 }

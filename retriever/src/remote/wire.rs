@@ -1,13 +1,15 @@
 //! The Search-R1 protocol as a client sees it: `POST /retrieve`, and what this crate's server adds to it.
 
+use forage_net::Fault;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::hits::{arrange, finite, id_of, id_of_contents, split_contents};
-use super::http::Flaw;
-use crate::query::{Filter, Hit, Mode, Query, Statistics};
+use super::hits::{arrange, finite, id_of, id_of_contents};
+use crate::corpus::split_contents;
+use crate::mode::Mode;
+use crate::query::{Filter, Hit, Query, Statistics};
 
-/// What is asked. Foreign servers know the first three fields; the others are left out for them.
+/// A request. Foreign servers know the first three fields; the others are left out for them.
 #[derive(Serialize)]
 pub(super) struct RetrieveRequest<'a> {
     pub(super) queries: Vec<&'a str>,
@@ -26,11 +28,18 @@ impl<'a> RetrieveRequest<'a> {
     pub(super) fn new(queries: &'a [Query], k: usize, mode: Option<Mode>) -> Self {
         let filter = &queries[0].filter;
         let queries = queries.iter().map(|query| query.text.as_str()).collect();
-        Self { queries, topk: k, return_scores: true, filter, mode, statistics: None }
+        Self {
+            queries,
+            topk: k,
+            return_scores: true,
+            filter,
+            mode,
+            statistics: None,
+        }
     }
 }
 
-/// What comes back.
+/// The answer.
 #[derive(Deserialize)]
 pub(super) struct RetrieveAnswer {
     result: Vec<Vec<Item>>,
@@ -65,8 +74,8 @@ impl RetrieveAnswer {
     /// One list per query, each in the order of the contract.
     ///
     /// # Errors
-    /// What does not fit, in words.
-    pub(super) fn into_hits(self, queries: usize, k: usize) -> Result<Vec<Vec<Hit>>, Flaw> {
+    /// The mismatch, in words.
+    pub(super) fn into_hits(self, queries: usize, k: usize) -> Result<Vec<Vec<Hit>>, Fault> {
         if self.result.len() != queries {
             return Err(format!("{} lists for {queries} queries", self.result.len()).into());
         }
@@ -75,7 +84,11 @@ impl RetrieveAnswer {
             let mut hits = Vec::with_capacity(items.len());
             let scored = items.iter().filter(|item| item.score.is_some()).count();
             if scored != 0 && scored != items.len() {
-                return Err(format!("{scored} of {} passages of a list have a score", items.len()).into());
+                return Err(format!(
+                    "{scored} of {} passages of a list have a score",
+                    items.len()
+                )
+                .into());
             }
             for (rank, item) in items.into_iter().enumerate() {
                 hits.push(item.into_hit(rank)?);
@@ -96,7 +109,12 @@ impl Item {
             Some(Value::Number(number)) => finite(number.as_f64().unwrap_or(f64::NAN))?,
             Some(other) => return Err(format!("score {other} is not a number")),
         };
-        let Document { id, title, text, contents } = self.document.unwrap_or(Document {
+        let Document {
+            id,
+            title,
+            text,
+            contents,
+        } = self.document.unwrap_or(Document {
             id: self.id,
             title: self.title,
             text: self.text,
@@ -104,14 +122,21 @@ impl Item {
         });
         let (title, text) = match (text, contents) {
             (Some(text), _) => (title.unwrap_or_default(), text),
-            (None, Some(contents)) => split_contents(contents),
+            (None, Some(contents)) => split_contents("", contents.into()),
             (None, None) => return Err("a document has neither `text` nor `contents`".to_owned()),
         };
         let id = match id {
             None | Some(Value::Null) => id_of_contents(&title, &text),
-            Some(id) => id_of(id).ok_or_else(|| "an id is neither a string nor an integer".to_owned())?,
+            Some(id) => {
+                id_of(id).ok_or_else(|| "an id is neither a string nor an integer".to_owned())?
+            }
         };
-        Ok(Hit { id, score, title, text })
+        Ok(Hit {
+            id,
+            score,
+            title,
+            text,
+        })
     }
 }
 
@@ -121,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    fn read(result: &Value, queries: usize, k: usize) -> Result<Vec<Vec<Hit>>, Flaw> {
+    fn read(result: &Value, queries: usize, k: usize) -> Result<Vec<Vec<Hit>>, Fault> {
         let answer: RetrieveAnswer =
             serde_json::from_value(json!({"result": result})).map_err(|cause| cause.to_string())?;
         answer.into_hits(queries, k)
@@ -129,22 +154,52 @@ mod tests {
 
     #[test]
     fn every_shape_of_document_is_read() {
-        let dense = json!([[{"document": {"id": "7", "contents": "\"Tides\"\nThe moon."}, "score": 0.5}]]);
-        let hit = Hit { id: "7".into(), score: 0.5, title: "Tides".into(), text: "The moon.".into() };
-        assert_eq!(read(&dense, 1, 3), Ok(vec![vec![hit.clone()]]));
+        let dense =
+            json!([[{"document": {"id": "7", "contents": "\"Tides\"\nThe moon."}, "score": 0.5}]]);
+        let hit = Hit {
+            id: "7".into(),
+            score: 0.5,
+            title: "Tides".into(),
+            text: "The moon.".into(),
+        };
+        assert_eq!(read(&dense, 1, 3).unwrap(), [[hit.clone()]]);
         let bare = json!([[{"id": 7, "contents": "\"Tides\"\nThe moon."}]]);
-        assert_eq!(read(&bare, 1, 3), Ok(vec![vec![Hit { score: 1.0, ..hit.clone() }]]));
+        assert_eq!(
+            read(&bare, 1, 3).unwrap(),
+            [[Hit {
+                score: 1.0,
+                ..hit.clone()
+            }]]
+        );
         let bm25 = json!([[{"document": {"title": "Tides", "text": "The moon.", "contents": "x"}, "score": 0.5}]]);
         let id = id_of_contents("Tides", "The moon.");
-        assert_eq!(read(&bm25, 1, 3), Ok(vec![vec![Hit { id: id.clone(), ..hit.clone() }]]));
+        assert_eq!(
+            read(&bm25, 1, 3).unwrap(),
+            [[Hit {
+                id: id.clone(),
+                ..hit.clone()
+            }]]
+        );
         let web = json!([[{"document": {"contents": "\"Tides\"\nThe moon."}}]]);
-        assert_eq!(read(&web, 1, 3), Ok(vec![vec![Hit { id, score: 1.0, ..hit }]]));
+        assert_eq!(
+            read(&web, 1, 3).unwrap(),
+            [[Hit {
+                id,
+                score: 1.0,
+                ..hit
+            }]]
+        );
     }
 
     #[test]
     fn ranks_stand_in_for_scores_and_the_list_is_cut() {
         let web = json!([[{"document": {"contents": "b"}}, {"document": {"contents": "a"}}, {"document": {"contents": "c"}}]]);
-        let texts: Vec<_> = read(&web, 1, 2).unwrap().remove(0).into_iter().map(|hit| (hit.text, hit.score)).collect();
+        let texts: Vec<_> = read(&web, 1, 2)
+            .unwrap()
+            .remove(0)
+            .into_iter()
+            .map(|hit| (hit.text, hit.score))
+            .collect();
         assert_eq!(texts, [("b".to_owned(), 1.0), ("a".to_owned(), 0.5)]);
     }
 
@@ -156,19 +211,41 @@ mod tests {
             (json!([[], []]), 1, "2 lists for 1 queries"),
             (json!([[]]), 2, "1 lists for 2 queries"),
             (json!([[fine, unscored]]), 1, "1 of 2 passages"),
-            (json!([[{"document": {"id": "1", "contents": "a"}, "score": null}]]), 1, "not a number"),
-            (json!([[{"document": {"id": "1", "contents": "a"}, "score": 1e300}]]), 1, "not a finite number"),
-            (json!([[{"document": {"id": "1"}, "score": 1}]]), 1, "neither"),
-            (json!([[{"document": {"id": "", "contents": "a"}, "score": 1}]]), 1, "an id is neither"),
-            (json!([[{"document": "id", "score": "id"}]]), 1, "expected struct"),
+            (
+                json!([[{"document": {"id": "1", "contents": "a"}, "score": null}]]),
+                1,
+                "not a number",
+            ),
+            (
+                json!([[{"document": {"id": "1", "contents": "a"}, "score": 1e300}]]),
+                1,
+                "not a finite number",
+            ),
+            (
+                json!([[{"document": {"id": "1"}, "score": 1}]]),
+                1,
+                "neither",
+            ),
+            (
+                json!([[{"document": {"id": "", "contents": "a"}, "score": 1}]]),
+                1,
+                "an id is neither",
+            ),
+            (
+                json!([[{"document": "id", "score": "id"}]]),
+                1,
+                "expected struct",
+            ),
         ] {
-            let Flaw::Misfit(message) = read(&result, queries, 3).unwrap_err() else { panic!("no refusal in it") };
+            let Fault::Protocol(message) = read(&result, queries, 3).unwrap_err() else {
+                panic!("no refusal in it")
+            };
             assert!(message.contains(part), "{message}");
         }
     }
 
     proptest::proptest! {
-        /// What a server of this crate writes is read back to the last bit.
+        /// Scores that a server of this crate writes are read back to the last bit.
         #[test]
         fn scores_survive_the_way(score in 1e-3_f32..1e4) {
             let written = serde_json::to_string(&json!({"id": "1", "text": "a"})).unwrap();

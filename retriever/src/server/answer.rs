@@ -30,7 +30,11 @@ pub(super) struct Document<'a> {
 
 impl<'a> From<&'a Hit> for Document<'a> {
     fn from(hit: &'a Hit) -> Self {
-        Self { id: &hit.id, title: &hit.title, text: &hit.text }
+        Self {
+            id: &hit.id,
+            title: &hit.title,
+            text: &hit.text,
+        }
     }
 }
 
@@ -47,7 +51,12 @@ fn separate(out: &mut Vec<u8>) {
 
 impl Part {
     /// Adds the answer to one query. `extra` writes further keys of a document, each with a comma before it.
-    pub(super) fn push_hits(&mut self, hits: &[Hit], shape: Shape, mut extra: impl FnMut(&Hit, &mut Vec<u8>)) {
+    pub(super) fn push_hits(
+        &mut self,
+        hits: &[Hit],
+        shape: Shape,
+        mut extra: impl FnMut(&Hit, &mut Vec<u8>),
+    ) {
         separate(&mut self.lists);
         let out = &mut self.lists;
         out.push(b'[');
@@ -83,7 +92,10 @@ impl Part {
         out.push(b']');
         if matches!(shape, Shape::FlashRag { scores: true, .. }) {
             separate(&mut self.scores);
-            put(&mut self.scores, &hits.iter().map(|hit| hit.score).collect::<Vec<f32>>());
+            put(
+                &mut self.scores,
+                &hits.iter().map(|hit| hit.score).collect::<Vec<f32>>(),
+            );
         }
     }
 
@@ -96,10 +108,15 @@ impl Part {
         }
         separate(&mut self.lists);
         if scored {
-            let scored = ranked.iter().map(|&(document, score)| Scored { document, score });
+            let scored = ranked
+                .iter()
+                .map(|&(document, score)| Scored { document, score });
             put(&mut self.lists, &scored.collect::<Vec<_>>());
         } else {
-            put(&mut self.lists, &ranked.iter().map(|(text, _)| text).collect::<Vec<_>>());
+            put(
+                &mut self.lists,
+                &ranked.iter().map(|(text, _)| text).collect::<Vec<_>>(),
+            );
         }
     }
 
@@ -167,7 +184,10 @@ pub(super) fn assemble(parts: &[Part], shape: Shape, took: Duration) -> Vec<u8> 
         let pieces = parts.iter().map(pick).filter(|piece| !piece.is_empty());
         pieces.map(Vec::as_slice).collect::<Vec<_>>()
     };
-    let size = parts.iter().map(|part| part.lists.len() + part.scores.len() + part.issues.len() + 2).sum::<usize>();
+    let size = parts
+        .iter()
+        .map(|part| part.lists.len() + part.scores.len() + part.issues.len() + 2)
+        .sum::<usize>();
     let mut out = Vec::with_capacity(size + 64);
     let mut append = |before: &str, pieces: &[&[u8]], after: &str| {
         out.extend_from_slice(before.as_bytes());
@@ -191,14 +211,28 @@ pub(super) fn assemble(parts: &[Part], shape: Shape, took: Duration) -> Vec<u8> 
             if !issues.is_empty() {
                 append(",\"issues\":[", &issues, "]");
             }
-            append(&format!(",\"took_ms\":{:.3}}}", took.as_secs_f64() * 1e3), &[], "");
+            append(
+                &format!(",\"took_ms\":{:.3}}}", took.as_secs_f64() * 1e3),
+                &[],
+                "",
+            );
         }
-        Shape::FlashRag { scores: false, single } => {
+        Shape::FlashRag {
+            scores: false,
+            single,
+        } => {
             let (before, after) = if single { ("", "") } else { ("[", "]") };
             append(before, &lists, after);
         }
-        Shape::FlashRag { scores: true, single } => {
-            let (before, between, after) = if single { ("[", ",", "]") } else { ("[[", "],[", "]]") };
+        Shape::FlashRag {
+            scores: true,
+            single,
+        } => {
+            let (before, between, after) = if single {
+                ("[", ",", "]")
+            } else {
+                ("[[", "],[", "]]")
+            };
             append(before, &lists, between);
             append("", &joined(|part| &part.scores), after);
         }

@@ -1,17 +1,16 @@
-//! What all requests share.
+//! The state that all requests share.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use axum::response::{IntoResponse, Response};
+use axum::body::Bytes;
+use forage_net::{Base, ServeError, Service};
 use serde_json::{Map, Value, json};
 
 use super::fault::Fault;
 use super::jobs::Pool;
-use super::metrics::Metrics;
+use super::metrics::{BUCKETS, Metrics};
 use super::request::Limits;
-use super::shell::Flights;
-use super::{ServeError, ServerConfig, Services};
+use super::{ServerConfig, Services};
 
 pub(super) struct App {
     pub(super) config: ServerConfig,
@@ -19,53 +18,50 @@ pub(super) struct App {
     pub(super) limits: Limits,
     pub(super) pool: Pool,
     pub(super) metrics: Metrics,
-    /// What `/info` says.
-    pub(super) info: Vec<u8>,
-    pub(super) flights: Arc<Flights>,
+    /// The answer to `/info`.
+    pub(super) info: Bytes,
+    pub(super) base: Arc<Base>,
 }
 
 impl App {
     pub(super) fn new(config: ServerConfig, services: Services) -> Result<Self, ServeError> {
         let passages = services.bm25.as_ref().map(|bm25| bm25.index().len() as u64);
-        let metrics = Metrics::new(passages, services.caches.clone());
-        let flights = Arc::new(Flights::new(metrics.traffic.in_flight(), metrics.traffic.cancelled()));
-        let (waiting, running) = (metrics.waiting.clone(), metrics.running.clone());
+        let (base, metrics) = Base::new(
+            config.base.clone(),
+            "forage_retriever",
+            &BUCKETS,
+            |registry| Metrics::register(registry, passages, services.caches.clone()),
+        );
         Ok(Self {
+            base,
             limits: Limits {
                 topk: config.topk,
                 max_topk: config.max_topk,
                 max_queries: config.max_queries,
                 max_query_bytes: config.max_query_bytes,
             },
-            pool: Pool::new(config.workers, config.queue, waiting, running).map_err(ServeError::Threads)?,
+            pool: Pool::new(config.workers, &metrics)?,
             metrics,
-            info: info(&config, &services).to_string().into_bytes(),
-            flights,
+            info: info(&config, &services).to_string().into(),
             config,
             services,
         })
     }
+}
 
-    /// Answers a request for work, counted and measured, also when its client goes away before the end.
-    pub(super) async fn observe(
-        &self,
-        route: &'static str,
-        work: impl Future<Output = Result<Response, Fault>>,
-    ) -> Response {
-        let flight = self.flights.enter();
-        let begin = Instant::now();
-        let outcome = if self.flights.draining() { Err(Fault::Stopped) } else { work.await };
-        let response = outcome.unwrap_or_else(|fault| {
-            self.metrics.traffic.failed(fault.cause());
-            fault.into_response()
-        });
-        self.metrics.traffic.answered(route, response.status().as_u16(), begin.elapsed());
-        flight.land();
-        response
+impl Service for App {
+    type Fault = Fault;
+
+    fn base(&self) -> &Arc<Base> {
+        &self.base
+    }
+
+    fn give_up(&self) {
+        self.pool.stop();
     }
 }
 
-/// What the server is: nothing in it changes while it runs.
+/// A description of the server, which does not change while it runs.
 fn info(config: &ServerConfig, services: &Services) -> Value {
     let fingerprints: Map<String, Value> = services
         .retrievers
@@ -87,8 +83,8 @@ fn info(config: &ServerConfig, services: &Services) -> Value {
             "topk": config.max_topk,
             "queries": config.max_queries,
             "query_bytes": config.max_query_bytes,
-            "body_bytes": config.max_body_bytes,
-            "requests": config.queue,
+            "body_bytes": config.base.max_body_bytes,
+            "requests": config.base.queue,
         },
     });
     if let Some(bm25) = &services.bm25 {

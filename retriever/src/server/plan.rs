@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use forage_net::{Refusal, Ticket};
+
 use super::answer::{Part, assemble, push_snippet, put};
 use super::app::App;
 use super::fault::Fault;
-use super::jobs::Ticket;
 use super::request::{RerankRequest, RetrieveRequest};
 use crate::boolean::ParseIssue;
 use crate::error::RetrieverError;
-use crate::query::{Hit, Mode, Query, Statistics};
+use crate::mode::Mode;
+use crate::query::{Hit, Query, Statistics};
 use crate::rerank::{Reranker, reorder, scores};
 use crate::retriever::{Bm25Retriever, Retriever};
 use crate::snippet::snippet;
@@ -47,16 +49,26 @@ type Lists = Vec<Vec<Hit>>;
 type Issues = Vec<Vec<ParseIssue>>;
 
 /// Answers a request for passages.
-pub(super) async fn retrieve(app: &App, ticket: &Ticket, request: RetrieveRequest) -> Result<Vec<u8>, Fault> {
+pub(super) async fn retrieve(
+    app: &App,
+    ticket: &Ticket,
+    request: RetrieveRequest,
+) -> Result<Vec<u8>, Fault> {
     let begin = Instant::now();
     let (shape, count) = (request.shape, request.queries.len());
     let plan = Arc::new(plan(app, request)?);
     let per_job = plan.queries_per_job();
     let job = |number: usize| {
         let plan = plan.clone();
-        async move { plan.part(number * per_job, ((number + 1) * per_job).min(count)).await }
+        async move {
+            plan.part(number * per_job, ((number + 1) * per_job).min(count))
+                .await
+        }
     };
-    let parts = app.pool.run_all(ticket, count.div_ceil(per_job), job).await?;
+    let parts = app
+        .pool
+        .run_all(ticket, count.div_ceil(per_job), job)
+        .await?;
     app.metrics.queries.inc_by(count as u64);
     Ok(assemble(&parts, shape, begin.elapsed()))
 }
@@ -73,22 +85,32 @@ fn plan(app: &App, mut request: RetrieveRequest) -> Result<Plan, Fault> {
     };
     let mode = request.mode.unwrap_or(services.default_mode);
     let search = match (request.statistics.take(), mode, &services.bm25) {
-        (None, Mode::Boolean, Some(bm25)) => Search::Boolean(bm25.clone()),
+        (None, mode, Some(bm25)) if mode == Mode::BOOLEAN => Search::Boolean(bm25.clone()),
         (None, ..) => {
             let Some(retriever) = services.retrievers.get(&mode) else {
                 let names: Vec<&str> = services.modes().into_iter().map(Mode::name).collect();
-                let msg = format!("this server has no mode {mode}; it has {}", names.join(", "));
+                let msg = format!(
+                    "this server has no mode {mode}; it has {}",
+                    names.join(", ")
+                );
                 return Err(Fault::invalid("unsupported", "mode", msg));
             };
             Search::Retriever(retriever.clone())
         }
-        (Some(statistics), Mode::Bm25, Some(bm25)) => Search::Shard(bm25.clone(), statistics),
+        (Some(statistics), mode, Some(bm25)) if mode == Mode::BM25 => {
+            Search::Shard(bm25.clone(), statistics)
+        }
         (Some(_), ..) => {
             let msg = "given statistics rank by BM25 only, on a server that holds an index";
             return Err(Fault::invalid("unsupported", "statistics", msg));
         }
     };
-    Ok(Plan { request, mode, search, reranker })
+    Ok(Plan {
+        request,
+        mode,
+        search,
+        reranker,
+    })
 }
 
 impl Plan {
@@ -96,9 +118,10 @@ impl Plan {
         if self.reranker.is_some() {
             return 1;
         }
-        match self.mode {
-            Mode::Dense | Mode::Hybrid => ENCODED_PER_JOB,
-            Mode::Bm25 | Mode::Boolean => QUERIES_PER_JOB,
+        if self.mode.needs_encoder {
+            ENCODED_PER_JOB
+        } else {
+            QUERIES_PER_JOB
         }
     }
 
@@ -107,10 +130,12 @@ impl Plan {
         let request = &self.request;
         let queries = &request.queries[begin..end];
         let mut part = Part::default();
-        let (lists, issues) = self.hits(queries, request.candidates.unwrap_or(request.k)).await?;
+        let (lists, issues) = self
+            .hits(queries, request.candidates.unwrap_or(request.k))
+            .await?;
         if lists.len() != queries.len() {
             // Pairing answers with the wrong queries is the one thing that must never happen.
-            return Err(Fault::Panicked);
+            return Err(Refusal::Panicked.into());
         }
         for (query, hits) in queries.iter().zip(lists) {
             let hits = match &self.reranker {
@@ -134,23 +159,34 @@ impl Plan {
         match &self.search {
             Search::Retriever(retriever) => Ok((retriever.search(queries, k).await?, Vec::new())),
             Search::Shard(bm25, statistics) => {
-                let lists = queries.iter().map(|query| bm25.search_with(query, k, statistics));
+                let lists = queries
+                    .iter()
+                    .map(|query| bm25.search_with(query, k, statistics));
                 Ok((lists.collect::<Result<_, _>>()?, Vec::new()))
             }
             Search::Boolean(bm25) => {
                 let answers = queries.iter().map(|query| bm25.search_boolean(query, k));
                 let answers = answers.collect::<Result<Vec<_>, _>>()?;
-                Ok(answers.into_iter().map(|answer| (answer.hits, answer.issues)).unzip())
+                Ok(answers
+                    .into_iter()
+                    .map(|answer| (answer.hits, answer.issues))
+                    .unzip())
             }
         }
     }
 }
 
 /// Answers a request to score given documents: equal scores keep the order given.
-pub(super) async fn rerank_documents(app: &App, ticket: &Ticket, request: RerankRequest) -> Result<Vec<u8>, Fault> {
+pub(super) async fn rerank_documents(
+    app: &App,
+    ticket: &Ticket,
+    request: RerankRequest,
+) -> Result<Vec<u8>, Fault> {
     let begin = Instant::now();
     let Some(reranker) = app.services.reranker.clone() else {
-        return Err(Fault::NotFound("this server has no reranker; start it with one".to_owned()));
+        return Err(Fault::NotFound(
+            "this server has no reranker; start it with one".to_owned(),
+        ));
     };
     let count = request.queries.len();
     let shared = Arc::new((request, reranker));
@@ -160,7 +196,8 @@ pub(super) async fn rerank_documents(app: &App, ticket: &Ticket, request: Rerank
             let (request, reranker) = shared.as_ref();
             let texts = &request.documents[number];
             let scores = scores(reranker.as_ref(), &request.queries[number], texts)?;
-            let mut ranked: Vec<(&str, f32)> = texts.iter().map(String::as_str).zip(scores).collect();
+            let mut ranked: Vec<(&str, f32)> =
+                texts.iter().map(String::as_str).zip(scores).collect();
             ranked.sort_by(|left, right| right.1.total_cmp(&left.1));
             ranked.truncate(request.k);
             let mut part = Part::default();
@@ -170,13 +207,23 @@ pub(super) async fn rerank_documents(app: &App, ticket: &Ticket, request: Rerank
     };
     let parts = app.pool.run_all(ticket, count, job).await?;
     app.metrics.queries.inc_by(count as u64);
-    Ok(assemble(&parts, super::request::Shape::Bare, begin.elapsed()))
+    Ok(assemble(
+        &parts,
+        super::request::Shape::Bare,
+        begin.elapsed(),
+    ))
 }
 
 /// Answers a front of shards that asks what this part adds to the collection.
-pub(super) async fn statistics(app: &App, ticket: &Ticket, texts: Vec<String>) -> Result<Vec<u8>, Fault> {
+pub(super) async fn statistics(
+    app: &App,
+    ticket: &Ticket,
+    texts: Vec<String>,
+) -> Result<Vec<u8>, Fault> {
     let Some(bm25) = app.services.bm25.clone() else {
-        return Err(Fault::NotFound("this server holds no index to count in".to_owned()));
+        return Err(Fault::NotFound(
+            "this server holds no index to count in".to_owned(),
+        ));
     };
     let job = async move {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();

@@ -9,7 +9,8 @@ mod problem;
 
 use serde_json::Value;
 
-use crate::query::{Filter, Mode, Query, Statistics};
+use crate::mode::Mode;
+use crate::query::{Filter, Query, Statistics};
 use fields::Fields;
 pub use problem::{Place, Problem};
 
@@ -92,7 +93,10 @@ impl RetrieveRequest {
         let mut fields = Fields::read(body)?;
         let single = !fields.has("queries") && fields.has("query");
         let texts = if single {
-            fields.text("query", limits.max_query_bytes).into_iter().collect()
+            fields
+                .text("query", limits.max_query_bytes)
+                .into_iter()
+                .collect()
         } else {
             fields.texts("queries", limits)
         };
@@ -119,7 +123,15 @@ impl RetrieveRequest {
         fields.limit_passages(texts.len(), candidates.unwrap_or(k), MAX_PASSAGES);
         fields.finish()?;
         let queries = queries(texts, filter.as_ref());
-        Ok(Self { queries, k, candidates, shape, mode, statistics, snippets })
+        Ok(Self {
+            queries,
+            k,
+            candidates,
+            shape,
+            mode,
+            statistics,
+            snippets,
+        })
     }
 
     /// Reads the body of `POST /search` and `POST /batch_search`, where `query` is a text or a list of texts.
@@ -130,11 +142,16 @@ impl RetrieveRequest {
         let mut fields = Fields::read(body)?;
         let single = !batch && !matches!(fields.get("query"), Some(Value::Array(_)));
         let texts = if single {
-            fields.text("query", limits.max_query_bytes).into_iter().collect()
+            fields
+                .text("query", limits.max_query_bytes)
+                .into_iter()
+                .collect()
         } else {
             fields.texts("query", limits)
         };
-        let k = fields.count("top_n", limits.max_topk).unwrap_or(FLASHRAG_TOPN.min(limits.max_topk));
+        let k = fields
+            .count("top_n", limits.max_topk)
+            .unwrap_or(FLASHRAG_TOPN.min(limits.max_topk));
         let scores = fields.flag("return_score").unwrap_or(false);
         let mode = fields.mode("mode");
         let filter = fields.filter("filter");
@@ -142,7 +159,15 @@ impl RetrieveRequest {
         fields.finish()?;
         let queries = queries(texts, filter.as_ref());
         let shape = Shape::FlashRag { scores, single };
-        Ok(Self { queries, k, candidates: None, shape, mode, statistics: None, snippets: false })
+        Ok(Self {
+            queries,
+            k,
+            candidates: None,
+            shape,
+            mode,
+            statistics: None,
+            snippets: false,
+        })
     }
 }
 
@@ -155,11 +180,18 @@ impl RerankRequest {
         let mut fields = Fields::read(body)?;
         let queries = fields.texts("queries", limits);
         let documents = fields.documents("documents", queries.len());
-        let k = fields.count("rerank_topk", limits.max_topk).unwrap_or(limits.topk);
+        let k = fields
+            .count("rerank_topk", limits.max_topk)
+            .unwrap_or(limits.topk);
         let scores = fields.flag("return_scores").unwrap_or(false);
         fields.limit_passages(documents.iter().map(Vec::len).sum(), 1, MAX_PASSAGES);
         fields.finish()?;
-        Ok(Self { queries, documents, k, scores })
+        Ok(Self {
+            queries,
+            documents,
+            k,
+            scores,
+        })
     }
 }
 
@@ -178,7 +210,9 @@ fn queries(texts: Vec<String>, filter: Option<&Filter>) -> Vec<Query> {
     let queries = texts.into_iter().map(Query::new);
     match filter {
         None => queries.collect(),
-        Some(filter) => queries.map(|query| query.filtered(filter.clone())).collect(),
+        Some(filter) => queries
+            .map(|query| query.filtered(filter.clone()))
+            .collect(),
     }
 }
 

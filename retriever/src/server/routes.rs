@@ -4,18 +4,17 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::extract::{Path, State};
+use axum::http::{HeaderValue, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
+use forage_net::{Service, Ticket, json};
 
 use super::answer;
 use super::app::App;
-use super::fault::{Fault, json};
-use super::jobs::Ticket;
+use super::fault::Fault;
 use super::plan;
 use super::request::{Limits, Problem, RerankRequest, RetrieveRequest, parse_statistics};
-use super::shell::{self, receive};
 
 /// Bodies over this are parsed by the workers: health checks must not wait for megabytes of JSON.
 const PARSE_HERE: usize = 64 * 1024;
@@ -35,21 +34,13 @@ pub(super) fn router(app: &Arc<App>) -> Router {
         .route("/rerank", post(rerank))
         .route("/statistics", post(statistics))
         .route("/doc/{*id}", get(document))
-        .route("/info", get(info))
-        .route("/metrics", get(metrics));
-    shell::guarded(guarded, app.config.token.as_deref(), || Fault::Unauthorized.into_response())
-        .route("/", get(page))
-        .route("/healthz", get(alive))
-        .route("/health", get(alive))
-        .route("/readyz", get(ready))
-        .fallback(|request: Request| async move { Fault::NotFound(format!("no route {}", request.uri().path())) })
-        .method_not_allowed_fallback(|| async { Fault::MethodNotAllowed })
-        .with_state(app.clone())
+        .route("/info", get(info));
+    forage_net::router(app, guarded, Router::new().route("/", get(page)))
 }
 
-async fn retrieve(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
+async fn retrieve(State(app): Shared, body: Body) -> Response {
     let work = async {
-        let (ticket, body) = admitted(&app, &headers, body).await?;
+        let (ticket, body) = app.base.admitted(body).await?;
         in_time(&app, async {
             let request = parsed(&app, &ticket, body, RetrieveRequest::parse).await?;
             plan::retrieve(&app, &ticket, request).await
@@ -59,20 +50,28 @@ async fn retrieve(State(app): Shared, headers: HeaderMap, body: Body) -> Respons
     app.observe("retrieve", work).await
 }
 
-async fn search(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
-    app.observe("search", flashrag(&app, headers, body, false)).await
+async fn search(State(app): Shared, body: Body) -> Response {
+    app.observe("search", flashrag(&app, body, false)).await
 }
 
-async fn batch_search(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
-    app.observe("batch_search", flashrag(&app, headers, body, true)).await
+async fn batch_search(State(app): Shared, body: Body) -> Response {
+    app.observe("batch_search", flashrag(&app, body, true))
+        .await
 }
 
-async fn flashrag(app: &Arc<App>, headers: HeaderMap, body: Body, batch: bool) -> Result<Response, Fault> {
-    let (ticket, body) = admitted(app, &headers, body).await?;
+async fn flashrag(app: &Arc<App>, body: Body, batch: bool) -> Result<Response, Fault> {
+    let (ticket, body) = app.base.admitted(body).await?;
     in_time(app, async {
-        let parse = move |body: &[u8], limits: &Limits| RetrieveRequest::parse_flashrag(body, limits, batch);
+        let parse = move |body: &[u8], limits: &Limits| {
+            RetrieveRequest::parse_flashrag(body, limits, batch)
+        };
         let request = parsed(app, &ticket, body, parse).await?;
-        if !batch && request.queries.iter().any(|query| query.text.trim().is_empty()) {
+        if !batch
+            && request
+                .queries
+                .iter()
+                .any(|query| query.text.trim().is_empty())
+        {
             return Err(Fault::BlankQuery);
         }
         plan::retrieve(app, &ticket, request).await
@@ -80,9 +79,9 @@ async fn flashrag(app: &Arc<App>, headers: HeaderMap, body: Body, batch: bool) -
     .await
 }
 
-async fn rerank(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
+async fn rerank(State(app): Shared, body: Body) -> Response {
     let work = async {
-        let (ticket, body) = admitted(&app, &headers, body).await?;
+        let (ticket, body) = app.base.admitted(body).await?;
         in_time(&app, async {
             let request = parsed(&app, &ticket, body, RerankRequest::parse).await?;
             plan::rerank_documents(&app, &ticket, request).await
@@ -92,9 +91,9 @@ async fn rerank(State(app): Shared, headers: HeaderMap, body: Body) -> Response 
     app.observe("rerank", work).await
 }
 
-async fn statistics(State(app): Shared, headers: HeaderMap, body: Body) -> Response {
+async fn statistics(State(app): Shared, body: Body) -> Response {
     let work = async {
-        let (ticket, body) = admitted(&app, &headers, body).await?;
+        let (ticket, body) = app.base.admitted(body).await?;
         in_time(&app, async {
             let texts = parsed(&app, &ticket, body, parse_statistics).await?;
             plan::statistics(&app, &ticket, texts).await
@@ -108,14 +107,23 @@ async fn document(State(app): Shared, Path(id): Path<String>) -> Response {
     let work = async {
         let missing = || Fault::NotFound(format!("no passage has the id `{id}`"));
         let bm25 = app.services.bm25.clone().ok_or_else(missing)?;
-        let ticket = app.pool.admit()?;
+        let ticket = app.base.admit()?;
         let wanted = id.clone();
         let job = async move {
             let index = bm25.index();
-            let Some(ordinal) = index.ordinal_of(&wanted)? else { return Ok(None) };
+            let Some(ordinal) = index.ordinal_of(&wanted)? else {
+                return Ok(None);
+            };
             let found = index.document(ordinal)?;
             let mut out = vec![b'{'];
-            answer::document(&mut out, answer::Document { id: found.id, title: found.title, text: found.text });
+            answer::document(
+                &mut out,
+                answer::Document {
+                    id: found.id,
+                    title: found.title,
+                    text: found.text,
+                },
+            );
             out.push(b'}');
             Ok::<_, crate::error::RetrieverError>(Some(out))
         };
@@ -123,13 +131,6 @@ async fn document(State(app): Shared, Path(id): Path<String>) -> Response {
         found.map(json).ok_or_else(missing)
     };
     app.observe("doc", work).await
-}
-
-/// Receives the body, then takes a place: whoever sends slowly holds none. Refusing only then keeps the connection
-/// usable, and the body has arrived with the head nearly always.
-async fn admitted(app: &App, headers: &HeaderMap, body: Body) -> Result<(Ticket, Bytes), Fault> {
-    let body = receive(headers, body, app.config.max_body_bytes).await?;
-    Ok((app.pool.admit()?, body))
 }
 
 /// Parses a body, by a worker if it is large.
@@ -143,41 +144,43 @@ async fn parsed<T: Send + 'static>(
     if body.len() <= PARSE_HERE {
         return Ok(parse(&body, &limits)?);
     }
-    Ok(app.pool.run(ticket, async move { parse(&body, &limits) }).await??)
+    Ok(app
+        .pool
+        .run(ticket, async move { parse(&body, &limits) })
+        .await??)
 }
 
-async fn in_time(app: &App, work: impl Future<Output = Result<Vec<u8>, Fault>>) -> Result<Response, Fault> {
+async fn in_time(
+    app: &App,
+    work: impl Future<Output = Result<Vec<u8>, Fault>>,
+) -> Result<Response, Fault> {
     in_time_of(app, work).await?.map(json)
 }
 
 async fn in_time_of<T>(app: &App, work: impl Future<Output = T>) -> Result<T, Fault> {
-    tokio::time::timeout(app.config.deadline, work).await.map_err(|_| Fault::Late)
+    tokio::time::timeout(app.config.deadline, work)
+        .await
+        .map_err(|_| Fault::Late)
 }
 
 async fn info(State(app): Shared) -> Response {
     json(app.info.clone())
 }
 
-async fn metrics(State(app): Shared) -> Response {
-    app.metrics.exposition()
-}
-
-async fn alive() -> Response {
-    json(br#"{"status":"ok"}"#.to_vec())
-}
-
-async fn ready(State(app): Shared) -> Response {
-    if app.flights.draining() {
-        return Fault::Stopped.into_response();
-    }
-    (StatusCode::OK, json(br#"{"status":"ready"}"#.to_vec())).into_response()
-}
-
 async fn page() -> Response {
     let headers = [
-        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY)),
-        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-        (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        (
+            header::CONTENT_SECURITY_POLICY,
+            HeaderValue::from_static(PAGE_POLICY),
+        ),
+        (
+            header::X_CONTENT_TYPE_OPTIONS,
+            HeaderValue::from_static("nosniff"),
+        ),
+        (
+            header::REFERRER_POLICY,
+            HeaderValue::from_static("no-referrer"),
+        ),
     ];
     (headers, Html(PAGE)).into_response()
 }

@@ -7,14 +7,16 @@ use std::thread::sleep;
 use std::time::Instant;
 
 use forage_retriever::{
-    AddRequest, Bm25Retriever, BuildRequest, CorpusFormat, Duplicates, Existing, Index, IndexError, Passage, ReadError,
-    corpus_digest,
+    AddRequest, Bm25Retriever, BuildRequest, CorpusFormat, Duplicates, Existing, Index, IndexError,
+    Passage, ReadError, corpus_digest,
 };
 
-const FORMAT: CorpusFormat = CorpusFormat::Beir;
+const FORMAT: CorpusFormat = CorpusFormat::BEIR;
 
 fn corpus(folder: &Path, name: &str, rows: &[(&str, &str)]) -> PathBuf {
-    let row = |(id, text): &(&str, &str)| format!("{{\"_id\":\"{id}\",\"title\":\"T\",\"text\":\"{text}\"}}\n");
+    let row = |(id, text): &(&str, &str)| {
+        format!("{{\"_id\":\"{id}\",\"title\":\"T\",\"text\":\"{text}\"}}\n")
+    };
     let path = folder.join(name);
     fs::write(&path, rows.iter().map(row).collect::<Vec<_>>().concat()).unwrap();
     path
@@ -30,7 +32,10 @@ fn large_corpus(folder: &Path, name: &str, ids: std::ops::Range<u32>) -> PathBuf
         (0..5 + id % 40).map(word).collect::<Vec<_>>().join(" ")
     };
     let rows: Vec<(String, String)> = ids.map(|id| (format!("d{id}"), text(id))).collect();
-    let rows: Vec<(&str, &str)> = rows.iter().map(|(id, text)| (id.as_str(), text.as_str())).collect();
+    let rows: Vec<(&str, &str)> = rows
+        .iter()
+        .map(|(id, text)| (id.as_str(), text.as_str()))
+        .collect();
     corpus(folder, name, &rows)
 }
 
@@ -43,8 +48,10 @@ fn add(request: &AddRequest) -> Result<forage_retriever::BuildSummary, IndexErro
 }
 
 fn entries(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -57,7 +64,11 @@ fn the_index_does_not_depend_on_the_number_of_threads() {
         .into_iter()
         .map(|threads| {
             let out = scratch.path().join(format!("index{threads}"));
-            build(&BuildRequest { threads, ..BuildRequest::new(&source, FORMAT, &out) }).unwrap();
+            build(&BuildRequest {
+                threads,
+                ..BuildRequest::new(&source, FORMAT, &out)
+            })
+            .unwrap();
             Bm25Retriever::open(out).unwrap()
         })
         .collect();
@@ -66,10 +77,16 @@ fn the_index_does_not_depend_on_the_number_of_threads() {
         ["docs.bin", "offsets.bin", "by-id.bin", "bounds.bin"].map(|name| files[name].clone())
     };
     for other in &indexes[1..] {
-        assert_eq!(other.fingerprint_and_counts(), indexes[0].fingerprint_and_counts());
+        assert_eq!(
+            other.fingerprint_and_counts(),
+            indexes[0].fingerprint_and_counts()
+        );
         assert_eq!(sized(other), sized(&indexes[0]));
         for query in ["w1", "w0 w3 w77", "w499 w2 w2 w250", "t"] {
-            assert_eq!(other.search_one(query, 50).unwrap(), indexes[0].search_one(query, 50).unwrap());
+            assert_eq!(
+                other.search_one(query, 50).unwrap(),
+                indexes[0].search_one(query, 50).unwrap()
+            );
         }
     }
 }
@@ -92,39 +109,75 @@ fn ids_already_indexed_are_named_by_line() {
     let first = corpus(scratch.path(), "one.jsonl", &[("a", "red"), ("b", "green")]);
     build(&BuildRequest::new(first, FORMAT, &out)).unwrap();
     let before = fs::read(out.join("manifest.json")).unwrap();
-    for (rows, expected_line) in [(&[("c", "blue"), ("b", "teal")][..], 2), (&[("a", "red")][..], 1)] {
+    for (rows, expected_line) in [
+        (&[("c", "blue"), ("b", "teal")][..], 2),
+        (&[("a", "red")][..], 1),
+    ] {
         let second = corpus(scratch.path(), "two.jsonl", rows);
         let error = add(&AddRequest::new(second, FORMAT, &out)).unwrap_err();
-        let IndexError::Read(ReadError::AlreadyIndexed { line, .. }) = &error else { panic!("{error}") };
+        let IndexError::Read(ReadError::AlreadyIndexed { line, .. }) = &error else {
+            panic!("{error}")
+        };
         assert_eq!(*line, expected_line);
         assert!(error.to_string().contains("already in index"), "{error}");
     }
     let twice = corpus(scratch.path(), "two.jsonl", &[("c", "blue"), ("c", "teal")]);
     let error = add(&AddRequest::new(twice, FORMAT, &out)).unwrap_err();
-    assert!(matches!(error, IndexError::Read(ReadError::DuplicateId { first: 1, second: 2, .. })), "{error}");
+    assert!(
+        matches!(
+            error,
+            IndexError::Read(ReadError::DuplicateId {
+                first: 1,
+                second: 2,
+                ..
+            })
+        ),
+        "{error}"
+    );
     assert_eq!(fs::read(out.join("manifest.json")).unwrap(), before);
     assert_eq!(entries(&out), ["manifest.json", "seg-000001"]);
     assert_eq!(entries(scratch.path()), ["index", "one.jsonl", "two.jsonl"]);
-    let nowhere = AddRequest::new(scratch.path().join("one.jsonl"), FORMAT, scratch.path().join("nowhere"));
+    let nowhere = AddRequest::new(
+        scratch.path().join("one.jsonl"),
+        FORMAT,
+        scratch.path().join("nowhere"),
+    );
     assert!(matches!(add(&nowhere), Err(IndexError::Missing { .. })));
-    assert!(matches!(Index::merge(scratch.path().join("nowhere"), &mut |_| {}), Err(IndexError::Missing { .. })));
+    assert!(matches!(
+        Index::merge(scratch.path().join("nowhere"), &mut |_| {}),
+        Err(IndexError::Missing { .. })
+    ));
 }
 
 #[test]
 fn a_merge_leaves_open_readers_alone() {
     let scratch = tempfile::tempdir().unwrap();
     let out = scratch.path().join("index");
-    let first = corpus(scratch.path(), "one.jsonl", &[("a", "red apple"), ("b", "green apple")]);
+    let first = corpus(
+        scratch.path(),
+        "one.jsonl",
+        &[("a", "red apple"), ("b", "green apple")],
+    );
     build(&BuildRequest::new(first, FORMAT, &out)).unwrap();
     let small = Bm25Retriever::open(&out).unwrap();
     let second = corpus(scratch.path(), "two.jsonl", &[("0", "blue apple")]);
     add(&AddRequest::new(second, FORMAT, &out)).unwrap();
     let cut = Bm25Retriever::open(&out).unwrap();
     let summary = Index::merge(&out, &mut |_| {}).unwrap();
-    assert_eq!((summary.segments, summary.generation, summary.counts.passages), (1, 3, 3));
+    assert_eq!(
+        (
+            summary.segments,
+            summary.generation,
+            summary.counts.passages
+        ),
+        (1, 3, 3)
+    );
     assert_eq!(entries(&out), ["manifest.json", "seg-000003"]);
     let merged = Bm25Retriever::open(&out).unwrap();
-    assert_eq!(cut.search_one("apple", 9).unwrap(), merged.search_one("apple", 9).unwrap());
+    assert_eq!(
+        cut.search_one("apple", 9).unwrap(),
+        merged.search_one("apple", 9).unwrap()
+    );
     assert_eq!(merged.search_one("apple", 9).unwrap().len(), 3);
     assert_eq!(small.search_one("apple", 9).unwrap().len(), 2);
     // One segment is not merged again, and its generation stays.
@@ -138,34 +191,86 @@ fn duplicates_are_kept_or_dropped_and_counted() {
     let out = scratch.path().join("index");
     let rows = [("a", "red"), ("b", "green"), ("c", "red"), ("d", "red")];
     let first = corpus(scratch.path(), "one.jsonl", &rows);
-    let request = BuildRequest { existing: Existing::Replace, ..BuildRequest::new(&first, FORMAT, &out) };
+    let request = BuildRequest {
+        existing: Existing::Replace,
+        ..BuildRequest::new(&first, FORMAT, &out)
+    };
     let kept = build(&request).unwrap();
     assert_eq!((kept.counts.passages, kept.dropped_duplicates), (4, 0));
-    let dropped = build(&BuildRequest { duplicates: Duplicates::Drop, ..request.clone() }).unwrap();
-    assert_eq!((dropped.counts.passages, dropped.dropped_duplicates, dropped.counts.dropped_duplicates), (2, 2, 2));
+    let dropped = build(&BuildRequest {
+        duplicates: Duplicates::Drop,
+        ..request.clone()
+    })
+    .unwrap();
+    assert_eq!(
+        (
+            dropped.counts.passages,
+            dropped.dropped_duplicates,
+            dropped.counts.dropped_duplicates
+        ),
+        (2, 2, 2)
+    );
     // Of one corpus, but other rankings.
     assert_eq!(dropped.corpus_digest, kept.corpus_digest);
     assert_ne!(dropped.fingerprint, kept.fingerprint);
     let index = Index::open(&out).unwrap();
-    index.verify_corpus(&corpus_digest(&first, FORMAT).unwrap()).unwrap();
+    index
+        .verify_corpus(&corpus_digest(&first, FORMAT).unwrap())
+        .unwrap();
     index.verify_contents().unwrap();
     assert_eq!(index.manifest().sources[0].passages, 4);
 
-    let second = corpus(scratch.path(), "two.jsonl", &[("x", "green"), ("y", "blue"), ("z", "blue")]);
-    let more = AddRequest { duplicates: Duplicates::Drop, ..AddRequest::new(&second, FORMAT, &out) };
+    let second = corpus(
+        scratch.path(),
+        "two.jsonl",
+        &[("x", "green"), ("y", "blue"), ("z", "blue")],
+    );
+    let more = AddRequest {
+        duplicates: Duplicates::Drop,
+        ..AddRequest::new(&second, FORMAT, &out)
+    };
     let summary = add(&more).unwrap();
-    assert_eq!((summary.counts.passages, summary.dropped_duplicates, summary.counts.dropped_duplicates), (3, 2, 4));
+    assert_eq!(
+        (
+            summary.counts.passages,
+            summary.dropped_duplicates,
+            summary.counts.dropped_duplicates
+        ),
+        (3, 2, 4)
+    );
     let index = Index::open(&out).unwrap();
     index.verify_contents().unwrap();
-    assert_eq!(index.manifest().sources[1].corpus_digest, corpus_digest(&second, FORMAT).unwrap());
+    assert_eq!(
+        index.manifest().sources[1].corpus_digest,
+        corpus_digest(&second, FORMAT).unwrap()
+    );
     // Nothing new: the file is on record, no segment is added.
     let third = corpus(scratch.path(), "three.jsonl", &[("q", "blue")]);
-    let summary = add(&AddRequest { duplicates: Duplicates::Drop, ..AddRequest::new(third, FORMAT, &out) }).unwrap();
-    assert_eq!((summary.segments, summary.generation, summary.dropped_duplicates), (2, 3, 1));
+    let summary = add(&AddRequest {
+        duplicates: Duplicates::Drop,
+        ..AddRequest::new(third, FORMAT, &out)
+    })
+    .unwrap();
+    assert_eq!(
+        (
+            summary.segments,
+            summary.generation,
+            summary.dropped_duplicates
+        ),
+        (2, 3, 1)
+    );
     let merged = Index::merge(&out, &mut |_| {}).unwrap();
-    assert_eq!((merged.segments, merged.counts.dropped_duplicates, merged.counts.passages), (1, 5, 3));
-    let fresh: Vec<Passage> =
-        [("a", "red"), ("b", "green"), ("y", "blue")].map(|(id, text)| Passage::new(id, "T", text)).into();
+    assert_eq!(
+        (
+            merged.segments,
+            merged.counts.dropped_duplicates,
+            merged.counts.passages
+        ),
+        (1, 5, 3)
+    );
+    let fresh: Vec<Passage> = [("a", "red"), ("b", "green"), ("y", "blue")]
+        .map(|(id, text)| Passage::new(id, "T", text))
+        .into();
     let fresh = Bm25Retriever::in_memory(fresh).unwrap();
     assert_eq!(merged.fingerprint, fresh.index().manifest().fingerprint);
 }
@@ -179,11 +284,20 @@ fn work_to_be_killed() {
         return;
     }
     if here.join("second.jsonl").is_file() {
-        add(&AddRequest { threads: 2, ..AddRequest::new("second.jsonl", FORMAT, "index") }).unwrap();
+        add(&AddRequest {
+            threads: 2,
+            ..AddRequest::new("second.jsonl", FORMAT, "index")
+        })
+        .unwrap();
         Index::merge("index", &mut |_| {}).unwrap();
     } else {
         let existing = Existing::Replace;
-        build(&BuildRequest { existing, threads: 2, ..BuildRequest::new("first.jsonl", FORMAT, "index") }).unwrap();
+        build(&BuildRequest {
+            existing,
+            threads: 2,
+            ..BuildRequest::new("first.jsonl", FORMAT, "index")
+        })
+        .unwrap();
     }
 }
 
@@ -230,7 +344,11 @@ fn a_build_killed_at_any_moment_leaves_nothing_that_looks_complete() {
                 Err(error) => assert!(matches!(error, IndexError::Missing { .. }), "{error}"),
             }
             let existing = Existing::Replace;
-            build(&BuildRequest { existing, ..BuildRequest::new(folder.join("first.jsonl"), FORMAT, &out) }).unwrap();
+            build(&BuildRequest {
+                existing,
+                ..BuildRequest::new(folder.join("first.jsonl"), FORMAT, &out)
+            })
+            .unwrap();
             Index::verify(&out).unwrap();
             assert_eq!(entries(folder), ["first.jsonl", "index"]);
         },
@@ -248,7 +366,11 @@ fn an_addition_or_merge_killed_at_any_moment_leaves_a_whole_generation() {
         let out = folder.join("index");
         let manifest = Index::verify(&out).unwrap();
         let generations = [(1, 1, 1000), (2, 2, 2000), (3, 1, 2000)];
-        let found = (manifest.generation, manifest.segments.len(), manifest.counts.passages);
+        let found = (
+            manifest.generation,
+            manifest.segments.len(),
+            manifest.counts.passages,
+        );
         assert!(generations.contains(&found), "{found:?}");
         if manifest.generation == 1 {
             add(&AddRequest::new(folder.join("second.jsonl"), FORMAT, &out)).unwrap();

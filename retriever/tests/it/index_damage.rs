@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use forage_retriever::{AddRequest, BuildRequest, CorpusFormat, Index, IndexError};
 
 fn corpus(folder: &Path, name: &str, ids: std::ops::Range<u32>) -> PathBuf {
-    let row = |id: u32| format!("{{\"_id\":\"{id}\",\"title\":\"T{id}\",\"text\":\"word number{id} common\"}}\n");
+    let row = |id: u32| {
+        format!("{{\"_id\":\"{id}\",\"title\":\"T{id}\",\"text\":\"word number{id} common\"}}\n")
+    };
     let path = folder.join(name);
     fs::write(&path, ids.map(row).collect::<Vec<_>>().concat()).unwrap();
     path
@@ -17,18 +19,30 @@ fn corpus(folder: &Path, name: &str, ids: std::ops::Range<u32>) -> PathBuf {
 fn index(folder: &Path) -> PathBuf {
     let out = folder.join("index");
     let first = corpus(folder, "one.jsonl", 1000..1200);
-    Index::build(&BuildRequest::new(first, CorpusFormat::Beir, &out), &mut |_| {}).unwrap();
+    Index::build(
+        &BuildRequest::new(first, CorpusFormat::BEIR, &out),
+        &mut |_| {},
+    )
+    .unwrap();
     let second = corpus(folder, "two.jsonl", 2000..2200);
-    Index::add(&AddRequest::new(second, CorpusFormat::Beir, &out), &mut |_| {}).unwrap();
+    Index::add(
+        &AddRequest::new(second, CorpusFormat::BEIR, &out),
+        &mut |_| {},
+    )
+    .unwrap();
     out
 }
 
 /// `docs.bin`, `bm25/*.idx`: what the file is for, without the name tantivy drew.
 fn kind(file: &str) -> String {
     let name = file.split_once('/').map_or(file, |(_, rest)| rest);
-    let extension = Path::new(name).extension().map(|extension| extension.to_string_lossy().into_owned());
+    let extension = Path::new(name)
+        .extension()
+        .map(|extension| extension.to_string_lossy().into_owned());
     match extension {
-        Some(extension) if name.starts_with("bm25/") && extension != "json" => format!("bm25/*.{extension}"),
+        Some(extension) if name.starts_with("bm25/") && extension != "json" => {
+            format!("bm25/*.{extension}")
+        }
         _ => name.to_owned(),
     }
 }
@@ -36,15 +50,25 @@ fn kind(file: &str) -> String {
 fn files(index: &Path) -> Vec<String> {
     let manifest = Index::open(index).unwrap().manifest().clone();
     let names = manifest.segments.iter().flat_map(|segment| {
-        segment.files.iter().filter(|file| file.1.bytes > 0).map(|file| format!("{}/{}", segment.name, file.0))
+        segment
+            .files
+            .iter()
+            .filter(|file| file.1.bytes > 0)
+            .map(|file| format!("{}/{}", segment.name, file.0))
     });
     names.collect()
 }
 
 /// Both the opening and the deep check refuse the index and name the file.
 fn refused(index: &Path, file: &str, how: &str) {
-    for error in [Index::open(index).unwrap_err(), Index::verify(index).unwrap_err()] {
-        assert!(matches!(&error, IndexError::Damaged { what, .. } if what.contains(file)), "{file} {how}: {error}");
+    for error in [
+        Index::open(index).unwrap_err(),
+        Index::verify(index).unwrap_err(),
+    ] {
+        assert!(
+            matches!(&error, IndexError::Damaged { what, .. } if what.contains(file)),
+            "{file} {how}: {error}"
+        );
     }
 }
 
@@ -70,7 +94,12 @@ fn truncated_flipped_and_missing_files_are_named() {
     }
     Index::verify(&index).unwrap();
     let kinds: BTreeSet<String> = names.iter().map(|file| kind(file)).collect();
-    for expected in ["bm25/*.fieldnorm", "bm25/*.idx", "bm25/*.term", "bm25/meta.json"] {
+    for expected in [
+        "bm25/*.fieldnorm",
+        "bm25/*.idx",
+        "bm25/*.term",
+        "bm25/meta.json",
+    ] {
         assert!(kinds.contains(expected), "{kinds:?}");
     }
     for expected in ["bounds.bin", "by-id.bin", "docs.bin", "offsets.bin"] {
@@ -83,15 +112,21 @@ fn swapped_files_are_named() {
     let scratch = tempfile::tempdir().unwrap();
     let index = index(scratch.path());
     let manifest = Index::open(&index).unwrap().manifest().clone();
-    let [one, other] = manifest.segments.as_slice() else { panic!("two segments") };
+    let [one, other] = manifest.segments.as_slice() else {
+        panic!("two segments")
+    };
     let mut swapped = 0;
     for (name, record) in &one.files {
-        let twin = other
-            .files
-            .iter()
-            .find(|(twin, of)| kind(&format!("/{twin}")) == kind(&format!("/{name}")) && of.bytes == record.bytes);
-        let Some((twin, of_twin)) = twin else { continue };
-        let paths = [index.join(&one.name).join(name), index.join(&other.name).join(twin)];
+        let twin = other.files.iter().find(|(twin, of)| {
+            kind(&format!("/{twin}")) == kind(&format!("/{name}")) && of.bytes == record.bytes
+        });
+        let Some((twin, of_twin)) = twin else {
+            continue;
+        };
+        let paths = [
+            index.join(&one.name).join(name),
+            index.join(&other.name).join(twin),
+        ];
         if record.blake3 == of_twin.blake3 {
             continue;
         }
@@ -106,7 +141,10 @@ fn swapped_files_are_named() {
         swap();
         swapped += 1;
     }
-    assert!(swapped >= 2, "documents and postings of both segments have one size");
+    assert!(
+        swapped >= 2,
+        "documents and postings of both segments have one size"
+    );
     Index::verify(&index).unwrap();
 }
 
@@ -129,7 +167,10 @@ fn a_changed_manifest_is_refused() {
     fs::write(&path, &text[..text.len() / 2]).unwrap();
     refused(&index, "manifest.json", "truncated");
     fs::remove_file(&path).unwrap();
-    assert!(matches!(Index::open(&index), Err(IndexError::Missing { .. })));
+    assert!(matches!(
+        Index::open(&index),
+        Err(IndexError::Missing { .. })
+    ));
     fs::write(&path, text).unwrap();
     Index::open(&index).unwrap();
 }

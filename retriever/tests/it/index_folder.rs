@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use forage_retriever::{
-    AddRequest, Bm25Params, Bm25Retriever, BuildRequest, CorpusFormat, Existing, Index, IndexError, Passage, Query,
-    ReadError, Retriever, corpus_digest,
+    AddRequest, Bm25Params, Bm25Retriever, BuildRequest, CorpusFormat, Existing, Index, IndexError,
+    Passage, Query, ReadError, Retriever, corpus_digest,
 };
 
 struct Place {
@@ -14,7 +14,9 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        Self { root: tempfile::tempdir().unwrap() }
+        Self {
+            root: tempfile::tempdir().unwrap(),
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -32,7 +34,7 @@ impl Place {
     }
 
     fn request(&self, rows: &[(&str, &str)]) -> BuildRequest {
-        BuildRequest::new(self.corpus(rows), CorpusFormat::Beir, self.path("index"))
+        BuildRequest::new(self.corpus(rows), CorpusFormat::BEIR, self.path("index"))
     }
 
     /// Names in the root, hidden ones too.
@@ -53,7 +55,13 @@ fn build(request: &BuildRequest) -> Result<(), IndexError> {
 }
 
 fn ids(folder: &Path, query: &str) -> Vec<String> {
-    Bm25Retriever::open(folder).unwrap().search_one(query, 10).unwrap().into_iter().map(|hit| hit.id).collect()
+    Bm25Retriever::open(folder)
+        .unwrap()
+        .search_one(query, 10)
+        .unwrap()
+        .into_iter()
+        .map(|hit| hit.id)
+        .collect()
 }
 
 #[tokio::test]
@@ -71,12 +79,27 @@ async fn built_opened_and_searched() {
     assert_eq!(index.ordinal_of("zz").unwrap(), None);
     assert!(index.document(3).is_err());
     index.verify_contents().unwrap();
-    index.verify_corpus(&corpus_digest(&request.source, request.format).unwrap()).unwrap();
+    index
+        .verify_corpus(&corpus_digest(&request.source, request.format).unwrap())
+        .unwrap();
 
     let retriever = Bm25Retriever::open(place.path("index")).unwrap();
     assert_eq!(retriever.fingerprint(), summary.fingerprint);
-    let hits = retriever.search(&[Query::new("apples"), Query::new("sky"), Query::new("nothing")], 5).await.unwrap();
-    let found: Vec<Vec<&str>> = hits.iter().map(|list| list.iter().map(|hit| hit.id.as_str()).collect()).collect();
+    let hits = retriever
+        .search(
+            &[
+                Query::new("apples"),
+                Query::new("sky"),
+                Query::new("nothing"),
+            ],
+            5,
+        )
+        .await
+        .unwrap();
+    let found: Vec<Vec<&str>> = hits
+        .iter()
+        .map(|list| list.iter().map(|hit| hit.id.as_str()).collect())
+        .collect();
     assert_eq!(found, [vec!["a", "b"], vec!["c"], vec![]]);
     assert_eq!(hits[1][0].text, "blue sky");
 }
@@ -85,12 +108,18 @@ async fn built_opened_and_searched() {
 async fn memory_and_folder_agree() {
     let place = Place::new();
     build(&place.request(&ROWS)).unwrap();
-    let passages = ROWS.iter().map(|(id, text)| Passage::new(*id, "T", *text)).collect();
+    let passages = ROWS
+        .iter()
+        .map(|(id, text)| Passage::new(*id, "T", *text))
+        .collect();
     let memory = Bm25Retriever::in_memory(passages).unwrap();
     let folder = Bm25Retriever::open(place.path("index")).unwrap();
     assert_eq!(memory.fingerprint(), folder.fingerprint());
     for query in ["apple", "green sky", "t"] {
-        assert_eq!(memory.search_one(query, 3).unwrap(), folder.search_one(query, 3).unwrap());
+        assert_eq!(
+            memory.search_one(query, 3).unwrap(),
+            folder.search_one(query, 3).unwrap()
+        );
     }
     let other = Bm25Params { k1: 1.2, b: 0.75 };
     let tuned = Bm25Retriever::with_params(folder.index().clone(), other).unwrap();
@@ -101,9 +130,15 @@ async fn memory_and_folder_agree() {
 fn another_corpus_is_one_clear_error() {
     let place = Place::new();
     build(&place.request(&ROWS)).unwrap();
-    let error = Index::open(place.path("index")).unwrap().verify_corpus("feed").unwrap_err();
+    let error = Index::open(place.path("index"))
+        .unwrap()
+        .verify_corpus("feed")
+        .unwrap_err();
     assert!(matches!(&error, IndexError::CorpusMismatch { expected, .. } if expected == "feed"));
-    assert!(error.to_string().contains("build the index again"), "{error}");
+    assert!(
+        error.to_string().contains("build the index again"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -121,7 +156,10 @@ fn existing_folders_are_respected() {
     request.out = place.path("papers");
     fs::create_dir(&request.out).unwrap();
     fs::write(request.out.join("thesis.txt"), "years of work").unwrap();
-    assert!(matches!(build(&request), Err(IndexError::NotAnIndexFolder { .. })));
+    assert!(matches!(
+        build(&request),
+        Err(IndexError::NotAnIndexFolder { .. })
+    ));
     assert_eq!(fs::read_dir(&request.out).unwrap().count(), 1);
 }
 
@@ -133,7 +171,12 @@ fn a_failed_build_leaves_the_old_index_and_nothing_else() {
     request.existing = Existing::Replace;
     place.corpus(&[("a", "one"), ("b", "two"), ("a", "three")]);
     let error = build(&request).unwrap_err();
-    let IndexError::Read(ReadError::DuplicateId { id, first, second, .. }) = &error else { panic!("{error}") };
+    let IndexError::Read(ReadError::DuplicateId {
+        id, first, second, ..
+    }) = &error
+    else {
+        panic!("{error}")
+    };
     assert_eq!((id.as_str(), *first, *second), ("a", 1, 3));
     assert_eq!(ids(&request.out, "apple"), ["a", "b"]);
     assert_eq!(place.names(), ["corpus.jsonl", "index"]);
@@ -146,7 +189,10 @@ fn the_remains_of_a_killed_build_are_cleared() {
     let remains = place.path(".index.building");
     fs::create_dir_all(remains.join("bm25")).unwrap();
     fs::write(remains.join("docs.bin"), "half").unwrap();
-    assert!(matches!(Index::open(&request.out), Err(IndexError::Missing { .. })));
+    assert!(matches!(
+        Index::open(&request.out),
+        Err(IndexError::Missing { .. })
+    ));
     build(&request).unwrap();
     assert_eq!(place.names(), ["corpus.jsonl", "index"]);
 
@@ -172,8 +218,14 @@ fn a_second_build_at_the_same_place_is_told() {
     let lock = fs::File::create(building.join(".build.lock")).unwrap();
     lock.try_lock().unwrap();
     let addition = AddRequest::new(&request.source, request.format, &request.out);
-    assert!(matches!(Index::add(&addition, &mut |_| {}), Err(IndexError::Busy { .. })));
-    assert!(matches!(Index::merge(&request.out, &mut |_| {}), Err(IndexError::Busy { .. })));
+    assert!(matches!(
+        Index::add(&addition, &mut |_| {}),
+        Err(IndexError::Busy { .. })
+    ));
+    assert!(matches!(
+        Index::merge(&request.out, &mut |_| {}),
+        Err(IndexError::Busy { .. })
+    ));
     assert_eq!(ids(&request.out, "apple"), ["a", "b"]);
 }
 
@@ -181,15 +233,31 @@ fn a_second_build_at_the_same_place_is_told() {
 fn manifests_of_other_versions_and_nonsense() {
     let place = Place::new();
     let request = place.request(&ROWS);
-    assert!(matches!(Index::open(place.path("nowhere")), Err(IndexError::Missing { .. })));
+    assert!(matches!(
+        Index::open(place.path("nowhere")),
+        Err(IndexError::Missing { .. })
+    ));
     build(&request).unwrap();
     let manifest = request.out.join("manifest.json");
     let text = fs::read_to_string(&manifest).unwrap();
     fs::write(&manifest, "{\"format_version\": 99, \"new_field\": 1}").unwrap();
     let error = Index::open(&request.out).unwrap_err();
-    assert!(matches!(error, IndexError::Version { found: 99, .. }) && error.to_string().contains("build it again"));
-    fs::write(&manifest, text.replace(forage_retriever::ANALYZER_ID, "whitespace-1")).unwrap();
-    assert!(matches!(Index::open(&request.out), Err(IndexError::Analyzer { .. })));
+    assert!(
+        matches!(error, IndexError::Version { found: 99, .. })
+            && error.to_string().contains("build it again")
+    );
+    fs::write(
+        &manifest,
+        text.replace(forage_retriever::ANALYZER_ID, "whitespace-1"),
+    )
+    .unwrap();
+    assert!(matches!(
+        Index::open(&request.out),
+        Err(IndexError::Analyzer { .. })
+    ));
     fs::write(&manifest, &text[..text.len() / 2]).unwrap();
-    assert!(matches!(Index::open(&request.out), Err(IndexError::Damaged { .. })));
+    assert!(matches!(
+        Index::open(&request.out),
+        Err(IndexError::Damaged { .. })
+    ));
 }

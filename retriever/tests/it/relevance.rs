@@ -4,19 +4,30 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use forage_retriever::{Bm25Retriever, BuildRequest, CorpusFormat, Index, read_qrels, read_queries};
+use forage_retriever::{
+    Bm25Retriever, BuildRequest, CorpusFormat, Index, read_qrels, read_queries,
+};
 
 fn data(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../shared/data")
+        .join(name);
     path.is_dir().then_some(path)
 }
 
 /// The `ndcg_cut` of `trec_eval`: linear gains, discount `log2(rank + 1)`, negative grades count as zero.
 fn ndcg(ranking: &[String], grades: &BTreeMap<String, i32>, cut: usize) -> f64 {
     let gain = |grades: &mut dyn Iterator<Item = i32>| -> f64 {
-        (2_u32..).zip(grades.take(cut)).map(|(next, grade)| f64::from(grade.max(0)) / f64::from(next).log2()).sum()
+        (2_u32..)
+            .zip(grades.take(cut))
+            .map(|(next, grade)| f64::from(grade.max(0)) / f64::from(next).log2())
+            .sum()
     };
-    let found = gain(&mut ranking.iter().map(|id| grades.get(id).copied().unwrap_or(0)));
+    let found = gain(
+        &mut ranking
+            .iter()
+            .map(|id| grades.get(id).copied().unwrap_or(0)),
+    );
     let mut ideal: Vec<i32> = grades.values().copied().collect();
     ideal.sort_unstable_by(|one, other| other.cmp(one));
     let best = gain(&mut ideal.into_iter());
@@ -25,8 +36,16 @@ fn ndcg(ranking: &[String], grades: &BTreeMap<String, i32>, cut: usize) -> f64 {
 
 fn recall(ranking: &[String], grades: &BTreeMap<String, i32>, cut: usize) -> f64 {
     let relevant = grades.values().filter(|&&grade| grade > 0).count();
-    let found = ranking.iter().take(cut).filter(|id| grades.get(*id).is_some_and(|&grade| grade > 0)).count();
-    if relevant > 0 { found as f64 / relevant as f64 } else { 0.0 }
+    let found = ranking
+        .iter()
+        .take(cut)
+        .filter(|id| grades.get(*id).is_some_and(|&grade| grade > 0))
+        .count();
+    if relevant > 0 {
+        found as f64 / relevant as f64
+    } else {
+        0.0
+    }
 }
 
 struct Figures {
@@ -36,13 +55,25 @@ struct Figures {
 }
 
 /// Builds an index of the folder's corpus and averages over the judged queries.
-#[allow(clippy::print_stdout, reason = "measured figures belong in the test's output")]
+#[allow(
+    clippy::print_stdout,
+    reason = "measured figures belong in the test's output"
+)]
 fn evaluate(folder: &Path, queries: &str, qrels: &str) -> Figures {
     let scratch = tempfile::tempdir().unwrap();
     let out = scratch.path().join("index");
     let started = Instant::now();
-    let summary = Index::build(&BuildRequest::new(folder, CorpusFormat::Beir, &out), &mut |_| {}).unwrap();
-    println!("built {} passages in {:?}, {} bytes", summary.counts.passages, started.elapsed(), summary.bytes);
+    let summary = Index::build(
+        &BuildRequest::new(folder, CorpusFormat::BEIR, &out),
+        &mut |_| {},
+    )
+    .unwrap();
+    println!(
+        "built {} passages in {:?}, {} bytes",
+        summary.counts.passages,
+        started.elapsed(),
+        summary.bytes
+    );
     let started = Instant::now();
     let retriever = Bm25Retriever::open(&out).unwrap();
     println!("opened in {:?}", started.elapsed());
@@ -57,7 +88,10 @@ fn evaluate(folder: &Path, queries: &str, qrels: &str) -> Figures {
         let hits = retriever.search_one(&query.text, 1000).unwrap();
         let ranking: Vec<String> = hits.into_iter().map(|hit| hit.id).collect();
         let top = retriever.search_one(&query.text, 10).unwrap();
-        assert!(top.iter().map(|hit| &hit.id).eq(ranking.iter().take(10)), "a smaller k must give the same head");
+        assert!(
+            top.iter().map(|hit| &hit.id).eq(ranking.iter().take(10)),
+            "a smaller k must give the same head"
+        );
         sums[0] += ndcg(&ranking, grades, 10);
         sums[1] += recall(&ranking, grades, 100);
         sums[2] += recall(&ranking, grades, 1000);
@@ -65,14 +99,28 @@ fn evaluate(folder: &Path, queries: &str, qrels: &str) -> Figures {
     let [ndcg_10, recall_100, recall_1000] = sums.map(|sum| sum / qrels.len() as f64);
     println!("nDCG@10 {ndcg_10:.4}  R@100 {recall_100:.4}  R@1000 {recall_1000:.4}");
     time(&retriever, queries.iter().map(|query| query.text.as_str()));
-    Figures { ndcg_10, recall_100, recall_1000 }
+    Figures {
+        ndcg_10,
+        recall_100,
+        recall_1000,
+    }
 }
 
-#[allow(clippy::print_stdout, reason = "measured figures belong in the test's output")]
+#[allow(
+    clippy::print_stdout,
+    reason = "measured figures belong in the test's output"
+)]
 fn time<'a>(retriever: &Bm25Retriever, queries: impl Iterator<Item = &'a str>) {
     let whole: Vec<String> = queries.map(str::to_owned).collect();
-    let short: Vec<String> =
-        whole.iter().map(|text| text.split_whitespace().take(5).collect::<Vec<_>>().join(" ")).collect();
+    let short: Vec<String> = whole
+        .iter()
+        .map(|text| {
+            text.split_whitespace()
+                .take(5)
+                .collect::<Vec<_>>()
+                .join(" ")
+        })
+        .collect();
     for (name, texts, k) in [("5 words, k 3", &short, 3), ("whole, k 10", &whole, 10)] {
         let mut best = f64::INFINITY;
         for _ in 0..7 {
@@ -97,7 +145,8 @@ fn scifact_equals_anserini() {
         return skip("scifact");
     };
     let figures = evaluate(&folder, "queries.test.jsonl", "qrels.test.trec");
-    let rounded = [figures.ndcg_10, figures.recall_100, figures.recall_1000].map(|value| format!("{value:.4}"));
+    let rounded = [figures.ndcg_10, figures.recall_100, figures.recall_1000]
+        .map(|value| format!("{value:.4}"));
     assert_eq!(rounded, ["0.6789", "0.9253", "0.9767"]);
 }
 
@@ -107,7 +156,11 @@ fn xquad_is_nearly_solved() {
         return skip("xquad_en");
     };
     let figures = evaluate(&folder, "questions.jsonl", "qrels.trec");
-    assert!((figures.ndcg_10 - 0.968).abs() < 0.002, "{}", figures.ndcg_10);
+    assert!(
+        (figures.ndcg_10 - 0.968).abs() < 0.002,
+        "{}",
+        figures.ndcg_10
+    );
 }
 
 #[test]
@@ -117,10 +170,20 @@ fn every_wiki_page_becomes_passages() {
     };
     let scratch = tempfile::tempdir().unwrap();
     let pages = folder.join("pages.jsonl");
-    let request = BuildRequest::new(&pages, CorpusFormat::detect(&pages).unwrap(), scratch.path().join("index"));
+    let request = BuildRequest::new(
+        &pages,
+        CorpusFormat::detect(&pages).unwrap(),
+        scratch.path().join("index"),
+    );
     let summary = Index::build(&request, &mut |_| {}).unwrap();
-    assert!(summary.counts.passages > 1280, "{}", summary.counts.passages);
+    assert!(
+        summary.counts.passages > 1280,
+        "{}",
+        summary.counts.passages
+    );
     let retriever = Bm25Retriever::open(&request.out).unwrap();
-    let hits = retriever.search_one("unincorporated community Ripley County Benham Indiana", 3).unwrap();
+    let hits = retriever
+        .search_one("unincorporated community Ripley County Benham Indiana", 3)
+        .unwrap();
     assert_eq!(hits[0].id, "benham_indiana#0");
 }

@@ -3,18 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forage_retriever::remote::{HttpOptions, Shard, ShardedRetriever, ShardsOptions};
+use forage_net::{Fault, HttpOptions, NetError};
+use forage_retriever::remote::{Shard, ShardedRetriever, ShardsOptions};
 use forage_retriever::server::{ServerConfig, Services, serve};
 use forage_retriever::{
-    Bm25Retriever, Filter, Fingerprint, Hit, Passage, Query, RemoteFault, Retriever, RetrieverError, Statistics,
+    Bm25Retriever, Filter, Fingerprint, Hit, Passage, Query, Retriever, RetrieverError, Statistics,
 };
 use proptest::prelude::*;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-const WORDS: [&str; 12] =
-    ["moon", "tide", "wind", "sun", "river", "stone", "salt", "cloud", "rain", "harbor", "lantern", "orchard"];
+const WORDS: [&str; 12] = [
+    "moon", "tide", "wind", "sun", "river", "stone", "salt", "cloud", "rain", "harbor", "lantern",
+    "orchard",
+];
 
 /// A part in this process.
 struct Local {
@@ -43,14 +46,20 @@ impl Shard for Local {
         k: usize,
         whole: &Statistics,
     ) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        queries.iter().map(|query| self.retriever.search_with(query, k, whole)).collect()
+        queries
+            .iter()
+            .map(|query| self.retriever.search_with(query, k, whole))
+            .collect()
     }
 }
 
 /// Ids, and scores to the last bit.
 fn exact(lists: &[Vec<Hit>]) -> Vec<Vec<(String, u32, String)>> {
     let of_hit = |hit: &Hit| (hit.id.clone(), hit.score.to_bits(), hit.text.clone());
-    lists.iter().map(|hits| hits.iter().map(of_hit).collect()).collect()
+    lists
+        .iter()
+        .map(|hits| hits.iter().map(of_hit).collect())
+        .collect()
 }
 
 fn text(longest: usize) -> impl Strategy<Value = String> {
@@ -66,16 +75,26 @@ fn corpus(parts: usize) -> impl Strategy<Value = Vec<Vec<Passage>>> {
         for (number, (text, part)) in rows.into_iter().enumerate() {
             let part = if number < parts { number } else { part };
             let page = format!("p{}", number % 3);
-            cut[part].push(Passage::new(format!("d{}", (number * 7919) % 1000), "", text).with_field("page", page));
+            cut[part].push(
+                Passage::new(format!("d{}", (number * 7919) % 1000), "", text)
+                    .with_field("page", page),
+            );
         }
         cut
     })
 }
 
 fn queries(texts: &[String]) -> Vec<Query> {
-    let filter = Filter(BTreeMap::from([("page".to_owned(), vec!["p0".to_owned(), "p2".to_owned()])]));
+    let filter = Filter(BTreeMap::from([(
+        "page".to_owned(),
+        vec!["p0".to_owned(), "p2".to_owned()],
+    )]));
     let mut queries: Vec<Query> = texts.iter().map(Query::new).collect();
-    queries.extend(texts.iter().map(|text| Query::new(text).filtered(filter.clone())));
+    queries.extend(
+        texts
+            .iter()
+            .map(|text| Query::new(text).filtered(filter.clone())),
+    );
     queries
 }
 
@@ -109,15 +128,27 @@ proptest! {
 /// A retrieval server over some passages.
 async fn start(passages: Vec<Passage>) -> Server {
     let services = Services::of_index(Arc::new(Bm25Retriever::in_memory(passages).unwrap()));
-    let config = ServerConfig { workers: 1, ..ServerConfig::default() };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let config = ServerConfig {
+        workers: 1,
+        ..ServerConfig::default()
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
     let (bound, address) = oneshot::channel();
     runtime.spawn(async move {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         bound.send(listener.local_addr().unwrap()).unwrap();
-        serve(listener, config, services, std::future::pending()).await.unwrap();
+        serve(listener, config, services, std::future::pending())
+            .await
+            .unwrap();
     });
-    Server { url: format!("http://{}", address.await.unwrap()), runtime: Some(runtime) }
+    Server {
+        url: format!("http://{}", address.await.unwrap()),
+        runtime: Some(runtime),
+    }
 }
 
 /// A server with threads of its own, which end with it: open connections too.
@@ -137,13 +168,18 @@ impl Drop for Server {
 /// Passages that need no generator: words at distances that differ from part to part.
 fn parts() -> Vec<Vec<Passage>> {
     let text = |number: usize| {
-        let words = (0..5 + number % 17).map(|place| WORDS[(number * (place + 3) + place * place) % WORDS.len()]);
+        let words = (0..5 + number % 17)
+            .map(|place| WORDS[(number * (place + 3) + place * place) % WORDS.len()]);
         words.collect::<Vec<_>>().join(" ")
     };
     let passage = |number: usize| {
-        Passage::new(format!("d{number:03}"), "", text(number)).with_field("page", format!("p{}", number % 3))
+        Passage::new(format!("d{number:03}"), "", text(number))
+            .with_field("page", format!("p{}", number % 3))
     };
-    [0..10, 10..140, 140..300].into_iter().map(|range| range.map(passage).collect()).collect()
+    [0..10, 10..140, 140..300]
+        .into_iter()
+        .map(|range| range.map(passage).collect())
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -154,12 +190,28 @@ async fn servers_over_parts_rank_as_one_index() {
         servers.push(start(passages.clone()).await);
     }
     let urls = servers.iter().map(|server| server.url.clone()).collect();
-    let http = HttpOptions { attempts: 2, backoff_ms: 10, ..HttpOptions::default() };
-    let front = ShardedRetriever::connect(ShardsOptions { urls, batch_queries: 3, http }).await.unwrap();
-    let texts: Vec<String> =
-        ["moon", "tide wind", "rain rain orchard", "unheard", "", "the harbor's lanterns, sun & stones!"]
-            .map(ToOwned::to_owned)
-            .into();
+    let http = HttpOptions {
+        attempts: 2,
+        backoff_ms: 10,
+        ..HttpOptions::default()
+    };
+    let front = ShardedRetriever::connect(ShardsOptions {
+        urls,
+        batch_queries: 3,
+        http,
+    })
+    .await
+    .unwrap();
+    let texts: Vec<String> = [
+        "moon",
+        "tide wind",
+        "rain rain orchard",
+        "unheard",
+        "",
+        "the harbor's lanterns, sun & stones!",
+    ]
+    .map(ToOwned::to_owned)
+    .into();
     let queries = queries(&texts);
     for k in [1, 10, 400] {
         let found = front.search(&queries, k).await.unwrap();
@@ -170,9 +222,16 @@ async fn servers_over_parts_rank_as_one_index() {
     // One part goes away: an error that names it, not fewer passages.
     let gone = servers.pop().unwrap().url.clone();
     let error = front.search(&queries, 10).await.unwrap_err();
-    let RetrieverError::Remote { url, fault, attempts } = error else { panic!("{error}") };
+    let RetrieverError::Remote(NetError {
+        url,
+        fault,
+        attempts,
+    }) = error
+    else {
+        panic!("{error}")
+    };
     assert!(url.starts_with(&gone), "{url}");
-    assert!(matches!(fault, RemoteFault::Connect(_)), "{fault}");
+    assert!(matches!(fault, Fault::Connect(_)), "{fault}");
     assert_eq!(attempts, 2);
 }
 
@@ -180,8 +239,15 @@ async fn servers_over_parts_rank_as_one_index() {
 async fn the_same_part_twice_is_refused() {
     let passages = parts().remove(0);
     let (one, two) = (start(passages.clone()).await, start(passages).await);
-    let options =
-        ShardsOptions { urls: vec![one.url.clone(), two.url.clone()], batch_queries: 3, http: HttpOptions::default() };
+    let options = ShardsOptions {
+        urls: vec![one.url.clone(), two.url.clone()],
+        batch_queries: 3,
+        http: HttpOptions::default(),
+    };
     let error = ShardedRetriever::connect(options).await.err().unwrap();
-    assert!(matches!(error, RetrieverError::Setting { .. }) && error.to_string().contains("same passages"), "{error}");
+    assert!(
+        matches!(error, RetrieverError::Setting { .. })
+            && error.to_string().contains("same passages"),
+        "{error}"
+    );
 }

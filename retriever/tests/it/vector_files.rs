@@ -2,16 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
-use forage_retriever::dense::import::{VectorMetric, VectorRows};
+use forage_retriever::dense::{VectorMetric, VectorRows};
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/vectors").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/vectors")
+        .join(name)
 }
 
 /// As `make.py` computes them.
 fn expected() -> Vec<f32> {
     (0..5_u8)
-        .flat_map(|row| (0..4_u8).map(move |column| f32::from(row + 1) * (f32::from(column) - 1.5) / 4.0))
+        .flat_map(|row| {
+            (0..4_u8).map(move |column| f32::from(row + 1) * (f32::from(column) - 1.5) / 4.0)
+        })
         .collect()
 }
 
@@ -28,7 +32,9 @@ fn all(path: &Path, at_once: usize) -> Result<Vec<f32>, String> {
 
 #[test]
 fn every_kind_reads_the_same() {
-    for name in ["f2.npy", "f4.npy", "f8.npy", "v2.npy", "v3.npy", "ip.faiss", "l2.faiss"] {
+    for name in [
+        "f2.npy", "f4.npy", "f8.npy", "v2.npy", "v3.npy", "ip.faiss", "l2.faiss",
+    ] {
         for at_once in [1, 2, 5, 100] {
             assert_eq!(all(&fixture(name), at_once).unwrap(), expected(), "{name}");
         }
@@ -45,7 +51,10 @@ fn what_cannot_be_read_says_why() {
         ("f4-big.npy", "big-endian numbers (`>f4`); save"),
         ("i4.npy", "holds `<i4`, not floating-point numbers"),
         ("object.npy", "holds `|O`, not floating-point numbers"),
-        ("fortran.npy", "is in Fortran order; save `numpy.ascontiguousarray"),
+        (
+            "fortran.npy",
+            "is in Fortran order; save `numpy.ascontiguousarray",
+        ),
         ("one-dimension.npy", "has 1 dimensions where 2 are needed"),
         ("empty.npy", "holds no vectors"),
         ("idmap.faiss", "IndexIDMap); write the flat index inside it"),
@@ -56,7 +65,10 @@ fn what_cannot_be_read_says_why() {
     ];
     for (name, expected) in cases {
         let message = all(&fixture(name), 2).unwrap_err();
-        assert!(message.contains(expected) && message.contains(name), "{message}");
+        assert!(
+            message.contains(expected) && message.contains(name),
+            "{message}"
+        );
     }
 }
 
@@ -68,7 +80,10 @@ fn no_cut_or_lengthened_file_opens() {
         let path = folder.path().join(name);
         for length in 0..whole.len() {
             std::fs::write(&path, &whole[..length]).unwrap();
-            assert!(VectorRows::open(&path).is_err(), "{name} cut to {length} bytes");
+            assert!(
+                VectorRows::open(&path).is_err(),
+                "{name} cut to {length} bytes"
+            );
         }
         std::fs::write(&path, [&whole[..], &[0]].concat()).unwrap();
         assert!(VectorRows::open(&path).is_err(), "{name} lengthened");

@@ -12,7 +12,9 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use forage_sandbox::{EngineOptions, Limits, SandboxEngine, Session, Status, ToolError, ToolSpec, Tools, TurnOutput};
+use forage_sandbox::{
+    EngineOptions, Limits, SandboxEngine, Session, Status, ToolError, ToolSpec, Tools, TurnOutput,
+};
 use program::{Outcome, Program};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
@@ -32,7 +34,11 @@ impl Tools for Library {
     fn specs(&self) -> Vec<ToolSpec> {
         vec![
             ToolSpec::new("search_pages", &["query"], "Finds pages.").with_default("n", json!(10)),
-            ToolSpec::new("view_sections", &["page_id"], "Lists the sections of a page."),
+            ToolSpec::new(
+                "view_sections",
+                &["page_id"],
+                "Lists the sections of a page.",
+            ),
             ToolSpec::new("read_section", &["section_id"], "The text of a section."),
         ]
     }
@@ -40,19 +46,33 @@ impl Tools for Library {
     fn call(&self, name: &str, arguments: &Map<String, Value>) -> Result<Value, ToolError> {
         // Real tools rely on what the contract of `call` promises.
         let spec = self.specs().into_iter().find(|spec| spec.name == name);
-        let spec = spec.ok_or_else(|| ToolError::Fault(format!("called `{name}`, which is not a tool")))?;
-        let missing = spec.parameters.iter().any(|parameter| !arguments.contains_key(&parameter.name));
+        let spec =
+            spec.ok_or_else(|| ToolError::Fault(format!("called `{name}`, which is not a tool")))?;
+        let missing = spec
+            .parameters
+            .iter()
+            .any(|parameter| !arguments.contains_key(&parameter.name));
         if missing || arguments.len() != spec.parameters.len() {
-            return Err(ToolError::Fault(format!("called `{name}` with {:?}", arguments.keys().collect::<Vec<_>>())));
+            return Err(ToolError::Fault(format!(
+                "called `{name}` with {:?}",
+                arguments.keys().collect::<Vec<_>>()
+            )));
         }
         let first = arguments[&spec.parameters[0].name].as_str();
-        let raise = |kind, message: &str| Err(ToolError::Raise { kind, message: message.to_owned() });
+        let raise = |kind, message: &str| {
+            Err(ToolError::Raise {
+                kind,
+                message: message.to_owned(),
+            })
+        };
         match (name, first) {
             (_, None) => raise("TypeError", "expected a str"),
             ("search_pages", Some(_)) => {
                 Ok(json!([{"id": "page-1", "title": "Bridge"}, {"id": "page-2", "title": "River"}]))
             }
-            ("view_sections", Some("page-1")) => Ok(json!([{"id": "page-1#0", "title": "History"}])),
+            ("view_sections", Some("page-1")) => {
+                Ok(json!([{"id": "page-1#0", "title": "History"}]))
+            }
             ("read_section", Some("page-1#0")) => Ok(json!("Built long ago.")),
             (_, Some(_)) => raise("KeyError", "no such page or section"),
         }
@@ -70,24 +90,46 @@ impl Outside {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("secret.txt"), SECRET).unwrap();
-        fs::write(folder.path().join("secret.py"), format!("print({SECRET:?})\n")).unwrap();
+        fs::write(
+            folder.path().join("secret.py"),
+            format!("print({SECRET:?})\n"),
+        )
+        .unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
-        #[expect(clippy::disallowed_methods, reason = "something of the environment that no program may see")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "something of the environment that no program may see"
+        )]
         let path = std::env::var("PATH").unwrap();
-        Self { folder, listener, path }
+        Self {
+            folder,
+            listener,
+            path,
+        }
     }
 
     fn places(&self) -> [(&'static str, String); 3] {
         let folder = self.folder.path().display();
         let port = self.listener.local_addr().unwrap().port();
-        [("@FILE@", format!("{folder}/secret.txt")), ("@FOLDER@", folder.to_string()), ("@PORT@", port.to_string())]
+        [
+            ("@FILE@", format!("{folder}/secret.txt")),
+            ("@FOLDER@", folder.to_string()),
+            ("@PORT@", port.to_string()),
+        ]
     }
 
     fn files(&self) -> BTreeMap<String, String> {
-        let entries = fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap());
+        let entries = fs::read_dir(self.folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap());
         entries
-            .map(|entry| (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap()))
+            .map(|entry| {
+                (
+                    entry.file_name().into_string().unwrap(),
+                    fs::read_to_string(entry.path()).unwrap(),
+                )
+            })
             .collect()
     }
 
@@ -101,8 +143,17 @@ impl Outside {
 fn engine() -> &'static SandboxEngine {
     static ENGINE: OnceLock<SandboxEngine> = OnceLock::new();
     ENGINE.get_or_init(|| {
-        let limits = Limits { time: TIME, memory_bytes: 256 << 20, calls: 64, ..Limits::default() };
-        SandboxEngine::open(&EngineOptions { limits, ..EngineOptions::default() }).unwrap()
+        let limits = Limits {
+            time: TIME,
+            memory_bytes: 256 << 20,
+            calls: 64,
+            ..Limits::default()
+        };
+        SandboxEngine::open(&EngineOptions {
+            limits,
+            ..EngineOptions::default()
+        })
+        .unwrap()
     })
 }
 
@@ -112,10 +163,22 @@ fn session() -> Session {
 
 /// How a program ends with ten times the time: where it ran out of time unexpectedly, the machine may be slow.
 fn with_patience(program: &Program) -> TurnOutput {
-    let limits = Limits { time: TIME * 10, memory_bytes: 256 << 20, calls: 64, ..Limits::default() };
-    let engine = SandboxEngine::open(&EngineOptions { limits, ..EngineOptions::default() }).unwrap();
+    let limits = Limits {
+        time: TIME * 10,
+        memory_bytes: 256 << 20,
+        calls: 64,
+        ..Limits::default()
+    };
+    let engine = SandboxEngine::open(&EngineOptions {
+        limits,
+        ..EngineOptions::default()
+    })
+    .unwrap();
     let mut session = engine.session(Arc::new(Library), 7).unwrap();
-    for code in ["kept = ['kept', 1]"].into_iter().chain(program.before.as_deref()) {
+    for code in ["kept = ['kept', 1]"]
+        .into_iter()
+        .chain(program.before.as_deref())
+    {
         session.run_blocking(code).unwrap();
     }
     session.run_blocking(&program.code).unwrap()
@@ -123,8 +186,15 @@ fn with_patience(program: &Program) -> TurnOutput {
 
 /// Processor time of this process.
 fn processor_time() -> Duration {
-    let Ok(stat) = fs::read_to_string("/proc/self/stat") else { return Duration::ZERO };
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let Ok(stat) = fs::read_to_string("/proc/self/stat") else {
+        return Duration::ZERO;
+    };
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .collect();
     let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
     Duration::from_millis(ticks * 10)
 }
@@ -141,10 +211,16 @@ fn turn(session: &mut Session, code: &str) -> (TurnOutput, Vec<String>) {
     };
     let mut wrong = Vec::new();
     if processor > TIME.mul_f64(1.1) + SLACK || wall > HANG {
-        wrong.push(format!("took {processor:?} of the processor, {wall:?} in all"));
+        wrong.push(format!(
+            "took {processor:?} of the processor, {wall:?} in all"
+        ));
     }
     if turn.stdout.len() > limits.output_bytes || turn.calls.len() > limits.calls {
-        wrong.push(format!("{} bytes printed, {} calls", turn.stdout.len(), turn.calls.len()));
+        wrong.push(format!(
+            "{} bytes printed, {} calls",
+            turn.stdout.len(),
+            turn.calls.len()
+        ));
     }
     if (turn.status == Status::Ok) != turn.error.is_none() {
         wrong.push(format!("ended with {:?} and {:?}", turn.status, turn.error));
@@ -162,9 +238,19 @@ fn nothing() -> TurnOutput {
 }
 
 fn ended(turn: &TurnOutput) -> String {
-    let error = turn.error.as_ref().map(|error| format!("{}: {}", error.kind, error.message));
-    let text: String =
-        format!("{:?} {} stdout {:?}", turn.status, error.unwrap_or_default(), turn.stdout).chars().take(300).collect();
+    let error = turn
+        .error
+        .as_ref()
+        .map(|error| format!("{}: {}", error.kind, error.message));
+    let text: String = format!(
+        "{:?} {} stdout {:?}",
+        turn.status,
+        error.unwrap_or_default(),
+        turn.stdout
+    )
+    .chars()
+    .take(300)
+    .collect();
     text
 }
 
@@ -180,7 +266,10 @@ const NAMES: &str = "print(kept, sorted(name for name in globals() if name != '_
 /// A session with some state.
 fn prepared(program: &Program) -> Session {
     let mut session = session();
-    for code in ["kept = ['kept', 1]"].into_iter().chain(program.before.as_deref()) {
+    for code in ["kept = ['kept', 1]"]
+        .into_iter()
+        .chain(program.before.as_deref())
+    {
         let (state, _) = turn(&mut session, code);
         assert_eq!(state.status, Status::Ok, "{}: {state:?}", program.name);
     }
@@ -192,43 +281,77 @@ fn check(program: &Program, outside: &Outside, witness: &mut Session) -> Vec<Str
     // In a session of its own, so that nothing comes between the state and the program.
     let (names, _) = turn(&mut prepared(program), NAMES);
     let (hostile, mut wrong) = turn(&mut session, &program.code);
-    let unexpected = !program.outcomes.iter().any(|outcome| outcome.fits(&hostile));
+    let unexpected = !program
+        .outcomes
+        .iter()
+        .any(|outcome| outcome.fits(&hostile));
     if unexpected && hostile.status == Status::Timeout {
-        expect("the program", &program.outcomes, &with_patience(program), &mut wrong);
+        expect(
+            "the program",
+            &program.outcomes,
+            &with_patience(program),
+            &mut wrong,
+        );
         return wrong;
     }
     expect("the program", &program.outcomes, &hostile, &mut wrong);
-    if matches!(hostile.status, Status::Timeout | Status::Memory | Status::Stack | Status::Crash) {
+    if matches!(
+        hostile.status,
+        Status::Timeout | Status::Memory | Status::Stack | Status::Crash
+    ) {
         let (left, _) = turn(&mut session, NAMES);
         if left.stdout != names.stdout {
-            wrong.push(format!("left behind by an undone turn: {}; before: {:?}", ended(&left), names.stdout));
+            wrong.push(format!(
+                "left behind by an undone turn: {}; before: {:?}",
+                ended(&left),
+                names.stdout
+            ));
         }
     }
     if let Some(out) = &program.out {
-        let right =
-            if out.is_empty() { hostile.stdout.is_empty() } else { hostile.stdout.starts_with(&format!("{out}\n")) };
+        let right = if out.is_empty() {
+            hostile.stdout.is_empty()
+        } else {
+            hostile.stdout.starts_with(&format!("{out}\n"))
+        };
         if !right {
             wrong.push(format!("printed {:?}", hostile.stdout));
         }
     }
-    if program.redefined.as_ref().is_some_and(|tool| !hostile.redefined.contains(tool)) {
+    if program
+        .redefined
+        .as_ref()
+        .is_some_and(|tool| !hostile.redefined.contains(tool))
+    {
         wrong.push(format!("redefined {:?}", hostile.redefined));
     }
     if program.same {
         let (again, _) = turn(&mut prepared(program), &program.code);
         if again.stdout != hostile.stdout {
-            wrong.push(format!("printed {:?}, then {:?}", hostile.stdout, again.stdout));
+            wrong.push(format!(
+                "printed {:?}, then {:?}",
+                hostile.stdout, again.stdout
+            ));
         }
     }
     let (then, more) = turn(&mut session, &program.then);
     wrong.extend(more);
     expect("the turn after it", &program.ends, &then, &mut wrong);
-    if program.prints.as_ref().is_some_and(|prints| then.stdout.trim_end_matches('\n') != prints) {
+    if program
+        .prints
+        .as_ref()
+        .is_some_and(|prints| then.stdout.trim_end_matches('\n') != prints)
+    {
         wrong.push(format!("after it: {}", ended(&then)));
     }
     session.reset().unwrap();
     for (what, session, code, prints) in [
-        ("after a reset", &mut session, "print('kept' in globals(), search_pages('x')[0]['id'])", "False page-1\n"),
+        (
+            "after a reset",
+            &mut session,
+            "print('kept' in globals(), search_pages('x')[0]['id'])",
+            "False page-1\n",
+        ),
         ("another session", witness, "print(witness)", "1\n"),
     ] {
         let (found, _) = turn(session, code);
@@ -245,7 +368,9 @@ fn check(program: &Program, outside: &Outside, witness: &mut Session) -> Vec<Str
 fn category(name: &str) {
     // One at a time, because the processor time taken is that of the process.
     static TURNS: Mutex<()> = Mutex::new(());
-    let _turn = TURNS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = TURNS
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
     let outside = Outside::new();
     let files = outside.files();
     let mut witness = session();
@@ -253,10 +378,21 @@ fn category(name: &str) {
     let mut wrong = Vec::new();
     for program in program::read(name, &outside.places()) {
         wrong.extend(
-            check(&program, &outside, &mut witness).into_iter().map(|what| format!("{name}/{}: {what}", program.name)),
+            check(&program, &outside, &mut witness)
+                .into_iter()
+                .map(|what| format!("{name}/{}: {what}", program.name)),
         );
-        assert_eq!(outside.files(), files, "{name}/{} changed files", program.name);
-        assert!(outside.listener.accept().is_err(), "{name}/{} made a connection", program.name);
+        assert_eq!(
+            outside.files(),
+            files,
+            "{name}/{} changed files",
+            program.name
+        );
+        assert!(
+            outside.listener.accept().is_err(),
+            "{name}/{} made a connection",
+            program.name
+        );
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -282,6 +418,7 @@ macro_rules! categories {
 }
 
 categories!(
-    archives, bridge, calls, classes, compiling, formats, generators, hooks, imports, lifetimes, limits, loops, memory,
-    numbers, output, outside, pickles, recursion, reflection, regexes, source, threads, tools
+    archives, bridge, calls, classes, compiling, formats, generators, hooks, imports, lifetimes,
+    limits, loops, memory, numbers, output, outside, pickles, recursion, reflection, regexes,
+    source, threads, tools
 );

@@ -33,15 +33,24 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     fn read(text: &str) -> Self {
-        let (status, kind) =
-            text.split_once(':').map_or((text, None), |(status, kind)| (status, Some(kind.to_owned())));
-        let status = serde_json::from_value(status.into()).unwrap_or_else(|_| panic!("`{status}` is not a status"));
+        let (status, kind) = text.split_once(':').map_or((text, None), |(status, kind)| {
+            (status, Some(kind.to_owned()))
+        });
+        let status = serde_json::from_value(status.into())
+            .unwrap_or_else(|_| panic!("`{status}` is not a status"));
         Self { status, kind }
     }
 
     pub(crate) fn fits(&self, turn: &TurnOutput) -> bool {
-        let kind = turn.error.as_ref().and_then(|error| error.kind.rsplit('.').next());
-        turn.status == self.status && self.kind.as_deref().is_none_or(|wanted| kind == Some(wanted))
+        let kind = turn
+            .error
+            .as_ref()
+            .and_then(|error| error.kind.rsplit('.').next());
+        turn.status == self.status
+            && self
+                .kind
+                .as_deref()
+                .is_none_or(|wanted| kind == Some(wanted))
     }
 }
 
@@ -61,13 +70,22 @@ pub(crate) struct Program {
 
 /// The programs of `tests/hostile/NAME.py`.
 pub(crate) fn read(name: &str, places: &[(&str, String)]) -> Vec<Program> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile").join(name).with_extension("py");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/hostile")
+        .join(name)
+        .with_extension("py");
     let text = fs::read_to_string(&path).unwrap();
     let mut programs: Vec<(Vec<String>, String)> = Vec::new();
     for line in text.lines() {
         match line.strip_prefix("#: ") {
-            Some(header) if header.contains(" -> ") => programs.push((vec![header.to_owned()], String::new())),
-            Some(header) => programs.last_mut().expect("a program begins first").0.push(header.to_owned()),
+            Some(header) if header.contains(" -> ") => {
+                programs.push((vec![header.to_owned()], String::new()));
+            }
+            Some(header) => programs
+                .last_mut()
+                .expect("a program begins first")
+                .0
+                .push(header.to_owned()),
             None => {
                 let code = &mut programs.last_mut().expect("a program begins first").1;
                 code.push_str(line);
@@ -75,16 +93,36 @@ pub(crate) fn read(name: &str, places: &[(&str, String)]) -> Vec<Program> {
             }
         }
     }
-    programs.into_iter().map(|(headers, code)| program(&headers, &code, places)).collect()
+    programs
+        .into_iter()
+        .map(|(headers, code)| program(&headers, &code, places))
+        .collect()
 }
 
 fn program(headers: &[String], code: &str, places: &[(&str, String)]) -> Program {
-    let (name, outcomes) = headers[0].split_once(" -> ").expect("the first header names the program");
-    let rest: Vec<(&str, &str)> =
-        headers[1..].iter().map(|header| header.split_once(' ').unwrap_or((header, ""))).collect();
-    let find = |key: &str| rest.iter().find(|(name, _)| *name == key).map(|(_, value)| (*value).to_owned());
+    let (name, outcomes) = headers[0]
+        .split_once(" -> ")
+        .expect("the first header names the program");
+    let rest: Vec<(&str, &str)> = headers[1..]
+        .iter()
+        .map(|header| header.split_once(' ').unwrap_or((header, "")))
+        .collect();
+    let find = |key: &str| {
+        rest.iter()
+            .find(|(name, _)| *name == key)
+            .map(|(_, value)| (*value).to_owned())
+    };
     for (key, _) in &rest {
-        let known = ["before", "repeat", "out", "redefined", "same", "then", "prints", "ends"];
+        let known = [
+            "before",
+            "repeat",
+            "out",
+            "redefined",
+            "same",
+            "then",
+            "prints",
+            "ends",
+        ];
         assert!(known.contains(key), "{name}: unknown header `{key}`");
     }
     let mut code = code.trim_end_matches('\n').to_owned() + "\n";
@@ -95,7 +133,11 @@ fn program(headers: &[String], code: &str, places: &[(&str, String)]) -> Program
         code = code.replace("@@", &repeated(&repeat));
     }
     let then = find("then");
-    let prints = if then.is_none() { Some(PRINTS.to_owned()) } else { find("prints") };
+    let prints = if then.is_none() {
+        Some(PRINTS.to_owned())
+    } else {
+        find("prints")
+    };
     let ends = find("ends").unwrap_or_else(|| "ok".to_owned());
     Program {
         name: name.to_owned(),
@@ -115,7 +157,12 @@ fn program(headers: &[String], code: &str, places: &[(&str, String)]) -> Program
 fn repeated(header: &str) -> String {
     let (count, texts) = header.split_once(' ').expect("a count and a text");
     let count: usize = count.parse().expect("a count");
-    let mut texts = serde_json::Deserializer::from_str(texts).into_iter::<String>().map(|text| text.expect("a text"));
+    let mut texts = serde_json::Deserializer::from_str(texts)
+        .into_iter::<String>()
+        .map(|text| text.expect("a text"));
     let opening = texts.next().expect("a text").repeat(count);
-    texts.next().map_or_else(|| opening.clone(), |closing| format!("{opening}1{}", closing.repeat(count)))
+    texts.next().map_or_else(
+        || opening.clone(),
+        |closing| format!("{opening}1{}", closing.repeat(count)),
+    )
 }

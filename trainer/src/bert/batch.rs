@@ -49,7 +49,10 @@ impl Batch {
         self.texts.push(text);
         match self.groups.last_mut() {
             Some(group) if group.width == width => group.lengths.push(length),
-            _ => self.groups.push(Group { width, lengths: vec![length] }),
+            _ => self.groups.push(Group {
+                width,
+                lengths: vec![length],
+            }),
         }
     }
 
@@ -68,11 +71,25 @@ pub(super) fn plan(lengths: &[usize], packing: Packing) -> Vec<Batch> {
         let length = lengths[text];
         let room = |batch: &Batch, tokens, width| batch.tokens() + width <= tokens;
         let (fits, width) = match packing {
-            Packing::Exact { tokens } => (batches.last().is_some_and(|batch| room(batch, tokens, length)), length),
+            Packing::Exact { tokens } => (
+                batches
+                    .last()
+                    .is_some_and(|batch| room(batch, tokens, length)),
+                length,
+            ),
             Packing::Padded { tokens } => {
                 let width = batches.last().map_or(0, |batch| batch.groups[0].width);
-                let fits = batches.last().is_some_and(|batch| room(batch, tokens, width));
-                (fits, if fits { width } else { length.next_multiple_of(32) })
+                let fits = batches
+                    .last()
+                    .is_some_and(|batch| room(batch, tokens, width));
+                (
+                    fits,
+                    if fits {
+                        width
+                    } else {
+                        length.next_multiple_of(32)
+                    },
+                )
             }
         };
         if !fits {
@@ -95,9 +112,27 @@ mod tests {
     fn exact_groups_hold_one_length() {
         let batches = plan(&[3, 5, 3, 9], Packing::Exact { tokens: 11 });
         assert_eq!(batches.len(), 2);
-        assert_eq!(batches[0], Batch { texts: vec![3], groups: vec![Group { width: 9, lengths: vec![9] }] });
+        assert_eq!(
+            batches[0],
+            Batch {
+                texts: vec![3],
+                groups: vec![Group {
+                    width: 9,
+                    lengths: vec![9]
+                }]
+            }
+        );
         assert_eq!(batches[1].texts, [1, 0, 2]);
-        let groups = [Group { width: 5, lengths: vec![5] }, Group { width: 3, lengths: vec![3, 3] }];
+        let groups = [
+            Group {
+                width: 5,
+                lengths: vec![5],
+            },
+            Group {
+                width: 3,
+                lengths: vec![3, 3],
+            },
+        ];
         assert_eq!(batches[1].groups, groups);
     }
 

@@ -68,22 +68,30 @@ impl BertConfig {
     /// When the file is missing or malformed, or asks for what is not implemented (another model type, relative positions,
     /// another activation, a decoder): never silently ignored.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let fail = |message: String| ConfigError { file: path.display().to_string(), message };
-        let text = std::fs::read_to_string(path).map_err(|error| fail(format!("cannot be read: {error}")))?;
+        let fail = |message: String| ConfigError {
+            file: path.display().to_string(),
+            message,
+        };
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| fail(format!("cannot be read: {error}")))?;
         Self::from_json(&text).map_err(fail)
     }
 
     fn from_json(text: &str) -> Result<Self, String> {
-        let value: Value = serde_json::from_str(text).map_err(|error| format!("is no JSON: {error}"))?;
+        let value: Value =
+            serde_json::from_str(text).map_err(|error| format!("is no JSON: {error}"))?;
         // Looked at first: another architecture has other keys, and a complaint about those would mislead.
         match value.get("model_type").and_then(Value::as_str) {
             Some("bert") => {}
             Some(other) => {
-                return Err(format!("model_type `{other}` is not supported; use a BERT model (E5, BGE, MiniLM)"));
+                return Err(format!(
+                    "model_type `{other}` is not supported; use a BERT model (E5, BGE, MiniLM)"
+                ));
             }
             None => return Err("has no model_type; use a BERT model (E5, BGE, MiniLM)".to_owned()),
         }
-        let hf: HfConfig = serde_json::from_value(value).map_err(|error| format!("is no BERT config: {error}"))?;
+        let hf: HfConfig =
+            serde_json::from_value(value).map_err(|error| format!("is no BERT config: {error}"))?;
         hf.refuse_unsupported()?;
         let config = Self {
             vocab_size: hf.vocab_size,
@@ -114,7 +122,9 @@ impl BertConfig {
             return Err(format!("{key} must be at least 1; download the file again"));
         }
         if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
-            return Err("num_attention_heads must divide hidden_size; download the file again".to_owned());
+            return Err(
+                "num_attention_heads must divide hidden_size; download the file again".to_owned(),
+            );
         }
         Ok(())
     }
@@ -127,14 +137,29 @@ impl BertConfig {
 
 impl HfConfig {
     fn refuse_unsupported(&self) -> Result<(), String> {
-        if let Some(other) = self.position_embedding_type.as_deref().filter(|kind| *kind != "absolute") {
-            return Err(format!("position_embedding_type `{other}` is not supported; use a model with `absolute`"));
+        if let Some(other) = self
+            .position_embedding_type
+            .as_deref()
+            .filter(|kind| *kind != "absolute")
+        {
+            return Err(format!(
+                "position_embedding_type `{other}` is not supported; use a model with `absolute`"
+            ));
         }
         // An absent key means GELU in transformers.
-        if let Some(other) = self.hidden_act.as_ref().filter(|act| act.as_str() != Some("gelu")) {
-            return Err(format!("hidden_act {other} is not supported; use a model with \"gelu\""));
+        if let Some(other) = self
+            .hidden_act
+            .as_ref()
+            .filter(|act| act.as_str() != Some("gelu"))
+        {
+            return Err(format!(
+                "hidden_act {other} is not supported; use a model with \"gelu\""
+            ));
         }
-        for (key, set) in [("is_decoder", self.is_decoder), ("add_cross_attention", self.add_cross_attention)] {
+        for (key, set) in [
+            ("is_decoder", self.is_decoder),
+            ("add_cross_attention", self.add_cross_attention),
+        ] {
             if set {
                 return Err(format!("{key} = true is not supported; use an encoder"));
             }

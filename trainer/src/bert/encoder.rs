@@ -50,7 +50,8 @@ impl BertEncoder {
     pub fn load(folder: &Path, options: &EncoderOptions) -> Result<Self, BertError> {
         let config = BertConfig::from_file(&folder.join("config.json"))?;
         let settings = Settings::decide(folder, &config, options)?;
-        let (tokenizer, tokenizer_json) = BertTokenizer::load(folder, config.vocab_size, settings.max_tokens)?;
+        let (tokenizer, tokenizer_json) =
+            BertTokenizer::load(folder, config.vocab_size, settings.max_tokens)?;
         let device = options.device.open()?;
         let files = WeightFiles::read(folder)?;
         let weights = files.open()?;
@@ -72,7 +73,13 @@ pub(super) fn digest(config: &BertConfig, files: &WeightFiles, tokenizer_json: &
     let mut hasher = blake3::Hasher::new();
     files.hash(&mut hasher);
     hasher.update(tokenizer_json);
-    hasher.update(format!("heads {} eps {:e}", config.num_attention_heads, config.layer_norm_eps).as_bytes());
+    hasher.update(
+        format!(
+            "heads {} eps {:e}",
+            config.num_attention_heads, config.layer_norm_eps
+        )
+        .as_bytes(),
+    );
     hasher.finalize().to_hex().to_string()
 }
 
@@ -83,20 +90,42 @@ pub(super) fn check_limit(limit: usize, config: &BertConfig) -> Result<usize, Co
         return Ok(limit);
     }
     let message = format!("{limit} is out of range; this model takes {MIN_TOKENS} to {most}");
-    Err(ConfigError { file: "max_tokens".to_owned(), message })
+    Err(ConfigError {
+        file: "max_tokens".to_owned(),
+        message,
+    })
 }
 
 impl Settings {
-    fn decide(folder: &Path, config: &BertConfig, options: &EncoderOptions) -> Result<Self, ConfigError> {
+    fn decide(
+        folder: &Path,
+        config: &BertConfig,
+        options: &EncoderOptions,
+    ) -> Result<Self, ConfigError> {
         let found = FolderSettings::read(folder)?;
         let name = folder_name(folder);
-        let named = || EncoderFamily::from_name(&name).or_else(|| EncoderFamily::from_name(&config.name_or_path));
-        let family = options.family.or_else(named).unwrap_or(EncoderFamily::Plain);
-        let usual = if family == EncoderFamily::Bge { Pooling::Cls } else { Pooling::Mean };
-        let is_dpr = [&name, &config.name_or_path].iter().any(|name| name.to_lowercase().contains("dpr"));
+        let named = || {
+            EncoderFamily::from_name(&name)
+                .or_else(|| EncoderFamily::from_name(&config.name_or_path))
+        };
+        let family = options
+            .family
+            .or_else(named)
+            .unwrap_or(EncoderFamily::Plain);
+        let usual = if family == EncoderFamily::Bge {
+            Pooling::Cls
+        } else {
+            Pooling::Mean
+        };
+        let is_dpr = [&name, &config.name_or_path]
+            .iter()
+            .any(|name| name.to_lowercase().contains("dpr"));
         let max_tokens = match options.max_tokens {
             Some(limit) => check_limit(limit, config)?,
-            None => found.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS).min(config.max_position_embeddings),
+            None => found
+                .max_tokens
+                .unwrap_or(DEFAULT_MAX_TOKENS)
+                .min(config.max_position_embeddings),
         };
         Ok(Self {
             family,
@@ -124,7 +153,11 @@ impl Settings {
 
     fn prepare(&self, kind: TextKind, text: &str) -> String {
         let text = format!("{}{text}", self.family.prefix(kind));
-        if self.lowercase { text.to_lowercase() } else { text }
+        if self.lowercase {
+            text.to_lowercase()
+        } else {
+            text
+        }
     }
 }
 
@@ -138,13 +171,24 @@ impl Encoder for BertEncoder {
     }
 
     fn encode(&self, kind: TextKind, texts: &[&str]) -> Result<Vec<f32>, RetrieverError> {
-        let fail = |what: String| RetrieverError::Model { model: "BERT encoder".to_owned(), what };
-        let texts: Vec<String> = texts.iter().map(|text| self.settings.prepare(kind, text)).collect();
-        let tokens = self.runner.install(|| self.tokenizer.texts(&texts)).map_err(fail)?;
+        let fail = |what: String| RetrieverError::Model {
+            model: "BERT encoder".to_owned(),
+            what,
+        };
+        let texts: Vec<String> = texts
+            .iter()
+            .map(|text| self.settings.prepare(kind, text))
+            .collect();
+        let tokens = self
+            .runner
+            .install(|| self.tokenizer.texts(&texts))
+            .map_err(fail)?;
         let head = |hidden: Tensor<2>, batch: &Batch| pool(&hidden, batch, self.settings.pooling);
         let mut vectors = self.runner.run(&tokens, head).map_err(fail)?;
         if self.settings.normalise {
-            vectors.chunks_exact_mut(self.dimension).for_each(scale_to_one);
+            vectors
+                .chunks_exact_mut(self.dimension)
+                .for_each(scale_to_one);
         }
         Ok(vectors)
     }
@@ -156,7 +200,11 @@ pub(super) fn pool(hidden: &Tensor<2>, batch: &Batch, pooling: Pooling) -> Tenso
     let mut pooled = Vec::with_capacity(batch.groups.len());
     let [_, width] = hidden.dims();
     for group in &batch.groups {
-        let rows = hidden.clone().narrow(0, start, group.tokens()).reshape([group.rows(), group.width, width]);
+        let rows = hidden.clone().narrow(0, start, group.tokens()).reshape([
+            group.rows(),
+            group.width,
+            width,
+        ]);
         let vectors = match pooling {
             Pooling::Cls => rows.narrow(1, 0, 1),
             Pooling::Mean => mean_weights(group, &rows).matmul(rows),
@@ -164,15 +212,31 @@ pub(super) fn pool(hidden: &Tensor<2>, batch: &Batch, pooling: Pooling) -> Tenso
         pooled.push(vectors.reshape([group.rows(), width]));
         start += group.tokens();
     }
-    if pooled.len() == 1 { pooled.remove(0) } else { Tensor::cat(pooled, 0) }
+    if pooled.len() == 1 {
+        pooled.remove(0)
+    } else {
+        Tensor::cat(pooled, 0)
+    }
 }
 
 /// `[rows, 1, width]`: one over the length at a row's tokens, zero at its padding.
 fn mean_weights(group: &Group, like: &Tensor<3>) -> Tensor<3> {
-    let weight = |length: usize, column: usize| if column < length { 1.0 / length as f32 } else { 0.0 };
-    let weights = group.lengths.iter().flat_map(|&length| (0..group.width).map(move |column| weight(length, column)));
+    let weight = |length: usize, column: usize| {
+        if column < length {
+            1.0 / length as f32
+        } else {
+            0.0
+        }
+    };
+    let weights = group
+        .lengths
+        .iter()
+        .flat_map(|&length| (0..group.width).map(move |column| weight(length, column)));
     let weights: Vec<f32> = weights.collect();
-    Tensor::from_data(TensorData::new(weights, [group.rows(), 1, group.width]), &like.device())
+    Tensor::from_data(
+        TensorData::new(weights, [group.rows(), 1, group.width]),
+        &like.device(),
+    )
 }
 
 /// Euclidean length 1; a vector shorter than 1e-12 is divided by 1e-12, as in `PyTorch`.

@@ -35,11 +35,16 @@ impl FolderSettings {
 /// The last component of a folder's path, links resolved no further than the path itself says.
 pub(super) fn folder_name(folder: &Path) -> String {
     let absolute: PathBuf = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
-    absolute.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+    absolute
+        .file_name()
+        .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
 fn fault(path: &Path, message: String) -> ConfigError {
-    ConfigError { file: path.display().to_string(), message }
+    ConfigError {
+        file: path.display().to_string(),
+        message,
+    }
 }
 
 /// The content of an optional JSON file.
@@ -49,22 +54,33 @@ fn json(path: &Path) -> Result<Option<Value>, ConfigError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(fault(path, format!("cannot be read: {error}"))),
     };
-    let value = serde_json::from_str(&text).map_err(|error| fault(path, format!("is no JSON: {error}")))?;
+    let value =
+        serde_json::from_str(&text).map_err(|error| fault(path, format!("is no JSON: {error}")))?;
     Ok(Some(value))
 }
 
 fn pooling(path: &Path) -> Result<Option<Pooling>, ConfigError> {
-    let Some(value) = json(path)? else { return Ok(None) };
+    let Some(value) = json(path)? else {
+        return Ok(None);
+    };
     // Old files have one flag per mode, newer ones a name.
-    let flags = value.as_object().into_iter().flatten().filter(|(_, set)| **set == Value::Bool(true));
-    let mut modes: Vec<&str> = flags.filter_map(|(key, _)| key.strip_prefix("pooling_mode_")).collect();
+    let flags = value
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(_, set)| **set == Value::Bool(true));
+    let mut modes: Vec<&str> = flags
+        .filter_map(|(key, _)| key.strip_prefix("pooling_mode_"))
+        .collect();
     modes.extend(value.get("pooling_mode").and_then(Value::as_str));
     match modes.as_slice() {
         ["mean_tokens" | "mean"] => Ok(Some(Pooling::Mean)),
         ["cls_token" | "cls"] => Ok(Some(Pooling::Cls)),
-        [] => {
-            Err(fault(path, "sets no pooling_mode; set pooling_mode_mean_tokens or pooling_mode_cls_token".to_owned()))
-        }
+        [] => Err(fault(
+            path,
+            "sets no pooling_mode; set pooling_mode_mean_tokens or pooling_mode_cls_token"
+                .to_owned(),
+        )),
         other => {
             let message = format!(
                 "pooling_mode {} is not supported; use a model with mean_tokens or cls_token",
@@ -76,18 +92,28 @@ fn pooling(path: &Path) -> Result<Option<Pooling>, ConfigError> {
 }
 
 fn normalise(path: &Path) -> Result<Option<bool>, ConfigError> {
-    let Some(value) = json(path)? else { return Ok(None) };
-    let modules =
-        value.as_array().ok_or_else(|| fault(path, "is not a list of modules; download it again".to_owned()))?;
+    let Some(value) = json(path)? else {
+        return Ok(None);
+    };
+    let modules = value.as_array().ok_or_else(|| {
+        fault(
+            path,
+            "is not a list of modules; download it again".to_owned(),
+        )
+    })?;
     let mut found = false;
     for module in modules {
-        let kind = module.get("type").and_then(Value::as_str).unwrap_or_default();
+        let kind = module
+            .get("type")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         match kind.rsplit('.').next().unwrap_or_default() {
             "Transformer" | "Pooling" => {}
             "Normalize" => found = true,
             _ => {
-                let message =
-                    format!("module type `{kind}` is not supported; use a model of Transformer, Pooling, Normalize");
+                let message = format!(
+                    "module type `{kind}` is not supported; use a model of Transformer, Pooling, Normalize"
+                );
                 return Err(fault(path, message));
             }
         }
@@ -96,13 +122,23 @@ fn normalise(path: &Path) -> Result<Option<bool>, ConfigError> {
 }
 
 fn lengths(path: &Path) -> Result<(Option<usize>, bool), ConfigError> {
-    let Some(value) = json(path)? else { return Ok((None, false)) };
-    let lowercase = value.get("do_lower_case").and_then(Value::as_bool).unwrap_or(false);
+    let Some(value) = json(path)? else {
+        return Ok((None, false));
+    };
+    let lowercase = value
+        .get("do_lower_case")
+        .and_then(Value::as_bool)
+        .unwrap_or(false);
     let limit = match value.get("max_seq_length") {
         None | Some(Value::Null) => None,
         Some(limit) => {
             let limit = limit.as_u64().filter(|&limit| limit >= 3);
-            Some(limit.ok_or_else(|| fault(path, "max_seq_length must be a number of at least 3".to_owned()))? as usize)
+            Some(limit.ok_or_else(|| {
+                fault(
+                    path,
+                    "max_seq_length must be a number of at least 3".to_owned(),
+                )
+            })? as usize)
         }
     };
     Ok((limit, lowercase))
@@ -123,34 +159,58 @@ mod tests {
     #[test]
     fn pooling_is_read_from_flags_and_names() {
         let flags = r#"{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false, "include_prompt": true}"#;
-        assert_eq!(read("1_Pooling/config.json", flags).unwrap().pooling, Some(Pooling::Cls));
+        assert_eq!(
+            read("1_Pooling/config.json", flags).unwrap().pooling,
+            Some(Pooling::Cls)
+        );
         let name = r#"{"embedding_dimension": 4, "pooling_mode": "mean"}"#;
-        assert_eq!(read("1_Pooling/config.json", name).unwrap().pooling, Some(Pooling::Mean));
+        assert_eq!(
+            read("1_Pooling/config.json", name).unwrap().pooling,
+            Some(Pooling::Mean)
+        );
     }
 
     #[test]
     fn what_is_not_implemented_is_refused_with_its_file_and_key() {
         for (name, content, needle) in [
-            ("1_Pooling/config.json", r#"{"pooling_mode_max_tokens": true}"#, "max_tokens is not supported"),
+            (
+                "1_Pooling/config.json",
+                r#"{"pooling_mode_max_tokens": true}"#,
+                "max_tokens is not supported",
+            ),
             (
                 "1_Pooling/config.json",
                 r#"{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true}"#,
                 "cls_token with mean_tokens",
             ),
             ("1_Pooling/config.json", "{}", "sets no pooling_mode"),
-            ("modules.json", r#"[{"type": "sentence_transformers.models.Dense"}]"#, "models.Dense"),
+            (
+                "modules.json",
+                r#"[{"type": "sentence_transformers.models.Dense"}]"#,
+                "models.Dense",
+            ),
             ("modules.json", "{}", "not a list"),
-            ("sentence_bert_config.json", r#"{"max_seq_length": 0}"#, "max_seq_length"),
+            (
+                "sentence_bert_config.json",
+                r#"{"max_seq_length": 0}"#,
+                "max_seq_length",
+            ),
             ("sentence_bert_config.json", "{", "is no JSON"),
         ] {
             let error = read(name, content).unwrap_err();
-            assert!(error.file.ends_with(name) && error.message.contains(needle), "{error}");
+            assert!(
+                error.file.ends_with(name) && error.message.contains(needle),
+                "{error}"
+            );
         }
     }
 
     #[test]
     fn an_empty_folder_says_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(FolderSettings::read(folder.path()).unwrap(), FolderSettings::default());
+        assert_eq!(
+            FolderSettings::read(folder.path()).unwrap(),
+            FolderSettings::default()
+        );
     }
 }

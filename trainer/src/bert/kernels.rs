@@ -3,7 +3,10 @@
 //! Burn's processor backend computes GELU and the softmax of attention one number at a time, which takes as long as the
 //! matrix products around them. These loops are compiled for several instruction sets and chosen at run time by `pulp`.
 
-#![allow(clippy::inline_always, reason = "a kernel is compiled for an instruction set only where it is inlined")]
+#![allow(
+    clippy::inline_always,
+    reason = "a kernel is compiled for an instruction set only where it is inlined"
+)]
 
 use burn::tensor::{Tensor, TensorData};
 use pulp::Arch;
@@ -19,7 +22,8 @@ const TASK: usize = 16 * 1024;
 pub(super) fn bias_gelu(x: Tensor<2>, bias: &[f32]) -> Tensor<2> {
     let rows = (TASK / bias.len()).max(1);
     in_place(x, |data| {
-        data.par_chunks_mut(rows * bias.len()).for_each(|rows| Arch::new().dispatch(|| bias_gelu_rows(rows, bias)));
+        data.par_chunks_mut(rows * bias.len())
+            .for_each(|rows| Arch::new().dispatch(|| bias_gelu_rows(rows, bias)));
     })
 }
 
@@ -28,7 +32,8 @@ pub(super) fn scaled_softmax(x: Tensor<4>, scale: f32) -> Tensor<4> {
     let [.., width] = x.dims();
     let rows = (TASK / width).max(1);
     in_place(x, |data| {
-        data.par_chunks_mut(rows * width).for_each(|rows| Arch::new().dispatch(|| softmax_rows(rows, width, scale)));
+        data.par_chunks_mut(rows * width)
+            .for_each(|rows| Arch::new().dispatch(|| softmax_rows(rows, width, scale)));
     })
 }
 
@@ -36,7 +41,10 @@ pub(super) fn scaled_softmax(x: Tensor<4>, scale: f32) -> Tensor<4> {
 fn in_place<const D: usize>(x: Tensor<D>, change: impl FnOnce(&mut [f32])) -> Tensor<D> {
     let device = x.device();
     let mut data: TensorData = x.into_data();
-    change(data.as_mut_slice::<f32>().expect("the processor computes in f32"));
+    change(
+        data.as_mut_slice::<f32>()
+            .expect("the processor computes in f32"),
+    );
     Tensor::from_data(data, &device)
 }
 
@@ -114,16 +122,28 @@ mod tests {
 
     #[test]
     fn gelu_is_within_4e7_of_the_exact_one() {
-        let points: Vec<f32> = (-150_000..=150_000).map(|step| step as f32 * 2e-4).collect();
+        let points: Vec<f32> = (-150_000..=150_000)
+            .map(|step| step as f32 * 2e-4)
+            .collect();
         let tensor = Tensor::<1>::from_floats(points.as_slice(), &Device::flex());
-        let expected: Vec<f32> = burn::tensor::activation::gelu(tensor).into_data().try_into_vec().unwrap();
+        let expected: Vec<f32> = burn::tensor::activation::gelu(tensor)
+            .into_data()
+            .try_into_vec()
+            .unwrap();
         for (&x, expected) in points.iter().zip(expected) {
-            assert!((gelu(x) - expected).abs() < 4e-7 * x.max(1.0), "{x}: {} is not {expected}", gelu(x));
+            assert!(
+                (gelu(x) - expected).abs() < 4e-7 * x.max(1.0),
+                "{x}: {} is not {expected}",
+                gelu(x)
+            );
         }
     }
 
     fn close(a: Vec<f32>, b: Vec<f32>) -> bool {
-        a.len() == b.len() && a.into_iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-6 * b.abs().max(1.0))
+        a.len() == b.len()
+            && a.into_iter()
+                .zip(b)
+                .all(|(a, b)| (a - b).abs() <= 1e-6 * b.abs().max(1.0))
     }
 
     proptest! {

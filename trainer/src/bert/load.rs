@@ -22,8 +22,14 @@ impl WeightFiles {
             let bytes = read(&path)?;
             Ok((path, bytes))
         };
-        let files = safetensors_files(folder)?.into_iter().map(load).collect::<Result<_, WeightsError>>()?;
-        Ok(Self { folder: folder.to_owned(), files })
+        let files = safetensors_files(folder)?
+            .into_iter()
+            .map(load)
+            .collect::<Result<_, WeightsError>>()?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            files,
+        })
     }
 
     /// Adds the content to a digest.
@@ -36,15 +42,25 @@ impl WeightFiles {
     pub(super) fn open(&self) -> Result<Weights<'_>, WeightsError> {
         let mut parts = Vec::new();
         for (path, bytes) in &self.files {
-            let tensors = SafeTensors::deserialize(bytes).map_err(|error| WeightsError::Tensors {
-                path: path.clone(),
-                message: format!("is not a safetensors file: {error}; download it again"),
-            })?;
+            let tensors =
+                SafeTensors::deserialize(bytes).map_err(|error| WeightsError::Tensors {
+                    path: path.clone(),
+                    message: format!("is not a safetensors file: {error}; download it again"),
+                })?;
             parts.push(tensors);
         }
-        let prefixed = parts.iter().any(|part| part.tensor("bert.embeddings.word_embeddings.weight").is_ok());
+        let prefixed = parts.iter().any(|part| {
+            part.tensor("bert.embeddings.word_embeddings.weight")
+                .is_ok()
+        });
         let prefix = if prefixed { "bert." } else { "" };
-        Ok(Weights { folder: &self.folder, parts, prefix, missing: RefCell::default(), wrong: RefCell::default() })
+        Ok(Weights {
+            folder: &self.folder,
+            parts,
+            prefix,
+            missing: RefCell::default(),
+            wrong: RefCell::default(),
+        })
     }
 }
 
@@ -71,18 +87,26 @@ impl Weights<'_> {
             return zeros();
         };
         if view.shape() != shape {
-            self.wrong.borrow_mut().insert(format!("{name} is {:?} instead of {shape:?}", view.shape()));
+            self.wrong
+                .borrow_mut()
+                .insert(format!("{name} is {:?} instead of {shape:?}", view.shape()));
             return zeros();
         }
         floats(view.dtype(), view.data()).unwrap_or_else(|| {
-            self.wrong.borrow_mut().insert(format!("{name} is {:?} instead of F32, F16 or BF16", view.dtype()));
+            self.wrong.borrow_mut().insert(format!(
+                "{name} is {:?} instead of F32, F16 or BF16",
+                view.dtype()
+            ));
             zeros()
         })
     }
 
     /// The shape of a tensor, if it is there.
     pub(super) fn shape(&self, name: &str) -> Option<Vec<usize>> {
-        self.parts.iter().find_map(|part| part.tensor(name).ok()).map(|view| view.shape().to_vec())
+        self.parts
+            .iter()
+            .find_map(|part| part.tensor(name).ok())
+            .map(|view| view.shape().to_vec())
     }
 
     /// Says what was missing or wrong. Tensors nobody asked for (poolers, heads, buffers) are no fault.
@@ -96,16 +120,36 @@ impl Weights<'_> {
             name_list(&missing),
             name_list(&wrong)
         );
-        Err(WeightsError::Tensors { path: self.folder.to_owned(), message })
+        Err(WeightsError::Tensors {
+            path: self.folder.to_owned(),
+            message,
+        })
     }
 }
 
 fn floats(dtype: Dtype, bytes: &[u8]) -> Option<Vec<f32>> {
-    let halves = || bytes.as_chunks::<2>().0.iter().map(|&pair| u16::from_le_bytes(pair));
+    let halves = || {
+        bytes
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .map(|&pair| u16::from_le_bytes(pair))
+    };
     match dtype {
-        Dtype::F32 => Some(bytes.as_chunks::<4>().0.iter().map(|&word| f32::from_le_bytes(word)).collect()),
+        Dtype::F32 => Some(
+            bytes
+                .as_chunks::<4>()
+                .0
+                .iter()
+                .map(|&word| f32::from_le_bytes(word))
+                .collect(),
+        ),
         Dtype::F16 => Some(halves().map(|bits| f16::from_bits(bits).to_f32()).collect()),
-        Dtype::BF16 => Some(halves().map(|bits| bf16::from_bits(bits).to_f32()).collect()),
+        Dtype::BF16 => Some(
+            halves()
+                .map(|bits| bf16::from_bits(bits).to_f32())
+                .collect(),
+        ),
         _ => None,
     }
 }

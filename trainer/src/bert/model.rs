@@ -25,7 +25,9 @@ impl Affine {
         let bias: Vec<f32> = parts.iter().flat_map(|(_, bias)| bias).copied().collect();
         let output = bias.len();
         let mut weight = vec![0.0; input * output];
-        let rows = parts.iter().flat_map(|(weight, _)| weight.chunks_exact(input));
+        let rows = parts
+            .iter()
+            .flat_map(|(weight, _)| weight.chunks_exact(input));
         for (column, row) in rows.enumerate() {
             for (index, &value) in row.iter().enumerate() {
                 weight[index * output + column] = value;
@@ -43,7 +45,11 @@ impl Affine {
     }
 
     fn forward_gelu(&self, x: Tensor<2>, on_cpu: bool) -> Tensor<2> {
-        if on_cpu { bias_gelu(x.matmul(self.weight.clone()), &self.host_bias) } else { gelu(self.forward(x)) }
+        if on_cpu {
+            bias_gelu(x.matmul(self.weight.clone()), &self.host_bias)
+        } else {
+            gelu(self.forward(x))
+        }
     }
 }
 
@@ -60,7 +66,11 @@ impl Norm {
             let values = weights.encoder(&format!("{name}.{part}"), &[config.hidden_size]);
             Tensor::from_data(TensorData::new(values, [config.hidden_size]), device)
         };
-        Self { gamma: vector("weight"), beta: vector("bias"), epsilon: config.layer_norm_eps }
+        Self {
+            gamma: vector("weight"),
+            beta: vector("bias"),
+            epsilon: config.layer_norm_eps,
+        }
     }
 
     fn forward(&self, x: Tensor<2>) -> Tensor<2> {
@@ -94,10 +104,18 @@ pub(super) struct BertModel {
 
 impl BertModel {
     /// Takes the encoder's tensors; faults are kept in `weights`.
-    pub(super) fn load(weights: &Weights<'_>, config: &BertConfig, device: &Device, on_cpu: bool) -> Self {
+    pub(super) fn load(
+        weights: &Weights<'_>,
+        config: &BertConfig,
+        device: &Device,
+        on_cpu: bool,
+    ) -> Self {
         let hidden = config.hidden_size;
         let table = |name: &str, rows: usize| {
-            let values = weights.encoder(&format!("embeddings.{name}_embeddings.weight"), &[rows, hidden]);
+            let values = weights.encoder(
+                &format!("embeddings.{name}_embeddings.weight"),
+                &[rows, hidden],
+            );
             Tensor::from_data(TensorData::new(values, [rows, hidden]), device)
         };
         Self {
@@ -105,7 +123,9 @@ impl BertModel {
             positions: table("position", config.max_position_embeddings),
             types: table("token_type", config.type_vocab_size),
             embedding_norm: Norm::load(weights, "embeddings.LayerNorm", config, device),
-            layers: (0..config.num_hidden_layers).map(|index| Layer::load(weights, index, config, device)).collect(),
+            layers: (0..config.num_hidden_layers)
+                .map(|index| Layer::load(weights, index, config, device))
+                .collect(),
             heads: config.num_attention_heads,
             head_dim: config.head_dim(),
             on_cpu,
@@ -118,8 +138,11 @@ impl BertModel {
     /// Returns `[batch.tokens(), hidden]`, group after group, row after row; padding holds finite values that mean nothing.
     pub(super) fn forward(&self, tokens: &[Tokens], batch: &Batch) -> Tensor<2> {
         let device = self.words.device();
-        let masks: Vec<Option<Tensor<4, Bool>>> =
-            batch.groups.iter().map(|group| padding_mask(group, &device)).collect();
+        let masks: Vec<Option<Tensor<4, Bool>>> = batch
+            .groups
+            .iter()
+            .map(|group| padding_mask(group, &device))
+            .collect();
         let mut x = self.embed(tokens, batch, &device);
         for layer in &self.layers {
             x = self.layer(layer, x, batch, &masks);
@@ -129,9 +152,15 @@ impl BertModel {
 
     fn embed(&self, tokens: &[Tokens], batch: &Batch, device: &Device) -> Tensor<2> {
         let total = batch.tokens();
-        let (mut ids, mut types, mut positions) =
-            (Vec::with_capacity(total), Vec::with_capacity(total), Vec::with_capacity(total));
-        let widths = batch.groups.iter().flat_map(|group| std::iter::repeat_n(group.width, group.rows()));
+        let (mut ids, mut types, mut positions) = (
+            Vec::with_capacity(total),
+            Vec::with_capacity(total),
+            Vec::with_capacity(total),
+        );
+        let widths = batch
+            .groups
+            .iter()
+            .flat_map(|group| std::iter::repeat_n(group.width, group.rows()));
         for (&text, width) in batch.texts.iter().zip(widths) {
             let row = &tokens[text];
             ids.extend(row.ids.iter().map(|&id| id as i32));
@@ -147,16 +176,32 @@ impl BertModel {
         self.embedding_norm.forward(sum)
     }
 
-    fn layer(&self, layer: &Layer, x: Tensor<2>, batch: &Batch, masks: &[Option<Tensor<4, Bool>>]) -> Tensor<2> {
+    fn layer(
+        &self,
+        layer: &Layer,
+        x: Tensor<2>,
+        batch: &Batch,
+        masks: &[Option<Tensor<4, Bool>>],
+    ) -> Tensor<2> {
         let qkv = layer.qkv.forward(x.clone());
         let mut start = 0;
         let mut mixed = Vec::with_capacity(batch.groups.len());
         for (group, mask) in batch.groups.iter().zip(masks) {
-            mixed.push(self.attend(qkv.clone().narrow(0, start, group.tokens()), group, mask.clone()));
+            mixed.push(self.attend(
+                qkv.clone().narrow(0, start, group.tokens()),
+                group,
+                mask.clone(),
+            ));
             start += group.tokens();
         }
-        let mixed = if mixed.len() == 1 { mixed.remove(0) } else { Tensor::cat(mixed, 0) };
-        let x = layer.attention_norm.forward(layer.attention_output.forward(mixed) + x);
+        let mixed = if mixed.len() == 1 {
+            mixed.remove(0)
+        } else {
+            Tensor::cat(mixed, 0)
+        };
+        let x = layer
+            .attention_norm
+            .forward(layer.attention_output.forward(mixed) + x);
         let inner = layer.intermediate.forward_gelu(x.clone(), self.on_cpu);
         layer.output_norm.forward(layer.output.forward(inner) + x)
     }
@@ -164,7 +209,9 @@ impl BertModel {
     /// Attention within each row of a group: `[tokens, 3 hidden]` to `[tokens, hidden]`.
     fn attend(&self, qkv: Tensor<2>, group: &Group, mask: Option<Tensor<4, Bool>>) -> Tensor<2> {
         let (heads, dim) = (self.heads, self.head_dim);
-        let split = qkv.reshape([group.rows(), group.width, 3 * heads, dim]).swap_dims(1, 2);
+        let split = qkv
+            .reshape([group.rows(), group.width, 3 * heads, dim])
+            .swap_dims(1, 2);
         let part = |index: usize| split.clone().narrow(1, index * heads, heads);
         let (queries, keys, values) = (part(0), part(1), part(2));
         let mixed = if self.on_cpu && mask.is_none() {
@@ -172,7 +219,14 @@ impl BertModel {
             let scale = 1.0 / (dim as f32).sqrt();
             scaled_softmax(queries.matmul(keys.swap_dims(2, 3)), scale).matmul(values)
         } else {
-            attention(queries, keys, values, mask, None, AttentionModuleOptions::default())
+            attention(
+                queries,
+                keys,
+                values,
+                mask,
+                None,
+                AttentionModuleOptions::default(),
+            )
         };
         mixed.swap_dims(1, 2).reshape([group.tokens(), heads * dim])
     }
@@ -187,8 +241,16 @@ impl Layer {
             (weight, weights.encoder(&format!("{name}.bias"), &[output]))
         };
         let affine = |name, input, output| Affine::new(&[part(name, input, output)], input, device);
-        let norm = |name: &str| Norm::load(weights, &format!("encoder.layer.{index}.{name}"), config, device);
-        let qkv = ["query", "key", "value"].map(|name| part(&format!("attention.self.{name}"), hidden, hidden));
+        let norm = |name: &str| {
+            Norm::load(
+                weights,
+                &format!("encoder.layer.{index}.{name}"),
+                config,
+                device,
+            )
+        };
+        let qkv = ["query", "key", "value"]
+            .map(|name| part(&format!("attention.self.{name}"), hidden, hidden));
         Self {
             qkv: Affine::new(&qkv, hidden, device),
             attention_output: affine("attention.output.dense", hidden, hidden),
@@ -206,7 +268,10 @@ fn padding_mask(group: &Group, device: &Device) -> Option<Tensor<4, Bool>> {
         return None;
     }
     let (rows, width) = (group.rows(), group.width);
-    let hidden = group.lengths.iter().flat_map(|&length| (0..width).map(move |column| column >= length));
+    let hidden = group
+        .lengths
+        .iter()
+        .flat_map(|&length| (0..width).map(move |column| column >= length));
     let mask = TensorData::new(hidden.collect::<Vec<bool>>(), [rows, 1, 1, width]);
     Some(Tensor::<4, Bool>::from_data(mask, device).expand([rows, 1, width, width]))
 }

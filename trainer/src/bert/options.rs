@@ -23,7 +23,9 @@ impl EncoderFamily {
         match (self, kind) {
             (Self::E5, TextKind::Query) => "query: ",
             (Self::E5, TextKind::Passage) => "passage: ",
-            (Self::Bge, TextKind::Query) => "Represent this sentence for searching relevant passages: ",
+            (Self::Bge, TextKind::Query) => {
+                "Represent this sentence for searching relevant passages: "
+            }
             (Self::Bge, TextKind::Passage) | (Self::Plain, _) => "",
         }
     }
@@ -86,8 +88,14 @@ mod tests {
 
     #[test]
     fn names_tell_the_family() {
-        assert_eq!(EncoderFamily::from_name("intfloat/E5-base-v2"), Some(EncoderFamily::E5));
-        assert_eq!(EncoderFamily::from_name("bge-small-en-v1.5"), Some(EncoderFamily::Bge));
+        assert_eq!(
+            EncoderFamily::from_name("intfloat/E5-base-v2"),
+            Some(EncoderFamily::E5)
+        );
+        assert_eq!(
+            EncoderFamily::from_name("bge-small-en-v1.5"),
+            Some(EncoderFamily::Bge)
+        );
         assert_eq!(EncoderFamily::from_name("all-MiniLM-L6-v2"), None);
     }
 }

@@ -44,21 +44,33 @@ impl BertReranker {
             Some(limit) => check_limit(limit, &config)?,
             None => DEFAULT_MAX_TOKENS.min(config.max_position_embeddings),
         };
-        let (tokenizer, tokenizer_json) = BertTokenizer::load(folder, config.vocab_size, max_tokens)?;
+        let (tokenizer, tokenizer_json) =
+            BertTokenizer::load(folder, config.vocab_size, max_tokens)?;
         let device = options.device.open()?;
         let files = WeightFiles::read(folder)?;
         let weights = files.open()?;
         let hidden = config.hidden_size;
-        if let Some(shape) = weights.shape("classifier.weight").filter(|shape| shape.first() != Some(&1)) {
-            let message = format!("classifier.weight is {shape:?}; a reranker has one label, [1, {hidden}]");
-            return Err(WeightsError::Tensors { path: folder.to_owned(), message }.into());
+        if let Some(shape) = weights
+            .shape("classifier.weight")
+            .filter(|shape| shape.first() != Some(&1))
+        {
+            let message =
+                format!("classifier.weight is {shape:?}; a reranker has one label, [1, {hidden}]");
+            return Err(WeightsError::Tensors {
+                path: folder.to_owned(),
+                message,
+            }
+            .into());
         }
         let model = BertModel::load(&weights, &config, &device, options.device.is_cpu());
         let pooler = (
             weights.encoder("pooler.dense.weight", &[hidden, hidden]),
             weights.encoder("pooler.dense.bias", &[hidden]),
         );
-        let classifier = (weights.get("classifier.weight", &[1, hidden]), weights.get("classifier.bias", &[1]));
+        let classifier = (
+            weights.get("classifier.weight", &[1, hidden]),
+            weights.get("classifier.bias", &[1]),
+        );
         weights.finish()?;
         let digest = digest(&config, &files, &tokenizer_json);
         Ok(Self {
@@ -66,7 +78,9 @@ impl BertReranker {
             tokenizer,
             pooler: Affine::new(&[pooler], hidden, &device),
             classifier: Affine::new(&[classifier], hidden, &device),
-            identity: format!("bert-cross-encoder blake3:{digest} max_tokens={max_tokens} score=logit"),
+            identity: format!(
+                "bert-cross-encoder blake3:{digest} max_tokens={max_tokens} score=logit"
+            ),
         })
     }
 }
@@ -77,8 +91,14 @@ impl Reranker for BertReranker {
     }
 
     fn score(&self, query: &str, passages: &[&str]) -> Result<Vec<f32>, RetrieverError> {
-        let fail = |what: String| RetrieverError::Model { model: "BERT cross-encoder".to_owned(), what };
-        let tokens = self.runner.install(|| self.tokenizer.pairs(query, passages)).map_err(fail)?;
+        let fail = |what: String| RetrieverError::Model {
+            model: "BERT cross-encoder".to_owned(),
+            what,
+        };
+        let tokens = self
+            .runner
+            .install(|| self.tokenizer.pairs(query, passages))
+            .map_err(fail)?;
         let head = |hidden: Tensor<2>, batch: &Batch| {
             let pooled = tanh(self.pooler.forward(pool(&hidden, batch, Pooling::Cls)));
             self.classifier.forward(pooled)

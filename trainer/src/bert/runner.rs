@@ -33,7 +33,12 @@ impl Runner {
         let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let workers = Workers::new(threads.unwrap_or_else(cores));
         let kernels = workers.kernel_pool();
-        Self { model, on_cpu: device.is_cpu(), workers, kernels }
+        Self {
+            model,
+            on_cpu: device.is_cpu(),
+            workers,
+            kernels,
+        }
     }
 
     /// Runs `work` on the model's threads.
@@ -52,8 +57,11 @@ impl Runner {
         let forward = |index: usize| {
             let batch: &Batch = &batches[index];
             let rows = head(self.model.forward(tokens, batch), batch);
-            let data = rows.try_into_data().map_err(|error| format!("the device failed: {error}"))?;
-            data.try_into_vec::<f32>().map_err(|error| format!("the device gave no f32: {error}"))
+            let data = rows
+                .try_into_data()
+                .map_err(|error| format!("the device failed: {error}"))?;
+            data.try_into_vec::<f32>()
+                .map_err(|error| format!("the device gave no f32: {error}"))
         };
         let parts: Vec<Result<Vec<f32>, String>> = match batches.len() {
             0 => Vec::new(),
@@ -68,19 +76,30 @@ impl Runner {
         if !self.on_cpu {
             return Packing::Padded { tokens: GPU_TOKENS };
         }
-        let share = lengths.iter().sum::<usize>().div_ceil(self.workers.threads());
-        Packing::Exact { tokens: share.clamp(CPU_MIN_TOKENS, CPU_TOKENS) }
+        let share = lengths
+            .iter()
+            .sum::<usize>()
+            .div_ceil(self.workers.threads());
+        Packing::Exact {
+            tokens: share.clamp(CPU_MIN_TOKENS, CPU_TOKENS),
+        }
     }
 }
 
 fn in_order(batches: &[Batch], parts: &[Vec<f32>], texts: usize) -> Result<Vec<f32>, String> {
-    let Some(width) = parts.first().zip(batches.first()).map(|(part, batch)| part.len() / batch.texts.len()) else {
+    let Some(width) = parts
+        .first()
+        .zip(batches.first())
+        .map(|(part, batch)| part.len() / batch.texts.len())
+    else {
         return Ok(Vec::new());
     };
     let mut all = vec![0.0; texts * width];
     for (batch, part) in batches.iter().zip(parts) {
         if let Some(bad) = part.iter().find(|number| !number.is_finite()) {
-            return Err(format!("it gave {bad}; the weights are damaged or overflow"));
+            return Err(format!(
+                "it gave {bad}; the weights are damaged or overflow"
+            ));
         }
         for (&text, row) in batch.texts.iter().zip(part.chunks_exact(width)) {
             all[text * width..][..width].copy_from_slice(row);

@@ -24,9 +24,16 @@ pub(super) struct BertTokenizer {
 
 impl BertTokenizer {
     /// Reads `tokenizer.json`; also returns its bytes. `max_tokens` counts special tokens.
-    pub(super) fn load(folder: &Path, vocab_size: usize, max_tokens: usize) -> Result<(Self, Vec<u8>), WeightsError> {
+    pub(super) fn load(
+        folder: &Path,
+        vocab_size: usize,
+        max_tokens: usize,
+    ) -> Result<(Self, Vec<u8>), WeightsError> {
         let path = folder.join("tokenizer.json");
-        let fail = |message: String| ConfigError { file: path.display().to_string(), message };
+        let fail = |message: String| ConfigError {
+            file: path.display().to_string(),
+            message,
+        };
         let bytes = read(&path)?;
         let mut inner = Tokenizer::from_bytes(&bytes)
             .map_err(|error| fail(format!("is not a tokenizer: {error}; download it again")))?;
@@ -44,10 +51,16 @@ impl BertTokenizer {
             strategy: TruncationStrategy::LongestFirst,
             ..Default::default()
         };
-        inner.with_truncation(Some(truncation)).map_err(|error| fail(format!("cannot truncate: {error}")))?;
-        let empty = inner.encode_fast("", true).map_err(|error| fail(format!("cannot encode: {error}")))?;
+        inner
+            .with_truncation(Some(truncation))
+            .map_err(|error| fail(format!("cannot truncate: {error}")))?;
+        let empty = inner
+            .encode_fast("", true)
+            .map_err(|error| fail(format!("cannot encode: {error}")))?;
         if empty.get_ids().len() < 2 {
-            let message = "adds no [CLS] and [SEP]; use the model's own file with its post_processor".to_owned();
+            let message =
+                "adds no [CLS] and [SEP]; use the model's own file with its post_processor"
+                    .to_owned();
             return Err(fail(message).into());
         }
         Ok((Self { inner }, bytes))
@@ -55,16 +68,31 @@ impl BertTokenizer {
 
     /// Token ids of each text, special tokens included.
     pub(super) fn texts(&self, texts: &[String]) -> Result<Vec<Tokens>, String> {
-        texts.par_iter().map(|text| self.encode(text.as_str())).collect()
+        texts
+            .par_iter()
+            .map(|text| self.encode(text.as_str()))
+            .collect()
     }
 
     /// Token ids of the pairs of `first` with each of `seconds`.
     pub(super) fn pairs(&self, first: &str, seconds: &[&str]) -> Result<Vec<Tokens>, String> {
-        seconds.par_iter().map(|second| self.encode((first, *second))).collect()
+        seconds
+            .par_iter()
+            .map(|second| self.encode((first, *second)))
+            .collect()
     }
 
-    fn encode<'a>(&self, input: impl Into<tokenizers::EncodeInput<'a>> + Send) -> Result<Tokens, String> {
-        let encoding = self.inner.encode_fast(input, true).map_err(|error| format!("the tokenizer failed: {error}"))?;
-        Ok(Tokens { ids: encoding.get_ids().to_vec(), types: encoding.get_type_ids().to_vec() })
+    fn encode<'a>(
+        &self,
+        input: impl Into<tokenizers::EncodeInput<'a>> + Send,
+    ) -> Result<Tokens, String> {
+        let encoding = self
+            .inner
+            .encode_fast(input, true)
+            .map_err(|error| format!("the tokenizer failed: {error}"))?;
+        Ok(Tokens {
+            ids: encoding.get_ids().to_vec(),
+            types: encoding.get_type_ids().to_vec(),
+        })
     }
 }

@@ -1,4 +1,4 @@
-//! What CUDA needs at run time: the driver, NVRTC and the toolkit's headers.
+//! The parts that CUDA needs at run time: the driver, NVRTC and the toolkit's headers.
 
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
@@ -35,15 +35,20 @@ pub struct Card {
     pub memory: u64,
 }
 
-/// What of CUDA is installed.
+/// A part of CUDA that is missing or does not work.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct CudaFault(String);
+
+/// The parts of CUDA that are installed.
 #[derive(Clone, Debug)]
 pub struct Installation {
-    /// Newest CUDA that the driver serves; an error text where there is no driver or it does not start.
-    pub driver: Result<Version, String>,
+    /// Newest CUDA that the driver serves; a fault where there is no driver or it does not start.
+    pub driver: Result<Version, CudaFault>,
     /// The cards the driver shows.
     pub cards: Vec<Card>,
-    /// Version of the runtime compiler; an error text where it is missing.
-    pub nvrtc: Result<Version, String>,
+    /// Version of the runtime compiler; a fault where it is missing.
+    pub nvrtc: Result<Version, CudaFault>,
     /// Folder of the headers.
     pub headers: Option<PathBuf>,
     /// Headers that kernels include and that are not there.
@@ -53,26 +58,47 @@ pub struct Installation {
 /// Headers that generated kernels include, by what ships them.
 const HEADERS: [&str; 4] = ["mma.h", "crt/mma.h", "cuda_bf16.h", "cuda_fp16.h"];
 
-/// Where the driver is missing.
-const DRIVER_FIX: &str =
-    "install the NVIDIA driver (nvidia-smi must list the card), and in a container pass the GPU through";
+/// The fix where the driver is missing.
+const DRIVER_FIX: &str = "install the NVIDIA driver (nvidia-smi must list the card), and in a container pass the GPU through";
 
 impl Installation {
     /// Looks for it.
-    #[expect(unsafe_code, reason = "loading a library runs its initialisation; these are NVIDIA's own")]
+    #[expect(
+        unsafe_code,
+        reason = "loading a library runs its initialisation; these are NVIDIA's own"
+    )]
     pub fn find() -> Self {
         // SAFETY: both only try to load a library by its name.
-        let (has_driver, has_nvrtc) = unsafe { (driver_sys::is_culib_present(), nvrtc_sys::is_culib_present()) };
-        let driver = if has_driver { start_driver() } else { Err("libcuda is not found".to_owned()) };
+        let (has_driver, has_nvrtc) = unsafe {
+            (
+                driver_sys::is_culib_present(),
+                nvrtc_sys::is_culib_present(),
+            )
+        };
+        let driver = if has_driver {
+            start_driver()
+        } else {
+            Err(CudaFault("libcuda is not found".to_owned()))
+        };
         let cards = if driver.is_ok() { cards() } else { Vec::new() };
-        let nvrtc = if has_nvrtc { nvrtc_version() } else { Err("libnvrtc is not found".to_owned()) };
+        let nvrtc = if has_nvrtc {
+            nvrtc_version()
+        } else {
+            Err(CudaFault("libnvrtc is not found".to_owned()))
+        };
         let headers = cubecl::cuda::install::cuda_path().map(|path| path.join("include"));
         let there = |name: &str| {
             let exists = |folder: &Path| folder.join(name).exists();
             headers.as_deref().is_some_and(exists)
         };
         let missing_headers = HEADERS.into_iter().filter(|name| !there(name)).collect();
-        Self { driver, cards, nvrtc, headers, missing_headers }
+        Self {
+            driver,
+            cards,
+            nvrtc,
+            headers,
+            missing_headers,
+        }
     }
 
     /// A card of this installation, when everything it needs is there.
@@ -81,20 +107,30 @@ impl Installation {
     /// [`DeviceError::Missing`] with the first thing that is not.
     pub fn device(&self, index: usize) -> Result<Device, DeviceError> {
         let missing = |missing: String, fix: &str| {
-            Err(DeviceError::Missing { spec: DeviceSpec::Cuda(index), missing, fix: fix.to_owned() })
+            Err(DeviceError::Missing {
+                spec: DeviceSpec::Cuda(index),
+                missing,
+                fix: fix.to_owned(),
+            })
         };
         match (&self.driver, &self.nvrtc) {
-            (Err(fault), _) => return missing(fault.clone(), DRIVER_FIX),
+            (Err(fault), _) => return missing(fault.to_string(), DRIVER_FIX),
             _ if self.cards.is_empty() => {
-                return missing("the driver shows no card".to_owned(), "check nvidia-smi and CUDA_VISIBLE_DEVICES");
+                return missing(
+                    "the driver shows no card".to_owned(),
+                    "check nvidia-smi and CUDA_VISIBLE_DEVICES",
+                );
             }
             _ if index >= self.cards.len() => {
                 let last = self.cards.len() - 1;
-                return missing(format!("there are {} cards", last + 1), &format!("name cuda:0 to cuda:{last}"));
+                return missing(
+                    format!("there are {} cards", last + 1),
+                    &format!("name cuda:0 to cuda:{last}"),
+                );
             }
             (_, Err(fault)) => {
                 return missing(
-                    fault.clone(),
+                    fault.to_string(),
                     "install CUDA's runtime compiler (of the toolkit, or nvidia-cuda-nvrtc from PyPI) and put its folder on \
                      LD_LIBRARY_PATH",
                 );
@@ -116,7 +152,11 @@ impl Installation {
         if !self.missing_headers.is_empty() {
             let folder = self.headers.clone().unwrap_or_default();
             return missing(
-                format!("{} lacks {}", folder.display(), self.missing_headers.join(", ")),
+                format!(
+                    "{} lacks {}",
+                    folder.display(),
+                    self.missing_headers.join(", ")
+                ),
                 "install the missing parts of the toolkit (from PyPI: nvidia-cuda-runtime, -crt, -cccl), or name another \
                  folder in CUDA_PATH",
             );
@@ -127,23 +167,26 @@ impl Installation {
 
 /// The newest CUDA that the driver serves.
 #[expect(unsafe_code, reason = "the driver's interface is C")]
-fn start_driver() -> Result<Version, String> {
-    driver::init().map_err(|error| format!("the driver does not start ({error})"))?;
+fn start_driver() -> Result<Version, CudaFault> {
+    driver::init().map_err(|error| CudaFault(format!("the driver does not start ({error})")))?;
     let mut version = 0;
     // SAFETY: writes one integer.
     unsafe { driver_sys::cuDriverGetVersion(&raw mut version) }
         .result()
-        .map_err(|error| format!("the driver does not tell its version ({error})"))?;
-    Ok(Version { major: version / 1000, minor: version % 1000 / 10 })
+        .map_err(|error| CudaFault(format!("the driver does not say its version ({error})")))?;
+    Ok(Version {
+        major: version / 1000,
+        minor: version % 1000 / 10,
+    })
 }
 
 #[expect(unsafe_code, reason = "the compiler's interface is C")]
-fn nvrtc_version() -> Result<Version, String> {
+fn nvrtc_version() -> Result<Version, CudaFault> {
     let mut version = Version { major: 0, minor: 0 };
     // SAFETY: writes two integers.
     unsafe { nvrtc_sys::nvrtcVersion(&raw mut version.major, &raw mut version.minor) }
         .result()
-        .map_err(|error| format!("NVRTC does not tell its version ({error:?})"))?;
+        .map_err(|error| CudaFault(format!("NVRTC does not say its version ({error:?})")))?;
     Ok(version)
 }
 
@@ -159,10 +202,14 @@ fn card(index: i32) -> Option<Card> {
     let device = driver::device::get(index).ok()?;
     let mut name = [0; 128];
     let mut memory = 0;
-    // SAFETY: `device` was just given by the driver, and the name's room is as long as told.
+    // SAFETY: `device` was just given by the driver, and the buffer of the name is as long as stated.
     let capability = unsafe {
-        driver_sys::cuDeviceGetName(name.as_mut_ptr(), 127, device).result().ok()?;
-        driver_sys::cuDeviceTotalMem_v2(&raw mut memory, device).result().ok()?;
+        driver_sys::cuDeviceGetName(name.as_mut_ptr(), 127, device)
+            .result()
+            .ok()?;
+        driver_sys::cuDeviceTotalMem_v2(&raw mut memory, device)
+            .result()
+            .ok()?;
         let attribute = |attribute| driver::device::get_attribute(device, attribute).ok();
         Version {
             major: attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
@@ -170,6 +217,13 @@ fn card(index: i32) -> Option<Card> {
         }
     };
     let bytes = name.map(|byte| byte as u8);
-    let name = CStr::from_bytes_until_nul(&bytes).ok()?.to_string_lossy().into_owned();
-    Some(Card { name, capability, memory: memory as u64 })
+    let name = CStr::from_bytes_until_nul(&bytes)
+        .ok()?
+        .to_string_lossy()
+        .into_owned();
+    Some(Card {
+        name,
+        capability,
+        memory: memory as u64,
+    })
 }

@@ -21,10 +21,14 @@ pub(super) fn configure() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let mut config = CubeClRuntimeConfig::default();
-        config.streaming =
-            StreamingConfig { policy: cubecl::config::streaming::StreamPolicy::Single, ..config.streaming };
+        config.streaming = StreamingConfig {
+            policy: cubecl::config::streaming::StreamPolicy::Single,
+            ..config.streaming
+        };
         config.compilation.cache = true;
-        let cache = dirs::cache_dir().unwrap_or_else(std::env::temp_dir).join("forage/kernels");
+        let cache = dirs::cache_dir()
+            .unwrap_or_else(std::env::temp_dir)
+            .join("forage/kernels");
         config.environment.path = CacheConfig::Directory(cache);
         config.environment.name = build();
         // A library user may have set a configuration of their own: theirs stays.
@@ -59,7 +63,11 @@ pub(super) fn start(spec: DeviceSpec, device: &Device) -> Result<(), DeviceError
     // The runtime panics where it cannot go on.
     let run = move || {
         let sum = Tensor::<1>::from_floats([1.0, 2.0], &device) + 1.0;
-        sum.into_data().convert::<f32>().try_into_vec::<f32>().map(drop).map_err(|error| format!("{error:?}"))
+        sum.into_data()
+            .convert::<f32>()
+            .try_into_vec::<f32>()
+            .map(drop)
+            .map_err(|error| format!("{error:?}"))
     };
     let fault = match std::thread::spawn(run).join() {
         Ok(Ok(())) => {
@@ -69,10 +77,15 @@ pub(super) fn start(spec: DeviceSpec, device: &Device) -> Result<(), DeviceError
         Ok(Err(fault)) => fault,
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
-            text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("the runtime panicked").to_owned()
+            text.or_else(|| panic.downcast_ref::<&str>().copied())
+                .unwrap_or("the runtime panicked")
+                .to_owned()
         }
     };
-    Err(DeviceError::Broken { spec, fault: fault.trim().to_owned() })
+    Err(DeviceError::Broken {
+        spec,
+        fault: fault.trim().to_owned(),
+    })
 }
 
 /// Tells the tuner that nobody knows what a device can reach at best, so that it compares kernels with each other alone.
@@ -80,16 +93,22 @@ pub(super) fn start(spec: DeviceSpec, device: &Device) -> Result<(), DeviceError
 fn without_ceilings(device: &Device) {
     use cubecl::ir::{ElemType, FloatKind};
     use cubecl::throughput::{
-        MemoryAccess, MemorySpec, ThroughputCache, ThroughputKey, ThroughputMode, ThroughputValue, working_set_sweep,
+        MemoryAccess, MemorySpec, ThroughputCache, ThroughputKey, ThroughputMode, ThroughputValue,
+        working_set_sweep,
     };
 
-    let DispatchDevice::Cube(cube) = device.as_dispatch() else { return };
+    let DispatchDevice::Cube(cube) = device.as_dispatch() else {
+        return;
+    };
     let client = cube.client();
     let memory = working_set_sweep(1 << 40)
         .into_iter()
         .map(|bytes| ThroughputMode::Memory(MemorySpec::new(MemoryAccess::Copy, bytes)));
-    let products = [FloatKind::F32, FloatKind::F16, FloatKind::BF16]
-        .map(|kind| ThroughputMode::ComputeDirect { dtype: ElemType::Float(kind) });
+    let products = [FloatKind::F32, FloatKind::F16, FloatKind::BF16].map(|kind| {
+        ThroughputMode::ComputeDirect {
+            dtype: ElemType::Float(kind),
+        }
+    });
     let ceilings = ThroughputCache::get_for_device(client.name(), client.properties());
     let mut ceilings = ceilings.lock();
     for mode in memory.chain(products).chain([ThroughputMode::Launch]) {
@@ -100,7 +119,7 @@ fn without_ceilings(device: &Device) {
     }
 }
 
-/// What a device holds; `None` for the processor.
+/// The memory of a device; `None` for the processor.
 pub(super) fn memory(device: &Device) -> Option<Memory> {
     // A software driver names no size.
     const UNKNOWN: u64 = 4 << 30;
@@ -108,7 +127,10 @@ pub(super) fn memory(device: &Device) -> Option<Memory> {
         DispatchDevice::Cube(cube) => {
             let client = cube.client();
             let memory = &client.properties().memory;
-            Some(Memory { bytes: memory.max_memory().unwrap_or(UNKNOWN), largest_buffer: memory.max_page_size })
+            Some(Memory {
+                bytes: memory.max_memory().unwrap_or(UNKNOWN),
+                largest_buffer: memory.max_page_size,
+            })
         }
         _ => None,
     }

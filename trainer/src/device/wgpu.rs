@@ -5,7 +5,7 @@ use cubecl::device::{Device, WgpuBackend, WgpuDevice, WgpuDeviceKind};
 
 use super::{Adapter, DeviceError, DeviceSpec};
 
-/// What there is of a graphics interface.
+/// The devices of a graphics interface.
 struct Found {
     gpus: Vec<DeviceKind>,
     software: bool,
@@ -18,21 +18,31 @@ impl Found {
             Device::enumerate(like.to_id()).len()
         };
         let discrete = (0..count(WgpuDeviceKind::DiscreteGpu(0))).map(DeviceKind::DiscreteGpu);
-        let integrated = (0..count(WgpuDeviceKind::IntegratedGpu(0))).map(DeviceKind::IntegratedGpu);
-        let behind_a_hypervisor = (0..count(WgpuDeviceKind::VirtualGpu(0))).map(DeviceKind::VirtualGpu);
-        let gpus = discrete.chain(integrated).chain(behind_a_hypervisor).collect();
-        Self { gpus, software: count(WgpuDeviceKind::Cpu) > 0 }
+        let integrated =
+            (0..count(WgpuDeviceKind::IntegratedGpu(0))).map(DeviceKind::IntegratedGpu);
+        let behind_a_hypervisor =
+            (0..count(WgpuDeviceKind::VirtualGpu(0))).map(DeviceKind::VirtualGpu);
+        let gpus = discrete
+            .chain(integrated)
+            .chain(behind_a_hypervisor)
+            .collect();
+        Self {
+            gpus,
+            software: count(WgpuDeviceKind::Cpu) > 0,
+        }
     }
 }
 
-/// What can be reached through WGSL.
+/// The devices that can be reached through WGSL.
 pub(super) fn found() -> Vec<DeviceSpec> {
     let found = Found::on(WgpuBackend::Auto);
     let gpus = (0..found.gpus.len()).map(Adapter::Gpu);
-    gpus.chain(found.software.then_some(Adapter::Software)).map(DeviceSpec::Wgpu).collect()
+    gpus.chain(found.software.then_some(Adapter::Software))
+        .map(DeviceSpec::Wgpu)
+        .collect()
 }
 
-/// What an adapter is to Burn.
+/// The adapter in Burn's terms.
 pub(super) fn kind(spec: DeviceSpec, adapter: Adapter) -> Result<DeviceKind, DeviceError> {
     let interface = match spec {
         DeviceSpec::Vulkan(_) => WgpuBackend::Vulkan,
@@ -40,7 +50,11 @@ pub(super) fn kind(spec: DeviceSpec, adapter: Adapter) -> Result<DeviceKind, Dev
         _ => WgpuBackend::Auto,
     };
     let found = Found::on(interface);
-    let missing = |missing: String, fix: &str| DeviceError::Missing { spec, missing, fix: fix.to_owned() };
+    let missing = |missing: String, fix: &str| DeviceError::Missing {
+        spec,
+        missing,
+        fix: fix.to_owned(),
+    };
     match adapter {
         Adapter::Software if found.software => Ok(DeviceKind::Cpu),
         Adapter::Software => Err(missing(
@@ -48,7 +62,11 @@ pub(super) fn kind(spec: DeviceSpec, adapter: Adapter) -> Result<DeviceKind, Dev
             "install one (SwiftShader comes with Debian's chromium) and name its ICD file in VK_ICD_FILENAMES",
         )),
         Adapter::Gpu(index) => found.gpus.get(index).cloned().ok_or_else(|| {
-            let beside = if found.software { " beside a software driver, which is wgpu:cpu" } else { "" };
+            let beside = if found.software {
+                " beside a software driver, which is wgpu:cpu"
+            } else {
+                ""
+            };
             missing(
                 format!("there are {} GPUs{beside}", found.gpus.len()),
                 "check the GPU's driver (vulkaninfo --summary), or name another device",

@@ -1,4 +1,4 @@
-//! Which block of the cache belongs to whom: reference counts, and equal prefixes found by digest.
+//! The owners of the cache's blocks: reference counts, and equal prefixes found by digest.
 //!
 //! A block that is full has a name: the digest of all tokens up to its end. Sequences whose tokens begin the same way
 //! share named blocks, at the same time or later: a block nobody refers to keeps its content until its memory is needed.
@@ -30,9 +30,9 @@ pub(super) fn extend_names(names: &mut Vec<BlockName>, tokens: &[u32]) {
 struct Block {
     holders: u32,
     name: Option<BlockName>,
-    /// Whether its keys and values are complete: those of a named block may still be on their way.
+    /// `true` once its keys and values are complete: those of a named block may be pending.
     filled: bool,
-    /// Who fills it.
+    /// The sequence that fills it.
     writer: Option<u64>,
     /// Place among the free blocks.
     freed: u64,
@@ -50,9 +50,21 @@ pub(super) struct BlockPool {
 
 impl BlockPool {
     pub(super) fn new(count: usize) -> Self {
-        let free = (0..count).map(|block| (block as u64, block as u32)).collect();
-        let blocks = (0..count).map(|block| Block { freed: block as u64, ..Block::default() }).collect();
-        Self { blocks, named: HashMap::new(), free, clock: count as u64 }
+        let free = (0..count)
+            .map(|block| (block as u64, block as u32))
+            .collect();
+        let blocks = (0..count)
+            .map(|block| Block {
+                freed: block as u64,
+                ..Block::default()
+            })
+            .collect();
+        Self {
+            blocks,
+            named: HashMap::new(),
+            free,
+            clock: count as u64,
+        }
     }
 
     pub(super) fn total(&self) -> usize {
@@ -71,7 +83,11 @@ impl BlockPool {
         if let Some(name) = entry.name.take() {
             self.named.remove(&name);
         }
-        *entry = Block { holders: 1, writer: Some(writer), ..Block::default() };
+        *entry = Block {
+            holders: 1,
+            writer: Some(writer),
+            ..Block::default()
+        };
         Some(block)
     }
 
@@ -86,9 +102,11 @@ impl BlockPool {
         Some(block)
     }
 
-    /// Whether a block of this name exists and is held by nobody.
+    /// Returns whether a block of this name exists and is held by nobody.
     pub(super) fn is_idle(&self, name: &BlockName) -> Option<bool> {
-        self.named.get(name).map(|&block| self.blocks[block as usize].holders == 0)
+        self.named
+            .get(name)
+            .map(|&block| self.blocks[block as usize].holders == 0)
     }
 
     /// Promises the content of `block` to everyone who asks for `name`.
@@ -152,7 +170,11 @@ impl BlockPool {
 
     /// Forgets all contents: the weights changed. Nobody may hold a block.
     pub(super) fn forget(&mut self) {
-        debug_assert_eq!(self.free.len(), self.blocks.len(), "blocks are held while weights change");
+        debug_assert_eq!(
+            self.free.len(),
+            self.blocks.len(),
+            "blocks are held while weights change"
+        );
         self.named.clear();
         for block in &mut self.blocks {
             block.name = None;

@@ -56,7 +56,10 @@ pub struct EngineModel {
 
 impl fmt::Debug for EngineModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EngineModel").field("config", &self.config).field("eos", &self.eos).finish_non_exhaustive()
+        f.debug_struct("EngineModel")
+            .field("config", &self.config)
+            .field("eos", &self.eos)
+            .finish_non_exhaustive()
     }
 }
 
@@ -71,12 +74,12 @@ impl From<&Checkpoint> for EngineModel {
     }
 }
 
-/// What the engine is doing, and what it did since it started.
+/// The state of the engine, and its counters since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineStats {
     /// Sequences that take part in passes.
     pub running: u64,
-    /// Sequences that wait for room.
+    /// Sequences that wait for memory.
     pub waiting: u64,
     /// Positions of the cache that are held, by episodes between turns too.
     pub cache_tokens_used: u64,
@@ -101,7 +104,7 @@ pub(super) enum Message {
     Swap(Box<Decoder>, u64, oneshot::Sender<()>),
 }
 
-/// What the handle and the thread share.
+/// The state that the handle and the thread share.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub(super) version: AtomicU64,
@@ -121,7 +124,11 @@ impl Engine {
     ///
     /// # Panics
     /// When the operating system cannot start a thread.
-    pub fn start(model: impl Into<EngineModel>, config: EngineConfig, pool: Arc<rayon::ThreadPool>) -> Self {
+    pub fn start(
+        model: impl Into<EngineModel>,
+        config: EngineConfig,
+        pool: Arc<rayon::ThreadPool>,
+    ) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared::default());
         let seen = Arc::clone(&shared);
@@ -129,28 +136,42 @@ impl Engine {
         let run = move || {
             let inside = Arc::clone(&pool);
             // The kernels split their work among the threads of the pool the call comes from.
-            inside.install(|| Worker::new(model, config, seen)).run(receiver, &pool);
+            inside
+                .install(|| Worker::new(model, config, seen))
+                .run(receiver, &pool);
         };
-        let thread = std::thread::Builder::new().name("forage-engine".to_owned()).spawn(run);
-        Self { sender: Some(sender), shared, thread: Some(thread.expect("a thread can be started")) }
+        let thread = std::thread::Builder::new()
+            .name("forage-engine".to_owned())
+            .spawn(run);
+        Self {
+            sender: Some(sender),
+            shared,
+            thread: Some(thread.expect("a thread can be started")),
+        }
     }
 
     /// Draws a completion token by token.
     ///
     /// # Errors
     /// [`PolicyError::Gone`] when the engine thread has stopped; other errors come through the stream.
-    pub fn stream(&self, request: GenerateRequest, options: StreamOptions) -> Result<TokenStream, PolicyError> {
+    pub fn stream(
+        &self,
+        request: GenerateRequest,
+        options: StreamOptions,
+    ) -> Result<TokenStream, PolicyError> {
         let (sender, events) = mpsc::unbounded_channel();
         self.send(Message::Generate(request, Reply::Stream(sender, options)))?;
         Ok(TokenStream { events })
     }
 
-    /// ln p of every token but the first, given what stands before it, nats, at a temperature: `n - 1` values.
+    /// ln p of every token but the first, given the tokens before it, nats, at a temperature: `n - 1` values.
     ///
     /// # Errors
     /// [`PolicyError`] when the tokens do not fit the model or the engine thread has stopped.
     pub async fn score(&self, tokens: Vec<u32>, temperature: f32) -> Result<Vec<f32>, PolicyError> {
-        let scored = self.score_with(tokens, temperature, StreamOptions::default()).await?;
+        let scored = self
+            .score_with(tokens, temperature, StreamOptions::default())
+            .await?;
         Ok(scored.iter().map(|event| event.logprob).collect())
     }
 
@@ -165,7 +186,11 @@ impl Engine {
         options: StreamOptions,
     ) -> Result<Vec<TokenEvent>, PolicyError> {
         let (sender, scores) = oneshot::channel();
-        self.send(Message::Score(tokens, temperature, ScoreReply { sender, options }))?;
+        self.send(Message::Score(
+            tokens,
+            temperature,
+            ScoreReply { sender, options },
+        ))?;
         scores.await.map_err(|_| gone())?
     }
 
@@ -179,18 +204,28 @@ impl Engine {
         swapped.await.map_err(|_| gone())
     }
 
-    /// Whether the engine's thread still answers.
+    /// Returns whether the engine's thread still answers.
     pub fn is_alive(&self) -> bool {
-        self.sender.as_ref().is_some_and(|sender| !sender.is_closed())
+        self.sender
+            .as_ref()
+            .is_some_and(|sender| !sender.is_closed())
     }
 
     /// Counters as of the last pass.
     pub fn stats(&self) -> EngineStats {
-        *self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner)
+        *self
+            .shared
+            .stats
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn send(&self, message: Message) -> Result<(), PolicyError> {
-        self.sender.as_ref().ok_or_else(gone)?.send(message).map_err(|_| gone())
+        self.sender
+            .as_ref()
+            .ok_or_else(gone)?
+            .send(message)
+            .map_err(|_| gone())
     }
 }
 

@@ -11,4 +11,3 @@ mod worker;
 pub use engine::{Engine, EngineConfig, EngineModel, EngineStats};
 pub use request::{Event, StreamOptions, TokenEvent, TokenStream};
 pub(crate) use runner::HEAD_ROWS;
-pub use sampler::{Distribution, Sampled};

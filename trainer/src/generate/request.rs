@@ -1,4 +1,4 @@
-//! Requests in flight: what was asked, what was drawn so far, who waits for it.
+//! Requests in flight: the request, the tokens drawn so far, the receiver.
 
 use forage_env::policy::{Completion, Finish, GenerateRequest, PolicyError};
 use forage_env::tokenizer::Tokenizer;
@@ -6,7 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::sampler::{Distribution, Sampled};
 
-/// What a stream carries besides tokens.
+/// The content of a stream besides tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamOptions {
     /// Most likely tokens reported at each place.
@@ -24,7 +24,7 @@ pub struct TokenEvent {
     pub top: Vec<(u32, f32)>,
 }
 
-/// What a stream carries.
+/// An event of a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// The next token.
@@ -46,15 +46,18 @@ impl TokenStream {
     }
 }
 
-/// Who waits for a completion.
+/// The receiver of a completion.
 #[derive(Debug)]
 pub(super) enum Reply {
     Whole(oneshot::Sender<Result<Completion, PolicyError>>),
-    Stream(mpsc::UnboundedSender<Result<Event, PolicyError>>, StreamOptions),
+    Stream(
+        mpsc::UnboundedSender<Result<Event, PolicyError>>,
+        StreamOptions,
+    ),
 }
 
 impl Reply {
-    /// Whether nobody waits any more.
+    /// Returns whether nobody waits any more.
     pub(super) fn is_closed(&self) -> bool {
         match self {
             Self::Whole(reply) => reply.is_closed(),
@@ -71,7 +74,7 @@ impl Reply {
     }
 }
 
-/// Who waits for the log-probabilities of given tokens.
+/// The receiver of the log-probabilities of given tokens.
 #[derive(Debug)]
 pub(super) struct ScoreReply {
     pub(super) sender: oneshot::Sender<Result<Vec<TokenEvent>, PolicyError>>,
@@ -93,7 +96,13 @@ impl Active {
     pub(super) fn new(request: GenerateRequest, reply: Reply) -> Self {
         // A token is a byte at least, and a stop string may begin inside one.
         let tail = request.stop.iter().map(String::len).max().unwrap_or(0) + 1;
-        Self { request, reply, tokens: Vec::new(), logprobs: Vec::new(), tail }
+        Self {
+            request,
+            reply,
+            tokens: Vec::new(),
+            logprobs: Vec::new(),
+            tail,
+        }
     }
 
     /// Draws the next token of the completion; `None` when a logit is not finite.
@@ -101,13 +110,18 @@ impl Active {
         let sampling = self.request.sampling;
         let distribution = Distribution::new(logits, sampling.temperature)?;
         let top = match &self.reply {
-            Reply::Stream(_, StreamOptions { top_logprobs }) if *top_logprobs > 0 => distribution.top(*top_logprobs),
+            Reply::Stream(_, StreamOptions { top_logprobs }) if *top_logprobs > 0 => {
+                distribution.top(*top_logprobs)
+            }
             _ => Vec::new(),
         };
-        Some((distribution.draw(sampling, self.request.seed, self.tokens.len()), top))
+        Some((
+            distribution.draw(sampling, self.request.seed, self.tokens.len()),
+            top,
+        ))
     }
 
-    /// Adds a drawn token; why the completion ends with it, if it does. `full`: there is no room for another one.
+    /// Adds a drawn token; returns the reason if the completion ends with it. `full`: another one does not fit.
     pub(super) fn push(
         &mut self,
         (drawn, top): (Sampled, Vec<(u32, f32)>),
@@ -118,7 +132,11 @@ impl Active {
         self.tokens.push(drawn.token);
         self.logprobs.push(drawn.logprob);
         if let Reply::Stream(events, _) = &self.reply {
-            let event = TokenEvent { token: drawn.token, logprob: drawn.logprob, top };
+            let event = TokenEvent {
+                token: drawn.token,
+                logprob: drawn.logprob,
+                top,
+            };
             // Whether anyone still listens is looked at before each pass.
             let _ = events.send(Ok(Event::Token(event)));
         }
@@ -139,7 +157,17 @@ impl Active {
     }
 
     pub(super) fn end(self, finish: Finish, version: u64) {
-        let Self { reply, tokens, logprobs, .. } = self;
-        reply.end(Ok(Completion { tokens, logprobs, finish, version }));
+        let Self {
+            reply,
+            tokens,
+            logprobs,
+            ..
+        } = self;
+        reply.end(Ok(Completion {
+            tokens,
+            logprobs,
+            finish,
+            version,
+        }));
     }
 }

@@ -26,18 +26,26 @@ impl Runner {
     ) -> Result<Vec<T>, PolicyError> {
         use rayon::prelude::*;
 
-        let hidden = self.decoder.hidden_cached(&self.config, &self.rope, pass, &mut self.cache);
+        let hidden = self
+            .decoder
+            .hidden_cached(&self.config, &self.rope, pass, &mut self.cache);
         let mut results = Vec::with_capacity(rows.len());
         for (part, rows) in rows.chunks(HEAD_ROWS).enumerate() {
             let index: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
             let index = Tensor::<1, Int>::from_ints(index.as_slice(), &hidden.device());
-            let logits = self.decoder.logits(hidden.clone().select(0, index)).cast(DType::F32);
-            let logits: Vec<f32> = logits
-                .into_data()
-                .try_into_vec()
-                .map_err(|error| PolicyError::Gone(format!("logits cannot be read back: {error:?}")))?;
+            let logits = self
+                .decoder
+                .logits(hidden.clone().select(0, index))
+                .cast(DType::F32);
+            let logits: Vec<f32> = logits.into_data().try_into_vec().map_err(|error| {
+                PolicyError::Gone(format!("logits cannot be read back: {error:?}"))
+            })?;
             let lines = logits.par_chunks_exact(self.config.vocab_size).enumerate();
-            results.extend(lines.map(|(row, logits)| each(part * HEAD_ROWS + row, logits)).collect::<Vec<T>>());
+            results.extend(
+                lines
+                    .map(|(row, logits)| each(part * HEAD_ROWS + row, logits))
+                    .collect::<Vec<T>>(),
+            );
         }
         Ok(results)
     }

@@ -11,16 +11,16 @@ use crate::model::host::exp;
 
 /// A drawn token with its log-probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sampled {
+pub(super) struct Sampled {
     /// Token id.
-    pub token: u32,
+    pub(super) token: u32,
     /// ln p(token) in nats under the full-vocabulary softmax at the sampling temperature (1 when greedy).
-    pub logprob: f32,
+    pub(super) logprob: f32,
 }
 
 /// The full-vocabulary softmax of a row of logits.
 #[derive(Debug)]
-pub struct Distribution<'a> {
+pub(super) struct Distribution<'a> {
     logits: &'a [f32],
     /// `exp((logit - largest) / temperature)`.
     weights: Vec<f32>,
@@ -36,29 +36,42 @@ const COLDEST: f32 = 1e-5;
 impl<'a> Distribution<'a> {
     /// The softmax of `logits` (`[vocab]`) at a temperature; 0, which is greedy, counts as 1. `None` when a logit is not
     /// finite or there is none.
-    pub fn new(logits: &'a [f32], temperature: f32) -> Option<Self> {
-        let temperature = if temperature >= COLDEST { f64::from(temperature) } else { 1.0 };
+    pub(super) fn new(logits: &'a [f32], temperature: f32) -> Option<Self> {
+        let temperature = if temperature >= COLDEST {
+            f64::from(temperature)
+        } else {
+            1.0
+        };
         let best = argmax(logits)?;
         let mut weights = vec![0.0; logits.len()];
         let scale = (1.0 / temperature) as f32;
         let total = Arch::new().dispatch(|| fill(&mut weights, logits, logits[best], scale));
-        Some(Self { logits, weights, total, best, temperature })
+        Some(Self {
+            logits,
+            weights,
+            total,
+            best,
+            temperature,
+        })
     }
 
     /// ln p(token), nats.
-    pub fn logprob(&self, token: usize) -> f32 {
+    pub(super) fn logprob(&self, token: usize) -> f32 {
         let distance = f64::from(self.logits[token]) - f64::from(self.logits[self.best]);
         (distance / self.temperature - self.total.ln()) as f32
     }
 
     /// The `count` most likely tokens with their log-probabilities, best first, equal ones by id.
-    pub fn top(&self, count: usize) -> Vec<(u32, f32)> {
+    pub(super) fn top(&self, count: usize) -> Vec<(u32, f32)> {
         let ranked = self.ranked(count);
-        ranked.into_iter().map(|token| (token as u32, self.logprob(token))).collect()
+        ranked
+            .into_iter()
+            .map(|token| (token as u32, self.logprob(token)))
+            .collect()
     }
 
     /// Draws the `index`-th token of a completion. The draw depends on the logits, the settings, `seed` and `index` alone.
-    pub fn draw(&self, sampling: Sampling, seed: Seed, index: usize) -> Sampled {
+    pub(super) fn draw(&self, sampling: Sampling, seed: Seed, index: usize) -> Sampled {
         let token = if sampling.temperature < COLDEST {
             self.best
         } else {
@@ -72,12 +85,20 @@ impl<'a> Distribution<'a> {
                 None => pick(&self.weights, self.total, uniform),
             }
         };
-        Sampled { token: token as u32, logprob: self.logprob(token) }
+        Sampled {
+            token: token as u32,
+            logprob: self.logprob(token),
+        }
     }
 
     /// The tokens that top-k, then top-p among those, then min-p leave, best first; `None` when nothing is cut.
     fn kept(&self, sampling: Sampling) -> Option<Vec<usize>> {
-        let Sampling { top_p, top_k, min_p, .. } = sampling;
+        let Sampling {
+            top_p,
+            top_k,
+            min_p,
+            ..
+        } = sampling;
         let vocab = self.weights.len();
         let most = if top_k == 0 { vocab } else { top_k.min(vocab) };
         if most == vocab && top_p >= 1.0 && min_p <= 0.0 {
@@ -85,9 +106,18 @@ impl<'a> Distribution<'a> {
         }
         // A nucleus is small as a rule: the vocabulary is ranked as far as it takes.
         let mut size = if top_p < 1.0 { most.min(256) } else { most };
-        let mass = |tokens: &[usize]| tokens.iter().map(|&token| f64::from(self.weights[token])).sum::<f64>();
+        let mass = |tokens: &[usize]| {
+            tokens
+                .iter()
+                .map(|&token| f64::from(self.weights[token]))
+                .sum::<f64>()
+        };
         let mut ranked = self.ranked(size);
-        let whole = if most == vocab { self.total } else { mass(&self.ranked(most)) };
+        let whole = if most == vocab {
+            self.total
+        } else {
+            mass(&self.ranked(most))
+        };
         let wanted = f64::from(top_p) * whole;
         while size < most && mass(&ranked) < wanted {
             size = (size * 8).min(most);
@@ -108,7 +138,9 @@ impl<'a> Distribution<'a> {
     /// The `count` most likely tokens, best first, equal ones by id.
     fn ranked(&self, count: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.logits.len()).collect();
-        let by = |a: &usize, b: &usize| -> Ordering { self.logits[*b].total_cmp(&self.logits[*a]).then(a.cmp(b)) };
+        let by = |a: &usize, b: &usize| -> Ordering {
+            self.logits[*b].total_cmp(&self.logits[*a]).then(a.cmp(b))
+        };
         let count = count.min(order.len());
         if count < order.len() {
             order.select_nth_unstable_by(count, by);
@@ -121,7 +153,10 @@ impl<'a> Distribution<'a> {
 
 /// Writes the weights and returns their sum.
 #[inline(always)]
-#[expect(clippy::inline_always, reason = "it is compiled for an instruction set only where it is inlined")]
+#[expect(
+    clippy::inline_always,
+    reason = "it is compiled for an instruction set only where it is inlined"
+)]
 fn fill(weights: &mut [f32], logits: &[f32], largest: f32, scale: f32) -> f64 {
     let mut sums = [0.0_f64; LANES];
     let (chunks, rest) = weights.as_chunks_mut::<LANES>();
@@ -141,9 +176,12 @@ fn fill(weights: &mut [f32], logits: &[f32], largest: f32, scale: f32) -> f64 {
 
 /// Index of the largest value, the first one of equals; `None` when a value is not finite.
 fn argmax(logits: &[f32]) -> Option<usize> {
-    let finite = logits.iter().fold(true, |finite, logit| finite & logit.is_finite());
-    let largest =
-        logits.iter().fold(f32::NEG_INFINITY, |largest, &logit| if logit > largest { logit } else { largest });
+    let finite = logits
+        .iter()
+        .fold(true, |finite, logit| finite & logit.is_finite());
+    let largest = logits.iter().fold(f32::NEG_INFINITY, |largest, &logit| {
+        if logit > largest { logit } else { largest }
+    });
     if !finite {
         return None;
     }
@@ -178,13 +216,18 @@ mod tests {
     fn counts(sampling: Sampling, draws: usize) -> Vec<f64> {
         let mut counts = vec![0.0; LOGITS.len()];
         for index in 0..draws {
-            counts[sample(&LOGITS, sampling, Seed::root(5), index).unwrap().token as usize] += 1.0 / draws as f64;
+            counts[sample(&LOGITS, sampling, Seed::root(5), index)
+                .unwrap()
+                .token as usize] += 1.0 / draws as f64;
         }
         counts
     }
 
     fn softmax(temperature: f64) -> Vec<f64> {
-        let weights: Vec<f64> = LOGITS.iter().map(|&logit| (f64::from(logit) / temperature).exp()).collect();
+        let weights: Vec<f64> = LOGITS
+            .iter()
+            .map(|&logit| (f64::from(logit) / temperature).exp())
+            .collect();
         let total: f64 = weights.iter().sum();
         weights.iter().map(|weight| weight / total).collect()
     }
@@ -192,7 +235,13 @@ mod tests {
     #[test]
     fn frequencies_follow_the_softmax() {
         for temperature in [1.0, 0.5] {
-            let seen = counts(Sampling { temperature, ..Sampling::FULL }, 20_000);
+            let seen = counts(
+                Sampling {
+                    temperature,
+                    ..Sampling::FULL
+                },
+                20_000,
+            );
             for (seen, expected) in seen.iter().zip(softmax(f64::from(temperature))) {
                 assert!((seen - expected).abs() < 0.015, "{seen} {expected}");
             }
@@ -201,11 +250,20 @@ mod tests {
 
     #[test]
     fn logprob_is_of_the_full_vocabulary_even_under_top_p() {
-        let sampling = Sampling { top_p: 0.5, ..Sampling::FULL };
+        let sampling = Sampling {
+            top_p: 0.5,
+            ..Sampling::FULL
+        };
         let drawn = sample(&LOGITS, sampling, Seed::root(1), 0).unwrap();
         assert_eq!(drawn.token, 1, "only the best token stays at top_p 0.5");
         assert!((f64::from(drawn.logprob) - softmax(1.0)[1].ln()).abs() < 1e-6);
-        let seen = counts(Sampling { top_p: 0.8, ..Sampling::FULL }, 5_000);
+        let seen = counts(
+            Sampling {
+                top_p: 0.8,
+                ..Sampling::FULL
+            },
+            5_000,
+        );
         assert!(seen[0] == 0.0 && seen[3] == 0.0 && seen[2] > 0.2);
     }
 
@@ -213,30 +271,80 @@ mod tests {
     fn cuts_keep_what_they_say() {
         let kept = |sampling: Sampling| -> Vec<usize> {
             let seen = counts(sampling, 3_000);
-            (0..LOGITS.len()).filter(|&token| seen[token] > 0.0).collect()
+            (0..LOGITS.len())
+                .filter(|&token| seen[token] > 0.0)
+                .collect()
         };
-        assert_eq!(kept(Sampling { top_k: 1, ..Sampling::FULL }), [1]);
-        assert_eq!(kept(Sampling { top_k: 3, ..Sampling::FULL }), [0, 1, 2]);
+        assert_eq!(
+            kept(Sampling {
+                top_k: 1,
+                ..Sampling::FULL
+            }),
+            [1]
+        );
+        assert_eq!(
+            kept(Sampling {
+                top_k: 3,
+                ..Sampling::FULL
+            }),
+            [0, 1, 2]
+        );
         // Shares of the best one: e^-2, 1, e^-1, e^-3.
-        assert_eq!(kept(Sampling { min_p: 0.2, ..Sampling::FULL }), [1, 2]);
+        assert_eq!(
+            kept(Sampling {
+                min_p: 0.2,
+                ..Sampling::FULL
+            }),
+            [1, 2]
+        );
         // Among the best three, .665 .245 .090: the first two hold .91.
-        assert_eq!(kept(Sampling { top_k: 3, top_p: 0.9, ..Sampling::FULL }), [1, 2]);
-        assert_eq!(kept(Sampling { top_p: 0.999_999, ..Sampling::FULL }), [0, 1, 2, 3]);
+        assert_eq!(
+            kept(Sampling {
+                top_k: 3,
+                top_p: 0.9,
+                ..Sampling::FULL
+            }),
+            [1, 2]
+        );
+        assert_eq!(
+            kept(Sampling {
+                top_p: 0.999_999,
+                ..Sampling::FULL
+            }),
+            [0, 1, 2, 3]
+        );
     }
 
     #[test]
     fn the_best_tokens_come_with_their_logprobs() {
         let distribution = Distribution::new(&LOGITS, 1.0).unwrap();
         let top = distribution.top(2);
-        assert_eq!(top.iter().map(|&(token, _)| token).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(
+            top.iter().map(|&(token, _)| token).collect::<Vec<_>>(),
+            [1, 2]
+        );
         assert!((f64::from(top[1].1) - softmax(1.0)[2].ln()).abs() < 1e-6);
     }
 
     #[test]
     fn greedy_takes_the_best_and_non_finite_is_reported() {
-        assert_eq!(sample(&LOGITS, Sampling::GREEDY, Seed::root(1), 9).unwrap().token, 1);
-        let cold = Sampling { temperature: 1e-39, ..Sampling::FULL };
-        assert_eq!(sample(&LOGITS, cold, Seed::root(1), 9), sample(&LOGITS, Sampling::GREEDY, Seed::root(1), 9));
-        assert_eq!(sample(&[0.0, f32::NAN], Sampling::FULL, Seed::root(1), 0), None);
+        assert_eq!(
+            sample(&LOGITS, Sampling::GREEDY, Seed::root(1), 9)
+                .unwrap()
+                .token,
+            1
+        );
+        let cold = Sampling {
+            temperature: 1e-39,
+            ..Sampling::FULL
+        };
+        assert_eq!(
+            sample(&LOGITS, cold, Seed::root(1), 9),
+            sample(&LOGITS, Sampling::GREEDY, Seed::root(1), 9)
+        );
+        assert_eq!(
+            sample(&[0.0, f32::NAN], Sampling::FULL, Seed::root(1), 0),
+            None
+        );
     }
 }

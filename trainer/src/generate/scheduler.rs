@@ -18,7 +18,7 @@ pub(super) struct Limits {
     pub(super) tokens: usize,
 }
 
-/// What a sequence wants.
+/// The demand of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Nothing until its next turn.
@@ -37,7 +37,7 @@ struct Sequence {
     blocks: Vec<u32>,
     names: Vec<BlockName>,
     state: State,
-    /// Whether blocks of others may be used: no for a sequence that needs the hidden state of every token.
+    /// `true` where blocks of others may be used: not for a sequence that needs the hidden state of every token.
     share: bool,
     /// Pass of the last use.
     used: u64,
@@ -53,7 +53,7 @@ pub(super) struct Planned {
     pub(super) id: u64,
     pub(super) start: usize,
     pub(super) count: usize,
-    /// Whether the next token is known after this pass.
+    /// `true` where the next token is known after this pass.
     pub(super) last: bool,
 }
 
@@ -115,9 +115,17 @@ impl Scheduler {
     /// A new turn of sequence `id`, which may be known from an earlier one. `tokens` must not be empty.
     pub(super) fn submit(&mut self, id: u64, tokens: Vec<u32>, share: bool) {
         self.arrivals += 1;
-        let mut kept = self.sequences.remove(&id).filter(|known| known.state == State::Kept);
+        let mut kept = self
+            .sequences
+            .remove(&id)
+            .filter(|known| known.state == State::Kept);
         if let Some(sequence) = kept.as_mut() {
-            let same = sequence.tokens.iter().zip(&tokens).take_while(|(a, b)| a == b).count();
+            let same = sequence
+                .tokens
+                .iter()
+                .zip(&tokens)
+                .take_while(|(a, b)| a == b)
+                .count();
             // The last token always runs again: its successor is what is asked for.
             let keep = sequence.computed.min(same).min(tokens.len() - 1);
             self.cut(sequence, id, keep);
@@ -147,13 +155,19 @@ impl Scheduler {
     /// Gives back all blocks after position `keep`.
     fn cut(&mut self, sequence: &mut Sequence, id: u64, keep: usize) {
         let blocks = keep.div_ceil(BLOCK_POSITIONS);
-        if !keep.is_multiple_of(BLOCK_POSITIONS) && sequence.computed > keep && sequence.names.len() >= blocks {
-            // The last block is full and has a name: others may rely on what stands after `keep`, so it is not written.
+        if !keep.is_multiple_of(BLOCK_POSITIONS)
+            && sequence.computed > keep
+            && sequence.names.len() >= blocks
+        {
+            // The last block is full and has a name: others may rely on the tokens after `keep`, so it is not written.
             let whole = keep / BLOCK_POSITIONS;
             self.pool.release(&sequence.blocks.split_off(whole), id);
             sequence.computed = whole * BLOCK_POSITIONS;
         } else {
-            self.pool.release(&sequence.blocks.split_off(blocks.min(sequence.blocks.len())), id);
+            self.pool.release(
+                &sequence.blocks.split_off(blocks.min(sequence.blocks.len())),
+                id,
+            );
             sequence.computed = keep;
         }
         sequence.names.truncate(keep / BLOCK_POSITIONS);
@@ -161,7 +175,9 @@ impl Scheduler {
 
     /// Tokens of a sequence so far.
     pub(super) fn length(&self, id: u64) -> usize {
-        self.sequences.get(&id).map_or(0, |sequence| sequence.tokens.len())
+        self.sequences
+            .get(&id)
+            .map_or(0, |sequence| sequence.tokens.len())
     }
 
     /// A token was drawn: it is the next to run.
@@ -216,10 +232,13 @@ impl Scheduler {
     /// The tokens of a planned part and the blocks it reads and writes.
     pub(super) fn part(&self, planned: &Planned) -> (&[u32], &[u32]) {
         let sequence = &self.sequences[&planned.id];
-        (&sequence.tokens[planned.start..planned.start + planned.count], &sequence.blocks)
+        (
+            &sequence.tokens[planned.start..planned.start + planned.count],
+            &sequence.blocks,
+        )
     }
 
-    /// What goes through the model next: single tokens first. Empty when nobody wants anything.
+    /// The tokens that go through the model next: single ones first. Empty when nobody wants anything.
     pub(super) fn plan(&mut self) -> Vec<Planned> {
         self.pass += 1;
         self.admit();
@@ -246,39 +265,53 @@ impl Scheduler {
             }
         }
         // One token of a prompt runs like a token that was drawn.
-        let (singles, longer): (Vec<_>, Vec<_>) = chunks.into_iter().partition(|part| part.count == 1);
+        let (singles, longer): (Vec<_>, Vec<_>) =
+            chunks.into_iter().partition(|part| part.count == 1);
         plan.extend(singles);
         plan.extend(longer);
         plan
     }
 
     fn planned(&mut self, id: u64, count: usize) -> Planned {
-        let sequence = self.sequences.get_mut(&id).expect("a running sequence is known");
+        let sequence = self
+            .sequences
+            .get_mut(&id)
+            .expect("a running sequence is known");
         sequence.used = self.pass;
         let last = sequence.computed + count == sequence.tokens.len();
-        Planned { id, start: sequence.computed, count, last }
+        Planned {
+            id,
+            start: sequence.computed,
+            count,
+            last,
+        }
     }
 
     /// The planned tokens went through the model.
     pub(super) fn commit(&mut self, plan: &[Planned]) {
         for part in plan {
-            let Some(sequence) = self.sequences.get_mut(&part.id) else { continue };
+            let Some(sequence) = self.sequences.get_mut(&part.id) else {
+                continue;
+            };
             sequence.computed = part.start + part.count;
             sequence.counted = sequence.counted.max(sequence.computed);
             let full = part.start / BLOCK_POSITIONS..sequence.computed / BLOCK_POSITIONS;
             for block in full {
                 self.pool.fill(sequence.blocks[block]);
                 if sequence.share {
-                    self.pool.promise(sequence.blocks[block], sequence.names[block]);
+                    self.pool
+                        .promise(sequence.blocks[block], sequence.names[block]);
                 }
             }
         }
     }
 
-    /// Lets waiting sequences run, in order of arrival, while there is room for their prompts.
+    /// Lets waiting sequences run, in order of arrival, while there is memory for their prompts.
     fn admit(&mut self) {
         while self.running.len() < self.limits.sequences {
-            let Some(&id) = self.waiting.front() else { return };
+            let Some(&id) = self.waiting.front() else {
+                return;
+            };
             while self.pool.available() < self.missing_blocks(id) && self.evict_idle() {}
             let needed = self.missing_blocks(id);
             // Alone, a sequence may take everything: that it fits was checked when it came.
@@ -288,6 +321,8 @@ impl Scheduler {
             self.waiting.pop_front();
             self.running.push(id);
             self.attach(id);
+            let (running, waiting) = (self.running.len(), self.waiting.len());
+            tracing::trace!(sequence = id, running, waiting, "admitted");
         }
     }
 
@@ -296,14 +331,20 @@ impl Scheduler {
         let sequence = &self.sequences[&id];
         let total = sequence.tokens.len().div_ceil(BLOCK_POSITIONS);
         let beyond = sequence.names.iter().skip(sequence.blocks.len());
-        let held_by_others = beyond.take_while(|name| sequence.share && self.pool.is_idle(name) == Some(false)).count();
+        let held_by_others = beyond
+            .take_while(|name| sequence.share && self.pool.is_idle(name) == Some(false))
+            .count();
         total.saturating_sub(sequence.blocks.len() + held_by_others)
     }
 
     /// Takes the blocks of a sequence's prompt: shared ones as far as they are known, then fresh ones promised to others.
     fn attach(&mut self, id: u64) {
-        let Self { sequences, pool, .. } = self;
-        let Some(sequence) = sequences.get_mut(&id) else { return };
+        let Self {
+            sequences, pool, ..
+        } = self;
+        let Some(sequence) = sequences.get_mut(&id) else {
+            return;
+        };
         sequence.state = State::Running;
         let aligned = sequence.computed == sequence.blocks.len() * BLOCK_POSITIONS;
         if !sequence.share || !aligned {
@@ -327,30 +368,48 @@ impl Scheduler {
 
     /// Moves over blocks that others have filled; returns the tokens still to run. The last token always runs.
     fn skip_filled(&mut self, id: u64) -> usize {
-        let Self { sequences, pool, counts, .. } = self;
-        let Some(sequence) = sequences.get_mut(&id) else { return 0 };
+        let Self {
+            sequences,
+            pool,
+            counts,
+            ..
+        } = self;
+        let Some(sequence) = sequences.get_mut(&id) else {
+            return 0;
+        };
         while sequence.computed % BLOCK_POSITIONS == 0 {
             let block = sequence.computed / BLOCK_POSITIONS;
             let next = (sequence.computed + BLOCK_POSITIONS).min(sequence.tokens.len() - 1);
-            if next <= sequence.computed || !sequence.blocks.get(block).is_some_and(|&block| pool.is_filled(block)) {
+            if next <= sequence.computed
+                || !sequence
+                    .blocks
+                    .get(block)
+                    .is_some_and(|&block| pool.is_filled(block))
+            {
                 break;
             }
             // Not what a sequence that gave way finds of its own when it runs again.
-            counts.cached_prompt_tokens += next.saturating_sub(sequence.counted.max(sequence.computed)) as u64;
+            counts.cached_prompt_tokens +=
+                next.saturating_sub(sequence.counted.max(sequence.computed)) as u64;
             sequence.counted = sequence.counted.max(next);
             sequence.computed = next;
         }
         sequence.tokens.len() - sequence.computed
     }
 
-    /// How many of the next `count` tokens this sequence may run: it stops before a block that another one fills.
+    /// The number of the next `count` tokens that this sequence may run: it stops before a block that another one fills.
     fn fillable(&mut self, id: u64, count: usize) -> usize {
-        let Self { sequences, pool, .. } = self;
+        let Self {
+            sequences, pool, ..
+        } = self;
         let sequence = &sequences[&id];
         let mut position = sequence.computed;
         while position < sequence.computed + count {
             let block = position / BLOCK_POSITIONS;
-            let mine = sequence.blocks.get(block).is_none_or(|&block| pool.is_filled(block) || pool.claim(block, id));
+            let mine = sequence
+                .blocks
+                .get(block)
+                .is_none_or(|&block| pool.is_filled(block) || pool.claim(block, id));
             if !mine {
                 break;
             }
@@ -367,7 +426,11 @@ impl Scheduler {
         let needed = (self.sequences[&id].computed + count).div_ceil(BLOCK_POSITIONS);
         while self.sequences[&id].blocks.len() < needed {
             if let Some(block) = self.pool.take(id) {
-                self.sequences.get_mut(&id).expect("it is running").blocks.push(block);
+                self.sequences
+                    .get_mut(&id)
+                    .expect("it is running")
+                    .blocks
+                    .push(block);
                 continue;
             }
             if self.evict_idle() {
@@ -389,18 +452,25 @@ impl Scheduler {
     /// Takes the blocks of a sequence that does not run: a kept one that was used longest ago, else the last of those that
     /// wait. What is in the blocks may still be found by name.
     fn evict_idle(&mut self) -> bool {
-        let idle = self.sequences.iter().filter(|(_, idle)| idle.state != State::Running && !idle.blocks.is_empty());
+        let idle = self
+            .sequences
+            .iter()
+            .filter(|(_, idle)| idle.state != State::Running && !idle.blocks.is_empty());
         let first = idle.min_by_key(|(_, idle)| match idle.state {
             State::Waiting => (true, u64::MAX - idle.arrived),
             _ => (false, idle.used),
         });
-        let Some(id) = first.map(|(&id, _)| id) else { return false };
+        let Some(id) = first.map(|(&id, _)| id) else {
+            return false;
+        };
         self.drop_blocks(id);
         true
     }
 
     fn preempt(&mut self, id: u64) {
         self.counts.preemptions += 1;
+        let (running, waiting) = (self.running.len(), self.waiting.len());
+        tracing::debug!(sequence = id, running, waiting, "preempted");
         self.drop_blocks(id);
         self.running.retain(|&other| other != id);
         if let Some(sequence) = self.sequences.get_mut(&id) {
@@ -408,7 +478,11 @@ impl Scheduler {
         }
         // Those that were preempted go back in order of arrival, before everyone who never ran.
         let arrived = |id: &u64| self.sequences[id].arrived;
-        let place = self.waiting.iter().position(|other| arrived(other) > arrived(&id)).unwrap_or(self.waiting.len());
+        let place = self
+            .waiting
+            .iter()
+            .position(|other| arrived(other) > arrived(&id))
+            .unwrap_or(self.waiting.len());
         self.waiting.insert(place, id);
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use forage_env::policy::{Finish, GenerateRequest, PolicyError};
 use forage_env::tokenizer::Tokenizer;
@@ -27,7 +28,7 @@ struct Scoring {
 }
 
 impl Scoring {
-    /// What the logits before it say about the token at `position`; `None` when one is not finite.
+    /// The log-probability of the token at `position` by the logits before it; `None` when one is not finite.
     fn score(&self, logits: &[f32], position: usize) -> Option<TokenEvent> {
         let distribution = Distribution::new(logits, self.temperature)?;
         let token = self.tokens[position];
@@ -35,7 +36,11 @@ impl Scoring {
             0 => Vec::new(),
             count => distribution.top(count),
         };
-        Some(TokenEvent { token, logprob: distribution.logprob(token as usize), top })
+        Some(TokenEvent {
+            token,
+            logprob: distribution.logprob(token as usize),
+            top,
+        })
     }
 }
 
@@ -60,7 +65,7 @@ impl Job {
     }
 }
 
-/// What a row of logits gave.
+/// The result of a row of logits.
 enum Outcome {
     Drawn(Option<(Sampled, Vec<(u32, f32)>)>),
     Scored(Option<TokenEvent>),
@@ -82,24 +87,55 @@ pub(super) struct Worker {
 
 impl Worker {
     pub(super) fn new(model: EngineModel, config: EngineConfig, shared: Arc<Shared>) -> Self {
-        let EngineModel { decoder, config: shape, tokenizer, eos } = model;
+        let EngineModel {
+            decoder,
+            config: shape,
+            tokenizer,
+            eos,
+        } = model;
         let device = decoder.device();
-        let limits = Limits { sequences: config.sequences.max(1), tokens: config.step_tokens.max(1) };
-        let scheduler = Scheduler::new(limits, config.cache_tokens.div_ceil(BLOCK_POSITIONS).max(1));
+        let limits = Limits {
+            sequences: config.sequences.max(1),
+            tokens: config.step_tokens.max(1),
+        };
+        let scheduler =
+            Scheduler::new(limits, config.cache_tokens.div_ceil(BLOCK_POSITIONS).max(1));
         let context = config.window(&shape);
         let rope = RopeTables::new(&shape, context, &device);
         let decoder = decoder.for_inference(config.bf16);
         let cache = KvCache::new(&shape, scheduler.capacity() / BLOCK_POSITIONS, &decoder);
-        let runner = Runner { decoder, config: shape, rope, cache };
+        let runner = Runner {
+            decoder,
+            config: shape,
+            rope,
+            cache,
+        };
         let (jobs, stats) = (BTreeMap::new(), EngineStats::default());
-        Self { runner, scheduler, jobs, context, tokenizer, eos, shared, stats, next_score: SCORED, bf16: config.bf16 }
+        Self {
+            runner,
+            scheduler,
+            jobs,
+            context,
+            tokenizer,
+            eos,
+            shared,
+            stats,
+            next_score: SCORED,
+            bf16: config.bf16,
+        }
     }
 
-    pub(super) fn run(&mut self, mut receiver: mpsc::UnboundedReceiver<Message>, pool: &rayon::ThreadPool) {
+    pub(super) fn run(
+        &mut self,
+        mut receiver: mpsc::UnboundedReceiver<Message>,
+        pool: &rayon::ThreadPool,
+    ) {
         loop {
             if self.jobs.is_empty() {
                 self.publish();
-                let Some(message) = receiver.blocking_recv() else { return };
+                let Some(message) = receiver.blocking_recv() else {
+                    return;
+                };
                 pool.install(|| self.handle(message));
             }
             loop {
@@ -122,8 +158,10 @@ impl Worker {
                     reply.end(Err(error));
                     return;
                 }
-                self.scheduler.submit(request.episode, request.tokens.clone(), true);
-                self.jobs.insert(request.episode, Job::Generate(Active::new(request, reply)));
+                self.scheduler
+                    .submit(request.episode, request.tokens.clone(), true);
+                self.jobs
+                    .insert(request.episode, Job::Generate(Active::new(request, reply)));
             }
             Message::Score(tokens, temperature, reply) => self.score(tokens, temperature, reply),
             Message::Release(episode) => {
@@ -131,6 +169,7 @@ impl Worker {
                 self.scheduler.release(episode);
             }
             Message::Swap(decoder, version, done) => {
+                tracing::debug!(version, sequences = self.jobs.len(), "weights swapped");
                 // The old weights go before the new ones are arranged.
                 self.runner.decoder.clone_from(&decoder);
                 self.runner.decoder = decoder.for_inference(self.bf16);
@@ -159,8 +198,17 @@ impl Worker {
         let id = self.next_score;
         self.next_score += 1;
         // The last token says nothing about one that is known.
-        self.scheduler.submit(id, tokens[..tokens.len() - 1].to_vec(), false);
-        self.jobs.insert(id, Job::Score(Scoring { tokens, temperature, reply, scored: Vec::new() }));
+        self.scheduler
+            .submit(id, tokens[..tokens.len() - 1].to_vec(), false);
+        self.jobs.insert(
+            id,
+            Job::Score(Scoring {
+                tokens,
+                temperature,
+                reply,
+                scored: Vec::new(),
+            }),
+        );
     }
 
     fn bad_tokens(&self, tokens: &[u32], most: usize) -> Option<String> {
@@ -170,28 +218,42 @@ impl Worker {
         }
         if tokens.len() > most {
             let (count, context) = (tokens.len(), self.context);
-            return Some(format!("{count} tokens leave no room in a context of {context}"));
+            return Some(format!(
+                "{count} tokens leave no room in a context of {context}"
+            ));
         }
         let outside = tokens.iter().find(|&&id| id as usize >= vocab)?;
-        Some(format!("token id {outside} is outside the vocabulary of {vocab}"))
+        Some(format!(
+            "token id {outside} is outside the vocabulary of {vocab}"
+        ))
     }
 
     fn refuse(&self, request: &GenerateRequest) -> Option<PolicyError> {
-        let fault = self.bad_tokens(&request.tokens, self.context - 1).or_else(|| {
-            if request.max_tokens == 0 {
-                return Some("max_tokens must be at least 1".to_owned());
-            }
-            if request.episode >= SCORED || self.jobs.contains_key(&request.episode) {
-                return Some(format!("episode {} is being continued already", request.episode));
-            }
-            request.sampling.check().err()
-        });
+        let fault = self
+            .bad_tokens(&request.tokens, self.context - 1)
+            .or_else(|| {
+                if request.max_tokens == 0 {
+                    return Some("max_tokens must be at least 1".to_owned());
+                }
+                if request.episode >= SCORED || self.jobs.contains_key(&request.episode) {
+                    return Some(format!(
+                        "episode {} is being continued already",
+                        request.episode
+                    ));
+                }
+                request.sampling.check().err()
+            });
         fault.map(PolicyError::BadRequest)
     }
 
     /// Requests nobody waits for any more give back what they hold.
     fn drop_abandoned(&mut self) {
-        let abandoned: Vec<u64> = self.jobs.iter().filter(|(_, job)| job.is_abandoned()).map(|(&id, _)| id).collect();
+        let abandoned: Vec<u64> = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| job.is_abandoned())
+            .map(|(&id, _)| id)
+            .collect();
         for id in abandoned {
             self.jobs.remove(&id);
             self.scheduler.release(id);
@@ -204,19 +266,31 @@ impl Worker {
         if plan.is_empty() {
             // Cannot happen while the scheduler keeps its promises; if it does, an error is better than silence.
             for id in self.jobs.keys().copied().collect::<Vec<_>>() {
-                self.fail(id, PolicyError::Gone("the scheduler found nothing to run".to_owned()));
+                self.fail(
+                    id,
+                    PolicyError::Gone("the scheduler found nothing to run".to_owned()),
+                );
             }
             return;
         }
         let (rows, owners) = self.wanted_rows(&plan);
+        let started = Instant::now();
         match self.forward(&plan, &rows, &owners) {
             Ok(outcomes) => {
+                tracing::trace!(
+                    sequences = plan.len(),
+                    tokens = plan.iter().map(|part| part.count).sum::<usize>(),
+                    rows = rows.len(),
+                    us = started.elapsed().as_micros() as u64,
+                    "pass"
+                );
                 self.scheduler.commit(&plan);
                 for ((id, position), outcome) in owners.into_iter().zip(outcomes) {
                     self.take(id, position, outcome);
                 }
             }
             Err(error) => {
+                tracing::debug!(%error, sequences = plan.len(), "pass failed");
                 for part in plan {
                     self.fail(part.id, error.clone());
                 }
@@ -251,10 +325,19 @@ impl Worker {
         rows: &[usize],
         owners: &[(u64, usize)],
     ) -> Result<Vec<Outcome>, PolicyError> {
-        let Self { runner, scheduler, jobs, .. } = self;
+        let Self {
+            runner,
+            scheduler,
+            jobs,
+            ..
+        } = self;
         let chunks = plan.iter().map(|part| {
             let (ids, blocks) = scheduler.part(part);
-            Chunk { ids, start: part.start, blocks }
+            Chunk {
+                ids,
+                start: part.start,
+                blocks,
+            }
         });
         let pass = Pass::new(chunks.collect());
         runner.run(&pass, rows, |row, logits| {
@@ -274,7 +357,12 @@ impl Worker {
                 let token = drawn.0.token;
                 self.stats.generated_tokens += 1;
                 let length = self.scheduler.length(id) + 1;
-                let finish = active.push(drawn, length >= self.context, &self.eos, self.tokenizer.as_ref());
+                let finish = active.push(
+                    drawn,
+                    length >= self.context,
+                    &self.eos,
+                    self.tokenizer.as_ref(),
+                );
                 self.scheduler.push(id, token);
                 if let Some(finish) = finish {
                     self.end(id, finish, version);
@@ -294,20 +382,29 @@ impl Worker {
             }
             (Some(_), _) => {
                 let place = self.scheduler.length(id);
-                self.fail(id, PolicyError::NonFinite(format!("logits after {place} tokens")));
+                self.fail(
+                    id,
+                    PolicyError::NonFinite(format!("logits after {place} tokens")),
+                );
             }
             (None, _) => {}
         }
     }
 
     fn end(&mut self, id: u64, finish: Finish, version: u64) {
+        tracing::debug!(
+            sequence = id,
+            tokens = self.scheduler.length(id),
+            ?finish,
+            "generated"
+        );
         self.scheduler.keep(id);
         if let Some(Job::Generate(active)) = self.jobs.remove(&id) {
             active.end(finish, version);
         }
     }
 
-    /// What a failed pass wrote is not trusted: the sequence gives its blocks back.
+    /// A failed pass is not trusted: the sequence gives its blocks back.
     fn fail(&mut self, id: u64, error: PolicyError) {
         self.scheduler.discard(id);
         if let Some(job) = self.jobs.remove(&id) {
@@ -327,6 +424,10 @@ impl Worker {
             preemptions: counts.preemptions,
             ..self.stats
         };
-        *self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner) = self.stats;
+        *self
+            .shared
+            .stats
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = self.stats;
     }
 }

@@ -33,19 +33,35 @@ pub struct LoraConfig {
 }
 
 /// The maps of every layer that published adapters change.
-pub const ALL_PROJECTIONS: [&str; 7] = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"];
+pub const ALL_PROJECTIONS: [&str; 7] = [
+    "q_proj",
+    "k_proj",
+    "v_proj",
+    "o_proj",
+    "gate_proj",
+    "up_proj",
+    "down_proj",
+];
 
 impl LoraConfig {
     /// Scale of the change.
     pub fn scale(&self) -> f64 {
         let rank = self.rank as f64;
-        self.alpha / if self.rank_stabilised { rank.sqrt() } else { rank }
+        self.alpha
+            / if self.rank_stabilised {
+                rank.sqrt()
+            } else {
+                rank
+            }
     }
 
     /// Whether the map of this name is adapted; `None` where only the file can tell.
     pub(super) fn adapts(&self, module: &str) -> Option<bool> {
         let ends = |name: &String| {
-            module == name || module.strip_suffix(name.as_str()).is_some_and(|rest| rest.ends_with('.'))
+            module == name
+                || module
+                    .strip_suffix(name.as_str())
+                    .is_some_and(|rest| rest.ends_with('.'))
         };
         match &self.targets {
             Targets::Names(names) => Some(names.iter().any(ends)),
@@ -56,8 +72,13 @@ impl LoraConfig {
 
     /// Whether the map `name` (`q_proj` for instance) of a layer is adapted, or may be where only the file can tell.
     pub(crate) fn may_adapt(&self, layer: usize, name: &str) -> bool {
-        let block = if name.starts_with(['q', 'k', 'v', 'o']) { "self_attn" } else { "mlp" };
-        self.adapts(&format!("model.layers.{layer}.{block}.{name}")).unwrap_or(true)
+        let block = if name.starts_with(['q', 'k', 'v', 'o']) {
+            "self_attn"
+        } else {
+            "mlp"
+        };
+        self.adapts(&format!("model.layers.{layer}.{block}.{name}"))
+            .unwrap_or(true)
     }
 
     /// Reads `adapter_config.json`.
@@ -65,31 +86,55 @@ impl LoraConfig {
     /// # Errors
     /// [`LoraError`] that names the key that is missing, malformed or not supported: never silently ignored.
     pub fn from_file(path: &Path) -> Result<Self, LoraError> {
-        let fail = |message: String| LoraError { path: path.to_owned(), message };
-        let text = std::fs::read_to_string(path).map_err(|error| fail(format!("cannot be read: {error}")))?;
-        let map: Map<String, Value> =
-            serde_json::from_str(&text).map_err(|error| fail(format!("is not an adapter config: {error}")))?;
+        let fail = |message: String| LoraError {
+            path: path.to_owned(),
+            message,
+        };
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| fail(format!("cannot be read: {error}")))?;
+        let map: Map<String, Value> = serde_json::from_str(&text)
+            .map_err(|error| fail(format!("is not an adapter config: {error}")))?;
         Self::from_map(&map).map_err(fail)
     }
 
     fn from_map(map: &Map<String, Value>) -> Result<Self, String> {
         refuse_unsupported(map)?;
-        let rank = map.get("r").and_then(Value::as_u64).filter(|&rank| rank > 0);
+        let rank = map
+            .get("r")
+            .and_then(Value::as_u64)
+            .filter(|&rank| rank > 0);
         let rank = rank.ok_or("has no rank: `r` must be a whole number above 0")? as usize;
-        let alpha = map.get("lora_alpha").and_then(Value::as_f64).filter(|alpha| alpha.is_finite());
-        let targets = match map.get("target_modules") {
-            Some(Value::String(text)) if text == "all-linear" => Targets::AllLinear,
-            Some(Value::String(pattern)) => Targets::Pattern(pattern.clone()),
-            Some(Value::Array(names)) if !names.is_empty() => {
-                Targets::Names(names.iter().filter_map(Value::as_str).map(str::to_owned).collect())
-            }
-            _ => return Err("has no target_modules: a list of names, a regular expression or `all-linear`".to_owned()),
-        };
-        let base = map.get("base_model_name_or_path").and_then(Value::as_str).unwrap_or_default();
+        let alpha = map
+            .get("lora_alpha")
+            .and_then(Value::as_f64)
+            .filter(|alpha| alpha.is_finite());
+        let targets =
+            match map.get("target_modules") {
+                Some(Value::String(text)) if text == "all-linear" => Targets::AllLinear,
+                Some(Value::String(pattern)) => Targets::Pattern(pattern.clone()),
+                Some(Value::Array(names)) if !names.is_empty() => Targets::Names(
+                    names
+                        .iter()
+                        .filter_map(Value::as_str)
+                        .map(str::to_owned)
+                        .collect(),
+                ),
+                _ => return Err(
+                    "has no target_modules: a list of names, a regular expression or `all-linear`"
+                        .to_owned(),
+                ),
+            };
+        let base = map
+            .get("base_model_name_or_path")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         Ok(Self {
             rank,
             alpha: alpha.ok_or("has no `lora_alpha`")?,
-            rank_stabilised: map.get("use_rslora").and_then(Value::as_bool).unwrap_or(false),
+            rank_stabilised: map
+                .get("use_rslora")
+                .and_then(Value::as_bool)
+                .unwrap_or(false),
             targets,
             base: base.to_owned(),
         })
@@ -125,10 +170,20 @@ impl LoraConfig {
 /// Keys that change what an adapter computes and are not implemented. `lora_dropout` is not among them: it acts only in
 /// training, where none is applied here.
 fn refuse_unsupported(map: &Map<String, Value>) -> Result<(), String> {
-    if let Some(other) = map.get("peft_type").and_then(Value::as_str).filter(|kind| *kind != "LORA") {
-        return Err(format!("peft_type `{other}` is not supported; only LORA is"));
+    if let Some(other) = map
+        .get("peft_type")
+        .and_then(Value::as_str)
+        .filter(|kind| *kind != "LORA")
+    {
+        return Err(format!(
+            "peft_type `{other}` is not supported; only LORA is"
+        ));
     }
-    if let Some(other) = map.get("bias").and_then(Value::as_str).filter(|bias| *bias != "none") {
+    if let Some(other) = map
+        .get("bias")
+        .and_then(Value::as_str)
+        .filter(|bias| *bias != "none")
+    {
         return Err(format!("bias `{other}` is not supported; only `none` is"));
     }
     let set = |key: &str| match map.get(key) {
@@ -158,14 +213,24 @@ fn refuse_unsupported(map: &Map<String, Value>) -> Result<(), String> {
         "velora_config",
     ];
     // These start from a base whose weights they change.
-    let start = map.get("init_lora_weights").and_then(Value::as_str).unwrap_or_default();
-    if ["pissa", "olora", "corda", "lora_ga", "loftq"].iter().any(|kind| start.starts_with(kind)) {
+    let start = map
+        .get("init_lora_weights")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    if ["pissa", "olora", "corda", "lora_ga", "loftq"]
+        .iter()
+        .any(|kind| start.starts_with(kind))
+    {
         return Err(format!(
             "init_lora_weights `{start}` is not supported; convert the adapter to plain LoRA with PEFT"
         ));
     }
     let named = keys.iter().find(|key| set(key));
-    named.map_or(Ok(()), |key| Err(format!("{key} is not supported; train or convert the adapter without it")))
+    named.map_or(Ok(()), |key| {
+        Err(format!(
+            "{key} is not supported; train or convert the adapter without it"
+        ))
+    })
 }
 
 #[cfg(test)]
@@ -184,10 +249,21 @@ mod tests {
 
     #[test]
     fn configs_round_trip() {
-        for targets in [plain().targets, Targets::AllLinear, Targets::Pattern(r".*\.(q|k)_proj".into())] {
+        for targets in [
+            plain().targets,
+            Targets::AllLinear,
+            Targets::Pattern(r".*\.(q|k)_proj".into()),
+        ] {
             for rank_stabilised in [false, true] {
-                let config = LoraConfig { targets: targets.clone(), rank_stabilised, ..plain() };
-                assert_eq!(LoraConfig::from_map(config.to_json().as_object().unwrap()).unwrap(), config);
+                let config = LoraConfig {
+                    targets: targets.clone(),
+                    rank_stabilised,
+                    ..plain()
+                };
+                assert_eq!(
+                    LoraConfig::from_map(config.to_json().as_object().unwrap()).unwrap(),
+                    config
+                );
             }
         }
     }
@@ -204,8 +280,14 @@ mod tests {
         ] {
             assert_eq!(config.adapts(module), Some(expected), "{module}");
         }
-        let all = LoraConfig { targets: Targets::AllLinear, ..plain() };
-        assert_eq!((all.adapts("lm_head"), all.adapts("a.up_proj")), (Some(false), Some(true)));
+        let all = LoraConfig {
+            targets: Targets::AllLinear,
+            ..plain()
+        };
+        assert_eq!(
+            (all.adapts("lm_head"), all.adapts("a.up_proj")),
+            (Some(false), Some(true))
+        );
     }
 
     #[test]

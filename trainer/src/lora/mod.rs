@@ -16,7 +16,9 @@ use rand::RngExt;
 pub use config::{ALL_PROJECTIONS, LoraConfig, Targets};
 
 use crate::model::{Decoder, Linear, LowRank};
-use crate::weights::{FileType, Stored, WeightsError, Written, floats, name_list, open_file, save_file};
+use crate::weights::{
+    FileType, Stored, WeightsError, Written, floats, name_list, open_file, save_file,
+};
 
 /// An adapter cannot be read or does not fit its base.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,14 +42,22 @@ const PREFIX: &str = "base_model.model.";
 /// # Errors
 /// [`LoraError`] when nothing is adapted or a target names nothing.
 pub fn attach(decoder: &mut Decoder, config: &LoraConfig, seed: Seed) -> Result<(), LoraError> {
-    let fail = |message: String| LoraError { path: PathBuf::from("target_modules"), message };
+    let fail = |message: String| LoraError {
+        path: PathBuf::from("target_modules"),
+        message,
+    };
     if let Targets::Pattern(pattern) = &config.targets {
-        return Err(fail(format!("`{pattern}` is a regular expression; name the modules or use `all-linear`")));
+        return Err(fail(format!(
+            "`{pattern}` is a regular expression; name the modules or use `all-linear`"
+        )));
     }
     let device = decoder.device().without_autodiff();
     let mut adapted = BTreeSet::new();
     if matches!(&config.targets, Targets::Names(names) if names.is_empty()) {
-        return Err(fail(format!("names no module; there are {}", ALL_PROJECTIONS.join(", "))));
+        return Err(fail(format!(
+            "names no module; there are {}",
+            ALL_PROJECTIONS.join(", ")
+        )));
     }
     for (name, linear) in decoder.linears() {
         if config.adapts(&name) != Some(true) {
@@ -56,13 +66,16 @@ pub fn attach(decoder: &mut Decoder, config: &LoraConfig, seed: Seed) -> Result<
         let [inputs, outputs] = linear.shape();
         let mut rng = seed.child(&name, &[]).rng();
         let bound = 1.0 / (inputs as f64).sqrt();
-        let a = (0..inputs * config.rank).map(|_| (bound * (2.0 * rng.random::<f64>() - 1.0)) as f32).collect();
+        let a = (0..inputs * config.rank)
+            .map(|_| (bound * (2.0 * rng.random::<f64>() - 1.0)) as f32)
+            .collect();
         let b = vec![0.0; config.rank * outputs];
         set(linear, config, (a, b), &device);
         adapted.insert(name);
     }
     if let Targets::Names(names) = &config.targets {
-        let names_it = |name: &String, target: &str| name == target || name.ends_with(&format!(".{target}"));
+        let names_it =
+            |name: &String, target: &str| name == target || name.ends_with(&format!(".{target}"));
         let used = |target: &&String| adapted.iter().any(|name| names_it(name, target));
         if let Some(unused) = names.iter().find(|target| !used(target)) {
             return Err(fail(format!(
@@ -101,10 +114,16 @@ pub fn load(decoder: &mut Decoder, folder: &Path) -> Result<LoraConfig, WeightsE
     for (name, linear) in decoder.linears() {
         let [a_name, b_name] = names(&name);
         let found = (tensors.remove(&a_name), tensors.remove(&b_name));
-        let expected = config.adapts(&name).unwrap_or(found.0.is_some() || found.1.is_some());
+        let expected = config
+            .adapts(&name)
+            .unwrap_or(found.0.is_some() || found.1.is_some());
         if !expected {
             // Left among the unexpected ones.
-            tensors.extend([(a_name, found.0), (b_name, found.1)].into_iter().filter_map(|(n, t)| Some((n, t?))));
+            tensors.extend(
+                [(a_name, found.0), (b_name, found.1)]
+                    .into_iter()
+                    .filter_map(|(n, t)| Some((n, t?))),
+            );
             continue;
         }
         let [inputs, outputs] = linear.shape();
@@ -113,9 +132,16 @@ pub fn load(decoder: &mut Decoder, folder: &Path) -> Result<LoraConfig, WeightsE
                 missing.insert(name);
                 return None;
             };
-            let values = if stored.shape == shape { floats(&stored, true) } else { None };
+            let values = if stored.shape == shape {
+                floats(&stored, true)
+            } else {
+                None
+            };
             if values.is_none() {
-                misshapen.insert(format!("{name} ({:?} {:?} instead of {shape:?})", stored.dtype, stored.shape));
+                misshapen.insert(format!(
+                    "{name} ({:?} {:?} instead of {shape:?})",
+                    stored.dtype, stored.shape
+                ));
             }
             values
         };
@@ -149,17 +175,27 @@ fn names(module: &str) -> [String; 2] {
 /// # Errors
 /// [`WeightsError`] that names the file.
 pub fn save(decoder: &Decoder, config: &LoraConfig, folder: &Path) -> Result<(), WeightsError> {
-    std::fs::create_dir_all(folder).map_err(|source| WeightsError::Io { path: folder.to_owned(), source })?;
+    std::fs::create_dir_all(folder).map_err(|source| WeightsError::Io {
+        path: folder.to_owned(),
+        source,
+    })?;
     let mut tensors = Vec::new();
     for (name, linear) in decoder.clone().linears() {
         if let Some(LowRank { a, b, .. }) = &linear.low_rank {
             let [a_name, b_name] = names(&name);
-            tensors.push((a_name, Written::new(&a.val().swap_dims(0, 1), FileType::F32)));
-            tensors.push((b_name, Written::new(&b.val().swap_dims(0, 1), FileType::F32)));
+            tensors.push((
+                a_name,
+                Written::new(&a.val().swap_dims(0, 1), FileType::F32),
+            ));
+            tensors.push((
+                b_name,
+                Written::new(&b.val().swap_dims(0, 1), FileType::F32),
+            ));
         }
     }
     let path = folder.join(CONFIG);
-    std::fs::write(&path, format!("{:#}\n", config.to_json())).map_err(|source| WeightsError::Io { path, source })?;
+    std::fs::write(&path, format!("{:#}\n", config.to_json()))
+        .map_err(|source| WeightsError::Io { path, source })?;
     save_file(&folder.join(WEIGHTS), tensors)
 }
 
@@ -167,7 +203,9 @@ pub fn save(decoder: &Decoder, config: &LoraConfig, folder: &Path) -> Result<(),
 /// becomes f32.
 pub fn merge(decoder: &mut Decoder) {
     for (_, linear) in decoder.linears() {
-        let Some(LowRank { a, b, scale }) = linear.low_rank.take() else { continue };
+        let Some(LowRank { a, b, scale }) = linear.low_rank.take() else {
+            continue;
+        };
         let (weight, a, b) = (linear.matrix(), a.val(), b.val());
         let dtype = weight.dtype();
         let merged = if dtype == DType::F32 {
@@ -175,7 +213,9 @@ pub fn merge(decoder: &mut Decoder) {
         } else {
             // As loaded: `[outputs, inputs]` in memory.
             let change = b.swap_dims(0, 1).matmul(a.swap_dims(0, 1)) * scale;
-            (weight.swap_dims(0, 1).cast(DType::F32) + change).cast(dtype).swap_dims(0, 1)
+            (weight.swap_dims(0, 1).cast(DType::F32) + change)
+                .cast(dtype)
+                .swap_dims(0, 1)
         };
         linear.set_matrix(merged);
     }

@@ -39,9 +39,10 @@ fn left(groups: &str, root: &Path) -> Option<u64> {
         let (controllers, path) = (fields.next()?, fields.next()?);
         let (root, files) = match controllers {
             "" => (root.to_owned(), ["memory.max", "memory.current"]),
-            _ if controllers.split(',').any(|name| name == "memory") => {
-                (root.join("memory"), ["memory.limit_in_bytes", "memory.usage_in_bytes"])
-            }
+            _ if controllers.split(',').any(|name| name == "memory") => (
+                root.join("memory"),
+                ["memory.limit_in_bytes", "memory.usage_in_bytes"],
+            ),
             _ => return None,
         };
         Some((root, PathBuf::from(path.trim_start_matches('/')), files))
@@ -49,7 +50,8 @@ fn left(groups: &str, root: &Path) -> Option<u64> {
     let lefts = folders.flat_map(|(root, path, files)| {
         let above: Vec<PathBuf> = path.ancestors().map(|part| root.join(part)).collect();
         above.into_iter().filter_map(move |folder| {
-            let [limit, used] = files.map(|file| read(folder.join(file))?.trim().parse::<u64>().ok());
+            let [limit, used] =
+                files.map(|file| read(folder.join(file))?.trim().parse::<u64>().ok());
             let used = used.unwrap_or(0).saturating_sub(pages_of_files(&folder));
             Some(limit?.saturating_sub(used))
         })
@@ -61,10 +63,19 @@ fn left(groups: &str, root: &Path) -> Option<u64> {
 fn pages_of_files(group: &Path) -> u64 {
     let text = read(group.join("memory.stat")).unwrap_or_default();
     // The first version counts the groups below apart, in lines of their own.
-    let own = if text.contains("total_inactive_file") { "total_" } else { "" };
+    let own = if text.contains("total_inactive_file") {
+        "total_"
+    } else {
+        ""
+    };
     let value = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(own)?.strip_prefix(name)?.strip_prefix(' '));
-        line.and_then(|value| value.trim().parse::<u64>().ok()).unwrap_or(0)
+        let line = text.lines().find_map(|line| {
+            line.strip_prefix(own)?
+                .strip_prefix(name)?
+                .strip_prefix(' ')
+        });
+        line.and_then(|value| value.trim().parse::<u64>().ok())
+            .unwrap_or(0)
     };
     value("inactive_file") + value("active_file")
 }
@@ -93,11 +104,20 @@ mod tests {
         write("a/memory.current", "300\n");
         write("a/b/memory.max", "max\n");
         assert_eq!(left("0::/a/b\n", root.path()), Some(700));
-        write("a/memory.stat", "anon 100\nactive_file 50\ninactive_file 150\n");
+        write(
+            "a/memory.stat",
+            "anon 100\nactive_file 50\ninactive_file 150\n",
+        );
         assert_eq!(left("0::/a/b\n", root.path()), Some(900));
         write("memory/memory.limit_in_bytes", "600\n");
         write("memory/memory.usage_in_bytes", "100\n");
-        assert_eq!(left("9:name=x:/\n4:cpu,memory:/elsewhere\n0::/a/b\n", root.path()), Some(500));
+        assert_eq!(
+            left(
+                "9:name=x:/\n4:cpu,memory:/elsewhere\n0::/a/b\n",
+                root.path()
+            ),
+            Some(500)
+        );
     }
 
     #[cfg(target_os = "linux")]

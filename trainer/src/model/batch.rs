@@ -34,12 +34,15 @@ impl Batch {
     pub fn new(sequences: &[&[u32]]) -> Self {
         let (mut ids, mut spans): (Vec<i32>, Vec<Span>) = (Vec::new(), Vec::new());
         for (index, sequence) in sequences.iter().enumerate() {
-            let shared = index
-                .checked_sub(1)
-                .map_or_else(Vec::new, |before| spans[before].first(alike(sequences[before], sequence)));
+            let shared = index.checked_sub(1).map_or_else(Vec::new, |before| {
+                spans[before].first(alike(sequences[before], sequence))
+            });
             let (start, known) = (ids.len(), shared.iter().map(Range::len).sum());
             ids.extend(sequence[known..].iter().map(|&id| id as i32));
-            spans.push(Span { shared, own: start..ids.len() });
+            spans.push(Span {
+                shared,
+                own: start..ids.len(),
+            });
         }
         assert!(!ids.is_empty(), "a batch has tokens");
         Self { ids, spans }
@@ -57,7 +60,10 @@ impl Batch {
 
     /// Position of each row's token in its sequence.
     pub(super) fn positions(&self) -> Vec<i32> {
-        self.spans.iter().flat_map(|span| (span.before()..span.len()).map(|position| position as i32)).collect()
+        self.spans
+            .iter()
+            .flat_map(|span| (span.before()..span.len()).map(|position| position as i32))
+            .collect()
     }
 }
 
@@ -74,7 +80,10 @@ impl Span {
 
     /// Rows of all its tokens, in order.
     pub(super) fn ranges(&self) -> impl Iterator<Item = Range<usize>> + '_ {
-        self.shared.iter().cloned().chain(std::iter::once(self.own.clone()))
+        self.shared
+            .iter()
+            .cloned()
+            .chain(std::iter::once(self.own.clone()))
     }
 
     /// Rows of its first `count` tokens.
@@ -100,7 +109,10 @@ impl Span {
             }
             left -= rows.len();
         }
-        panic!("position {position} is beyond a sequence of {} tokens", self.len())
+        panic!(
+            "position {position} is beyond a sequence of {} tokens",
+            self.len()
+        )
     }
 }
 
@@ -112,11 +124,27 @@ mod tests {
 
     #[test]
     fn what_is_alike_stands_once() {
-        let batch = Batch::new(&[&[1, 2, 3, 4], &[1, 2, 5, 6], &[1, 2, 5, 7], &[1, 2, 5, 7], &[8, 2]]);
+        let batch = Batch::new(&[
+            &[1, 2, 3, 4],
+            &[1, 2, 5, 6],
+            &[1, 2, 5, 7],
+            &[1, 2, 5, 7],
+            &[8, 2],
+        ]);
         assert_eq!(batch.ids(), [1, 2, 3, 4, 5, 6, 7, 8, 2]);
         assert_eq!(batch.positions(), [0, 1, 2, 3, 2, 3, 3, 0, 1]);
-        let rows = |span: &Span| (0..span.len()).map(|position| span.row(position)).collect::<Vec<_>>();
-        let expected = [vec![0, 1, 2, 3], vec![0, 1, 4, 5], vec![0, 1, 4, 6], vec![0, 1, 4, 6], vec![7, 8]];
+        let rows = |span: &Span| {
+            (0..span.len())
+                .map(|position| span.row(position))
+                .collect::<Vec<_>>()
+        };
+        let expected = [
+            vec![0, 1, 2, 3],
+            vec![0, 1, 4, 5],
+            vec![0, 1, 4, 6],
+            vec![0, 1, 4, 6],
+            vec![7, 8],
+        ];
         assert_eq!(batch.spans().iter().map(rows).collect::<Vec<_>>(), expected);
     }
 

@@ -1,22 +1,28 @@
-//! `config.json` of Hugging Face Qwen2 and Qwen3 checkpoints.
+//! `config.json` of Hugging Face checkpoints.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The decoder family, which fixes biases and normalisation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Architecture {
-    /// Qwen2 and Qwen2.5: biases on q, k and v.
-    Qwen2,
-    /// Qwen3: RMS normalisation of each query and key head, no biases.
-    Qwen3,
+use super::families::{Architecture, QkNorm};
+
+/// Rotary frequencies of Llama 3.1, made for longer sequences than the model was first trained on: low ones divided by
+/// `factor`, high ones kept, and a blend in between.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RopeScaling {
+    /// Divisor of low frequencies.
+    pub factor: f64,
+    /// Frequencies that turn less often than this within the original length are low.
+    pub low_freq_factor: f64,
+    /// Frequencies that turn more often than this are high.
+    pub high_freq_factor: f64,
+    /// The original length, in tokens.
+    pub original_max_position_embeddings: usize,
 }
 
-/// Shape of a dense Qwen decoder.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Shape of a dense decoder.
+#[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
     /// Family.
     pub architecture: Architecture,
@@ -38,9 +44,11 @@ pub struct ModelConfig {
     pub max_position_embeddings: usize,
     /// Base of the rotary frequencies.
     pub rope_theta: f64,
+    /// Scaling of the rotary frequencies, if there is any.
+    pub rope_scaling: Option<RopeScaling>,
     /// Epsilon of every RMS normalisation.
     pub rms_norm_eps: f64,
-    /// Whether the output head is the transposed embedding.
+    /// True where the output head is the transposed embedding.
     pub tie_word_embeddings: bool,
 }
 
@@ -50,7 +58,7 @@ pub struct ModelConfig {
 pub struct ConfigError {
     /// File concerned.
     pub file: String,
-    /// What is wrong and what to do.
+    /// The fault and its fix.
     pub message: String,
 }
 
@@ -75,6 +83,7 @@ struct HfConfig {
     layer_types: Option<Vec<String>>,
     hidden_act: Option<String>,
     attention_bias: Option<bool>,
+    mlp_bias: Option<bool>,
     quantization_config: Option<Value>,
 }
 
@@ -82,11 +91,15 @@ impl ModelConfig {
     /// Reads `config.json`. Transformers 5 keeps `rope_theta` in `rope_parameters`, hub files have it at top level.
     ///
     /// # Errors
-    /// When the file is missing or malformed, or asks for what is not implemented (another architecture, rope scaling,
-    /// sliding windows): never silently ignored.
+    /// When the file is missing or malformed, or asks for what is not implemented (another family, another scaling of
+    /// the rotary frequencies, sliding windows): never silently ignored.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let fail = |message: String| ConfigError { file: path.display().to_string(), message };
-        let text = std::fs::read_to_string(path).map_err(|error| fail(format!("cannot be read: {error}")))?;
+        let fail = |message: String| ConfigError {
+            file: path.display().to_string(),
+            message,
+        };
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| fail(format!("cannot be read: {error}")))?;
         Self::from_json(&text).map_err(fail)
     }
 
@@ -95,14 +108,17 @@ impl ModelConfig {
     /// # Errors
     /// A sentence that names the key at fault.
     pub(crate) fn from_json(text: &str) -> Result<Self, String> {
-        let hf: HfConfig = serde_json::from_str(text).map_err(|error| format!("is not a model config: {error}"))?;
-        let architecture = match hf.model_type.as_str() {
-            "qwen2" => Architecture::Qwen2,
-            "qwen3" => Architecture::Qwen3,
-            other => return Err(format!("model_type `{other}` is not supported; use a qwen2 or qwen3 checkpoint")),
-        };
+        let hf: HfConfig = serde_json::from_str(text)
+            .map_err(|error| format!("is not a model config: {error}"))?;
+        let architecture = Architecture::named(&hf.model_type)?;
         refuse_unsupported(&hf, architecture)?;
-        let nested_theta = hf.rope_parameters.as_ref().and_then(|rope| rope.get("rope_theta")).and_then(Value::as_f64);
+        let rope_scaling = scaling("rope_parameters", hf.rope_parameters.as_ref())?
+            .or(scaling("rope_scaling", hf.rope_scaling.as_ref())?);
+        let nested_theta = hf
+            .rope_parameters
+            .as_ref()
+            .and_then(|rope| rope.get("rope_theta"))
+            .and_then(Value::as_f64);
         let config = Self {
             architecture,
             vocab_size: hf.vocab_size,
@@ -111,9 +127,12 @@ impl ModelConfig {
             num_hidden_layers: hf.num_hidden_layers,
             num_attention_heads: hf.num_attention_heads,
             num_key_value_heads: hf.num_key_value_heads.unwrap_or(hf.num_attention_heads),
-            head_dim: hf.head_dim.unwrap_or(hf.hidden_size / hf.num_attention_heads.max(1)),
+            head_dim: hf
+                .head_dim
+                .unwrap_or(hf.hidden_size / hf.num_attention_heads.max(1)),
             max_position_embeddings: hf.max_position_embeddings,
             rope_theta: nested_theta.or(hf.rope_theta).unwrap_or(10_000.0),
+            rope_scaling,
             rms_norm_eps: hf.rms_norm_eps,
             tie_word_embeddings: hf.tie_word_embeddings,
         };
@@ -139,24 +158,36 @@ impl ModelConfig {
         if let Some((key, _)) = sizes.iter().find(|(_, size)| *size == 0) {
             return Err(format!("{key} must be at least 1"));
         }
-        if !self.num_attention_heads.is_multiple_of(self.num_key_value_heads) {
+        if !self
+            .num_attention_heads
+            .is_multiple_of(self.num_key_value_heads)
+        {
             return Err("num_key_value_heads must divide num_attention_heads".to_owned());
         }
         if !self.head_dim.is_multiple_of(2) {
             return Err("head_dim must be even for rotary embeddings".to_owned());
         }
-        Ok(())
+        match self.rope_scaling {
+            Some(RopeScaling {
+                factor,
+                low_freq_factor: low,
+                high_freq_factor: high,
+                original_max_position_embeddings: original,
+            }) if !(factor >= 1.0 && low > 0.0 && high > low && original > 0) => Err(
+                "rope_scaling needs a factor of at least 1, 0 < low_freq_factor < high_freq_factor and \
+                 original_max_position_embeddings above 0"
+                    .to_owned(),
+            ),
+            _ => Ok(()),
+        }
     }
 
     /// The content of a `config.json` that transformers and vLLM read. `eos` is the end-of-sequence token.
     pub fn to_json(&self, eos: u32) -> Value {
-        let (model_type, class) = match self.architecture {
-            Architecture::Qwen2 => ("qwen2", "Qwen2ForCausalLM"),
-            Architecture::Qwen3 => ("qwen3", "Qwen3ForCausalLM"),
-        };
-        serde_json::json!({
-            "architectures": [class],
-            "model_type": model_type,
+        let family = self.architecture.family();
+        let mut config = serde_json::json!({
+            "architectures": [family.class],
+            "model_type": family.model_type,
             "vocab_size": self.vocab_size,
             "hidden_size": self.hidden_size,
             "intermediate_size": self.intermediate_size,
@@ -176,57 +207,95 @@ impl ModelConfig {
             "bos_token_id": null,
             "eos_token_id": eos,
             "torch_dtype": "float32",
-        })
+        });
+        if let Some(scaling) = self.rope_scaling {
+            config["rope_scaling"] = serde_json::json!(scaling);
+            config["rope_scaling"]["rope_type"] = "llama3".into();
+        }
+        config
+    }
+}
+
+/// The scaling of rotary frequencies that the value of `key` asks for.
+fn scaling(key: &str, rope: Option<&Value>) -> Result<Option<RopeScaling>, String> {
+    let Some(rope) = rope.filter(|rope| !rope.is_null()) else {
+        return Ok(None);
+    };
+    let kind = rope.get("rope_type").or_else(|| rope.get("type"));
+    let unnamed = if rope.get("factor").is_some() {
+        "unnamed"
+    } else {
+        "default"
+    };
+    match kind.map_or(Some(unnamed), Value::as_str) {
+        Some("default") => Ok(None),
+        Some("llama3") => RopeScaling::deserialize(rope)
+            .map(Some)
+            .map_err(|error| format!("{key}: {error}")),
+        other => Err(format!(
+            "{key}.rope_type `{}` is not supported, only `llama3` is; remove it to use the checkpoint's native context",
+            other.unwrap_or("not a text")
+        )),
     }
 }
 
 fn refuse_unsupported(hf: &HfConfig, architecture: Architecture) -> Result<(), String> {
-    if let Some(quantised) = hf.quantization_config.as_ref().filter(|value| !value.is_null()) {
-        let method = quantised.get("quant_method").and_then(Value::as_str).unwrap_or("unnamed method");
+    if let Some(quantised) = hf
+        .quantization_config
+        .as_ref()
+        .filter(|value| !value.is_null())
+    {
+        let method = quantised
+            .get("quant_method")
+            .and_then(Value::as_str)
+            .unwrap_or("unnamed method");
         let fix = "use the model's f32, f16 or bf16 release";
-        return Err(format!("quantization_config ({method}) is not supported; {fix}"));
+        return Err(format!(
+            "quantization_config ({method}) is not supported; {fix}"
+        ));
     }
     // `sliding_window` and `max_window_layers` mean nothing while this is off.
     if hf.use_sliding_window == Some(true) {
-        return Err("use_sliding_window = true is not supported; use a full-attention checkpoint".to_owned());
+        return Err(
+            "use_sliding_window = true is not supported; use a full-attention checkpoint"
+                .to_owned(),
+        );
     }
-    if let Some(other) = hf.layer_types.iter().flatten().find(|kind| *kind != "full_attention") {
-        return Err(format!("layer_types has `{other}`; only `full_attention` is supported"));
-    }
-    if hf.rope_scaling.as_ref().is_some_and(|scaling| !scaling.is_null()) {
-        return Err("rope_scaling is not supported; remove it to use the checkpoint's native context".to_owned());
-    }
-    let rope_type = hf.rope_parameters.as_ref().and_then(|rope| rope.get("rope_type")).and_then(Value::as_str);
-    if let Some(other) = rope_type.filter(|kind| *kind != "default") {
-        return Err(format!("rope_parameters.rope_type `{other}` is not supported; only `default` is"));
+    if let Some(other) = hf
+        .layer_types
+        .iter()
+        .flatten()
+        .find(|kind| *kind != "full_attention")
+    {
+        return Err(format!(
+            "layer_types has `{other}`; only `full_attention` is supported"
+        ));
     }
     if let Some(other) = hf.hidden_act.as_deref().filter(|act| *act != "silu") {
-        return Err(format!("hidden_act `{other}` is not supported; Qwen uses `silu`"));
+        return Err(format!(
+            "hidden_act `{other}` is not supported; only `silu` is"
+        ));
     }
-    if architecture == Architecture::Qwen3 && hf.attention_bias == Some(true) {
-        return Err("attention_bias = true is not supported for qwen3".to_owned());
+    let biases = [
+        (
+            "attention_bias",
+            hf.attention_bias
+                .filter(|_| !architecture.family().qkv_bias),
+        ),
+        ("mlp_bias", hf.mlp_bias),
+    ];
+    if let Some((key, _)) = biases.iter().find(|(_, bias)| *bias == Some(true)) {
+        return Err(format!(
+            "{key} = true is not supported for {}",
+            architecture.name()
+        ));
     }
     Ok(())
 }
 
-/// Layers, hidden width, query heads, key-value heads, head width, feed-forward width.
-type Shape = [usize; 6];
-
-/// Shapes of the dense models that search agents are trained from.
-const PUBLISHED: [(&str, Shape); 7] = [
-    ("Qwen2.5-0.5B", [24, 896, 14, 2, 64, 4864]),
-    ("Qwen2.5-1.5B", [28, 1536, 12, 2, 128, 8960]),
-    ("Qwen2.5-3B", [36, 2048, 16, 2, 128, 11008]),
-    ("Qwen2.5-7B", [28, 3584, 28, 4, 128, 18944]),
-    ("Qwen3-0.6B", [28, 1024, 16, 8, 128, 3072]),
-    ("Qwen3-1.7B", [28, 2048, 16, 8, 128, 6144]),
-    ("Qwen3-4B", [36, 2560, 32, 8, 128, 9728]),
-];
-
 impl ModelConfig {
-    /// The shape of a published model, by its name without the publisher's: `Qwen2.5-0.5B`, `-1.5B`, `-3B`, `-7B`,
-    /// `Qwen3-0.6B`, `-1.7B`, `-4B`. The context is the one they were trained with, 32,768 tokens. `Qwen2.5-7B:4` is the same with
-    /// four layers: enough to measure what a layer takes.
+    /// The shape of a published model, by its name without the publisher's, `Qwen2.5-0.5B` for instance. `Qwen2.5-7B:4` is the
+    /// same with four layers: enough to measure what a layer takes.
     ///
     /// # Errors
     /// A sentence that lists the names.
@@ -234,41 +303,71 @@ impl ModelConfig {
         let (name, depth) = match name.split_once(':') {
             Some((name, depth)) => {
                 let count = depth.parse().ok().filter(|&count: &usize| count > 0);
-                (name, Some(count.ok_or(format!("`{depth}` is not a number of layers"))?))
+                (
+                    name,
+                    Some(count.ok_or(format!("`{depth}` is not a number of layers"))?),
+                )
             }
             None => (name, None),
         };
-        let Some((_, shape)) = PUBLISHED.iter().find(|(known, _)| *known == name) else {
-            let known: Vec<&str> = PUBLISHED.iter().map(|(known, _)| *known).collect();
-            return Err(format!("there is no shape `{name}`; there are {}", known.join(", ")));
+        let all = || {
+            Architecture::all().flat_map(|each| {
+                let published = each.family().published.iter();
+                published.map(move |shape| (each, shape))
+            })
         };
-        let [layers, hidden, heads, kv_heads, head_dim, feed_forward] = *shape;
-        let untied = name == "Qwen2.5-7B";
+        let Some((architecture, shape)) = all().find(|(_, shape)| shape.name == name) else {
+            let known: Vec<&str> = all().map(|(_, shape)| shape.name).collect();
+            return Err(format!(
+                "there is no shape `{name}`; there are {}",
+                known.join(", ")
+            ));
+        };
+        let [
+            layers,
+            hidden,
+            heads,
+            kv_heads,
+            head_dim,
+            feed_forward,
+            vocabulary,
+        ] = shape.sizes;
         Ok(Self {
-            architecture: if name.starts_with("Qwen3") { Architecture::Qwen3 } else { Architecture::Qwen2 },
-            vocab_size: if untied { 152_064 } else { 151_936 },
+            architecture,
+            vocab_size: vocabulary,
             hidden_size: hidden,
             intermediate_size: feed_forward,
             num_hidden_layers: depth.unwrap_or(layers),
             num_attention_heads: heads,
             num_key_value_heads: kv_heads,
             head_dim,
-            max_position_embeddings: 32_768,
-            rope_theta: 1e6,
-            rms_norm_eps: 1e-6,
-            tie_word_embeddings: !untied,
+            max_position_embeddings: shape.context,
+            rope_theta: shape.rope_theta,
+            rope_scaling: shape.rope_scaling,
+            rms_norm_eps: shape.rms_norm_eps,
+            tie_word_embeddings: shape.tied,
         })
     }
 
     /// Number of weights; a tied head counts once.
     pub fn parameters(&self) -> usize {
         let (hidden, dim) = (self.hidden_size, self.head_dim);
-        let (queries, keys) = (self.num_attention_heads * dim, self.num_key_value_heads * dim);
-        let extra = match self.architecture {
-            Architecture::Qwen2 => queries + 2 * keys,
-            Architecture::Qwen3 => 2 * dim,
+        let (queries, keys) = (
+            self.num_attention_heads * dim,
+            self.num_key_value_heads * dim,
+        );
+        let family = self.architecture.family();
+        let biases = if family.qkv_bias {
+            queries + 2 * keys
+        } else {
+            0
         };
-        let attention = 2 * hidden * queries + 2 * hidden * keys + extra;
+        let norms = match family.qk_norm {
+            QkNorm::None => 0,
+            QkNorm::Head => 2 * dim,
+            QkNorm::Width => queries + keys,
+        };
+        let attention = 2 * hidden * queries + 2 * hidden * keys + biases + norms;
         let layer = attention + 3 * hidden * self.intermediate_size + 2 * hidden;
         let embeddings = self.vocab_size * hidden * if self.tie_word_embeddings { 1 } else { 2 };
         embeddings + self.num_hidden_layers * layer + hidden
@@ -290,20 +389,38 @@ mod tests {
             ("Qwen3-0.6B", 0.6),
             ("Qwen3-1.7B", 1.7),
             ("Qwen3-4B", 4.0),
+            ("Llama-3.1-8B", 8.03),
+            ("Llama-3.2-1B", 1.24),
+            ("Llama-3.2-3B", 3.21),
+            ("OLMo-2-0425-1B", 1.48),
+            ("OLMo-2-1124-7B", 7.3),
         ] {
             let config = ModelConfig::published(name).unwrap();
             config.validate().unwrap();
             let found = config.parameters() as f64 / 1e9;
             assert!((found - billions).abs() < 0.03, "{name}: {found}");
         }
-        assert!(ModelConfig::published("Qwen3-5B").unwrap_err().contains("Qwen3-4B"));
-        assert_eq!(ModelConfig::published("Qwen2.5-7B:4").unwrap().num_hidden_layers, 4);
-        assert!(ModelConfig::published("Qwen2.5-7B:0").unwrap_err().contains("number of layers"));
+        assert!(
+            ModelConfig::published("Qwen3-5B")
+                .unwrap_err()
+                .contains("Qwen3-4B")
+        );
+        assert_eq!(
+            ModelConfig::published("Qwen2.5-7B:4")
+                .unwrap()
+                .num_hidden_layers,
+            4
+        );
+        assert!(
+            ModelConfig::published("Qwen2.5-7B:0")
+                .unwrap_err()
+                .contains("number of layers")
+        );
     }
 
     fn tiny() -> ModelConfig {
         ModelConfig {
-            architecture: Architecture::Qwen3,
+            architecture: Architecture::named("qwen3").unwrap(),
             vocab_size: 64,
             hidden_size: 32,
             intermediate_size: 64,
@@ -313,6 +430,7 @@ mod tests {
             head_dim: 16,
             max_position_embeddings: 128,
             rope_theta: 1e6,
+            rope_scaling: None,
             rms_norm_eps: 1e-6,
             tie_word_embeddings: true,
         }
@@ -320,8 +438,12 @@ mod tests {
 
     #[test]
     fn json_round_trips() {
-        let text = tiny().to_json(3).to_string();
-        assert_eq!(ModelConfig::from_json(&text).unwrap(), tiny());
+        let published = Architecture::all().flat_map(|each| each.family().published);
+        for shape in published {
+            let config = ModelConfig::published(shape.name).unwrap();
+            let text = config.to_json(3).to_string();
+            assert_eq!(ModelConfig::from_json(&text).unwrap(), config);
+        }
     }
 
     #[test]
@@ -329,8 +451,17 @@ mod tests {
         let mut json = tiny().to_json(3);
         let object = json.as_object_mut().unwrap();
         object.remove("rope_theta");
-        object.insert("rope_parameters".into(), serde_json::json!({"rope_type": "default", "rope_theta": 5e6}));
-        assert_eq!(ModelConfig::from_json(&json.to_string()).unwrap().rope_theta.to_bits(), 5e6_f64.to_bits());
+        object.insert(
+            "rope_parameters".into(),
+            serde_json::json!({"rope_type": "default", "rope_theta": 5e6}),
+        );
+        assert_eq!(
+            ModelConfig::from_json(&json.to_string())
+                .unwrap()
+                .rope_theta
+                .to_bits(),
+            5e6_f64.to_bits()
+        );
     }
 
     #[test]
@@ -342,7 +473,10 @@ mod tests {
             "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 32768, "tie_word_embeddings": true,
             "torch_dtype": "bfloat16", "transformers_version": "4.43.1", "use_cache": true,
             "use_sliding_window": false, "vocab_size": 151936}"#;
-        assert_eq!(ModelConfig::from_json(instruct).unwrap(), ModelConfig::published("Qwen2.5-0.5B").unwrap());
+        assert_eq!(
+            ModelConfig::from_json(instruct).unwrap(),
+            ModelConfig::published("Qwen2.5-0.5B").unwrap()
+        );
         let qwen3 = r#"{"architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
             "bos_token_id": 151643, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu",
             "hidden_size": 1024, "initializer_range": 0.02, "intermediate_size": 3072,
@@ -350,17 +484,64 @@ mod tests {
             "model_type": "qwen3", "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8,
             "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": null,
             "tie_word_embeddings": true, "use_sliding_window": null, "vocab_size": 151936}"#;
-        assert_eq!(ModelConfig::from_json(qwen3).unwrap(), ModelConfig::published("Qwen3-0.6B").unwrap());
+        assert_eq!(
+            ModelConfig::from_json(qwen3).unwrap(),
+            ModelConfig::published("Qwen3-0.6B").unwrap()
+        );
+        let llama = r#"{"architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+            "bos_token_id": 128000, "eos_token_id": [128001, 128008, 128009], "head_dim": 64, "hidden_act": "silu",
+            "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 8192,
+            "max_position_embeddings": 131072, "mlp_bias": false, "model_type": "llama", "num_attention_heads": 32,
+            "num_hidden_layers": 16, "num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+            "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+            "original_max_position_embeddings": 8192, "rope_type": "llama3"}, "rope_theta": 500000.0,
+            "tie_word_embeddings": true, "torch_dtype": "bfloat16", "use_cache": true, "vocab_size": 128256}"#;
+        assert_eq!(
+            ModelConfig::from_json(llama).unwrap(),
+            ModelConfig::published("Llama-3.2-1B").unwrap()
+        );
+        let olmo = r#"{"architectures": ["Olmo2ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+            "eos_token_id": 100257, "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
+            "intermediate_size": 8192, "max_position_embeddings": 4096, "model_type": "olmo2",
+            "num_attention_heads": 16, "num_hidden_layers": 16, "num_key_value_heads": 16, "pad_token_id": 100277,
+            "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 500000, "tie_word_embeddings": false,
+            "torch_dtype": "float32", "use_cache": false, "vocab_size": 100352}"#;
+        assert_eq!(
+            ModelConfig::from_json(olmo).unwrap(),
+            ModelConfig::published("OLMo-2-0425-1B").unwrap()
+        );
     }
 
     #[test]
     fn what_is_not_implemented_is_refused_by_name() {
         for (key, value) in [
-            ("model_type", serde_json::json!("llama")),
+            ("model_type", serde_json::json!("mistral")),
             ("use_sliding_window", serde_json::json!(true)),
             ("rope_scaling", serde_json::json!({"type": "yarn"})),
-            ("layer_types", serde_json::json!(["full_attention", "sliding_attention"])),
-            ("quantization_config", serde_json::json!({"quant_method": "fp8"})),
+            ("rope_scaling", serde_json::json!({"factor": 2.0})),
+            (
+                "rope_scaling",
+                serde_json::json!({"rope_type": "llama3", "factor": 8.0}),
+            ),
+            (
+                "rope_scaling",
+                serde_json::json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0,
+                    "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}),
+            ),
+            (
+                "rope_parameters",
+                serde_json::json!({"rope_type": "linear"}),
+            ),
+            ("attention_bias", serde_json::json!(true)),
+            ("mlp_bias", serde_json::json!(true)),
+            (
+                "layer_types",
+                serde_json::json!(["full_attention", "sliding_attention"]),
+            ),
+            (
+                "quantization_config",
+                serde_json::json!({"quant_method": "fp8"}),
+            ),
             ("num_key_value_heads", serde_json::json!(3)),
         ] {
             let mut json = tiny().to_json(3);

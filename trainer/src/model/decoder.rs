@@ -1,46 +1,17 @@
 //! The decoder: field names are those of Hugging Face, so that checkpoints map onto them without a table.
 
 use burn::module::{Module, ModuleMapper, Param};
-use burn::nn::{Embedding, EmbeddingConfig, RmsNorm, RmsNormConfig};
+use burn::nn::{Embedding, EmbeddingConfig, RmsNorm};
 use burn::tensor::{DType, Device, Int, Tensor};
 
-use super::attend::{Attend, Heads};
+use super::attend::Attend;
 use super::dense::Dense;
 use super::host;
-use super::linear::{LOW_RANK, Linear, matmul};
-use super::pointwise::{normalise, swiglu};
+use super::layer::{Attention, Layer, Mlp, norm};
+use super::linear::{LOW_RANK, Linear};
 use super::quantised::BLOCK_INPUTS;
-use super::{Architecture, Batch, KvCache, ModelConfig, Pass, RopeTables};
+use super::{Batch, Kernels, KvCache, ModelConfig, Pass, RopeTables};
 use crate::device::keeps_bytes;
-
-/// The matrices around attention; queries and keys are normalised head by head where there are norms for it.
-#[derive(Module, Debug)]
-pub(crate) struct Attention {
-    pub(crate) q_proj: Linear,
-    pub(crate) k_proj: Linear,
-    pub(crate) v_proj: Linear,
-    pub(crate) o_proj: Linear,
-    pub(crate) q_norm: Option<RmsNorm>,
-    pub(crate) k_norm: Option<RmsNorm>,
-}
-
-/// The gated feed-forward part.
-#[derive(Module, Debug)]
-#[expect(clippy::struct_field_names, reason = "checkpoint names")]
-pub(crate) struct Mlp {
-    pub(crate) gate_proj: Linear,
-    pub(crate) up_proj: Linear,
-    pub(crate) down_proj: Linear,
-}
-
-/// One layer.
-#[derive(Module, Debug)]
-pub(crate) struct Layer {
-    pub(crate) input_layernorm: RmsNorm,
-    pub(crate) self_attn: Attention,
-    pub(crate) post_attention_layernorm: RmsNorm,
-    pub(crate) mlp: Mlp,
-}
 
 #[derive(Module, Debug)]
 struct Backbone {
@@ -49,18 +20,7 @@ struct Backbone {
     norm: RmsNorm,
 }
 
-/// What stands inside a layer's feed-forward part.
-#[derive(Clone)]
-pub(crate) struct Gated {
-    /// `[n, hidden]`: what the layer's last product is added to.
-    pub(crate) x: Tensor<2>,
-    /// `[n, intermediate]`.
-    pub(crate) gate: Tensor<2>,
-    /// `[n, intermediate]`.
-    pub(crate) up: Tensor<2>,
-}
-
-/// A dense Qwen2 or Qwen3 decoder.
+/// A dense decoder.
 #[derive(Module, Debug)]
 pub struct Decoder {
     model: Backbone,
@@ -72,11 +32,20 @@ impl Decoder {
     pub fn new(config: &ModelConfig, device: &Device) -> Self {
         let hidden = config.hidden_size;
         let embed_tokens = EmbeddingConfig::new(config.vocab_size, hidden).init(device);
-        let layers = (0..config.num_hidden_layers).map(|_| Layer::new(config, device)).collect();
+        let layers = (0..config.num_hidden_layers)
+            .map(|_| Layer::new(config, device))
+            .collect();
         let norm = norm(hidden, config, device);
         let head = || Linear::new(hidden, config.vocab_size, false, device);
         let lm_head = (!config.tie_word_embeddings).then(head);
-        Self { model: Backbone { embed_tokens, layers, norm }, lm_head }
+        Self {
+            model: Backbone {
+                embed_tokens,
+                layers,
+                norm,
+            },
+            lm_head,
+        }
     }
 
     /// Final hidden states of whole sequences, each attending to itself causally.
@@ -101,15 +70,17 @@ impl Decoder {
     ) -> Tensor<2> {
         let mut pass = pass.clone();
         cache.pad(&mut pass);
-        self.run(config, &pass.ids(), cache.over(rope, &pass).as_mut()).narrow(0, 0, pass.tokens())
+        self.run(config, &pass.ids(), cache.over(rope, &pass).as_mut())
+            .narrow(0, 0, pass.tokens())
     }
 
     fn run(&self, config: &ModelConfig, ids: &[i32], attend: &mut dyn Attend) -> Tensor<2> {
+        let kernels = self.kernels();
         let mut x = self.embed(ids);
         for index in 0..self.depth() {
             let layer = self.layer(index);
-            let heads = layer.normed(layer.project(x.clone(), config));
-            x = layer.lower(layer.gate(x, attend.attend(index, heads)));
+            let heads = layer.norm_heads(kernels, layer.project(kernels, x.clone(), config));
+            x = layer.lower(kernels, layer.gate(kernels, x, attend.attend(index, heads)));
         }
         self.finish(x)
     }
@@ -124,7 +95,7 @@ impl Decoder {
         self.model.layers.len()
     }
 
-    /// What enters the first layer, `[n, hidden]`.
+    /// Input of the first layer, `[n, hidden]`.
     pub(crate) fn embed(&self, ids: &[i32]) -> Tensor<2> {
         let weight = self.model.embed_tokens.weight.val();
         let ids = Tensor::<1, Int>::from_ints(ids, &weight.device());
@@ -152,16 +123,16 @@ impl Decoder {
         self.lm_head.as_ref()
     }
 
-    /// Hidden states of what the last layer gave.
+    /// Hidden states of the last layer's output.
     pub(crate) fn finish(&self, x: Tensor<2>) -> Tensor<2> {
-        normalise(&self.model.norm, x)
+        self.kernels().normalise(&self.model.norm, x)
     }
 
     /// Logits `[n, vocab]` of hidden states `[n, hidden]`.
     pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         match &self.lm_head {
-            Some(head) => head.forward(hidden),
-            None => matmul(hidden, self.model.embed_tokens.weight.val().transpose()),
+            Some(head) => head.forward(self.kernels(), hidden),
+            None => self.kernels().matmul(hidden, self.embedding().transpose()),
         }
     }
 
@@ -171,7 +142,7 @@ impl Decoder {
     #[must_use]
     pub fn for_inference(self, bf16: bool) -> Self {
         let embedding = self.model.embed_tokens.weight.val();
-        if host::runs_on(&embedding) {
+        if self.kernels() == Kernels::Processor {
             return self.arranged();
         }
         match embedding.dtype() {
@@ -185,17 +156,24 @@ impl Decoder {
     /// frozen base that is arranged once is shared by training and generation.
     #[must_use]
     pub(crate) fn arranged(self) -> Self {
-        if host::runs_on(&self.model.embed_tokens.weight.val()) { self.map(&mut Arrange::default()) } else { self }
+        if self.kernels() == Kernels::Processor {
+            self.map(&mut Arrange::default())
+        } else {
+            self
+        }
     }
 
-    /// What the decoder computes in.
+    /// The type that the decoder computes in.
     pub(crate) fn dtype(&self) -> DType {
         self.model.norm.gamma.val().dtype()
     }
 
-    /// Whether any linear map has a low-rank change.
+    /// Returns true where any linear map has a low-rank change.
     pub fn is_adapted(&self) -> bool {
-        self.clone().linears().iter().any(|(_, linear)| linear.low_rank.is_some())
+        self.clone()
+            .linears()
+            .iter()
+            .any(|(_, linear)| linear.low_rank.is_some())
     }
 
     /// The base without its adapter: the reference policy of a run that trains one, without a second copy.
@@ -211,16 +189,39 @@ impl Decoder {
     pub(crate) fn linears(&mut self) -> Vec<(String, &mut Linear)> {
         let mut all = Vec::new();
         for (index, layer) in self.model.layers.iter_mut().enumerate() {
-            let Attention { q_proj, k_proj, v_proj, o_proj, .. } = &mut layer.self_attn;
-            for (name, linear) in [("q_proj", q_proj), ("k_proj", k_proj), ("v_proj", v_proj), ("o_proj", o_proj)] {
+            let Attention {
+                q_proj,
+                k_proj,
+                v_proj,
+                o_proj,
+                ..
+            } = &mut layer.self_attn;
+            for (name, linear) in [
+                ("q_proj", q_proj),
+                ("k_proj", k_proj),
+                ("v_proj", v_proj),
+                ("o_proj", o_proj),
+            ] {
                 all.push((format!("model.layers.{index}.self_attn.{name}"), linear));
             }
-            let Mlp { gate_proj, up_proj, down_proj } = &mut layer.mlp;
-            for (name, linear) in [("gate_proj", gate_proj), ("up_proj", up_proj), ("down_proj", down_proj)] {
+            let Mlp {
+                gate_proj,
+                up_proj,
+                down_proj,
+            } = &mut layer.mlp;
+            for (name, linear) in [
+                ("gate_proj", gate_proj),
+                ("up_proj", up_proj),
+                ("down_proj", down_proj),
+            ] {
                 all.push((format!("model.layers.{index}.mlp.{name}"), linear));
             }
         }
-        all.extend(self.lm_head.iter_mut().map(|head| ("lm_head".to_owned(), head)));
+        all.extend(
+            self.lm_head
+                .iter_mut()
+                .map(|head| ("lm_head".to_owned(), head)),
+        );
         all
     }
 
@@ -228,15 +229,22 @@ impl Decoder {
     /// full.
     ///
     /// # Errors
-    /// What is wrong with a matrix that cannot be kept so.
-    pub(crate) fn quantise_layers(&mut self, mut fill: impl FnMut(&str, Linear) -> Linear) -> Result<(), String> {
+    /// A sentence about the matrix that cannot be kept so.
+    pub(crate) fn quantise_layers(
+        &mut self,
+        mut fill: impl FnMut(&str, Linear) -> Linear,
+    ) -> Result<(), String> {
         // Asking for the embedding itself would draw random numbers.
         let device = self.model.embed_tokens.weight.lazy_device();
         if !keeps_bytes(&device) {
             return Err("8-bit weights cannot be kept on this device: its shaders have no 8-bit integers; choose f32"
                 .to_owned());
         }
-        for (name, linear) in self.linears().into_iter().filter(|(name, _)| name != "lm_head") {
+        for (name, linear) in self
+            .linears()
+            .into_iter()
+            .filter(|(name, _)| name != "lm_head")
+        {
             let taken = std::mem::replace(linear, Linear::new(1, 1, false, &device));
             *linear = fill(&name, taken);
             linear.quantise().map_err(|inputs| {
@@ -244,6 +252,10 @@ impl Decoder {
             })?;
         }
         Ok(())
+    }
+
+    fn kernels(&self) -> Kernels {
+        Kernels::of(&self.device())
     }
 
     /// The device the weights are on.
@@ -288,72 +300,4 @@ impl ModuleMapper for Cast {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         param.map(|weight| weight.cast(self.0))
     }
-}
-
-impl Layer {
-    /// Queries, keys and values of the layer's input `x`, `[n, hidden]`, before the norms of the heads.
-    pub(crate) fn project(&self, x: Tensor<2>, config: &ModelConfig) -> Heads {
-        let (heads, kv_heads, dim) = (config.num_attention_heads, config.num_key_value_heads, config.head_dim);
-        let [n, _] = x.dims();
-        let x = normalise(&self.input_layernorm, x);
-        let Attention { q_proj, k_proj, v_proj, .. } = &self.self_attn;
-        Heads {
-            queries: q_proj.forward(x.clone()).reshape([n, heads, dim]),
-            keys: k_proj.forward(x.clone()).reshape([n, kv_heads, dim]),
-            values: v_proj.forward(x).reshape([n, kv_heads, dim]),
-        }
-    }
-
-    /// Normalises queries and keys, where the architecture does so.
-    pub(crate) fn normed(&self, heads: Heads) -> Heads {
-        let normed = |norm: &Option<RmsNorm>, x: Tensor<3>| match norm {
-            Some(norm) => normalise(norm, x),
-            None => x,
-        };
-        let Attention { q_norm, k_norm, .. } = &self.self_attn;
-        Heads { queries: normed(q_norm, heads.queries), keys: normed(k_norm, heads.keys), values: heads.values }
-    }
-
-    /// The feed-forward part up to its activation, from the layer's input, `[n, hidden]`, and its attention's mixed values,
-    /// `[n, heads * head_dim]`.
-    pub(crate) fn gate(&self, input: Tensor<2>, mixed: Tensor<2>) -> Gated {
-        let x = input + self.self_attn.o_proj.forward(mixed);
-        let normed = normalise(&self.post_attention_layernorm, x.clone());
-        Gated { x, gate: self.mlp.gate_proj.forward(normed.clone()), up: self.mlp.up_proj.forward(normed) }
-    }
-
-    /// What the layer gives, `[n, hidden]`.
-    pub(crate) fn lower(&self, Gated { x, gate, up }: Gated) -> Tensor<2> {
-        x + self.mlp.down_proj.forward(swiglu(gate, up))
-    }
-
-    fn new(config: &ModelConfig, device: &Device) -> Self {
-        let hidden = config.hidden_size;
-        let linear = |input, output, bias| Linear::new(input, output, bias, device);
-        let (queries, keys) =
-            (config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim);
-        let bias = config.architecture == Architecture::Qwen2;
-        let head_norm = || (config.architecture == Architecture::Qwen3).then(|| norm(config.head_dim, config, device));
-        Self {
-            input_layernorm: norm(hidden, config, device),
-            self_attn: Attention {
-                q_proj: linear(hidden, queries, bias),
-                k_proj: linear(hidden, keys, bias),
-                v_proj: linear(hidden, keys, bias),
-                o_proj: linear(queries, hidden, false),
-                q_norm: head_norm(),
-                k_norm: head_norm(),
-            },
-            post_attention_layernorm: norm(hidden, config, device),
-            mlp: Mlp {
-                gate_proj: linear(hidden, config.intermediate_size, false),
-                up_proj: linear(hidden, config.intermediate_size, false),
-                down_proj: linear(config.intermediate_size, hidden, false),
-            },
-        }
-    }
-}
-
-fn norm(width: usize, config: &ModelConfig, device: &Device) -> RmsNorm {
-    RmsNormConfig::new(width).with_epsilon(config.rms_norm_eps).init(device)
 }

@@ -11,13 +11,13 @@ use burn::tensor::{Device, Int, Tensor};
 
 use super::attend::{Attend, Heads, MASKED};
 use super::host;
-use super::linear::product;
-use super::rope::rotate;
-use super::{Batch, ModelConfig, RopeTables, Span};
+use super::{Batch, Kernels, ModelConfig, RopeTables, Span};
 use crate::device::Workspace;
 
 /// Whole sequences, each attending to itself causally.
 pub(crate) struct Dense {
+    /// The kernels of the projections' device.
+    pub(super) kernels: Kernels,
     cos: Tensor<3>,
     sin: Tensor<3>,
     spans: Vec<Span>,
@@ -57,15 +57,32 @@ impl Block {
 
 impl Dense {
     /// For the sequences of `batch`; `device` is that of the projections.
-    pub(crate) fn new(config: &ModelConfig, rope: &RopeTables, batch: &Batch, device: &Device) -> Self {
+    pub(crate) fn new(
+        config: &ModelConfig,
+        rope: &RopeTables,
+        batch: &Batch,
+        device: &Device,
+    ) -> Self {
         let plain = device.clone().without_autodiff();
-        let (cos, sin) = rope.rows(Tensor::<1, Int>::from_ints(batch.positions().as_slice(), &plain));
+        let (cos, sin) = rope.rows(Tensor::<1, Int>::from_ints(
+            batch.positions().as_slice(),
+            &plain,
+        ));
         let longest = batch.spans().iter().map(Span::len).max().unwrap_or(0);
         let scores = Workspace::of(&plain).attention_scores;
-        let block = (scores / (config.num_attention_heads * longest.max(1))).clamp(16, longest.max(16));
+        let block =
+            (scores / (config.num_attention_heads * longest.max(1))).clamp(16, longest.max(16));
         let block = block.min(longest.max(1));
         let mask = mask(block, longest, &plain);
-        Self { cos, sin, spans: batch.spans().to_vec(), mask, longest, block }
+        Self {
+            kernels: Kernels::of(device),
+            cos,
+            sin,
+            spans: batch.spans().to_vec(),
+            mask,
+            longest,
+            block,
+        }
     }
 
     /// Sequences with rows of their own.
@@ -76,48 +93,87 @@ impl Dense {
     /// Blocks of the queries of a sequence.
     fn blocks(&self, span: &Span) -> impl Iterator<Item = Block> + use<> {
         let (own, before, block) = (span.own.len(), span.before(), self.block);
-        let blocks = (0..own).step_by(block).map(move |start| start..(start + block).min(own));
-        blocks.map(move |queries| Block { first: before + queries.start, queries })
+        let blocks = (0..own)
+            .step_by(block)
+            .map(move |start| start..(start + block).min(own));
+        blocks.map(move |queries| Block {
+            first: before + queries.start,
+            queries,
+        })
     }
 
     /// Additive mask of a block of queries, `[1, queries, keys]`: a query sees what stands before it, and itself.
     fn mask(&self, block: &Block, device: &Device) -> Tensor<3> {
         let start = self.longest - block.first;
-        let mask = self.mask.clone().slice([0..block.queries.len(), start..start + block.keys()]).unsqueeze();
-        if device.is_autodiff() { mask.autodiff() } else { mask }
+        let mask = self
+            .mask
+            .clone()
+            .slice([0..block.queries.len(), start..start + block.keys()])
+            .unsqueeze();
+        if device.is_autodiff() {
+            mask.autodiff()
+        } else {
+            mask
+        }
     }
 
     /// The weights of a block of queries, `[kv_heads, group * queries, keys]`, and the queries, rows alike.
     fn weights(&self, sequence: &Sequence, block: &Block) -> (Tensor<3>, Tensor<3>) {
         let [kv_heads, group, _, dim] = sequence.queries.dims();
         let (queries, keys) = (block.queries.len(), block.keys());
-        let folded = sequence.queries.clone().narrow(2, block.queries.start, queries);
+        let folded = sequence
+            .queries
+            .clone()
+            .narrow(2, block.queries.start, queries);
         let folded = folded.reshape([kv_heads, group * queries, dim]);
         let seen = sequence.keys.clone().narrow(1, 0, keys).swap_dims(1, 2);
-        let scores = product(folded.clone(), seen);
-        if host::runs_on(&scores) {
-            return (host::causal_softmax(scores, queries, block.first, scale(dim) as f32), folded);
+        let scores = self.kernels.product(folded.clone(), seen);
+        if self.kernels == Kernels::Processor {
+            return (
+                host::causal_softmax(scores, queries, block.first, scale(dim) as f32),
+                folded,
+            );
         }
         let scores = scores * scale(dim);
-        let scores = scores.reshape([kv_heads * group, queries, keys]) + self.mask(block, &folded.device());
-        (softmax(scores, 2).reshape([kv_heads, group * queries, keys]), folded)
+        let scores =
+            scores.reshape([kv_heads * group, queries, keys]) + self.mask(block, &folded.device());
+        (
+            softmax(scores, 2).reshape([kv_heads, group * queries, keys]),
+            folded,
+        )
     }
 
     /// Rotates queries and keys.
     pub(crate) fn rotate(&self, heads: Heads) -> Heads {
         let same = |tensor: &Tensor<3>| {
-            if heads.queries.is_autodiff() { tensor.clone().autodiff() } else { tensor.clone() }
+            if heads.queries.is_autodiff() {
+                tensor.clone().autodiff()
+            } else {
+                tensor.clone()
+            }
         };
         let (cos, sin) = (same(&self.cos), same(&self.sin));
-        let Heads { queries, keys, values } = heads;
-        Heads { queries: rotate(queries, &cos, &sin), keys: rotate(keys, &cos, &sin), values }
+        let Heads {
+            queries,
+            keys,
+            values,
+        } = heads;
+        Heads {
+            queries: self.kernels.rotate(queries, &cos, &sin),
+            keys: self.kernels.rotate(keys, &cos, &sin),
+            values,
+        }
     }
 
     /// Gradient by the heads that [`Self::rotate`] was given, from that by its result; nothing carries a graph.
     pub(crate) fn rotate_backward(&self, grads: Heads) -> Heads {
         let sin = self.sin.clone().neg();
-        let back = |grad| rotate(grad, &self.cos, &sin);
-        Heads { queries: back(grads.queries), keys: back(grads.keys), values: grads.values }
+        let back = |grad| self.kernels.rotate(grad, &self.cos, &sin);
+        Heads {
+            queries: back(grads.queries),
+            keys: back(grads.keys),
+            values: grads.values,
+        }
     }
 
     /// Mixed values of rotated heads, `[n, heads * head_dim]`.
@@ -129,7 +185,10 @@ impl Dense {
             let blocks = self.blocks(span).map(|block| {
                 let (weights, _) = self.weights(&sequence, &block);
                 let values = sequence.values.clone().narrow(1, 0, block.keys());
-                product(weights, values).reshape([query_heads, block.queries.len(), dim]).swap_dims(0, 1)
+                self.kernels
+                    .product(weights, values)
+                    .reshape([query_heads, block.queries.len(), dim])
+                    .swap_dims(0, 1)
             });
             parts.extend(blocks);
         }
@@ -151,11 +210,21 @@ impl Dense {
             keys = add_rows(keys, span, &grads.keys);
             values = add_rows(values, span, &grads.values);
         }
-        Heads { queries: Tensor::cat(queries, 0), keys, values }
+        Heads {
+            queries: Tensor::cat(queries, 0),
+            keys,
+            values,
+        }
     }
 
     /// [`Self::mix_backward`] of one sequence: with weights P, dV = P'dO, dP = dO V', dS = P (dP - rowsum(dO O)).
-    fn sequence_backward(&self, sequence: &Sequence, span: &Span, mixed: &Tensor<3>, grad: &Tensor<3>) -> Heads {
+    fn sequence_backward(
+        &self,
+        sequence: &Sequence,
+        span: &Span,
+        mixed: &Tensor<3>,
+        grad: &Tensor<3>,
+    ) -> Heads {
         let [kv_heads, group, _, dim] = sequence.queries.dims();
         let mut parts = Vec::new();
         let (mut keys, mut values) = (sequence.keys.zeros_like(), sequence.values.zeros_like());
@@ -163,26 +232,56 @@ impl Dense {
             let (count, seen) = (block.queries.len(), block.keys());
             let (weights, queries) = self.weights(sequence, &block);
             let rows = |x: &Tensor<3>| {
-                let x = x.clone().narrow(0, span.own.start + block.queries.start, count).swap_dims(0, 1);
+                let x = x
+                    .clone()
+                    .narrow(0, span.own.start + block.queries.start, count)
+                    .swap_dims(0, 1);
                 x.reshape([kv_heads, group * count, dim])
             };
             let (mixed, grad) = (rows(mixed), rows(grad));
             let seen = |x: &Tensor<3>| x.clone().narrow(1, 0, seen);
-            let add = |total: Tensor<3>, part: Tensor<3>| add(total, [0..kv_heads, 0..block.keys(), 0..dim], part);
-            values = add(values, product(weights.clone().swap_dims(1, 2), grad.clone()));
+            let add = |total: Tensor<3>, part: Tensor<3>| {
+                add(total, [0..kv_heads, 0..block.keys(), 0..dim], part)
+            };
+            values = add(
+                values,
+                self.kernels
+                    .product(weights.clone().swap_dims(1, 2), grad.clone()),
+            );
             let level = (grad.clone() * mixed).sum_dim(2);
-            let grad = product(grad, seen(&sequence.values).swap_dims(1, 2));
-            let scores = if host::runs_on(&grad) {
+            let grad = self
+                .kernels
+                .product(grad, seen(&sequence.values).swap_dims(1, 2));
+            let scores = if self.kernels == Kernels::Processor {
                 host::softmax_backward(weights, grad, level, scale(dim) as f32)
             } else {
                 weights * (grad - level) * scale(dim)
             };
-            keys = add(keys, product(scores.clone().swap_dims(1, 2), queries));
-            let queries = product(scores, seen(&sequence.keys));
-            parts.push(queries.reshape([kv_heads * group, count, dim]).swap_dims(0, 1));
+            keys = add(
+                keys,
+                self.kernels
+                    .product(scores.clone().swap_dims(1, 2), queries),
+            );
+            let queries = self.kernels.product(scores, seen(&sequence.keys));
+            parts.push(
+                queries
+                    .reshape([kv_heads * group, count, dim])
+                    .swap_dims(0, 1),
+            );
         }
-        Heads { queries: Tensor::cat(parts, 0), keys: keys.swap_dims(0, 1), values: values.swap_dims(0, 1) }
+        Heads {
+            queries: Tensor::cat(parts, 0),
+            keys: keys.swap_dims(0, 1),
+            values: values.swap_dims(0, 1),
+        }
     }
+}
+
+/// Numbers that attention to whole sequences holds at most, with blocks of `scores` numbers over all heads:
+/// [`Dense::sequence_backward`] has the weights of a block of queries, the gradient by them and that by the scores.
+pub(crate) fn attention_numbers(config: &ModelConfig, longest: usize, scores: usize) -> usize {
+    let row = config.num_attention_heads * longest;
+    3 * (row * longest).min(scores.max(16 * row))
 }
 
 impl Attend for Dense {
@@ -232,8 +331,12 @@ fn add(total: Tensor<3>, place: [Range<usize>; 3], part: Tensor<3>) -> Tensor<3>
 /// See [`Dense::mask`]. Made on the device: on a GPU, blocks are so large that their masks are slow to send.
 fn mask(block: usize, longest: usize, device: &Device) -> Tensor<2> {
     let places = |count: usize| Tensor::<1, Int>::arange(0..count as i64, device);
-    let last_seen = (places(block) + longest as i64).reshape([block, 1]).expand([block, longest + block]);
-    let columns = places(longest + block).reshape([1, longest + block]).expand([block, longest + block]);
+    let last_seen = (places(block) + longest as i64)
+        .reshape([block, 1])
+        .expand([block, longest + block]);
+    let columns = places(longest + block)
+        .reshape([1, longest + block])
+        .expand([block, longest + block]);
     Tensor::zeros([block, longest + block], device).mask_fill(columns.greater(last_seen), MASKED)
 }
 
@@ -252,12 +355,17 @@ mod tests {
 
     fn numbers<const D: usize>(shape: [usize; D], seed: u64) -> Tensor<D> {
         let mut rng = Seed::root(seed).rng();
-        let values: Vec<f32> = (0..shape.iter().product()).map(|_| rng.random::<f32>() - 0.5).collect();
+        let values: Vec<f32> = (0..shape.iter().product())
+            .map(|_| rng.random::<f32>() - 0.5)
+            .collect();
         Tensor::from_data(TensorData::new(values, shape), &Device::flex())
     }
 
     fn assert_close<const D: usize>(found: &Tensor<D>, expected: &Tensor<D>, what: &str) {
-        let gap = (found.clone() - expected.clone()).abs().max().into_scalar::<f32>();
+        let gap = (found.clone() - expected.clone())
+            .abs()
+            .max()
+            .into_scalar::<f32>();
         assert!(gap < 1e-6, "{what}: {gap}");
     }
 
@@ -265,7 +373,7 @@ mod tests {
     #[test]
     fn blocks_of_queries_make_no_difference() {
         let config = ModelConfig {
-            architecture: Architecture::Qwen3,
+            architecture: Architecture::named("qwen3").unwrap(),
             vocab_size: 10,
             hidden_size: 16,
             intermediate_size: 16,
@@ -275,27 +383,43 @@ mod tests {
             head_dim: 6,
             max_position_embeddings: 32,
             rope_theta: 100.0,
+            rope_scaling: None,
             rms_norm_eps: 1e-6,
             tie_word_embeddings: true,
         };
         let ids: Vec<u32> = (0..23).collect();
         // The second begins like the first, the third like the second and further than that like the first.
-        let [one, two]: [Vec<u32>; 2] = [[&ids[..7], &[30, 31]].concat(), [&ids[..7], &[30, 32, 33]].concat()];
+        let [one, two]: [Vec<u32>; 2] = [
+            [&ids[..7], &[30, 31]].concat(),
+            [&ids[..7], &[30, 32, 33]].concat(),
+        ];
         let batch = Batch::new(&[&ids, &one, &two, &[5], &[6, 7]]);
         let device = Device::flex();
         let rope = RopeTables::new(&config, 32, &device);
-        let whole = Dense::new(&config, &rope, &batch, &device);
-        let heads =
-            Heads { queries: numbers([30, 4, 6], 1), keys: numbers([30, 2, 6], 2), values: numbers([30, 2, 6], 3) };
+        let whole = Dense::new(&config, &rope, &batch, &device.clone().autodiff());
+        let heads = Heads {
+            queries: numbers([30, 4, 6], 1),
+            keys: numbers([30, 2, 6], 2),
+            values: numbers([30, 2, 6], 3),
+        };
         let grad = numbers([30, 24], 4);
         let leaf = |x: &Tensor<3>| x.clone().autodiff().require_grad();
-        let leaves = Heads { queries: leaf(&heads.queries), keys: leaf(&heads.keys), values: leaf(&heads.values) };
+        let leaves = Heads {
+            queries: leaf(&heads.queries),
+            keys: leaf(&heads.keys),
+            values: leaf(&heads.values),
+        };
         let expected = whole.mix(&leaves);
-        let gradients = (expected.clone() * grad.clone().autodiff()).sum().backward();
+        let gradients = (expected.clone() * grad.clone().autodiff())
+            .sum()
+            .backward();
         for block in [1, 4, 5, 16] {
             let longest = whole.longest;
-            let blocks =
-                Dense { block, mask: mask(block, longest, &device), ..Dense::new(&config, &rope, &batch, &device) };
+            let blocks = Dense {
+                block,
+                mask: mask(block, longest, &device),
+                ..Dense::new(&config, &rope, &batch, &device)
+            };
             let mixed = blocks.mix(&heads);
             assert_close(&mixed, &expected.clone().inner(), "values");
             let found = blocks.mix_backward(&heads, &mixed, &grad);

@@ -26,8 +26,16 @@ struct Source {
     quick: bool,
 }
 
-const NORMAL: Source = Source { draw: normal, words: 4, quick: false };
-const QUICK: Source = Source { draw: four_uniforms, words: 2, quick: true };
+const NORMAL: Source = Source {
+    draw: normal,
+    words: 4,
+    quick: false,
+};
+const QUICK: Source = Source {
+    draw: four_uniforms,
+    words: 2,
+    quick: true,
+};
 
 struct Init {
     /// At its start; every number has its own place in the stream.
@@ -50,7 +58,10 @@ fn normal(rng: &mut ChaCha8Rng) -> f64 {
 /// The centred sum of four uniform numbers: close to normal up to 2.5 standard deviations, and never above 3.5.
 fn four_uniforms(rng: &mut ChaCha8Rng) -> f64 {
     let bits: u64 = rng.random();
-    let sum: u32 = [0, 16, 32, 48].iter().map(|shift| (bits >> shift) as u32 & 0xFFFF).sum();
+    let sum: u32 = [0, 16, 32, 48]
+        .iter()
+        .map(|shift| (bits >> shift) as u32 & 0xFFFF)
+        .sum();
     (f64::from(sum) - 2.0 * 65_535.0) * (3.0_f64.sqrt() / 65_536.0)
 }
 
@@ -59,13 +70,16 @@ impl Init {
     fn draw<T: Kept>(&mut self, count: usize) -> Vec<T> {
         let mut values = vec![T::default(); count];
         let (before, source) = (self.drawn, self.source);
-        values.par_chunks_mut(PIECE).enumerate().for_each(|(piece, values)| {
-            let mut rng = self.rng.clone();
-            rng.set_word_pos((before + piece * PIECE) as u128 * source.words);
-            for value in values {
-                *value = T::from_f32((STD * (source.draw)(&mut rng)) as f32);
-            }
-        });
+        values
+            .par_chunks_mut(PIECE)
+            .enumerate()
+            .for_each(|(piece, values)| {
+                let mut rng = self.rng.clone();
+                rng.set_word_pos((before + piece * PIECE) as u128 * source.words);
+                for value in values {
+                    *value = T::from_f32((STD * (source.draw)(&mut rng)) as f32);
+                }
+            });
         self.drawn += count;
         values
     }
@@ -76,7 +90,10 @@ impl Init {
         }
         let count = shape.iter().product();
         if !self.half {
-            return Tensor::from_data(TensorData::new(self.draw::<f32>(count), shape), (device, DType::F32));
+            return Tensor::from_data(
+                TensorData::new(self.draw::<f32>(count), shape),
+                (device, DType::F32),
+            );
         }
         let values = self.draw::<bf16>(count);
         if self.path.iter().any(|part| part == "embed_tokens") {
@@ -93,9 +110,18 @@ impl Init {
     /// A matrix drawn on the device, in the order in memory that a loaded one has.
     fn drawn_there<const D: usize>(&self, shape: &[usize], device: &Device) -> Tensor<D> {
         let turned = self.half && !self.path.iter().any(|part| part == "embed_tokens");
-        let stored: Vec<usize> = if turned { shape.iter().rev().copied().collect() } else { shape.to_vec() };
-        let drawn = Tensor::<D>::random(stored, Distribution::Normal(0.0, STD), (device, DType::F32));
-        let drawn = if self.half { drawn.cast(DType::BF16) } else { drawn };
+        let stored: Vec<usize> = if turned {
+            shape.iter().rev().copied().collect()
+        } else {
+            shape.to_vec()
+        };
+        let drawn =
+            Tensor::<D>::random(stored, Distribution::Normal(0.0, STD), (device, DType::F32));
+        let drawn = if self.half {
+            drawn.cast(DType::BF16)
+        } else {
+            drawn
+        };
         if turned { drawn.swap_dims(0, 1) } else { drawn }
     }
 }
@@ -119,7 +145,11 @@ impl ModuleMapper for Init {
         } else {
             self.matrix(&shape.to_vec(), &plain)
         };
-        let tensor = if device.is_autodiff() { tensor.autodiff() } else { tensor };
+        let tensor = if device.is_autodiff() {
+            tensor.autodiff()
+        } else {
+            tensor
+        };
         let id = param.id;
         param.transform_for_load(tensor, id)
     }
@@ -138,21 +168,41 @@ pub fn init_random(config: &ModelConfig, seed: Seed, device: &Device) -> Decoder
 ///
 /// # Panics
 /// When a matrix cannot be kept in 8 bits: its inputs are no multiple of 32.
-pub fn init_quick(config: &ModelConfig, seed: Seed, precision: Precision, device: &Device) -> Decoder {
+pub fn init_quick(
+    config: &ModelConfig,
+    seed: Seed,
+    precision: Precision,
+    device: &Device,
+) -> Decoder {
     filled(config, QUICK, seed, precision, device)
 }
 
-fn filled(config: &ModelConfig, source: Source, seed: Seed, precision: Precision, device: &Device) -> Decoder {
+fn filled(
+    config: &ModelConfig,
+    source: Source,
+    seed: Seed,
+    precision: Precision,
+    device: &Device,
+) -> Decoder {
     let rng = seed.child("init", &[]).rng();
     let half = matches!(precision, Precision::Half | Precision::Int8);
     let on_device = source.quick && !is_processor(device);
     if on_device {
         device.seed(seed.child("init", &[]).rng().random());
     }
-    let mut init = Init { rng, source, half, on_device, path: Vec::new(), drawn: 0 };
+    let mut init = Init {
+        rng,
+        source,
+        half,
+        on_device,
+        path: Vec::new(),
+        drawn: 0,
+    };
     let mut decoder = Decoder::new(config, device);
     if precision == Precision::Int8 {
-        decoder.quantise_layers(|_, linear| linear.map(&mut init)).expect("a published shape");
+        decoder
+            .quantise_layers(|_, linear| linear.map(&mut init))
+            .expect("a published shape");
     }
     decoder.map(&mut init)
 }
@@ -165,10 +215,19 @@ mod tests {
     fn pieces_are_parts_of_one_stream() {
         for source in [NORMAL, QUICK] {
             let mut rng = Seed::root(5).rng();
-            let mut init = Init { rng: rng.clone(), source, half: false, on_device: false, path: Vec::new(), drawn: 0 };
+            let mut init = Init {
+                rng: rng.clone(),
+                source,
+                half: false,
+                on_device: false,
+                path: Vec::new(),
+                drawn: 0,
+            };
             let mut found: Vec<f32> = init.draw(7);
             found.extend(init.draw::<f32>(2 * PIECE + 3));
-            let serial: Vec<f32> = (0..found.len()).map(|_| (STD * (source.draw)(&mut rng)) as f32).collect();
+            let serial: Vec<f32> = (0..found.len())
+                .map(|_| (STD * (source.draw)(&mut rng)) as f32)
+                .collect();
             assert!(found == serial);
         }
     }
@@ -179,8 +238,12 @@ mod tests {
             let mut rng = Seed::root(6).rng();
             let values: Vec<f64> = (0..200_000).map(|_| (source.draw)(&mut rng)).collect();
             let mean = values.iter().sum::<f64>() / values.len() as f64;
-            let variance = values.iter().map(|value| value * value).sum::<f64>() / values.len() as f64;
-            assert!(mean.abs() < 0.01 && (variance - 1.0).abs() < 0.01, "{mean} {variance}");
+            let variance =
+                values.iter().map(|value| value * value).sum::<f64>() / values.len() as f64;
+            assert!(
+                mean.abs() < 0.01 && (variance - 1.0).abs() < 0.01,
+                "{mean} {variance}"
+            );
         }
     }
 }

@@ -1,17 +1,17 @@
-//! Linear maps, the only place where weights are multiplied.
+//! Linear maps.
 
 use burn::module::{Module, Param, ParamId};
 use burn::nn::LinearConfig;
 use burn::tensor::{Device, Tensor};
 
-use super::host;
+use super::Kernels;
 use super::quantised::{BLOCK_INPUTS, Quantised};
 
 /// `y = x W + b`, and `+ s (x A) B` where it is adapted. The weight has the logical shape `[inputs, outputs]`, whatever
 /// its order in memory.
 #[derive(Module, Debug)]
 pub struct Linear {
-    /// None where [`Self::quantised`] stands for it.
+    /// None where [`Self::quantised`] replaces it.
     weight: Option<Param<Tensor<2>>>,
     /// A frozen weight of 8 bits.
     quantised: Option<Quantised>,
@@ -37,8 +37,15 @@ pub struct LowRank {
 
 impl Linear {
     pub(super) fn new(inputs: usize, outputs: usize, bias: bool, device: &Device) -> Self {
-        let burn::nn::Linear { weight, bias } = LinearConfig::new(inputs, outputs).with_bias(bias).init(device);
-        Self { weight: Some(weight), quantised: None, bias, low_rank: None }
+        let burn::nn::Linear { weight, bias } = LinearConfig::new(inputs, outputs)
+            .with_bias(bias)
+            .init(device);
+        Self {
+            weight: Some(weight),
+            quantised: None,
+            bias,
+            low_rank: None,
+        }
     }
 
     /// `[inputs, outputs]`. Asking for the weight itself would draw random numbers where none were read yet.
@@ -59,16 +66,21 @@ impl Linear {
 
     /// Exchanges the weight.
     pub(crate) fn set_matrix(&mut self, matrix: Tensor<2>) {
-        let id = self.weight.as_ref().map_or_else(ParamId::new, |weight| weight.id);
+        let id = self
+            .weight
+            .as_ref()
+            .map_or_else(ParamId::new, |weight| weight.id);
         (self.weight, self.quantised) = (Some(Param::initialized(id, matrix)), None);
     }
 
     /// Keeps the weight in 8 bits from now on.
     ///
     /// # Errors
-    /// The number of inputs, when it is no multiple of [`BLOCK_INPUTS`].
+    /// The number of inputs, when it is not a multiple of [`BLOCK_INPUTS`].
     pub(crate) fn quantise(&mut self) -> Result<(), usize> {
-        let Some(weight) = &self.weight else { return Ok(()) };
+        let Some(weight) = &self.weight else {
+            return Ok(());
+        };
         let [inputs, _] = self.shape();
         if !inputs.is_multiple_of(BLOCK_INPUTS) {
             return Err(inputs);
@@ -79,35 +91,20 @@ impl Linear {
 
     /// # Shapes
     /// `x`: `[n, inputs]`; returns `[n, outputs]`.
-    pub(crate) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
+    pub(crate) fn forward(&self, kernels: Kernels, x: Tensor<2>) -> Tensor<2> {
         let y = match &self.quantised {
-            Some(quantised) => quantised.product(x.clone()),
-            None => matmul(x.clone(), self.matrix()),
+            Some(quantised) => quantised.product(kernels, x.clone()),
+            None => kernels.matmul(x.clone(), self.matrix()),
         };
         let y = match &self.bias {
             Some(bias) => y + bias.val().unsqueeze(),
             None => y,
         };
         match &self.low_rank {
-            Some(LowRank { a, b, scale }) => y + matmul(matmul(x, a.val()), b.val()) * *scale,
+            Some(LowRank { a, b, scale }) => {
+                y + kernels.matmul(kernels.matmul(x, a.val()), b.val()) * *scale
+            }
             None => y,
         }
     }
-}
-
-/// `x W` for a weight of logical shape `[inputs, outputs]`. On the processor, outside training, the kernels of [`host`]
-/// compute it, which read weights in either order.
-pub(super) fn matmul(x: Tensor<2>, weight: Tensor<2>) -> Tensor<2> {
-    if host::runs_on(&x) {
-        return host::product(x, &weight);
-    }
-    // A frozen base may be kept in half precision; Burn multiplies equal types only.
-    let weight = if weight.dtype() == x.dtype() { weight } else { weight.cast(x.dtype()) };
-    x.matmul(weight)
-}
-
-/// `a b`, `[rows, inner]` and `[inner, columns]` or stacks of as many: attention and derivatives, in which a row's bits may depend on
-/// what other rows there are.
-pub(crate) fn product<const D: usize>(a: Tensor<D>, b: Tensor<D>) -> Tensor<D> {
-    if host::runs_on(&a) { host::matmul(a, b) } else { a.matmul(b) }
 }

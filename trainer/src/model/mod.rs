@@ -1,4 +1,4 @@
-//! Qwen2, Qwen2.5 and Qwen3 dense decoders.
+//! Dense decoders of several families.
 
 mod attend;
 mod batch;
@@ -6,23 +6,28 @@ mod cache;
 mod config;
 mod decoder;
 mod dense;
+mod families;
 pub(crate) mod host;
 mod init;
+mod kernels;
+mod layer;
 mod linear;
-mod pointwise;
+mod parameter_grads;
 mod quantised;
 mod rope;
 
-pub(crate) use attend::Heads;
 pub use batch::{Batch, Span};
 pub use cache::{BLOCK_POSITIONS, Chunk, KvCache, Pass};
-pub use config::{Architecture, ConfigError, ModelConfig};
+pub use config::{ConfigError, ModelConfig, RopeScaling};
+pub(crate) use decoder::ARRANGED_INPUTS;
 pub use decoder::Decoder;
-pub(crate) use decoder::{ARRANGED_INPUTS, Gated};
-pub(crate) use dense::Dense;
+pub(crate) use dense::{Dense, attention_numbers};
+pub use families::Architecture;
 pub use init::{init_quick, init_random};
-pub(crate) use linear::{LOW_RANK, product};
+pub(crate) use kernels::Kernels;
+pub(crate) use layer::{Kept, LayerBackward, LayerSizes};
+pub(crate) use linear::LOW_RANK;
 pub use linear::{Linear, LowRank};
-pub(crate) use pointwise::{normalise, normalise_backward, swiglu, swiglu_backward};
+pub(crate) use parameter_grads::ParameterGrads;
 pub(crate) use quantised::BLOCK_INPUTS;
 pub use rope::RopeTables;

@@ -8,7 +8,7 @@ use burn::module::Module;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use rayon::prelude::*;
 
-use super::host;
+use super::{Kernels, host};
 
 /// Inputs that share a scale.
 pub(crate) const BLOCK_INPUTS: usize = 32;
@@ -31,8 +31,14 @@ impl Quantised {
         let values = data.as_slice::<f32>().expect("converted to f32");
         let (numbers, scales) = quantise(values);
         Self {
-            numbers: Tensor::from_data(TensorData::new(numbers, [outputs, inputs]), (&device, DType::I8)),
-            scales: Tensor::from_data(TensorData::new(scales, [outputs, inputs / BLOCK_INPUTS]), (&device, DType::F32)),
+            numbers: Tensor::from_data(
+                TensorData::new(numbers, [outputs, inputs]),
+                (&device, DType::I8),
+            ),
+            scales: Tensor::from_data(
+                TensorData::new(scales, [outputs, inputs / BLOCK_INPUTS]),
+                (&device, DType::F32),
+            ),
         }
     }
 
@@ -43,24 +49,35 @@ impl Quantised {
     }
 
     /// `x W` for `x` of shape `[n, inputs]`.
-    pub(super) fn product(&self, x: Tensor<2>) -> Tensor<2> {
-        if host::runs_on(&x) {
+    pub(super) fn product(&self, kernels: Kernels, x: Tensor<2>) -> Tensor<2> {
+        if kernels == Kernels::Processor {
             return host::quantised_product(x, self.numbers.clone(), self.scales.clone());
         }
         let weight = self.widened().cast(x.dtype());
-        let weight = if x.device().is_autodiff() { weight.autodiff() } else { weight };
+        let weight = if x.device().is_autodiff() {
+            weight.autodiff()
+        } else {
+            weight
+        };
         x.matmul(weight)
     }
 
     /// The matrix it stands for, `[inputs, outputs]` in f32, stored row by output.
     pub(crate) fn widened(&self) -> Tensor<2> {
         let [inputs, outputs] = self.shape();
-        if host::runs_on(&self.scales) {
+        if Kernels::of(&self.scales.device()) == Kernels::Processor {
             return host::widened(self.numbers.clone(), self.scales.clone()).swap_dims(0, 1);
         }
-        let blocks =
-            self.numbers.clone().float().cast(DType::F32).reshape([outputs, inputs / BLOCK_INPUTS, BLOCK_INPUTS]);
-        let scaled = blocks * self.scales.clone().reshape([outputs, inputs / BLOCK_INPUTS, 1]);
+        let blocks = self.numbers.clone().float().cast(DType::F32).reshape([
+            outputs,
+            inputs / BLOCK_INPUTS,
+            BLOCK_INPUTS,
+        ]);
+        let scaled = blocks
+            * self
+                .scales
+                .clone()
+                .reshape([outputs, inputs / BLOCK_INPUTS, 1]);
         scaled.reshape([outputs, inputs]).swap_dims(0, 1)
     }
 }
@@ -69,9 +86,15 @@ impl Quantised {
 fn quantise(values: &[f32]) -> (Vec<i8>, Vec<f32>) {
     let mut numbers = vec![0; values.len()];
     let mut scales = vec![0.0; values.len() / BLOCK_INPUTS];
-    let blocks = values.par_chunks_exact(BLOCK_INPUTS).zip(numbers.par_chunks_exact_mut(BLOCK_INPUTS)).zip(&mut scales);
+    let blocks = values
+        .par_chunks_exact(BLOCK_INPUTS)
+        .zip(numbers.par_chunks_exact_mut(BLOCK_INPUTS))
+        .zip(&mut scales);
     blocks.for_each(|((values, numbers), scale)| {
-        *scale = values.iter().fold(0.0_f32, |most, value| most.max(value.abs())) / 127.0;
+        *scale = values
+            .iter()
+            .fold(0.0_f32, |most, value| most.max(value.abs()))
+            / 127.0;
         // A block of zeros has no scale to divide by.
         let inverse = if *scale > 0.0 { 1.0 / *scale } else { 0.0 };
         for (number, value) in numbers.iter_mut().zip(values) {
@@ -88,8 +111,9 @@ mod tests {
     use super::*;
 
     fn matrix(inputs: usize, outputs: usize) -> Tensor<2> {
-        let values: Vec<f32> =
-            (0..inputs * outputs).map(|n| ((n * 37 % 101) as f32 - 50.0) * 1e-3 * (n % 7) as f32).collect();
+        let values: Vec<f32> = (0..inputs * outputs)
+            .map(|n| ((n * 37 % 101) as f32 - 50.0) * 1e-3 * (n % 7) as f32)
+            .collect();
         Tensor::from_data(TensorData::new(values, [inputs, outputs]), &Device::flex())
     }
 
@@ -106,7 +130,9 @@ mod tests {
         for output in 0..10 {
             for block in 0..96 / BLOCK_INPUTS {
                 let at = |input: usize| (block * BLOCK_INPUTS + input) * 10 + output;
-                let most = (0..BLOCK_INPUTS).map(|input| expected[at(input)].abs()).fold(0.0, f32::max);
+                let most = (0..BLOCK_INPUTS)
+                    .map(|input| expected[at(input)].abs())
+                    .fold(0.0, f32::max);
                 for input in 0..BLOCK_INPUTS {
                     let off = (found[at(input)] - expected[at(input)]).abs();
                     assert!(off <= most / 254.0 * 1.0001, "{off} of {most}");
@@ -132,8 +158,11 @@ mod tests {
         for (rows, inputs, outputs) in [(1, 64, 13), (5, 1056, 13), (130, 96, 50)] {
             let kept = Quantised::nearest(matrix(inputs, outputs));
             let x = matrix(rows, inputs);
-            let expected = super::super::linear::matmul(x.clone(), kept.widened());
-            assert!(numbers(kept.product(x)) == numbers(expected), "{rows} {inputs} {outputs}");
+            let expected = Kernels::Processor.matmul(x.clone(), kept.widened());
+            assert!(
+                numbers(kept.product(Kernels::Processor, x)) == numbers(expected),
+                "{rows} {inputs} {outputs}"
+            );
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Rotary position embeddings in the rotate-half form of Hugging Face Qwen (`RoFormer`, Su et al. 2021).
+//! Rotary position embeddings in the rotate-half form of Hugging Face (`RoFormer`, Su et al. 2021).
 
 use std::sync::Arc;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
-use super::{ModelConfig, host};
+use super::{ModelConfig, RopeScaling, host};
 
 /// Cosines and sines of every position; kept outside the module so that they are never saved.
 #[derive(Clone, Debug)]
@@ -17,23 +17,25 @@ pub struct RopeTables {
 }
 
 impl RopeTables {
-    /// Tables of `positions` rows and `head_dim / 2` columns, computed in f64 and rounded to f32.
+    /// Tables of `positions` rows and `head_dim / 2` columns.
     pub fn new(config: &ModelConfig, positions: usize, device: &Device) -> Self {
-        let half = config.head_dim / 2;
-        let mut cos = Vec::with_capacity(positions * half);
-        let mut sin = Vec::with_capacity(positions * half);
-        for position in 0..positions {
-            for pair in 0..half {
-                // transformers computes the inverse frequency in f32: the same rounding keeps parity at long positions.
-                let exponent = (2 * pair) as f32 / config.head_dim as f32;
-                let frequency = 1.0_f32 / (config.rope_theta as f32).powf(exponent);
-                let angle = position as f32 * frequency;
-                cos.push(angle.cos());
-                sin.push(angle.sin());
-            }
+        let frequencies = frequencies(config);
+        let half = frequencies.len();
+        let angles = (0..positions).flat_map(|position| {
+            let angle = move |frequency| position as f32 * frequency;
+            frequencies.iter().copied().map(angle)
+        });
+        let (cos, sin): (Vec<f32>, Vec<f32>) =
+            angles.map(|angle| (angle.cos(), angle.sin())).unzip();
+        let table = |values: &Vec<f32>| {
+            Tensor::from_data(TensorData::new(values.clone(), [positions, half]), device)
+        };
+        Self {
+            cos: table(&cos),
+            sin: table(&sin),
+            host: Arc::new((cos, sin)),
+            half,
         }
-        let table = |values: &Vec<f32>| Tensor::from_data(TensorData::new(values.clone(), [positions, half]), device);
-        Self { cos: table(&cos), sin: table(&sin), host: Arc::new((cos, sin)), half }
     }
 
     /// Rows for the given positions, each `[n, 1, head_dim / 2]`, ready to broadcast over heads.
@@ -43,7 +45,7 @@ impl RopeTables {
         (cos.unsqueeze_dim(1), sin.unsqueeze_dim(1))
     }
 
-    /// Rotates the heads of one token in place, as [`rotate`] does.
+    /// Rotates the heads of one token in place, as [`super::Kernels::rotate`] does.
     pub(super) fn rotate_in_place(&self, heads: &mut [f32], position: usize) {
         let row = position * self.half..(position + 1) * self.half;
         let (cos, sin) = (&self.host.0[row.clone()], &self.host.1[row]);
@@ -51,17 +53,32 @@ impl RopeTables {
     }
 }
 
-/// Rotates `x` of shape `[n, heads, head_dim]` by the angles of its positions. The derivative by `x` is that by the result,
-/// rotated by the negative angles.
-pub(super) fn rotate(x: Tensor<3>, cos: &Tensor<3>, sin: &Tensor<3>) -> Tensor<3> {
-    if host::runs_on(&x) {
-        return host::rotate(x, cos, sin);
+/// The angle by which each pair of numbers turns from one position to the next, in f32 as in transformers: the same rounding
+/// keeps parity at long positions.
+fn frequencies(config: &ModelConfig) -> Vec<f32> {
+    let pairs = 0..config.head_dim / 2;
+    let plain = pairs.map(|pair| {
+        let exponent = (2 * pair) as f32 / config.head_dim as f32;
+        1.0_f32 / (config.rope_theta as f32).powf(exponent)
+    });
+    let scaled = |frequency: f32, scaling: RopeScaling| {
+        let (low, high) = (
+            scaling.low_freq_factor as f32,
+            scaling.high_freq_factor as f32,
+        );
+        let length = scaling.original_max_position_embeddings as f32;
+        let (factor, wavelength) = (scaling.factor as f32, std::f32::consts::TAU / frequency);
+        if wavelength < length / high {
+            frequency
+        } else if wavelength > length / low {
+            frequency / factor
+        } else {
+            let share = (length / wavelength - low) / (high - low);
+            (1.0 - share) * frequency / factor + share * frequency
+        }
+    };
+    match config.rope_scaling {
+        Some(scaling) => plain.map(|frequency| scaled(frequency, scaling)).collect(),
+        None => plain.collect(),
     }
-    let [n, heads, dim] = x.dims();
-    let half = dim / 2;
-    let first = x.clone().slice([0..n, 0..heads, 0..half]);
-    let second = x.slice([0..n, 0..heads, half..dim]);
-    let rotated_first = first.clone() * cos.clone() - second.clone() * sin.clone();
-    let rotated_second = second * cos.clone() + first * sin.clone();
-    Tensor::cat(vec![rotated_first, rotated_second], 2)
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-/// How token losses L are put together, over the `B` sequences of a whole optimizer step.
+/// The rule by which token losses L are put together, over the `B` sequences of a whole optimizer step.
 ///
 /// Weights come from the token counts of **all** its sequences, so how the step is cut into micro-batches cannot matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ impl Aggregation {
     ///
     /// # Panics
     /// When the slices differ in number.
-    pub fn weights(self, tokens: &[usize], prompts: &[u64]) -> Vec<f32> {
+    pub(crate) fn weights(self, tokens: &[usize], prompts: &[u64]) -> Vec<f32> {
         assert_eq!(tokens.len(), prompts.len(), "token counts and prompts");
         let total: usize = tokens.iter().sum();
         let filled = tokens.iter().filter(|&&count| count > 0).count() as f64;
@@ -53,7 +53,11 @@ impl Aggregation {
             Self::PromptMean => 1.0 / (of_prompt.len() as f64 * of_prompt[prompt] as f64),
             Self::Sum => 1.0,
         };
-        tokens.iter().zip(prompts).map(|pair| weight(pair) as f32).collect()
+        tokens
+            .iter()
+            .zip(prompts)
+            .map(|pair| weight(pair) as f32)
+            .collect()
     }
 }
 

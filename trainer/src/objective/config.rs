@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::advantage::{Advantage, SignWeights};
+use super::Advantage;
+use super::advantage::SignWeights;
 use super::aggregate::Aggregation;
 use super::algorithm::{Algorithm, Recipe};
 use super::correction::{Bound, Correction};
@@ -11,15 +12,16 @@ use super::entropy::EntropyTerms;
 use super::filter::GroupFilter;
 use super::kl::KlPenalty;
 use super::loss::PolicyLoss;
+use crate::setting::SettingError;
 
-/// A published algorithm; a part that is given stands in place of the algorithm's.
+/// A published algorithm; a part that is given replaces the algorithm's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ObjectiveConfig {
     /// The algorithm.
-    #[serde(default = "dapo")]
+    #[serde(default)]
     pub algorithm: Algorithm,
-    /// Which groups are learned from.
+    /// The groups that are learned from.
     pub filter: Option<GroupFilter>,
     /// Rewards to advantages.
     pub advantage: Option<Advantage>,
@@ -39,13 +41,9 @@ pub struct ObjectiveConfig {
     pub aggregation: Option<Aggregation>,
 }
 
-fn dapo() -> Algorithm {
-    Algorithm::Dapo
-}
-
 impl Default for ObjectiveConfig {
     fn default() -> Self {
-        Algorithm::Dapo.into()
+        Algorithm::default().into()
     }
 }
 
@@ -77,7 +75,10 @@ impl ObjectiveConfig {
             credit: self.credit.unwrap_or(base.credit),
             loss: self.loss.unwrap_or(base.loss),
             correction: self.correction.or(base.correction),
-            kl: self.kl.or(base.kl).filter(|penalty| penalty.coefficient.abs() > 0.0),
+            kl: self
+                .kl
+                .or(base.kl)
+                .filter(|penalty| penalty.coefficient.abs() > 0.0),
             entropy: self.entropy.unwrap_or(base.entropy),
             aggregation: self.aggregation.unwrap_or(base.aggregation),
         }
@@ -104,60 +105,44 @@ impl ObjectiveConfig {
     /// Checks the ranges.
     ///
     /// # Errors
-    /// A sentence that names the key at fault and the fix.
-    pub fn check(&self) -> Result<(), String> {
+    /// [`SettingError`], which names the key at fault and the fix.
+    pub fn check(&self) -> Result<(), SettingError> {
         let recipe = self.recipe(1);
         recipe.entropy.check()?;
-        check_loss(&recipe.loss)?;
+        recipe.loss.check()?;
+        recipe.advantage.check()?;
+        recipe.credit.check(recipe.advantage)?;
+        let range = |key: &str, value: f64, must: &str| Err(SettingError::range(key, value, must));
+        let between = |key: &str, order: &str, low: f64, high: f64| {
+            let fault = format!("needs {order}, not {low} and {high}");
+            Err(SettingError::new(key, fault))
+        };
         if let Some(penalty) = recipe.kl
             && !(penalty.coefficient.is_finite() && penalty.coefficient >= 0.0)
         {
-            return Err(format!("kl.coefficient is {}: it must be 0 or more", penalty.coefficient));
+            return range("kl.coefficient", penalty.coefficient, "0 or more");
         }
-        recipe.credit.check(recipe.advantage)?;
         if let Some(GroupFilter::AccuracyBand { lowest, highest }) = recipe.filter
             && !(0.0 <= lowest && lowest < highest && highest <= 1.0)
         {
-            return Err(format!("filter.accuracy_band needs 0 <= lowest < highest <= 1, not {lowest} and {highest}"));
+            let order = "0 <= lowest < highest <= 1";
+            return between("filter.accuracy_band", order, lowest, highest);
         }
         if let Aggregation::DrGrpo { length: 0 } = recipe.aggregation {
-            return Err("aggregation.dr_grpo.length must be at least 1".to_owned());
+            let fault = "must be at least 1";
+            return Err(SettingError::new("aggregation.dr_grpo.length", fault));
         }
         match recipe.correction.map(|correction| correction.bound) {
             Some(Bound::Truncate { cap }) if !(cap > 0.0 && cap.is_finite()) => {
-                Err(format!("correction.bound.truncate.cap is {cap}: it must be above 0"))
+                range("correction.bound.truncate.cap", cap, "above 0")
             }
             Some(Bound::Mask { low, high } | Bound::Reject { low, high })
                 if !((0.0..=1.0).contains(&low) && high >= 1.0) =>
             {
-                Err(format!("correction.bound needs low <= 1 <= high, not {low} and {high}"))
+                between("correction.bound", "low <= 1 <= high", low, high)
             }
             _ => Ok(()),
         }
-    }
-}
-
-fn check_loss(loss: &PolicyLoss) -> Result<(), String> {
-    match *loss {
-        PolicyLoss::PpoClip { dual: Some(dual), .. } if dual.is_nan() || dual <= 1.0 => {
-            Err(format!("loss.ppo_clip.dual is {dual}: it must be above 1; leave it out for none"))
-        }
-        PolicyLoss::PpoClip { low, high, .. }
-        | PolicyLoss::Gspo { low, high }
-        | PolicyLoss::Luspo { low, high }
-        | PolicyLoss::RolloutIs { low, high }
-        | PolicyLoss::DppoTv { low, high, .. }
-            if !((0.0..=1.0).contains(&low) && high >= 0.0) =>
-        {
-            Err(format!("loss needs low in [0, 1] and high of 0 or more, not {low} and {high}"))
-        }
-        PolicyLoss::Cispo { low, high } if !(0.0 <= low && low < high) => {
-            Err(format!("loss.cispo needs 0 <= low < high, not {low} and {high}"))
-        }
-        PolicyLoss::Sapo { positive, negative } if !(positive > 0.0 && negative > 0.0) => {
-            Err("loss.sapo needs temperatures above 0".to_owned())
-        }
-        _ => Ok(()),
     }
 }
 
@@ -173,38 +158,106 @@ mod tests {
         let recipe = config.recipe(100);
         assert_eq!(
             recipe,
-            Recipe { kl: None, credit: Credit::DiscountedTurns { gamma: 0.9 }, ..Algorithm::SearchR1.recipe(100) }
+            Recipe {
+                kl: None,
+                credit: Credit::DiscountedTurns { gamma: 0.9 },
+                ..config.algorithm.recipe(100)
+            }
         );
         assert_eq!(config.spelled_out(100).recipe(7), recipe);
-        assert_eq!(toml::from_str::<ObjectiveConfig>("").unwrap(), ObjectiveConfig::default());
+        assert_eq!(
+            toml::from_str::<ObjectiveConfig>("").unwrap(),
+            ObjectiveConfig::default()
+        );
     }
 
     #[test]
     fn ranges_are_checked_by_name() {
-        let fault = |config: ObjectiveConfig| config.check().unwrap_err();
+        let fault = |config: ObjectiveConfig| config.check().unwrap_err().to_string();
         let base = ObjectiveConfig::default;
         assert!(base().check().is_ok());
-        let loss = PolicyLoss::PpoClip { low: 0.2, high: 0.2, dual: Some(0.5) };
-        assert!(fault(ObjectiveConfig { loss: Some(loss), ..base() }).contains("loss.ppo_clip.dual"));
-        let kl = KlPenalty { estimator: KlEstimator::K3, coefficient: -1.0, unbiased: false };
-        assert!(fault(ObjectiveConfig { kl: Some(kl), ..base() }).contains("kl.coefficient"));
-        let entropy = EntropyTerms { top_share: 0.0, ..EntropyTerms::default() };
-        assert!(fault(ObjectiveConfig { entropy: Some(entropy), ..base() }).contains("top_share"));
-        let credit = |algorithm: Algorithm, credit| ObjectiveConfig { credit: Some(credit), ..algorithm.into() };
+        let loss = PolicyLoss::of("ppo_clip", &[0.2, 0.2, 0.5]);
+        assert!(
+            fault(ObjectiveConfig {
+                loss: Some(loss),
+                ..base()
+            })
+            .contains("loss.ppo_clip.dual")
+        );
+        let kl = KlPenalty {
+            estimator: KlEstimator::K3,
+            coefficient: -1.0,
+            unbiased: false,
+        };
+        assert!(
+            fault(ObjectiveConfig {
+                kl: Some(kl),
+                ..base()
+            })
+            .contains("kl.coefficient")
+        );
+        let entropy = EntropyTerms {
+            top_share: 0.0,
+            ..EntropyTerms::default()
+        };
+        assert!(
+            fault(ObjectiveConfig {
+                entropy: Some(entropy),
+                ..base()
+            })
+            .contains("top_share")
+        );
+        let credit = |algorithm: &str, credit| ObjectiveConfig {
+            credit: Some(credit),
+            ..Algorithm::of(algorithm, &[]).into()
+        };
         for (algorithm, part, expected) in [
-            (Algorithm::Grpo, Credit::DiscountedTurns { gamma: 1.5 }, "credit.discounted_turns.gamma is 1.5"),
-            (Algorithm::Grpo, Credit::Gigpo { gamma: 0.95, weight: -1.0 }, "credit.gigpo.weight is -1"),
             (
-                Algorithm::Rloo,
-                Credit::Gigpo { gamma: 0.95, weight: 1.0 },
+                "grpo",
+                Credit::DiscountedTurns { gamma: 1.5 },
+                "credit.discounted_turns.gamma is 1.5",
+            ),
+            (
+                "grpo",
+                Credit::Gigpo {
+                    gamma: 0.95,
+                    weight: -1.0,
+                },
+                "credit.gigpo.weight is -1",
+            ),
+            (
+                "rloo",
+                Credit::Gigpo {
+                    gamma: 0.95,
+                    weight: 1.0,
+                },
                 "set advantage to grpo, grpo_population or dr_grpo",
             ),
-            (Algorithm::ReinforcePp, Credit::ProcessSupervision, "credit.process_supervision compares"),
-            (Algorithm::Grpo, Credit::RewardToGo { gamma: 1.0 }, "set advantage = \"reinforce_pp\""),
+            (
+                "reinforce_pp",
+                Credit::ProcessSupervision,
+                "credit.process_supervision compares",
+            ),
+            (
+                "grpo",
+                Credit::RewardToGo { gamma: 1.0 },
+                "set advantage = \"reinforce_pp\"",
+            ),
         ] {
-            assert!(fault(credit(algorithm, part)).contains(expected), "{part:?}");
+            assert!(
+                fault(credit(algorithm, part)).contains(expected),
+                "{part:?}"
+            );
         }
-        assert!(credit(Algorithm::ReinforcePp, Credit::RewardToGo { gamma: 0.99 }).check().is_ok());
-        assert!(credit(Algorithm::DrGrpo, Credit::ProcessSupervision).check().is_ok());
+        assert!(
+            credit("reinforce_pp", Credit::RewardToGo { gamma: 0.99 })
+                .check()
+                .is_ok()
+        );
+        assert!(
+            credit("dr_grpo", Credit::ProcessSupervision)
+                .check()
+                .is_ok()
+        );
     }
 }

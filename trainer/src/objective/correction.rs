@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::loss::LOG_RATIO_LIMIT;
 
-/// Which ratio weighs a token, with rho = exp(lo - lr) per token: `lo` the trainer's log-probability at the start of the
+/// The ratio that weighs a token, with rho = exp(lo - lr) per token: `lo` the trainer's log-probability at the start of the
 /// step, `lr` the sampler's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -19,7 +19,7 @@ pub enum RatioLevel {
     Geometric,
 }
 
-/// What happens to a ratio outside its bounds.
+/// The treatment of a ratio outside its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Bound {
@@ -49,7 +49,7 @@ pub enum Bound {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Correction {
-    /// Whose ratio.
+    /// The ratio.
     pub level: RatioLevel,
     /// Its bounds.
     pub bound: Bound,
@@ -57,7 +57,7 @@ pub struct Correction {
     pub veto: Option<f64>,
 }
 
-/// What a correction did, in policy tokens; sums over sequences.
+/// The work of a correction, in policy tokens; sums over sequences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CorrectionCounts {
     /// Tokens weighed.
@@ -81,22 +81,32 @@ impl AddAssign for CorrectionCounts {
 
 /// The weights of one sequence.
 #[derive(Clone, Debug, PartialEq)]
-pub struct CorrectionWeights {
+pub(super) struct CorrectionWeights {
     /// `[n]`: factor of each token's policy loss and its derivative.
-    pub weights: Vec<f32>,
-    /// What was truncated or dropped.
-    pub counts: CorrectionCounts,
+    pub(super) weights: Vec<f32>,
+    /// The tokens that were truncated or dropped.
+    pub(super) counts: CorrectionCounts,
 }
 
 impl Correction {
     /// min(rho, `cap`) per token.
-    pub const fn tis_token(cap: f64) -> Self {
-        Self { level: RatioLevel::Token, bound: Bound::Truncate { cap }, veto: None }
+    #[cfg(test)]
+    pub(crate) const fn tis_token(cap: f64) -> Self {
+        Self {
+            level: RatioLevel::Token,
+            bound: Bound::Truncate { cap },
+            veto: None,
+        }
     }
 
     /// rho per token where it lies in [`low`, `high`], else 0.
-    pub const fn icepop(low: f64, high: f64) -> Self {
-        Self { level: RatioLevel::Token, bound: Bound::Mask { low, high }, veto: None }
+    #[cfg(test)]
+    pub(crate) const fn icepop(low: f64, high: f64) -> Self {
+        Self {
+            level: RatioLevel::Token,
+            bound: Bound::Mask { low, high },
+            veto: None,
+        }
     }
 
     /// The weights of one sequence; `proximal` and `sampler`: `[n]`, nats. Log ratios are held within +-20 before exp (verl,
@@ -104,14 +114,31 @@ impl Correction {
     ///
     /// # Panics
     /// When the slices differ in number.
-    pub fn weights(&self, proximal: &[f32], sampler: &[f32]) -> CorrectionWeights {
-        assert_eq!(proximal.len(), sampler.len(), "log-probabilities and the sampler's");
+    pub(super) fn weights(&self, proximal: &[f32], sampler: &[f32]) -> CorrectionWeights {
+        assert_eq!(
+            proximal.len(),
+            sampler.len(),
+            "log-probabilities and the sampler's"
+        );
         let tokens = proximal.len();
-        let gaps: Vec<f64> = proximal.iter().zip(sampler).map(|(&lo, &lr)| f64::from(lo) - f64::from(lr)).collect();
-        let mut counts = CorrectionCounts { tokens, ..CorrectionCounts::default() };
-        if self.veto.is_some_and(|veto| gaps.iter().any(|&gap| exp(gap) < veto)) {
+        let gaps: Vec<f64> = proximal
+            .iter()
+            .zip(sampler)
+            .map(|(&lo, &lr)| f64::from(lo) - f64::from(lr))
+            .collect();
+        let mut counts = CorrectionCounts {
+            tokens,
+            ..CorrectionCounts::default()
+        };
+        if self
+            .veto
+            .is_some_and(|veto| gaps.iter().any(|&gap| exp(gap) < veto))
+        {
             counts.vetoed = tokens;
-            return CorrectionWeights { weights: vec![0.0; tokens], counts };
+            return CorrectionWeights {
+                weights: vec![0.0; tokens],
+                counts,
+            };
         }
         let sum: f64 = gaps.iter().sum();
         let weights = gaps.iter().map(|&gap| {
@@ -122,7 +149,10 @@ impl Correction {
             });
             self.bound.weight(ratio, &mut counts) as f32
         });
-        CorrectionWeights { weights: weights.collect(), counts }
+        CorrectionWeights {
+            weights: weights.collect(),
+            counts,
+        }
     }
 }
 
@@ -133,7 +163,9 @@ impl Bound {
                 counts.truncated += usize::from(ratio > cap);
                 ratio.min(cap)
             }
-            Self::Mask { low, high } | Self::Reject { low, high } if !(low..=high).contains(&ratio) => {
+            Self::Mask { low, high } | Self::Reject { low, high }
+                if !(low..=high).contains(&ratio) =>
+            {
                 counts.masked += 1;
                 0.0
             }
@@ -163,32 +195,125 @@ mod tests {
     fn token_vectors() {
         let slime = weights(Correction::tis_token(2.0), &[1.0, 0.0]);
         assert_eq!(slime.weights, [2.0, 1.0]);
-        assert_eq!(slime.counts, CorrectionCounts { tokens: 2, truncated: 1, ..CorrectionCounts::default() });
+        assert_eq!(
+            slime.counts,
+            CorrectionCounts {
+                tokens: 2,
+                truncated: 1,
+                ..CorrectionCounts::default()
+            }
+        );
         let icepop = weights(Correction::icepop(0.5, 2.0), &[1.0, 0.0]);
         assert_eq!(icepop.weights, [0.0, 1.0]);
-        assert_eq!(icepop.counts, CorrectionCounts { tokens: 2, masked: 1, ..CorrectionCounts::default() });
-        close(weights(Correction::icepop(0.0, 3.0), &[1.0]).weights[0], std::f32::consts::E);
+        assert_eq!(
+            icepop.counts,
+            CorrectionCounts {
+                tokens: 2,
+                masked: 1,
+                ..CorrectionCounts::default()
+            }
+        );
+        close(
+            weights(Correction::icepop(0.0, 3.0), &[1.0]).weights[0],
+            std::f32::consts::E,
+        );
     }
 
     #[test]
     fn one_catastrophic_token_drops_its_sequence() {
-        let slime = Correction { veto: Some(1e-4), ..Correction::tis_token(2.0) };
+        let slime = Correction {
+            veto: Some(1e-4),
+            ..Correction::tis_token(2.0)
+        };
         let found = weights(slime, &[0.0, -12.0]);
         assert_eq!(found.weights, [0.0, 0.0]);
-        assert_eq!(found.counts, CorrectionCounts { tokens: 2, vetoed: 2, ..CorrectionCounts::default() });
+        assert_eq!(
+            found.counts,
+            CorrectionCounts {
+                tokens: 2,
+                vetoed: 2,
+                ..CorrectionCounts::default()
+            }
+        );
         close(weights(slime, &[0.0, -9.0]).weights[0], 1.0);
     }
 
     #[test]
     fn sequence_vectors() {
         let gaps = [0.3, -0.2, 0.9, 0.4];
-        let at = |level, bound| weights(Correction { level, bound, veto: None }, &gaps);
-        close(at(RatioLevel::Sequence, Bound::Mask { low: 0.0, high: 5.0 }).weights[0], 4.055_2);
-        assert_eq!(at(RatioLevel::Sequence, Bound::Mask { low: 0.0, high: 3.0 }).weights, [0.0; 4]);
-        assert_eq!(at(RatioLevel::Sequence, Bound::Mask { low: 0.0, high: 3.0 }).counts.masked, 4);
-        assert_eq!(at(RatioLevel::Sequence, Bound::Truncate { cap: 2.0 }).weights, [2.0; 4]);
-        close(at(RatioLevel::Geometric, Bound::Truncate { cap: 2.0 }).weights[3], 1.419_068);
-        assert_eq!(at(RatioLevel::Geometric, Bound::Reject { low: 0.99, high: 1.01 }).weights, [0.0; 4]);
-        assert_eq!(at(RatioLevel::Geometric, Bound::Reject { low: 0.5, high: 2.0 }).weights, [1.0; 4]);
+        let at = |level, bound| {
+            weights(
+                Correction {
+                    level,
+                    bound,
+                    veto: None,
+                },
+                &gaps,
+            )
+        };
+        close(
+            at(
+                RatioLevel::Sequence,
+                Bound::Mask {
+                    low: 0.0,
+                    high: 5.0,
+                },
+            )
+            .weights[0],
+            4.055_2,
+        );
+        assert_eq!(
+            at(
+                RatioLevel::Sequence,
+                Bound::Mask {
+                    low: 0.0,
+                    high: 3.0
+                }
+            )
+            .weights,
+            [0.0; 4]
+        );
+        assert_eq!(
+            at(
+                RatioLevel::Sequence,
+                Bound::Mask {
+                    low: 0.0,
+                    high: 3.0
+                }
+            )
+            .counts
+            .masked,
+            4
+        );
+        assert_eq!(
+            at(RatioLevel::Sequence, Bound::Truncate { cap: 2.0 }).weights,
+            [2.0; 4]
+        );
+        close(
+            at(RatioLevel::Geometric, Bound::Truncate { cap: 2.0 }).weights[3],
+            1.419_068,
+        );
+        assert_eq!(
+            at(
+                RatioLevel::Geometric,
+                Bound::Reject {
+                    low: 0.99,
+                    high: 1.01
+                }
+            )
+            .weights,
+            [0.0; 4]
+        );
+        assert_eq!(
+            at(
+                RatioLevel::Geometric,
+                Bound::Reject {
+                    low: 0.5,
+                    high: 2.0
+                }
+            )
+            .weights,
+            [1.0; 4]
+        );
     }
 }

@@ -3,12 +3,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::advantage::Advantage;
+use super::Advantage;
+use crate::setting::SettingError;
 
-/// What verl and slime add to the variance when they whiten.
+/// The number that verl and slime add to the variance when they whiten.
 const WHITEN_EPSILON: f64 = 1e-8;
 
-/// How the advantage `A` of an episode, or what its turns earned, reaches its tokens.
+/// The rule by which the advantage `A` of an episode, or what its turns earned, reaches its tokens.
 ///
 /// The first two read the score alone. The others read one reward per turn: what the environment paid for it, and for the last
 /// turn the score besides; the reward of an episode is then the sum.
@@ -39,7 +40,7 @@ pub enum Credit {
         /// Of S, 0 or more.
         weight: f64,
     },
-    /// The discounted reward-to-go of each token, whitened over the policy tokens of the batch; a turn's reward stands at its
+    /// The discounted reward-to-go of each token, whitened over the policy tokens of the batch; a turn's reward belongs to its
     /// last token. REINFORCE++ (arXiv 2501.03262, verl); with gamma 1 and no rewards of turns the advantage `reinforce_pp`.
     RewardToGo {
         /// Discount per policy token, 0 to 1.
@@ -48,13 +49,16 @@ pub enum Credit {
 }
 
 impl Credit {
-    /// Whether it reads rewards of turns.
-    pub const fn reads_turns(self) -> bool {
-        !matches!(self, Self::Constant | Self::DiscountedTurns { .. } | Self::Tree)
+    /// Returns whether it reads rewards of turns.
+    pub(super) const fn reads_turns(self) -> bool {
+        !matches!(
+            self,
+            Self::Constant | Self::DiscountedTurns { .. } | Self::Tree
+        )
     }
 
     /// Checks the ranges, and that `advantage` fits.
-    pub(super) fn check(self, advantage: Advantage) -> Result<(), String> {
+    pub(super) fn check(self, advantage: Advantage) -> Result<(), SettingError> {
         let (name, gamma) = match self {
             Self::Constant => return Ok(()),
             Self::Tree => ("tree", 1.0),
@@ -63,45 +67,58 @@ impl Credit {
             Self::Gigpo { gamma, .. } => ("gigpo", gamma),
             Self::RewardToGo { gamma } => ("reward_to_go", gamma),
         };
+        let key = format!("credit.{name}");
         if !(0.0..=1.0).contains(&gamma) {
-            return Err(format!("credit.{name}.gamma is {gamma}: a discount lies in [0, 1]"));
+            let fault = format!("is {gamma}: a discount lies in [0, 1]");
+            return Err(SettingError::new(key + ".gamma", fault));
         }
         if let Self::Gigpo { weight, .. } = self
             && !(weight.is_finite() && weight >= 0.0)
         {
-            return Err(format!("credit.gigpo.weight is {weight}: it must be 0 or more"));
+            return Err(SettingError::range(key + ".weight", weight, "0 or more"));
         }
-        let normalises =
-            matches!(advantage, Advantage::Grpo { .. } | Advantage::GrpoPopulation { .. } | Advantage::DrGrpo);
-        match self {
-            Self::ProcessSupervision | Self::Gigpo { .. } | Self::Tree if !normalises => Err(format!(
-                "credit.{name} compares by the mean of a group; set advantage to grpo, grpo_population or dr_grpo"
-            )),
-            Self::RewardToGo { .. } if advantage != Advantage::ReinforcePp => {
-                Err("credit.reward_to_go whitens over the batch; set advantage = \"reinforce_pp\"".to_owned())
+        let fault = match self {
+            Self::ProcessSupervision | Self::Gigpo { .. } | Self::Tree if !advantage.by_mean() => {
+                "compares by the mean of a group; set advantage to grpo, grpo_population or dr_grpo"
             }
-            _ => Ok(()),
-        }
+            Self::RewardToGo { .. } if advantage.name() != "reinforce_pp" => {
+                "whitens over the batch; set advantage = \"reinforce_pp\""
+            }
+            _ => return Ok(()),
+        };
+        Err(SettingError::new(key, fault))
     }
 }
 
 /// `[turns]`: the factor of [`Credit::DiscountedTurns`] on the advantage of each turn, times `advantage`.
 pub(super) fn discounted(advantage: f32, gamma: f64, turns: usize) -> Vec<f32> {
-    (0..turns).map(|turn| (f64::from(advantage) * gamma.powi((turns - 1 - turn) as i32)) as f32).collect()
+    (0..turns)
+        .map(|turn| (f64::from(advantage) * gamma.powi((turns - 1 - turn) as i32)) as f32)
+        .collect()
 }
 
 /// `[sum(turns)]`: the value of each turn at each of its policy tokens. `per_turn` and `turns`: `[T]`.
 ///
 /// # Panics
 /// When `per_turn` and `turns` differ in number.
-pub fn spread_turns(per_turn: &[f32], turns: &[usize]) -> Vec<f32> {
+pub(super) fn spread_turns(per_turn: &[f32], turns: &[usize]) -> Vec<f32> {
     assert_eq!(per_turn.len(), turns.len(), "values and turns");
-    per_turn.iter().zip(turns).flat_map(|(&value, &tokens)| std::iter::repeat_n(value, tokens)).collect()
+    per_turn
+        .iter()
+        .zip(turns)
+        .flat_map(|(&value, &tokens)| std::iter::repeat_n(value, tokens))
+        .collect()
 }
 
 /// `[T]`: return-to-go of each turn, `R_t = r_t + gamma R_{t+1}`. `rewards`: `[T]`, what each turn earned.
-pub fn turn_returns(rewards: &[f32], gamma: f64) -> Vec<f32> {
-    narrow(&returns(&rewards.iter().map(|&reward| f64::from(reward)).collect::<Vec<_>>(), gamma))
+pub(super) fn turn_returns(rewards: &[f32], gamma: f64) -> Vec<f32> {
+    narrow(&returns(
+        &rewards
+            .iter()
+            .map(|&reward| f64::from(reward))
+            .collect::<Vec<_>>(),
+        gamma,
+    ))
 }
 
 /// Reward-to-go of each policy token, R = r + `gamma` R of the next **policy** token.
@@ -113,18 +130,28 @@ pub fn turn_returns(rewards: &[f32], gamma: f64) -> Vec<f32> {
 ///
 /// # Panics
 /// When `rewards` and `mask` differ in number.
-pub fn reward_to_go(rewards: &[f32], mask: &[bool], gamma: f64) -> Vec<f32> {
+pub(super) fn reward_to_go(rewards: &[f32], mask: &[bool], gamma: f64) -> Vec<f32> {
     narrow(&returns(&policy_rewards(rewards, mask), gamma))
 }
 
 /// (value - mean) / sqrt(unbiased variance + 1e-8) over all tokens of a batch of sequences; `None` where they do not vary.
 ///
 /// REINFORCE++ (arXiv 2501.03262) as in verl and slime.
-pub fn whiten(sequences: &[Vec<f32>]) -> Option<Vec<Vec<f32>>> {
-    let moments = Moments::weighted(sequences.iter().flatten().map(|&value| (f64::from(value), 1)));
+pub(super) fn whiten(sequences: &[Vec<f32>]) -> Option<Vec<Vec<f32>>> {
+    let moments = Moments::weighted(
+        sequences
+            .iter()
+            .flatten()
+            .map(|&value| (f64::from(value), 1)),
+    );
     let scale = moments.whitening_scale()?;
     let whitened = |&value: &f32| ((f64::from(value) - moments.mean) * scale) as f32;
-    Some(sequences.iter().map(|values| values.iter().map(whitened).collect()).collect())
+    Some(
+        sequences
+            .iter()
+            .map(|values| values.iter().map(whitened).collect())
+            .collect(),
+    )
 }
 
 /// Rewards of the policy tokens, with those of the observations after each.
@@ -169,9 +196,20 @@ impl Moments {
     pub(super) fn weighted(values: impl Iterator<Item = (f64, usize)>) -> Self {
         let values: Vec<(f64, f64)> = values.map(|(value, times)| (value, times as f64)).collect();
         let count: f64 = values.iter().map(|(_, times)| times).sum();
-        let mean = values.iter().map(|(value, times)| value * times).sum::<f64>() / count.max(1.0);
-        let squares = values.iter().map(|(value, times)| (value - mean).powi(2) * times).sum();
-        Self { count, squares, mean }
+        let mean = values
+            .iter()
+            .map(|(value, times)| value * times)
+            .sum::<f64>()
+            / count.max(1.0);
+        let squares = values
+            .iter()
+            .map(|(value, times)| (value - mean).powi(2) * times)
+            .sum();
+        Self {
+            count,
+            squares,
+            mean,
+        }
     }
 
     pub(super) fn population_std(&self) -> f64 {
@@ -182,7 +220,7 @@ impl Moments {
         (self.squares / (self.count - 1.0).max(1.0)).sqrt()
     }
 
-    /// What whitening multiplies with; `None` without variance. Rounding of equal values leaves some 1e-16 of them.
+    /// The factor of whitening; `None` without variance. Rounding of equal values leaves some 1e-16 of them.
     pub(super) fn whitening_scale(&self) -> Option<f64> {
         let std = self.unbiased_std();
         (std > 1e-12 * self.mean.abs().max(1.0)).then(|| 1.0 / (std * std + WHITEN_EPSILON).sqrt())
@@ -208,8 +246,14 @@ mod tests {
     #[test]
     fn the_outcome_is_carried_across_observations() {
         let mask = [true, true, false, false, true, true];
-        assert_eq!(reward_to_go(&[0.0, 0.0, 0.0, 0.0, 0.0, 1.0], &mask, 1.0), [1.0; 4]);
-        assert_eq!(reward_to_go(&[0.0, 0.0, 0.0, 0.0, 0.0, 1.0], &mask, 0.5), [0.125, 0.25, 0.5, 1.0]);
+        assert_eq!(
+            reward_to_go(&[0.0, 0.0, 0.0, 0.0, 0.0, 1.0], &mask, 1.0),
+            [1.0; 4]
+        );
+        assert_eq!(
+            reward_to_go(&[0.0, 0.0, 0.0, 0.0, 0.0, 1.0], &mask, 0.5),
+            [0.125, 0.25, 0.5, 1.0]
+        );
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What entropy has to do with the loss; by default nothing.
+use crate::setting::SettingError;
+
+/// The terms of the loss that read entropy; by default none.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EntropyTerms {
@@ -16,14 +18,17 @@ pub struct EntropyTerms {
 
 impl Default for EntropyTerms {
     fn default() -> Self {
-        Self { bonus: 0.0, top_share: 1.0 }
+        Self {
+            bonus: 0.0,
+            top_share: 1.0,
+        }
     }
 }
 
 impl EntropyTerms {
     /// Least entropy at which a token has a policy loss, given those of all policy tokens of a batch; tokens that tie with
     /// the last one kept are kept. `None` where every token has one.
-    pub fn threshold(&self, entropies: impl Iterator<Item = f32>) -> Option<f32> {
+    pub(crate) fn threshold(&self, entropies: impl Iterator<Item = f32>) -> Option<f32> {
         if self.top_share >= 1.0 {
             return None;
         }
@@ -34,15 +39,18 @@ impl EntropyTerms {
     }
 
     /// Checks the ranges.
-    ///
-    /// # Errors
-    /// A sentence that names the key at fault.
-    pub fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), SettingError> {
         if !self.bonus.is_finite() {
-            return Err("entropy.bonus must be a number; 0 for no bonus".to_owned());
+            let fault = "must be a number; 0 for no bonus";
+            return Err(SettingError::new("entropy.bonus", fault));
         }
         if !(self.top_share > 0.0 && self.top_share <= 1.0) {
-            return Err(format!("entropy.top_share is {}: it must be above 0 and at most 1", self.top_share));
+            let must = "above 0 and at most 1";
+            return Err(SettingError::range(
+                "entropy.top_share",
+                self.top_share,
+                must,
+            ));
         }
         Ok(())
     }
@@ -55,10 +63,23 @@ mod tests {
     #[test]
     fn the_most_uncertain_tokens_are_kept() {
         let entropies = [0.1, 0.9, 0.5, 0.3, 0.7_f32];
-        let threshold = |top_share| EntropyTerms { bonus: 0.0, top_share }.threshold(entropies.into_iter());
+        let threshold = |top_share| {
+            EntropyTerms {
+                bonus: 0.0,
+                top_share,
+            }
+            .threshold(entropies.into_iter())
+        };
         assert_eq!(threshold(0.4), Some(0.7));
         assert_eq!(threshold(0.01), Some(0.9));
         assert_eq!(threshold(1.0), None);
-        assert_eq!(EntropyTerms { bonus: 0.0, top_share: 0.2 }.threshold([].into_iter()), None);
+        assert_eq!(
+            EntropyTerms {
+                bonus: 0.0,
+                top_share: 0.2
+            }
+            .threshold([].into_iter()),
+            None
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Which groups are learned from.
+//! The groups that are learned from.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,9 +24,16 @@ pub enum GroupFilter {
 }
 
 impl GroupFilter {
-    /// Whether the group stays; a group without members does not. `rewards` and `accuracies` (in \[0, 1\]): `[G]`.
-    pub fn keeps(self, rewards: &[f32], accuracies: &[f32]) -> bool {
-        let moments = |values: &[f32]| Moments::of(&values.iter().map(|&value| f64::from(value)).collect::<Vec<_>>());
+    /// Returns whether the group stays; a group without members does not. `rewards` and `accuracies` (in \[0, 1\]): `[G]`.
+    pub(crate) fn keeps(self, rewards: &[f32], accuracies: &[f32]) -> bool {
+        let moments = |values: &[f32]| {
+            Moments::of(
+                &values
+                    .iter()
+                    .map(|&value| f64::from(value))
+                    .collect::<Vec<_>>(),
+            )
+        };
         match self {
             Self::ZeroVariance => rewards.len() > 1 && moments(rewards).unbiased_std() > FLAT,
             Self::AccuracyBand { lowest, highest } => {
@@ -50,8 +57,13 @@ mod tests {
 
     #[test]
     fn groups_outside_the_band_are_dropped() {
-        let keeps =
-            |accuracies: &[f32]| GroupFilter::AccuracyBand { lowest: 0.25, highest: 0.75 }.keeps(&[9.0], accuracies);
+        let keeps = |accuracies: &[f32]| {
+            GroupFilter::AccuracyBand {
+                lowest: 0.25,
+                highest: 0.75,
+            }
+            .keeps(&[9.0], accuracies)
+        };
         assert!(keeps(&[1.0, 0.0, 0.0, 0.0]));
         assert!(!keeps(&[1.0, 0.0, 0.0, 0.0, 0.0]));
         assert!(!keeps(&[1.0, 1.0]));

@@ -38,8 +38,10 @@ impl KlEstimator {
     ///
     /// # Panics
     /// When the slices differ in number.
-    pub fn tokens(self, logprobs: &[f32], reference: &[f32]) -> TokenTerms {
-        differences(logprobs, reference).map(|difference| self.term(difference)).collect()
+    pub(super) fn tokens(self, logprobs: &[f32], reference: &[f32]) -> TokenTerms {
+        differences(logprobs, reference)
+            .map(|difference| self.term(difference))
+            .collect()
     }
 
     fn term(self, d: f64) -> Term {
@@ -52,7 +54,11 @@ impl KlEstimator {
                 let held = d.clamp(-DIFFERENCE_LIMIT, DIFFERENCE_LIMIT);
                 let value = (-held).exp() + held - 1.0;
                 let bounded = d.abs() > DIFFERENCE_LIMIT || value > VALUE_LIMIT;
-                Term { value: value.min(VALUE_LIMIT), grad: if bounded { 0.0 } else { 1.0 - (-d).exp() }, bounded }
+                Term {
+                    value: value.min(VALUE_LIMIT),
+                    grad: if bounded { 0.0 } else { 1.0 - (-d).exp() },
+                    bounded,
+                }
             }
             Self::K1Plus => straight(Self::K1.term(d)),
             Self::K3Plus => straight(Self::K3.term(d)),
@@ -65,7 +71,7 @@ impl KlEstimator {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KlPenalty {
-    /// Which estimate.
+    /// The estimate.
     pub estimator: KlEstimator,
     /// Its weight in the loss.
     pub coefficient: f64,
@@ -81,11 +87,17 @@ impl KlPenalty {
     ///
     /// # Panics
     /// When the slices differ in number.
-    pub fn tokens(&self, logprobs: &[f32], proximal: &[f32], reference: &[f32]) -> TokenTerms {
+    pub(super) fn tokens(
+        &self,
+        logprobs: &[f32],
+        proximal: &[f32],
+        reference: &[f32],
+    ) -> TokenTerms {
         if !self.unbiased {
             return self.estimator.tokens(logprobs, reference);
         }
-        let terms = differences(logprobs, reference).map(|difference| self.estimator.term(difference));
+        let terms =
+            differences(logprobs, reference).map(|difference| self.estimator.term(difference));
         let ratios = differences(logprobs, proximal).map(f64::exp);
         let weighed = |(term, ratio): (Term, f64)| Term {
             value: ratio * term.value,
@@ -97,8 +109,15 @@ impl KlPenalty {
 }
 
 fn differences(logprobs: &[f32], others: &[f32]) -> impl Iterator<Item = f64> {
-    assert_eq!(logprobs.len(), others.len(), "log-probabilities and what they are compared with");
-    logprobs.iter().zip(others).map(|(&current, &other)| f64::from(current) - f64::from(other))
+    assert_eq!(
+        logprobs.len(),
+        others.len(),
+        "log-probabilities and what they are compared with"
+    );
+    logprobs
+        .iter()
+        .zip(others)
+        .map(|(&current, &other)| f64::from(current) - f64::from(other))
 }
 
 #[cfg(test)]
@@ -124,21 +143,34 @@ mod tests {
             (KlEstimator::LowVarPlus, 15.0, 10.0),
         ] {
             let found = estimator.term(d).value;
-            assert!((found - expected).abs() < 1e-6, "{estimator:?}({d}): {found}");
+            assert!(
+                (found - expected).abs() < 1e-6,
+                "{estimator:?}({d}): {found}"
+            );
         }
     }
 
     #[test]
     fn bounds_stop_the_gradient_except_in_the_plus_variants() {
         let found = KlEstimator::LowVar.tokens(&[-1.0, -1.0, -1.0], &[2.0, -16.0, -1.5]);
-        assert_eq!((found.bounded, found.gradients[0], found.gradients[1]), (2, 0.0, 0.0));
+        assert_eq!(
+            (found.bounded, found.gradients[0], found.gradients[1]),
+            (2, 0.0, 0.0)
+        );
         assert!((found.gradients[2] - 0.393_469_34).abs() < 1e-6);
-        assert_eq!(KlEstimator::LowVarPlus.tokens(&[-1.0], &[2.0]).gradients, [-3.0]);
+        assert_eq!(
+            KlEstimator::LowVarPlus.tokens(&[-1.0], &[2.0]).gradients,
+            [-3.0]
+        );
     }
 
     #[test]
     fn the_unbiased_penalty_weighs_with_the_ratio() {
-        let penalty = KlPenalty { estimator: KlEstimator::K2, coefficient: 1.0, unbiased: true };
+        let penalty = KlPenalty {
+            estimator: KlEstimator::K2,
+            coefficient: 1.0,
+            unbiased: true,
+        };
         let found = penalty.tokens(&[-1.0], &[-1.0 - 2.0_f32.ln()], &[-2.0]);
         assert!((found.values[0] - 1.0).abs() < 1e-6, "{found:?}");
         assert!((found.gradients[0] - 3.0).abs() < 1e-6, "{found:?}");

@@ -1,44 +1,52 @@
-//! What is minimised: the GRPO family as pure functions over plain slices.
+//! The objective: the GRPO family as pure functions over plain slices.
 //!
 //! # What it is
 //! Rewards become advantages ([`Advantage`]), advantages and what turns earned become token credit ([`Credit`],
-//! [`Recipe::advantages`]), and a [`PolicyLoss`] with a
+//! `Recipe::advantages`), and a [`PolicyLoss`] with a
 //! [`KlPenalty`] and a [`Correction`] gives each policy token a loss and its derivative by the token's log-probability.
 //! An [`Aggregation`] weighs the tokens of a whole optimizer step. A [`Recipe`] holds one of each; an [`Algorithm`] is a
-//! published recipe by name.
+//! published recipe by name. Losses and advantages are entries of two lists, `losses.rs` and `advantages.rs`,
+//! which [`ObjectivePlugins`] make longer.
 //!
 //! # What it is not
 //! Nothing here knows tensors. The gradient of a step by the weights is that of `(logprobs * gradients).sum()`, with the
-//! gradients as constants: [`Recipe::sequence`] returns them per token, already weighed.
+//! gradients as constants: `Recipe::sequence` returns them per token, already weighed.
 //!
 //! # Conventions
-//! Log-probabilities are in nats. Slices over tokens hold policy tokens only, in order, unless a mask stands beside them:
+//! Log-probabilities are in nats. Slices over tokens hold policy tokens only, in order, unless a mask is given beside them:
 //! observation tokens have no loss and no gradient because they are not there. Inputs and outputs are `f32`, arithmetic is
 //! `f64`. Losses are minimised.
 
 mod advantage;
+mod advantages;
 mod aggregate;
 mod algorithm;
 mod config;
 mod correction;
 mod credit;
 mod entropy;
+mod entry;
 mod filter;
 mod kl;
 mod loss;
-mod sequence_loss;
+mod losses;
+mod plugins;
 mod step;
+#[cfg(test)]
+mod tests;
 mod turns;
 
-pub use advantage::{Advantage, Group, GroupOutcome, SignWeights};
+pub use advantage::{Advantage, AdvantageEntry, Group, GroupOutcome, SignWeights};
 pub use aggregate::Aggregation;
-pub use algorithm::{Algorithm, Recipe, UnknownAlgorithm};
+pub use algorithm::{Algorithm, AlgorithmEntry, Recipe};
 pub use config::ObjectiveConfig;
-pub use correction::{Bound, Correction, CorrectionCounts, CorrectionWeights, RatioLevel};
-pub use credit::{Credit, reward_to_go, spread_turns, turn_returns, whiten};
+pub use correction::{Bound, Correction, CorrectionCounts, RatioLevel};
+pub use credit::Credit;
 pub use entropy::EntropyTerms;
+pub use entry::{Choice, Entry, Setting, Settings};
 pub use filter::GroupFilter;
 pub use kl::{KlEstimator, KlPenalty};
-pub use loss::{PolicyLoss, TokenInputs, TokenTerms};
-pub use step::{ObjectiveStats, SequenceObjective};
-pub use turns::Member;
+pub use loss::{LossEntry, PolicyLoss, TokenInputs, TokenTerms};
+pub use plugins::{ObjectivePluginError, ObjectivePlugins};
+pub use step::ObjectiveStats;
+pub(crate) use turns::Member;

@@ -6,7 +6,7 @@ use super::algorithm::Recipe;
 use super::correction::CorrectionCounts;
 use super::loss::TokenInputs;
 
-/// What was seen on the way; sums over sequences, so those of micro-batches add up to those of the step.
+/// Counts and sums of a step; sums over sequences, so those of micro-batches add up to those of the step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ObjectiveStats {
     /// Policy tokens.
@@ -17,7 +17,7 @@ pub struct ObjectiveStats {
     pub bounded: usize,
     /// Sum over tokens of the KL estimate, nats; divide by `tokens`.
     pub kl: f64,
-    /// What the correction did.
+    /// The work of the correction.
     pub correction: CorrectionCounts,
 }
 
@@ -33,13 +33,13 @@ impl AddAssign for ObjectiveStats {
 
 /// One sequence's share of the step's loss.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SequenceObjective {
+pub(crate) struct SequenceObjective {
     /// Its share of the loss, penalty included: the step's loss is the sum over sequences.
-    pub loss: f64,
+    pub(crate) loss: f64,
     /// `[n]`: derivative of the step's loss by each token's log-probability.
-    pub gradients: Vec<f32>,
-    /// What was seen.
-    pub stats: ObjectiveStats,
+    pub(crate) gradients: Vec<f32>,
+    /// Its counts and sums.
+    pub(crate) stats: ObjectiveStats,
 }
 
 impl Recipe {
@@ -50,11 +50,20 @@ impl Recipe {
     ///
     /// # Panics
     /// When slices differ in number, or a recipe with a penalty is given no reference.
-    pub fn sequence(&self, inputs: &TokenInputs, reference: Option<&[f32]>, weight: f32) -> SequenceObjective {
+    pub(crate) fn sequence(
+        &self,
+        inputs: &TokenInputs,
+        reference: Option<&[f32]>,
+        weight: f32,
+    ) -> SequenceObjective {
         let weight = f64::from(weight);
         let policy = self.loss.tokens(inputs);
         let tokens = policy.values.len();
-        let mut stats = ObjectiveStats { tokens, bounded: policy.bounded, ..ObjectiveStats::default() };
+        let mut stats = ObjectiveStats {
+            tokens,
+            bounded: policy.bounded,
+            ..ObjectiveStats::default()
+        };
         let mut factors = vec![weight; tokens];
         if let Some(correction) = self.correction {
             let found = correction.weights(inputs.proximal, inputs.sampler);
@@ -75,12 +84,25 @@ impl Recipe {
                 *gradient += weight * penalty.coefficient * f64::from(grad);
             }
         }
-        SequenceObjective { loss, gradients: gradients.into_iter().map(|gradient| gradient as f32).collect(), stats }
+        SequenceObjective {
+            loss,
+            gradients: gradients
+                .into_iter()
+                .map(|gradient| gradient as f32)
+                .collect(),
+            stats,
+        }
     }
 }
 
 /// Tokens without weight leave no trace, even where their value is not finite.
 fn weighed(factors: &[f64], values: &[f32]) -> impl Iterator<Item = f64> {
-    let product = |(&factor, &value): (&f64, &f32)| if factor.abs() > 0.0 { factor * f64::from(value) } else { 0.0 };
+    let product = |(&factor, &value): (&f64, &f32)| {
+        if factor.abs() > 0.0 {
+            factor * f64::from(value)
+        } else {
+            0.0
+        }
+    };
     factors.iter().zip(values).map(product)
 }

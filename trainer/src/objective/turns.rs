@@ -8,21 +8,21 @@ use super::credit::{Credit, discounted, reward_to_go, spread_turns, turn_returns
 
 /// One episode of a group as a credit sees it.
 #[derive(Clone, Debug)]
-pub struct Member<'a> {
+pub(crate) struct Member<'a> {
     /// The score at the end.
-    pub reward: f32,
+    pub(crate) reward: f32,
     /// `[turns]`: what the environment paid for each, apart from the score.
-    pub turn_rewards: &'a [f32],
+    pub(crate) turn_rewards: &'a [f32],
     /// `[turns]`: policy tokens of each.
-    pub turns: &'a [usize],
+    pub(crate) turns: &'a [usize],
     /// `[turns]`: the tokens read just before each; the prompt before the first.
-    pub states: Vec<&'a [u32]>,
+    pub(crate) states: Vec<&'a [u32]>,
     /// The same for members that left one another.
-    pub tree: u64,
+    pub(crate) tree: u64,
 }
 
 impl Member<'_> {
-    /// `[turns]`: what each earned, with the score on the last.
+    /// `[turns]`: the rewards of each, with the score on the last.
     fn earned(&self) -> Vec<f32> {
         let mut earned = self.turn_rewards.to_vec();
         if let Some(last) = earned.last_mut() {
@@ -39,9 +39,13 @@ impl Member<'_> {
 type TokenOutcome = GroupOutcome<Vec<Vec<f32>>>;
 
 impl Recipe {
-    /// What counts as the reward of an episode: the score, with what turns earned where the credit reads it.
-    pub fn reward_of(&self, member: &Member) -> f32 {
-        if self.credit.reads_turns() { member.reward + member.turn_rewards.iter().sum::<f32>() } else { member.reward }
+    /// The reward of an episode: the score, with what turns earned where the credit reads it.
+    pub(crate) fn reward_of(&self, member: &Member) -> f32 {
+        if self.credit.reads_turns() {
+            member.reward + member.turn_rewards.iter().sum::<f32>()
+        } else {
+            member.reward
+        }
     }
 
     /// One outcome per group, in order; where it is [`GroupOutcome::Learn`], one list per member with an advantage per policy
@@ -49,24 +53,40 @@ impl Recipe {
     ///
     /// # Panics
     /// When a member's turns, rewards of turns and states differ in number.
-    pub fn advantages(&self, groups: &[Vec<Member>]) -> Vec<TokenOutcome> {
+    pub(crate) fn advantages(&self, groups: &[Vec<Member>]) -> Vec<TokenOutcome> {
         for member in groups.iter().flatten() {
-            assert_eq!(member.turn_rewards.len(), member.turns.len(), "rewards and turns of one episode");
-            assert_eq!(member.states.len(), member.turns.len(), "states and turns of one episode");
+            assert_eq!(
+                member.turn_rewards.len(),
+                member.turns.len(),
+                "rewards and turns of one episode"
+            );
+            assert_eq!(
+                member.states.len(),
+                member.turns.len(),
+                "states and turns of one episode"
+            );
         }
         match self.credit {
             Credit::Constant | Credit::DiscountedTurns { .. } => {
                 let outcomes = groups.iter().zip(self.of_episodes(groups));
-                outcomes.map(|(group, outcome)| outcome.map(|found| self.spread(group, found))).collect()
+                outcomes
+                    .map(|(group, outcome)| outcome.map(|found| self.spread(group, found)))
+                    .collect()
             }
             Credit::Tree => {
                 let outcomes = groups.iter().zip(self.of_episodes(groups));
-                outcomes.map(|(group, outcome)| self.of_trees(group, outcome)).collect()
+                outcomes
+                    .map(|(group, outcome)| self.of_trees(group, outcome))
+                    .collect()
             }
-            Credit::ProcessSupervision => groups.iter().map(|group| self.of_process(group)).collect(),
+            Credit::ProcessSupervision => {
+                groups.iter().map(|group| self.of_process(group)).collect()
+            }
             Credit::Gigpo { gamma, weight } => {
                 let outcomes = groups.iter().zip(self.of_episodes(groups));
-                outcomes.map(|(group, outcome)| self.of_states(group, outcome, gamma, weight)).collect()
+                outcomes
+                    .map(|(group, outcome)| self.of_states(group, outcome, gamma, weight))
+                    .collect()
             }
             Credit::RewardToGo { gamma } => self.of_tokens(groups, gamma),
         }
@@ -74,20 +94,29 @@ impl Recipe {
 
     /// One advantage per episode.
     fn of_episodes(&self, groups: &[Vec<Member>]) -> Vec<GroupOutcome> {
-        let rewards: Vec<Vec<f32>> =
-            groups.iter().map(|group| group.iter().map(|member| self.reward_of(member)).collect()).collect();
-        let tokens: Vec<Vec<usize>> = groups.iter().map(|group| group.iter().map(Member::tokens).collect()).collect();
-        let views: Vec<Group> =
-            rewards.iter().zip(&tokens).map(|(rewards, tokens)| Group { rewards, tokens }).collect();
+        let rewards: Vec<Vec<f32>> = groups
+            .iter()
+            .map(|group| group.iter().map(|member| self.reward_of(member)).collect())
+            .collect();
+        let tokens: Vec<Vec<usize>> = groups
+            .iter()
+            .map(|group| group.iter().map(Member::tokens).collect())
+            .collect();
+        let views: Vec<Group> = rewards
+            .iter()
+            .zip(&tokens)
+            .map(|(rewards, tokens)| Group { rewards, tokens })
+            .collect();
         self.advantage.of_batch(&views)
     }
 
     fn spread(&self, group: &[Member], mut advantages: Vec<f32>) -> Vec<Vec<f32>> {
         self.signs.apply(&mut advantages);
         let tokens = |(member, advantage): (&Member, f32)| match self.credit {
-            Credit::DiscountedTurns { gamma } => {
-                spread_turns(&discounted(advantage, gamma, member.turns.len()), member.turns)
-            }
+            Credit::DiscountedTurns { gamma } => spread_turns(
+                &discounted(advantage, gamma, member.turns.len()),
+                member.turns,
+            ),
             _ => vec![advantage; member.tokens()],
         };
         group.iter().zip(advantages).map(tokens).collect()
@@ -99,19 +128,30 @@ impl Recipe {
             return GroupOutcome::TooSmall;
         }
         let earned: Vec<f32> = group.iter().flat_map(Member::earned).collect();
-        self.advantage.of_group(&Group { rewards: &earned, tokens: &vec![1; earned.len()] }).map(|normalised| {
-            let mut rest = normalised.as_slice();
-            let tokens = group.iter().map(|member| {
-                let (own, others) = rest.split_at(member.turns.len());
-                rest = others;
-                self.of_turns(turn_returns(own, 1.0), member)
-            });
-            tokens.collect()
-        })
+        self.advantage
+            .of_group(&Group {
+                rewards: &earned,
+                tokens: &vec![1; earned.len()],
+            })
+            .map(|normalised| {
+                let mut rest = normalised.as_slice();
+                let tokens = group.iter().map(|member| {
+                    let (own, others) = rest.split_at(member.turns.len());
+                    rest = others;
+                    self.of_turns(turn_returns(own, 1.0), member)
+                });
+                tokens.collect()
+            })
     }
 
     /// [`Credit::Gigpo`], from what the comparison of episodes gave.
-    fn of_states(&self, group: &[Member], episodes: GroupOutcome, gamma: f64, weight: f64) -> TokenOutcome {
+    fn of_states(
+        &self,
+        group: &[Member],
+        episodes: GroupOutcome,
+        gamma: f64,
+        weight: f64,
+    ) -> TokenOutcome {
         let episodes = match episodes {
             GroupOutcome::TooSmall => return GroupOutcome::TooSmall,
             GroupOutcome::Learn(advantages) => advantages,
@@ -120,13 +160,26 @@ impl Recipe {
         };
         let steps = self.compare_states(group, gamma);
         let joint = |(steps, episode): (Vec<f32>, f32)| -> Vec<f32> {
-            steps.into_iter().map(|step| (f64::from(episode) + weight * f64::from(step)) as f32).collect()
+            steps
+                .into_iter()
+                .map(|step| (f64::from(episode) + weight * f64::from(step)) as f32)
+                .collect()
         };
         let turns: Vec<Vec<f32>> = steps.into_iter().zip(episodes).map(joint).collect();
-        if turns.iter().flatten().all(|advantage| advantage.abs() == 0.0) {
+        if turns
+            .iter()
+            .flatten()
+            .all(|advantage| advantage.abs() == 0.0)
+        {
             return GroupOutcome::ZeroVariance;
         }
-        GroupOutcome::Learn(turns.into_iter().zip(group).map(|(turns, member)| self.of_turns(turns, member)).collect())
+        GroupOutcome::Learn(
+            turns
+                .into_iter()
+                .zip(group)
+                .map(|(turns, member)| self.of_turns(turns, member))
+                .collect(),
+        )
     }
 
     /// [`Credit::Tree`], from what the comparison of episodes gave.
@@ -138,9 +191,16 @@ impl Recipe {
                 trees.entry(member.tree).or_default().push(index);
             }
             for members in trees.values() {
-                let rewards: Vec<f32> = members.iter().map(|&index| self.reward_of(&group[index])).collect();
-                let tokens: Vec<usize> = members.iter().map(|&index| group[index].tokens()).collect();
-                let outcome = self.advantage.of_group(&Group { rewards: &rewards, tokens: &tokens });
+                let rewards: Vec<f32> = members
+                    .iter()
+                    .map(|&index| self.reward_of(&group[index]))
+                    .collect();
+                let tokens: Vec<usize> =
+                    members.iter().map(|&index| group[index].tokens()).collect();
+                let outcome = self.advantage.of_group(&Group {
+                    rewards: &rewards,
+                    tokens: &tokens,
+                });
                 if let GroupOutcome::Learn(within) = outcome {
                     for (&index, within) in members.iter().zip(within) {
                         advantages[index] += within;
@@ -153,17 +213,29 @@ impl Recipe {
 
     /// `[members][turns]`: each return compared with those of the group's turns that read the same; 0 alone.
     fn compare_states(&self, group: &[Member], gamma: f64) -> Vec<Vec<f32>> {
-        let returns: Vec<Vec<f32>> = group.iter().map(|member| turn_returns(&member.earned(), gamma)).collect();
+        let returns: Vec<Vec<f32>> = group
+            .iter()
+            .map(|member| turn_returns(&member.earned(), gamma))
+            .collect();
         let mut same: BTreeMap<&[u32], Vec<(usize, usize)>> = BTreeMap::new();
         for (index, member) in group.iter().enumerate() {
             for (turn, &state) in member.states.iter().enumerate() {
                 same.entry(state).or_default().push((index, turn));
             }
         }
-        let mut compared: Vec<Vec<f32>> = returns.iter().map(|returns| vec![0.0; returns.len()]).collect();
+        let mut compared: Vec<Vec<f32>> = returns
+            .iter()
+            .map(|returns| vec![0.0; returns.len()])
+            .collect();
         for places in same.values() {
-            let values: Vec<f32> = places.iter().map(|&(member, turn)| returns[member][turn]).collect();
-            let outcome = self.advantage.of_group(&Group { rewards: &values, tokens: &vec![1; values.len()] });
+            let values: Vec<f32> = places
+                .iter()
+                .map(|&(member, turn)| returns[member][turn])
+                .collect();
+            let outcome = self.advantage.of_group(&Group {
+                rewards: &values,
+                tokens: &vec![1; values.len()],
+            });
             if let GroupOutcome::Learn(found) = outcome {
                 for (&(member, turn), value) in places.iter().zip(found) {
                     compared[member][turn] = value;
@@ -181,7 +253,11 @@ impl Recipe {
 
     /// [`Credit::RewardToGo`].
     fn of_tokens(&self, groups: &[Vec<Member>], gamma: f64) -> Vec<TokenOutcome> {
-        let returns: Vec<Vec<f32>> = groups.iter().flatten().map(|member| token_returns(member, gamma)).collect();
+        let returns: Vec<Vec<f32>> = groups
+            .iter()
+            .flatten()
+            .map(|member| token_returns(member, gamma))
+            .collect();
         let mut whitened = whiten(&returns).map(Vec::into_iter);
         let outcome = |group: &Vec<Member>| match &mut whitened {
             _ if group.is_empty() => GroupOutcome::TooSmall,
@@ -217,12 +293,31 @@ mod tests {
 
     const PROMPT: [u32; 2] = [1, 2];
 
-    fn member<'a>(reward: f32, turn_rewards: &'a [f32], turns: &'a [usize], states: &[&'a [u32]]) -> Member<'a> {
-        Member { reward, turn_rewards, turns, states: states.to_vec(), tree: 0 }
+    fn member<'a>(
+        reward: f32,
+        turn_rewards: &'a [f32],
+        turns: &'a [usize],
+        states: &[&'a [u32]],
+    ) -> Member<'a> {
+        Member {
+            reward,
+            turn_rewards,
+            turns,
+            states: states.to_vec(),
+            tree: 0,
+        }
+    }
+
+    fn algorithm(name: &str) -> Recipe {
+        Algorithm::of(name, &[]).recipe(9)
     }
 
     fn centred(credit: Credit) -> Recipe {
-        Recipe { advantage: Advantage::DrGrpo, credit, ..Algorithm::Grpo.recipe(9) }
+        Recipe {
+            advantage: Advantage::of("dr_grpo", &[]),
+            credit,
+            ..algorithm("grpo")
+        }
     }
 
     #[test]
@@ -233,7 +328,10 @@ mod tests {
         ];
         for (credit, expected) in [
             (Credit::Constant, [vec![0.5; 3], vec![-0.5; 2]]),
-            (Credit::DiscountedTurns { gamma: 0.5 }, [vec![0.25, 0.5, 0.5], vec![-0.25, -0.5]]),
+            (
+                Credit::DiscountedTurns { gamma: 0.5 },
+                [vec![0.25, 0.5, 0.5], vec![-0.25, -0.5]],
+            ),
         ] {
             let found = centred(credit).advantages(std::slice::from_ref(&group));
             assert_eq!(found, [GroupOutcome::Learn(expected.to_vec())]);
@@ -248,7 +346,13 @@ mod tests {
             member(0.0, &[0.0, 0.0], &[2, 1], &[&PROMPT, &[4]]),
         ];
         let found = centred(Credit::ProcessSupervision).advantages(&[group]);
-        assert_eq!(found, [GroupOutcome::Learn(vec![vec![0.75, 0.625], vec![-0.75, -0.75, -0.375]])]);
+        assert_eq!(
+            found,
+            [GroupOutcome::Learn(vec![
+                vec![0.75, 0.625],
+                vec![-0.75, -0.75, -0.375]
+            ])]
+        );
     }
 
     #[test]
@@ -260,25 +364,50 @@ mod tests {
             member(0.5, &[0.0, 0.0], &[1, 1], &[states[0], states[2]]),
         ];
         let recipe = Recipe {
-            signs: SignWeights { positive: 2.0, negative: 1.0 },
-            ..centred(Credit::Gigpo { gamma: 0.5, weight: 1.0 })
+            signs: SignWeights {
+                positive: 2.0,
+                negative: 1.0,
+            },
+            ..centred(Credit::Gigpo {
+                gamma: 0.5,
+                weight: 1.0,
+            })
         };
         // Returns 0.5, 0, 0.25 at the prompt; 1 and 0 after [3]; nobody else read [4].
         let found = recipe.advantages(&[group]);
-        assert_eq!(found, [GroupOutcome::Learn(vec![vec![1.5, 2.0], vec![-0.75, -1.0], vec![0.0, 0.0]])]);
+        assert_eq!(
+            found,
+            [GroupOutcome::Learn(vec![
+                vec![1.5, 2.0],
+                vec![-0.75, -1.0],
+                vec![0.0, 0.0]
+            ])]
+        );
     }
 
     #[test]
     fn groups_without_a_lesson_are_named() {
         let flat = || vec![member(1.0, &[0.0], &[2], &[&PROMPT]); 2];
         let alone = vec![member(1.0, &[0.5, 0.0], &[2, 1], &[&PROMPT, &[3]])];
-        for credit in [Credit::ProcessSupervision, Credit::Gigpo { gamma: 0.9, weight: 1.0 }] {
+        for credit in [
+            Credit::ProcessSupervision,
+            Credit::Gigpo {
+                gamma: 0.9,
+                weight: 1.0,
+            },
+        ] {
             let found = centred(credit).advantages(&[flat(), alone.clone(), Vec::new()]);
-            let expected: [TokenOutcome; 3] =
-                [GroupOutcome::ZeroVariance, GroupOutcome::TooSmall, GroupOutcome::TooSmall];
+            let expected: [TokenOutcome; 3] = [
+                GroupOutcome::ZeroVariance,
+                GroupOutcome::TooSmall,
+                GroupOutcome::TooSmall,
+            ];
             assert_eq!(found, expected);
         }
-        let recipe = Recipe { credit: Credit::RewardToGo { gamma: 1.0 }, ..Algorithm::ReinforcePp.recipe(9) };
+        let recipe = Recipe {
+            credit: Credit::RewardToGo { gamma: 1.0 },
+            ..algorithm("reinforce_pp")
+        };
         let expected: [TokenOutcome; 2] = [GroupOutcome::ZeroVariance, GroupOutcome::TooSmall];
         assert_eq!(recipe.advantages(&[flat(), Vec::new()]), expected);
     }

@@ -16,7 +16,8 @@ pub(super) fn name(folder: &Path, version: u64) -> Result<String, RemoteError> {
         let path = folder.join(file);
         let read = File::open(&path).and_then(|mut file| std::io::copy(&mut file, &mut hasher));
         if let Err(cause) = read {
-            let what = format!("it cannot be read ({cause}); an adapter needs {CONFIG} and {TENSORS}");
+            let what =
+                format!("it cannot be read ({cause}); an adapter needs {CONFIG} and {TENSORS}");
             return Err(RemoteError::Folder { path, what });
         }
     }
@@ -26,11 +27,20 @@ pub(super) fn name(folder: &Path, version: u64) -> Result<String, RemoteError> {
 
 /// A folder as the server needs it: from the root, since its working folder is another.
 pub(super) fn absolute(folder: &Path) -> Result<(PathBuf, String), RemoteError> {
-    let wrong = |what: String| RemoteError::Folder { path: folder.to_owned(), what };
-    let path = std::path::absolute(folder).map_err(|cause| wrong(format!("its place is unknown ({cause})")))?;
+    let wrong = |what: String| RemoteError::Folder {
+        path: folder.to_owned(),
+        what,
+    };
+    let path = std::path::absolute(folder)
+        .map_err(|cause| wrong(format!("its place is unknown ({cause})")))?;
     if !path.is_dir() {
-        return Err(wrong("it is no folder; name one that the server sees at the same place".to_owned()));
+        return Err(wrong(
+            "it is no folder; name one that the server sees at the same place".to_owned(),
+        ));
     }
-    let text = path.to_str().ok_or_else(|| wrong("its name is not text; choose another".to_owned()))?.to_owned();
+    let text = path
+        .to_str()
+        .ok_or_else(|| wrong("its name is not text; choose another".to_owned()))?
+        .to_owned();
     Ok((path, text))
 }

@@ -1,18 +1,13 @@
-//! Tries, waits between them, and the point at which a server counts as gone.
+//! Tries, and the point at which a server counts as gone.
 
-use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use forage_env::seed::Seed;
+use forage_net::{Again, Client, Fault, Request, Retry};
 
 use super::config::RemoteConfig;
 use super::error::{RemoteError, RemoteFault};
-use super::http::{Ask, Failure, Http};
 use super::stats::Counters;
-
-/// Longest wait between two tries, whatever the server asks for.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Failures since the last success.
 #[derive(Debug, Default)]
@@ -24,10 +19,9 @@ struct Health {
 /// Calls one server again and again.
 #[derive(Debug)]
 pub(super) struct Caller {
-    pub(super) http: Http,
+    pub(super) client: Client,
     pub(super) counters: Counters,
-    retries: u32,
-    backoff: Duration,
+    retry: Retry,
     give_up_after: u32,
     health: Mutex<Health>,
 }
@@ -35,10 +29,9 @@ pub(super) struct Caller {
 impl Caller {
     pub(super) fn new(config: &RemoteConfig) -> Result<Self, RemoteError> {
         Ok(Self {
-            http: Http::new(config)?,
+            client: config.client()?,
             counters: Counters::default(),
-            retries: config.retries,
-            backoff: Duration::from_millis(config.backoff_ms),
+            retry: config.retry(),
             give_up_after: config.give_up_after,
             health: Mutex::default(),
         })
@@ -48,14 +41,18 @@ impl Caller {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the server still counts as there.
+    /// Fails once the server counts as gone.
     pub(super) fn alive(&self) -> Result<(), RemoteError> {
         let health = self.health();
         if health.failures < self.give_up_after {
             return Ok(());
         }
-        let url = self.http.base().to_owned();
-        Err(RemoteError::GivenUp { url, failures: health.failures, last: health.last.clone() })
+        let url = self.client.base().to_owned();
+        Err(RemoteError::GivenUp {
+            url,
+            failures: health.failures,
+            last: health.last.clone(),
+        })
     }
 
     /// Takes the outcome of a completion into account. Once gone, a late success does not bring the server back: some
@@ -72,50 +69,64 @@ impl Caller {
         }
     }
 
-    /// Tries until it works, the failure is one that stays, the tries are used up, or `go_on` refuses.
-    pub(super) async fn retry<T, F: Future<Output = Result<T, Failure>>>(
-        &self,
-        path: &str,
-        seed: Seed,
-        go_on: impl Fn(&RemoteFault) -> Result<bool, RemoteError>,
-        mut attempt: impl FnMut() -> F,
-    ) -> Result<T, RemoteError> {
-        let mut tries = 0;
-        loop {
-            let Failure { fault, wait } = match attempt().await {
-                Ok(value) => return Ok(value),
-                Err(failure) => failure,
-            };
-            self.counters.count(&fault);
-            tries += 1;
-            let again = fault.passes() && tries <= self.retries && go_on(&fault)?;
-            if !again {
-                return Err(RemoteError::Call { url: self.http.url(path), tries, fault });
-            }
-            self.counters.lock().retries += 1;
-            tokio::time::sleep(wait.unwrap_or_else(|| self.wait(seed, tries)).min(LONGEST_WAIT)).await;
-            go_on(&fault)?;
-        }
+    /// The address of a path that begins with a slash.
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.client.base())
     }
 
-    /// Between half and all of `backoff * 2^(tries - 1)`: where many requests fail at once, they do not come back at
-    /// once.
-    fn wait(&self, seed: Seed, tries: u32) -> Duration {
-        let whole = self.backoff.saturating_mul(1 << (tries - 1).min(16)).min(LONGEST_WAIT);
-        let jitter = seed.child("remote wait", &[u64::from(tries)]).0 >> 40;
-        whole.mul_f64(0.5 + 0.5 * jitter as f64 / f64::from(1 << 24))
+    /// Posts JSON once.
+    pub(super) async fn post(
+        &self,
+        path: &str,
+        json: Vec<u8>,
+        limit: Duration,
+    ) -> Result<Vec<u8>, RemoteFault> {
+        let request = Request::post(self.client.at(path), "application/json", json);
+        Ok(self.client.send(&request, limit).await?)
+    }
+
+    /// Tries until it works, the failure is one that stays or is not `worth` a further try, the tries are used up, or the
+    /// server is not `usable` any more.
+    pub(super) async fn retry<T, F: Future<Output = Result<T, RemoteFault>>>(
+        &self,
+        path: &str,
+        usable: impl Fn() -> Result<(), RemoteError>,
+        worth: impl Fn(&RemoteFault) -> bool,
+        attempt: impl Fn() -> F,
+    ) -> Result<T, RemoteError> {
+        let (usable, attempt) = (&usable, &attempt);
+        let numbered = |tries| async move {
+            if tries > 1 {
+                usable()?;
+                self.counters.lock().retries += 1;
+            }
+            attempt().await.map_err(|fault| {
+                self.counters.count(&fault);
+                let url = self.url(path);
+                RemoteError::Call { url, tries, fault }
+            })
+        };
+        let again = |error: &RemoteError| match error {
+            RemoteError::Call { fault, .. } if worth(fault) => match fault.again() {
+                // Nothing is sent any more, so there is nothing to wait for.
+                Again::Soon | Again::After(_) if usable().is_err() => Again::After(Duration::ZERO),
+                again => again,
+            },
+            _ => Again::Never,
+        };
+        self.retry.run(numbered, again).await
     }
 
     /// A step of a push: tried again, but not after a time-out, because the server may still be at it.
     pub(super) async fn step(&self, step: &Step<'_>) -> Result<(), RemoteError> {
-        let ask = Ask::Post(step.body.to_string().into_bytes());
-        let ask = &ask;
-        let patient = |fault: &RemoteFault| Ok(step.again && !matches!(fault, RemoteFault::Timeout { .. }));
-        let attempt = || async move {
-            let bytes = self.http.exchange(step.path, ask, step.limit).await?;
-            (step.take)(&bytes).map_err(Failure::from)
+        let timed_out =
+            |fault: &RemoteFault| matches!(fault, RemoteFault::Net(Fault::Timeout { .. }));
+        let attempt = || async {
+            let json = step.body.to_string().into_bytes();
+            (step.take)(&self.post(step.path, json, step.limit).await?)
         };
-        self.retry(step.path, Seed::root(0), patient, attempt).await
+        let worth = |fault: &RemoteFault| step.again && !timed_out(fault);
+        self.retry(step.path, || Ok(()), worth, attempt).await
     }
 }
 
@@ -125,28 +136,8 @@ pub(super) struct Step<'a> {
     pub(super) body: &'a serde_json::Value,
     /// Longest time it may take.
     pub(super) limit: Duration,
-    /// Whether it is worth further tries.
+    /// True where it is worth further tries.
     pub(super) again: bool,
     /// Finds the failure in an answer.
     pub(super) take: fn(&[u8]) -> Result<(), RemoteFault>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::remote::config::RemoteKind;
-
-    #[test]
-    fn waits_double_up_to_a_limit_and_differ_by_request_alone() {
-        let config = RemoteConfig { backoff_ms: 100, ..RemoteConfig::new(RemoteKind::Sglang, "http://localhost", 16) };
-        let caller = Caller::new(&config).unwrap();
-        for tries in 1..40 {
-            let whole = Duration::from_millis(100 * (1 << (tries - 1).min(16))).min(LONGEST_WAIT);
-            let waits: Vec<Duration> = (0..50).map(|seed| caller.wait(Seed::root(seed), tries)).collect();
-            assert!(waits.iter().all(|&wait| wait >= whole / 2 && wait <= whole), "{tries}: {waits:?}");
-            assert_eq!(caller.wait(Seed::root(49), tries), waits[49]);
-            let spread = waits.iter().max().unwrap().abs_diff(*waits.iter().min().unwrap());
-            assert!(spread > whole / 4, "{tries}: {spread:?}");
-        }
-    }
 }

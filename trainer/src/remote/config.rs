@@ -1,13 +1,14 @@
-//! Which server to ask, and how patiently.
+//! The server to ask, and the patience with it.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forage_net::{Client, HttpOptions, KeyHeader, Retry};
 use serde::{Deserialize, Serialize};
 
 use super::error::RemoteError;
 
-/// What a server speaks.
+/// The protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RemoteKind {
@@ -21,7 +22,7 @@ pub enum RemoteKind {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoteConfig {
-    /// What it speaks.
+    /// Its protocol.
     pub kind: RemoteKind,
     /// Its address, `http://HOST:PORT`, without `/v1`.
     pub url: String,
@@ -95,13 +96,41 @@ impl RemoteConfig {
         let timed = |seconds: f64| seconds > 0.0 && seconds <= 1e6;
         let model = self.model.as_ref().is_some_and(|model| !model.is_empty());
         let faults = [
-            (self.context >= 2, "context", "must leave room for a prompt and a token: at least 2"),
-            (timed(self.request_timeout_s), "request_timeout_s", "must be above 0 s and at most 1e6 s"),
-            (timed(self.push_timeout_s), "push_timeout_s", "must be above 0 s and at most 1e6 s"),
-            (timed(self.ready_timeout_s), "ready_timeout_s", "must be above 0 s and at most 1e6 s"),
-            (self.give_up_after >= 1, "give_up_after", "must be at least 1"),
-            (model || self.kind != RemoteKind::Vllm, "model", "is missing; write the name that the server lists"),
-            (!model || self.kind != RemoteKind::Sglang, "model", "is only for vllm; leave it out"),
+            (
+                self.context >= 2,
+                "context",
+                "must leave room for a prompt and a token: at least 2",
+            ),
+            (
+                timed(self.request_timeout_s),
+                "request_timeout_s",
+                "must be above 0 s and at most 1e6 s",
+            ),
+            (
+                timed(self.push_timeout_s),
+                "push_timeout_s",
+                "must be above 0 s and at most 1e6 s",
+            ),
+            (
+                timed(self.ready_timeout_s),
+                "ready_timeout_s",
+                "must be above 0 s and at most 1e6 s",
+            ),
+            (
+                self.give_up_after >= 1,
+                "give_up_after",
+                "must be at least 1",
+            ),
+            (
+                model || self.kind != RemoteKind::Vllm,
+                "model",
+                "is missing; write the name that the server lists",
+            ),
+            (
+                !model || self.kind != RemoteKind::Sglang,
+                "model",
+                "is only for vllm; leave it out",
+            ),
         ];
         match faults.into_iter().find(|(holds, ..)| !holds) {
             None => Ok(()),
@@ -117,19 +146,25 @@ impl RemoteConfig {
         Duration::from_secs_f64(self.push_timeout_s)
     }
 
-    /// The access token, if there is one.
-    pub(super) fn token(&self) -> Result<Option<String>, RemoteError> {
-        let Some(path) = &self.token_file else { return Ok(None) };
-        let wrong =
-            |what: &str| RemoteError::setting("token_file", format!("names `{}`, which {what}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|cause| wrong(&format!("cannot be read: {cause}")))?;
-        let token = text.trim();
-        if token.is_empty() {
-            return Err(wrong("is empty; write the server's token into it"));
+    /// Prepares calls; nothing is sent.
+    pub(super) fn client(&self) -> Result<Client, RemoteError> {
+        if self.url.trim_end_matches('/').ends_with("/v1") {
+            return Err(RemoteError::setting("url", "ends with /v1; leave that out"));
         }
-        if !token.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
-            return Err(wrong("holds characters that no HTTP header can carry"));
+        let options = HttpOptions {
+            // The episodes in flight are limited elsewhere.
+            concurrency: usize::MAX,
+            token_file: self.token_file.clone(),
+            ..HttpOptions::default()
+        };
+        Ok(Client::new(&self.url, options, KeyHeader::Authorization)?)
+    }
+
+    pub(super) fn retry(&self) -> Retry {
+        Retry {
+            attempts: self.retries.saturating_add(1),
+            backoff: Duration::from_millis(self.backoff_ms),
+            deadline: None,
         }
-        Ok(Some(token.to_owned()))
     }
 }

@@ -1,37 +1,24 @@
-//! What can go wrong with a remote engine.
+//! Failures of a remote engine.
 
 use std::path::PathBuf;
 
 use forage_env::policy::PolicyError;
+use forage_net::{Again, Fault, SettingError};
 
 /// A try failed.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum RemoteFault {
-    /// No connection, or one that broke off.
-    #[error("it cannot be reached ({0}); check that it runs and that the address is right")]
-    Unreachable(String),
-    /// No answer in time.
-    #[error("no answer within {seconds} s; give it more time or less to do")]
-    Timeout {
-        /// The limit, s.
-        seconds: f64,
-    },
-    /// An HTTP status that is not a success.
-    #[error("HTTP status {status}: {body}")]
-    Status {
-        /// The code.
-        status: u16,
-        /// Beginning of the body.
-        body: String,
-    },
+    /// The request got no answer.
+    #[error("{fault}{hint}", fault = .0, hint = hint(.0))]
+    Net(Fault),
     /// A body that is not of the protocol.
     #[error("the answer does not fit the protocol ({0}); check `kind` and the server's version")]
     Malformed(String),
     /// Token ids and log-probabilities that do not belong together, or not to the request.
     #[error("the answer contradicts itself or the request: {0}")]
     Counts(String),
-    /// A log-probability that is none.
-    #[error("a log-probability is none: {0}")]
+    /// A log-probability that is not one.
+    #[error("a log-probability is not one: {0}")]
     Logprob(String),
     /// The server gave up the request.
     #[error("the server aborted the request ({0})")]
@@ -42,30 +29,51 @@ pub enum RemoteFault {
 }
 
 impl RemoteFault {
-    /// Whether the next try may do better.
-    pub(super) fn passes(&self) -> bool {
+    /// Says whether another try may do better, and when.
+    pub(super) fn again(&self) -> Again {
         match self {
-            Self::Status { status, .. } => matches!(status, 408 | 425 | 429 | 500..),
-            Self::Refused(_) => false,
-            _ => true,
+            Self::Net(fault) => fault.again(),
+            Self::Refused(_) => Again::Never,
+            _ => Again::Soon,
         }
     }
 
-    /// Whether the server found the request itself wrong.
+    /// Returns true when the server found the request itself wrong.
     pub(super) fn is_refusal(&self) -> bool {
-        matches!(self, Self::Status { status: 400 | 413 | 422, .. })
+        matches!(
+            self,
+            Self::Net(Fault::Status {
+                status: 400 | 413 | 422,
+                ..
+            })
+        )
+    }
+}
+
+impl From<Fault> for RemoteFault {
+    fn from(fault: Fault) -> Self {
+        Self::Net(fault)
+    }
+}
+
+/// The likely fix.
+fn hint(fault: &Fault) -> &'static str {
+    match fault {
+        Fault::Connect(_) => "; check that it runs and that the address is right",
+        Fault::Timeout { .. } => "; give it more time or less to do",
+        _ => "",
     }
 }
 
 /// A remote engine cannot be used, or not for this request.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum RemoteError {
     /// A setting is wrong.
     #[error("remote policy: `{key}` {what}")]
     Setting {
         /// The key.
         key: &'static str,
-        /// What is wrong with it and the fix.
+        /// The problem and the fix.
         what: String,
     },
     /// A request that breaks the contract before it is sent.
@@ -78,17 +86,17 @@ pub enum RemoteError {
         url: String,
         /// Time waited, s.
         seconds: f64,
-        /// What it said last and the fix.
+        /// Its last answer and the fix.
         what: String,
     },
     /// A call failed.
     #[error("{url} (try {tries}): {fault}")]
     Call {
-        /// What was called.
+        /// The address that was called.
         url: String,
         /// Tries made.
         tries: u32,
-        /// How the last one failed.
+        /// The failure of the last one.
         fault: RemoteFault,
     },
     /// Too many requests in a row failed.
@@ -105,7 +113,9 @@ pub enum RemoteError {
         last: String,
     },
     /// It is not known which weights the server has.
-    #[error("the weights of the server at {url} are not known: {what}; restart it, then resume the run")]
+    #[error(
+        "the weights of the server at {url} are not known: {what}; restart it, then resume the run"
+    )]
     Weights {
         /// Its address.
         url: String,
@@ -117,22 +127,31 @@ pub enum RemoteError {
     Folder {
         /// The folder, or the file in it.
         path: PathBuf,
-        /// What is wrong with it and the fix.
+        /// The problem and the fix.
         what: String,
     },
 }
 
 impl RemoteError {
     pub(super) fn setting(key: &'static str, what: impl Into<String>) -> Self {
-        Self::Setting { key, what: what.into() }
+        Self::Setting {
+            key,
+            what: what.into(),
+        }
     }
 
-    /// Whether a request that ended so says that the server does not work. A request that is wrong in itself does not.
+    /// Returns true when a request that ended so says that the server does not work. A request that is wrong in itself does not.
     pub(super) fn counts_against_server(&self) -> bool {
         match self {
             Self::Call { fault, .. } => !fault.is_refusal(),
             _ => false,
         }
+    }
+}
+
+impl From<SettingError> for RemoteError {
+    fn from(SettingError { key, what }: SettingError) -> Self {
+        Self::Setting { key, what }
     }
 }
 
@@ -148,7 +167,9 @@ impl From<RemoteError> for PolicyError {
             | RemoteError::Folder { .. } => Self::Gone(message),
             RemoteError::Call { fault, .. } => match fault {
                 fault if fault.is_refusal() => Self::BadRequest(message),
-                RemoteFault::Malformed(_) | RemoteFault::Counts(_) => Self::Malformed(message),
+                RemoteFault::Net(Fault::Protocol(_))
+                | RemoteFault::Malformed(_)
+                | RemoteFault::Counts(_) => Self::Malformed(message),
                 RemoteFault::Logprob(_) => Self::NonFinite(message),
                 _ => Self::Unavailable(message),
             },

@@ -32,7 +32,6 @@ mod answer;
 mod call;
 mod config;
 mod error;
-mod http;
 mod policy;
 mod push;
 mod ready;

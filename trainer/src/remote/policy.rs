@@ -10,7 +10,6 @@ use tokio::sync::Mutex;
 use super::call::Caller;
 use super::config::{RemoteConfig, RemoteKind};
 use super::error::{RemoteError, RemoteFault};
-use super::http::{Ask, Failure};
 use super::stats::RemoteStats;
 use super::weights::Weights;
 use super::{sglang, vllm};
@@ -31,7 +30,7 @@ pub struct RemotePolicy {
     pub(super) weights: Weights,
     /// One push at a time.
     pub(super) pushing: Mutex<()>,
-    /// Whether the server is too old to list token ids: found out at the first answer.
+    /// True when the server is too old to list token ids: found out at the first answer.
     names: AtomicBool,
 }
 
@@ -89,26 +88,33 @@ impl RemotePolicy {
             RemoteKind::Vllm => vllm::COMPLETIONS,
             RemoteKind::Sglang => sglang::GENERATE,
         };
-        let go_on = |_: &RemoteFault| self.usable().map(|()| true);
-        let completion = self.caller.retry(path, request.seed, go_on, || self.attempt(path, request)).await?;
+        let attempt = || self.attempt(path, request);
+        let completion = self
+            .caller
+            .retry(path, || self.usable(), |_| true, attempt)
+            .await?;
         // A replacement of the weights may have failed meanwhile.
         self.usable().map(|()| completion)
     }
 
-    /// Whether there is a server with weights that are known.
+    /// Fails unless there is a server with weights that are known.
     fn usable(&self) -> Result<(), RemoteError> {
         self.caller.alive()?;
-        let url = || self.caller.http.base().to_owned();
-        self.weights.unknown().map_or(Ok(()), |what| Err(RemoteError::Weights { url: url(), what }))
+        let url = || self.caller.client.base().to_owned();
+        self.weights.unknown().map_or(Ok(()), |what| {
+            Err(RemoteError::Weights { url: url(), what })
+        })
     }
 
-    /// What is wrong with a request.
+    /// The problem with a request, if there is one.
     fn refuse(&self, request: &GenerateRequest) -> Option<String> {
         let (count, context) = (request.tokens.len(), self.context);
         if count == 0 {
             Some("the prompt is empty".to_owned())
         } else if count >= context {
-            Some(format!("{count} tokens leave no room in a context of {context}"))
+            Some(format!(
+                "{count} tokens leave no room in a context of {context}"
+            ))
         } else if request.max_tokens == 0 {
             Some("max_tokens must be at least 1".to_owned())
         } else {
@@ -117,27 +123,35 @@ impl RemotePolicy {
     }
 
     /// One try, under the weights of its moment.
-    async fn attempt(&self, path: &str, request: &GenerateRequest) -> Result<Completion, Failure> {
+    async fn attempt(
+        &self,
+        path: &str,
+        request: &GenerateRequest,
+    ) -> Result<Completion, RemoteFault> {
         let under = self.weights.under();
         let granted = request.max_tokens.min(self.context - request.tokens.len());
+        let post = |json| self.caller.post(path, json, self.request_timeout);
         let sampled = match self.kind {
-            RemoteKind::Sglang => {
-                let ask = Ask::Post(sglang::body(request, &under, granted));
-                sglang::sampled(&self.caller.http.exchange(path, &ask, self.request_timeout).await?, request)?
-            }
+            RemoteKind::Sglang => sglang::sampled(
+                &post(sglang::body(request, &under, granted)).await?,
+                request,
+            )?,
             RemoteKind::Vllm => loop {
                 let names = self.names.load(Ordering::Relaxed);
-                let ask = Ask::Post(vllm::body(request, &self.model, &under, granted, names));
-                let answer = self.caller.http.exchange(path, &ask, self.request_timeout).await?;
-                match vllm::sampled(&answer, request)? {
+                let body = vllm::body(request, &self.model, &under, granted, names);
+                match vllm::sampled(&post(body).await?, request)? {
                     Some(sampled) => break sampled,
-                    None if names => return Err(RemoteFault::Malformed("no token ids in any form".to_owned()).into()),
+                    None if names => {
+                        return Err(RemoteFault::Malformed(
+                            "no token ids in any form".to_owned(),
+                        ));
+                    }
                     None => self.names.store(true, Ordering::Relaxed),
                 }
             },
         };
         let version = self.weights.stamp(&under, sampled.weights.as_deref())?;
-        Ok(sampled.completion(granted, request.max_tokens, version)?)
+        sampled.completion(granted, request.max_tokens, version)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use forage_net::Fault;
 use serde_json::{Value, json};
 
 use super::adapter::{absolute, name};
@@ -24,11 +25,19 @@ impl RemotePolicy {
     /// [`RemoteError`]. The version stays as it was, unless vLLM has the weights and only does not resume. When whole
     /// weights may have been replaced in part, every further request fails with [`RemoteError::Weights`] until a push
     /// succeeds.
-    pub async fn push(&self, folder: &Path, version: u64, kind: PushKind) -> Result<(), RemoteError> {
+    pub async fn push(
+        &self,
+        folder: &Path,
+        version: u64,
+        kind: PushKind,
+    ) -> Result<(), RemoteError> {
         let _turn = self.pushing.lock().await;
         let (path, text) = absolute(folder)?;
         match kind {
-            PushKind::Adapter => self.push_adapter(&name(&path, version)?, &text, version).await?,
+            PushKind::Adapter => {
+                self.push_adapter(&name(&path, version)?, &text, version)
+                    .await?;
+            }
             PushKind::Full if !path.join("config.json").is_file() => {
                 return Err(RemoteError::Folder {
                     path,
@@ -41,14 +50,21 @@ impl RemotePolicy {
         Ok(())
     }
 
-    async fn push_adapter(&self, name: &str, folder: &str, version: u64) -> Result<(), RemoteError> {
+    async fn push_adapter(
+        &self,
+        name: &str,
+        folder: &str,
+        version: u64,
+    ) -> Result<(), RemoteError> {
         let (path, body) = match self.kind {
             RemoteKind::Vllm => (vllm::LOAD_ADAPTER, vllm::load_adapter(name, folder)),
             RemoteKind::Sglang => (sglang::LOAD_ADAPTER, sglang::load_adapter(name, folder)),
         };
         if let Err(error) = self.step(path, &body).await {
             // The server may have it from an earlier try or run; then it can be unloaded, and comes anew.
-            if !matches!(&error, RemoteError::Call { fault, .. } if refused(fault)) || !self.unload(name).await {
+            if !matches!(&error, RemoteError::Call { fault, .. } if refused(fault))
+                || !self.unload(name).await
+            {
                 return Err(error);
             }
             self.step(path, &body).await?;
@@ -60,20 +76,23 @@ impl RemotePolicy {
         Ok(())
     }
 
-    /// Whether the server had an adapter of that name.
+    /// Unloads an adapter; false when the server had none of that name.
     async fn unload(&self, name: &str) -> bool {
         let path = match self.kind {
             RemoteKind::Vllm => vllm::UNLOAD_ADAPTER,
             RemoteKind::Sglang => sglang::UNLOAD_ADAPTER,
         };
         // A server that evicted it answers 500 each time.
-        self.send_step(path, &json!({"lora_name": name}), false).await.is_ok()
+        self.send_step(path, &json!({"lora_name": name}), false)
+            .await
+            .is_ok()
     }
 
     async fn push_full(&self, folder: &str, version: u64) -> Result<(), RemoteError> {
         if self.kind == RemoteKind::Sglang {
             let replacing = self.weights.replace(version);
-            self.step(sglang::UPDATE, &sglang::update(folder, version)).await?;
+            self.step(sglang::UPDATE, &sglang::update(folder, version))
+                .await?;
             replacing.done(true);
             return Ok(());
         }
@@ -104,33 +123,49 @@ impl RemotePolicy {
             RemoteKind::Vllm => vllm::done,
             RemoteKind::Sglang => sglang::done,
         };
-        let step = Step { path, body, limit: self.push_timeout, again, take };
-        self.caller.step(&step).await.map_err(|error| self.advised(error))
+        let step = Step {
+            path,
+            body,
+            limit: self.push_timeout,
+            again,
+            take,
+        };
+        self.caller
+            .step(&step)
+            .await
+            .map_err(|error| self.advised(error))
     }
 
     /// The error with what a server lacks that does not know a step.
     fn advised(&self, error: RemoteError) -> RemoteError {
-        match error {
-            RemoteError::Call { url, tries, fault: RemoteFault::Status { status: status @ (404 | 405), body } } => {
-                let advice = match self.kind {
-                    RemoteKind::Vllm => {
-                        "vLLM takes adapters with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, whole \
-                         weights with VLLM_SERVER_DEV_MODE=1"
-                    }
-                    RemoteKind::Sglang => "SGLang takes adapters with --enable-lora",
-                };
-                RemoteError::Call {
-                    url,
-                    tries,
-                    fault: RemoteFault::Status { status, body: format!("{body}; {advice}") },
+        let RemoteError::Call {
+            url,
+            tries,
+            fault: RemoteFault::Net(mut fault),
+        } = error
+        else {
+            return error;
+        };
+        if let Fault::Status {
+            status: 404 | 405,
+            body,
+            ..
+        } = &mut fault
+        {
+            body.push_str(match self.kind {
+                RemoteKind::Vllm => {
+                    "; vLLM takes adapters with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, whole weights \
+                     with VLLM_SERVER_DEV_MODE=1"
                 }
-            }
-            other => other,
+                RemoteKind::Sglang => "; SGLang takes adapters with --enable-lora",
+            });
         }
+        let fault = fault.into();
+        RemoteError::Call { url, tries, fault }
     }
 }
 
-/// Whether the server refused a step for what it asked.
+/// Returns true when the server refused a step for its content.
 fn refused(fault: &RemoteFault) -> bool {
     fault.is_refusal() || matches!(fault, RemoteFault::Refused(_))
 }

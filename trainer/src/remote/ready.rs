@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use forage_net::{Again, Fault, Request};
+
 use super::config::{RemoteConfig, RemoteKind};
 use super::error::{RemoteError, RemoteFault};
-use super::http::Ask;
 use super::policy::RemotePolicy;
 use super::{sglang, vllm};
 
@@ -22,10 +23,17 @@ impl RemotePolicy {
     /// [`RemoteConfig::ready_timeout_s`] are over, or at once when waiting cannot help.
     pub async fn connect(config: &RemoteConfig) -> Result<Self, RemoteError> {
         let policy = Self::new(config)?;
-        let (started, most) = (Instant::now(), Duration::from_secs_f64(config.ready_timeout_s));
+        let (started, most) = (
+            Instant::now(),
+            Duration::from_secs_f64(config.ready_timeout_s),
+        );
         let not_ready = |what: String| {
-            let url = policy.caller.http.base().to_owned();
-            RemoteError::NotReady { url, seconds: started.elapsed().as_secs_f64(), what }
+            let url = policy.caller.client.base().to_owned();
+            RemoteError::NotReady {
+                url,
+                seconds: started.elapsed().as_secs_f64(),
+                what,
+            }
         };
         let mut wait = FIRST_WAIT;
         loop {
@@ -35,11 +43,7 @@ impl RemotePolicy {
                 Ok(Some(what)) => return Err(not_ready(what)),
                 Err(fault) => fault,
             };
-            let waits = match &fault {
-                RemoteFault::Unreachable(_) | RemoteFault::Timeout { .. } => true,
-                RemoteFault::Status { .. } => fault.passes(),
-                _ => false,
-            };
+            let waits = matches!(&fault, RemoteFault::Net(fault) if fault.again() != Again::Never);
             if !waits || started.elapsed() + wait >= most {
                 return Err(not_ready(fix(&fault, config.kind)));
             }
@@ -49,13 +53,14 @@ impl RemotePolicy {
         Ok(policy)
     }
 
-    /// What stands against using the server, if it answers.
+    /// The reason not to use the server, if it answers and there is one.
     async fn probe(&self, limit: Duration) -> Result<Option<String>, RemoteFault> {
         let path = match self.kind {
             RemoteKind::Vllm => vllm::MODELS,
             RemoteKind::Sglang => sglang::INFO,
         };
-        let body = self.caller.http.exchange(path, &Ask::Get, limit).await.map_err(|failure| failure.fault)?;
+        let client = &self.caller.client;
+        let body = client.send(&Request::get(client.at(path)), limit).await?;
         match self.kind {
             RemoteKind::Vllm => vllm::unfit(&body, &self.model, self.context),
             RemoteKind::Sglang => sglang::unfit(&body),
@@ -69,12 +74,19 @@ fn fix(fault: &RemoteFault, kind: RemoteKind) -> String {
         RemoteKind::Sglang => "vllm",
     };
     match fault {
-        RemoteFault::Status { status: 401 | 403, .. } => {
+        RemoteFault::Net(Fault::Status {
+            status: 401 | 403, ..
+        }) => {
             format!("{fault}; let token_file name a file with the server's access token")
         }
-        RemoteFault::Status { status: 404 | 405, .. } | RemoteFault::Malformed(_) => {
+        RemoteFault::Net(Fault::Status {
+            status: 404 | 405, ..
+        })
+        | RemoteFault::Malformed(_) => {
             format!("{fault}; is it of the other kind? then write kind = \"{other}\"")
         }
-        _ => format!("{fault}; a server that loads a large model may need a longer ready_timeout_s"),
+        _ => {
+            format!("{fault}; a server that loads a large model may need a longer ready_timeout_s")
+        }
     }
 }

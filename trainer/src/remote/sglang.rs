@@ -44,14 +44,23 @@ struct Params<'a> {
 }
 
 pub(super) fn body(request: &GenerateRequest, under: &Under, granted: usize) -> Vec<u8> {
-    let Sampling { temperature, top_p, top_k, min_p } = request.sampling;
+    let Sampling {
+        temperature,
+        top_p,
+        top_k,
+        min_p,
+    } = request.sampling;
     let body = Body {
         input_ids: &request.tokens,
         sampling_params: Params {
             max_new_tokens: granted,
             temperature,
             top_p,
-            top_k: if top_k == 0 { -1 } else { i64::try_from(top_k).unwrap_or(-1) },
+            top_k: if top_k == 0 {
+                -1
+            } else {
+                i64::try_from(top_k).unwrap_or(-1)
+            },
             min_p,
             repetition_penalty: 1.0,
             presence_penalty: 0.0,
@@ -95,31 +104,60 @@ struct Reason {
 }
 
 pub(super) fn sampled(body: &[u8], request: &GenerateRequest) -> Result<Sampled, RemoteFault> {
-    let Answer { output_ids: tokens, meta_info: meta } = parse(body)?;
+    let Answer {
+        output_ids: tokens,
+        meta_info: meta,
+    } = parse(body)?;
     let ended = match meta.finish_reason.kind.as_str() {
         "length" => Ended::Length,
-        "stop" if meta.finish_reason.matched.is_some_and(|matched| matched.is_string()) => Ended::Stop,
+        "stop"
+            if meta
+                .finish_reason
+                .matched
+                .is_some_and(|matched| matched.is_string()) =>
+        {
+            Ended::Stop
+        }
         "stop" => Ended::Eos,
-        "abort" => return Err(RemoteFault::Aborted(meta.finish_reason.message.unwrap_or_default())),
-        other => return Err(RemoteFault::Malformed(format!("`finish_reason` is `{other}`"))),
+        "abort" => {
+            return Err(RemoteFault::Aborted(
+                meta.finish_reason.message.unwrap_or_default(),
+            ));
+        }
+        other => {
+            return Err(RemoteFault::Malformed(format!(
+                "`finish_reason` is `{other}`"
+            )));
+        }
     };
     let asked = request.tokens.len();
     if let Some(prompt) = meta.prompt_tokens.filter(|&prompt| prompt != asked) {
-        return Err(RemoteFault::Counts(format!("a prompt of {prompt} tokens was continued, not the one of {asked}")));
+        return Err(RemoteFault::Counts(format!(
+            "a prompt of {prompt} tokens was continued, not the one of {asked}"
+        )));
     }
     let mut logprobs = Vec::with_capacity(meta.output_token_logprobs.len());
     for (place, entry) in meta.output_token_logprobs.iter().enumerate() {
         let [logprob, id, ..] = entry.as_slice() else {
-            return Err(RemoteFault::Malformed(format!("`output_token_logprobs` has no pair at token {place}")));
+            return Err(RemoteFault::Malformed(format!(
+                "`output_token_logprobs` has no pair at token {place}"
+            )));
         };
         let listed = tokens.get(place).map(|&token| u64::from(token));
         if listed.is_some() && id.as_u64() != listed {
-            let what = format!("`output_ids` and `output_token_logprobs` have different ids at token {place}");
+            let what = format!(
+                "`output_ids` and `output_token_logprobs` have different ids at token {place}"
+            );
             return Err(RemoteFault::Counts(what));
         }
         logprobs.push(logprob.as_f64());
     }
-    Ok(Sampled { tokens, logprobs, ended, weights: meta.weight_version })
+    Ok(Sampled {
+        tokens,
+        logprobs,
+        ended,
+        weights: meta.weight_version,
+    })
 }
 
 #[derive(Debug, Deserialize)]
@@ -128,11 +166,16 @@ struct Info {
     is_generation: Option<bool>,
 }
 
-/// What stands against using the server.
+/// The reason not to use the server, if there is one.
 pub(super) fn unfit(body: &[u8]) -> Result<Option<String>, RemoteFault> {
-    let Info { model_path, is_generation } = parse(body)?;
+    let Info {
+        model_path,
+        is_generation,
+    } = parse(body)?;
     let embeds = is_generation == Some(false);
-    Ok(embeds.then(|| format!("its model `{model_path}` does not generate; start it with one that does")))
+    Ok(embeds.then(|| {
+        format!("its model `{model_path}` does not generate; start it with one that does")
+    }))
 }
 
 pub(super) fn load_adapter(name: &str, folder: &str) -> Value {

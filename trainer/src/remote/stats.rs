@@ -2,9 +2,11 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use forage_net::Fault;
+
 use super::error::RemoteFault;
 
-/// What was asked of a server since it was connected to. Faults are counted by try, those that a further try fixed
+/// Requests to a server since it was connected to. Faults are counted by try, those that a further try fixed
 /// included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoteStats {
@@ -26,7 +28,7 @@ pub struct RemoteStats {
     pub malformed: u64,
     /// Tries with token ids and log-probabilities that do not belong together, or not to the request.
     pub counts: u64,
-    /// Tries with a log-probability that is none.
+    /// Tries with a log-probability that is not one.
     pub logprobs: u64,
     /// Tries that the server aborted.
     pub aborted: u64,
@@ -50,10 +52,10 @@ impl Counters {
     pub(super) fn count(&self, fault: &RemoteFault) {
         let mut stats = self.lock();
         let counter = match fault {
-            RemoteFault::Unreachable(_) => &mut stats.unreachable,
-            RemoteFault::Timeout { .. } => &mut stats.timeouts,
-            RemoteFault::Status { .. } => &mut stats.statuses,
-            RemoteFault::Malformed(_) => &mut stats.malformed,
+            RemoteFault::Net(Fault::Connect(_) | Fault::Broken { .. }) => &mut stats.unreachable,
+            RemoteFault::Net(Fault::Timeout { .. }) => &mut stats.timeouts,
+            RemoteFault::Net(Fault::Status { .. }) => &mut stats.statuses,
+            RemoteFault::Net(_) | RemoteFault::Malformed(_) => &mut stats.malformed,
             RemoteFault::Counts(_) => &mut stats.counts,
             RemoteFault::Logprob(_) => &mut stats.logprobs,
             RemoteFault::Aborted(_) => &mut stats.aborted,

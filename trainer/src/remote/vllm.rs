@@ -46,8 +46,19 @@ struct Body<'a> {
 }
 
 /// The request. `names`: the server is too old to list token ids and writes them as the tokens' names.
-pub(super) fn body(request: &GenerateRequest, model: &str, under: &Under, granted: usize, names: bool) -> Vec<u8> {
-    let Sampling { temperature, top_p, top_k, min_p } = request.sampling;
+pub(super) fn body(
+    request: &GenerateRequest,
+    model: &str,
+    under: &Under,
+    granted: usize,
+    names: bool,
+) -> Vec<u8> {
+    let Sampling {
+        temperature,
+        top_p,
+        top_k,
+        min_p,
+    } = request.sampling;
     let body = Body {
         model: under.adapter.as_deref().unwrap_or(model),
         prompt: &request.tokens,
@@ -98,29 +109,52 @@ struct Logprobs {
 }
 
 /// The answer; `None` when it names no token ids because the server is too old for `return_token_ids`.
-pub(super) fn sampled(body: &[u8], request: &GenerateRequest) -> Result<Option<Sampled>, RemoteFault> {
+pub(super) fn sampled(
+    body: &[u8],
+    request: &GenerateRequest,
+) -> Result<Option<Sampled>, RemoteFault> {
     let malformed = |what: &str| RemoteFault::Malformed(what.to_owned());
     let mut choices = parse::<Answer>(body)?.choices;
     let (Some(choice), true) = (choices.pop(), choices.is_empty()) else {
         return Err(malformed("not one choice"));
     };
     let logprobs = choice.logprobs.ok_or_else(|| malformed("no `logprobs`"))?;
-    if choice.prompt_token_ids.is_some_and(|prompt| prompt != request.tokens) {
-        return Err(RemoteFault::Counts("another prompt was continued than the one sent".to_owned()));
+    if choice
+        .prompt_token_ids
+        .is_some_and(|prompt| prompt != request.tokens)
+    {
+        return Err(RemoteFault::Counts(
+            "another prompt was continued than the one sent".to_owned(),
+        ));
     }
-    let ids = choice.token_ids.or_else(|| logprobs.tokens.iter().map(|name| named(name)).collect());
+    let ids = choice
+        .token_ids
+        .or_else(|| logprobs.tokens.iter().map(|name| named(name)).collect());
     let Some(tokens) = ids else { return Ok(None) };
     let ended = match choice.finish_reason.as_deref() {
         Some("length") => Ended::Length,
         Some("stop") => match choice.stop_reason {
             Some(Value::String(_)) => Ended::Stop,
-            None | Some(Value::Null) if request.stop.iter().any(|stop| choice.text.ends_with(stop)) => Ended::Stop,
+            None | Some(Value::Null)
+                if request.stop.iter().any(|stop| choice.text.ends_with(stop)) =>
+            {
+                Ended::Stop
+            }
             _ => Ended::Eos,
         },
         Some("abort") => return Err(RemoteFault::Aborted("no reason given".to_owned())),
-        other => return Err(RemoteFault::Malformed(format!("`finish_reason` is {other:?}"))),
+        other => {
+            return Err(RemoteFault::Malformed(format!(
+                "`finish_reason` is {other:?}"
+            )));
+        }
     };
-    Ok(Some(Sampled { tokens, logprobs: logprobs.token_logprobs, ended, weights: None }))
+    Ok(Some(Sampled {
+        tokens,
+        logprobs: logprobs.token_logprobs,
+        ended,
+        weights: None,
+    }))
 }
 
 fn named(name: &str) -> Option<u32> {
@@ -138,12 +172,19 @@ struct Model {
     max_model_len: Option<usize>,
 }
 
-/// What stands against using the server for `model` with sequences of `context` tokens.
-pub(super) fn unfit(body: &[u8], model: &str, context: usize) -> Result<Option<String>, RemoteFault> {
+/// The reason not to use the server for `model` with sequences of `context` tokens, if there is one.
+pub(super) fn unfit(
+    body: &[u8],
+    model: &str,
+    context: usize,
+) -> Result<Option<String>, RemoteFault> {
     let Models { data } = parse(body)?;
     let Some(found) = data.iter().find(|served| served.id == model) else {
         let served: Vec<&str> = data.iter().map(|served| served.id.as_str()).collect();
-        return Ok(Some(format!("it has no model `{model}` but {}; fix `model`", served.join(", "))));
+        return Ok(Some(format!(
+            "it has no model `{model}` but {}; fix `model`",
+            served.join(", ")
+        )));
     };
     Ok(found.max_model_len.filter(|&most| most < context).map(|most| {
         format!("its sequences have at most {most} tokens; start it with --max-model-len {context} or lower `context`")
@@ -160,8 +201,14 @@ pub(super) fn reload(folder: &str) -> Value {
 
 /// Answers of the steps of a push are texts, nothing, or objects; those that tell of a failure are found here.
 pub(super) fn done(body: &[u8]) -> Result<(), RemoteFault> {
-    let Ok(Value::Object(answer)) = serde_json::from_slice::<Value>(body) else { return Ok(()) };
-    let failed =
-        answer.get("success") == Some(&Value::Bool(false)) || answer.get("error").is_some_and(|e| !e.is_null());
-    if failed { Err(RemoteFault::Refused(Value::Object(answer).to_string())) } else { Ok(()) }
+    let Ok(Value::Object(answer)) = serde_json::from_slice::<Value>(body) else {
+        return Ok(());
+    };
+    let failed = answer.get("success") == Some(&Value::Bool(false))
+        || answer.get("error").is_some_and(|e| !e.is_null());
+    if failed {
+        Err(RemoteFault::Refused(Value::Object(answer).to_string()))
+    } else {
+        Ok(())
+    }
 }

@@ -1,10 +1,10 @@
-//! Which weights the server has, and so which version sampled a completion.
+//! The weights that the server has, and so the version that sampled a completion.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::error::RemoteFault;
 
-/// What a folder holds.
+/// The content of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushKind {
     /// An adapter as PEFT writes it: `adapter_config.json` and `adapter_model.safetensors`.
@@ -13,7 +13,7 @@ pub enum PushKind {
     Full,
 }
 
-/// What a request is sampled under, as known when it is sent.
+/// The weights that a request is sampled under, as known when it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Under {
     pub(super) version: u64,
@@ -29,13 +29,13 @@ struct State {
     adapter: Option<String>,
     /// The adapter before: requests may still be under way under it.
     previous: Option<String>,
-    /// Whether whole weights were pushed: the server's own name of its weights is then ours.
+    /// True once whole weights were pushed: the server's own name of its weights is then ours.
     named: bool,
     /// Why the server's weights are unknown.
     unknown: Option<String>,
 }
 
-/// What was pushed so far.
+/// The weights pushed so far.
 #[derive(Debug, Default)]
 pub(super) struct Weights(Mutex<State>);
 
@@ -55,7 +55,10 @@ impl Weights {
 
     pub(super) fn under(&self) -> Under {
         let state = self.state();
-        Under { version: state.version, adapter: state.adapter.clone() }
+        Under {
+            version: state.version,
+            adapter: state.adapter.clone(),
+        }
     }
 
     /// The version of a completion that was sent `under` something and came back now. `reported` is the server's own
@@ -67,7 +70,9 @@ impl Weights {
             return Ok(under.version);
         }
         let conservative = under.version.min(state.version);
-        let Some(reported) = reported.filter(|_| state.named) else { return Ok(conservative) };
+        let Some(reported) = reported.filter(|_| state.named) else {
+            return Ok(conservative);
+        };
         match reported.parse() {
             Ok(version) if version <= state.announced => Ok(version),
             _ => Err(RemoteFault::Counts(format!(
@@ -94,7 +99,11 @@ impl Weights {
     pub(super) fn replace(&self, version: u64) -> Replacing<'_> {
         let mut state = self.state();
         state.announced = state.announced.max(version);
-        Replacing { weights: self, version, done: false }
+        Replacing {
+            weights: self,
+            version,
+            done: false,
+        }
     }
 }
 
@@ -120,7 +129,10 @@ impl Replacing<'_> {
 impl Drop for Replacing<'_> {
     fn drop(&mut self) {
         if !self.done {
-            self.weights.state().unknown = Some(format!("their replacement by version {} failed midway", self.version));
+            self.weights.state().unknown = Some(format!(
+                "their replacement by version {} failed midway",
+                self.version
+            ));
         }
     }
 }
@@ -133,20 +145,46 @@ mod tests {
     fn completions_carry_the_version_they_were_sampled_under() {
         let weights = Weights::default();
         let first = weights.under();
-        assert_eq!(weights.stamp(&first, Some("default")), Ok(0), "nothing was pushed: the name is not ours");
+        assert_eq!(
+            weights.stamp(&first, Some("default")).unwrap(),
+            0,
+            "nothing was pushed: the name is not ours"
+        );
         let replacing = weights.replace(3);
-        assert_eq!(weights.stamp(&first, None), Ok(0));
+        assert_eq!(weights.stamp(&first, None).unwrap(), 0);
         replacing.done(true);
-        assert_eq!(weights.stamp(&first, None), Ok(0), "a request that saw a replacement is the older one's");
-        assert_eq!(weights.stamp(&first, Some("3")), Ok(3), "unless the server knows better");
+        assert_eq!(
+            weights.stamp(&first, None).unwrap(),
+            0,
+            "a request that saw a replacement is the older one's"
+        );
+        assert_eq!(
+            weights.stamp(&first, Some("3")).unwrap(),
+            3,
+            "unless the server knows better"
+        );
         let third = weights.under();
-        assert_eq!(weights.stamp(&third, None), Ok(3));
-        assert!(weights.stamp(&third, Some("4")).is_err(), "others push to it");
-        assert!(weights.stamp(&third, Some("default")).is_err(), "it was restarted");
+        assert_eq!(weights.stamp(&third, None).unwrap(), 3);
+        assert!(
+            weights.stamp(&third, Some("4")).is_err(),
+            "others push to it"
+        );
+        assert!(
+            weights.stamp(&third, Some("default")).is_err(),
+            "it was restarted"
+        );
         assert_eq!(weights.adapted("a", 4), None);
         let adapted = weights.under();
-        assert_eq!(weights.adapted("b", 5), None, "requests may be under way under `a`");
-        assert_eq!(weights.stamp(&adapted, Some("3")), Ok(4), "the base's name says nothing of adapters");
+        assert_eq!(
+            weights.adapted("b", 5),
+            None,
+            "requests may be under way under `a`"
+        );
+        assert_eq!(
+            weights.stamp(&adapted, Some("3")).unwrap(),
+            4,
+            "the base's name says nothing of adapters"
+        );
         assert_eq!(weights.adapted("b", 5), None, "again the same");
         assert_eq!(weights.adapted("c", 6), Some("a".to_owned()));
     }
@@ -155,7 +193,11 @@ mod tests {
     fn a_replacement_that_fails_leaves_the_weights_unknown_until_one_succeeds() {
         let weights = Weights::default();
         drop(weights.replace(1));
-        assert!(weights.unknown().is_some_and(|why| why.contains("version 1")));
+        assert!(
+            weights
+                .unknown()
+                .is_some_and(|why| why.contains("version 1"))
+        );
         assert_eq!(weights.version(), 0);
         weights.replace(1).done(false);
         assert_eq!((weights.unknown(), weights.version()), (None, 1));

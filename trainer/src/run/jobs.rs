@@ -1,4 +1,4 @@
-//! Which episodes a step plays: functions of the run's seed and the step.
+//! The episodes that a step plays: functions of the run's seed and the step.
 
 use std::sync::Arc;
 
@@ -6,13 +6,20 @@ use forage_env::rollout::Job;
 use forage_env::seed::Seed;
 use forage_env::task::Task;
 
+use crate::sequence::shuffled;
+
 /// `group_size` jobs per task, in order, each an episode of its own.
 pub fn group_jobs(tasks: &[Arc<Task>], group_size: usize, seed: Seed) -> Vec<Job> {
     tree_jobs(tasks, group_size, group_size, seed)
 }
 
 /// `group_size` jobs per task, in order: the first `trees` are episodes of their own, the others leave them in turn.
-pub(super) fn tree_jobs(tasks: &[Arc<Task>], group_size: usize, trees: usize, seed: Seed) -> Vec<Job> {
+pub(super) fn tree_jobs(
+    tasks: &[Arc<Task>],
+    group_size: usize,
+    trees: usize,
+    seed: Seed,
+) -> Vec<Job> {
     let members = |(group, task): (usize, &Arc<Task>)| {
         let task = Arc::clone(task);
         (0..group_size as u64).map(move |member| Job {
@@ -20,31 +27,35 @@ pub(super) fn tree_jobs(tasks: &[Arc<Task>], group_size: usize, trees: usize, se
             group: group as u64,
             member,
             seed: seed.child("episode", &[group as u64, member]),
-            leaves: (member as usize >= trees).then(|| group * group_size + member as usize % trees),
+            leaves: (member as usize >= trees)
+                .then(|| group * group_size + member as usize % trees),
         })
     };
     tasks.iter().enumerate().flat_map(members).collect()
 }
 
 /// The tasks of a step: a walk through the tasks in an order drawn anew for each epoch, a function of seed and step.
-pub(super) fn step_tasks(tasks: &[Arc<Task>], count: usize, seed: u64, step: u64) -> Vec<Arc<Task>> {
+pub(super) fn step_tasks(
+    tasks: &[Arc<Task>],
+    count: usize,
+    seed: u64,
+    step: u64,
+) -> Vec<Arc<Task>> {
     let first = step as usize * count;
     let mut order = (usize::MAX, Vec::new());
     (first..first + count)
         .map(|index| {
             let epoch = index / tasks.len();
             if order.0 != epoch {
-                order = (epoch, shuffled(tasks.len(), Seed::root(seed).child("order", &[epoch as u64])));
+                order = (
+                    epoch,
+                    shuffled(
+                        tasks.len(),
+                        Seed::root(seed).child("order", &[epoch as u64]),
+                    ),
+                );
             }
             Arc::clone(&tasks[order.1[index % tasks.len()]])
         })
         .collect()
-}
-
-/// 0..`count` in the order that `seed` gives.
-pub(crate) fn shuffled(count: usize, seed: Seed) -> Vec<usize> {
-    use rand::seq::SliceRandom;
-    let mut order: Vec<usize> = (0..count).collect();
-    order.shuffle(&mut seed.rng());
-    order
 }

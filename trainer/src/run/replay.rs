@@ -4,9 +4,9 @@ use forage_env::episode::Episode;
 use forage_env::seed::Seed;
 use serde::{Deserialize, Serialize};
 
-use super::jobs::shuffled;
 use crate::learner::{OldLogprobs, UpdateConfig};
-use crate::objective::PolicyLoss;
+use crate::sequence::shuffled;
+use crate::setting::SettingError;
 
 /// A part of each batch is taken from groups of earlier steps, so that fewer are played. Their ratio is to the log-probabilities
 /// of the policy that wrote them, which makes up for their age (arXiv 2506.05316: share .5, capacity one batch).
@@ -21,34 +21,37 @@ pub struct ReplayConfig {
 
 impl ReplayConfig {
     /// Groups that a step of `prompts` groups replays.
-    pub fn groups(&self, prompts: usize) -> usize {
+    pub(super) fn groups(&self, prompts: usize) -> usize {
         (self.share * prompts as f64).round() as usize
     }
 
     /// Checks the ranges, and that `update` weighs rollouts by importance.
-    ///
-    /// # Errors
-    /// A sentence that names the key at fault and the fix.
-    pub fn check(&self, prompts: usize, update: &UpdateConfig) -> Result<(), String> {
+    pub(super) fn check(&self, prompts: usize, update: &UpdateConfig) -> Result<(), SettingError> {
+        let Self { capacity, share } = *self;
         let replayed = self.groups(prompts);
-        if !(self.share > 0.0 && self.share < 1.0) || replayed == 0 || replayed >= prompts {
-            let share = self.share;
-            return Err(format!(
-                "share is {share}: of the {prompts} groups of a step at least one must be replayed and one played"
-            ));
+        if !(share > 0.0 && share < 1.0) || replayed == 0 || replayed >= prompts {
+            let fault = format!(
+                "is {share}: of the {prompts} groups of a step at least one must be replayed and one played"
+            );
+            return Err(SettingError::new("share", fault));
         }
-        if self.capacity < replayed {
-            let capacity = self.capacity;
-            return Err(format!("capacity is {capacity}: a step replays {replayed} groups, so keep at least as many"));
+        if capacity < replayed {
+            let fault = format!(
+                "is {capacity}: a step replays {replayed} groups, so keep at least as many"
+            );
+            return Err(SettingError::new("capacity", fault));
         }
         let recipe = update.objective.recipe(1);
-        if recipe.loss == PolicyLoss::Reinforce {
-            return Err("the loss reinforce has no ratio to the policy that wrote a rollout; take another".to_owned());
+        if !recipe.loss.has_ratio() {
+            let name = recipe.loss.name();
+            let fault =
+                format!("{name} has no ratio to the policy that wrote a rollout; take another");
+            return Err(SettingError::new("the loss", fault));
         }
         if update.old_logprobs == Some(OldLogprobs::Trainer) && recipe.correction.is_none() {
-            return Err("with update.old_logprobs = \"trainer\" nothing weighs the age of a rollout; set \
-                        update.objective.correction, or old_logprobs = \"sampler\""
-                .to_owned());
+            let fault = "= \"trainer\" leaves nothing that weighs the age of a rollout; set update.objective.correction, or \
+                         old_logprobs = \"sampler\"";
+            return Err(SettingError::new("update.old_logprobs", fault));
         }
         Ok(())
     }
@@ -61,7 +64,12 @@ pub(super) struct Buffer(Vec<Vec<Episode>>);
 impl Buffer {
     /// Of the episodes of groups that stand one after the other, each from its member 0 on.
     pub(super) fn of(episodes: &[Episode]) -> Self {
-        Self(episodes.chunk_by(|before, after| after.member > before.member).map(<[Episode]>::to_vec).collect())
+        Self(
+            episodes
+                .chunk_by(|before, after| after.member > before.member)
+                .map(<[Episode]>::to_vec)
+                .collect(),
+        )
     }
 
     pub(super) fn groups(&self) -> &[Vec<Episode>] {
@@ -73,22 +81,37 @@ impl Buffer {
         let mut chosen = shuffled(self.0.len(), seed);
         chosen.truncate(count);
         chosen.sort_unstable();
-        chosen.into_iter().map(|index| self.0[index].as_slice()).collect()
+        chosen
+            .into_iter()
+            .map(|index| self.0[index].as_slice())
+            .collect()
     }
 
     /// Keeps the groups of a step that have something to teach, and of all the newest `capacity`.
-    pub(super) fn keep<'a>(&mut self, groups: impl Iterator<Item = &'a [Episode]>, capacity: usize) {
-        self.0.extend(groups.filter(|group| differs(group)).map(<[Episode]>::to_vec));
+    pub(super) fn keep<'a>(
+        &mut self,
+        groups: impl Iterator<Item = &'a [Episode]>,
+        capacity: usize,
+    ) {
+        self.0.extend(
+            groups
+                .filter(|group| differs(group))
+                .map(<[Episode]>::to_vec),
+        );
         let surplus = self.0.len().saturating_sub(capacity);
         self.0.drain(..surplus);
     }
 }
 
-/// Whether two of the scored episodes earned differently.
+/// Returns whether two of the scored episodes earned differently.
 fn differs(group: &[Episode]) -> bool {
     let earned = |episode: &Episode| -> Option<Vec<u32>> {
         let turns = episode.turns.iter().map(|turn| turn.reward.to_bits());
-        Some(std::iter::once(episode.reward()?.to_bits()).chain(turns.filter(|&bits| bits != 0)).collect())
+        Some(
+            std::iter::once(episode.reward()?.to_bits())
+                .chain(turns.filter(|&bits| bits != 0))
+                .collect(),
+        )
     };
     let mut scored = group.iter().filter_map(earned);
     let first = scored.next();
@@ -97,49 +120,44 @@ fn differs(group: &[Episode]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use forage_env::episode::{Ending, Score};
-    use forage_env::task::{Split, Task};
-    use forage_env::tokens::TokenLog;
+    use forage_env::episode::Score;
+    use forage_env::task::Task;
 
     use super::*;
     use crate::objective::{Algorithm, Correction, ObjectiveConfig};
 
     fn group(name: &str, rewards: &[f32]) -> Vec<Episode> {
         let task = Task {
-            id: name.to_owned(),
-            question: String::new(),
             golds: vec![String::new()],
-            evidence: Vec::new(),
-            qrels: std::collections::BTreeMap::new(),
-            hops: 0,
-            oracle: Vec::new(),
-            data_source: String::new(),
-            split: Split::Train,
+            ..Task::new(name.to_owned(), String::new())
         };
         let episode = |(reward, member): (&f32, u64)| Episode {
-            task: task.clone(),
-            group: 0,
             member,
-            branch: None,
-            prompt: String::new(),
-            turns: Vec::new(),
-            tokens: TokenLog::default(),
-            ending: Ending::Answered,
-            score: Some(Score { total: *reward, ..Score::default() }),
-            seed: None,
+            score: Some(Score {
+                total: *reward,
+                ..Score::default()
+            }),
+            ..Episode::new(task.clone())
         };
         rewards.iter().zip(0..).map(episode).collect()
     }
 
     fn names(groups: &[&[Episode]]) -> Vec<String> {
-        groups.iter().map(|group| group[0].task.id.clone()).collect()
+        groups
+            .iter()
+            .map(|group| group[0].task.id.clone())
+            .collect()
     }
 
     #[test]
     fn the_newest_groups_that_differ_stay() {
         let mut buffer = Buffer::default();
-        let played =
-            [group("a", &[0.0, 1.0]), group("b", &[1.0, 1.0]), group("c", &[0.5, 1.0]), group("d", &[1.0, 0.0])];
+        let played = [
+            group("a", &[0.0, 1.0]),
+            group("b", &[1.0, 1.0]),
+            group("c", &[0.5, 1.0]),
+            group("d", &[1.0, 0.0]),
+        ];
         buffer.keep(played.iter().map(Vec::as_slice), 2);
         assert_eq!(names(&buffer.draw(9, Seed::root(1))), ["c", "d"]);
         buffer.keep(std::iter::once(group("e", &[0.0, 0.5]).as_slice()), 2);
@@ -151,7 +169,9 @@ mod tests {
     #[test]
     fn draws_are_without_repetition_and_of_the_seed() {
         let mut buffer = Buffer::default();
-        let played: Vec<_> = (0..20).map(|index| group(&format!("{index:02}"), &[0.0, 1.0])).collect();
+        let played: Vec<_> = (0..20)
+            .map(|index| group(&format!("{index:02}"), &[0.0, 1.0]))
+            .collect();
         buffer.keep(played.iter().map(Vec::as_slice), 20);
         let draw = |seed| names(&buffer.draw(5, Seed::root(seed)));
         let mut unique = draw(1);
@@ -163,20 +183,55 @@ mod tests {
 
     #[test]
     fn what_cannot_be_replayed_is_refused() {
-        let good = ReplayConfig { capacity: 8, share: 0.5 };
+        let good = ReplayConfig {
+            capacity: 8,
+            share: 0.5,
+        };
         let update = UpdateConfig::default();
-        let fault = |config: ReplayConfig, update: &UpdateConfig| config.check(16, update).unwrap_err();
+        let fault = |config: ReplayConfig, update: &UpdateConfig| {
+            config.check(16, update).unwrap_err().to_string()
+        };
         assert_eq!((good.groups(16), good.check(16, &update)), (8, Ok(())));
         for share in [0.0, 0.01, 0.99, 1.0, f64::NAN] {
-            assert!(fault(ReplayConfig { share, ..good }, &update).contains("share is"), "{share}");
+            assert!(
+                fault(ReplayConfig { share, ..good }, &update).contains("share is"),
+                "{share}"
+            );
         }
-        assert!(fault(ReplayConfig { capacity: 7, ..good }, &update).contains("capacity is 7"));
-        let trainer = UpdateConfig { old_logprobs: Some(OldLogprobs::Trainer), ..update.clone() };
+        assert!(
+            fault(
+                ReplayConfig {
+                    capacity: 7,
+                    ..good
+                },
+                &update
+            )
+            .contains("capacity is 7")
+        );
+        let trainer = UpdateConfig {
+            old_logprobs: Some(OldLogprobs::Trainer),
+            ..update.clone()
+        };
         assert!(fault(good, &trainer).contains("update.objective.correction"));
         let correction = Some(Correction::tis_token(2.0));
-        let corrected = ObjectiveConfig { correction, ..ObjectiveConfig::default() };
-        assert_eq!(good.check(16, &UpdateConfig { objective: corrected, ..trainer }), Ok(()));
-        let reinforce = UpdateConfig { objective: Algorithm::Rloo.into(), ..update };
+        let corrected = ObjectiveConfig {
+            correction,
+            ..ObjectiveConfig::default()
+        };
+        assert_eq!(
+            good.check(
+                16,
+                &UpdateConfig {
+                    objective: corrected,
+                    ..trainer
+                }
+            ),
+            Ok(())
+        );
+        let reinforce = UpdateConfig {
+            objective: Algorithm::of("rloo", &[]).into(),
+            ..update
+        };
         assert!(fault(good, &reinforce).contains("no ratio"));
     }
 }

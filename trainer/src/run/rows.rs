@@ -1,84 +1,261 @@
-//! What a step's metrics row says.
+//! The metrics row of a step.
 
-use forage_env::environment::TurnKind;
+use std::collections::HashSet;
+
 use forage_env::episode::{Ending, Episode};
+use forage_env::monitor::Metric;
 use forage_env::tokens::Provenance;
 
 use crate::learner::UpdateStats;
 use crate::metrics::Row;
 
-/// Rewards, lengths and conduct of a step's episodes; those that a fault of ours ended are counted alone.
+/// Sets rewards, lengths and behaviour of a step's episodes; of those lost to infrastructure faults the number alone.
 /// `version`: optimizer steps that the weights about to learn have done.
 pub(super) fn describe_episodes(row: &mut Row, episodes: &[Episode], version: u64) {
-    let scored: Vec<&Episode> = episodes.iter().filter(|episode| !episode.ending.is_infra()).collect();
+    let scored: Vec<&Episode> = episodes
+        .iter()
+        .filter(|episode| !episode.ending.is_infra())
+        .collect();
     let mean = |value: &dyn Fn(&Episode) -> f64| {
         scored.iter().map(|episode| value(episode)).sum::<f64>() / scored.len().max(1) as f64
     };
     let reward = |episode: &Episode| f64::from(episode.reward().unwrap_or(0.0));
     let average = mean(&reward);
-    row.set("reward/mean", average);
-    row.set("reward/std", mean(&|episode| (reward(episode) - average).powi(2)).sqrt());
-    row.set("reward/zero_frac", mean(&|episode| f64::from(u8::from(reward(episode) == 0.0))));
-    let names = scored.first().and_then(|episode| episode.score.as_ref()).map(|score| score.parts.keys());
+    row.set(Metric::REWARD, average);
+    row.set(
+        Metric::REWARD_STD,
+        mean(&|episode| (reward(episode) - average).powi(2)).sqrt(),
+    );
+    row.set(
+        Metric::REWARD_ZERO,
+        mean(&|episode| f64::from(u8::from(reward(episode) == 0.0))),
+    );
+    let names = scored
+        .first()
+        .and_then(|episode| episode.score.as_ref())
+        .map(|score| score.parts.keys());
     for name in names.into_iter().flatten() {
-        let part = |episode: &Episode| episode.score.as_ref().and_then(|score| score.parts.get(name)).copied();
-        row.set(&format!("reward/component/{name}"), mean(&|episode| f64::from(part(episode).unwrap_or(0.0))));
+        let part = |episode: &Episode| {
+            episode
+                .score
+                .as_ref()
+                .and_then(|score| score.parts.get(name))
+                .copied()
+        };
+        row.set(
+            &Metric::REWARD_PART.replace('*', name),
+            mean(&|episode| f64::from(part(episode).unwrap_or(0.0))),
+        );
     }
-    row.set("response/tokens_mean", mean(&|episode| episode.tokens.count(Provenance::Policy) as f64));
-    let response = |episode: &Episode| episode.tokens.len() - episode.tokens.count(Provenance::Prompt);
-    row.set("response/tokens_with_observations_mean", mean(&|episode| response(episode) as f64));
+    row.set(
+        Metric::RESPONSE_TOKENS,
+        mean(&|episode| episode.tokens.count(Provenance::Policy) as f64),
+    );
+    let response =
+        |episode: &Episode| episode.tokens.len() - episode.tokens.count(Provenance::Prompt);
+    row.set(
+        Metric::RESPONSE_ALL_TOKENS,
+        mean(&|episode| response(episode) as f64),
+    );
     let truncated = |episode: &Episode| matches!(episode.ending, Ending::Truncated { .. });
-    row.set("response/truncated_frac", mean(&|episode| f64::from(u8::from(truncated(episode)))));
-    row.set("turns/mean", mean(&|episode| episode.turns.len() as f64));
-    row.set("search/calls_mean", mean(&|episode| episode.searches() as f64));
+    row.set(
+        Metric::TRUNCATED,
+        mean(&|episode| f64::from(u8::from(truncated(episode)))),
+    );
+    row.set(Metric::TURNS, mean(&|episode| episode.turns.len() as f64));
+    row.set(Metric::SEARCHES, mean(&|episode| episode.searches() as f64));
     let turns: Vec<_> = scored.iter().flat_map(|episode| &episode.turns).collect();
-    let valid = turns.iter().filter(|turn| !matches!(turn.kind, TurnKind::Invalid { .. })).count();
-    row.set("action/valid_frac", valid as f64 / turns.len().max(1) as f64);
-    row.set("mismatch/policy_age_mean", mean(&|episode| policy_age(episode, version)));
-    let paid = |episode: &Episode| episode.turns.iter().map(|turn| f64::from(turn.reward)).sum::<f64>();
+    let valid = turns.iter().filter(|turn| !turn.kind.is_invalid()).count();
+    row.set(Metric::VALID, valid as f64 / turns.len().max(1) as f64);
+    row.set(
+        Metric::POLICY_AGE,
+        mean(&|episode| policy_age(episode, version)),
+    );
+    let paid = |episode: &Episode| {
+        episode
+            .turns
+            .iter()
+            .map(|turn| f64::from(turn.reward))
+            .sum::<f64>()
+    };
     if scored.iter().any(|episode| paid(episode).abs() > 0.0) {
-        row.set("reward/turns", mean(&paid));
+        row.set(Metric::REWARD_TURNS, mean(&paid));
     }
-    row.set("episode/finished_frac", mean(&|episode| f64::from(u8::from(episode.ending == Ending::Answered))));
-    row.set("episode/infra_frac", (episodes.len() - scored.len()) as f64 / episodes.len().max(1) as f64);
+    if !scored.is_empty() {
+        row.set(Metric::REPEATED, mean(&repeated_frac));
+    }
+    row.set(
+        Metric::FINISHED,
+        mean(&|episode| f64::from(u8::from(episode.ending == Ending::Answered))),
+    );
+    row.set(
+        Metric::INFRA,
+        (episodes.len() - scored.len()) as f64 / episodes.len().max(1) as f64,
+    );
 }
 
-/// How many groups of earlier steps are learned from again, and how old their episodes are.
+/// Share of an episode's 4-grams of policy tokens that occurred before in it. A loop comes close to 1; the tags of a protocol
+/// alone stay well under a third. 4-grams do not reach over what the environment wrote between turns.
+fn repeated_frac(episode: &Episode) -> f64 {
+    let ids = episode.tokens.ids();
+    let (mut seen, mut total) = (HashSet::new(), 0_usize);
+    let spans = episode.tokens.spans().iter();
+    for span in spans.filter(|span| span.provenance == Provenance::Policy) {
+        for gram in ids[span.start..span.end].windows(4) {
+            seen.insert(gram);
+            total += 1;
+        }
+    }
+    (total - seen.len()) as f64 / total.max(1) as f64
+}
+
+/// Sets the number of groups of earlier steps that are learned from again, and the age of their episodes.
 pub(super) fn describe_replay(row: &mut Row, groups: &[&[Episode]], version: u64) {
-    row.set("replay/groups", groups.len() as f64);
-    let ages: Vec<f64> = groups.iter().copied().flatten().map(|episode| policy_age(episode, version)).collect();
+    row.set(Metric::REPLAY_GROUPS, groups.len() as f64);
+    let ages: Vec<f64> = groups
+        .iter()
+        .copied()
+        .flatten()
+        .map(|episode| policy_age(episode, version))
+        .collect();
     if !ages.is_empty() {
-        row.set("replay/policy_age_mean", ages.iter().sum::<f64>() / ages.len() as f64);
-        row.set("replay/policy_age_max", ages.iter().copied().fold(0.0, f64::max));
+        row.set(
+            Metric::REPLAY_AGE,
+            ages.iter().sum::<f64>() / ages.len() as f64,
+        );
+        row.set(
+            Metric::REPLAY_AGE_MAX,
+            ages.iter().copied().fold(0.0, f64::max),
+        );
     }
 }
 
 /// Updates between the oldest weights that wrote in an episode and the weights of `version`.
 fn policy_age(episode: &Episode, version: u64) -> f64 {
-    let oldest = episode.tokens.spans().iter().filter_map(|span| span.version).min();
+    let oldest = episode
+        .tokens
+        .spans()
+        .iter()
+        .filter_map(|span| span.version)
+        .min();
     oldest.map_or(0, |oldest| version.saturating_sub(oldest)) as f64
 }
 
-/// What the update did.
+/// Sets the figures of the update.
 pub(super) fn describe_update(row: &mut Row, stats: &UpdateStats) {
     let groups = stats.groups.groups.max(1) as f64;
-    row.set("group/zero_std_frac", stats.groups.zero_variance as f64 / groups);
-    row.set("group/filtered_frac", stats.groups.filtered as f64 / groups);
-    row.set("policy/updates", stats.updates as f64);
+    row.set(
+        Metric::NO_VARIANCE,
+        stats.groups.zero_variance as f64 / groups,
+    );
+    row.set(Metric::FILTERED, stats.groups.filtered as f64 / groups);
+    row.set(Metric::UPDATES, stats.updates as f64);
     if stats.updates == 0 {
         return;
     }
-    row.set("policy/loss", stats.policy_loss);
-    row.set("policy/loss_with_penalties", stats.loss);
-    row.set("policy/clip_frac", stats.clip_frac);
-    row.set("policy/approx_kl_old", stats.approx_kl_old);
-    row.set("policy/kl_ref", stats.kl_reference);
-    row.set("policy/entropy", stats.entropy);
-    row.set("mismatch/logprob_abs_diff", stats.mismatch);
-    row.set("mismatch/ratio_deviation_max", stats.ratio_deviation_max);
-    row.set("mismatch/truncated_frac", stats.correction_truncated_frac);
-    row.set("mismatch/masked_frac", stats.correction_masked_frac);
-    row.set("optim/grad_norm", stats.grad_norm);
-    row.set("optim/lr", stats.learning_rate);
-    row.set("optim/tokens", stats.tokens as f64);
+    row.set(Metric::LOSS, stats.policy_loss);
+    row.set(Metric::LOSS_WITH_PENALTIES, stats.loss);
+    row.set(Metric::CLIP, stats.clip_frac);
+    row.set(Metric::KL_OLD, stats.approx_kl_old);
+    row.set(Metric::KL_REFERENCE, stats.kl_reference);
+    row.set(Metric::ENTROPY, stats.entropy);
+    row.set(Metric::MISMATCH, stats.mismatch);
+    row.set(Metric::RATIO_DEVIATION, stats.ratio_deviation_max);
+    row.set(Metric::CORRECTION_CUT, stats.correction_truncated_frac);
+    row.set(Metric::CORRECTION_MASKED, stats.correction_masked_frac);
+    row.set(Metric::GRADIENT, stats.grad_norm);
+    row.set(Metric::LEARNING_RATE, stats.learning_rate);
+    row.set(Metric::OPTIM_TOKENS, stats.tokens as f64);
+}
+
+#[cfg(test)]
+mod tests {
+    use forage_env::environment::TurnKind;
+    use forage_env::episode::{Boundary, Turn};
+    use forage_env::policy::Finish;
+    use forage_env::task::{Split, Task};
+    use forage_env::tokens::TokenLog;
+
+    use super::*;
+
+    /// An episode whose policy wrote `spans`, with an observation of equal tokens behind each.
+    fn episode(spans: &[&[u32]], kinds: Vec<TurnKind>) -> Episode {
+        let mut tokens = TokenLog::with_prompt(&[1, 1, 1, 1, 1, 1, 1, 1]);
+        for span in spans {
+            tokens.push_policy(span, &vec![-0.5; span.len()], 0);
+            tokens.push_environment(&[2, 2, 2, 2, 2, 2]);
+        }
+        let turn = |kind| Turn {
+            policy: String::new(),
+            finish: Finish::Stop,
+            kind,
+            observation: String::new(),
+            reward: 0.25,
+        };
+        let task = Task {
+            id: "1".into(),
+            question: "Who?".into(),
+            golds: vec!["Ada".into()],
+            evidence: Vec::new(),
+            qrels: std::collections::BTreeMap::new(),
+            hops: 0,
+            oracle: Vec::new(),
+            data_source: "test".into(),
+            split: Split::Train,
+        };
+        let turns = kinds.into_iter().map(turn).collect();
+        let (prompt, ending) = (String::new(), Ending::Answered);
+        Episode {
+            task,
+            group: 0,
+            member: 0,
+            branch: None,
+            prompt,
+            turns,
+            tokens,
+            ending,
+            score: None,
+            seed: None,
+        }
+    }
+
+    fn invalid() -> TurnKind {
+        TurnKind::invalid("no tag")
+    }
+
+    #[test]
+    fn a_row_describes_the_policys_own_tokens_and_leaves_lost_episodes_out() {
+        let search = TurnKind::search("ada", Vec::new());
+        let answer = TurnKind::answer("Ada");
+        // 4-grams of the first: 5, then 3 of which 2 were seen before: 2/8. Those of the second: 7, all alike but one: 6/7.
+        let first = episode(
+            &[&[1, 2, 3, 4, 5, 6, 7, 8], &[1, 2, 3, 4, 5, 9]],
+            vec![search, answer],
+        );
+        let second = episode(&[&[7; 10]], vec![invalid()]);
+        let mut lost = episode(&[&[3; 100]], vec![invalid(), invalid()]);
+        lost.ending = Ending::Infra {
+            boundary: Boundary::Retriever,
+            message: "down".into(),
+        };
+        let mut row = Row::new(0);
+        describe_episodes(&mut row, &[first, lost.clone(), second], 0);
+        for (name, expected) in [
+            (Metric::REPEATED, f64::midpoint(2.0 / 8.0, 6.0 / 7.0)),
+            (Metric::RESPONSE_TOKENS, 12.0),
+            (Metric::SEARCHES, 0.5),
+            (Metric::VALID, 2.0 / 3.0),
+            (Metric::REWARD_TURNS, 0.375),
+            (Metric::INFRA, 1.0 / 3.0),
+        ] {
+            let found = row.get(name).unwrap();
+            assert!(
+                (found - expected).abs() < 1e-12,
+                "{name}: {found} is not {expected}"
+            );
+        }
+        let mut nothing = Row::new(1);
+        describe_episodes(&mut nothing, &[lost], 0);
+        assert_eq!(nothing.get(Metric::REPEATED), None);
+    }
 }

@@ -5,6 +5,7 @@
 use std::time::Instant;
 
 use forage_env::episode::Episode;
+use forage_env::monitor::Metric;
 
 use super::{Run, RunError, describe_update};
 use crate::learner::{LearnError, Learner, UpdateStats};
@@ -21,9 +22,12 @@ impl Run<'_> {
         let ahead = self.look_ahead(step);
         let groups = self.groups(&episodes, step, &mut row);
         let started = Instant::now();
-        let stats = self.learner.improve(groups).map_err(|source| RunError::Learn { step, source })?;
+        let stats = self
+            .learner
+            .improve(groups)
+            .map_err(|source| RunError::Learn { step, source })?;
         describe_update(&mut row, &stats);
-        row.set("time/update_s", started.elapsed().as_secs_f64());
+        row.set(Metric::TIME_UPDATE, started.elapsed().as_secs_f64());
         self.wait_for(ahead, &mut row).await;
         self.sync_weights(&stats, step).await?;
         self.evaluate(step, &mut row).await?;
@@ -33,7 +37,7 @@ impl Run<'_> {
 
 impl Learner {
     /// Improves the weights on groups of rollouts: one optimizer step per minibatch and epoch. Groups that teach nothing are
-    /// counted; when none is left nothing changes. Whoever samples keeps the old weights until [`Self::publish`].
+    /// counted; when none is left nothing changes. Whoever samples keeps the old weights until `publish`.
     ///
     /// # Errors
     /// [`LearnError::NonFinite`]; earlier steps on the same batch stay.
@@ -41,7 +45,10 @@ impl Learner {
         let (mut scored, counts) = self.advantages(groups);
         self.set_old_logprobs(&mut scored);
         let minibatches = self.minibatches(scored);
-        let mut stats = UpdateStats { groups: counts, ..UpdateStats::default() };
+        let mut stats = UpdateStats {
+            groups: counts,
+            ..UpdateStats::default()
+        };
         for minibatch in (0..self.epochs()).flat_map(|_| &minibatches) {
             let (gradients, sums) = self.gradients(minibatch);
             let (norm, rate) = self.optimize(gradients)?;

@@ -4,10 +4,11 @@ use std::collections::HashSet;
 
 use axum::body::Bytes;
 use forage_env::tokenizer::{HfTokenizer, Tokenizer};
+use forage_net::Ticket;
 use futures::stream::{self, BoxStream, StreamExt};
 use serde::{Serialize, Serializer};
 
-use super::app::{Answer, Place, event};
+use super::app::{Answer, event};
 use super::choice::{Delta, Told};
 use super::fault::Fault;
 
@@ -22,7 +23,11 @@ pub(super) struct Usage {
 
 impl Usage {
     pub(super) fn new(prompt_tokens: usize, completion_tokens: usize) -> Self {
-        Self { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens }
+        Self {
+            prompt_tokens,
+            completion_tokens,
+            total_tokens: prompt_tokens + completion_tokens,
+        }
     }
 }
 
@@ -81,9 +86,13 @@ impl Logprobs {
             top.push((event.token, event.logprob));
         }
         let mut seen = HashSet::new();
-        let spelled_top = top.into_iter().map(|(token, logprob)| (spelled(tokenizer, token), logprob));
+        let spelled_top = top
+            .into_iter()
+            .map(|(token, logprob)| (spelled(tokenizer, token), logprob));
         // Of different tokens with one spelling the best counts.
-        let top = spelled_top.filter(|(token, _)| seen.insert(token.clone())).collect();
+        let top = spelled_top
+            .filter(|(token, _)| seen.insert(token.clone()))
+            .collect();
         self.tokens.push(spelled(tokenizer, event.token));
         self.token_logprobs.push(Some(event.logprob));
         self.top_logprobs.push(Some(Top(top)));
@@ -103,7 +112,11 @@ fn spelled(tokenizer: &HfTokenizer, token: u32) -> String {
     match String::from_utf8(tokenizer.token_bytes(token)) {
         Ok(text) => text,
         Err(error) => {
-            let hex: Vec<String> = error.as_bytes().iter().map(|byte| format!("\\x{byte:02x}")).collect();
+            let hex: Vec<String> = error
+                .as_bytes()
+                .iter()
+                .map(|byte| format!("\\x{byte:02x}"))
+                .collect();
             format!("bytes:{}", hex.concat())
         }
     }
@@ -166,7 +179,7 @@ pub(super) trait Writer: Send + 'static {
 /// Streams what `writer` makes of `deltas`. Waits for the first of them, so that a request that the engine refuses gets a
 /// proper status.
 pub(super) async fn streamed(
-    place: Place,
+    place: Ticket,
     mut deltas: BoxStream<'static, Result<(usize, Delta), Fault>>,
     writer: impl Writer,
 ) -> Result<Answer, Fault> {

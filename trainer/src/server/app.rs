@@ -1,26 +1,22 @@
-//! What all requests share.
+//! The state that all requests share.
 
 use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::body::{Body, Bytes};
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use forage_env::seed::Seed;
-use forage_retriever::server::shell::{Flights, receive};
+use forage_net::{Base, Observed, Refusal, Refuse, Service, Ticket, json};
 use futures::stream::{self, BoxStream, StreamExt};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::fault::{Fault, json};
-use super::metrics::Metrics;
+use super::fault::Fault;
+use super::metrics::{Metrics, REQUESTS};
 use super::request::Common;
 use super::{Model, ServerConfig};
-
-/// A place among the admitted requests.
-pub(super) type Place = OwnedSemaphorePermit;
 
 /// An answer without a fault so far.
 pub(super) enum Answer {
@@ -35,12 +31,9 @@ pub(super) struct App {
     pub(super) config: ServerConfig,
     pub(super) model: Model,
     pub(super) metrics: Metrics,
-    pub(super) flights: Arc<Flights>,
+    pub(super) base: Arc<Base>,
     /// Seconds since 1970 at which the server started.
     pub(super) started: u64,
-    places: Arc<Semaphore>,
-    /// Whether requests in flight must end now.
-    gave_up: watch::Sender<bool>,
     /// Differs from process to process.
     seed: Seed,
     numbers: AtomicU64,
@@ -48,14 +41,17 @@ pub(super) struct App {
 
 impl App {
     pub(super) fn new(config: ServerConfig, model: Model) -> Self {
-        let metrics = Metrics::new(Arc::clone(&model.engine));
-        let flights = Arc::new(Flights::new(metrics.traffic.in_flight(), metrics.traffic.cancelled()));
+        let engine = Arc::clone(&model.engine);
+        let (base, metrics) = Base::new(
+            config.base.clone(),
+            "forage_policy",
+            &REQUESTS,
+            |registry| Metrics::register(registry, engine),
+        );
         Self {
-            flights,
+            base,
             metrics,
             started: now(),
-            places: Arc::new(Semaphore::new(config.queue)),
-            gave_up: watch::Sender::new(false),
             seed: Seed::root(RandomState::new().hash_one(now())),
             numbers: AtomicU64::new(0),
             config,
@@ -76,26 +72,44 @@ impl App {
     /// A name for an answer or a call: `prefix` and 24 hexadecimal digits.
     pub(super) fn name(&self, prefix: &str) -> String {
         let seed = self.seed.child("name", &[self.number()]);
-        format!("{prefix}{:016x}{:08x}", seed.0, seed.child("tail", &[]).0 as u32)
+        format!(
+            "{prefix}{:016x}{:08x}",
+            seed.0,
+            seed.child("tail", &[]).0 as u32
+        )
     }
 
     /// Refuses another model's name and more completions than a request may ask for.
     pub(super) fn check(&self, common: &Common, prompts: usize) -> Result<(), Fault> {
         let served = &self.model.name;
         if let Some(asked) = common.model.as_ref().filter(|asked| *asked != served) {
-            return Err(Fault::UnknownModel { asked: asked.clone(), served: served.clone() });
+            return Err(Fault::UnknownModel {
+                asked: asked.clone(),
+                served: served.clone(),
+            });
         }
         let (asked, most) = (prompts.saturating_mul(common.n), self.config.max_choices);
         if asked > most {
-            let message = format!("{asked} completions asked for, at most {most} go into one request; split it");
+            let message = format!(
+                "{asked} completions asked for, at most {most} go into one request; split it"
+            );
             return Err(Fault::invalid("n", message));
         }
         Ok(())
     }
 
     /// Refuses prompts that cannot be run; `whole` when nothing is to follow them.
-    pub(super) fn check_prompt(&self, tokens: &[u32], param: &str, whole: bool) -> Result<(), Fault> {
-        let Model { context, vocab_size, .. } = self.model;
+    pub(super) fn check_prompt(
+        &self,
+        tokens: &[u32],
+        param: &str,
+        whole: bool,
+    ) -> Result<(), Fault> {
+        let Model {
+            context,
+            vocab_size,
+            ..
+        } = self.model;
         if tokens.is_empty() {
             return Err(Fault::invalid(
                 param,
@@ -103,10 +117,16 @@ impl App {
             ));
         }
         if tokens.len() + usize::from(!whole) > context {
-            let message =
-                format!("`{param}` has {} tokens, which leaves no room in a context of {context}", tokens.len());
+            let message = format!(
+                "`{param}` has {} tokens, which leaves no room in a context of {context}",
+                tokens.len()
+            );
             let code = Some("context_length_exceeded");
-            return Err(Fault::Invalid { message, param: Some(param.to_owned()), code });
+            return Err(Fault::Invalid {
+                message,
+                param: Some(param.to_owned()),
+                code,
+            });
         }
         match tokens.iter().find(|&&id| id as usize >= vocab_size) {
             Some(id) => Err(Fault::invalid(
@@ -117,94 +137,83 @@ impl App {
         }
     }
 
-    /// Ends all requests in flight.
-    pub(super) fn give_up(&self) {
-        self.gave_up.send_replace(true);
-    }
-
-    async fn given_up(&self) {
-        // The sender lives as long as this does.
-        let _ = self.gave_up.subscribe().wait_for(|given_up| *given_up).await;
-    }
-
-    /// Receives the body, takes a place (whoever sends slowly holds none) and prepares the work on a blocking thread:
-    /// parsing and tokenizing megabytes must not hold up others.
+    /// Receives the body, takes a place and prepares the work on a blocking thread: parsing and tokenizing megabytes must not
+    /// hold up others.
     pub(super) async fn admitted<T: Send + 'static>(
         self: &Arc<Self>,
-        headers: &HeaderMap,
         body: Body,
         prepare: impl FnOnce(&Self, &[u8]) -> Result<T, Fault> + Send + 'static,
-    ) -> Result<(Place, T), Fault> {
-        let body = receive(headers, body, self.config.max_body_bytes).await?;
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| Fault::Overloaded)?;
+    ) -> Result<(Ticket, T), Fault> {
+        let (place, body) = self.base.admitted(body).await?;
         let app = Arc::clone(self);
-        let prepared =
-            tokio::task::spawn_blocking(move || prepare(&app, &body)).await.map_err(|_| Fault::Panicked)??;
+        let prepared = tokio::task::spawn_blocking(move || prepare(&app, &body))
+            .await
+            .map_err(|_| Refusal::Panicked)??;
         Ok((place, prepared))
     }
 
-    /// Answers a request for work, counted and measured, also when its client goes away before the end.
-    pub(super) async fn observe(
-        self: &Arc<Self>,
+    /// Answers a request for work, counted and measured until the last event of a stream.
+    pub(super) async fn answer(
+        &self,
         route: &'static str,
         work: impl Future<Output = Result<Answer, Fault>>,
     ) -> Response {
-        let flight = self.flights.enter();
-        let begin = Instant::now();
-        let outcome = if self.flights.draining() {
-            Err(Fault::Stopped)
-        } else {
-            tokio::select! {
-                outcome = work => outcome,
-                () = self.given_up() => Err(Fault::Stopped),
-            }
-        };
-        let response = match outcome {
+        let observed = self.base.observed(route);
+        let response = match self.base.unless_given_up(work).await {
             Ok(Answer::Stream(events)) => {
-                let app = Arc::clone(self);
-                let landed = move |app: &Self| {
-                    app.metrics.traffic.answered(route, 200, begin.elapsed());
-                    flight.land();
-                };
-                return event_stream(app, events, landed);
+                return event_stream(Arc::clone(&self.base), events, observed);
             }
             Ok(Answer::Whole(body)) => json(body),
-            Err(fault) => {
-                self.metrics.traffic.failed(fault.cause());
-                fault.into_response()
-            }
+            Err(fault) => self.base.refuse(fault),
         };
-        self.metrics.traffic.answered(route, response.status().as_u16(), begin.elapsed());
-        flight.land();
+        observed.answered(response.status().as_u16());
         response
+    }
+}
+
+impl Service for App {
+    type Fault = Fault;
+
+    fn base(&self) -> &Arc<Base> {
+        &self.base
+    }
+
+    fn ready(&self) -> bool {
+        self.model.engine.is_alive()
     }
 }
 
 /// Writes events as they come; a fault is the last of them.
 fn event_stream(
-    app: Arc<App>,
+    base: Arc<Base>,
     events: BoxStream<'static, Result<Bytes, Fault>>,
-    landed: impl FnOnce(&App) + Send + 'static,
+    observed: Observed,
 ) -> Response {
-    let written = stream::unfold((app, events, Some(landed)), |(app, mut events, mut landed)| async move {
-        landed.as_ref()?;
-        let next = tokio::select! {
-            next = events.next() => next,
-            () = app.given_up() => Some(Err(Fault::Stopped)),
-        };
-        let bytes = match next {
-            Some(Ok(bytes)) => bytes,
-            ended => {
-                landed.take().into_iter().for_each(|landed| landed(&app));
-                let Some(Err(fault)) = ended else { return None };
-                app.metrics.traffic.failed(fault.cause());
-                event(&fault.json())
-            }
-        };
-        Some((Ok::<_, Infallible>(bytes), (app, events, landed)))
-    });
+    let written = stream::unfold(
+        (base, events, Some(observed)),
+        |(base, mut events, mut observed)| async move {
+            observed.as_ref()?;
+            let next = tokio::select! {
+                next = events.next() => next,
+                () = base.given_up() => Some(Err(Refusal::Stopped.into())),
+            };
+            let bytes = match next {
+                Some(Ok(bytes)) => bytes,
+                ended => {
+                    observed.take().into_iter().for_each(|it| it.answered(200));
+                    let Some(Err(fault)) = ended else { return None };
+                    base.traffic.failed(fault.cause());
+                    event(&fault.json())
+                }
+            };
+            Some((Ok::<_, Infallible>(bytes), (base, events, observed)))
+        },
+    );
     let headers = [
-        (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8")),
+        (
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("text/event-stream; charset=utf-8"),
+        ),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
     ];
     (headers, Body::from_stream(written)).into_response()
@@ -216,7 +225,12 @@ pub(super) fn event(data: &[u8]) -> Bytes {
 }
 
 /// Seconds since 1970.
-#[expect(clippy::disallowed_methods, reason = "OpenAI's answers say when they were made; nothing else depends on it")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "OpenAI's answers say when they were made; nothing else depends on it"
+)]
 pub(super) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
 }

@@ -82,7 +82,12 @@ impl Choice {
             sampling: common.sampling,
             seed,
         };
-        let stream = app.model.engine.stream(request, StreamOptions { top_logprobs: order.top })?;
+        let stream = app.model.engine.stream(
+            request,
+            StreamOptions {
+                top_logprobs: order.top,
+            },
+        )?;
         Ok(Self {
             app: Arc::clone(app),
             stream,
@@ -130,11 +135,17 @@ impl Choice {
         let text = if !self.ignore_eos && self.app.model.ends.contains(&event.token) {
             String::new()
         } else {
-            let text = self.detokenizer.push(&self.app.model.tokenizer, event.token);
+            let text = self
+                .detokenizer
+                .push(&self.app.model.tokenizer, event.token);
             self.decoded += text.chars().count();
             self.filter.push(&text)
         };
-        Delta { text, tokens: vec![Told { event, offset }], ended: None }
+        Delta {
+            text,
+            tokens: vec![Told { event, offset }],
+            ended: None,
+        }
     }
 
     fn end(&mut self, ended: Ended) -> Delta {
@@ -143,7 +154,11 @@ impl Choice {
         let mut text = self.filter.push(&rest);
         let stopped = self.filter.stopped();
         text.push_str(&self.filter.finish());
-        Delta { text, tokens: Vec::new(), ended: Some(if stopped { Ended::Stop } else { ended }) }
+        Delta {
+            text,
+            tokens: Vec::new(),
+            ended: Some(if stopped { Ended::Stop } else { ended }),
+        }
     }
 }
 
@@ -154,13 +169,22 @@ impl Drop for Choice {
 }
 
 /// Starts `common.n` completions of each order: those of the first come first.
-pub(super) fn start(app: &Arc<App>, orders: &[Order], common: &Common) -> Result<Vec<Choice>, Fault> {
+pub(super) fn start(
+    app: &Arc<App>,
+    orders: &[Order],
+    common: &Common,
+) -> Result<Vec<Choice>, Fault> {
     let root = common.seed.map_or_else(|| app.fresh_seed(), Seed::root);
     let mut choices = Vec::with_capacity(orders.len() * common.n);
     for order in orders {
         for number in 0..common.n {
             // Independent of the prompt's place, so that a prompt alone gives what it gives among others.
-            choices.push(Choice::start(app, order, common, root.child("choice", &[number as u64]))?);
+            choices.push(Choice::start(
+                app,
+                order,
+                common,
+                root.child("choice", &[number as u64]),
+            )?);
         }
     }
     Ok(choices)
@@ -184,8 +208,11 @@ pub(super) async fn collect(choices: Vec<Choice>) -> Result<Vec<Delta>, Fault> {
 /// What comes next of any of several completions, with its place among them. Ends with the first fault.
 pub(super) fn merge(choices: Vec<Choice>) -> BoxStream<'static, Result<(usize, Delta), Fault>> {
     let one = |(index, choice): (usize, Choice)| {
-        let next = |mut choice: Choice| async move { choice.next().await.map(|delta| (delta, choice)) };
-        stream::unfold(choice, next).map(move |delta| delta.map(|delta| (index, delta))).boxed()
+        let next =
+            |mut choice: Choice| async move { choice.next().await.map(|delta| (delta, choice)) };
+        stream::unfold(choice, next)
+            .map(move |delta| delta.map(|delta| (index, delta)))
+            .boxed()
     };
     stream::select_all(choices.into_iter().enumerate().map(one)).boxed()
 }

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use forage_env::tokenizer::Tokenizer;
+use forage_net::Ticket;
 use futures::future::try_join_all;
 use futures::stream::{self, StreamExt};
 
-use super::answer::{Body, CompletionChoice, Count, Head, Logprobs, Usage, Writer, ids, offsets, streamed};
-use super::app::{Answer, App, Place, event, now};
+use super::answer::{
+    Body, CompletionChoice, Count, Head, Logprobs, Usage, Writer, ids, offsets, streamed,
+};
+use super::app::{Answer, App, event, now};
 use super::choice::{self, Delta, Ended, Order, Told};
 use super::fault::Fault;
 use super::request::{Common, CompletionRequest, Prompt};
@@ -26,8 +29,13 @@ pub(super) struct Job {
 }
 
 pub(super) fn prepare(app: &App, body: &[u8]) -> Result<Job, Fault> {
-    let CompletionRequest { common, prompts, max_tokens, echo, logprobs } =
-        CompletionRequest::parse(body, app.model.sampling)?;
+    let CompletionRequest {
+        common,
+        prompts,
+        max_tokens,
+        echo,
+        logprobs,
+    } = CompletionRequest::parse(body, app.model.sampling)?;
     app.check(&common, prompts.len())?;
     let mut orders = Vec::with_capacity(prompts.len());
     let mut texts = Vec::new();
@@ -40,21 +48,43 @@ pub(super) fn prepare(app: &App, body: &[u8]) -> Result<Job, Fault> {
             }
         };
         app.check_prompt(&tokens, "prompt", max_tokens == 0)?;
-        orders.push(Order { tokens, max_tokens, top: logprobs.unwrap_or(0) });
+        orders.push(Order {
+            tokens,
+            max_tokens,
+            top: logprobs.unwrap_or(0),
+        });
         texts.extend(text);
     }
-    Ok(Job { common, orders, echo: echo.then_some(texts), logprobs, max_tokens })
+    Ok(Job {
+        common,
+        orders,
+        echo: echo.then_some(texts),
+        logprobs,
+        max_tokens,
+    })
 }
 
-pub(super) async fn answer(app: &Arc<App>, place: Place, job: Job) -> Result<Answer, Fault> {
-    let head = Head { id: app.name("cmpl-"), object: "text_completion", created: now(), model: app.model.name.clone() };
+pub(super) async fn answer(app: &Arc<App>, place: Ticket, job: Job) -> Result<Answer, Fault> {
+    let head = Head {
+        id: app.name("cmpl-"),
+        object: "text_completion",
+        created: now(),
+        model: app.model.name.clone(),
+    };
     let echoes = echoes(app, &job).await?;
     let choices = match job.max_tokens {
         0 => Vec::new(),
         _ => choice::start(app, &job.orders, &job.common)?,
     };
     let begun = vec![false; job.orders.len() * job.common.n];
-    let mut writer = Pieces { app: Arc::clone(app), head, job, echoes, begun, generated: 0 };
+    let mut writer = Pieces {
+        app: Arc::clone(app),
+        head,
+        job,
+        echoes,
+        begun,
+        generated: 0,
+    };
     if !writer.job.common.stream {
         let wholes = choice::collect(choices).await?;
         return Ok(Answer::Whole(writer.whole(wholes)));
@@ -75,7 +105,9 @@ struct Echo {
 }
 
 async fn echoes(app: &Arc<App>, job: &Job) -> Result<Option<Vec<Echo>>, Fault> {
-    let Some(texts) = &job.echo else { return Ok(None) };
+    let Some(texts) = &job.echo else {
+        return Ok(None);
+    };
     let temperature = match job.common.sampling.temperature {
         temperature if temperature > 0.0 => temperature,
         _ => 1.0,
@@ -88,15 +120,25 @@ async fn echoes(app: &Arc<App>, job: &Job) -> Result<Option<Vec<Echo>>, Fault> {
                 Some(top) => {
                     let (_, offsets) = offsets(&app.model.tokenizer, &tokens);
                     let options = StreamOptions { top_logprobs: top };
-                    let scored = app.model.engine.score_with(tokens, temperature, options).await?;
+                    let scored = app
+                        .model
+                        .engine
+                        .score_with(tokens, temperature, options)
+                        .await?;
                     let told = scored.into_iter().zip(offsets.into_iter().skip(1));
                     Some(told.map(|(event, offset)| Told { event, offset }).collect())
                 }
             };
-            Ok::<_, Fault>(Echo { chars: text.chars().count(), text, told })
+            Ok::<_, Fault>(Echo {
+                chars: text.chars().count(),
+                text,
+                told,
+            })
         }
     };
-    Ok(Some(try_join_all(job.orders.iter().zip(texts).map(echo)).await?))
+    Ok(Some(
+        try_join_all(job.orders.iter().zip(texts).map(echo)).await?,
+    ))
 }
 
 /// Writes the answer, whole or in pieces.
@@ -114,18 +156,38 @@ struct Pieces {
 impl Pieces {
     /// Completions of no tokens.
     fn empty(&self) -> Vec<Delta> {
-        let ended = || Delta { ended: Some(Ended::Length), ..Delta::default() };
+        let ended = || Delta {
+            ended: Some(Ended::Length),
+            ..Delta::default()
+        };
         self.begun.iter().map(|_| ended()).collect()
     }
 
     fn usage(&self) -> Usage {
-        Usage::new(self.job.orders.iter().map(|order| order.tokens.len()).sum(), self.generated)
+        Usage::new(
+            self.job.orders.iter().map(|order| order.tokens.len()).sum(),
+            self.generated,
+        )
     }
 
     fn whole(&mut self, wholes: Vec<Delta>) -> Vec<u8> {
-        let wholes = if wholes.is_empty() { self.empty() } else { wholes };
-        let choices: Vec<_> = wholes.into_iter().enumerate().map(|(index, whole)| self.choice(index, whole)).collect();
-        Body { head: &self.head, choices, usage: Some(Count::Known(self.usage())), prompt_token_ids: None }.json()
+        let wholes = if wholes.is_empty() {
+            self.empty()
+        } else {
+            wholes
+        };
+        let choices: Vec<_> = wholes
+            .into_iter()
+            .enumerate()
+            .map(|(index, whole)| self.choice(index, whole))
+            .collect();
+        Body {
+            head: &self.head,
+            choices,
+            usage: Some(Count::Known(self.usage())),
+            prompt_token_ids: None,
+        }
+        .json()
     }
 
     /// A choice or a piece of one.
@@ -136,7 +198,10 @@ impl Pieces {
         let tokenizer = &self.app.model.tokenizer;
         let echo = self.echoes.as_ref().map(|echoes| &echoes[prompt]);
         let generated = |before| Logprobs::new(tokenizer, &delta.tokens, before);
-        let mut logprobs = self.job.logprobs.map(|_| generated(echo.map_or(0, |echo| echo.chars)));
+        let mut logprobs = self
+            .job
+            .logprobs
+            .map(|_| generated(echo.map_or(0, |echo| echo.chars)));
         let mut text = delta.text;
         if let Some(echo) = echo.filter(|_| begins) {
             text.insert_str(0, &echo.text);
@@ -161,7 +226,16 @@ impl Pieces {
 
     fn event(&self, choices: Vec<CompletionChoice>, usage: Count) -> Vec<u8> {
         let usage = self.job.common.include_usage.then_some(usage);
-        event(&Body { head: &self.head, choices, usage, prompt_token_ids: None }.json()).into()
+        event(
+            &Body {
+                head: &self.head,
+                choices,
+                usage,
+                prompt_token_ids: None,
+            }
+            .json(),
+        )
+        .into()
     }
 }
 

@@ -7,8 +7,15 @@ use serde_json::{Map, Value};
 use super::fault::Fault;
 
 /// What clients send for the records of OpenAI's own servers; it has no bearing on the answer.
-const HARMLESS: [&str; 7] =
-    ["user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"];
+const HARMLESS: [&str; 7] = [
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+];
 
 /// Most bytes of a stop string: as much text is looked through again with every token.
 const LONGEST_TEXT: usize = 1024;
@@ -53,7 +60,9 @@ fn neutral(key: &str, value: &Value) -> bool {
         "suffix" => value == "",
         "logit_bias" => value.as_object().is_some_and(Map::is_empty),
         "stop_token_ids" | "bad_words" | "functions" => value.as_array().is_some_and(Vec::is_empty),
-        "use_beam_search" | "early_stopping" | "skip_special_tokens" | "add_special_tokens" => value == false,
+        "use_beam_search" | "early_stopping" | "skip_special_tokens" | "add_special_tokens" => {
+            value == false
+        }
         "parallel_tool_calls" => value == true,
         "spaces_between_special_tokens" => value.is_boolean(),
         "modalities" => value == &serde_json::json!(["text"]),
@@ -71,9 +80,16 @@ pub(super) struct Fields {
 
 impl Fields {
     pub(super) fn read(body: &[u8]) -> Result<Self, Fault> {
-        let broken = |message: String| Fault::Invalid { message, param: None, code: None };
+        let broken = |message: String| Fault::Invalid {
+            message,
+            param: None,
+            code: None,
+        };
         match serde_json::from_slice(body) {
-            Ok(Value::Object(object)) => Ok(Self { object, place: String::new() }),
+            Ok(Value::Object(object)) => Ok(Self {
+                object,
+                place: String::new(),
+            }),
             Ok(_) => Err(broken("the body must be a JSON object".to_owned())),
             Err(error) => Err(broken(format!("the body is no JSON: {error}"))),
         }
@@ -82,8 +98,14 @@ impl Fields {
     /// The fields of an object inside the body.
     pub(super) fn of(value: Value, place: &str) -> Result<Self, Fault> {
         match value {
-            Value::Object(object) => Ok(Self { object, place: format!("{place}.") }),
-            _ => Err(Fault::invalid(place, format!("`{place}` must be an object"))),
+            Value::Object(object) => Ok(Self {
+                object,
+                place: format!("{place}."),
+            }),
+            _ => Err(Fault::invalid(
+                place,
+                format!("`{place}` must be an object"),
+            )),
         }
     }
 
@@ -94,11 +116,19 @@ impl Fields {
 
     /// Takes a value out; null is as good as absent.
     pub(super) fn take(&mut self, key: &str) -> Option<Value> {
-        self.object.swap_remove(key).filter(|value| !value.is_null())
+        self.object
+            .swap_remove(key)
+            .filter(|value| !value.is_null())
     }
 
-    pub(super) fn integer(&mut self, key: &str, range: RangeInclusive<i64>) -> Result<Option<i64>, Fault> {
-        let Some(value) = self.take(key) else { return Ok(None) };
+    pub(super) fn integer(
+        &mut self,
+        key: &str,
+        range: RangeInclusive<i64>,
+    ) -> Result<Option<i64>, Fault> {
+        let Some(value) = self.take(key) else {
+            return Ok(None);
+        };
         let number = value.as_i64().filter(|number| range.contains(number));
         let must = || match *range.end() {
             i64::MAX => format!("a whole number of at least {}", range.start()),
@@ -107,16 +137,30 @@ impl Fields {
         number.map(Some).ok_or_else(|| self.wrong(key, &must()))
     }
 
-    pub(super) fn count(&mut self, key: &str, range: RangeInclusive<usize>) -> Result<Option<usize>, Fault> {
+    pub(super) fn count(
+        &mut self,
+        key: &str,
+        range: RangeInclusive<usize>,
+    ) -> Result<Option<usize>, Fault> {
         let bound = |end: usize| i64::try_from(end).unwrap_or(i64::MAX);
         let number = self.integer(key, bound(*range.start())..=bound(*range.end()))?;
         Ok(number.map(|number| number as usize))
     }
 
     /// A finite number for which `holds`.
-    pub(super) fn number(&mut self, key: &str, must: &str, holds: impl Fn(f32) -> bool) -> Result<Option<f32>, Fault> {
-        let Some(value) = self.take(key) else { return Ok(None) };
-        let number = value.as_f64().map(|number| number as f32).filter(|&number| number.is_finite() && holds(number));
+    pub(super) fn number(
+        &mut self,
+        key: &str,
+        must: &str,
+        holds: impl Fn(f32) -> bool,
+    ) -> Result<Option<f32>, Fault> {
+        let Some(value) = self.take(key) else {
+            return Ok(None);
+        };
+        let number = value
+            .as_f64()
+            .map(|number| number as f32)
+            .filter(|&number| number.is_finite() && holds(number));
         number.map(Some).ok_or_else(|| self.wrong(key, must))
     }
 
@@ -127,8 +171,13 @@ impl Fields {
 
     /// A boolean.
     pub(super) fn choice(&mut self, key: &str) -> Result<Option<bool>, Fault> {
-        let Some(value) = self.take(key) else { return Ok(None) };
-        value.as_bool().map(Some).ok_or_else(|| self.wrong(key, "true or false"))
+        let Some(value) = self.take(key) else {
+            return Ok(None);
+        };
+        value
+            .as_bool()
+            .map(Some)
+            .ok_or_else(|| self.wrong(key, "true or false"))
     }
 
     pub(super) fn text(&mut self, key: &str) -> Result<Option<String>, Fault> {
@@ -146,21 +195,27 @@ impl Fields {
             Some(Value::Array(values)) => values,
             Some(value) => vec![value],
         };
-        let must = format!("a string or a list of at most {most} strings of 1 to {LONGEST_TEXT} bytes");
+        let must =
+            format!("a string or a list of at most {most} strings of 1 to {LONGEST_TEXT} bytes");
         let text = |value| match value {
             Value::String(text) if (1..=LONGEST_TEXT).contains(&text.len()) => Some(text),
             _ => None,
         };
         let count = values.len();
         let texts: Option<Vec<String>> = values.into_iter().map(text).collect();
-        texts.filter(|_| count <= most).ok_or_else(|| self.wrong(key, &must))
+        texts
+            .filter(|_| count <= most)
+            .ok_or_else(|| self.wrong(key, &must))
     }
 
     /// Refuses what nobody took out, unless it has no bearing on the answer.
     pub(super) fn finish(self) -> Result<(), Fault> {
         for (key, value) in &self.object {
             let name = format!("{}{key}", self.place);
-            if value.is_null() || (self.place.is_empty() && HARMLESS.contains(&key.as_str())) || neutral(key, value) {
+            if value.is_null()
+                || (self.place.is_empty() && HARMLESS.contains(&key.as_str()))
+                || neutral(key, value)
+            {
                 continue;
             }
             let message = if UNSUPPORTED.contains(&key.as_str()) {
@@ -168,7 +223,11 @@ impl Fields {
             } else {
                 format!("unknown field `{name}`; leave it out or fix its name")
             };
-            return Err(Fault::Invalid { message, param: Some(name), code: Some("unsupported_parameter") });
+            return Err(Fault::Invalid {
+                message,
+                param: Some(name),
+                code: Some("unsupported_parameter"),
+            });
         }
         Ok(())
     }

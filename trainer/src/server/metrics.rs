@@ -1,10 +1,8 @@
-//! What the server counts, in the text format of Prometheus.
+//! Counters of the server, in the text format of Prometheus.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::response::Response;
-use forage_retriever::server::shell::{Traffic, exposition};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -15,30 +13,39 @@ use prometheus_client::registry::Registry;
 use crate::generate::Engine;
 
 /// Upper ends of the buckets of whole requests, seconds.
-const REQUESTS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 60.0, 300.0];
+pub(super) const REQUESTS: [f64; 14] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 60.0, 300.0,
+];
 /// Upper ends of the buckets of first tokens, seconds.
-const FIRST: [f64; 13] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
+const FIRST: [f64; 13] = [
+    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0,
+];
 /// Upper ends of the buckets of later tokens, seconds.
-const LATER: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
+const LATER: [f64; 12] = [
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0,
+];
 
 #[derive(Debug)]
 pub(super) struct Metrics {
-    registry: Registry,
-    pub(super) traffic: Traffic,
     first_token: Histogram,
     later_token: Histogram,
 }
 
 impl Metrics {
-    pub(super) fn new(engine: Arc<Engine>) -> Self {
-        let mut registry = Registry::with_prefix("forage_policy");
-        let traffic = Traffic::register(&mut registry, &REQUESTS);
+    pub(super) fn register(registry: &mut Registry, engine: Arc<Engine>) -> Self {
         let (first_token, later_token) = (Histogram::new(FIRST), Histogram::new(LATER));
         let help = "Time from a completion's start to its first token";
         registry.register("first_token_seconds", help, first_token.clone());
-        registry.register("token_seconds", "Time between tokens of a completion", later_token.clone());
+        registry.register(
+            "token_seconds",
+            "Time between tokens of a completion",
+            later_token.clone(),
+        );
         registry.register_collector(Box::new(Counted(engine)));
-        Self { registry, traffic, first_token, later_token }
+        Self {
+            first_token,
+            later_token,
+        }
     }
 
     pub(super) fn first_token(&self, took: Duration) {
@@ -48,13 +55,9 @@ impl Metrics {
     pub(super) fn later_token(&self, took: Duration) {
         self.later_token.observe(took.as_secs_f64());
     }
-
-    pub(super) fn exposition(&self) -> Response {
-        exposition(&self.registry)
-    }
 }
 
-/// What the engine counts, read when asked for.
+/// The engine's counters, read when asked for.
 #[derive(Debug)]
 struct Counted(Arc<Engine>);
 
@@ -64,8 +67,16 @@ impl Collector for Counted {
         let gauges = [
             ("running", "Completions being generated", stats.running),
             ("waiting", "Completions that wait for room", stats.waiting),
-            ("cache_tokens_used", "Tokens held in the key-value cache", stats.cache_tokens_used),
-            ("cache_tokens", "Tokens the key-value cache can hold", stats.cache_tokens),
+            (
+                "cache_tokens_used",
+                "Tokens held in the key-value cache",
+                stats.cache_tokens_used,
+            ),
+            (
+                "cache_tokens",
+                "Tokens the key-value cache can hold",
+                stats.cache_tokens,
+            ),
         ];
         for (name, help, value) in gauges {
             let gauge = ConstGauge::new(value as i64);
@@ -73,14 +84,31 @@ impl Collector for Counted {
         }
         let counters = [
             ("prompt_tokens", "Prompt tokens taken", stats.prompt_tokens),
-            ("cached_prompt_tokens", "Prompt tokens found in the cache", stats.cached_prompt_tokens),
+            (
+                "cached_prompt_tokens",
+                "Prompt tokens found in the cache",
+                stats.cached_prompt_tokens,
+            ),
             ("generated_tokens", "Tokens drawn", stats.generated_tokens),
-            ("preemptions", "Completions set back to make room", stats.preemptions),
-            ("cancelled_completions", "Completions whose client went away", stats.cancelled),
+            (
+                "preemptions",
+                "Completions set back to make room",
+                stats.preemptions,
+            ),
+            (
+                "cancelled_completions",
+                "Completions whose client went away",
+                stats.cancelled,
+            ),
         ];
         for (name, help, value) in counters {
             let counter = ConstCounter::new(value);
-            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+            counter.encode(encoder.encode_descriptor(
+                name,
+                help,
+                None,
+                counter.metric_type(),
+            )?)?;
         }
         Ok(())
     }

@@ -35,16 +35,27 @@ pub(super) struct Common {
 impl Common {
     pub(super) fn take(fields: &mut Fields, defaults: Sampling) -> Result<Self, Fault> {
         let n = fields.count("n", 1..=MAX_CHOICES)?.unwrap_or(1);
-        let temperature = fields.number("temperature", "a number of at least 0", |number| number >= 0.0)?;
-        let top_p = fields.number("top_p", "a number above 0 and at most 1", |number| number > 0.0 && number <= 1.0)?;
+        let temperature = fields.number("temperature", "a number of at least 0", |number| {
+            number >= 0.0
+        })?;
+        let top_p = fields.number("top_p", "a number above 0 and at most 1", |number| {
+            number > 0.0 && number <= 1.0
+        })?;
         // -1 asks for all, as 0 does.
-        let top_k = fields.integer("top_k", -1..=i64::MAX)?.map(|number| usize::try_from(number).unwrap_or(0));
-        let min_p = fields.number("min_p", "a number between 0 and 1", |number| (0.0..=1.0).contains(&number))?;
+        let top_k = fields
+            .integer("top_k", -1..=i64::MAX)?
+            .map(|number| usize::try_from(number).unwrap_or(0));
+        let min_p = fields.number("min_p", "a number between 0 and 1", |number| {
+            (0.0..=1.0).contains(&number)
+        })?;
         let stream = fields.flag("stream")?;
         let include_usage = match fields.take("stream_options") {
             None => false,
             Some(_) if !stream => {
-                return Err(Fault::invalid("stream_options", "`stream_options` needs `stream`: true"));
+                return Err(Fault::invalid(
+                    "stream_options",
+                    "`stream_options` needs `stream`: true",
+                ));
             }
             Some(value) => {
                 let mut options = Fields::of(value, "stream_options")?;
@@ -66,7 +77,9 @@ impl Common {
             },
             stop: fields.texts("stop", MAX_STOPS)?,
             include_stop: fields.flag("include_stop_str_in_output")?,
-            seed: fields.integer("seed", i64::MIN..=i64::MAX)?.map(i64::cast_unsigned),
+            seed: fields
+                .integer("seed", i64::MIN..=i64::MAX)?
+                .map(i64::cast_unsigned),
             ignore_eos: fields.flag("ignore_eos")?,
             stream,
             include_usage,
@@ -102,19 +115,33 @@ impl CompletionRequest {
         let mut fields = Fields::read(body)?;
         let common = Common::take(&mut fields, defaults)?;
         let echo = fields.flag("echo")?;
-        let max_tokens = fields.count("max_tokens", 0..=usize::MAX)?.unwrap_or(COMPLETION_TOKENS);
+        let max_tokens = fields
+            .count("max_tokens", 0..=usize::MAX)?
+            .unwrap_or(COMPLETION_TOKENS);
         if max_tokens == 0 && !echo {
-            return Err(Fault::invalid("max_tokens", "`max_tokens` must be at least 1 unless `echo` is true"));
+            return Err(Fault::invalid(
+                "max_tokens",
+                "`max_tokens` must be at least 1 unless `echo` is true",
+            ));
         }
         let logprobs = fields.count("logprobs", 0..=MAX_TOP)?;
         if let Some(best_of) = fields.count("best_of", 1..=MAX_CHOICES)?
             && best_of != common.n
         {
-            return Err(Fault::invalid("best_of", "`best_of` other than `n` is not supported; leave it out"));
+            return Err(Fault::invalid(
+                "best_of",
+                "`best_of` other than `n` is not supported; leave it out",
+            ));
         }
         let prompts = prompts(fields.take("prompt"))?;
         fields.finish()?;
-        Ok(Self { common, prompts, max_tokens, echo, logprobs })
+        Ok(Self {
+            common,
+            prompts,
+            max_tokens,
+            echo,
+            logprobs,
+        })
     }
 }
 
@@ -132,7 +159,11 @@ fn prompts(value: Option<Value>) -> Result<Vec<Prompt>, Fault> {
                 Value::Array(values) => tokens(&values),
                 _ => None,
             };
-            values.into_iter().map(prompt).collect::<Option<_>>().ok_or_else(wrong)?
+            values
+                .into_iter()
+                .map(prompt)
+                .collect::<Option<_>>()
+                .ok_or_else(wrong)?
         }
         _ => return Err(wrong()),
     };
@@ -141,12 +172,19 @@ fn prompts(value: Option<Value>) -> Result<Vec<Prompt>, Fault> {
         Prompt::Tokens(tokens) => tokens.is_empty(),
     };
     if prompts.is_empty() || prompts.iter().any(empty) {
-        return Err(Fault::invalid("prompt", "`prompt` is empty; there must be at least one token to continue"));
+        return Err(Fault::invalid(
+            "prompt",
+            "`prompt` is empty; there must be at least one token to continue",
+        ));
     }
     Ok(prompts)
 }
 
 fn tokens(values: &[Value]) -> Option<Prompt> {
     let id = |value: &Value| u32::try_from(value.as_u64()?).ok();
-    values.iter().map(id).collect::<Option<_>>().map(Prompt::Tokens)
+    values
+        .iter()
+        .map(id)
+        .collect::<Option<_>>()
+        .map(Prompt::Tokens)
 }

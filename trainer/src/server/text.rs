@@ -23,7 +23,9 @@ impl Detokenizer {
     /// The text that `token` completes.
     pub(super) fn push(&mut self, tokenizer: &dyn Tokenizer, token: u32) -> String {
         self.window.push(token);
-        let Some(fresh) = self.fresh(tokenizer) else { return String::new() };
+        let Some(fresh) = self.fresh(tokenizer) else {
+            return String::new();
+        };
         if fresh.is_empty() {
             // A token without text, an id the tokenizer does not know for instance, is in nobody's way; but the blank at
             // the very beginning, which some decoders strip, has to be known to the next one.
@@ -32,7 +34,12 @@ impl Detokenizer {
             }
             return String::new();
         }
-        let unfinished = fresh.chars().rev().take(UNFINISHED).take_while(|&char| char == REPLACEMENT).count();
+        let unfinished = fresh
+            .chars()
+            .rev()
+            .take(UNFINISHED)
+            .take_while(|&char| char == REPLACEMENT)
+            .count();
         let stable = fresh.len() - unfinished * REPLACEMENT.len_utf8();
         let text = fresh.get(self.sent..stable).unwrap_or_default().to_owned();
         self.sent = self.sent.max(stable);
@@ -46,7 +53,9 @@ impl Detokenizer {
 
     /// The rest: no token follows.
     pub(super) fn finish(&mut self, tokenizer: &dyn Tokenizer) -> String {
-        let fresh = self.fresh(tokenizer).unwrap_or_else(|| tokenizer.decode(&self.window[self.context..]));
+        let fresh = self
+            .fresh(tokenizer)
+            .unwrap_or_else(|| tokenizer.decode(&self.window[self.context..]));
         let text = fresh.get(self.sent..).unwrap_or_default().to_owned();
         self.sent = fresh.len();
         text
@@ -56,7 +65,10 @@ impl Detokenizer {
     /// the whole ones before it.
     fn fresh(&self, tokenizer: &dyn Tokenizer) -> Option<String> {
         let before = tokenizer.decode(&self.window[..self.context]);
-        tokenizer.decode(&self.window).strip_prefix(&before).map(str::to_owned)
+        tokenizer
+            .decode(&self.window)
+            .strip_prefix(&before)
+            .map(str::to_owned)
     }
 }
 
@@ -72,7 +84,12 @@ pub(super) struct StopFilter {
 
 impl StopFilter {
     pub(super) fn new(stops: Vec<String>, include: bool) -> Self {
-        Self { stops, include, held: String::new(), stopped: false }
+        Self {
+            stops,
+            include,
+            held: String::new(),
+            stopped: false,
+        }
     }
 
     /// Whether a stop string was completed; nothing comes after it.
@@ -96,7 +113,12 @@ impl StopFilter {
             text.truncate(if self.include { end } else { start });
             return text;
         }
-        let doubtful = self.stops.iter().map(|stop| overlap(&self.held, stop)).max().unwrap_or(0);
+        let doubtful = self
+            .stops
+            .iter()
+            .map(|stop| overlap(&self.held, stop))
+            .max()
+            .unwrap_or(0);
         let rest = self.held.split_off(self.held.len() - doubtful);
         std::mem::replace(&mut self.held, rest)
     }
@@ -124,21 +146,32 @@ mod tests {
     use super::*;
 
     fn quickstart() -> HfTokenizer {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/quickstart/tokenizer.json");
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/quickstart/tokenizer.json");
         HfTokenizer::from_file(&path, "<|endoftext|>").unwrap()
     }
 
     fn pieces(tokenizer: &dyn Tokenizer, tokens: &[u32]) -> Vec<String> {
         let mut stream = Detokenizer::default();
-        let mut pieces: Vec<String> = tokens.iter().map(|&token| stream.push(tokenizer, token)).collect();
+        let mut pieces: Vec<String> = tokens
+            .iter()
+            .map(|&token| stream.push(tokenizer, token))
+            .collect();
         pieces.push(stream.finish(tokenizer));
         pieces
     }
 
     /// The definition, character by character.
     fn cut(text: &str, stops: &[String], include: bool) -> String {
-        for end in text.char_indices().map(|(start, char)| start + char.len_utf8()) {
-            let completed = stops.iter().filter(|stop| text[..end].ends_with(stop.as_str())).map(String::len).max();
+        for end in text
+            .char_indices()
+            .map(|(start, char)| start + char.len_utf8())
+        {
+            let completed = stops
+                .iter()
+                .filter(|stop| text[..end].ends_with(stop.as_str()))
+                .map(String::len)
+                .max();
             if let Some(length) = completed {
                 return text[..if include { end } else { end - length }].to_owned();
             }
@@ -149,7 +182,10 @@ mod tests {
     /// A SentencePiece-like tokenizer: blanks are marks, unknown bytes have tokens of their own.
     fn byte_fallback() -> HfTokenizer {
         let mut vocab = serde_json::Map::new();
-        for (id, piece) in ["<unk>", "</s>", "▁", "▁a", "b", "▁the", "é"].into_iter().enumerate() {
+        for (id, piece) in ["<unk>", "</s>", "▁", "▁a", "b", "▁the", "é"]
+            .into_iter()
+            .enumerate()
+        {
             vocab.insert(piece.to_owned(), id.into());
         }
         for byte in 0..=255_u8 {
@@ -172,8 +208,14 @@ mod tests {
     #[test]
     fn half_characters_wait_for_the_other_half() {
         let tokens = ByteTokenizer.encode("aé😀.");
-        assert_eq!(pieces(&ByteTokenizer, &tokens), ["a", "", "é", "", "", "", "😀", ".", ""]);
-        assert_eq!(pieces(&ByteTokenizer, &tokens[..5]), ["a", "", "é", "", "", "\u{FFFD}"]);
+        assert_eq!(
+            pieces(&ByteTokenizer, &tokens),
+            ["a", "", "é", "", "", "", "😀", ".", ""]
+        );
+        assert_eq!(
+            pieces(&ByteTokenizer, &tokens[..5]),
+            ["a", "", "é", "", "", "\u{FFFD}"]
+        );
     }
 
     #[test]

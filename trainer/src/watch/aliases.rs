@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
+use forage_env::monitor::Metric;
 use serde::{Deserialize, Serialize};
 
-/// Whose names are written.
+/// The system whose names are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Aliases {
@@ -28,131 +29,135 @@ pub enum Aliases {
     Torchtitan,
 }
 
-const SPLIT: char = '*';
-
-/// Canonical names with their names elsewhere. `*` stands for what the run named itself; systems that name a validation set in
-/// the metric get `all`. Search-R1, verl, slime and prime-rl
-/// count observations into a response; the others do not.
+/// Canonical names with their names elsewhere. `*` stands for the part that the run named itself; systems that name a
+/// validation set in the metric get `all`. Search-R1, verl, slime and prime-rl count observations into a response; the others
+/// do not.
 type Names = &'static [(&'static str, &'static str)];
 
 const SEARCH_R1: Names = &[
-    ("reward/mean", "critic/score/mean"),
-    ("policy/loss", "actor/pg_loss"),
-    ("policy/clip_frac", "actor/pg_clipfrac"),
-    ("policy/approx_kl_old", "actor/ppo_kl"),
-    ("policy/kl_ref", "actor/kl_loss"),
-    ("policy/entropy", "actor/entropy_loss"),
-    ("optim/grad_norm", "actor/grad_norm"),
-    ("optim/lr", "actor/lr"),
-    ("response/tokens_with_observations_mean", "response_length/mean"),
-    ("response/truncated_frac", "response_length/clip_ratio"),
-    ("turns/mean", "env/number_of_actions/mean"),
-    ("search/calls_mean", "env/number_of_valid_search"),
-    ("action/valid_frac", "env/ratio_of_valid_action"),
-    ("episode/finished_frac", "env/finish_ratio"),
-    ("val/em", "val/test_score/all"),
+    (Metric::REWARD, "critic/score/mean"),
+    (Metric::LOSS, "actor/pg_loss"),
+    (Metric::CLIP, "actor/pg_clipfrac"),
+    (Metric::KL_OLD, "actor/ppo_kl"),
+    (Metric::KL_REFERENCE, "actor/kl_loss"),
+    (Metric::ENTROPY, "actor/entropy_loss"),
+    (Metric::GRADIENT, "actor/grad_norm"),
+    (Metric::LEARNING_RATE, "actor/lr"),
+    (Metric::RESPONSE_ALL_TOKENS, "response_length/mean"),
+    (Metric::TRUNCATED, "response_length/clip_ratio"),
+    (Metric::TURNS, "env/number_of_actions/mean"),
+    (Metric::SEARCHES, "env/number_of_valid_search"),
+    (Metric::VALID, "env/ratio_of_valid_action"),
+    (Metric::FINISHED, "env/finish_ratio"),
+    (Metric::VAL_EM, "val/test_score/all"),
 ];
 
 const VERL: Names = &[
-    ("reward/mean", "critic/score/mean"),
-    ("policy/loss", "actor/pg_loss"),
-    ("policy/clip_frac", "actor/pg_clipfrac"),
-    ("policy/approx_kl_old", "actor/ppo_kl"),
-    ("policy/kl_ref", "actor/kl_loss"),
-    ("policy/entropy", "actor/entropy"),
-    ("optim/grad_norm", "actor/grad_norm"),
-    ("optim/lr", "actor/lr"),
-    ("response/tokens_with_observations_mean", "response_length/mean"),
-    ("response/truncated_frac", "response_length/clip_ratio"),
-    ("turns/mean", "num_turns/mean"),
-    ("val/em", "val-core/all/acc/mean@1"),
+    (Metric::REWARD, "critic/score/mean"),
+    (Metric::LOSS, "actor/pg_loss"),
+    (Metric::CLIP, "actor/pg_clipfrac"),
+    (Metric::KL_OLD, "actor/ppo_kl"),
+    (Metric::KL_REFERENCE, "actor/kl_loss"),
+    (Metric::ENTROPY, "actor/entropy"),
+    (Metric::GRADIENT, "actor/grad_norm"),
+    (Metric::LEARNING_RATE, "actor/lr"),
+    (Metric::RESPONSE_ALL_TOKENS, "response_length/mean"),
+    (Metric::TRUNCATED, "response_length/clip_ratio"),
+    (Metric::TURNS, "num_turns/mean"),
+    (Metric::VAL_EM, "val-core/all/acc/mean@1"),
 ];
 
 const TRL: Names = &[
-    ("reward/mean", "reward"),
-    ("reward/std", "reward_std"),
-    ("reward/component/*", "rewards/*/mean"),
-    ("group/zero_std_frac", "frac_reward_zero_std"),
-    ("policy/loss", "loss"),
-    ("policy/clip_frac", "clip_ratio/region_mean"),
-    ("policy/kl_ref", "kl"),
-    ("policy/entropy", "entropy"),
-    ("mismatch/logprob_abs_diff", "sampling/sampling_logp_difference/mean"),
-    ("optim/grad_norm", "grad_norm"),
-    ("optim/lr", "learning_rate"),
-    ("response/tokens_mean", "completions/mean_length"),
-    ("response/truncated_frac", "completions/clipped_ratio"),
-    ("search/calls_mean", "tools/call_frequency"),
-    ("val/em", "eval_reward"),
+    (Metric::REWARD, "reward"),
+    (Metric::REWARD_STD, "reward_std"),
+    (Metric::REWARD_PART, "rewards/*/mean"),
+    (Metric::NO_VARIANCE, "frac_reward_zero_std"),
+    (Metric::LOSS, "loss"),
+    (Metric::CLIP, "clip_ratio/region_mean"),
+    (Metric::KL_REFERENCE, "kl"),
+    (Metric::ENTROPY, "entropy"),
+    (Metric::MISMATCH, "sampling/sampling_logp_difference/mean"),
+    (Metric::GRADIENT, "grad_norm"),
+    (Metric::LEARNING_RATE, "learning_rate"),
+    (Metric::RESPONSE_TOKENS, "completions/mean_length"),
+    (Metric::TRUNCATED, "completions/clipped_ratio"),
+    (Metric::SEARCHES, "tools/call_frequency"),
+    (Metric::VAL_EM, "eval_reward"),
 ];
 
 const SLIME: Names = &[
-    ("reward/mean", "rollout/raw_reward"),
-    ("policy/loss", "train/pg_loss"),
-    ("policy/clip_frac", "train/pg_clipfrac"),
-    ("policy/approx_kl_old", "train/ppo_kl"),
-    ("policy/kl_ref", "train/kl_loss"),
-    ("policy/entropy", "train/entropy_loss"),
-    ("mismatch/logprob_abs_diff", "train/train_rollout_logprob_abs_diff"),
-    ("optim/grad_norm", "train/grad_norm"),
-    ("optim/lr", "train/lr-pg_0"),
-    ("response/tokens_mean", "rollout/wo_obs_response_length"),
-    ("response/tokens_with_observations_mean", "rollout/response_len/mean"),
-    ("response/truncated_frac", "rollout/truncated_ratio"),
-    ("turns/mean", "multi_turn_metric/round_number_mean"),
-    ("val/em", "eval/all"),
+    (Metric::REWARD, "rollout/raw_reward"),
+    (Metric::LOSS, "train/pg_loss"),
+    (Metric::CLIP, "train/pg_clipfrac"),
+    (Metric::KL_OLD, "train/ppo_kl"),
+    (Metric::KL_REFERENCE, "train/kl_loss"),
+    (Metric::ENTROPY, "train/entropy_loss"),
+    (Metric::MISMATCH, "train/train_rollout_logprob_abs_diff"),
+    (Metric::GRADIENT, "train/grad_norm"),
+    (Metric::LEARNING_RATE, "train/lr-pg_0"),
+    (Metric::RESPONSE_TOKENS, "rollout/wo_obs_response_length"),
+    (Metric::RESPONSE_ALL_TOKENS, "rollout/response_len/mean"),
+    (Metric::TRUNCATED, "rollout/truncated_ratio"),
+    (Metric::TURNS, "multi_turn_metric/round_number_mean"),
+    (Metric::VAL_EM, "eval/all"),
 ];
 
 const PRIME_RL: Names = &[
-    ("reward/mean", "reward/all/mean"),
-    ("reward/std", "reward/all/std"),
-    ("policy/entropy", "entropy/all/mean"),
-    ("response/tokens_with_observations_mean", "seq_len/all/mean"),
-    ("response/truncated_frac", "is_truncated/all/mean"),
-    ("turns/mean", "num_turns/all/mean"),
-    ("val/em", "eval/all/avg@1"),
+    (Metric::REWARD, "reward/all/mean"),
+    (Metric::REWARD_STD, "reward/all/std"),
+    (Metric::ENTROPY, "entropy/all/mean"),
+    (Metric::RESPONSE_ALL_TOKENS, "seq_len/all/mean"),
+    (Metric::TRUNCATED, "is_truncated/all/mean"),
+    (Metric::TURNS, "num_turns/all/mean"),
+    (Metric::VAL_EM, "eval/all/avg@1"),
 ];
 
 const SKYRL: Names = &[
-    ("reward/mean", "reward/avg_raw_reward"),
-    ("reward/component/*", "environment/*"),
-    ("policy/loss", "policy/policy_loss"),
-    ("policy/clip_frac", "policy/loss_metrics/clip_ratio"),
-    ("policy/kl_ref", "policy/policy_kl"),
-    ("policy/entropy", "policy/policy_entropy"),
-    ("mismatch/logprob_abs_diff", "policy/rollout_train_logprobs_abs_diff_mean"),
-    ("optim/grad_norm", "policy/grad_norm"),
-    ("optim/lr", "policy/policy_lr"),
-    ("response/tokens_mean", "generate/avg_num_tokens"),
-    ("val/em", "eval/all/avg_score"),
+    (Metric::REWARD, "reward/avg_raw_reward"),
+    (Metric::REWARD_PART, "environment/*"),
+    (Metric::LOSS, "policy/policy_loss"),
+    (Metric::CLIP, "policy/loss_metrics/clip_ratio"),
+    (Metric::KL_REFERENCE, "policy/policy_kl"),
+    (Metric::ENTROPY, "policy/policy_entropy"),
+    (
+        Metric::MISMATCH,
+        "policy/rollout_train_logprobs_abs_diff_mean",
+    ),
+    (Metric::GRADIENT, "policy/grad_norm"),
+    (Metric::LEARNING_RATE, "policy/policy_lr"),
+    (Metric::RESPONSE_TOKENS, "generate/avg_num_tokens"),
+    (Metric::VAL_EM, "eval/all/avg_score"),
 ];
 
 const TORCHTITAN: Names = &[
-    ("reward/mean", "rollout_reward/_mean"),
-    ("reward/std", "rollout_reward/_std"),
-    ("reward/component/*", "rollout_reward/component/*/mean"),
-    ("group/zero_std_frac", "rollout_reward/group_zero_std_frac/mean"),
-    ("policy/loss", "loss/mean"),
-    ("policy/clip_frac", "loss/ratio_clipped_frac"),
-    ("policy/entropy", "trainer/entropy/mean"),
-    ("mismatch/logprob_abs_diff", "bit_wise/logprob_diff/mean"),
-    ("optim/grad_norm", "trainer/grad_norm/mean"),
-    ("optim/lr", "trainer/lr"),
-    ("response/tokens_mean", "rollout/response_length/mean"),
-    ("response/truncated_frac", "rollout/truncation_rate/mean"),
-    ("turns/mean", "rollout/num_turns/mean"),
-    ("val/em", "validation_reward/_mean"),
+    (Metric::REWARD, "rollout_reward/_mean"),
+    (Metric::REWARD_STD, "rollout_reward/_std"),
+    (Metric::REWARD_PART, "rollout_reward/component/*/mean"),
+    (
+        Metric::NO_VARIANCE,
+        "rollout_reward/group_zero_std_frac/mean",
+    ),
+    (Metric::LOSS, "loss/mean"),
+    (Metric::CLIP, "loss/ratio_clipped_frac"),
+    (Metric::ENTROPY, "trainer/entropy/mean"),
+    (Metric::MISMATCH, "bit_wise/logprob_diff/mean"),
+    (Metric::GRADIENT, "trainer/grad_norm/mean"),
+    (Metric::LEARNING_RATE, "trainer/lr"),
+    (Metric::RESPONSE_TOKENS, "rollout/response_length/mean"),
+    (Metric::TRUNCATED, "rollout/truncation_rate/mean"),
+    (Metric::TURNS, "rollout/num_turns/mean"),
+    (Metric::VAL_EM, "validation_reward/_mean"),
 ];
 
 /// The name of a canonical metric in another system; the canonical name where that system has none.
 ///
-/// Only names of the same quantity are renamed: slime's count of groups without variance or prime-rl's KL between sampler
-/// and trainer are other numbers than ours, and keep our names.
-pub fn rename(preset: Aliases, name: &str) -> Cow<'_, str> {
+/// Only names of the same quantity are renamed: slime's count of groups without variance and prime-rl's KL between sampler
+/// and trainer are other numbers, so the metrics that resemble them keep their canonical names.
+pub(super) fn rename(preset: Aliases, name: &str) -> Cow<'_, str> {
     preset
         .names()
         .iter()
-        .find_map(|(canonical, alias)| Some(alias.replace(SPLIT, placeholder(canonical, name)?)))
+        .find_map(|(canonical, alias)| Some(alias.replace('*', Metric::part(canonical, name)?)))
         .map_or(Cow::Borrowed(name), Cow::Owned)
 }
 
@@ -171,17 +176,11 @@ impl Aliases {
     }
 }
 
-/// What stands at the placeholder of `pattern` in `name`; empty for a pattern without one.
-fn placeholder<'a>(pattern: &str, name: &'a str) -> Option<&'a str> {
-    match pattern.split_once(SPLIT) {
-        None => (pattern == name).then_some(""),
-        Some((before, after)) => name.strip_prefix(before)?.strip_suffix(after).filter(|found| !found.is_empty()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+
+    use forage_env::monitor::STEP_METRICS;
 
     use super::*;
 
@@ -212,7 +211,10 @@ mod tests {
                 "trainer/entropy/mean"
             ]
         );
-        assert_eq!(rename(Aliases::Trl, "reward/component/em"), "rewards/em/mean");
+        assert_eq!(
+            rename(Aliases::Trl, "reward/component/em"),
+            "rewards/em/mean"
+        );
         assert_eq!(
             names("val/em"),
             [
@@ -226,18 +228,37 @@ mod tests {
                 "validation_reward/_mean"
             ]
         );
-        assert_eq!(rename(Aliases::Slime, "group/zero_std_frac"), "group/zero_std_frac");
+        assert_eq!(
+            rename(Aliases::Slime, "group/zero_std_frac"),
+            "group/zero_std_frac"
+        );
         assert_eq!(rename(Aliases::Verl, "time/update_s"), "time/update_s");
+    }
+
+    /// The names on the left are those of the table, whose every metric a run is seen to emit.
+    #[test]
+    fn presets_rename_metrics_of_the_table_alone() {
+        for (canonical, _) in ALL.iter().flat_map(|preset| preset.names()) {
+            assert!(
+                STEP_METRICS.iter().any(|metric| metric.name == *canonical),
+                "{canonical}"
+            );
+        }
     }
 
     /// Two metrics under one name would be drawn as one zigzag line.
     #[test]
     fn no_preset_gives_two_metrics_one_name() {
-        let canonical: BTreeSet<&str> =
-            ALL.iter().flat_map(|preset| preset.names()).map(|(canonical, _)| *canonical).collect();
+        let canonical: BTreeSet<&str> = ALL
+            .iter()
+            .flat_map(|preset| preset.names())
+            .map(|(canonical, _)| *canonical)
+            .collect();
         for preset in ALL {
-            let names: Vec<String> =
-                canonical.iter().map(|name| rename(preset, &name.replace(SPLIT, "x")).into_owned()).collect();
+            let names: Vec<String> = canonical
+                .iter()
+                .map(|name| rename(preset, &name.replace('*', "x")).into_owned())
+                .collect();
             let distinct: BTreeSet<&String> = names.iter().collect();
             assert_eq!(distinct.len(), names.len(), "{preset:?}: {names:?}");
         }
@@ -246,7 +267,16 @@ mod tests {
     #[test]
     fn presets_are_named_in_configs_as_their_systems() {
         let names = ALL.map(|preset| serde_json::to_value(preset).unwrap());
-        let written = ["canonical", "search_r1", "verl", "trl", "slime", "prime_rl", "skyrl", "torchtitan"];
+        let written = [
+            "canonical",
+            "search_r1",
+            "verl",
+            "trl",
+            "slime",
+            "prime_rl",
+            "skyrl",
+            "torchtitan",
+        ];
         assert_eq!(names.map(|name| name.as_str().unwrap().to_owned()), written);
     }
 }

@@ -1,46 +1,34 @@
-//! What each alarm looks for. A level is the median of the last `patience` steps, the start of a metric that of its first
+//! The rules of the sentinel. A level is the median of the last `patience` steps, the start of a metric that of its first
 //! ones.
 
 use std::collections::BTreeMap;
 
+use forage_env::monitor::{Metric, Severity};
 use serde_json::Value;
 
-use super::explain;
-use super::sentinel::{AlarmKind, Severity};
-use super::text::TextFacts;
 use super::trace::{Span, Trace};
 use crate::metrics::Row;
 
-pub(super) const REWARD: &str = "reward/mean";
-pub(super) const NO_VARIANCE: &str = "group/zero_std_frac";
-pub(super) const ENTROPY: &str = "policy/entropy";
-pub(super) const KL_OLD: &str = "policy/approx_kl_old";
-pub(super) const KL_REFERENCE: &str = "policy/kl_ref";
-pub(super) const GRADIENT: &str = "optim/grad_norm";
-pub(super) const LENGTH: &str = "response/tokens_mean";
-pub(super) const REPEATED: &str = "response/repeated_frac";
-pub(super) const TRUNCATED: &str = "response/truncated_frac";
-pub(super) const VALID: &str = "action/valid_frac";
-pub(super) const SEARCHES: &str = "search/calls_mean";
-pub(super) const QUERY_WORDS: &str = "query/words_mean";
-pub(super) const QUERY_DISTINCT: &str = "query/distinct_frac";
-pub(super) const QUERY_STOP_WORDS: &str = "query/stop_word_frac";
-pub(super) const QUERY_OPERATORS: &str = "query/operator_frac";
-pub(super) const QUERY_COMPLEXITY: &str = "query/complexity_mean";
+// Declared by environments whose episodes end in a query.
+const QUERY_WORDS: &str = "query/words_mean";
+const QUERY_DISTINCT: &str = "query/distinct_frac";
+const QUERY_STOP_WORDS: &str = "query/stop_word_frac";
+const QUERY_OPERATORS: &str = "query/operator_frac";
+const QUERY_COMPLEXITY: &str = "query/complexity_mean";
 
-/// The metrics whose course is kept.
+/// The metrics whose traces are kept.
 pub(super) const WATCHED: &[&str] = &[
-    REWARD,
-    NO_VARIANCE,
-    ENTROPY,
-    KL_OLD,
-    KL_REFERENCE,
-    GRADIENT,
-    LENGTH,
-    REPEATED,
-    TRUNCATED,
-    VALID,
-    SEARCHES,
+    Metric::REWARD,
+    Metric::NO_VARIANCE,
+    Metric::ENTROPY,
+    Metric::KL_OLD,
+    Metric::KL_REFERENCE,
+    Metric::GRADIENT,
+    Metric::RESPONSE_TOKENS,
+    Metric::REPEATED,
+    Metric::TRUNCATED,
+    Metric::VALID,
+    Metric::SEARCHES,
     QUERY_WORDS,
     QUERY_DISTINCT,
     QUERY_STOP_WORDS,
@@ -48,37 +36,83 @@ pub(super) const WATCHED: &[&str] = &[
     QUERY_COMPLEXITY,
 ];
 
-/// A metric that the row lacks, from the episodes themselves.
-pub(super) fn from_text(text: &TextFacts, name: &str) -> Option<f64> {
-    match name {
-        REPEATED => Some(text.repeated_frac),
-        LENGTH => Some(text.policy_tokens_mean),
-        SEARCHES => Some(text.searches_mean),
-        VALID => Some(text.valid_frac),
-        _ => None,
-    }
-}
+type Rule = fn(&Facts<'_>) -> Option<Finding>;
+
+/// Every rule by the kind of its alarms, the gravest first.
+pub(super) const RULES: [(&str, Rule); 14] = [
+    ("non_finite", |facts| facts.non_finite()),
+    ("divergence", |facts| facts.divergence()),
+    ("gradient_explosion", |facts| facts.gradient_explosion()),
+    ("kl_runaway", |facts| facts.kl_runaway()),
+    ("entropy_collapse", |facts| facts.entropy_collapse()),
+    ("reward_collapse", |facts| facts.reward_collapse()),
+    ("repetition", |facts| facts.repetition()),
+    ("invalid_actions", |facts| facts.invalid_actions()),
+    ("no_variance", |facts| facts.no_variance()),
+    ("truncation", |facts| facts.truncation()),
+    ("no_search", |facts| facts.no_search()),
+    ("length_collapse", |facts| facts.length_collapse()),
+    ("length_explosion", |facts| facts.length_explosion()),
+    ("keyword_bag", |facts| facts.keyword_bag()),
+];
 
 /// A sign of trouble in one step.
 pub(super) struct Finding {
     pub(super) severity: Severity,
+    /// The number that was judged and the bound that it passed.
+    pub(super) judged: Option<[f64; 2]>,
     pub(super) message: String,
     /// Needs no further steps: it cannot be chance, or has counted its steps itself.
     pub(super) at_once: bool,
 }
 
 impl Finding {
-    /// A sign that must stand for some steps.
-    fn sign(severity: Severity, message: String) -> Self {
-        Self { severity, message, at_once: false }
+    /// A sign that must persist for some steps.
+    fn new(severity: Severity, judged: [f64; 2], message: String) -> Self {
+        Self {
+            severity,
+            judged: Some(judged),
+            message,
+            at_once: false,
+        }
     }
 
-    fn at_once(severity: Severity, message: String) -> Self {
-        Self { severity, message, at_once: true }
+    fn at_once(self) -> Self {
+        Self {
+            at_once: true,
+            ..self
+        }
+    }
+
+    /// A warning for a value above the first bound, a stop from the second on.
+    fn above(value: f64, [warn, stop]: [f64; 2], message: impl FnOnce() -> String) -> Option<Self> {
+        let (severity, bound) = if value >= stop {
+            (Severity::Stop, stop)
+        } else {
+            (Severity::Warn, warn)
+        };
+        (value > warn).then(|| Self::new(severity, [value, bound], message()))
+    }
+
+    /// A warning for a value below the first bound, a stop from the second on.
+    fn below(value: f64, bounds: [f64; 2], message: impl FnOnce() -> String) -> Option<Self> {
+        let found = Self::above(-value, bounds.map(|bound| -bound), message)?;
+        Some(Self {
+            judged: found.judged.map(|judged| judged.map(|number| -number)),
+            ..found
+        })
     }
 }
 
-/// What a rule sees.
+fn stop_if(grave: bool) -> Severity {
+    if grave {
+        Severity::Stop
+    } else {
+        Severity::Warn
+    }
+}
+
+/// The material of a judgment.
 pub(super) struct Facts<'a> {
     pub(super) row: &'a Row,
     pub(super) traces: &'a BTreeMap<String, Trace>,
@@ -86,31 +120,12 @@ pub(super) struct Facts<'a> {
     pub(super) has_search: bool,
 }
 
-pub(super) fn judge(kind: AlarmKind, facts: &Facts) -> Option<Finding> {
-    match kind {
-        AlarmKind::NonFinite => facts.non_finite(),
-        AlarmKind::Divergence => facts.divergence(),
-        AlarmKind::GradientExplosion => facts.gradient_explosion(),
-        AlarmKind::KlRunaway => facts.kl_runaway(),
-        AlarmKind::EntropyCollapse => facts.entropy_collapse(),
-        AlarmKind::RewardCollapse => facts.reward_collapse(),
-        AlarmKind::Repetition => facts.repetition(),
-        AlarmKind::InvalidActions => facts.invalid_actions(),
-        AlarmKind::NoVariance => facts.no_variance(),
-        AlarmKind::Truncation => facts.truncation(),
-        AlarmKind::NoSearch => facts.no_search(),
-        AlarmKind::LengthCollapse => facts.length_collapse(),
-        AlarmKind::LengthExplosion => facts.length_explosion(),
-        AlarmKind::KeywordBag => facts.keyword_bag(),
-    }
-}
-
-/// How far the reward is under its best.
-pub(super) struct Fall {
-    pub(super) best: f64,
-    pub(super) level: f64,
+/// The distance of the reward from its best.
+struct Fall {
+    best: f64,
+    level: f64,
     /// The drop over the best reward or over what was gained since the start, whichever is larger: 1 loses all.
-    pub(super) share: f64,
+    share: f64,
     /// The drop in standard errors of the level.
     errors: f64,
 }
@@ -124,203 +139,460 @@ impl Facts<'_> {
         self.trace(name)?.level(self.span)
     }
 
-    /// Level over start.
-    fn ratio(&self, name: &str) -> Option<f64> {
+    /// Start, level and their ratio.
+    fn growth(&self, name: &str) -> Option<[f64; 3]> {
         let trace = self.trace(name)?;
-        let start = trace.start(self.span)?;
-        (start > 0.0).then_some(trace.level(self.span)? / start)
+        let (start, level) = (trace.start(self.span)?, trace.level(self.span)?);
+        (start > 0.0).then_some([start, level, level / start])
     }
 
     fn nulls(&self) -> impl Iterator<Item = &str> {
-        self.row.0.iter().filter(|(_, value)| matches!(value, Value::Null)).map(|(name, _)| name.as_str())
+        let nulls = self.row.0.iter().filter(|(_, value)| value.is_null());
+        nulls.map(|(name, _): (&String, &Value)| name.as_str())
     }
 
     fn fall(&self) -> Option<Fall> {
-        let trace = self.trace(REWARD)?;
+        let trace = self.trace(Metric::REWARD)?;
         let (level, first) = (trace.level(self.span)?, trace.first()?);
         let best = trace.best().unwrap_or(first);
         let scale = best.abs().max(best - first).max(1e-6);
         // A median of normal numbers scatters a quarter more than their mean.
         let error = 1.25 * trace.noise(self.span).unwrap_or(0.0) / (self.span.short as f64).sqrt();
-        Some(Fall { best, level, share: (best - level) / scale, errors: (best - level) / error.max(1e-9) })
+        Some(Fall {
+            best,
+            level,
+            share: (best - level) / scale,
+            errors: (best - level) / error.max(1e-9),
+        })
     }
 
     /// A drop that supports another sign; by itself it would be too weak.
     fn falling_reward(&self) -> Option<Fall> {
-        self.fall().filter(|fall| fall.share > 0.25 && fall.errors > 3.0)
+        self.fall()
+            .filter(|fall| fall.share > 0.25 && fall.errors > 3.0)
     }
 
-    /// Whether the reward's line through the window rises by more than two standard errors.
+    /// Says that the reward's line through the window rises by more than two standard errors.
     fn reward_rises(&self) -> bool {
-        let Some(trace) = self.trace(REWARD) else { return false };
-        let (Some(slope), Some(noise)) = (trace.slope(self.span), trace.noise(self.span)) else { return false };
+        let Some(trace) = self.trace(Metric::REWARD) else {
+            return false;
+        };
+        let (Some(slope), Some(noise)) = (trace.slope(self.span), trace.noise(self.span)) else {
+            return false;
+        };
         let window = self.span.window as f64;
         slope * (window * (window * window - 1.0) / 12.0).sqrt() > 2.0 * noise && slope > 0.0
     }
 
-    /// Whether nearly every group earns the same because nearly everything is earned.
+    /// Says that nearly every group earns the same because nearly everything is earned.
     fn solved(&self) -> bool {
-        let high = self.fall().is_some_and(|fall| fall.share < 0.05 && fall.best > 0.0);
-        high && self.level(NO_VARIANCE).is_some_and(|share| share > 0.9)
+        let high = self
+            .fall()
+            .is_some_and(|fall| fall.share < 0.05 && fall.best > 0.0);
+        let equal = self.level(Metric::NO_VARIANCE);
+        high && equal.is_some_and(|share| share > 0.9)
     }
 
+    /// A metric is NaN or infinite.
     fn non_finite(&self) -> Option<Finding> {
         let names: Vec<&str> = self.nulls().collect();
         if names.is_empty() {
             return None;
         }
         // A NaN in what the update is made of has reached the weights or would with the next step.
-        let grave = names.iter().any(|name| ["policy/", "optim/", "reward/"].iter().any(|part| name.starts_with(part)));
-        let severity = if grave { Severity::Stop } else { Severity::Warn };
-        Some(Finding::at_once(severity, explain::non_finite(&names)))
+        let grave = |name: &&str| {
+            let parts = ["policy/", "optim/", "reward/"];
+            parts.iter().any(|part| name.starts_with(part))
+        };
+        Some(Finding {
+            severity: stop_if(names.iter().any(grave)),
+            judged: None,
+            message: format!(
+                "Not finite: {}. Usually the learning rate is too high or a reward divides by zero. Resume from the last \
+                 checkpoint with a lower learning rate; if it comes back at the same step, look at that step's rewards.",
+                names.join(", ")
+            ),
+            at_once: true,
+        })
     }
 
+    /// The learning rate is too high: gradients burst while the reward falls.
     fn divergence(&self) -> Option<Finding> {
-        let burst = self.gradient_ratio().filter(|(_, _, ratio)| *ratio >= 100.0).map(|(_, norm, _)| norm);
-        let broken = self.nulls().any(|name| name.starts_with("policy/") || name.starts_with("optim/"));
-        let fall = self.falling_reward().filter(|_| burst.is_some() || broken)?;
-        let message = explain::divergence(burst, self.row.get("optim/lr"), &fall);
-        Some(Finding::at_once(Severity::Stop, message))
+        let burst = self.gradient().filter(|[_, _, ratio]| *ratio >= 100.0);
+        let broken = self
+            .nulls()
+            .any(|name| name.starts_with("policy/") || name.starts_with("optim/"));
+        let fall = self
+            .falling_reward()
+            .filter(|_| burst.is_some() || broken)?;
+        let gradients = burst.map_or("the update is not finite".to_owned(), |[_, norm, _]| {
+            format!(
+                "the gradient norm is {}, over 100 times that of the first steps",
+                number(norm)
+            )
+        });
+        let rate = self.row.get(Metric::LEARNING_RATE);
+        let message = format!(
+            "The run diverges: {gradients}, while the reward fell from {} to {}. The learning rate{} is too high. Resume \
+             from the last checkpoint before the fall with a third of it, and a longer warm-up.",
+            number(fall.best),
+            number(fall.level),
+            optional(rate, |rate| format!(" ({})", number(rate)))
+        );
+        Some(Finding::new(Severity::Stop, [fall.share, 0.25], message).at_once())
     }
 
-    /// Start, level and their ratio.
-    fn gradient_ratio(&self) -> Option<(f64, f64, f64)> {
-        let trace = self.trace(GRADIENT)?;
-        // A first norm of almost 0 (all groups alike, an adapter that has not moved) is not a measure.
+    /// Start, level and their ratio. A first norm of almost 0 (all groups alike, an adapter that has not moved) is not a
+    /// measure.
+    fn gradient(&self) -> Option<[f64; 3]> {
+        let trace = self.trace(Metric::GRADIENT)?;
         let start = trace.start(self.span)?.max(1e-4);
         let level = trace.level(self.span)?;
-        Some((start, level, level / start))
+        Some([start, level, level / start])
     }
 
+    /// The gradient norm is a multiple of what it was.
     fn gradient_explosion(&self) -> Option<Finding> {
-        let (start, level, ratio) = self.gradient_ratio()?;
-        let severity = if ratio >= 100.0 { Severity::Stop } else { Severity::Warn };
-        (ratio >= 10.0).then(|| Finding::sign(severity, explain::gradient(start, level)))
+        let [start, level, ratio] = self.gradient()?;
+        Finding::above(ratio, [10.0, 100.0], || {
+            format!(
+                "The gradient norm grew from {} to {} and stays there. The clip hides it from the weights but not from the \
+                 direction: the learning rate is too high, or a few tokens have become very unlikely. Lower the learning \
+                 rate, or tighten the ratio clip.",
+                number(start),
+                number(level)
+            )
+        })
     }
 
+    /// The policy leaves its reference, or the sampler's policy is no longer the trainer's.
     fn kl_runaway(&self) -> Option<Finding> {
         self.kl_reference().or_else(|| {
-            let level = self.level(KL_OLD)?.abs();
+            let level = self.level(Metric::KL_OLD)?.abs();
             // PPO's own early stop is at a few hundredths of a nat.
-            let severity = if level > 1.0 { Severity::Stop } else { Severity::Warn };
-            (level > 0.1).then(|| Finding::sign(severity, explain::kl_old(level)))
+            Finding::above(level, [0.1, 1.0], || {
+                format!(
+                    "The policy that samples and the policy that learns are {} nats per token apart. Either updates are too \
+                     large for one batch, or the sampler computes other probabilities than the trainer. Lower the learning \
+                     rate or the updates per batch; with an outside engine, check its weights and its log-probabilities.",
+                    number(level)
+                )
+            })
         })
     }
 
     fn kl_reference(&self) -> Option<Finding> {
-        let trace = self.trace(KL_REFERENCE)?;
+        let trace = self.trace(Metric::KL_REFERENCE)?;
         let level = trace.level(self.span)?.abs();
-        let grew = trace.before(self.span).is_some_and(|before| level > 10.0 * before.abs());
-        let severity = if level > 5.0 { Severity::Stop } else { Severity::Warn };
-        (level > 0.5 || (level > 0.1 && grew)).then(|| Finding::sign(severity, explain::kl_reference(level)))
+        let before = trace.before(self.span);
+        let grew = before.is_some_and(|before| level > 10.0 * before.abs());
+        Finding::above(level, [if grew { 0.1 } else { 0.5 }, 5.0], || {
+            format!(
+                "The policy is {} nats per token away from its reference and what it learned before is being overwritten. The \
+                 penalty is too weak or the learning rate too high. Resume from an earlier checkpoint with a larger penalty \
+                 or a lower learning rate.",
+                number(level)
+            )
+        })
     }
 
+    /// The policy stops exploring.
     fn entropy_collapse(&self) -> Option<Finding> {
-        let trace = self.trace(ENTROPY)?;
+        let trace = self.trace(Metric::ENTROPY)?;
         // A policy that begins without entropy cannot lose it.
         let start = trace.start(self.span).filter(|start| *start > 0.02)?;
         let level = trace.level(self.span)?;
-        let message = || explain::entropy(start, level);
-        if level < 0.1 * start {
-            let fine = self.reward_rises() || self.solved();
-            return Some(Finding::sign(if fine { Severity::Warn } else { Severity::Stop }, message()));
+        let gone = level < 0.1 * start;
+        let slope = trace.slope(self.span);
+        let falls = slope.is_some_and(|slope| slope * (self.span.window as f64) < -0.1 * start);
+        if !(gone || (falls && level < 0.3 * start)) {
+            return None;
         }
-        let falls = trace.slope(self.span).is_some_and(|slope| slope * (self.span.window as f64) < -0.1 * start);
-        (level < 0.3 * start && falls).then(|| Finding::sign(Severity::Warn, message()))
+        let message = format!(
+            "Entropy fell from {} to {} nats per token: the policy gives almost the same episode each time, so groups hold \
+             nothing to compare. If the reward still satisfies you the run is done; otherwise resume from an earlier \
+             checkpoint with clip-higher, an entropy bonus or a lower learning rate.",
+            number(start),
+            number(level)
+        );
+        let bound = if gone { 0.1 } else { 0.3 } * start;
+        let severity = stop_if(gone && !self.reward_rises() && !self.solved());
+        Some(Finding::new(severity, [level, bound], message))
     }
 
+    /// The reward is far under its best.
     fn reward_collapse(&self) -> Option<Finding> {
-        self.trace(REWARD)?.best()?;
-        let fall = self.fall().filter(|fall| fall.share > 0.5 && fall.errors > 4.0)?;
-        let severity = if fall.share > 0.8 { Severity::Stop } else { Severity::Warn };
-        Some(Finding::sign(severity, explain::reward(&fall)))
+        self.trace(Metric::REWARD)?.best()?;
+        let fall = self.fall().filter(|fall| fall.errors > 4.0)?;
+        Finding::above(fall.share, [0.5, 0.8], || {
+            format!(
+                "The reward fell from its best, {}, to {}: {} of it is lost. After a long rise this is most often a too large \
+                 update or a policy that left the protocol. Read some episodes of the last steps, go back to the checkpoint \
+                 before the fall and lower the learning rate.",
+                number(fall.best),
+                number(fall.level),
+                percent(fall.share.min(1.0))
+            )
+        })
     }
 
+    /// The policy writes the same again and again.
     fn repetition(&self) -> Option<Finding> {
-        let trace = self.trace(REPEATED)?;
-        let level = trace.level(self.span)?;
+        let trace = self.trace(Metric::REPEATED)?;
+        let (level, start) = (trace.level(self.span)?, trace.start(self.span));
         // The tags of a protocol and words of the question repeat in every healthy episode: the growth counts.
-        let growth = level - trace.start(self.span).unwrap_or(0.0);
-        let grew = trace.start(self.span).is_some() && level > 0.3 && growth > 0.15;
-        let severity = if level > 0.6 && growth > 0.3 { Severity::Stop } else { Severity::Warn };
-        (grew || level > 0.6).then(|| Finding::sign(severity, explain::repetition(trace.start(self.span), level)))
-    }
-
-    fn invalid_actions(&self) -> Option<Finding> {
-        let trace = self.trace(VALID)?;
-        let level = trace.level(self.span)?;
-        if let Some(ratio) = self.ratio(VALID).filter(|ratio| *ratio < 0.7) {
-            let severity = if ratio < 0.3 { Severity::Stop } else { Severity::Warn };
-            return Some(Finding::sign(severity, explain::invalid_fell(level / ratio, level)));
+        let growth = level - start.unwrap_or(0.0);
+        let grew = start.is_some() && level > 0.3 && growth > 0.15;
+        if !grew && level <= 0.6 {
+            return None;
         }
-        let learns = trace.slope(self.span).is_some_and(|slope| slope * (self.span.window as f64) > 0.02);
-        let low = trace.held(self.span.window, |share| share < 0.3) && !learns;
-        low.then(|| Finding::at_once(Severity::Warn, explain::invalid_low(level)))
+        let before = optional(start, |start| format!(", {} at the start", percent(start)));
+        let message = format!(
+            "{} of what the policy writes repeats itself within the episode{before}. It is in a loop, mostly because long \
+             texts cost nothing or the entropy has collapsed. Go back to an earlier checkpoint; make truncated episodes earn \
+             nothing and lower the learning rate.",
+            percent(level)
+        );
+        let bound = if grew { 0.3 } else { 0.6 };
+        let severity = stop_if(level > 0.6 && growth > 0.3);
+        Some(Finding::new(severity, [level, bound], message))
     }
 
+    /// The environment understands ever fewer turns, or never did.
+    fn invalid_actions(&self) -> Option<Finding> {
+        let unlearned = self.growth(Metric::VALID).and_then(|[start, level, ratio]| {
+            Finding::below(ratio, [0.7, 0.3], || {
+                format!(
+                    "Only {} of the turns follow the protocol, {} at the start. The policy unlearns the format, because the \
+                     reward does not depend on it or updates are too large. Give the format a small reward, or go back and \
+                     lower the learning rate.",
+                    percent(level),
+                    percent(start)
+                )
+            })
+        });
+        unlearned.or_else(|| self.never_valid())
+    }
+
+    fn never_valid(&self) -> Option<Finding> {
+        const LOW: f64 = 0.3;
+        let trace = self.trace(Metric::VALID)?;
+        let level = trace.level(self.span)?;
+        let slope = trace.slope(self.span);
+        let learns = slope.is_some_and(|slope| slope * (self.span.window as f64) > 0.02);
+        let low = trace.held(self.span.window, |share| share < LOW) && !learns;
+        low.then(|| {
+            let message = format!(
+                "Only {} of the turns follow the protocol and the share does not rise. The policy does not know the format, \
+                 so most rewards are chance. Warm it up on demonstrations first, or show an example in the prompt.",
+                percent(level)
+            );
+            Finding::new(Severity::Warn, [level, LOW], message).at_once()
+        })
+    }
+
+    /// All members of every group earn the same: no step teaches.
     fn no_variance(&self) -> Option<Finding> {
-        let trace = self.trace(NO_VARIANCE)?;
-        let none = |share: f64| share > 0.999;
-        let severity = if trace.held(self.span.window, none) {
-            Severity::Stop
-        } else if trace.held(self.span.short, none) {
-            Severity::Warn
+        let trace = self.trace(Metric::NO_VARIANCE)?;
+        let Span { window, short } = self.span;
+        let every = |share: f64| share > 0.999;
+        let (severity, bound, groups) = if trace.held(window, every) {
+            (
+                Severity::Stop,
+                0.999,
+                format!("For {window} steps every group"),
+            )
+        } else if trace.held(short, every) {
+            (
+                Severity::Warn,
+                0.999,
+                format!("For {short} steps every group"),
+            )
         } else if trace.long(self.span).is_some_and(|share| share > 0.9) {
-            Severity::Note
+            let groups = format!("Over {window} steps nine groups in ten");
+            (Severity::Note, 0.9, groups)
         } else {
             return None;
         };
-        Some(Finding::at_once(severity, explain::no_variance(severity, self.span, self.level(REWARD))))
+        let message = format!(
+            "{groups} had members that all earned the same{}: such groups teach nothing. If all earn much, the questions are \
+             too easy; if nothing, too hard or the reward is broken. Choose questions of another difficulty, larger groups or \
+             a finer reward.",
+            optional(self.level(Metric::REWARD), |reward| {
+                format!(" (mean reward {})", number(reward))
+            })
+        );
+        let level = trace.level(self.span).unwrap_or(1.0);
+        Some(Finding::new(severity, [level, bound], message).at_once())
     }
 
+    /// Episodes run into limits.
     fn truncation(&self) -> Option<Finding> {
-        let level = self.level(TRUNCATED).filter(|level| *level > 0.5)?;
-        let severity = if level >= 0.95 { Severity::Stop } else { Severity::Warn };
-        Some(Finding::sign(severity, explain::truncation(level, self.level(LENGTH))))
+        let level = self.level(Metric::TRUNCATED)?;
+        Finding::above(level, [0.5, 0.95], || {
+            let length = optional(self.level(Metric::RESPONSE_TOKENS), |length| {
+                format!(" at {} policy tokens", number(length))
+            });
+            format!(
+                "{} of the episodes run into a limit{length} before they answer. Either the limits are too small for the task \
+                 or the policy rambles. Read some episodes: raise the limits of turns and tokens, or go back to a checkpoint \
+                 before the lengths grew.",
+                percent(level)
+            )
+        })
     }
 
+    /// The policy does not search.
     fn no_search(&self) -> Option<Finding> {
-        let trace = self.trace(SEARCHES).filter(|_| self.has_search)?;
-        // One stray search in a batch of some hundred episodes is none.
-        let none = |calls: f64| calls < 0.02;
+        // One stray search in a batch of some hundred episodes is not counted.
+        const FEW: f64 = 0.02;
+        let trace = self.trace(Metric::SEARCHES).filter(|_| self.has_search)?;
+        let Span { window, short } = self.span;
+        let ceased = |steps| trace.held(steps, |calls| calls < FEW);
         // The first steps count apart: searching may end before a first window is full.
-        let best = trace.first().into_iter().chain(trace.best()).reduce(f64::max).filter(|best| *best > 0.2);
-        if let Some(best) = best.filter(|_| trace.held(self.span.short, none)) {
-            let useless = trace.held(self.span.window, none) && self.falling_reward().is_some();
-            let severity = if useless { Severity::Stop } else { Severity::Warn };
-            return Some(Finding::at_once(severity, explain::search_ceased(best, self.fall().as_ref())));
-        }
-        trace.held(self.span.window, none).then(|| Finding::at_once(Severity::Warn, explain::never_searched(self.span)))
+        let best = trace.first().into_iter().chain(trace.best());
+        let best = best.reduce(f64::max).filter(|best| *best > 0.2);
+        let (severity, message) = if let Some(best) = best.filter(|_| ceased(short)) {
+            let useless = ceased(window) && self.falling_reward().is_some();
+            let reward = self.fall().map_or(String::new(), |fall| {
+                format!(
+                    " Its reward is {}, at best {}.",
+                    number(fall.level),
+                    number(fall.best)
+                )
+            });
+            let message = format!(
+                "The policy has stopped searching; it made {} searches per episode before.{reward} Answering at once has \
+                 become the surer way to what the reward pays, or the format is lost. Check that answers without evidence \
+                 cannot earn as much, and go back to a checkpoint that searched.",
+                number(best)
+            );
+            (stop_if(useless), message)
+        } else if ceased(window) {
+            let message = format!(
+                "In {window} steps the policy made no search. It does not know how, or the protocol does not read its \
+                 queries. Read some episodes; warm it up on demonstrations that search, or show an example in the prompt."
+            );
+            (Severity::Warn, message)
+        } else {
+            return None;
+        };
+        let level = trace.level(self.span).unwrap_or(0.0);
+        Some(Finding::new(severity, [level, FEW], message).at_once())
     }
 
+    /// Responses shrink to almost nothing.
     fn length_collapse(&self) -> Option<Finding> {
-        let ratio = self.ratio(LENGTH).filter(|ratio| *ratio < 0.25)?;
-        let level = self.level(LENGTH)?;
-        let severity = if ratio < 0.1 { Severity::Stop } else { Severity::Warn };
-        Some(Finding::sign(severity, explain::length_collapse(level / ratio, level)))
+        let [start, level, ratio] = self.growth(Metric::RESPONSE_TOKENS)?;
+        Finding::below(ratio, [0.25, 0.1], || {
+            format!(
+                "Responses shrank from {} to {} policy tokens. The policy found a short text that the reward pays as well, or \
+                 that a length penalty pays better. Read some episodes; require what was dropped in the reward, or remove \
+                 the penalty.",
+                number(start),
+                number(level)
+            )
+        })
     }
 
-    /// Slow growth may be a policy that learns to think; a multiple within one window is not.
+    /// Responses multiply within a window. Slow growth may be a policy that learns to think; a multiple is not.
     fn length_explosion(&self) -> Option<Finding> {
-        let before = self.trace(LENGTH)?.before(self.span)?;
-        let level = self.level(LENGTH)?;
-        (level > 3.0 * before)
-            .then(|| Finding::sign(Severity::Warn, explain::length_explosion(before, level, self.level(TRUNCATED))))
+        let before = self.trace(Metric::RESPONSE_TOKENS)?.before(self.span)?;
+        let level = self.level(Metric::RESPONSE_TOKENS)?;
+        (level > 3.0 * before).then(|| {
+            let cut = optional(self.level(Metric::TRUNCATED), |share| {
+                format!("; {} are truncated", percent(share))
+            });
+            let message = format!(
+                "Responses grew from {} to {} policy tokens within a window{cut}. So fast a growth is rambling rather than \
+                 thought: averaging the loss over sequences favours long wrong texts. Average over tokens, make truncated \
+                 episodes earn nothing, or go back.",
+                number(before),
+                number(level)
+            );
+            Finding::new(Severity::Warn, [level, 3.0 * before], message)
+        })
     }
 
+    /// Queries become bags of keywords.
     fn keyword_bag(&self) -> Option<Finding> {
-        let under = |name: &str, bound: f64| self.ratio(name).is_some_and(|ratio| ratio < bound);
-        let words = self.ratio(QUERY_WORDS)?;
+        let ratio = |name: &str| self.growth(name).map(|[_, _, ratio]| ratio);
+        let under = |name: &str, bound: f64| ratio(name).is_some_and(|ratio| ratio < bound);
+        let [_, words, growth] = self.growth(QUERY_WORDS)?;
         let (alike, bare) = (under(QUERY_DISTINCT, 0.6), under(QUERY_STOP_WORDS, 0.5));
         // One operator at the end of a long list of words is decoration.
-        let thin = under(QUERY_COMPLEXITY, 0.5 * words);
-        // Where every fourth word carries an operator or a phrase, longer queries are better thought out, no bags.
-        let density = self.level(QUERY_COMPLEXITY).zip(self.level(QUERY_WORDS)).map(|(parts, words)| parts / words);
-        let grown = words > 1.5 && density.is_none_or(|density| density < 0.25);
-        let severity = if words > 2.0 && grown && alike && bare { Severity::Stop } else { Severity::Warn };
+        let thin = under(QUERY_COMPLEXITY, 0.5 * growth);
+        // Where every fourth word carries an operator or a phrase, longer queries are better thought out, not bags.
+        let dense = self
+            .level(QUERY_COMPLEXITY)
+            .is_some_and(|parts| parts / words >= 0.25);
+        let grown = growth > 1.5 && !dense;
         let operators_lost = under(QUERY_OPERATORS, 0.1);
-        let signs = [alike, bare, operators_lost, thin && !operators_lost];
-        ((grown && (alike || bare || thin)) || operators_lost)
-            .then(|| Finding::sign(severity, explain::keyword_bag(words, self.level(QUERY_WORDS), signs)))
+        let bags = grown && (alike || bare || thin);
+        if !bags && !operators_lost {
+            return None;
+        }
+        let judged = match ratio(QUERY_OPERATORS) {
+            Some(operators) if !bags => [operators, 0.1],
+            _ => [growth, 1.5],
+        };
+        let signs = [
+            (alike, "queries repeat each other"),
+            (bare, "function words vanish"),
+            (operators_lost, "operators are no longer used"),
+            (
+                thin && !operators_lost,
+                "few operators are left among many words",
+            ),
+        ];
+        let signs: Vec<&str> = signs
+            .into_iter()
+            .filter_map(|(holds, sign)| holds.then_some(sign))
+            .collect();
+        let message = format!(
+            "Queries are {} times as long as at the start, {} words each, and {}: the policy writes bags of keywords. The \
+             ranking reward pays overlap with the passages. Subtract what the plain question's keywords would find, or cap \
+             the length.",
+            number(growth),
+            number(words),
+            signs.join(", ")
+        );
+        let severity = stop_if(growth > 2.0 && grown && alike && bare);
+        Some(Finding::new(severity, judged, message))
+    }
+}
+
+fn optional(value: Option<f64>, words: impl FnOnce(f64) -> String) -> String {
+    value.map_or_else(String::new, words)
+}
+
+/// Three digits that matter.
+fn number(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 0.01 => format!("{value:.3}"),
+        _ => format!("{value:.1e}"),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every metric of the table is seen to be emitted (`tests/it/metrics.rs`), so a rule cannot wait for one forever.
+    #[test]
+    fn every_rule_reads_metrics_of_the_table() {
+        let known: Vec<&str> = forage_env::registry::metrics()
+            .map(|metric| metric.name)
+            .collect();
+        for name in WATCHED.iter().chain(&[Metric::LEARNING_RATE]) {
+            assert!(known.contains(name), "{name}");
+        }
     }
 }

@@ -11,15 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 
 use super::aliases::{Aliases, rename};
-use crate::metrics::Row;
-
-/// Events cannot be written.
-#[derive(Debug, thiserror::Error)]
-#[error("{path}: {message}")]
-pub struct EventError {
-    path: PathBuf,
-    message: String,
-}
+use crate::metrics::{MetricsError, Row};
 
 /// Writes the scalars of rows into one event file, each row as it comes.
 #[derive(Debug)]
@@ -34,27 +26,41 @@ impl EventWriter {
     /// of the folder are orphans of the resumed run: the file opens with the session start that makes TensorBoard drop them.
     ///
     /// # Errors
-    /// [`EventError`] when the folder cannot be made, read or written.
-    pub fn create(folder: &Path, step: u64, names: Aliases, now: SystemTime) -> Result<Self, EventError> {
-        let fail = |error: std::io::Error| EventError {
+    /// [`MetricsError`] when the folder cannot be made, read or written.
+    pub fn create(
+        folder: &Path,
+        step: u64,
+        names: Aliases,
+        now: SystemTime,
+    ) -> Result<Self, MetricsError> {
+        let fail = |error: std::io::Error| MetricsError {
             path: folder.to_owned(),
-            message: format!("event files cannot be kept: {error}; check the folder and the free space of its disk"),
+            message: format!(
+                "event files cannot be kept: {error}; check the folder and the free space of its disk"
+            ),
         };
         std::fs::create_dir_all(folder).map_err(fail)?;
         let number = next_number(folder, now).map_err(fail)?;
         let path = folder.join(format!("{PREFIX}{number:010}.forage"));
-        let file = OpenOptions::new().append(true).create_new(true).open(&path).map_err(fail)?;
+        let file = OpenOptions::new()
+            .append(true)
+            .create_new(true)
+            .open(&path)
+            .map_err(fail)?;
         let mut writer = Self { path, file, names };
         writer.record(&Message::event(now, 0).bytes(FILE_VERSION, b"brain.Event:2"))?;
-        writer.record(&Message::event(now, step).bytes(SESSION_LOG, &Message::default().integer(STATUS, START).0))?;
+        writer.record(
+            &Message::event(now, step)
+                .bytes(SESSION_LOG, &Message::default().integer(STATUS, START).0),
+        )?;
         Ok(writer)
     }
 
     /// Appends the numbers of one row. What is not finite is written as NaN, which TensorBoard marks in the chart.
     ///
     /// # Errors
-    /// [`EventError`] when the disk refuses it.
-    pub fn write(&mut self, row: &Row, now: SystemTime) -> Result<(), EventError> {
+    /// [`MetricsError`] when the disk refuses it.
+    pub fn write(&mut self, row: &Row, now: SystemTime) -> Result<(), MetricsError> {
         let mut summary = Message::default();
         for (name, value) in row.0.iter().filter(|(name, _)| *name != "step") {
             let number = match value {
@@ -62,8 +68,9 @@ impl EventWriter {
                 Value::Null => f64::NAN,
                 _ => continue,
             };
-            let point =
-                Message::default().bytes(TAG, rename(self.names, name).as_bytes()).float(SIMPLE_VALUE, number as f32);
+            let point = Message::default()
+                .bytes(TAG, rename(self.names, name).as_bytes())
+                .float(SIMPLE_VALUE, number as f32);
             summary = summary.bytes(VALUE, &point.0);
         }
         self.record(&Message::event(now, row.step()).bytes(SUMMARY, &summary.0))
@@ -74,13 +81,13 @@ impl EventWriter {
         &self.path
     }
 
-    fn record(&mut self, message: &Message) -> Result<(), EventError> {
+    fn record(&mut self, message: &Message) -> Result<(), MetricsError> {
         let length = (message.0.len() as u64).to_le_bytes();
         let mut record = length.to_vec();
         record.extend(masked_crc(&length).to_le_bytes());
         record.extend(&message.0);
         record.extend(masked_crc(&message.0).to_le_bytes());
-        self.file.write_all(&record).map_err(|error| EventError {
+        self.file.write_all(&record).map_err(|error| MetricsError {
             path: self.path.clone(),
             message: format!("cannot be written: {error}; check the free space of the disk"),
         })
@@ -92,10 +99,18 @@ const PREFIX: &str = "events.out.tfevents.";
 /// Files are read in the order of their names, so the number, by habit the second of the start, must grow with each start
 /// even when two fall into one second or the clock was set back.
 fn next_number(folder: &Path, now: SystemTime) -> std::io::Result<u64> {
-    let mut number = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let mut number = now
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
     for entry in std::fs::read_dir(folder)? {
         let name = entry?.file_name();
-        let digits = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('.').next()?.parse::<u64>().ok());
+        let digits = name.to_str().and_then(|name| {
+            name.strip_prefix(PREFIX)?
+                .split('.')
+                .next()?
+                .parse::<u64>()
+                .ok()
+        });
         number = number.max(digits.map_or(0, |before| before + 1));
     }
     Ok(number)
@@ -103,7 +118,9 @@ fn next_number(folder: &Path, now: SystemTime) -> std::io::Result<u64> {
 
 /// The checksum of TFRecord: CRC-32C, rotated and shifted so that checksums of checksums stay strong.
 fn masked_crc(bytes: &[u8]) -> u32 {
-    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+    crc32c::crc32c(bytes)
+        .rotate_right(15)
+        .wrapping_add(0xa282_ead8)
 }
 
 // Field numbers of `Event`, `SessionLog`, `Summary` and `Summary.Value`.
@@ -126,7 +143,9 @@ struct Message(Vec<u8>);
 
 impl Message {
     fn event(now: SystemTime, step: u64) -> Self {
-        let seconds = now.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+        let seconds = now
+            .duration_since(UNIX_EPOCH)
+            .map_or(0.0, |since| since.as_secs_f64());
         let mut message = Self::default();
         message.varint(WALL_TIME << 3 | 1);
         message.0.extend(seconds.to_le_bytes());

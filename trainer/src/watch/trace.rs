@@ -49,7 +49,8 @@ impl Trace {
 
     /// Median of the oldest `span.short` numbers of a full window.
     pub(super) fn before(&self, span: Span) -> Option<f64> {
-        self.full(span).then(|| median(self.recent.iter().take(span.short)))
+        self.full(span)
+            .then(|| median(self.recent.iter().take(span.short)))
     }
 
     /// Highest mean over a window so far.
@@ -72,7 +73,9 @@ impl Trace {
         let slope = self.slope(span)?;
         let (middle, centre) = (mean(self.recent.iter()), (span.window as f64 - 1.0) / 2.0);
         let squares = self.recent.iter().enumerate();
-        let squares = squares.map(|(x, y)| (y - middle - slope * (x as f64 - centre)).powi(2)).sum::<f64>();
+        let squares = squares
+            .map(|(x, y)| (y - middle - slope * (x as f64 - centre)).powi(2))
+            .sum::<f64>();
         Some((squares / (span.window as f64 - 2.0)).sqrt())
     }
 
@@ -102,7 +105,9 @@ impl Trace {
 }
 
 fn mean<'a>(values: impl Iterator<Item = &'a f64>) -> f64 {
-    let (sum, count) = values.fold((0.0, 0.0_f64), |(sum, count), value| (sum + value, count + 1.0));
+    let (sum, count) = values.fold((0.0, 0.0_f64), |(sum, count), value| {
+        (sum + value, count + 1.0)
+    });
     sum / count.max(1.0)
 }
 
@@ -110,7 +115,11 @@ fn median<'a>(values: impl Iterator<Item = &'a f64>) -> f64 {
     let mut sorted: Vec<f64> = values.copied().collect();
     sorted.sort_by(f64::total_cmp);
     let half = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { sorted[half] } else { f64::midpoint(sorted[half - 1], sorted[half]) }
+    if sorted.len() % 2 == 1 {
+        sorted[half]
+    } else {
+        f64::midpoint(sorted[half - 1], sorted[half])
+    }
 }
 
 /// Bits, because JSON readers do not return every float to the last bit and a resumed run must judge as an uninterrupted one.
@@ -146,7 +155,10 @@ impl From<Stored> for Trace {
 mod tests {
     use super::*;
 
-    const SPAN: Span = Span { window: 6, short: 3 };
+    const SPAN: Span = Span {
+        window: 6,
+        short: 3,
+    };
 
     fn trace(values: &[f64]) -> Trace {
         let mut trace = Trace::default();
@@ -157,7 +169,10 @@ mod tests {
     }
 
     fn close(found: Option<f64>, expected: f64) {
-        assert!((found.unwrap() - expected).abs() < 1e-12, "{found:?} is not {expected}");
+        assert!(
+            (found.unwrap() - expected).abs() < 1e-12,
+            "{found:?} is not {expected}"
+        );
     }
 
     /// Expected numbers from `numpy.polyfit` and the residuals it leaves (`ddof=2`).
@@ -180,7 +195,12 @@ mod tests {
         assert_eq!((early.level(SPAN), early.first()), (None, Some(1.5)));
         let later = trace(&[1.0, 2.0, 3.0, 4.0, 5.0]);
         assert_eq!(
-            (later.level(SPAN), later.start(SPAN), later.slope(SPAN), later.best()),
+            (
+                later.level(SPAN),
+                later.start(SPAN),
+                later.slope(SPAN),
+                later.best()
+            ),
             (Some(4.0), None, None, None)
         );
         assert!(!later.held(6, |_| true));
@@ -188,10 +208,24 @@ mod tests {
 
     #[test]
     fn every_bit_survives_json() {
-        let before = trace(&[0.1 + 0.2, 1e-310, -0.0, 5e300, 0.1_f64.sqrt(), std::f64::consts::PI, 1.0 / 3.0]);
+        let before = trace(&[
+            0.1 + 0.2,
+            1e-310,
+            -0.0,
+            5e300,
+            0.1_f64.sqrt(),
+            std::f64::consts::PI,
+            1.0 / 3.0,
+        ]);
         let after: Trace = serde_json::from_str(&serde_json::to_string(&before).unwrap()).unwrap();
-        let bits =
-            |trace: &Trace| trace.recent.iter().chain(&trace.start).map(|value| value.to_bits()).collect::<Vec<_>>();
+        let bits = |trace: &Trace| {
+            trace
+                .recent
+                .iter()
+                .chain(&trace.start)
+                .map(|value| value.to_bits())
+                .collect::<Vec<_>>()
+        };
         assert_eq!((bits(&before), before.best), (bits(&after), after.best));
     }
 }

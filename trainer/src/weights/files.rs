@@ -35,12 +35,17 @@ impl WeightFiles {
         for path in safetensors_files(folder)? {
             for (name, stored) in open_file(&path)? {
                 if tensors.insert(name.clone(), stored).is_some() {
-                    let message = format!("holds `{name}`, as another shard does; download the checkpoint again");
+                    let message = format!(
+                        "holds `{name}`, as another shard does; download the checkpoint again"
+                    );
                     return Err(WeightsError::Tensors { path, message });
                 }
             }
         }
-        Ok(Self { folder: folder.to_owned(), tensors })
+        Ok(Self {
+            folder: folder.to_owned(),
+            tensors,
+        })
     }
 }
 
@@ -56,14 +61,27 @@ pub(crate) fn open_file(path: &Path) -> Result<Vec<(String, Stored)>, WeightsErr
         message: format!("is not a safetensors file: {error}; download it again"),
     })?;
     let stored = |(name, view): (String, safetensors::tensor::TensorView<'_>)| {
-        (name, Stored { dtype: view.dtype(), shape: view.shape().to_vec(), bytes: bytes.slice_ref(view.data()) })
+        (
+            name,
+            Stored {
+                dtype: view.dtype(),
+                shape: view.shape().to_vec(),
+                bytes: bytes.slice_ref(view.data()),
+            },
+        )
     };
     Ok(parsed.tensors().into_iter().map(stored).collect())
 }
 
-#[expect(unsafe_code, reason = "mapping a file is unsafe because another process may change or cut it meanwhile")]
+#[expect(
+    unsafe_code,
+    reason = "mapping a file is unsafe because another process may change or cut it meanwhile"
+)]
 fn map(path: &Path) -> Result<Bytes, WeightsError> {
-    let fail = |source| WeightsError::Io { path: path.to_owned(), source };
+    let fail = |source| WeightsError::Io {
+        path: path.to_owned(),
+        source,
+    };
     let file = std::fs::File::open(path).map_err(fail)?;
     // SAFETY: the map is read only, and weight files are replaced by renaming a new file over the old one, which leaves
     // the mapped one whole; the same holds of every program that maps checkpoints.
@@ -88,38 +106,81 @@ pub(super) const INDEX: &str = "model.safetensors.index.json";
 
 /// The shards that an index names.
 pub(super) fn shard_names(index: &Path) -> Result<BTreeSet<String>, WeightsError> {
-    let fail = |message: String| WeightsError::Tensors { path: index.to_owned(), message };
-    let value: serde_json::Value =
-        serde_json::from_slice(&read(index)?).map_err(|_| fail("is no JSON; download it again".to_owned()))?;
+    let fail = |message: String| WeightsError::Tensors {
+        path: index.to_owned(),
+        message,
+    };
+    let value: serde_json::Value = serde_json::from_slice(&read(index)?)
+        .map_err(|_| fail("is no JSON; download it again".to_owned()))?;
     let map = value.get("weight_map").and_then(|map| map.as_object());
-    let map =
-        map.filter(|map| !map.is_empty()).ok_or_else(|| fail("has no weight_map; download it again".to_owned()))?;
-    let names: BTreeSet<String> = map.values().filter_map(|name| name.as_str()).map(str::to_owned).collect();
+    let map = map
+        .filter(|map| !map.is_empty())
+        .ok_or_else(|| fail("has no weight_map; download it again".to_owned()))?;
+    let names: BTreeSet<String> = map
+        .values()
+        .filter_map(|name| name.as_str())
+        .map(str::to_owned)
+        .collect();
     // Names become paths: one that leaves the folder is not a shard of this checkpoint.
-    let outside = names.iter().find(|name| Path::new(name).file_name() != Some(std::ffi::OsStr::new(name.as_str())));
-    outside.map_or(Ok(()), |name| Err(fail(format!("names the shard `{name}`, which is not a plain file name"))))?;
+    let outside = names
+        .iter()
+        .find(|name| Path::new(name).file_name() != Some(std::ffi::OsStr::new(name.as_str())));
+    outside.map_or(Ok(()), |name| {
+        Err(fail(format!(
+            "names the shard `{name}`, which is not a plain file name"
+        )))
+    })?;
     Ok(names)
 }
 
 /// Finds truncation before the file is mapped: the header says how long the file must be.
 pub(crate) fn check_readable(path: &Path) -> Result<(), WeightsError> {
-    let fail = |message: String| WeightsError::Tensors { path: path.to_owned(), message };
-    let file = std::fs::File::open(path).map_err(|source| WeightsError::Io { path: path.to_owned(), source })?;
-    let length = file.metadata().map_err(|source| WeightsError::Io { path: path.to_owned(), source })?.len();
+    let fail = |message: String| WeightsError::Tensors {
+        path: path.to_owned(),
+        message,
+    };
+    let file = std::fs::File::open(path).map_err(|source| WeightsError::Io {
+        path: path.to_owned(),
+        source,
+    })?;
+    let length = file
+        .metadata()
+        .map_err(|source| WeightsError::Io {
+            path: path.to_owned(),
+            source,
+        })?
+        .len();
     let mut head = [0_u8; 8];
-    std::io::Read::read_exact(&mut &file, &mut head).map_err(|_| fail("is truncated; download it again".to_owned()))?;
+    std::io::Read::read_exact(&mut &file, &mut head)
+        .map_err(|_| fail("is truncated; download it again".to_owned()))?;
     let header = u64::from_le_bytes(head);
     if header > length {
-        return Err(fail("is truncated or no safetensors file; download it again".to_owned()));
+        return Err(fail(
+            "is truncated or no safetensors file; download it again".to_owned(),
+        ));
     }
     let mut text = vec![0_u8; header as usize];
-    std::io::Read::read_exact(&mut &file, &mut text).map_err(|_| fail("is truncated; download it again".to_owned()))?;
-    let value: serde_json::Value =
-        serde_json::from_slice(&text).map_err(|_| fail("has a damaged header; download it again".to_owned()))?;
-    let end = |tensor: &serde_json::Value| tensor.get("data_offsets").and_then(|ends| ends.get(1)?.as_u64());
-    let data = value.as_object().into_iter().flat_map(|map| map.values()).filter_map(end).max().unwrap_or(0);
+    std::io::Read::read_exact(&mut &file, &mut text)
+        .map_err(|_| fail("is truncated; download it again".to_owned()))?;
+    let value: serde_json::Value = serde_json::from_slice(&text)
+        .map_err(|_| fail("has a damaged header; download it again".to_owned()))?;
+    let end = |tensor: &serde_json::Value| {
+        tensor
+            .get("data_offsets")
+            .and_then(|ends| ends.get(1)?.as_u64())
+    };
+    let data = value
+        .as_object()
+        .into_iter()
+        .flat_map(|map| map.values())
+        .filter_map(end)
+        .max()
+        .unwrap_or(0);
     if 8 + header + data > length {
-        let message = format!("is truncated: {length} bytes of {}; download it again", 8 + header + data);
+        let message = format!(
+            "is truncated: {length} bytes of {}; download it again",
+            8 + header + data
+        );
         return Err(fail(message));
     }
     Ok(())

@@ -33,7 +33,11 @@ pub enum Precision {
 ///
 /// # Errors
 /// As [`load_decoder_as`].
-pub fn load_decoder(folder: &Path, config: &ModelConfig, device: &Device) -> Result<Decoder, WeightsError> {
+pub fn load_decoder(
+    folder: &Path,
+    config: &ModelConfig,
+    device: &Device,
+) -> Result<Decoder, WeightsError> {
     load_decoder_as(folder, config, Precision::Full, device)
 }
 
@@ -52,7 +56,12 @@ pub fn load_decoder_as(
     device: &Device,
 ) -> Result<Decoder, WeightsError> {
     let files = WeightFiles::open(folder)?;
-    let mut fill = Fill { files: &files, precision, path: Vec::new(), faults: Faults::default() };
+    let mut fill = Fill {
+        files: &files,
+        precision,
+        path: Vec::new(),
+        faults: Faults::default(),
+    };
     let mut decoder = Decoder::new(config, device);
     if precision == Precision::Int8 {
         fill.precision = Precision::Stored;
@@ -60,12 +69,20 @@ pub fn load_decoder_as(
             fill.path = name.split('.').map(str::to_owned).collect();
             linear.map(&mut fill)
         });
-        fault.map_err(|message| WeightsError::Tensors { path: folder.to_owned(), message })?;
+        fault.map_err(|message| WeightsError::Tensors {
+            path: folder.to_owned(),
+            message,
+        })?;
         (fill.precision, fill.path) = (Precision::Half, Vec::new());
     }
     let decoder = decoder.map(&mut fill);
     let mut faults = fill.faults;
-    faults.unexpected = files.tensors.keys().filter(|name| !faults.known.contains(*name)).cloned().collect();
+    faults.unexpected = files
+        .tensors
+        .keys()
+        .filter(|name| !faults.known.contains(*name))
+        .cloned()
+        .collect();
     if config.tie_word_embeddings && faults.unexpected.remove(HEAD) {
         check_tied(&files)?;
     }
@@ -77,7 +94,9 @@ const HEAD: &str = "lm_head.weight";
 const EMBEDDING: &str = "model.embed_tokens.weight";
 
 fn check_tied(files: &WeightFiles) -> Result<(), WeightsError> {
-    let same = |head: &Stored, embedding: &Stored| head.dtype == embedding.dtype && head.bytes == embedding.bytes;
+    let same = |head: &Stored, embedding: &Stored| {
+        head.dtype == embedding.dtype && head.bytes == embedding.bytes
+    };
     match (files.tensors.get(HEAD), files.tensors.get(EMBEDDING)) {
         (Some(head), Some(embedding)) if !same(head, embedding) => Err(WeightsError::Tensors {
             path: files.folder.clone(),
@@ -93,7 +112,8 @@ fn check_tied(files: &WeightFiles) -> Result<(), WeightsError> {
 /// The Hugging Face name of a parameter of the decoder: Burn calls the weights of a normalisation gamma.
 pub(super) fn hf_name(path: &[String]) -> String {
     let name = path.join(".");
-    name.strip_suffix(".gamma").map_or_else(|| name.clone(), |module| format!("{module}.weight"))
+    name.strip_suffix(".gamma")
+        .map_or_else(|| name.clone(), |module| format!("{module}.weight"))
 }
 
 /// Whether a parameter is the matrix of a projection, stored `[out, in]` in files and `[in, out]` in the decoder.
@@ -120,13 +140,22 @@ impl Faults {
             );
             return Err(WeightsError::Tensors { path, message });
         }
-        let all = [("missing", &self.missing), ("unexpected", &self.unexpected), ("misshapen", &self.misshapen)];
+        let all = [
+            ("missing", &self.missing),
+            ("unexpected", &self.unexpected),
+            ("misshapen", &self.misshapen),
+        ];
         if all.iter().all(|(_, names)| names.is_empty()) {
             return Ok(());
         }
-        let lists: Vec<String> = all.iter().map(|(kind, names)| format!("{kind} {}", name_list(names))).collect();
-        let message =
-            format!("does not fit config.json: {}; download the checkpoint again or fix config.json", lists.join("; "));
+        let lists: Vec<String> = all
+            .iter()
+            .map(|(kind, names)| format!("{kind} {}", name_list(names)))
+            .collect();
+        let message = format!(
+            "does not fit config.json: {}; download the checkpoint again or fix config.json",
+            lists.join("; ")
+        );
         Err(WeightsError::Tensors { path, message })
     }
 }
@@ -153,7 +182,10 @@ impl Fill<'_> {
             expected.reverse();
         }
         if stored.shape != expected {
-            self.faults.misshapen.insert(format!("{name} ({:?} instead of {expected:?})", stored.shape));
+            self.faults.misshapen.insert(format!(
+                "{name} ({:?} instead of {expected:?})",
+                stored.shape
+            ));
             return None;
         }
         let tensor = if D == 1 || self.precision == Precision::Full {
@@ -162,20 +194,35 @@ impl Fill<'_> {
             kept(stored, projection, self.precision, device)
         };
         if tensor.is_none() {
-            self.faults.types.insert(format!("{name} ({:?})", stored.dtype));
+            self.faults
+                .types
+                .insert(format!("{name} ({:?})", stored.dtype));
         }
         tensor
     }
 }
 
 /// A tensor as f32 in the order of the decoder.
-fn full<const D: usize>(stored: &Stored, shape: &Shape, projection: bool, device: &Device) -> Option<Tensor<D>> {
+fn full<const D: usize>(
+    stored: &Stored,
+    shape: &Shape,
+    projection: bool,
+    device: &Device,
+) -> Option<Tensor<D>> {
     let values = layout::floats(stored, projection)?;
-    Some(Tensor::from_data(TensorData::new(values, shape.clone()), (device, DType::F32)))
+    Some(Tensor::from_data(
+        TensorData::new(values, shape.clone()),
+        (device, DType::F32),
+    ))
 }
 
 /// A matrix in the order of the file: the file's own bytes where they can be used as they are.
-fn kept<const D: usize>(stored: &Stored, projection: bool, precision: Precision, device: &Device) -> Option<Tensor<D>> {
+fn kept<const D: usize>(
+    stored: &Stored,
+    projection: bool,
+    precision: Precision,
+    device: &Device,
+) -> Option<Tensor<D>> {
     let aligned = |size: usize| (stored.bytes.as_ptr() as usize).is_multiple_of(size);
     let shape = Shape::from(stored.shape.clone());
     let mapped = |dtype| {
@@ -185,14 +232,22 @@ fn kept<const D: usize>(stored: &Stored, projection: bool, precision: Precision,
     let data = match (stored.dtype, precision) {
         (Dtype::BF16, _) if aligned(2) => mapped(DType::BF16),
         (Dtype::F32, Precision::Stored) if aligned(4) => mapped(DType::F32),
-        (Dtype::F32 | Dtype::F16, Precision::Stored) => {
-            TensorData::new(layout::converted::<f32>(stored.dtype, &stored.bytes)?, shape)
-        }
-        _ => TensorData::new(layout::converted::<bf16>(stored.dtype, &stored.bytes)?, shape),
+        (Dtype::F32 | Dtype::F16, Precision::Stored) => TensorData::new(
+            layout::converted::<f32>(stored.dtype, &stored.bytes)?,
+            shape,
+        ),
+        _ => TensorData::new(
+            layout::converted::<bf16>(stored.dtype, &stored.bytes)?,
+            shape,
+        ),
     };
     let dtype = data.dtype();
     let tensor = Tensor::<D>::from_data(data, (device, dtype));
-    Some(if projection { tensor.swap_dims(0, 1) } else { tensor })
+    Some(if projection {
+        tensor.swap_dims(0, 1)
+    } else {
+        tensor
+    })
 }
 
 impl ModuleMapper for Fill<'_> {
@@ -207,8 +262,14 @@ impl ModuleMapper for Fill<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         // Asking a parameter for its value would draw random numbers first.
         let (shape, device) = (param.lazy_shape(), param.lazy_device());
-        let Some(tensor) = self.tensor(&shape, &device.clone().without_autodiff()) else { return param };
-        let tensor = if device.is_autodiff() { tensor.autodiff() } else { tensor };
+        let Some(tensor) = self.tensor(&shape, &device.clone().without_autodiff()) else {
+            return param;
+        };
+        let tensor = if device.is_autodiff() {
+            tensor.autodiff()
+        } else {
+            tensor
+        };
         let id = param.id;
         param.transform_for_load(tensor, id)
     }

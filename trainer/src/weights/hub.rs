@@ -36,7 +36,9 @@ pub enum HubError {
     )]
     Data(String),
     /// The repository lacks what a checkpoint needs.
-    #[error("{name} has no {missing}; a checkpoint needs config.json, tokenizer.json and safetensors weights")]
+    #[error(
+        "{name} has no {missing}; a checkpoint needs config.json, tokenizer.json and safetensors weights"
+    )]
     Incomplete {
         /// Name as given.
         name: String,
@@ -90,16 +92,23 @@ impl Hub {
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
         let path = |name: &str| set(name).map(PathBuf::from);
-        let user = || path("HOME").or_else(|| path("USERPROFILE")).unwrap_or_default();
+        let user = || {
+            path("HOME")
+                .or_else(|| path("USERPROFILE"))
+                .unwrap_or_default()
+        };
         let caches = path("XDG_CACHE_HOME").unwrap_or_else(|| user().join(".cache"));
         let home = path("HF_HOME").unwrap_or_else(|| caches.join("huggingface"));
         let login = || {
             let file = path("HF_TOKEN_PATH").unwrap_or_else(|| home.join("token"));
             std::fs::read_to_string(file).ok()
         };
-        let token = set("HF_TOKEN").or_else(login).map(|token| token.trim().to_owned());
+        let token = set("HF_TOKEN")
+            .or_else(login)
+            .map(|token| token.trim().to_owned());
         let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
-        let truth = |value: String| ["1", "ON", "YES", "TRUE"].contains(&value.to_uppercase().as_str());
+        let truth =
+            |value: String| ["1", "ON", "YES", "TRUE"].contains(&value.to_uppercase().as_str());
         Self {
             cache: path("HF_HUB_CACHE").unwrap_or_else(|| home.join("hub")),
             endpoint: endpoint.trim_end_matches('/').to_owned(),
@@ -120,14 +129,24 @@ impl Hub {
         }
         let wanted = Wanted::parse(name).ok_or_else(|| HubError::Name(name.to_owned()))?;
         let cached = self.cached(&wanted);
-        let missing =
-            cached.as_ref().map_or_else(|| NEEDED[0].to_owned(), |folder| missing(folder).unwrap_or_default());
+        let missing = cached.as_ref().map_or_else(
+            || NEEDED[0].to_owned(),
+            |folder| missing(folder).unwrap_or_default(),
+        );
         match cached {
-            Some(folder) if missing.is_empty() && (self.offline || wanted.is_commit()) => Ok(folder),
-            _ if self.offline => Err(HubError::Offline { name: name.to_owned(), cache: self.cache.clone(), missing }),
+            Some(folder) if missing.is_empty() && (self.offline || wanted.is_commit()) => {
+                Ok(folder)
+            }
+            _ if self.offline => Err(HubError::Offline {
+                name: name.to_owned(),
+                cache: self.cache.clone(),
+                missing,
+            }),
             cached => match self.download(&wanted) {
                 // Without an answer the newest that is known serves.
-                Err(HubError::Fetch { .. }) if missing.is_empty() && cached.is_some() => Ok(cached.unwrap_or_default()),
+                Err(HubError::Fetch { .. }) if missing.is_empty() && cached.is_some() => {
+                    Ok(cached.unwrap_or_default())
+                }
                 result => result,
             },
         }
@@ -141,20 +160,30 @@ impl Hub {
     pub fn fetch_data(&self, address: &str) -> Result<PathBuf, HubError> {
         let bad = || HubError::Data(address.to_owned());
         let mut parts = address.strip_prefix(DATA).ok_or_else(bad)?.splitn(3, '/');
-        let (Some(organisation), Some(set), Some(file)) = (parts.next(), parts.next(), parts.next()) else {
+        let (Some(organisation), Some(set), Some(file)) =
+            (parts.next(), parts.next(), parts.next())
+        else {
             return Err(bad());
         };
         let wanted = Wanted::parse(&format!("{organisation}/{set}")).ok_or_else(bad)?;
         if file.split('/').any(|part| part.is_empty() || part == "..") {
             return Err(bad());
         }
-        let repo = Repo::with_revision(wanted.id.clone(), RepoType::Dataset, wanted.revision.clone());
+        let repo = Repo::with_revision(
+            wanted.id.clone(),
+            RepoType::Dataset,
+            wanted.revision.clone(),
+        );
         if let Some(held) = Cache::new(self.cache.clone()).repo(repo.clone()).get(file) {
             return Ok(held);
         }
         if self.offline {
             let (name, missing) = (wanted.name, file.to_owned());
-            return Err(HubError::Offline { name, cache: self.cache.clone(), missing });
+            return Err(HubError::Offline {
+                name,
+                cache: self.cache.clone(),
+                missing,
+            });
         }
         let fetched = self.api().and_then(|api| api.repo(repo).get(file));
         fetched.map_err(|error| self.failure(&wanted, &error))
@@ -164,18 +193,34 @@ impl Hub {
     fn cached(&self, wanted: &Wanted) -> Option<PathBuf> {
         let folder = self.cache.join(wanted.repo(&wanted.revision).folder_name());
         let commit = std::fs::read_to_string(folder.join("refs").join(&wanted.revision)).ok();
-        let commit = commit.map_or_else(|| wanted.revision.clone(), |commit| commit.trim().to_owned());
+        let commit = commit.map_or_else(
+            || wanted.revision.clone(),
+            |commit| commit.trim().to_owned(),
+        );
         Some(folder.join("snapshots").join(commit)).filter(|folder| folder.is_dir())
     }
 
     fn download(&self, wanted: &Wanted) -> Result<PathBuf, HubError> {
         let fail = |error: &ApiError| self.failure(wanted, error);
         let api = self.api().map_err(|error| fail(&error))?;
-        let info = api.repo(wanted.repo(&wanted.revision)).info().map_err(|error| fail(&error))?;
-        let there: BTreeSet<&str> = info.siblings.iter().map(|sibling| sibling.rfilename.as_str()).collect();
-        let lacks = |missing: &str| HubError::Incomplete { name: wanted.name.clone(), missing: missing.to_owned() };
+        let info = api
+            .repo(wanted.repo(&wanted.revision))
+            .info()
+            .map_err(|error| fail(&error))?;
+        let there: BTreeSet<&str> = info
+            .siblings
+            .iter()
+            .map(|sibling| sibling.rfilename.as_str())
+            .collect();
+        let lacks = |missing: &str| HubError::Incomplete {
+            name: wanted.name.clone(),
+            missing: missing.to_owned(),
+        };
         let adapter = there.contains(ADAPTER_CONFIG) && !there.contains(NEEDED[0]);
-        if let Some(missing) = NEEDED.iter().find(|needed| !adapter && !there.contains(**needed)) {
+        if let Some(missing) = NEEDED
+            .iter()
+            .find(|needed| !adapter && !there.contains(**needed))
+        {
             return Err(lacks(missing));
         }
         // By commit, so that all files are of one state even if the branch moves meanwhile.
@@ -184,7 +229,11 @@ impl Hub {
         let snapshot = cache.pointer_path(&info.sha);
         let get = |file: &str| -> Result<(), HubError> {
             let held = snapshot.join(file).exists();
-            if held { Ok(()) } else { repo.download(file).map(drop).map_err(|error| fail(&error)) }
+            if held {
+                Ok(())
+            } else {
+                repo.download(file).map(drop).map_err(|error| fail(&error))
+            }
         };
         for text in TEXTS.iter().filter(|text| there.contains(**text)) {
             get(text)?;
@@ -208,7 +257,9 @@ impl Hub {
             get(file)?;
         }
         // Later sessions find the revision without the network.
-        cache.create_ref(&info.sha).map_err(|error| fail(&ApiError::IoError(error)))?;
+        cache
+            .create_ref(&info.sha)
+            .map_err(|error| fail(&ApiError::IoError(error)))?;
         Ok(snapshot)
     }
 
@@ -227,13 +278,22 @@ impl Hub {
         let text = error.to_string();
         let status = |code: &str| matches!(error, ApiError::RequestError(_)) && text.contains(code);
         let message = if status("401") || status("403") {
-            format!("access is refused ({text}); accept the model's terms there and set HF_TOKEN to a token of yours")
+            format!(
+                "access is refused ({text}); accept the model's terms there and set HF_TOKEN to a token of yours"
+            )
         } else if status("404") {
-            format!("there is no revision {} of it ({text}); check the name", wanted.revision)
+            format!(
+                "there is no revision {} of it ({text}); check the name",
+                wanted.revision
+            )
         } else {
             format!("{text}; check the network, or set HF_HUB_OFFLINE=1 to use only the cache")
         };
-        HubError::Fetch { name: wanted.name.clone(), endpoint: self.endpoint.clone(), message }
+        HubError::Fetch {
+            name: wanted.name.clone(),
+            endpoint: self.endpoint.clone(),
+            message,
+        }
     }
 }
 
@@ -281,7 +341,11 @@ impl Wanted {
         // Branches may have slashes; a path out of the cache is none.
         let branch = !revision.is_empty() && revision.split('/').all(&part);
         let valid = part(organisation) && part(model) && branch;
-        valid.then(|| Self { name: name.to_owned(), id: id.to_owned(), revision: revision.to_owned() })
+        valid.then(|| Self {
+            name: name.to_owned(),
+            id: id.to_owned(),
+            revision: revision.to_owned(),
+        })
     }
 
     fn is_commit(&self) -> bool {
@@ -300,13 +364,27 @@ mod tests {
     #[test]
     fn variables_are_read_as_huggingface_hub_reads_them() {
         let hub = |pairs: &[(&str, &str)]| {
-            let pairs: Vec<(String, String)> = pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
-            Hub::from_variables(move |name| pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone()))
+            let pairs: Vec<(String, String)> = pairs
+                .iter()
+                .map(|(k, v)| ((*k).into(), (*v).into()))
+                .collect();
+            Hub::from_variables(move |name| {
+                pairs
+                    .iter()
+                    .find(|(key, _)| key == name)
+                    .map(|(_, value)| value.clone())
+            })
         };
         let plain = hub(&[("HOME", "/h")]);
         assert_eq!(plain.cache, Path::new("/h/.cache/huggingface/hub"));
-        assert_eq!((plain.endpoint.as_str(), plain.token, plain.offline), ("https://huggingface.co", None, false));
-        assert_eq!(hub(&[("HOME", "/h"), ("HF_HOME", "/a")]).cache, Path::new("/a/hub"));
+        assert_eq!(
+            (plain.endpoint.as_str(), plain.token, plain.offline),
+            ("https://huggingface.co", None, false)
+        );
+        assert_eq!(
+            hub(&[("HOME", "/h"), ("HF_HOME", "/a")]).cache,
+            Path::new("/a/hub")
+        );
         let set = hub(&[
             ("HF_HOME", "/a"),
             ("HF_HUB_CACHE", "/b"),
@@ -314,18 +392,37 @@ mod tests {
             ("HF_TOKEN", " t\n"),
             ("HF_HUB_OFFLINE", "yes"),
         ]);
-        assert_eq!((set.cache.as_path(), set.endpoint.as_str()), (Path::new("/b"), "http://mirror"));
+        assert_eq!(
+            (set.cache.as_path(), set.endpoint.as_str()),
+            (Path::new("/b"), "http://mirror")
+        );
         assert_eq!((set.token.as_deref(), set.offline), (Some("t"), true));
     }
 
     #[test]
     fn only_names_of_the_hub_are_looked_up() {
-        for name in ["Qwen/Qwen2.5-0.5B-Instruct", "a/b@main", "a/b@refs/pr/3", "a_b/c.d"] {
+        for name in [
+            "Qwen/Qwen2.5-0.5B-Instruct",
+            "a/b@main",
+            "a/b@refs/pr/3",
+            "a_b/c.d",
+        ] {
             assert!(Wanted::parse(name).is_some(), "{name}");
         }
-        for name in
-            ["", "gpt2", "./a", "../a", "/tmp/a", "a/b/c", "a/b@", "a/b@../../x", "a/..", "~/a", "a b/c", "a/b--c"]
-        {
+        for name in [
+            "",
+            "gpt2",
+            "./a",
+            "../a",
+            "/tmp/a",
+            "a/b/c",
+            "a/b@",
+            "a/b@../../x",
+            "a/..",
+            "~/a",
+            "a b/c",
+            "a/b--c",
+        ] {
             assert!(Wanted::parse(name).is_none(), "{name}");
         }
     }

@@ -60,20 +60,29 @@ pub(super) fn converted<T: Kept>(dtype: Dtype, bytes: &[u8]) -> Option<Vec<T>> {
 /// Values of a `[rows, columns]` matrix as `[columns, rows]`; `None` for a type that is not read.
 pub(super) fn transposed<T: Kept>(dtype: Dtype, bytes: &[u8], rows: usize) -> Option<Vec<T>> {
     Some(match dtype {
-        Dtype::F32 => turned(bytes.as_chunks::<4>().0, rows, |value| T::from_f32(from_f32_bytes(value))),
-        Dtype::F16 => turned(bytes.as_chunks::<2>().0, rows, |value| T::from_f32(from_f16_bytes(value))),
-        Dtype::BF16 => turned(bytes.as_chunks::<2>().0, rows, |value| T::from_f32(from_bf16_bytes(value))),
+        Dtype::F32 => turned(bytes.as_chunks::<4>().0, rows, |value| {
+            T::from_f32(from_f32_bytes(value))
+        }),
+        Dtype::F16 => turned(bytes.as_chunks::<2>().0, rows, |value| {
+            T::from_f32(from_f16_bytes(value))
+        }),
+        Dtype::BF16 => turned(bytes.as_chunks::<2>().0, rows, |value| {
+            T::from_f32(from_bf16_bytes(value))
+        }),
         _ => return None,
     })
 }
 
 fn in_order<S: Copy + Sync, T: Kept>(source: &[S], number: impl Fn(S) -> f32 + Sync) -> Vec<T> {
     let mut values = vec![T::default(); source.len()];
-    values.par_chunks_mut(PIECE).zip(source.par_chunks(PIECE)).for_each(|(values, source)| {
-        for (value, &source) in values.iter_mut().zip(source) {
-            *value = T::from_f32(number(source));
-        }
-    });
+    values
+        .par_chunks_mut(PIECE)
+        .zip(source.par_chunks(PIECE))
+        .for_each(|(values, source)| {
+            for (value, &source) in values.iter_mut().zip(source) {
+                *value = T::from_f32(number(source));
+            }
+        });
     values
 }
 
@@ -88,19 +97,22 @@ pub(crate) fn turned<S: Copy + Sync, T: Copy + Default + Send>(
         return values;
     }
     let columns = source.len() / rows;
-    values.par_chunks_mut(TILE * rows).enumerate().for_each(|(band, values)| {
-        let first = band * TILE;
-        let width = values.len() / rows;
-        for start in (0..rows).step_by(TILE) {
-            let end = (start + TILE).min(rows);
-            for column in 0..width {
-                let target = &mut values[column * rows + start..column * rows + end];
-                for (row, value) in (start..end).zip(target) {
-                    *value = number(source[row * columns + first + column]);
+    values
+        .par_chunks_mut(TILE * rows)
+        .enumerate()
+        .for_each(|(band, values)| {
+            let first = band * TILE;
+            let width = values.len() / rows;
+            for start in (0..rows).step_by(TILE) {
+                let end = (start + TILE).min(rows);
+                for column in 0..width {
+                    let target = &mut values[column * rows + start..column * rows + end];
+                    for (row, value) in (start..end).zip(target) {
+                        *value = number(source[row * columns + first + column]);
+                    }
                 }
             }
-        }
-    });
+        });
     values
 }
 
@@ -110,9 +122,18 @@ mod tests {
 
     fn bytes(values: &[f32], dtype: Dtype) -> Vec<u8> {
         match dtype {
-            Dtype::F32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-            Dtype::F16 => values.iter().flat_map(|&value| f16::from_f32(value).to_le_bytes()).collect(),
-            _ => values.iter().flat_map(|&value| bf16::from_f32(value).to_le_bytes()).collect(),
+            Dtype::F32 => values
+                .iter()
+                .flat_map(|value| value.to_le_bytes())
+                .collect(),
+            Dtype::F16 => values
+                .iter()
+                .flat_map(|&value| f16::from_f32(value).to_le_bytes())
+                .collect(),
+            _ => values
+                .iter()
+                .flat_map(|&value| bf16::from_f32(value).to_le_bytes())
+                .collect(),
         }
     }
 
@@ -120,7 +141,9 @@ mod tests {
     fn every_type_and_shape_is_converted_and_transposed() {
         for (rows, columns) in [(1, 1), (3, 200), (200, 3), (65, 129), (128, 64)] {
             // Small integers are exact in every type.
-            let values: Vec<f32> = (0..rows * columns).map(|index| (index % 251) as f32 - 125.0).collect();
+            let values: Vec<f32> = (0..rows * columns)
+                .map(|index| (index % 251) as f32 - 125.0)
+                .collect();
             for dtype in [Dtype::F32, Dtype::F16, Dtype::BF16] {
                 let bytes = bytes(&values, dtype);
                 assert_eq!(converted::<f32>(dtype, &bytes).unwrap(), values);
@@ -128,9 +151,17 @@ mod tests {
                 let half = transposed::<bf16>(dtype, &bytes, rows).unwrap();
                 for row in 0..rows {
                     for column in 0..columns {
-                        let (found, expected) = (turned[column * rows + row], values[row * columns + column]);
-                        assert_eq!(found.to_bits(), expected.to_bits(), "{rows} {columns} {dtype:?}");
-                        assert_eq!(half[column * rows + row].to_f32().to_bits(), expected.to_bits());
+                        let (found, expected) =
+                            (turned[column * rows + row], values[row * columns + column]);
+                        assert_eq!(
+                            found.to_bits(),
+                            expected.to_bits(),
+                            "{rows} {columns} {dtype:?}"
+                        );
+                        assert_eq!(
+                            half[column * rows + row].to_f32().to_bits(),
+                            expected.to_bits()
+                        );
                     }
                 }
             }
@@ -140,7 +171,15 @@ mod tests {
 
     #[test]
     fn infinities_and_nan_survive() {
-        let values = converted::<f32>(Dtype::BF16, &bytes(&[f32::INFINITY, f32::NAN, -0.0], Dtype::BF16)).unwrap();
-        assert!(values[0] == f32::INFINITY && values[1].is_nan() && values[2].to_bits() == (-0.0_f32).to_bits());
+        let values = converted::<f32>(
+            Dtype::BF16,
+            &bytes(&[f32::INFINITY, f32::NAN, -0.0], Dtype::BF16),
+        )
+        .unwrap();
+        assert!(
+            values[0] == f32::INFINITY
+                && values[1].is_nan()
+                && values[2].to_bits() == (-0.0_f32).to_bits()
+        );
     }
 }

@@ -126,9 +126,16 @@ impl Checkpoint {
     ///
     /// # Errors
     /// As [`Hub::fetch`], [`Self::load_as`] and [`Self::load_adapter`].
-    pub fn open(name: &str, hub: &Hub, precision: Precision, device: &Device) -> Result<Self, WeightsError> {
+    pub fn open(
+        name: &str,
+        hub: &Hub,
+        precision: Precision,
+        device: &Device,
+    ) -> Result<Self, WeightsError> {
         let folder = hub.fetch(name)?;
-        let Some(base) = Self::adapter_base(&folder)? else { return Self::load_as(&folder, precision, device) };
+        let Some(base) = Self::adapter_base(&folder)? else {
+            return Self::load_as(&folder, precision, device);
+        };
         let mut checkpoint = Self::load_as(&hub.fetch(&base)?, precision, device)?;
         checkpoint.load_adapter(&folder)?;
         Ok(checkpoint)
@@ -170,7 +177,10 @@ impl Checkpoint {
     /// # Errors
     /// [`WeightsError`] when there is none, or that names the file.
     pub fn save_adapter(&self, folder: &Path) -> Result<(), WeightsError> {
-        let none = || LoraError { path: folder.to_owned(), message: "there is no adapter to write".to_owned() };
+        let none = || LoraError {
+            path: folder.to_owned(),
+            message: "there is no adapter to write".to_owned(),
+        };
         lora::save(&self.decoder, self.lora.as_ref().ok_or_else(none)?, folder)
     }
 
@@ -194,7 +204,11 @@ impl Checkpoint {
     ///
     /// # Errors
     /// [`WeightsError`] that names the file, and for tensors the missing, unexpected and misshapen ones.
-    pub fn load_as(folder: &Path, precision: Precision, device: &Device) -> Result<Self, WeightsError> {
+    pub fn load_as(
+        folder: &Path,
+        precision: Precision,
+        device: &Device,
+    ) -> Result<Self, WeightsError> {
         let config = ModelConfig::from_file(&folder.join("config.json"))?;
         let companions = Companions::read(folder)?;
         let tokenizer_path = folder.join("tokenizer.json");
@@ -204,7 +218,8 @@ impl Checkpoint {
         check_vocabulary(&tokenizer_path, &tokenizer, &config)?;
         let decoder = load_decoder_as(folder, &config, precision, device)?;
         let ends = companions.ends(tokenizer.eos());
-        let (generation, chat_template) = (companions.generation_defaults(), companions.chat_template());
+        let (generation, chat_template) =
+            (companions.generation_defaults(), companions.chat_template());
         Ok(Self {
             config,
             decoder,
@@ -236,12 +251,17 @@ impl Checkpoint {
     /// # Errors
     /// [`WeightsError`] that names the file.
     pub fn save_as(&self, folder: &Path, options: SaveOptions) -> Result<(), WeightsError> {
-        let name = folder.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let name = folder
+            .file_name()
+            .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let partial = folder.with_file_name(format!(".partial-{name}"));
         let _ = std::fs::remove_dir_all(&partial);
         let written = self.write(&partial, options).and_then(|()| {
             let _ = std::fs::remove_dir_all(folder);
-            std::fs::rename(&partial, folder).map_err(|source| WeightsError::Io { path: folder.to_owned(), source })
+            std::fs::rename(&partial, folder).map_err(|source| WeightsError::Io {
+                path: folder.to_owned(),
+                source,
+            })
         });
         if written.is_err() {
             let _ = std::fs::remove_dir_all(&partial);
@@ -251,11 +271,18 @@ impl Checkpoint {
 
     /// The type that a server of the checkpoint's folder keeps weights in: bf16 where `config.json` says so, else f32.
     pub fn published_type(&self) -> FileType {
-        if self.companions.dtype() == Some(FileType::Bf16.name()) { FileType::Bf16 } else { FileType::F32 }
+        if self.companions.dtype() == Some(FileType::Bf16.name()) {
+            FileType::Bf16
+        } else {
+            FileType::F32
+        }
     }
 
     fn write(&self, folder: &Path, options: SaveOptions) -> Result<(), WeightsError> {
-        std::fs::create_dir_all(folder).map_err(|source| WeightsError::Io { path: folder.to_owned(), source })?;
+        std::fs::create_dir_all(folder).map_err(|source| WeightsError::Io {
+            path: folder.to_owned(),
+            source,
+        })?;
         let facts = Facts {
             config: &self.config,
             eos: &self.eos,
@@ -282,7 +309,11 @@ pub fn tokenizer_of(folder: &Path) -> Result<HfTokenizer, WeightsError> {
     Ok(HfTokenizer::from_file(&path, &eos)?)
 }
 
-fn check_vocabulary(path: &Path, tokenizer: &HfTokenizer, config: &ModelConfig) -> Result<(), WeightsError> {
+fn check_vocabulary(
+    path: &Path,
+    tokenizer: &HfTokenizer,
+    config: &ModelConfig,
+) -> Result<(), WeightsError> {
     if tokenizer.vocab_size() <= config.vocab_size {
         return Ok(());
     }
@@ -291,14 +322,19 @@ fn check_vocabulary(path: &Path, tokenizer: &HfTokenizer, config: &ModelConfig) 
         tokenizer.vocab_size(),
         config.vocab_size
     );
-    Err(WeightsError::Tensors { path: path.to_owned(), message })
+    Err(WeightsError::Tensors {
+        path: path.to_owned(),
+        message,
+    })
 }
 
 pub(crate) fn name_list(names: &BTreeSet<String>) -> String {
     let shown: Vec<&str> = names.iter().take(5).map(String::as_str).collect();
     match names.len() {
         0 => "none".to_owned(),
-        count if count > shown.len() => format!("{} and {} more", shown.join(", "), count - shown.len()),
+        count if count > shown.len() => {
+            format!("{} and {} more", shown.join(", "), count - shown.len())
+        }
         _ => shown.join(", "),
     }
 }
@@ -308,9 +344,15 @@ fn pretty(value: &serde_json::Value) -> String {
 }
 
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, WeightsError> {
-    std::fs::read(path).map_err(|source| WeightsError::Io { path: path.to_owned(), source })
+    std::fs::read(path).map_err(|source| WeightsError::Io {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), WeightsError> {
-    std::fs::write(path, bytes).map_err(|source| WeightsError::Io { path: path.to_owned(), source })
+    std::fs::write(path, bytes).map_err(|source| WeightsError::Io {
+        path: path.to_owned(),
+        source,
+    })
 }

@@ -9,7 +9,9 @@ use forage_env::seed::Seed;
 use forage_env::tokenizer::{HfTokenizer, Tokenizer, TokenizerError};
 
 use super::texts::Companions;
-use super::{Checkpoint, ConfigError, GenerationDefaults, Precision, WeightsError, check_vocabulary, read};
+use super::{
+    Checkpoint, ConfigError, GenerationDefaults, Precision, WeightsError, check_vocabulary, read,
+};
 use crate::bpe;
 use crate::model::{ModelConfig, init_quick};
 
@@ -18,7 +20,14 @@ use crate::model::{ModelConfig, init_quick};
 /// # Errors
 /// [`TokenizerError`] when it cannot be built.
 pub fn byte_tokenizer() -> Result<(HfTokenizer, Vec<u8>), TokenizerError> {
-    bpe::train(std::iter::empty(), 256 + 1, Vocabulary { tags: &[], pieces: Pieces::Words })
+    bpe::train(
+        std::iter::empty(),
+        256 + 1,
+        Vocabulary {
+            tags: &[],
+            pieces: Pieces::Words,
+        },
+    )
 }
 
 impl Checkpoint {
@@ -35,12 +44,20 @@ impl Checkpoint {
         precision: Precision,
         device: &Device,
     ) -> Result<Self, WeightsError> {
-        let config = ModelConfig::published(shape)
-            .map_err(|message| ConfigError { file: format!("random weights of shape {shape}"), message })?;
+        let config = ModelConfig::published(shape).map_err(|message| ConfigError {
+            file: format!("random weights of shape {shape}"),
+            message,
+        })?;
         let decoder = || init_quick(&config, seed, precision, device);
         let Some(folder) = tokenizer else {
             let (tokenizer, json) = byte_tokenizer()?;
-            return Ok(Self::new(config.clone(), decoder(), tokenizer, json, bpe::EOS));
+            return Ok(Self::new(
+                config.clone(),
+                decoder(),
+                tokenizer,
+                json,
+                bpe::EOS,
+            ));
         };
         let mut companions = Companions::read(folder)?;
         let path = folder.join("tokenizer.json");

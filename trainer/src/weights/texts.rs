@@ -41,7 +41,10 @@ impl Companions {
         let template = folder.join(TEMPLATE);
         let template = if template.exists() {
             let bytes = read(&template)?;
-            Some(String::from_utf8(bytes).map_err(|_| fault(&template, "is not UTF-8; download it again"))?)
+            Some(
+                String::from_utf8(bytes)
+                    .map_err(|_| fault(&template, "is not UTF-8; download it again"))?,
+            )
         } else {
             None
         };
@@ -62,33 +65,58 @@ impl Companions {
     fn inner_template(&self) -> Option<String> {
         let value = self.tokenizer.as_ref()?.get("chat_template")?;
         let named = |list: &Vec<Value>| {
-            let default = list.iter().find(|entry| entry.get("name").is_some_and(|name| name == "default"))?;
+            let default = list
+                .iter()
+                .find(|entry| entry.get("name").is_some_and(|name| name == "default"))?;
             default.get("template")?.as_str().map(str::to_owned)
         };
-        value.as_str().map(str::to_owned).or_else(|| named(value.as_array()?))
+        value
+            .as_str()
+            .map(str::to_owned)
+            .or_else(|| named(value.as_array()?))
     }
 
     pub(super) fn generation_defaults(&self) -> GenerationDefaults {
-        let number = |key: &str| self.generation.as_ref()?.get(key)?.as_f64().map(|value| value as f32);
-        let greedy = self.generation.as_ref().and_then(|map| map.get("do_sample")) == Some(&Value::Bool(false));
+        let number = |key: &str| {
+            self.generation
+                .as_ref()?
+                .get(key)?
+                .as_f64()
+                .map(|value| value as f32)
+        };
+        let greedy = self
+            .generation
+            .as_ref()
+            .and_then(|map| map.get("do_sample"))
+            == Some(&Value::Bool(false));
         GenerationDefaults {
-            temperature: if greedy { Some(0.0) } else { number("temperature") },
+            temperature: if greedy {
+                Some(0.0)
+            } else {
+                number("temperature")
+            },
             top_p: number("top_p"),
             top_k: number("top_k").map(|count| count as usize),
             min_p: number("min_p"),
-            repetition_penalty: number("repetition_penalty").filter(|&penalty| (penalty - 1.0).abs() > f32::EPSILON),
+            repetition_penalty: number("repetition_penalty")
+                .filter(|&penalty| (penalty - 1.0).abs() > f32::EPSILON),
         }
     }
 
     /// Every id that ends a sequence, the tokenizer's `eos` first.
     pub(super) fn ends(&self, eos: u32) -> Vec<u32> {
-        std::iter::once(eos).chain(self.end_ids().into_iter().filter(|&id| id != eos)).collect()
+        std::iter::once(eos)
+            .chain(self.end_ids().into_iter().filter(|&id| id != eos))
+            .collect()
     }
 
     /// The type of weights that `config.json` names, as it was read.
     pub(super) fn dtype(&self) -> Option<&str> {
         let config = self.config.as_ref()?;
-        config.get("dtype").or_else(|| config.get("torch_dtype"))?.as_str()
+        config
+            .get("dtype")
+            .or_else(|| config.get("torch_dtype"))?
+            .as_str()
     }
 
     /// Drops what was read of the model's shape.
@@ -109,21 +137,33 @@ impl Companions {
             }
         };
         let named = ids(&self.generation);
-        if named.is_empty() { ids(&self.config) } else { named }
+        if named.is_empty() {
+            ids(&self.config)
+        } else {
+            named
+        }
     }
 
     /// The end-of-sequence token's text: `tokenizer_config.json` names it, else the first of [`Self::end_ids`] does.
-    pub(super) fn eos_token(&self, folder: &Path, tokenizer_json: &[u8]) -> Result<String, WeightsError> {
+    pub(super) fn eos_token(
+        &self,
+        folder: &Path,
+        tokenizer_json: &[u8],
+    ) -> Result<String, WeightsError> {
         let named = self.tokenizer.as_ref().and_then(|config| {
             let eos = config.get("eos_token")?;
-            eos.as_str().or_else(|| eos.get("content")?.as_str()).map(str::to_owned)
+            eos.as_str()
+                .or_else(|| eos.get("content")?.as_str())
+                .map(str::to_owned)
         });
         if let Some(eos) = named {
             return Ok(eos);
         }
         let id = self.end_ids().first().copied().map(u64::from);
         let tokenizer: Value = serde_json::from_slice(tokenizer_json).unwrap_or_default();
-        let added = tokenizer.get("added_tokens").and_then(|added| added.as_array());
+        let added = tokenizer
+            .get("added_tokens")
+            .and_then(|added| added.as_array());
         let same = |token: &&Value| id.is_some() && token.get("id").and_then(Value::as_u64) == id;
         let found = added.into_iter().flatten().find(same);
         found.and_then(|token| token.get("content")?.as_str()).map(str::to_owned).ok_or_else(|| {
@@ -139,7 +179,11 @@ impl Companions {
             let generation = serde_json::json!({ "eos_token_id": now.ends[0], "do_sample": true });
             generation.as_object().cloned().unwrap_or_default()
         };
-        put(folder, GENERATION, &self.generation.clone().unwrap_or_else(own))?;
+        put(
+            folder,
+            GENERATION,
+            &self.generation.clone().unwrap_or_else(own),
+        )?;
         let own = || {
             let tokenizer = serde_json::json!({
                 "tokenizer_class": "PreTrainedTokenizerFast",
@@ -150,10 +194,17 @@ impl Companions {
             });
             tokenizer.as_object().cloned().unwrap_or_default()
         };
-        put(folder, TOKENIZER, &self.tokenizer.clone().unwrap_or_else(own))?;
+        put(
+            folder,
+            TOKENIZER,
+            &self.tokenizer.clone().unwrap_or_else(own),
+        )?;
         // Transformers prefers the file to the key, so a template that changed goes there.
         match now.chat_template {
-            Some(template) if self.template.is_some() || self.inner_template().as_deref() != Some(template) => {
+            Some(template)
+                if self.template.is_some()
+                    || self.inner_template().as_deref() != Some(template) =>
+            {
                 write(&folder.join(TEMPLATE), template.as_bytes())
             }
             _ => Ok(()),
@@ -163,7 +214,9 @@ impl Companions {
     fn config_now(&self, now: &Facts<'_>) -> Map<String, Value> {
         let fresh = now.config.to_json(now.ends[0]);
         let fresh = fresh.as_object().cloned().unwrap_or_default();
-        let Some(before) = &self.config else { return typed(fresh, now.dtype) };
+        let Some(before) = &self.config else {
+            return typed(fresh, now.dtype);
+        };
         let mut config = before.clone();
         let unchanged = ModelConfig::from_json(&Value::Object(before.clone()).to_string());
         if unchanged.as_ref() != Ok(now.config) {
@@ -172,7 +225,7 @@ impl Companions {
                     config.insert(key, value);
                 }
             }
-            // They would say the rotary base a second time.
+            // They would give the rotary base and its scaling a second time.
             config.remove("rope_parameters");
         }
         typed(config, now.dtype)
@@ -203,7 +256,10 @@ fn typed(mut config: Map<String, Value>, dtype: &str) -> Map<String, Value> {
 }
 
 fn put(folder: &Path, name: &str, map: &Map<String, Value>) -> Result<(), WeightsError> {
-    write(&folder.join(name), pretty(&Value::Object(map.clone())).as_bytes())
+    write(
+        &folder.join(name),
+        pretty(&Value::Object(map.clone())).as_bytes(),
+    )
 }
 
 /// A JSON object, if there is such a file.
@@ -214,10 +270,16 @@ pub(super) fn object(path: &Path) -> Result<Option<Map<String, Value>>, WeightsE
     match serde_json::from_slice(&read(path)?) {
         Ok(Value::Object(map)) => Ok(Some(map)),
         Ok(_) => Err(fault(path, "is no JSON object; download it again")),
-        Err(error) => Err(fault(path, &format!("is no JSON: {error}; download it again"))),
+        Err(error) => Err(fault(
+            path,
+            &format!("is no JSON: {error}; download it again"),
+        )),
     }
 }
 
 fn fault(path: &Path, message: &str) -> WeightsError {
-    WeightsError::Tensors { path: path.to_owned(), message: message.to_owned() }
+    WeightsError::Tensors {
+        path: path.to_owned(),
+        message: message.to_owned(),
+    }
 }

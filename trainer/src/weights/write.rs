@@ -53,7 +53,10 @@ pub struct SaveOptions {
 
 impl Default for SaveOptions {
     fn default() -> Self {
-        Self { file_type: FileType::F32, shard_bytes: 5_000_000_000 }
+        Self {
+            file_type: FileType::F32,
+            shard_bytes: 5_000_000_000,
+        }
     }
 }
 
@@ -71,7 +74,11 @@ pub fn save_decoder(path: &Path, decoder: &Decoder) -> Result<(), WeightsError> 
 ///
 /// # Errors
 /// [`WeightsError::Tensors`] that names the file.
-pub fn save_decoder_as(folder: &Path, decoder: &Decoder, options: SaveOptions) -> Result<(), WeightsError> {
+pub fn save_decoder_as(
+    folder: &Path,
+    decoder: &Decoder,
+    options: SaveOptions,
+) -> Result<(), WeightsError> {
     let mut shards: Vec<Vec<(String, Written)>> = vec![Vec::new()];
     let (mut held, mut total) = (0, 0);
     for (name, tensor) in parameters(decoder, options.file_type) {
@@ -82,7 +89,10 @@ pub fn save_decoder_as(folder: &Path, decoder: &Decoder, options: SaveOptions) -
         }
         held += length;
         total += length;
-        shards.last_mut().expect("there is a first shard").push((name, tensor));
+        shards
+            .last_mut()
+            .expect("there is a first shard")
+            .push((name, tensor));
     }
     if shards.len() == 1 {
         return save_file(&folder.join(SINGLE), shards.remove(0));
@@ -91,7 +101,11 @@ pub fn save_decoder_as(folder: &Path, decoder: &Decoder, options: SaveOptions) -
     let mut map = serde_json::Map::new();
     for (number, shard) in shards.into_iter().enumerate() {
         let file = format!("model-{:05}-of-{count:05}.safetensors", number + 1);
-        map.extend(shard.iter().map(|(name, _)| (name.clone(), file.clone().into())));
+        map.extend(
+            shard
+                .iter()
+                .map(|(name, _)| (name.clone(), file.clone().into())),
+        );
         save_file(&folder.join(&file), shard)?;
     }
     let index = serde_json::json!({ "metadata": { "total_size": total }, "weight_map": map });
@@ -108,13 +122,20 @@ pub(crate) fn save_file(path: &Path, tensors: Vec<(String, Written)>) -> Result<
     };
     // The crate writes by way of a private temporary file; the rights are to be those of any new file.
     let rights = std::fs::File::create(path).and_then(|file| Ok(file.metadata()?.permissions()));
-    safetensors::serialize_to_file(tensors, Some(metadata), path).map_err(|error| fail(error.to_string()))?;
-    rights.and_then(|rights| std::fs::set_permissions(path, rights)).map_err(|error| fail(error.to_string()))
+    safetensors::serialize_to_file(tensors, Some(metadata), path)
+        .map_err(|error| fail(error.to_string()))?;
+    rights
+        .and_then(|rights| std::fs::set_permissions(path, rights))
+        .map_err(|error| fail(error.to_string()))
 }
 
 /// Every parameter in the order of the decoder.
 fn parameters(decoder: &Decoder, file_type: FileType) -> Vec<(String, Written)> {
-    let mut collect = Collect { file_type, path: Vec::new(), found: Vec::new() };
+    let mut collect = Collect {
+        file_type,
+        path: Vec::new(),
+        found: Vec::new(),
+    };
     decoder.visit(&mut collect);
     collect.found
 }
@@ -139,8 +160,13 @@ impl ModuleVisitor for Collect {
             return;
         }
         let tensor = param.val();
-        let tensor = if is_projection(&self.path, D) { tensor.swap_dims(0, 1) } else { tensor };
-        self.found.push((hf_name(&self.path), Written::new(&tensor, self.file_type)));
+        let tensor = if is_projection(&self.path, D) {
+            tensor.swap_dims(0, 1)
+        } else {
+            tensor
+        };
+        self.found
+            .push((hf_name(&self.path), Written::new(&tensor, self.file_type)));
     }
 }
 
@@ -156,7 +182,11 @@ impl Written {
     pub(crate) fn new<const D: usize>(tensor: &Tensor<D>, file_type: FileType) -> Self {
         let shape = tensor.dims().to_vec();
         let tensor = tensor.clone();
-        Self { shape, file_type, fetch: Box::new(move || tensor.clone().into_data()) }
+        Self {
+            shape,
+            file_type,
+            fetch: Box::new(move || tensor.clone().into_data()),
+        }
     }
 }
 
@@ -184,8 +214,14 @@ impl View for Written {
         let data = data.convert::<f32>();
         let values = data.as_slice::<f32>().expect("just converted to f32");
         Cow::Owned(match self.file_type {
-            FileType::F32 => values.par_iter().flat_map_iter(|value| value.to_le_bytes()).collect(),
-            FileType::Bf16 => values.par_iter().flat_map_iter(|&value| bf16::from_f32(value).to_le_bytes()).collect(),
+            FileType::F32 => values
+                .par_iter()
+                .flat_map_iter(|value| value.to_le_bytes())
+                .collect(),
+            FileType::Bf16 => values
+                .par_iter()
+                .flat_map_iter(|&value| bf16::from_f32(value).to_le_bytes())
+                .collect(),
         })
     }
 

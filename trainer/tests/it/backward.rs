@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{Tiny, tiny};
+use crate::common::{FAMILIES, Tiny, tiny};
 use burn::tensor::{Device, Tensor};
 use forage_env::seed::Seed;
 use forage_trainer::backward::gradients;
@@ -16,8 +16,12 @@ use rand::RngExt;
 fn sequences(vocab: usize, seed: Seed) -> Vec<Sequence> {
     let mut rng = seed.rng();
     let sequence = |length: usize| {
-        let ids: Vec<u32> = (0..length).map(|_| rng.random_range(0..vocab as u32)).collect();
-        let targets = (1..length).filter(|position| position % 3 != 0 && length > 2).collect();
+        let ids: Vec<u32> = (0..length)
+            .map(|_| rng.random_range(0..vocab as u32))
+            .collect();
+        let targets = (1..length)
+            .filter(|position| position % 3 != 0 && length > 2)
+            .collect();
         Sequence { ids, targets }
     };
     [17, 2, 40, 9, 23].into_iter().map(sequence).collect()
@@ -25,12 +29,24 @@ fn sequences(vocab: usize, seed: Seed) -> Vec<Sequence> {
 
 fn grads(count: usize, entropies: bool, seed: Seed) -> ScoreGrads {
     let mut rng = seed.rng();
-    let mut draw = |count: usize| (0..count).map(|_| rng.random::<f32>() - 0.5).collect::<Vec<_>>();
-    ScoreGrads { logprobs: draw(count), entropies: if entropies { draw(count) } else { Vec::new() } }
+    let mut draw = |count: usize| {
+        (0..count)
+            .map(|_| rng.random::<f32>() - 0.5)
+            .collect::<Vec<_>>()
+    };
+    ScoreGrads {
+        logprobs: draw(count),
+        entropies: if entropies { draw(count) } else { Vec::new() },
+    }
 }
 
 /// One graph through the whole decoder.
-fn whole(model: &Tiny, rows: &[&Sequence], grads: &ScoreGrads, temperature: f32) -> (NamedGrads, Scores) {
+fn whole(
+    model: &Tiny,
+    rows: &[&Sequence],
+    grads: &ScoreGrads,
+    temperature: f32,
+) -> (NamedGrads, Scores) {
     let decoder = track(&model.decoder);
     let found = token_logprobs(&decoder, &model.config, &model.rope, rows, temperature).unwrap();
     let scores = found.scores();
@@ -43,16 +59,29 @@ fn whole(model: &Tiny, rows: &[&Sequence], grads: &ScoreGrads, temperature: f32)
 }
 
 fn numbers(gradients: NamedGrads) -> BTreeMap<String, Vec<f32>> {
-    gradients.0.into_iter().map(|(name, tensor)| (name, tensor.into_data().try_into_vec().unwrap())).collect()
+    gradients
+        .0
+        .into_iter()
+        .map(|(name, tensor)| (name, tensor.into_data().try_into_vec().unwrap()))
+        .collect()
 }
 
 fn assert_same(found: NamedGrads, expected: NamedGrads, what: &str) {
     let (found, expected) = (numbers(found), numbers(expected));
-    assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{what}");
+    assert_eq!(
+        found.keys().collect::<Vec<_>>(),
+        expected.keys().collect::<Vec<_>>(),
+        "{what}"
+    );
     for (name, expected) in expected {
-        let scale = expected.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+        let scale = expected
+            .iter()
+            .fold(0.0_f32, |most, value| most.max(value.abs()));
         for (found, expected) in found[&name].iter().zip(&expected) {
-            assert!((found - expected).abs() <= 1e-5 * scale, "{what} {name}: {found} is not {expected}, of {scale}");
+            assert!(
+                (found - expected).abs() <= 1e-5 * scale,
+                "{what} {name}: {found} is not {expected}, of {scale}"
+            );
         }
     }
 }
@@ -65,15 +94,26 @@ fn compare(model: &Tiny, what: &str) {
     for (temperature, entropies) in [(1.0, false), (0.7, true)] {
         let grads = grads(count, entropies, seed.child("grads", &[]));
         let (expected, at_once) = whole(model, &rows, &grads, temperature);
-        let result = gradients(&model.decoder, &model.config, &model.rope, &rows, temperature, |scores| {
-            (grads.clone(), scores.clone())
-        });
+        let result = gradients(
+            &model.decoder,
+            &model.config,
+            &model.rope,
+            &rows,
+            temperature,
+            |scores| (grads.clone(), scores.clone()),
+        );
         let (found, scores) = result.unwrap();
         for (found, expected) in scores.logprobs.iter().zip(&at_once.logprobs) {
-            assert!((found - expected).abs() < 1e-5 * expected.abs().max(1.0), "{what}: {found} is not {expected}");
+            assert!(
+                (found - expected).abs() < 1e-5 * expected.abs().max(1.0),
+                "{what}: {found} is not {expected}"
+            );
         }
         for (found, expected) in scores.entropies.iter().zip(&at_once.entropies) {
-            assert!((found - expected).abs() < 1e-5 * expected.abs().max(1.0), "{what}: {found} is not {expected}");
+            assert!(
+                (found - expected).abs() < 1e-5 * expected.abs().max(1.0),
+                "{what}: {found} is not {expected}"
+            );
         }
         assert_same(found, expected, &format!("{what} at {temperature}"));
     }
@@ -81,14 +121,14 @@ fn compare(model: &Tiny, what: &str) {
 
 #[test]
 fn gradients_of_all_weights_equal_the_whole_graph() {
-    for name in ["tiny_qwen2", "tiny_qwen3"] {
+    for name in FAMILIES {
         compare(&tiny(name, &Device::flex().autodiff()), name);
     }
 }
 
 #[test]
 fn gradients_of_an_adapter_equal_the_whole_graph() {
-    for name in ["tiny_qwen2", "tiny_qwen3"] {
+    for name in FAMILIES {
         let mut model = tiny(name, &Device::flex().autodiff());
         let config = LoraConfig {
             rank: 3,
@@ -105,9 +145,17 @@ fn gradients_of_an_adapter_equal_the_whole_graph() {
 #[test]
 fn sequences_without_a_target_have_no_gradient() {
     let model = tiny("tiny_qwen2", &Device::flex().autodiff());
-    let sequence = Sequence { ids: vec![1, 2, 3], targets: Vec::new() };
-    let found = gradients(&track(&model.decoder), &model.config, &model.rope, &[&sequence], 1.0, |_| {
-        (ScoreGrads::default(), ())
-    });
+    let sequence = Sequence {
+        ids: vec![1, 2, 3],
+        targets: Vec::new(),
+    };
+    let found = gradients(
+        &track(&model.decoder),
+        &model.config,
+        &model.rope,
+        &[&sequence],
+        1.0,
+        |_| (ScoreGrads::default(), ()),
+    );
     assert!(found.is_none());
 }

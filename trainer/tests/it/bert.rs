@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{fixtures, floats, json};
 use forage_retriever::{Encoder, Reranker, TextKind};
-use forage_trainer::bert::{BertEncoder, BertReranker, EncoderFamily, EncoderOptions, Pooling, RerankerOptions};
+use forage_trainer::bert::{
+    BertEncoder, BertReranker, EncoderFamily, EncoderOptions, Pooling, RerankerOptions,
+};
 use serde_json::Value;
 
 const TOLERANCE: f64 = 1e-5;
@@ -20,11 +22,18 @@ fn encoder(folder: &Path, pooling: Pooling) -> BertEncoder {
 }
 
 fn load_error(folder: &Path) -> String {
-    BertEncoder::load(folder, &EncoderOptions::default()).unwrap_err().to_string()
+    BertEncoder::load(folder, &EncoderOptions::default())
+        .unwrap_err()
+        .to_string()
 }
 
 fn texts(reference: &Value) -> Vec<&str> {
-    reference["texts"].as_array().unwrap().iter().map(|row| row["text"].as_str().unwrap()).collect()
+    reference["texts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["text"].as_str().unwrap())
+        .collect()
 }
 
 /// A copy of a fixture folder under a name of one's own.
@@ -32,7 +41,13 @@ fn copy(fixture: &str, name: &str) -> (tempfile::TempDir, PathBuf) {
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join(name);
     std::fs::create_dir_all(folder.join("1_Pooling")).unwrap();
-    for file in ["config.json", "tokenizer.json", "model.safetensors", "1_Pooling/config.json", "modules.json"] {
+    for file in [
+        "config.json",
+        "tokenizer.json",
+        "model.safetensors",
+        "1_Pooling/config.json",
+        "modules.json",
+    ] {
         if fixtures().join(fixture).join(file).exists() {
             std::fs::copy(fixtures().join(fixture).join(file), folder.join(file)).unwrap();
         }
@@ -54,7 +69,10 @@ fn assert_vectors(found: &[f32], reference: &Value, precision: &str, pooling: &s
         let expected = floats(&row[precision][pooling]);
         assert_eq!(expected.len(), width);
         for (&found, expected) in found.iter().zip(expected) {
-            let what = format!("{precision} {pooling} {}: {found} is not {expected}", row["text"]);
+            let what = format!(
+                "{precision} {pooling} {}: {found} is not {expected}",
+                row["text"]
+            );
             assert!((f64::from(found) - expected).abs() <= TOLERANCE, "{what}");
         }
     }
@@ -62,7 +80,10 @@ fn assert_vectors(found: &[f32], reference: &Value, precision: &str, pooling: &s
 
 fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
-    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+    a.iter()
+        .zip(b)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, f32::max)
 }
 
 #[test]
@@ -71,7 +92,14 @@ fn vectors_equal_transformers() {
     for (pooling, name) in [(Pooling::Mean, "mean"), (Pooling::Cls, "cls")] {
         let encoder = encoder(&fixtures().join("tiny_bert"), pooling);
         assert_eq!(encoder.dimension(), 32);
-        assert_vectors(&encoder.encode(TextKind::Passage, &texts(&reference)).unwrap(), &reference, "f32", name);
+        assert_vectors(
+            &encoder
+                .encode(TextKind::Passage, &texts(&reference))
+                .unwrap(),
+            &reference,
+            "f32",
+            name,
+        );
     }
 }
 
@@ -80,11 +108,16 @@ fn weights_in_half_precision_are_read() {
     let reference = json("bert.json");
     for precision in ["f16", "bf16"] {
         let (_place, folder) = copy("tiny_bert", "model");
-        std::fs::copy(fixtures().join("tiny_bert/sentence_bert_config.json"), folder.join("sentence_bert_config.json"))
-            .unwrap();
+        std::fs::copy(
+            fixtures().join("tiny_bert/sentence_bert_config.json"),
+            folder.join("sentence_bert_config.json"),
+        )
+        .unwrap();
         let stored = fixtures().join(format!("tiny_bert/model_{precision}.safetensors"));
         std::fs::copy(stored, folder.join("model.safetensors")).unwrap();
-        let vectors = encoder(&folder, Pooling::Mean).encode(TextKind::Query, &texts(&reference)).unwrap();
+        let vectors = encoder(&folder, Pooling::Mean)
+            .encode(TextKind::Query, &texts(&reference))
+            .unwrap();
         assert_vectors(&vectors, &reference, precision, "mean");
     }
 }
@@ -92,15 +125,24 @@ fn weights_in_half_precision_are_read() {
 #[test]
 fn logits_of_pairs_equal_transformers() {
     let reference = json("bert.json");
-    let options = RerankerOptions { max_tokens: Some(48), threads: Some(2), ..RerankerOptions::default() };
+    let options = RerankerOptions {
+        max_tokens: Some(48),
+        threads: Some(2),
+        ..RerankerOptions::default()
+    };
     let reranker = BertReranker::load(&fixtures().join("tiny_cross_encoder"), &options).unwrap();
     let pairs = reference["pairs"].as_array().unwrap();
     let texts = texts(&reference);
     for pairs in pairs.chunks_exact(texts.len()) {
-        let found = reranker.score(pairs[0]["query"].as_str().unwrap(), &texts).unwrap();
+        let found = reranker
+            .score(pairs[0]["query"].as_str().unwrap(), &texts)
+            .unwrap();
         for (pair, found) in pairs.iter().zip(found) {
             let expected = pair["logit"].as_f64().unwrap();
-            assert!((f64::from(found) - expected).abs() <= TOLERANCE, "{pair}: {found}");
+            assert!(
+                (f64::from(found) - expected).abs() <= TOLERANCE,
+                "{pair}: {found}"
+            );
         }
     }
 }
@@ -111,12 +153,24 @@ fn a_vector_depends_neither_on_its_neighbours_nor_on_threads() {
     let texts = texts(&reference);
     let encoder = encoder(&fixtures().join("tiny_bert"), Pooling::Mean);
     let together = encoder.encode(TextKind::Query, &texts).unwrap();
-    let alone: Vec<f32> = texts.iter().flat_map(|text| encoder.encode(TextKind::Query, &[text]).unwrap()).collect();
+    let alone: Vec<f32> = texts
+        .iter()
+        .flat_map(|text| encoder.encode(TextKind::Query, &[text]).unwrap())
+        .collect();
     assert!(largest_difference(&together, &alone) <= 1e-6);
 
     // Many copies make several batches on two threads.
-    let many: Vec<&str> = texts.iter().copied().cycle().take(texts.len() * 40).collect();
-    for copy in encoder.encode(TextKind::Query, &many).unwrap().chunks_exact(together.len()) {
+    let many: Vec<&str> = texts
+        .iter()
+        .copied()
+        .cycle()
+        .take(texts.len() * 40)
+        .collect();
+    for copy in encoder
+        .encode(TextKind::Query, &many)
+        .unwrap()
+        .chunks_exact(together.len())
+    {
         assert!(largest_difference(&together, copy) <= 1e-6);
     }
     assert!(encoder.encode(TextKind::Query, &[]).unwrap().is_empty());
@@ -124,15 +178,23 @@ fn a_vector_depends_neither_on_its_neighbours_nor_on_threads() {
 
 #[test]
 fn the_folder_decides_what_the_caller_leaves_open() {
-    let found = BertEncoder::load(&fixtures().join("tiny_bert"), &EncoderOptions::default()).unwrap();
+    let found =
+        BertEncoder::load(&fixtures().join("tiny_bert"), &EncoderOptions::default()).unwrap();
     let identity = found.identity();
     assert!(!identity.contains('\n'));
-    for part in ["pooling=mean", "query=\"\"", "max_tokens=24", "normalise=true"] {
+    for part in [
+        "pooling=mean",
+        "query=\"\"",
+        "max_tokens=24",
+        "normalise=true",
+    ] {
         assert!(identity.contains(part), "{identity}");
     }
     let vector = found.encode(TextKind::Query, &["hello world"]).unwrap();
     assert!((vector.iter().map(|number| number * number).sum::<f32>() - 1.0).abs() < 1e-6);
-    let raw = encoder(&fixtures().join("tiny_bert"), Pooling::Mean).encode(TextKind::Query, &["hello world"]).unwrap();
+    let raw = encoder(&fixtures().join("tiny_bert"), Pooling::Mean)
+        .encode(TextKind::Query, &["hello world"])
+        .unwrap();
     let length = raw.iter().map(|number| number * number).sum::<f32>().sqrt();
     let scaled: Vec<f32> = raw.iter().map(|number| number / length).collect();
     assert!(largest_difference(&vector, &scaled) < 1e-6);
@@ -145,23 +207,48 @@ fn names_decide_prefixes_pooling_and_normalisation() {
         if let Some(path) = path {
             edit_config(&folder, "_name_or_path", path.into());
         }
-        BertEncoder::load(&folder, &EncoderOptions::default()).unwrap().identity()
+        BertEncoder::load(&folder, &EncoderOptions::default())
+            .unwrap()
+            .identity()
     };
     let assert_parts = |identity: String, parts: [&str; 3]| {
-        assert!(parts.iter().all(|part| identity.contains(part)), "{identity}");
+        assert!(
+            parts.iter().all(|part| identity.contains(part)),
+            "{identity}"
+        );
     };
-    assert_parts(identity("e5-base-v2", None), ["query=\"query: \" passage=\"passage: \"", "mean", "normalise=true"]);
-    let instruction = "query=\"Represent this sentence for searching relevant passages: \" passage=\"\"";
-    assert_parts(identity("model", Some("BAAI/bge-base-en")), [instruction, "pooling=cls", "normalise=true"]);
-    assert_parts(identity("dpr-question", None), ["query=\"\" passage=\"\"", "pooling=mean", "normalise=false"]);
+    assert_parts(
+        identity("e5-base-v2", None),
+        [
+            "query=\"query: \" passage=\"passage: \"",
+            "mean",
+            "normalise=true",
+        ],
+    );
+    let instruction =
+        "query=\"Represent this sentence for searching relevant passages: \" passage=\"\"";
+    assert_parts(
+        identity("model", Some("BAAI/bge-base-en")),
+        [instruction, "pooling=cls", "normalise=true"],
+    );
+    assert_parts(
+        identity("dpr-question", None),
+        ["query=\"\" passage=\"\"", "pooling=mean", "normalise=false"],
+    );
     // Neither caller nor folder names a length: 256, cut to the 64 positions of the fixture.
-    assert_parts(identity("model", None), ["query=\"\" passage=\"\"", "max_tokens=64", "normalise=true"]);
+    assert_parts(
+        identity("model", None),
+        ["query=\"\" passage=\"\"", "max_tokens=64", "normalise=true"],
+    );
 }
 
 #[test]
 fn prefixes_are_written_before_texts() {
     let folder = fixtures().join("tiny_bert");
-    let with = |family| EncoderOptions { family: Some(family), ..EncoderOptions::default() };
+    let with = |family| EncoderOptions {
+        family: Some(family),
+        ..EncoderOptions::default()
+    };
     let plain = BertEncoder::load(&folder, &with(EncoderFamily::Plain)).unwrap();
     for family in [EncoderFamily::E5, EncoderFamily::Bge] {
         let encoder = BertEncoder::load(&folder, &with(family)).unwrap();
@@ -192,12 +279,18 @@ fn faults_name_file_and_tensor() {
     edit_config(&folder, "num_hidden_layers", 3.into());
     edit_config(&folder, "max_position_embeddings", 65.into());
     let error = load_error(&folder);
-    for part in ["encoder.layer.2.attention.output.LayerNorm.bias", "position_embeddings.weight is [64, 32]"] {
+    for part in [
+        "encoder.layer.2.attention.output.LayerNorm.bias",
+        "position_embeddings.weight is [64, 32]",
+    ] {
         assert!(error.contains(part), "{error}");
     }
     edit_config(&folder, "model_type", "mpnet".into());
     let error = load_error(&folder);
-    assert!(error.contains("config.json") && error.contains("model_type `mpnet`"), "{error}");
+    assert!(
+        error.contains("config.json") && error.contains("model_type `mpnet`"),
+        "{error}"
+    );
 
     let (_place, folder) = copy("tiny_bert", "model");
     edit_config(&folder, "vocab_size", 50.into());
@@ -211,12 +304,26 @@ fn faults_name_file_and_tensor() {
     std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
     assert!(load_error(&folder).contains("truncated"));
 
-    let limits = EncoderOptions { max_tokens: Some(65), ..EncoderOptions::default() };
-    let error = BertEncoder::load(&fixtures().join("tiny_bert"), &limits).unwrap_err().to_string();
-    assert!(error.contains("max_tokens") && error.contains("3 to 64"), "{error}");
+    let limits = EncoderOptions {
+        max_tokens: Some(65),
+        ..EncoderOptions::default()
+    };
+    let error = BertEncoder::load(&fixtures().join("tiny_bert"), &limits)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("max_tokens") && error.contains("3 to 64"),
+        "{error}"
+    );
 
-    let error = BertReranker::load(&fixtures().join("tiny_bert"), &RerankerOptions::default()).unwrap_err().to_string();
-    for part in ["classifier.weight", "classifier.bias", "pooler.dense.weight"] {
+    let error = BertReranker::load(&fixtures().join("tiny_bert"), &RerankerOptions::default())
+        .unwrap_err()
+        .to_string();
+    for part in [
+        "classifier.weight",
+        "classifier.bias",
+        "pooler.dense.weight",
+    ] {
         assert!(error.contains(part), "{error}");
     }
 }

@@ -4,7 +4,7 @@ use crate::common::{Tiny, assert_close, floats, json, targets, tiny, tokens};
 use burn::tensor::Device;
 use forage_trainer::backward;
 use forage_trainer::grads::NamedGrads;
-use forage_trainer::objective::{Algorithm, KlEstimator, KlPenalty, PolicyLoss, Recipe};
+use forage_trainer::objective::{Algorithm, KlEstimator, KlPenalty, Recipe};
 use forage_trainer::optim::{AdamW, AdamWConfig};
 use forage_trainer::sequence::{Sequence, cut, ids};
 use forage_trainer::update::{Scored, TokenSums, loss};
@@ -12,10 +12,17 @@ use forage_trainer::workers::Workers;
 use serde_json::Value;
 
 fn members(fixture: &Value) -> (Vec<Scored>, Vec<Vec<f32>>) {
-    let groups = fixture["groups"].as_array().unwrap().iter().flat_map(|group| group.as_array().unwrap());
+    let groups = fixture["groups"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|group| group.as_array().unwrap());
     let at = |values: &Value, targets: &[usize]| {
         let all = floats(values);
-        targets.iter().map(|&position| all[position] as f32).collect::<Vec<f32>>()
+        targets
+            .iter()
+            .map(|&position| all[position] as f32)
+            .collect::<Vec<f32>>()
     };
     let step_tokens = fixture["masked_tokens"].as_f64().unwrap();
     groups
@@ -28,7 +35,10 @@ fn members(fixture: &Value) -> (Vec<Scored>, Vec<Vec<f32>>) {
                 proximal: old,
                 advantages: vec![member["advantage"].as_f64().unwrap() as f32; targets.len()],
                 weight: (1.0 / step_tokens) as f32,
-                sequence: Sequence { ids: tokens(&member["tokens"]), targets: targets.clone() },
+                sequence: Sequence {
+                    ids: tokens(&member["tokens"]),
+                    targets: targets.clone(),
+                },
             };
             (scored, at(&member["ref_logprobs"], &targets))
         })
@@ -37,11 +47,16 @@ fn members(fixture: &Value) -> (Vec<Scored>, Vec<Vec<f32>>) {
 
 fn variant(name: &str) -> Recipe {
     let dual = name.contains("dual").then_some(3.0);
-    let low_var = KlPenalty { estimator: KlEstimator::LowVar, coefficient: 0.1, unbiased: false };
+    let loss = serde_json::json!({"ppo_clip": {"low": 0.2, "high": 0.28, "dual": dual}});
+    let low_var = KlPenalty {
+        estimator: KlEstimator::LowVar,
+        coefficient: 0.1,
+        unbiased: false,
+    };
     Recipe {
-        loss: PolicyLoss::PpoClip { low: 0.2, high: 0.28, dual },
+        loss: serde_json::from_value(loss).unwrap(),
         kl: name.contains("kl").then_some(low_var),
-        ..Algorithm::Dapo.recipe(1)
+        ..Algorithm::default().recipe(1)
     }
 }
 
@@ -56,10 +71,18 @@ fn step(
     let (gradients, parts) = Workers::new(workers).gradients(batches.len(), |index| {
         let rows: Vec<&Scored> = batches[index].iter().map(|&row| &members[row]).collect();
         let sequences: Vec<&Sequence> = rows.iter().map(|member| &member.sequence).collect();
-        let reference: Vec<f32> = batches[index].iter().flat_map(|&row| references[row].iter().copied()).collect();
-        backward::gradients(&model.decoder, &model.config, &model.rope, &sequences, 1.0, |scores| {
-            loss(&rows, recipe, scores, Some(&reference))
-        })
+        let reference: Vec<f32> = batches[index]
+            .iter()
+            .flat_map(|&row| references[row].iter().copied())
+            .collect();
+        backward::gradients(
+            &model.decoder,
+            &model.config,
+            &model.rope,
+            &sequences,
+            1.0,
+            |scores| loss(&rows, recipe, scores, Some(&reference)),
+        )
     });
     let mut sums = TokenSums::default();
     for part in parts {
@@ -85,14 +108,29 @@ fn loss_and_gradient_equal_pytorch_for_every_cut() {
         for (budget, workers) in [(10_000, 1), (60, 1), (60, 2), (1, 2)] {
             let (gradients, sums) = step(&model, &members, &variant(name), budget, workers);
             assert_close(sums.loss, expected["loss"].as_f64().unwrap(), 1e-5, name);
-            assert_close(gradients.global_norm(), expected["grad_norm"].as_f64().unwrap(), 3e-5, name);
+            assert_close(
+                gradients.global_norm(),
+                expected["grad_norm"].as_f64().unwrap(),
+                3e-5,
+                name,
+            );
             if !name.contains("dual") {
                 let clipped = sums.objective.bounded as f64;
-                assert_close(clipped / tokens, expected["clip_fraction"].as_f64().unwrap(), 1e-6, "clip_fraction");
+                assert_close(
+                    clipped / tokens,
+                    expected["clip_fraction"].as_f64().unwrap(),
+                    1e-6,
+                    "clip_fraction",
+                );
             }
             for (parameter, reference) in expected["gradients"].as_object().unwrap() {
-                for (found, reference) in values(&gradients, parameter).iter().zip(floats(reference)) {
-                    assert!((f64::from(*found) - reference).abs() < 3e-6, "{name} {parameter}: {found} {reference}");
+                for (found, reference) in
+                    values(&gradients, parameter).iter().zip(floats(reference))
+                {
+                    assert!(
+                        (f64::from(*found) - reference).abs() < 3e-6,
+                        "{name} {parameter}: {found} {reference}"
+                    );
                 }
             }
         }
@@ -105,17 +143,36 @@ fn three_adamw_steps_equal_pytorch() {
     let members = members(&fixture);
     let mut model = tiny("tiny_qwen2", &Device::flex().autodiff());
     let expected = &fixture["adamw"];
-    let config = AdamWConfig { learning_rate: 1e-3, warmup_steps: 0, ..AdamWConfig::default() };
+    let config = AdamWConfig {
+        learning_rate: 1e-3,
+        warmup_steps: 0,
+        ..AdamWConfig::default()
+    };
     let mut optimizer = AdamW::new(config);
     for number in 0..3 {
         let (gradients, sums) = step(&model, &members, &variant("clip"), 60, 2);
-        assert_close(sums.loss, expected["loss_before_step"][number].as_f64().unwrap(), 1e-5, "loss before the step");
+        assert_close(
+            sums.loss,
+            expected["loss_before_step"][number].as_f64().unwrap(),
+            1e-5,
+            "loss before the step",
+        );
         let norm = gradients.global_norm();
-        assert_close(norm, expected["grad_norm_before_clip"][number].as_f64().unwrap(), 1e-4, "norm before clipping");
+        assert_close(
+            norm,
+            expected["grad_norm_before_clip"][number].as_f64().unwrap(),
+            1e-4,
+            "norm before clipping",
+        );
         optimizer.apply(&mut model.decoder, &model.config, gradients, norm);
     }
     let (_, sums) = step(&model, &members, &variant("clip"), 60, 1);
-    assert_close(sums.loss, expected["loss_after"].as_f64().unwrap(), 1e-5, "loss after");
+    assert_close(
+        sums.loss,
+        expected["loss_after"].as_f64().unwrap(),
+        1e-5,
+        "loss after",
+    );
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
     forage_trainer::weights::save_decoder(&path, &model.decoder).unwrap();
@@ -123,14 +180,25 @@ fn three_adamw_steps_equal_pytorch() {
     let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     for (name, reference) in expected["parameters"].as_object().unwrap() {
         let view = file.tensor(name).unwrap();
-        let found = view.data().chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        let found = view
+            .data()
+            .chunks_exact(4)
+            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
         let reference: Vec<f64> = if reference[0].is_array() {
-            reference.as_array().unwrap().iter().flat_map(floats).collect()
+            reference
+                .as_array()
+                .unwrap()
+                .iter()
+                .flat_map(floats)
+                .collect()
         } else {
             floats(reference)
         };
         for (found, reference) in found.zip(reference) {
-            assert!((f64::from(found) - reference).abs() < 5e-6, "{name}: {found} {reference}");
+            assert!(
+                (f64::from(found) - reference).abs() < 5e-6,
+                "{name}: {found} {reference}"
+            );
         }
     }
 }

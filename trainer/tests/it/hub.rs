@@ -26,34 +26,65 @@ struct Served {
 
 impl Served {
     fn new(folder: &Path) -> Arc<Self> {
-        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let entries = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
         let mut files: BTreeMap<String, Vec<u8>> = entries
-            .map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), std::fs::read(path).unwrap()))
+            .map(|path| {
+                (
+                    path.file_name().unwrap().to_str().unwrap().to_owned(),
+                    std::fs::read(path).unwrap(),
+                )
+            })
             .collect();
         files.insert("README.md".to_owned(), b"not needed".to_vec());
         files.insert("pytorch_model.bin".to_owned(), b"not needed".to_vec());
-        files.insert("data/train.jsonl".to_owned(), b"{\"question\":\"q\"}\n".to_vec());
-        Arc::new(Self { files, log: Mutex::default() })
+        files.insert(
+            "data/train.jsonl".to_owned(),
+            b"{\"question\":\"q\"}\n".to_vec(),
+        );
+        Arc::new(Self {
+            files,
+            log: Mutex::default(),
+        })
     }
 
     fn asked(&self) -> Vec<String> {
-        self.log.lock().unwrap().iter().map(|(path, _)| path.clone()).collect()
+        self.log
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|(path, _)| path.clone())
+            .collect()
     }
 
     fn note(&self, path: &str, headers: &HeaderMap) {
-        let token = headers.get(header::AUTHORIZATION).is_some_and(|value| value == "Bearer secret");
+        let token = headers
+            .get(header::AUTHORIZATION)
+            .is_some_and(|value| value == "Bearer secret");
         self.log.lock().unwrap().push((path.to_owned(), token));
     }
 
     fn partial(&self, file: &str, headers: &HeaderMap) -> Response<Body> {
-        let Some(bytes) = self.files.get(file) else { return status(StatusCode::NOT_FOUND) };
-        let range = headers[header::RANGE].to_str().unwrap().strip_prefix("bytes=").unwrap();
+        let Some(bytes) = self.files.get(file) else {
+            return status(StatusCode::NOT_FOUND);
+        };
+        let range = headers[header::RANGE]
+            .to_str()
+            .unwrap()
+            .strip_prefix("bytes=")
+            .unwrap();
         let (start, end) = range.split_once('-').unwrap();
         let start: usize = start.parse().unwrap();
-        let end = end.parse().map_or(bytes.len(), |last: usize| (last + 1).min(bytes.len()));
+        let end = end
+            .parse()
+            .map_or(bytes.len(), |last: usize| (last + 1).min(bytes.len()));
         Response::builder()
             .status(StatusCode::PARTIAL_CONTENT)
-            .header(header::CONTENT_RANGE, format!("bytes {start}-{}/{}", end - 1, bytes.len()))
+            .header(
+                header::CONTENT_RANGE,
+                format!("bytes {start}-{}/{}", end - 1, bytes.len()),
+            )
             .header(header::ETAG, format!("\"etag-{}\"", file.replace('/', "-")))
             .header("x-repo-commit", COMMIT)
             .body(Body::from(bytes[start..end].to_vec()))
@@ -62,10 +93,17 @@ impl Served {
 }
 
 fn status(code: StatusCode) -> Response<Body> {
-    Response::builder().status(code).body(Body::empty()).unwrap()
+    Response::builder()
+        .status(code)
+        .body(Body::empty())
+        .unwrap()
 }
 
-async fn info(State(served): State<Arc<Served>>, UrlPath(rest): UrlPath<String>, headers: HeaderMap) -> Response<Body> {
+async fn info(
+    State(served): State<Arc<Served>>,
+    UrlPath(rest): UrlPath<String>,
+    headers: HeaderMap,
+) -> Response<Body> {
     served.note(&format!("/api/models/{rest}"), &headers);
     if rest == "org/private/revision/main" {
         return status(StatusCode::UNAUTHORIZED);
@@ -73,9 +111,17 @@ async fn info(State(served): State<Arc<Served>>, UrlPath(rest): UrlPath<String>,
     if rest != "org/tiny/revision/main" {
         return status(StatusCode::NOT_FOUND);
     }
-    let siblings: Vec<_> = served.files.keys().map(|name| serde_json::json!({ "rfilename": name })).collect();
-    let body = serde_json::json!({ "id": "org/tiny", "sha": COMMIT, "siblings": siblings }).to_string();
-    Response::builder().header(header::CONTENT_TYPE, "application/json").body(Body::from(body)).unwrap()
+    let siblings: Vec<_> = served
+        .files
+        .keys()
+        .map(|name| serde_json::json!({ "rfilename": name }))
+        .collect();
+    let body =
+        serde_json::json!({ "id": "org/tiny", "sha": COMMIT, "siblings": siblings }).to_string();
+    Response::builder()
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Body::from(body))
+        .unwrap()
 }
 
 async fn resolve(
@@ -102,11 +148,18 @@ async fn data(
     UrlPath((revision, file)): UrlPath<(String, String)>,
     headers: HeaderMap,
 ) -> Response<Body> {
-    served.note(&format!("/datasets/org/set/resolve/{revision}/{file}"), &headers);
+    served.note(
+        &format!("/datasets/org/set/resolve/{revision}/{file}"),
+        &headers,
+    );
     served.partial(&file, &headers)
 }
 
-async fn cdn(State(served): State<Arc<Served>>, UrlPath(file): UrlPath<String>, headers: HeaderMap) -> Response<Body> {
+async fn cdn(
+    State(served): State<Arc<Served>>,
+    UrlPath(file): UrlPath<String>,
+    headers: HeaderMap,
+) -> Response<Body> {
     served.partial(&file, &headers)
 }
 
@@ -125,12 +178,23 @@ async fn serve(served: Arc<Served>) -> String {
 }
 
 fn saved(folder: &Path, shard_bytes: usize) {
-    checkpoint(3).save_as(folder, SaveOptions { file_type: FileType::F32, shard_bytes }).unwrap();
+    checkpoint(3)
+        .save_as(
+            folder,
+            SaveOptions {
+                file_type: FileType::F32,
+                shard_bytes,
+            },
+        )
+        .unwrap();
 }
 
 async fn open(hub: Hub, name: &'static str) -> Result<Checkpoint, String> {
     let open = move || Checkpoint::open(name, &hub, Precision::Full, &Device::flex());
-    tokio::task::spawn_blocking(open).await.unwrap().map_err(|error| error.to_string())
+    tokio::task::spawn_blocking(open)
+        .await
+        .unwrap()
+        .map_err(|error| error.to_string())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -140,35 +204,103 @@ async fn a_name_is_fetched_once_and_then_found_in_the_cache() {
     saved(&source, 30_000);
     let served = Served::new(&source);
     let endpoint = serve(Arc::clone(&served)).await;
-    let hub = Hub { cache: cache.clone(), endpoint, token: Some("secret".into()), offline: false };
+    let hub = Hub {
+        cache: cache.clone(),
+        endpoint,
+        token: Some("secret".into()),
+        offline: false,
+    };
     let found = open(hub.clone(), "org/tiny").await.unwrap();
     assert_eq!(found.config, checkpoint(3).config);
     let asked = served.asked();
     assert!(
-        asked.iter().any(|path| path.ends_with(&format!("{COMMIT}/model-00001-of-00004.safetensors"))),
+        asked
+            .iter()
+            .any(|path| path.ends_with(&format!("{COMMIT}/model-00001-of-00004.safetensors"))),
         "{asked:?}"
     );
-    assert!(!asked.iter().any(|path| path.contains("README") || path.contains("pytorch")), "{asked:?}");
+    assert!(
+        !asked
+            .iter()
+            .any(|path| path.contains("README") || path.contains("pytorch")),
+        "{asked:?}"
+    );
     assert!(served.log.lock().unwrap().iter().all(|(_, token)| *token));
     // The layout is that of the hub's own tools.
     let repo = cache.join("models--org--tiny");
-    assert_eq!(std::fs::read_to_string(repo.join("refs/main")).unwrap(), COMMIT);
-    assert!(repo.join("snapshots").join(COMMIT).join("config.json").is_symlink());
+    assert_eq!(
+        std::fs::read_to_string(repo.join("refs/main")).unwrap(),
+        COMMIT
+    );
+    assert!(
+        repo.join("snapshots")
+            .join(COMMIT)
+            .join("config.json")
+            .is_symlink()
+    );
     assert!(repo.join("blobs/etag-config.json").is_file());
     // A second time only the revision is asked for; offline and by commit nothing is.
     let before = served.asked().len();
     open(hub.clone(), "org/tiny").await.unwrap();
     assert_eq!(served.asked().len(), before + 1);
-    open(Hub { offline: true, ..hub.clone() }, "org/tiny@main").await.unwrap();
-    open(hub.clone(), "org/tiny@0123456789abcdef0123456789abcdef01234567").await.unwrap();
+    open(
+        Hub {
+            offline: true,
+            ..hub.clone()
+        },
+        "org/tiny@main",
+    )
+    .await
+    .unwrap();
+    open(
+        hub.clone(),
+        "org/tiny@0123456789abcdef0123456789abcdef01234567",
+    )
+    .await
+    .unwrap();
     assert_eq!(served.asked().len(), before + 1);
     // A hub that is away does no harm.
-    open(Hub { endpoint: "http://127.0.0.1:9".into(), ..hub.clone() }, "org/tiny").await.unwrap();
-    let error = open(Hub { offline: true, ..hub.clone() }, "org/other").await.unwrap_err();
-    assert!(error.contains("org/other") && error.contains("HF_HUB_OFFLINE"), "{error}");
-    std::fs::remove_file(repo.join("snapshots").join(COMMIT).join("model-00002-of-00004.safetensors")).unwrap();
-    let error = open(Hub { offline: true, ..hub }, "org/tiny").await.unwrap_err();
-    assert!(error.contains("model-00002-of-00004.safetensors is missing"), "{error}");
+    open(
+        Hub {
+            endpoint: "http://127.0.0.1:9".into(),
+            ..hub.clone()
+        },
+        "org/tiny",
+    )
+    .await
+    .unwrap();
+    let error = open(
+        Hub {
+            offline: true,
+            ..hub.clone()
+        },
+        "org/other",
+    )
+    .await
+    .unwrap_err();
+    assert!(
+        error.contains("org/other") && error.contains("HF_HUB_OFFLINE"),
+        "{error}"
+    );
+    std::fs::remove_file(
+        repo.join("snapshots")
+            .join(COMMIT)
+            .join("model-00002-of-00004.safetensors"),
+    )
+    .unwrap();
+    let error = open(
+        Hub {
+            offline: true,
+            ..hub
+        },
+        "org/tiny",
+    )
+    .await
+    .unwrap_err();
+    assert!(
+        error.contains("model-00002-of-00004.safetensors is missing"),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -176,25 +308,73 @@ async fn files_of_data_sets_are_fetched_once() {
     let folder = tempfile::tempdir().unwrap();
     let served = Served::new(folder.path());
     let endpoint = serve(Arc::clone(&served)).await;
-    let hub = Hub { cache: folder.path().join("cache"), endpoint, token: Some("secret".into()), offline: false };
+    let hub = Hub {
+        cache: folder.path().join("cache"),
+        endpoint,
+        token: Some("secret".into()),
+        offline: false,
+    };
     let fetch = |hub: Hub, address: &'static str| async move {
-        let fetched = tokio::task::spawn_blocking(move || hub.fetch_data(address)).await.unwrap();
+        let fetched = tokio::task::spawn_blocking(move || hub.fetch_data(address))
+            .await
+            .unwrap();
         fetched.map_err(|error| error.to_string())
     };
     let address = "hf://datasets/org/set/data/train.jsonl";
     let path = fetch(hub.clone(), address).await.unwrap();
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"question\":\"q\"}\n");
-    assert!(path.ends_with(format!("datasets--org--set/snapshots/{COMMIT}/data/train.jsonl")), "{}", path.display());
+    assert_eq!(
+        std::fs::read_to_string(&path).unwrap(),
+        "{\"question\":\"q\"}\n"
+    );
+    assert!(
+        path.ends_with(format!(
+            "datasets--org--set/snapshots/{COMMIT}/data/train.jsonl"
+        )),
+        "{}",
+        path.display()
+    );
     let asked = served.asked().len();
-    assert_eq!(fetch(Hub { offline: true, ..hub.clone() }, address).await.unwrap(), path);
+    assert_eq!(
+        fetch(
+            Hub {
+                offline: true,
+                ..hub.clone()
+            },
+            address
+        )
+        .await
+        .unwrap(),
+        path
+    );
     assert_eq!(fetch(hub.clone(), address).await.unwrap(), path);
     assert_eq!(served.asked().len(), asked, "what the cache has serves");
-    let error = fetch(hub.clone(), "hf://datasets/org/set/data/none.jsonl").await.unwrap_err();
+    let error = fetch(hub.clone(), "hf://datasets/org/set/data/none.jsonl")
+        .await
+        .unwrap_err();
     assert!(error.contains("org/set"), "{error}");
-    let error = fetch(Hub { offline: true, ..hub.clone() }, "hf://datasets/org/set/data/none.jsonl").await.unwrap_err();
+    let error = fetch(
+        Hub {
+            offline: true,
+            ..hub.clone()
+        },
+        "hf://datasets/org/set/data/none.jsonl",
+    )
+    .await
+    .unwrap_err();
     assert!(error.contains("HF_HUB_OFFLINE"), "{error}");
-    for bad in ["hf://datasets/org/set", "hf://datasets/org/set/../x", "hf://org/set/x", "hf://datasets//set/x"] {
-        assert!(fetch(hub.clone(), bad).await.unwrap_err().contains("not a file of a data set"), "{bad}");
+    for bad in [
+        "hf://datasets/org/set",
+        "hf://datasets/org/set/../x",
+        "hf://org/set/x",
+        "hf://datasets//set/x",
+    ] {
+        assert!(
+            fetch(hub.clone(), bad)
+                .await
+                .unwrap_err()
+                .contains("not a file of a data set"),
+            "{bad}"
+        );
     }
 }
 
@@ -205,14 +385,33 @@ async fn refusals_and_gaps_are_named() {
     saved(&source, 1_000_000);
     std::fs::remove_file(source.join("model.safetensors")).unwrap();
     let endpoint = serve(Served::new(&source)).await;
-    let hub = Hub { cache: folder.path().join("cache"), endpoint, token: None, offline: false };
+    let hub = Hub {
+        cache: folder.path().join("cache"),
+        endpoint,
+        token: None,
+        offline: false,
+    };
     let error = open(hub.clone(), "org/tiny").await.unwrap_err();
-    assert!(error.contains("org/tiny has no model.safetensors"), "{error}");
+    assert!(
+        error.contains("org/tiny has no model.safetensors"),
+        "{error}"
+    );
     let error = open(hub.clone(), "org/absent").await.unwrap_err();
-    assert!(error.contains("org/absent") && error.contains("check the name"), "{error}");
+    assert!(
+        error.contains("org/absent") && error.contains("check the name"),
+        "{error}"
+    );
     let error = open(hub.clone(), "org/private").await.unwrap_err();
     assert!(error.contains("HF_TOKEN"), "{error}");
-    let error = open(Hub { endpoint: "http://127.0.0.1:9".into(), ..hub.clone() }, "org/tiny").await.unwrap_err();
+    let error = open(
+        Hub {
+            endpoint: "http://127.0.0.1:9".into(),
+            ..hub.clone()
+        },
+        "org/tiny",
+    )
+    .await
+    .unwrap_err();
     assert!(error.contains("check the network"), "{error}");
     let error = open(hub, "./nowhere/at/all").await.unwrap_err();
     assert!(error.contains("neither a folder nor a name"), "{error}");
@@ -228,12 +427,24 @@ async fn a_cache_that_other_tools_filled_serves_offline() {
     std::fs::create_dir_all(&snapshot).unwrap();
     std::fs::create_dir_all(repo.join("refs")).unwrap();
     std::fs::write(repo.join("refs/main"), COMMIT).unwrap();
-    for (number, entry) in std::fs::read_dir(folder.path().join("source")).unwrap().enumerate() {
+    for (number, entry) in std::fs::read_dir(folder.path().join("source"))
+        .unwrap()
+        .enumerate()
+    {
         let entry = entry.unwrap();
         std::fs::copy(entry.path(), blobs.join(number.to_string())).unwrap();
-        std::os::unix::fs::symlink(format!("../../blobs/{number}"), snapshot.join(entry.file_name())).unwrap();
+        std::os::unix::fs::symlink(
+            format!("../../blobs/{number}"),
+            snapshot.join(entry.file_name()),
+        )
+        .unwrap();
     }
-    let hub = Hub { cache: folder.path().into(), endpoint: "http://127.0.0.1:9".into(), token: None, offline: true };
+    let hub = Hub {
+        cache: folder.path().into(),
+        endpoint: "http://127.0.0.1:9".into(),
+        token: None,
+        offline: true,
+    };
     let found = open(hub, "org/tiny").await.unwrap();
     assert_eq!(found.tokenizer_json, checkpoint(3).tokenizer_json);
 }
@@ -241,16 +452,43 @@ async fn a_cache_that_other_tools_filled_serves_offline() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_adapter_s_folder_opens_with_its_base() {
     let folder = tempfile::tempdir().unwrap();
-    let (base, adapter, merged) =
-        (folder.path().join("base"), folder.path().join("adapter"), folder.path().join("out"));
+    let (base, adapter, merged) = (
+        folder.path().join("base"),
+        folder.path().join("adapter"),
+        folder.path().join("out"),
+    );
     saved(&base, 1_000_000);
-    let hub = Hub { cache: folder.path().into(), endpoint: "http://127.0.0.1:9".into(), token: None, offline: true };
-    let open = |path: &Path| Checkpoint::open(path.to_str().unwrap(), &hub, Precision::Stored, &Device::flex());
+    let hub = Hub {
+        cache: folder.path().into(),
+        endpoint: "http://127.0.0.1:9".into(),
+        token: None,
+        offline: true,
+    };
+    let open = |path: &Path| {
+        Checkpoint::open(
+            path.to_str().unwrap(),
+            &hub,
+            Precision::Stored,
+            &Device::flex(),
+        )
+    };
     let mut start = open(&base).unwrap();
     let targets = Targets::Names(vec!["q_proj".into(), "up_proj".into()]);
     let name = base.to_str().unwrap().to_owned();
-    let config = LoraConfig { rank: 2, alpha: 4.0, rank_stabilised: true, targets, base: name };
-    assert!(start.save_adapter(&adapter).unwrap_err().to_string().contains("no adapter"));
+    let config = LoraConfig {
+        rank: 2,
+        alpha: 4.0,
+        rank_stabilised: true,
+        targets,
+        base: name,
+    };
+    assert!(
+        start
+            .save_adapter(&adapter)
+            .unwrap_err()
+            .to_string()
+            .contains("no adapter")
+    );
     start.adapt(config.clone(), Seed::root(1)).unwrap();
     start.save_adapter(&adapter).unwrap();
     let found = open(&adapter).unwrap();
@@ -261,5 +499,8 @@ async fn an_adapter_s_folder_opens_with_its_base() {
     assert!(bytes(&merged) == bytes(&base));
     std::fs::remove_dir_all(&base).unwrap();
     let error = open(&adapter).unwrap_err().to_string();
-    assert!(error.contains(base.to_str().unwrap()) && error.contains("neither a folder"), "{error}");
+    assert!(
+        error.contains(base.to_str().unwrap()) && error.contains("neither a folder"),
+        "{error}"
+    );
 }

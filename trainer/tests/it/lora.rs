@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::common::{assert_close, fixtures, floats, json, tiny, tokens};
+use crate::common::{FAMILIES, assert_close, fixtures, floats, json, tiny, tokens};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Tensor};
 use forage_env::seed::Seed;
@@ -19,7 +19,12 @@ use serde_json::Value;
 
 fn references() -> Vec<(String, Value)> {
     let file = json("lora/reference.json");
-    file["adapters"].as_object().unwrap().iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+    file["adapters"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -28,7 +33,10 @@ fn folder(name: &str) -> PathBuf {
 
 fn sequence() -> Sequence {
     let ids = tokens(&json("lora/reference.json")["tokens"]);
-    Sequence { targets: (1..ids.len()).collect(), ids }
+    Sequence {
+        targets: (1..ids.len()).collect(),
+        ids,
+    }
 }
 
 fn assert_logits(decoder: &Decoder, base: &str, expected: &Value, tolerance: f64, what: &str) {
@@ -36,7 +44,12 @@ fn assert_logits(decoder: &Decoder, base: &str, expected: &Value, tolerance: f64
     let ids = sequence().ids;
     let hidden = decoder.hidden(&model.config, &model.rope, &Batch::new(&[&ids]));
     let logits: Vec<f32> = decoder.logits(hidden).into_data().try_into_vec().unwrap();
-    let expected: Vec<f64> = expected.as_array().unwrap().iter().flat_map(floats).collect();
+    let expected: Vec<f64> = expected
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(floats)
+        .collect();
     assert_eq!(logits.len(), expected.len());
     for (found, expected) in logits.iter().zip(expected) {
         assert_close(f64::from(*found), expected, tolerance, what);
@@ -62,7 +75,10 @@ impl ModuleVisitor for Values {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let data = param.val().into_data();
         let dtype = data.dtype();
-        self.found.insert(self.path.join("."), (data.convert::<f32>().try_into_vec().unwrap(), dtype));
+        self.found.insert(
+            self.path.join("."),
+            (data.convert::<f32>().try_into_vec().unwrap(), dtype),
+        );
     }
 }
 
@@ -80,12 +96,27 @@ fn adapted_and_merged_models_compute_what_peft_computes() {
         let config = lora::load(&mut decoder, &folder(&name)).unwrap();
         assert_eq!(config.base, base);
         assert_logits(&decoder, base, &reference["logits"], 1e-5, &name);
-        assert_logits(&decoder.clone().for_inference(false), base, &reference["logits"], 1e-5, &name);
+        assert_logits(
+            &decoder.clone().for_inference(false),
+            base,
+            &reference["logits"],
+            1e-5,
+            &name,
+        );
         lora::merge(&mut decoder);
         assert!(!decoder.is_adapted());
         assert_logits(&decoder, base, &reference["logits"], 1e-5, &name);
-        let sum: f64 = values(&decoder).values().flat_map(|(v, _)| v).map(|v| f64::from(*v).powi(2)).sum();
-        assert_close(sum, reference["merged_square_sum"].as_f64().unwrap(), 1e-6, &name);
+        let sum: f64 = values(&decoder)
+            .values()
+            .flat_map(|(v, _)| v)
+            .map(|v| f64::from(*v).powi(2))
+            .sum();
+        assert_close(
+            sum,
+            reference["merged_square_sum"].as_f64().unwrap(),
+            1e-6,
+            &name,
+        );
     }
 }
 
@@ -97,21 +128,43 @@ fn only_the_adapter_learns_and_its_gradients_are_those_of_peft() {
         let mut decoder = model.decoder;
         lora::load(&mut decoder, &folder(&name)).unwrap();
         let tracked = track(&decoder);
-        let scored = token_logprobs(&tracked, &model.config, &model.rope, &[&sequence()], 1.0).unwrap();
+        let scored =
+            token_logprobs(&tracked, &model.config, &model.rope, &[&sequence()], 1.0).unwrap();
         let loss = scored.logprobs.mean().neg();
-        assert_close(f64::from(loss.clone().into_scalar::<f32>()), reference["loss"].as_f64().unwrap(), 1e-5, &name);
+        assert_close(
+            f64::from(loss.clone().into_scalar::<f32>()),
+            reference["loss"].as_f64().unwrap(),
+            1e-5,
+            &name,
+        );
         let gradients = NamedGrads::collect(&tracked, &loss.backward());
-        assert_eq!(gradients.0.len() as u64, reference["trained"].as_u64().unwrap(), "{name}");
-        assert!(gradients.0.keys().all(|key| key.contains(".low_rank.")), "{:?}", gradients.0.keys());
+        assert_eq!(
+            gradients.0.len() as u64,
+            reference["trained"].as_u64().unwrap(),
+            "{name}"
+        );
+        assert!(
+            gradients.0.keys().all(|key| key.contains(".low_rank.")),
+            "{:?}",
+            gradients.0.keys()
+        );
         let norm = gradients.global_norm();
         assert_close(norm, reference["grad_norm"].as_f64().unwrap(), 3e-5, &name);
         // An update moves the adapter and nothing else; only it has moments.
         let before = values(&decoder);
-        let mut optimizer = AdamW::new(AdamWConfig { warmup_steps: 0, learning_rate: 1e-2, ..AdamWConfig::default() });
+        let mut optimizer = AdamW::new(AdamWConfig {
+            warmup_steps: 0,
+            learning_rate: 1e-2,
+            ..AdamWConfig::default()
+        });
         optimizer.apply(&mut decoder, &model.config, gradients, norm);
         let after = values(&decoder);
         for (key, value) in &after {
-            assert_eq!(*value == before[key], !key.contains(".low_rank."), "{name} {key}");
+            assert_eq!(
+                *value == before[key],
+                !key.contains(".low_rank."),
+                "{name} {key}"
+            );
         }
         let file = tempfile::tempdir().unwrap();
         optimizer.save(&file.path().join("moments")).unwrap();
@@ -130,7 +183,10 @@ fn a_saved_adapter_reads_back_and_a_fresh_one_changes_nothing() {
         let config = lora::load(&mut decoder, &folder(&name)).unwrap();
         lora::save(&decoder, &config, &out.path().join(&name)).unwrap();
         let mut again = tiny(base, &Device::flex()).decoder;
-        assert_eq!(lora::load(&mut again, &out.path().join(&name)).unwrap(), config);
+        assert_eq!(
+            lora::load(&mut again, &out.path().join(&name)).unwrap(),
+            config
+        );
         assert!(values(&again) == values(&decoder), "{name}");
         assert!(values(&decoder.without_adapter()) == values(&tiny(base, &Device::flex()).decoder));
     }
@@ -140,18 +196,35 @@ fn a_saved_adapter_reads_back_and_a_fresh_one_changes_nothing() {
     let found = values(&decoder);
     let (a, _) = &found["model.layers.0.mlp.down_proj.low_rank.a"];
     let bound = 1.0 / 80.0_f32.sqrt();
-    assert!(a.iter().all(|value| value.abs() <= bound) && a.iter().any(|value| value.abs() > 0.9 * bound));
-    assert!(found["model.layers.0.mlp.down_proj.low_rank.b"].0.iter().all(|value| *value == 0.0));
+    assert!(
+        a.iter().all(|value| value.abs() <= bound)
+            && a.iter().any(|value| value.abs() > 0.9 * bound)
+    );
+    assert!(
+        found["model.layers.0.mlp.down_proj.low_rank.b"]
+            .0
+            .iter()
+            .all(|value| *value == 0.0)
+    );
     let reference = json("reference_tiny_qwen3.json");
     let merged = |mut decoder: Decoder| {
         lora::merge(&mut decoder);
         values(&decoder)
     };
-    assert!(reference.is_object() && merged(decoder) == values(&tiny("tiny_qwen3", &Device::flex()).decoder));
+    assert!(
+        reference.is_object()
+            && merged(decoder) == values(&tiny("tiny_qwen3", &Device::flex()).decoder)
+    );
 }
 
 fn fresh(targets: Targets) -> LoraConfig {
-    LoraConfig { rank: 4, alpha: 8.0, rank_stabilised: false, targets, base: "tiny_qwen3".into() }
+    LoraConfig {
+        rank: 4,
+        alpha: 8.0,
+        rank_stabilised: false,
+        targets,
+        base: "tiny_qwen3".into(),
+    }
 }
 
 #[test]
@@ -160,7 +233,10 @@ fn a_half_precision_base_in_its_file_can_be_adapted_trained_and_merged() {
     let source = fixtures().join("tiny_qwen3");
     let config = ModelConfig::from_file(&source.join("config.json")).unwrap();
     let full = tiny("tiny_qwen3", &Device::flex());
-    let options = SaveOptions { file_type: forage_trainer::weights::FileType::Bf16, ..SaveOptions::default() };
+    let options = SaveOptions {
+        file_type: forage_trainer::weights::FileType::Bf16,
+        ..SaveOptions::default()
+    };
     save_decoder_as(out.path(), &full.decoder, options).unwrap();
     let load = |precision| {
         let mut decoder = load_decoder_as(out.path(), &config, precision, &Device::flex()).unwrap();
@@ -182,7 +258,15 @@ fn a_half_precision_base_in_its_file_can_be_adapted_trained_and_merged() {
     lora::merge(&mut exact);
     let exact = values(&exact);
     for (name, (found, dtype)) in values(&merged) {
-        assert_eq!(dtype, if name.contains("norm") { DType::F32 } else { DType::BF16 }, "{name}");
+        assert_eq!(
+            dtype,
+            if name.contains("norm") {
+                DType::F32
+            } else {
+                DType::BF16
+            },
+            "{name}"
+        );
         for (found, expected) in found.iter().zip(&exact[&name].0) {
             assert_close(f64::from(*found), f64::from(*expected), 4e-3, &name);
         }
@@ -191,10 +275,16 @@ fn a_half_precision_base_in_its_file_can_be_adapted_trained_and_merged() {
 
 #[test]
 fn what_does_not_fit_is_named() {
-    let load =
-        |base: &str, path: &Path| lora::load(&mut tiny(base, &Device::flex()).decoder, path).unwrap_err().to_string();
+    let load = |base: &str, path: &Path| {
+        lora::load(&mut tiny(base, &Device::flex()).decoder, path)
+            .unwrap_err()
+            .to_string()
+    };
     let error = load("tiny_qwen2", &folder("names"));
-    assert!(error.contains("misshapen") && error.contains("q_proj.lora_A.weight"), "{error}");
+    assert!(
+        error.contains("misshapen") && error.contains("q_proj.lora_A.weight"),
+        "{error}"
+    );
     let out = tempfile::tempdir().unwrap();
     for file in ["adapter_config.json", "adapter_model.safetensors"] {
         std::fs::copy(folder("names").join(file), out.path().join(file)).unwrap();
@@ -203,14 +293,31 @@ fn what_does_not_fit_is_named() {
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replace("\"down_proj\"", "\"o_proj\"")).unwrap();
     let error = load("tiny_qwen3", out.path());
-    assert!(error.contains("missing base_model.model.model.layers.0.self_attn.o_proj.lora_A.weight"), "{error}");
-    assert!(error.contains("unexpected base_model.model.model.layers.0.mlp.down_proj.lora_A.weight"), "{error}");
-    std::fs::write(&path, text.replace("\"use_dora\": false", "\"use_dora\": true")).unwrap();
-    assert!(load("tiny_qwen3", out.path()).contains("adapter_config.json: use_dora is not supported"));
+    assert!(
+        error.contains("missing base_model.model.model.layers.0.self_attn.o_proj.lora_A.weight"),
+        "{error}"
+    );
+    assert!(
+        error.contains("unexpected base_model.model.model.layers.0.mlp.down_proj.lora_A.weight"),
+        "{error}"
+    );
+    std::fs::write(
+        &path,
+        text.replace("\"use_dora\": false", "\"use_dora\": true"),
+    )
+    .unwrap();
+    assert!(
+        load("tiny_qwen3", out.path()).contains("adapter_config.json: use_dora is not supported")
+    );
     let mut decoder = tiny("tiny_qwen3", &Device::flex()).decoder;
     let wrong = fresh(Targets::Names(vec!["q_proj".into(), "qkv".into()]));
-    let error = lora::attach(&mut decoder, &wrong, Seed::root(1)).unwrap_err().to_string();
-    assert!(error.contains("`qkv`") && error.contains("gate_proj"), "{error}");
+    let error = lora::attach(&mut decoder, &wrong, Seed::root(1))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("`qkv`") && error.contains("gate_proj"),
+        "{error}"
+    );
 }
 
 /// Leaves folders for `make_lora_fixtures.py --check` under the fixtures of the build.
@@ -225,7 +332,11 @@ fn folders_for_peft_are_written() {
         lora::merge(&mut decoder);
         let merged = out.join(format!("{name}-merged"));
         std::fs::create_dir_all(&merged).unwrap();
-        std::fs::copy(fixtures().join(base).join("config.json"), merged.join("config.json")).unwrap();
+        std::fs::copy(
+            fixtures().join(base).join("config.json"),
+            merged.join("config.json"),
+        )
+        .unwrap();
         save_decoder_as(&merged, &decoder, SaveOptions::default()).unwrap();
         assert!(merged.join("model.safetensors").exists());
     }
@@ -236,8 +347,14 @@ fn eight_bits(values: &[f32], outputs: usize) -> Vec<f32> {
     let mut rounded = values.to_vec();
     for block in (0..values.len() / outputs).step_by(32) {
         for output in 0..outputs {
-            let places: Vec<usize> = (block..block + 32).map(|input| input * outputs + output).collect();
-            let scale = places.iter().map(|&place| values[place].abs()).fold(0.0, f32::max) / 127.0;
+            let places: Vec<usize> = (block..block + 32)
+                .map(|input| input * outputs + output)
+                .collect();
+            let scale = places
+                .iter()
+                .map(|&place| values[place].abs())
+                .fold(0.0, f32::max)
+                / 127.0;
             for place in places {
                 rounded[place] = (values[place] / scale).round() * scale;
             }
@@ -260,21 +377,48 @@ impl ModuleMapper for Stir {
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let stirred = self.0.ends_with(&["low_rank".to_owned(), "b".to_owned()]);
-        if stirred { param.map(|b| (b + 0.05).sin()) } else { param }
+        if stirred {
+            param.map(|b| (b + 0.05).sin())
+        } else {
+            param
+        }
     }
 }
 
 #[test]
 fn an_adapter_beside_a_base_of_8_bits_learns_as_beside_its_widened_weights() {
+    for family in FAMILIES {
+        learns_beside_8_bits(family);
+    }
+    let error = load_decoder_as(
+        &fixtures().join("tiny_qwen3"),
+        &tiny("tiny_qwen3", &Device::flex()).config,
+        Precision::Int8,
+        &Device::flex(),
+    );
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("q_proj has 40 inputs") && error.contains("choose bf16"),
+        "{error}"
+    );
+}
+
+fn learns_beside_8_bits(family: &str) {
     let out = tempfile::tempdir().unwrap();
     let config = ModelConfig {
         hidden_size: 64,
         intermediate_size: 96,
-        ..ModelConfig::from_file(&fixtures().join("tiny_qwen3/config.json")).unwrap()
+        num_attention_heads: 4,
+        num_key_value_heads: 2,
+        head_dim: 16,
+        ..ModelConfig::from_file(&fixtures().join(family).join("config.json")).unwrap()
     };
     let full = init_random(&config, Seed::root(3), &Device::flex());
     save_decoder_as(out.path(), &full, SaveOptions::default()).unwrap();
-    let adapter = LoraConfig { rank: 4, ..fresh(Targets::AllLinear) };
+    let adapter = LoraConfig {
+        rank: 4,
+        ..fresh(Targets::AllLinear)
+    };
     let adapted = |mut decoder: Decoder| {
         lora::attach(&mut decoder, &adapter, Seed::root(4)).unwrap();
         decoder.map(&mut Stir(Vec::new()))
@@ -287,15 +431,29 @@ fn an_adapter_beside_a_base_of_8_bits_learns_as_beside_its_widened_weights() {
     let found = values(&widened);
     for (name, (expected, _)) in values(&full) {
         let (found, dtype) = &found[&name];
-        let projection = name.contains("_proj");
-        assert_eq!(*dtype, if projection || name.contains("norm") { DType::F32 } else { DType::BF16 }, "{name}");
+        let projection = name.contains("_proj.weight");
+        assert_eq!(
+            *dtype,
+            if name.contains("_proj") || name.contains("norm") {
+                DType::F32
+            } else {
+                DType::BF16
+            },
+            "{name}"
+        );
         let (expected, off) = if projection {
-            (eight_bits(&expected, expected.len() / inputs(&name, &config)), 1e-6)
+            (
+                eight_bits(&expected, expected.len() / inputs(&name, &config)),
+                1e-6,
+            )
         } else {
             (expected, 4e-3)
         };
         for (found, expected) in found.iter().zip(expected) {
-            assert!((found - expected).abs() <= off * expected.abs(), "{name}: {found} instead of {expected}");
+            assert!(
+                (found - expected).abs() <= off * expected.abs(),
+                "{name}: {found} instead of {expected}"
+            );
         }
     }
     let (eight, widened) = (adapted(kept()), adapted(widened));
@@ -303,7 +461,13 @@ fn an_adapter_beside_a_base_of_8_bits_learns_as_beside_its_widened_weights() {
     let sequences = [&sequence()];
     let (found, ()) = backward::gradients(&eight, &config, &rope, &sequences, 1.0, |scores| {
         let count = scores.logprobs.len();
-        (ScoreGrads { logprobs: vec![1.0 / count as f32; count], entropies: Vec::new() }, ())
+        (
+            ScoreGrads {
+                logprobs: vec![1.0 / count as f32; count],
+                entropies: Vec::new(),
+            },
+            (),
+        )
     })
     .unwrap();
     let tracked = track(&widened);
@@ -313,16 +477,11 @@ fn an_adapter_beside_a_base_of_8_bits_learns_as_beside_its_widened_weights() {
     for (name, expected) in &expected.0 {
         let norm = |x: Tensor<1>| f64::from(x.square().sum().into_scalar::<f32>()).sqrt();
         let off = norm(found.0[name].clone() - expected.clone().inner());
-        assert!(off <= 1e-5 * norm(expected.clone().inner()), "{name}: {off}");
+        assert!(
+            off <= 1e-5 * norm(expected.clone().inner()),
+            "{name}: {off}"
+        );
     }
-    let error = load_decoder_as(
-        &fixtures().join("tiny_qwen3"),
-        &tiny("tiny_qwen3", &Device::flex()).config,
-        Precision::Int8,
-        &Device::flex(),
-    );
-    let error = error.unwrap_err().to_string();
-    assert!(error.contains("q_proj has 40 inputs") && error.contains("choose bf16"), "{error}");
 }
 
 fn inputs(name: &str, config: &ModelConfig) -> usize {

@@ -8,7 +8,7 @@ mod folders;
 mod grpo_parity;
 mod hub;
 mod lora;
-mod objective;
+mod metrics;
 mod parity;
 mod properties;
 mod remote;

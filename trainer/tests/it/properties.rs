@@ -27,8 +27,16 @@ use forage_trainer::update::{Scored, loss, score};
 use forage_trainer::workers::Workers;
 
 fn update(learning_rate: f64) -> UpdateConfig {
-    let optimizer = AdamWConfig { learning_rate, warmup_steps: 0, ..AdamWConfig::default() };
-    UpdateConfig { optimizer, micro_batch_tokens: 300, ..UpdateConfig::default() }
+    let optimizer = AdamWConfig {
+        learning_rate,
+        warmup_steps: 0,
+        ..AdamWConfig::default()
+    };
+    UpdateConfig {
+        optimizer,
+        micro_batch_tokens: 300,
+        ..UpdateConfig::default()
+    }
 }
 
 async fn episodes(learner: &Learner, problem: &Problem, seed: u64) -> Vec<Episode> {
@@ -38,7 +46,10 @@ async fn episodes(learner: &Learner, problem: &Problem, seed: u64) -> Vec<Episod
 
 /// Four episodes each.
 fn groups(episodes: &[Episode]) -> Vec<Vec<Sample>> {
-    episodes.chunks(4).map(|group| group.iter().filter_map(Sample::of).collect()).collect()
+    episodes
+        .chunks(4)
+        .map(|group| group.iter().filter_map(Sample::of).collect())
+        .collect()
 }
 
 #[tokio::test]
@@ -47,12 +58,18 @@ async fn the_ratio_of_the_first_update_is_one() {
     let problem = problem(&start, &[("random", 1.0)]);
     let mut learner = learner(start, update(1e-3));
     let episodes = episodes(&learner, &problem, 1).await;
-    assert!(episodes.iter().any(|episode| episode.turns.len() > 1), "several turns, so that cached values are used");
+    assert!(
+        episodes.iter().any(|episode| episode.turns.len() > 1),
+        "several turns, so that cached values are used"
+    );
     let stats = learner.improve(groups(&episodes)).unwrap();
     assert!(stats.updates == 1 && stats.tokens > 100, "{stats:?}");
     assert!(stats.ratio_deviation_max < 1e-5, "{stats:?}");
     let again = learner.improve(groups(&episodes)).unwrap();
-    assert!(again.ratio_deviation_max > 1e-4, "the second update sees changed weights: {again:?}");
+    assert!(
+        again.ratio_deviation_max > 1e-4,
+        "the second update sees changed weights: {again:?}"
+    );
 }
 
 #[tokio::test]
@@ -76,7 +93,14 @@ async fn groups_without_variance_are_counted_and_change_nothing() {
     let before = weights(&learner);
     let episodes = episodes(&learner, &problem, 0).await;
     let stats = learner.improve(groups(&episodes)).unwrap();
-    assert_eq!((stats.groups.groups, stats.groups.zero_variance, stats.updates), (3, 3, 0));
+    assert_eq!(
+        (
+            stats.groups.groups,
+            stats.groups.zero_variance,
+            stats.updates
+        ),
+        (3, 3, 0)
+    );
     assert_eq!(weights(&learner), before);
 }
 
@@ -89,8 +113,12 @@ async fn an_update_raises_what_was_rewarded_and_lowers_what_was_not() {
         let model = learner.checkpoint();
         let rope = forage_trainer::model::RopeTables::new(&model.config, 256, &Device::flex());
         let mean = |sign: bool| {
-            let chosen = episodes.iter().filter(|episode| (episode.reward().unwrap() > 0.5) == sign);
-            let sequences: Vec<Sequence> = chosen.map(|episode| Sequence::from_log(&episode.tokens)).collect();
+            let chosen = episodes
+                .iter()
+                .filter(|episode| (episode.reward().unwrap() > 0.5) == sign);
+            let sequences: Vec<Sequence> = chosen
+                .map(|episode| Sequence::from_log(&episode.tokens))
+                .collect();
             let rows: Vec<&Sequence> = sequences.iter().collect();
             let scored = token_logprobs(&model.decoder, &model.config, &rope, &rows, 1.0).unwrap();
             f64::from(scored.logprobs.mean().into_scalar::<f32>())
@@ -109,8 +137,12 @@ async fn an_update_raises_what_was_rewarded_and_lowers_what_was_not() {
 #[tokio::test]
 async fn what_a_turn_earned_reaches_the_tokens_of_its_sample() {
     let start = checkpoint(1);
-    let paid =
-        SearchR1Settings { gold_shown_reward: 0.5, max_turn_tokens: 200, max_episode_tokens: 2000, ..settings() };
+    let paid = SearchR1Settings {
+        gold_shown_reward: 0.5,
+        max_turn_tokens: 200,
+        max_episode_tokens: 2000,
+        ..settings()
+    };
     let problem = problem_of(&start, &[("em", 1.0)], paid);
     let tokenizer = Arc::new(start.tokenizer.clone());
     let play = async |policy: Arc<dyn Policy>| {
@@ -122,33 +154,71 @@ async fn what_a_turn_earned_reaches_the_tokens_of_its_sample() {
             sampling: Sampling::FULL,
             presentation: problem.presentation.clone(),
         };
-        rollout.run(group_jobs(&problem.train, 1, Seed::root(1))).await
+        rollout
+            .run(group_jobs(&problem.train, 1, Seed::root(1)))
+            .await
     };
     let oracle = search_r1::ENTRY
-        .script(ORACLE, Cast::new(tokenizer.clone(), problem.train.iter().cloned()).in_style(OracleStyle::Terse))
+        .script(
+            ORACLE,
+            Cast::new(tokenizer.clone(), problem.train.iter().cloned())
+                .in_style(OracleStyle::Terse),
+        )
         .unwrap();
-    let (found, guessed) = (play(oracle).await, play(Arc::new(Constant::new(tokenizer.clone(), "x"))).await);
+    let (found, guessed) = (
+        play(oracle).await,
+        play(Arc::new(Constant::new(tokenizer.clone(), "x"))).await,
+    );
     let mut searched = 0;
     for (found, guessed) in found.iter().zip(&guessed) {
-        let mut group: Vec<Sample> = [found, guessed].into_iter().filter_map(Sample::of).collect();
-        assert_eq!(group[0].turn_rewards, found.turns.iter().map(|turn| turn.reward).collect::<Vec<_>>());
+        let mut group: Vec<Sample> = [found, guessed]
+            .into_iter()
+            .filter_map(Sample::of)
+            .collect();
+        assert_eq!(
+            group[0].turn_rewards,
+            found
+                .turns
+                .iter()
+                .map(|turn| turn.reward)
+                .collect::<Vec<_>>()
+        );
         assert_eq!(group[1].turn_rewards, [0.0]);
-        let Some(last) = group[0].turn_rewards.iter().position(|&reward| reward > 0.0) else { continue };
+        let Some(last) = group[0]
+            .turn_rewards
+            .iter()
+            .position(|&reward| reward > 0.0)
+        else {
+            continue;
+        };
         searched += 1;
         // The same score, so that nothing but the search tells them apart.
         for sample in &mut group {
             sample.reward = 0.0;
         }
-        let outcome = Algorithm::DrGrpo.recipe(9);
+        let outcome = serde_json::from_str::<Algorithm>("\"dr_grpo\"")
+            .unwrap()
+            .recipe(9);
         assert_eq!(score(vec![group.clone()], &outcome).1.zero_variance, 1);
-        let process = Recipe { credit: Credit::ProcessSupervision, ..outcome };
+        let process = Recipe {
+            credit: Credit::ProcessSupervision,
+            ..outcome
+        };
         let turns = group[0].turns.clone();
         let (scored, counts) = score(vec![group], &process);
         assert_eq!(counts.directed, 1);
         let before: usize = turns[..=last].iter().sum();
         let (earned, rest) = scored[0].advantages.split_at(before);
-        assert!(earned.iter().all(|&advantage| advantage > 0.0) && rest.iter().all(|&advantage| advantage < 0.0));
-        assert!(scored[1].advantages.iter().all(|&advantage| advantage < 0.0));
+        assert!(
+            earned.iter().all(|&advantage| advantage > 0.0)
+                && rest.iter().all(|&advantage| advantage < 0.0)
+        );
+        assert!(
+            scored[1]
+                .advantages
+                .iter()
+                .all(|&advantage| advantage < 0.0)
+        );
     }
     assert!(searched > 10, "{searched} of {} showed a gold", found.len());
 }
@@ -157,9 +227,15 @@ async fn what_a_turn_earned_reaches_the_tokens_of_its_sample() {
 #[test]
 fn the_gradient_is_that_of_the_loss() {
     let model = tiny("tiny_qwen3", &Device::flex().autodiff());
-    let sequence = Sequence { ids: vec![5, 9, 200, 31, 77, 8, 120], targets: vec![2, 3, 6] };
-    let of =
-        |decoder: &Decoder| token_logprobs(decoder, &model.config, &model.rope, &[&sequence], 1.0).unwrap().scores();
+    let sequence = Sequence {
+        ids: vec![5, 9, 200, 31, 77, 8, 120],
+        targets: vec![2, 3, 6],
+    };
+    let of = |decoder: &Decoder| {
+        token_logprobs(decoder, &model.config, &model.rope, &[&sequence], 1.0)
+            .unwrap()
+            .scores()
+    };
     let old = of(&model.decoder).logprobs;
     let row = Scored {
         group: 0,
@@ -169,16 +245,39 @@ fn the_gradient_is_that_of_the_loss() {
         weight: 1.0 / 3.0,
         sequence: sequence.clone(),
     };
-    let recipe = Recipe { entropy: EntropyTerms { bonus: 0.05, top_share: 1.0 }, ..Algorithm::Dapo.recipe(1) };
-    let (gradients, _) = backward::gradients(&model.decoder, &model.config, &model.rope, &[&sequence], 1.0, |scores| {
-        loss(&[&row], &recipe, scores, None)
-    })
+    let recipe = Recipe {
+        entropy: EntropyTerms {
+            bonus: 0.05,
+            top_share: 1.0,
+        },
+        ..Algorithm::default().recipe(1)
+    };
+    let (gradients, _) = backward::gradients(
+        &model.decoder,
+        &model.config,
+        &model.rope,
+        &[&sequence],
+        1.0,
+        |scores| loss(&[&row], &recipe, scores, None),
+    )
     .unwrap();
     let norm = gradients.global_norm();
-    let moved = |step: f64| loss(&[&row], &recipe, &of(&shift(&model.decoder, &gradients, step / norm)), None).1.loss;
+    let moved = |step: f64| {
+        loss(
+            &[&row],
+            &recipe,
+            &of(&shift(&model.decoder, &gradients, step / norm)),
+            None,
+        )
+        .1
+        .loss
+    };
     let step = 2e-3;
     let grad = (moved(step) - moved(-step)) / (2.0 * step);
-    assert!((grad - norm).abs() < 0.01 * norm, "grad {grad}, norm {norm}");
+    assert!(
+        (grad - norm).abs() < 0.01 * norm,
+        "grad {grad}, norm {norm}"
+    );
 }
 
 /// The decoder moved by `scale` times the gradient.
@@ -200,7 +299,9 @@ fn shift(decoder: &Decoder, gradients: &NamedGrads, scale: f64) -> Decoder {
             Param::from_mapped_value(id, value, mapper)
         }
     }
-    decoder.clone().map(&mut Shift(gradients, scale, Vec::new()))
+    decoder
+        .clone()
+        .map(&mut Shift(gradients, scale, Vec::new()))
 }
 
 #[test]
@@ -208,25 +309,55 @@ fn masked_tokens_have_no_gradient() {
     let model = tiny("tiny_qwen2", &Device::flex());
     let gradient = |sequences: &[Sequence]| {
         let rows: Vec<&Sequence> = sequences.iter().collect();
-        let grads = |scores: &Scores| ScoreGrads { logprobs: vec![1.0; scores.logprobs.len()], entropies: Vec::new() };
-        let found = backward::gradients(&model.decoder, &model.config, &model.rope, &rows, 1.0, |s| (grads(s), ()));
+        let grads = |scores: &Scores| ScoreGrads {
+            logprobs: vec![1.0; scores.logprobs.len()],
+            entropies: Vec::new(),
+        };
+        let found = backward::gradients(
+            &model.decoder,
+            &model.config,
+            &model.rope,
+            &rows,
+            1.0,
+            |s| (grads(s), ()),
+        );
         found.unwrap().0
     };
     let bytes = |gradients: &NamedGrads| -> Vec<u32> {
         let flat = |tensor: &Tensor<1>| tensor.to_data().try_to_vec::<f32>().unwrap();
-        gradients.0.values().flat_map(flat).map(f32::to_bits).collect()
+        gradients
+            .0
+            .values()
+            .flat_map(flat)
+            .map(f32::to_bits)
+            .collect()
     };
-    let first = Sequence { ids: vec![3, 14, 15, 92, 65], targets: vec![2, 3] };
-    let changed = Sequence { ids: vec![3, 14, 15, 92, 200], targets: vec![2, 3] };
+    let first = Sequence {
+        ids: vec![3, 14, 15, 92, 65],
+        targets: vec![2, 3],
+    };
+    let changed = Sequence {
+        ids: vec![3, 14, 15, 92, 200],
+        targets: vec![2, 3],
+    };
     assert_eq!(
         bytes(&gradient(std::slice::from_ref(&first))),
         bytes(&gradient(&[changed])),
         "a masked token that nothing trained follows leaves the gradient as it is, bit for bit"
     );
-    let silent = Sequence { ids: vec![7, 7, 7, 7, 7], targets: vec![] };
-    let (alone, accompanied) = (gradient(std::slice::from_ref(&first)), gradient(&[first, silent]));
+    let silent = Sequence {
+        ids: vec![7, 7, 7, 7, 7],
+        targets: vec![],
+    };
+    let (alone, accompanied) = (
+        gradient(std::slice::from_ref(&first)),
+        gradient(&[first, silent]),
+    );
     for (name, expected) in &alone.0 {
-        let difference = (accompanied.0[name].clone() - expected.clone()).abs().max().into_scalar::<f32>();
+        let difference = (accompanied.0[name].clone() - expected.clone())
+            .abs()
+            .max()
+            .into_scalar::<f32>();
         assert!(difference < 1e-5, "{name}: {difference}");
     }
 }
@@ -258,7 +389,11 @@ async fn an_episode_does_not_depend_on_its_neighbours() {
         Arc::new(Engine::start(&start, config, pool))
     };
     let prompts: Vec<Vec<u32>> = (0..9)
-        .map(|index| start.tokenizer.encode(&"Who is the mentor of Talo Brenic?".repeat(1 + index % 4)))
+        .map(|index| {
+            start
+                .tokenizer
+                .encode(&"Who is the mentor of Talo Brenic?".repeat(1 + index % 4))
+        })
         .collect();
     let crowd = make(ENGINE);
     let together = prompts.iter().enumerate().map(|(index, prompt)| {
@@ -268,11 +403,28 @@ async fn an_episode_does_not_depend_on_its_neighbours() {
     let together: Vec<_> = together.collect();
     for (index, handle) in together.into_iter().enumerate() {
         let (first, second) = handle.await.unwrap();
-        let alone = make(EngineConfig { sequences: 1, step_tokens: 7, ..ENGINE });
+        let alone = make(EngineConfig {
+            sequences: 1,
+            step_tokens: 7,
+            ..ENGINE
+        });
         let (lone_first, lone_second) = two_turns(&alone, index as u64, &prompts[index]).await;
-        assert_eq!((&first.tokens, &second.tokens), (&lone_first.tokens, &lone_second.tokens), "episode {index}");
-        let bits =
-            |completion: &Completion| completion.logprobs.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
-        assert_eq!((bits(&first), bits(&second)), (bits(&lone_first), bits(&lone_second)), "episode {index}, bits");
+        assert_eq!(
+            (&first.tokens, &second.tokens),
+            (&lone_first.tokens, &lone_second.tokens),
+            "episode {index}"
+        );
+        let bits = |completion: &Completion| {
+            completion
+                .logprobs
+                .iter()
+                .map(|value| value.to_bits())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (bits(&first), bits(&second)),
+            (bits(&lone_first), bits(&lone_second)),
+            "episode {index}, bits"
+        );
     }
 }

@@ -9,13 +9,23 @@ use forage_trainer::learner::UpdateConfig;
 use forage_trainer::lora::{ALL_PROJECTIONS, LoraConfig, Targets};
 use forage_trainer::metrics;
 use forage_trainer::optim::AdamWConfig;
-use forage_trainer::run::{Control, GrpoConfig, ReplayConfig, RunError, RunPlace, Source, run_grpo};
+use forage_trainer::run::{
+    Control, GrpoConfig, ReplayConfig, RunError, RunPlace, Source, run_grpo,
+};
 use forage_trainer::watch::SentinelConfig;
 use forage_trainer::weights::Checkpoint;
 
 fn config() -> GrpoConfig {
-    let optimizer = AdamWConfig { learning_rate: 1e-3, warmup_steps: 3, ..AdamWConfig::default() };
-    let update = UpdateConfig { optimizer, micro_batch_tokens: 300, ..UpdateConfig::default() };
+    let optimizer = AdamWConfig {
+        learning_rate: 1e-3,
+        warmup_steps: 3,
+        ..AdamWConfig::default()
+    };
+    let update = UpdateConfig {
+        optimizer,
+        micro_batch_tokens: 300,
+        ..UpdateConfig::default()
+    };
     GrpoConfig {
         steps: 5,
         prompts_per_step: 2,
@@ -32,7 +42,12 @@ fn config() -> GrpoConfig {
 }
 
 fn place(folder: &Path, resume: bool) -> RunPlace {
-    RunPlace { folder: folder.to_owned(), seed: 11, config_digest: "one".to_owned(), resume }
+    RunPlace {
+        folder: folder.to_owned(),
+        seed: 11,
+        config_digest: "one".to_owned(),
+        resume,
+    }
 }
 
 /// Runs until done or until `stop_after` steps of this session.
@@ -40,7 +55,12 @@ async fn run(folder: &Path, resume: bool, stop_after: u64) -> (Result<(), RunErr
     run_from(checkpoint(1), folder, resume, stop_after).await
 }
 
-async fn run_from(start: Checkpoint, folder: &Path, resume: bool, stop_after: u64) -> (Result<(), RunError>, Vec<u8>) {
+async fn run_from(
+    start: Checkpoint,
+    folder: &Path,
+    resume: bool,
+    stop_after: u64,
+) -> (Result<(), RunError>, Vec<u8>) {
     run_as(&config(), start, folder, resume, stop_after).await
 }
 
@@ -55,10 +75,20 @@ async fn run_as(
     let mut learner = Box::new(learner(start, config.update.clone()));
     let mut seen = 0;
     let place = place(folder, resume);
-    let ran = run_grpo(&mut learner, Source::Play(&problem), config, &place, |_, _, _| {
-        seen += 1;
-        if seen >= stop_after { Control::Stop } else { Control::Continue }
-    });
+    let ran = run_grpo(
+        &mut learner,
+        Source::Play(&problem),
+        config,
+        &place,
+        |_, _, _| {
+            seen += 1;
+            if seen >= stop_after {
+                Control::Stop
+            } else {
+                Control::Continue
+            }
+        },
+    );
     // Large, and awaited by every test here.
     let result = Box::pin(ran).await;
     (result, weights(&learner))
@@ -81,7 +111,10 @@ async fn resumed_equals_uninterrupted() {
     let (result, expected) = run(whole.path(), false, u64::MAX).await;
     result.unwrap();
     let (first, _) = run(broken.path(), false, 3).await;
-    assert!(matches!(first, Err(RunError::Interrupted { step: 3, .. })), "{first:?}");
+    assert!(
+        matches!(first, Err(RunError::Interrupted { step: 3, .. })),
+        "{first:?}"
+    );
     let (second, found) = run(broken.path(), true, u64::MAX).await;
     second.unwrap();
     assert!(expected == found, "weights differ");
@@ -90,19 +123,31 @@ async fn resumed_equals_uninterrupted() {
         let newest = checkpoint::list(folder).unwrap().pop().unwrap();
         std::fs::read(newest.join("optimizer.safetensors")).unwrap()
     };
-    assert!(moments(whole.path()) == moments(broken.path()), "moments differ");
+    assert!(
+        moments(whole.path()) == moments(broken.path()),
+        "moments differ"
+    );
 }
 
 #[tokio::test]
 async fn a_run_that_looks_ahead_resumes_with_the_episodes_it_had_played() {
     let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let ahead = GrpoConfig { lookahead: true, ..config() };
+    let ahead = GrpoConfig {
+        lookahead: true,
+        ..config()
+    };
     let (result, expected) = run_as(&ahead, checkpoint(1), whole.path(), false, u64::MAX).await;
     result.unwrap();
     let (_, synchronous) = run(tempfile::tempdir().unwrap().path(), false, u64::MAX).await;
-    assert!(expected != synchronous, "episodes of older weights teach something else");
+    assert!(
+        expected != synchronous,
+        "episodes of older weights teach something else"
+    );
     let (first, _) = run_as(&ahead, checkpoint(1), broken.path(), false, 3).await;
-    assert!(matches!(first, Err(RunError::Interrupted { step: 3, .. })), "{first:?}");
+    assert!(
+        matches!(first, Err(RunError::Interrupted { step: 3, .. })),
+        "{first:?}"
+    );
     let (second, found) = run_as(&ahead, checkpoint(1), broken.path(), true, u64::MAX).await;
     second.unwrap();
     assert!(expected == found, "weights differ");
@@ -113,8 +158,16 @@ async fn a_run_that_looks_ahead_resumes_with_the_episodes_it_had_played() {
 async fn a_run_that_replays_resumes_with_the_groups_it_had_kept() {
     let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     // Look-ahead besides, so that a checkpoint holds episodes of both kinds.
-    let replay = Some(ReplayConfig { capacity: 2, share: 0.5 });
-    let config = GrpoConfig { replay, group_size: 4, lookahead: true, ..config() };
+    let replay = Some(ReplayConfig {
+        capacity: 2,
+        share: 0.5,
+    });
+    let config = GrpoConfig {
+        replay,
+        group_size: 4,
+        lookahead: true,
+        ..config()
+    };
     let (result, expected) = run_as(&config, checkpoint(1), whole.path(), false, u64::MAX).await;
     result.unwrap();
     let replayed: Vec<f64> = metrics::read(&whole.path().join("metrics.jsonl"))
@@ -122,10 +175,18 @@ async fn a_run_that_replays_resumes_with_the_groups_it_had_kept() {
         .iter()
         .map(|row| row.get("replay/groups").unwrap())
         .collect();
-    assert_eq!((replayed[0], &replayed[2..]), (0.0, [1.0; 3].as_slice()), "one group of two, as soon as one is kept");
+    assert_eq!(
+        (replayed[0], &replayed[2..]),
+        (0.0, [1.0; 3].as_slice()),
+        "one group of two, as soon as one is kept"
+    );
     let (first, _) = run_as(&config, checkpoint(1), broken.path(), false, 3).await;
-    assert!(matches!(first, Err(RunError::Interrupted { step: 3, .. })), "{first:?}");
-    let kept = std::fs::read_to_string(broken.path().join("checkpoints/step-000003/replay.jsonl")).unwrap();
+    assert!(
+        matches!(first, Err(RunError::Interrupted { step: 3, .. })),
+        "{first:?}"
+    );
+    let kept = std::fs::read_to_string(broken.path().join("checkpoints/step-000003/replay.jsonl"))
+        .unwrap();
     assert_eq!(kept.lines().count(), 8, "two groups of four");
     let (second, found) = run_as(&config, checkpoint(1), broken.path(), true, u64::MAX).await;
     second.unwrap();
@@ -142,11 +203,22 @@ async fn what_cannot_be_replayed_is_refused() {
     let recorded = [Vec::new()];
     for (source, share, expected) in [
         (Source::Play(&problem), 1.0, "grpo.replay: share is 1"),
-        (Source::Recorded(&recorded), 0.5, "grpo.replay: recorded rollouts are used again"),
+        (
+            Source::Recorded(&recorded),
+            0.5,
+            "grpo.replay: recorded rollouts are used again",
+        ),
     ] {
-        let config = GrpoConfig { replay: Some(ReplayConfig { capacity: 2, share }), ..config() };
+        let config = GrpoConfig {
+            replay: Some(ReplayConfig { capacity: 2, share }),
+            ..config()
+        };
         let place = place(folder.path(), false);
-        let error = run_grpo(&mut learner, source, &config, &place, |_, _, _| Control::Continue).await.unwrap_err();
+        let error = run_grpo(&mut learner, source, &config, &place, |_, _, _| {
+            Control::Continue
+        })
+        .await
+        .unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
     }
 }
@@ -157,7 +229,13 @@ async fn an_adapter_s_run_keeps_the_adapter_alone_and_resumes() {
     let start = || {
         let mut start = checkpoint(1);
         let targets = Targets::Names(ALL_PROJECTIONS.map(str::to_owned).to_vec());
-        let config = LoraConfig { rank: 4, alpha: 8.0, rank_stabilised: false, targets, base: "base".to_owned() };
+        let config = LoraConfig {
+            rank: 4,
+            alpha: 8.0,
+            rank_stabilised: false,
+            targets,
+            base: "base".to_owned(),
+        };
         start.adapt(config, Seed::root(2)).unwrap();
         start
     };
@@ -166,7 +244,11 @@ async fn an_adapter_s_run_keeps_the_adapter_alone_and_resumes() {
     // The base is as it was; what was learned is in the adapter.
     assert!(base == weights(&learner(checkpoint(1), config().update)));
     let adapter = |folder: &Path| {
-        let newest = checkpoint::list(folder).unwrap().pop().unwrap().join("model");
+        let newest = checkpoint::list(folder)
+            .unwrap()
+            .pop()
+            .unwrap()
+            .join("model");
         assert!(!newest.join("model.safetensors").exists());
         std::fs::read(newest.join("adapter_model.safetensors")).unwrap()
     };
@@ -175,8 +257,14 @@ async fn an_adapter_s_run_keeps_the_adapter_alone_and_resumes() {
     start().save_adapter(fresh.path()).unwrap();
     assert!(learned != std::fs::read(fresh.path().join("adapter_model.safetensors")).unwrap());
     let (first, _) = run_from(start(), broken.path(), false, 3).await;
-    assert!(matches!(first, Err(RunError::Interrupted { step: 3, .. })), "{first:?}");
-    run_from(start(), broken.path(), true, u64::MAX).await.0.unwrap();
+    assert!(
+        matches!(first, Err(RunError::Interrupted { step: 3, .. })),
+        "{first:?}"
+    );
+    run_from(start(), broken.path(), true, u64::MAX)
+        .await
+        .0
+        .unwrap();
     assert!(learned == adapter(broken.path()), "adapters differ");
     assert_eq!(rows(whole.path()), rows(broken.path()));
 }
@@ -200,9 +288,27 @@ async fn a_checkpoint_of_other_settings_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let _ = run(folder.path(), false, 2).await;
     let newest = checkpoint::list(folder.path()).unwrap().pop().unwrap();
-    let start = checkpoint(1);
-    let error = checkpoint::load(&newest, "two", config().update.optimizer, &start).unwrap_err().to_string();
+    let resumed = async |digest: &str| {
+        let start = checkpoint(1);
+        let problem = problem(&start, &[("random", 1.0)]);
+        let mut learner = learner(start, config().update);
+        let place = RunPlace {
+            config_digest: digest.to_owned(),
+            ..place(folder.path(), true)
+        };
+        let source = Source::Play(&problem);
+        let config = config();
+        let ran = run_grpo(&mut learner, source, &config, &place, |_, _, _| {
+            Control::Continue
+        });
+        match Box::pin(ran).await {
+            Err(RunError::Checkpoint(error)) => error.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let error = resumed("two").await;
     assert!(error.contains("other settings"), "{error}");
     std::fs::write(newest.join("optimizer.safetensors"), b"short").unwrap();
-    assert!(checkpoint::load(&newest, "one", config().update.optimizer, &start).is_err());
+    let error = resumed("one").await;
+    assert!(error.contains("not usable"), "{error}");
 }

@@ -1,5 +1,6 @@
 //! Supervised fine-tuning from files: which tokens of each form are learned, and what a run makes of them.
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,7 +28,11 @@ use forage_trainer::weights::{Checkpoint, save_decoder};
 use forage_trainer::workers::Workers;
 use serde_json::{Value, json};
 
-const ALL: Choice = Choice { context: 220, skip_long: false, min_reward: None };
+const ALL: Choice = Choice {
+    context: 220,
+    skip_long: false,
+    min_reward: None,
+};
 
 /// A template that ends every message with the end-of-sequence token.
 const ENDING: &str = "{%- for message in messages %}{{ message.role + ': ' + message.content + eos_token + '\\n' }}\
@@ -35,17 +40,28 @@ const ENDING: &str = "{%- for message in messages %}{{ message.role + ': ' + mes
 
 fn with_template(source: &str) -> Checkpoint {
     let eos = Some("<|endoftext|>".to_owned());
-    let specials = SpecialTokens { eos, ..SpecialTokens::default() };
+    let specials = SpecialTokens {
+        eos,
+        ..SpecialTokens::default()
+    };
     let mut start = checkpoint(1);
     start.chat = Some(ChatTemplate::from_source(source, specials).unwrap());
     start
 }
 
-fn read_lines(lines: &[String], checkpoint: &Checkpoint, choice: &Choice) -> Result<Demonstrations, String> {
+fn read_lines(
+    lines: &[String],
+    checkpoint: &Checkpoint,
+    choice: &Choice,
+) -> Result<Demonstrations, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("demonstrations.jsonl");
     std::fs::write(&path, lines.join("\n")).unwrap();
-    read_demonstrations(&path, checkpoint, choice).map_err(|error| error.to_string())
+    read_demonstrations(&path, checkpoint, choice).map_err(|error| {
+        let causes = std::iter::successors(Some(&error as &dyn Error), |&error| error.source());
+        let causes: Vec<String> = causes.map(ToString::to_string).collect();
+        causes.join(": ")
+    })
 }
 
 fn read(line: &Value, checkpoint: &Checkpoint) -> Sequence {
@@ -71,9 +87,16 @@ fn sequence(tokenizer: &HfTokenizer, pieces: &[(&str, bool)]) -> Sequence {
 #[test]
 fn of_raw_text_the_completion_and_its_end_are_learned() {
     let start = checkpoint(1);
-    let expected =
-        sequence(&start.tokenizer, &[("Question: Who?\n", false), ("Nobody.", true), ("<|endoftext|>", true)]);
-    let line = json!({"prompt": "Question: Who?\n", "completion": "Nobody.", "source": "a further field"});
+    let expected = sequence(
+        &start.tokenizer,
+        &[
+            ("Question: Who?\n", false),
+            ("Nobody.", true),
+            ("<|endoftext|>", true),
+        ],
+    );
+    let line =
+        json!({"prompt": "Question: Who?\n", "completion": "Nobody.", "source": "a further field"});
     assert_eq!(read(&line, &start), expected);
     let ended = json!({"prompt": "Question: Who?\n", "completion": "Nobody.<|endoftext|>"});
     assert_eq!(read(&ended, &start), expected);
@@ -91,13 +114,19 @@ fn of_a_conversation_what_the_assistant_wrote_is_learned() {
     ];
     messages.push(message("assistant", "B"));
     let pieces = [
-        ("system: Be brief.<|endoftext|>\nuser: Hi.<|endoftext|>\nassistant: ", false),
+        (
+            "system: Be brief.<|endoftext|>\nuser: Hi.<|endoftext|>\nassistant: ",
+            false,
+        ),
         ("Yes? <|endoftext|>", true),
         ("\nuser: A<|endoftext|>\nassistant: ", false),
         ("B<|endoftext|>", true),
         ("\n", false),
     ];
-    assert_eq!(read(&json!({"messages": messages}), &start), sequence(&start.tokenizer, &pieces));
+    assert_eq!(
+        read(&json!({"messages": messages}), &start),
+        sequence(&start.tokenizer, &pieces)
+    );
     messages[2]["weight"] = json!(0);
     let context = [pieces[0].0, pieces[1].0, pieces[2].0].concat();
     let expected = sequence(&start.tokenizer, &[(&context, false), pieces[3], pieces[4]]);
@@ -105,9 +134,10 @@ fn of_a_conversation_what_the_assistant_wrote_is_learned() {
 }
 
 #[test]
-fn rows_of_parquet_are_the_lines_they_stand_for() {
+fn rows_of_parquet_are_the_lines_of_the_same_content() {
     let start = with_template(ENDING);
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/demonstrations.parquet");
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/demonstrations.parquet");
     let found = read_demonstrations(&path, &start, &ALL).unwrap();
     let line = |question: &str, query: &str| {
         let answer = format!("<query>{query}</query>");
@@ -116,7 +146,9 @@ fn rows_of_parquet_are_the_lines_they_stand_for() {
     };
     let lines = [line("tides", "tides AND moon"), line("wind", "wind")];
     assert_eq!(found, read_lines(&lines, &start, &ALL).unwrap());
-    let error = read_demonstrations(&path, &start, &Choice { context: 3, ..ALL }).unwrap_err().to_string();
+    let error = read_demonstrations(&path, &start, &Choice { context: 3, ..ALL })
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("row 1 has"), "{error}");
 }
 
@@ -124,7 +156,12 @@ fn rows_of_parquet_are_the_lines_they_stand_for() {
 fn a_template_without_an_end_gets_the_end_of_sequence() {
     let start = with_template(&ENDING.replace("+ eos_token ", ""));
     let line = json!({"messages": [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes?"}]});
-    let pieces = [("user: Hi.\nassistant: ", false), ("Yes?", true), ("<|endoftext|>", true), ("\n", false)];
+    let pieces = [
+        ("user: Hi.\nassistant: ", false),
+        ("Yes?", true),
+        ("<|endoftext|>", true),
+        ("\n", false),
+    ];
     assert_eq!(read(&line, &start), sequence(&start.tokenizer, &pieces));
 }
 
@@ -132,13 +169,19 @@ fn a_template_without_an_end_gets_the_end_of_sequence() {
 #[expect(clippy::print_stderr, reason = "a skipped test says why")]
 fn qwen(name: &str) -> Option<Checkpoint> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/qwen");
-    let Ok(source) = std::fs::read_to_string(folder.join(format!("chat_template.{name}.jinja"))) else {
+    let Ok(source) = std::fs::read_to_string(folder.join(format!("chat_template.{name}.jinja")))
+    else {
         eprintln!("skipped: {} is missing", folder.display());
         return None;
     };
-    let tokenizer = HfTokenizer::from_file(&folder.join(format!("tokenizer.{name}.json")), "<|im_end|>").unwrap();
+    let tokenizer =
+        HfTokenizer::from_file(&folder.join(format!("tokenizer.{name}.json")), "<|im_end|>")
+            .unwrap();
     let tiny = checkpoint(1);
-    let config = ModelConfig { vocab_size: 151_936, ..tiny.config };
+    let config = ModelConfig {
+        vocab_size: 151_936,
+        ..tiny.config
+    };
     let mut start = Checkpoint::new(config, tiny.decoder, tokenizer, Vec::new(), "<|im_end|>");
     start.chat = Some(ChatTemplate::from_source(&source, SpecialTokens::default()).unwrap());
     Some(start)
@@ -176,13 +219,27 @@ fn qwen_conversations_with_tools_are_learned_token_by_token() {
         });
         let found = read(&line, &start);
         let tokenizer = &start.tokenizer;
-        assert_eq!(found.targets, turns_of_assistant(&found.ids, tokenizer), "{name}");
-        assert_eq!(found.ids, tokenizer.encode(&tokenizer.decode(&found.ids)), "pieces have the tokens of the whole");
-        let learned: Vec<u32> = found.targets.iter().map(|&position| found.ids[position]).collect();
+        assert_eq!(
+            found.targets,
+            turns_of_assistant(&found.ids, tokenizer),
+            "{name}"
+        );
+        assert_eq!(
+            found.ids,
+            tokenizer.encode(&tokenizer.decode(&found.ids)),
+            "pieces have the tokens of the whole"
+        );
+        let learned: Vec<u32> = found
+            .targets
+            .iter()
+            .map(|&position| found.ids[position])
+            .collect();
         let call = "<tool_call>\n{\"name\": \"search\", \"arguments\": {\"query\": \"Orlen\"}}\n</tool_call><|im_end|>";
         let expected = match name {
             "qwen2.5" => format!("{call}Ada.<|im_end|>"),
-            _ => format!("<think>\nI search.\n</think>\n\n{call}<think>\nIt says so.\n</think>\n\nAda.<|im_end|>"),
+            _ => format!(
+                "<think>\nI search.\n</think>\n\n{call}<think>\nIt says so.\n</think>\n\nAda.<|im_end|>"
+            ),
         };
         assert_eq!(tokenizer.decode(&learned), expected);
     }
@@ -199,29 +256,56 @@ fn a_history_that_is_written_anew_is_refused() {
     ]);
     let error = read_lines(&[json!({"messages": messages}).to_string()], &start, &ALL).unwrap_err();
     assert!(
-        error.contains("line 1") && error.contains("message 2 changes") && error.contains("\"weight\": 0"),
+        error.contains("line 1")
+            && error.contains("message 2 changes")
+            && error.contains("\"weight\": 0"),
         "{error}"
     );
     messages[1]["weight"] = json!(0);
     let found = read(&json!({"messages": messages}), &start);
-    let learned: Vec<u32> = found.targets.iter().map(|&position| found.ids[position]).collect();
-    assert_eq!(start.tokenizer.decode(&learned), "<think>\n\n</think>\n\nB<|im_end|>");
+    let learned: Vec<u32> = found
+        .targets
+        .iter()
+        .map(|&position| found.ids[position])
+        .collect();
+    assert_eq!(
+        start.tokenizer.decode(&learned),
+        "<think>\n\n</think>\n\nB<|im_end|>"
+    );
     let whole = start.tokenizer.decode(&found.ids);
-    assert!(whole.contains("<|im_start|>assistant\nYes?<|im_end|>"), "{whole}");
+    assert!(
+        whole.contains("<|im_start|>assistant\nYes?<|im_end|>"),
+        "{whole}"
+    );
 }
 
 #[tokio::test]
 async fn of_recorded_rollouts_the_policy_s_tokens_are_learned() {
     let start = checkpoint(1);
     let problem = problem(&start, &[("em", 1.0)]);
-    let (tokenizer, factory) = (Arc::new(start.tokenizer.clone()), Arc::clone(&problem.factory));
+    let (tokenizer, factory) = (
+        Arc::new(start.tokenizer.clone()),
+        Arc::clone(&problem.factory),
+    );
     let (tasks, rewards) = (&problem.train[..6], Arc::clone(&problem.rewards));
-    let mut episodes =
-        demonstrate(tasks, OracleStyle::Plain, Haste::NONE, factory, tokenizer, rewards, Seed::root(4)).await.unwrap();
+    let mut episodes = demonstrate(
+        tasks,
+        OracleStyle::Plain,
+        Haste::NONE,
+        factory,
+        tokenizer,
+        rewards,
+        Seed::root(4),
+    )
+    .await
+    .unwrap();
     for (episode, total) in episodes.iter_mut().zip([1.0, 0.0, 1.0, 1.0, 0.5]) {
         episode.score.as_mut().unwrap().total = total;
     }
-    episodes[5].ending = Ending::Infra { boundary: Boundary::Retriever, message: "down".to_owned() };
+    episodes[5].ending = Ending::Infra {
+        boundary: Boundary::Retriever,
+        message: "down".to_owned(),
+    };
     episodes[5].score = None;
     let folder = tempfile::tempdir().unwrap();
     let records = folder.path().join("records.jsonl");
@@ -231,20 +315,50 @@ async fn of_recorded_rollouts_the_policy_s_tokens_are_learned() {
     }
     writer.finish().unwrap();
     let bare = folder.path().join("episodes.jsonl");
-    let lines: Vec<String> = episodes.iter().map(|episode| serde_json::to_string(episode).unwrap()).collect();
+    let lines: Vec<String> = episodes
+        .iter()
+        .map(|episode| serde_json::to_string(episode).unwrap())
+        .collect();
     std::fs::write(&bare, lines.join("\n")).unwrap();
     for path in [&records, &bare] {
         let found = read_demonstrations(path, &start, &ALL).unwrap();
         assert_eq!((found.sequences.len(), found.faults), (5, 1));
         for (sequence, episode) in found.sequences.iter().zip(&episodes) {
             assert_eq!(sequence.ids, episode.tokens.ids());
-            let policy = episode.tokens.spans().iter().filter(|span| span.provenance == Provenance::Policy);
-            assert_eq!(sequence.targets, policy.flat_map(|span| span.start..span.end).collect::<Vec<_>>());
+            let policy = episode
+                .tokens
+                .spans()
+                .iter()
+                .filter(|span| span.provenance == Provenance::Policy);
+            assert_eq!(
+                sequence.targets,
+                policy
+                    .flat_map(|span| span.start..span.end)
+                    .collect::<Vec<_>>()
+            );
         }
-        let good = read_demonstrations(path, &start, &Choice { min_reward: Some(0.5), ..ALL }).unwrap();
-        assert_eq!((good.sequences.len(), good.low_reward, good.faults), (4, 1, 1));
+        let good = read_demonstrations(
+            path,
+            &start,
+            &Choice {
+                min_reward: Some(0.5),
+                ..ALL
+            },
+        )
+        .unwrap();
+        assert_eq!(
+            (good.sequences.len(), good.low_reward, good.faults),
+            (4, 1, 1)
+        );
         // What is imitated can be learned from by reinforcement as well.
-        assert_eq!(read_groups(path, 400, 220).unwrap().iter().map(Vec::len).sum::<usize>(), 5);
+        assert_eq!(
+            read_groups(path, 400, 220)
+                .unwrap()
+                .iter()
+                .map(Vec::len)
+                .sum::<usize>(),
+            5
+        );
     }
 }
 
@@ -252,14 +366,23 @@ async fn of_recorded_rollouts_the_policy_s_tokens_are_learned() {
 fn bare_tokens_need_neither_reward_nor_logprobs() {
     let start = checkpoint(1);
     let line = json!({"group": 1, "ids": [5, 6, 7, 8], "mask": [0, 1, 0, 1]});
-    let expected = Sequence { ids: vec![5, 6, 7, 8], targets: vec![1, 3] };
+    let expected = Sequence {
+        ids: vec![5, 6, 7, 8],
+        targets: vec![1, 3],
+    };
     assert_eq!(read(&line, &start), expected);
-    let choice = Choice { min_reward: Some(0.5), ..ALL };
+    let choice = Choice {
+        min_reward: Some(0.5),
+        ..ALL
+    };
     let error = read_lines(&[line.to_string()], &start, &choice).unwrap_err();
     assert!(error.contains("line 1 has no reward"), "{error}");
     let low = json!({"group": 1, "ids": [5, 6], "mask": [0, 1], "reward": 0.0});
     let error = read_lines(&[low.to_string()], &start, &choice).unwrap_err();
-    assert!(error.contains("nothing to learn") && error.contains("1 rollouts earned too little"), "{error}");
+    assert!(
+        error.contains("nothing to learn") && error.contains("1 rollouts earned too little"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -273,39 +396,97 @@ fn bad_lines_are_named() {
         (json!("text"), "is not a demonstration"),
         (json!({"text": "a"}), "is not a demonstration"),
         (json!({"prompt": "a"}), "is not a demonstration"),
-        (json!({"messages": [user, assistant], "completion": "b"}), "is of several forms"),
+        (
+            json!({"messages": [user, assistant], "completion": "b"}),
+            "is of several forms",
+        ),
         (json!({"completion": "b"}), "has no text as its prompt"),
-        (json!({"prompt": "", "completion": "b"}), "has an empty prompt"),
-        (json!({"prompt": "a", "completion": ""}), "has an empty completion"),
-        (json!({"prompt": [user], "completion": [assistant]}), "conversations go under messages"),
+        (
+            json!({"prompt": "", "completion": "b"}),
+            "has an empty prompt",
+        ),
+        (
+            json!({"prompt": "a", "completion": ""}),
+            "has an empty completion",
+        ),
+        (
+            json!({"prompt": [user], "completion": [assistant]}),
+            "conversations go under messages",
+        ),
         (json!({"messages": []}), "has no message of the assistant"),
-        (json!({"messages": [user]}), "has no message of the assistant"),
-        (json!({"messages": {"role": "user"}}), "has messages that are no list"),
-        (json!({"messages": [{"content": "a"}]}), "has a message 1 without a role"),
-        (json!({"messages": [user, {"role": "assistant"}]}), "cannot be written"),
-        (json!({"messages": [user, {"role": "assistant", "content": "b", "weight": 2}]}), "message 2 of weight 2"),
+        (
+            json!({"messages": [user]}),
+            "has no message of the assistant",
+        ),
+        (
+            json!({"messages": {"role": "user"}}),
+            "has messages that are not a list",
+        ),
+        (
+            json!({"messages": [{"content": "a"}]}),
+            "has a message 1 without a role",
+        ),
+        (
+            json!({"messages": [user, {"role": "assistant"}]}),
+            "cannot be written",
+        ),
+        (
+            json!({"messages": [user, {"role": "assistant", "content": "b", "weight": 2}]}),
+            "message 2 of weight 2",
+        ),
         (
             json!({"messages": [user, {"role": "assistant", "content": "b", "tool_calls": [call]}]}),
-            "a call in message 2 whose arguments are no object",
+            "a call in message 2 whose arguments are not an object",
         ),
-        (json!({"group": 1, "ids": [1, 2], "mask": [0]}), "has 2 ids and 1 mask values"),
-        (json!({"group": 1, "ids": [1, 400], "mask": [0, 1]}), "has the token 400"),
-        (json!({"group": 1, "ids": [1, 2], "mask": [0, 0]}), "has no token of the policy"),
+        (
+            json!({"group": 1, "ids": [1, 2], "mask": [0]}),
+            "has 2 ids and 1 mask values",
+        ),
+        (
+            json!({"group": 1, "ids": [1, 400], "mask": [0, 1]}),
+            "has the token 400",
+        ),
+        (
+            json!({"group": 1, "ids": [1, 2], "mask": [0, 0]}),
+            "has no token of the policy",
+        ),
         (json!({"episode": {}}), "is not a record of an episode"),
-        (json!({"prompt": "a", "completion": "b ".repeat(300)}), "more than the context of 220"),
+        (
+            json!({"prompt": "a", "completion": "b ".repeat(300)}),
+            "more than the context of 220",
+        ),
     ];
     for (line, expected) in cases {
-        let error = read_lines(&[good.clone(), String::new(), line.to_string()], &start, &ALL).unwrap_err();
+        let error = read_lines(
+            &[good.clone(), String::new(), line.to_string()],
+            &start,
+            &ALL,
+        )
+        .unwrap_err();
         let place = "demonstrations.jsonl: line 3 ";
-        assert!(error.contains(place) && error.contains(expected), "{expected}: {error}");
+        assert!(
+            error.contains(place) && error.contains(expected),
+            "{expected}: {error}"
+        );
     }
     let error = read_lines(&["{".to_owned()], &start, &ALL).unwrap_err();
-    assert!(error.contains("line 1 is no JSON"), "{error}");
+    assert!(error.contains("line 1 is not JSON"), "{error}");
     let messages = json!({"messages": [user, assistant]}).to_string();
     let error = read_lines(&[messages], &checkpoint(1), &ALL).unwrap_err();
-    assert!(error.contains("line 1 has messages, and the policy has no chat template"), "{error}");
+    assert!(
+        error.contains("line 1 has messages, and the policy has no chat template"),
+        "{error}"
+    );
     let long = json!({"prompt": "a", "completion": "b ".repeat(300)}).to_string();
-    let found = read_lines(&[good, long], &start, &Choice { skip_long: true, ..ALL }).unwrap();
+    let found = read_lines(
+        &[good, long],
+        &start,
+        &Choice {
+            skip_long: true,
+            ..ALL
+        },
+    )
+    .unwrap();
     assert_eq!((found.sequences.len(), found.too_long), (1, 1));
 }
 
@@ -314,12 +495,17 @@ const LESSONS: [(&str, &str); 5] = [
     ("Question: Who fixes clocks?\n", "<answer>Ada</answer>"),
     ("Question: Who sings?\n", "<search>the singer</search>"),
     ("Question: Where is Orlen?\n", "<answer>by the sea</answer>"),
-    ("Question: When was it built?\n", "<search>built in</search>"),
+    (
+        "Question: When was it built?\n",
+        "<search>built in</search>",
+    ),
     ("Question: Who sleeps?\n", "<answer>nobody</answer>"),
 ];
 
 fn lessons(share: f64) -> Lessons {
-    let line = |(prompt, completion): &(&str, &str)| json!({"prompt": prompt, "completion": completion}).to_string();
+    let line = |(prompt, completion): &(&str, &str)| {
+        json!({"prompt": prompt, "completion": completion}).to_string()
+    };
     let lines: Vec<String> = LESSONS.iter().map(line).collect();
     let sequences = read_lines(&lines, &checkpoint(1), &ALL).unwrap().sequences;
     Lessons::split(sequences, share, Seed::root(3)).unwrap()
@@ -338,7 +524,12 @@ fn config() -> SftConfig {
 }
 
 fn place(folder: &Path, resume: bool) -> RunPlace {
-    RunPlace { folder: folder.to_owned(), seed: 11, config_digest: "one".to_owned(), resume }
+    RunPlace {
+        folder: folder.to_owned(),
+        seed: 11,
+        config_digest: "one".to_owned(),
+        resume,
+    }
 }
 
 /// Lessons that the policy repeats to the letter, and then ends.
@@ -356,7 +547,9 @@ async fn repeated(checkpoint: &Checkpoint) -> usize {
             seed: Seed::root(0),
         };
         let found = engine.generate(request).await.unwrap();
-        count += usize::from(checkpoint.tokenizer.decode(&found.tokens) == format!("{completion}<|endoftext|>"));
+        count += usize::from(
+            checkpoint.tokenizer.decode(&found.tokens) == format!("{completion}<|endoftext|>"),
+        );
     }
     count
 }
@@ -364,29 +557,67 @@ async fn repeated(checkpoint: &Checkpoint) -> usize {
 #[tokio::test]
 async fn demonstrations_are_learned_by_heart() {
     let folder = tempfile::tempdir().unwrap();
-    let config = SftConfig { epochs: 80, checkpoint_every: 0, validate_every: 0, ..config() };
+    let config = SftConfig {
+        epochs: 80,
+        checkpoint_every: 0,
+        validate_every: 0,
+        ..config()
+    };
     let start = checkpoint(1);
     assert_eq!(repeated(&start).await, 0);
     let run = place(folder.path(), false);
-    let trained = run_sft(start, &lessons(0.0), &config, &run, Workers::new(2), |_| Control::Continue).unwrap();
+    let trained = run_sft(start, &lessons(0.0), &config, &run, Workers::new(2), |_| {
+        Control::Continue
+    })
+    .unwrap();
     let rows = metrics::read(&folder.path().join("metrics.jsonl")).unwrap();
     assert_eq!(rows.len(), 240, "three steps an epoch");
     let loss = |row: &metrics::Row| row.get("sft/loss").unwrap();
-    assert!(loss(&rows[0]) > 4.0 && loss(&rows[239]) < 0.1, "{} to {}", loss(&rows[0]), loss(&rows[239]));
-    let rates: Vec<f64> = rows.iter().map(|row| row.get("optim/lr").unwrap()).collect();
+    assert!(
+        loss(&rows[0]) > 4.0 && loss(&rows[239]) < 0.1,
+        "{} to {}",
+        loss(&rows[0]),
+        loss(&rows[239])
+    );
+    let rates: Vec<f64> = rows
+        .iter()
+        .map(|row| row.get("optim/lr").unwrap())
+        .collect();
     let highest = rates.iter().copied().fold(0.0, f64::max);
-    assert!(rates[0] < 0.2 * highest && rates[239] < 0.01 * highest, "warm-up, then half a cosine: {rates:?}");
-    assert!(rows.iter().all(|row| row.get("sft/val_loss").is_none()), "nothing was held out");
+    assert!(
+        rates[0] < 0.2 * highest && rates[239] < 0.01 * highest,
+        "warm-up, then half a cosine: {rates:?}"
+    );
+    assert!(
+        rows.iter().all(|row| row.get("sft/val_loss").is_none()),
+        "nothing was held out"
+    );
     assert_eq!(repeated(&trained).await, LESSONS.len());
 }
 
 /// Runs until done or until `stop_after` steps of this session; what it leaves is its weights.
-fn run(start: Checkpoint, folder: &Path, resume: bool, stop_after: u64) -> Result<Vec<u8>, RunError> {
+fn run(
+    start: Checkpoint,
+    folder: &Path,
+    resume: bool,
+    stop_after: u64,
+) -> Result<Vec<u8>, RunError> {
     let mut seen = 0;
-    let trained = run_sft(start, &lessons(0.2), &config(), &place(folder, resume), Workers::new(2), |_| {
-        seen += 1;
-        if seen >= stop_after { Control::Stop } else { Control::Continue }
-    })?;
+    let trained = run_sft(
+        start,
+        &lessons(0.2),
+        &config(),
+        &place(folder, resume),
+        Workers::new(2),
+        |_| {
+            seen += 1;
+            if seen >= stop_after {
+                Control::Stop
+            } else {
+                Control::Continue
+            }
+        },
+    )?;
     let path = folder.join("trained.safetensors");
     save_decoder(&path, &trained.merge().decoder).unwrap();
     Ok(std::fs::read(path).unwrap())
@@ -412,27 +643,46 @@ fn resumed_equals_uninterrupted() {
     let adapted = || {
         let mut start = checkpoint(1);
         let targets = Targets::AllLinear;
-        let lora = LoraConfig { rank: 4, alpha: 8.0, rank_stabilised: false, targets, base: "base".to_owned() };
+        let lora = LoraConfig {
+            rank: 4,
+            alpha: 8.0,
+            rank_stabilised: false,
+            targets,
+            base: "base".to_owned(),
+        };
         start.adapt(lora, Seed::root(2)).unwrap();
         start
     };
     for (start, file) in [
-        (&(|| checkpoint(1)) as &dyn Fn() -> Checkpoint, "model/model.safetensors"),
+        (
+            &(|| checkpoint(1)) as &dyn Fn() -> Checkpoint,
+            "model/model.safetensors",
+        ),
         (&adapted, "model/adapter_model.safetensors"),
     ] {
         let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let expected = run(start(), whole.path(), false, u64::MAX).unwrap();
         let first = run(start(), broken.path(), false, 3).unwrap_err();
-        assert!(matches!(first, RunError::Interrupted { step: 3, .. }), "{first:?}");
+        assert!(
+            matches!(first, RunError::Interrupted { step: 3, .. }),
+            "{first:?}"
+        );
         let found = run(start(), broken.path(), true, u64::MAX).unwrap();
         assert!(expected == found, "weights differ");
         assert_eq!(rows(whole.path()), rows(broken.path()));
         for file in [file, "optimizer.safetensors"] {
             let bytes = |folder: &Path| std::fs::read(newest(folder).join(file)).unwrap();
-            assert!(bytes(whole.path()) == bytes(broken.path()), "{file} differs");
+            assert!(
+                bytes(whole.path()) == bytes(broken.path()),
+                "{file} differs"
+            );
         }
         let rows = metrics::read(&whole.path().join("metrics.jsonl")).unwrap();
         let measured = rows.iter().filter(|row| row.get("sft/val_loss").is_some());
-        assert_eq!(measured.map(metrics::Row::step).collect::<Vec<_>>(), [1, 3, 5], "six steps, every second one");
+        assert_eq!(
+            measured.map(metrics::Row::step).collect::<Vec<_>>(),
+            [1, 3, 5],
+            "six steps, every second one"
+        );
     }
 }

@@ -21,9 +21,11 @@ use forage_trainer::workers::Workers;
 
 /// The decoder after the step.
 fn step(model: &Tiny, rollouts: &Path, graph: bool, budget: usize) -> Decoder {
-    let recipe = Algorithm::Dapo.recipe(1);
+    let recipe = Algorithm::default().recipe(1);
     let groups = read_groups(rollouts, model.config.vocab_size, 128).unwrap();
-    let rows = minibatches(score(groups, &recipe).0, 1, &recipe).pop().unwrap();
+    let rows = minibatches(score(groups, &recipe).0, 1, &recipe)
+        .pop()
+        .unwrap();
     let batches = cut(&ids(rows.iter().map(|row| &row.sequence)), budget);
     let (gradients, _) = Workers::new(2).gradients(batches.len(), |index| {
         let rows: Vec<&Scored> = batches[index].iter().map(|&row| &rows[row]).collect();
@@ -31,18 +33,32 @@ fn step(model: &Tiny, rollouts: &Path, graph: bool, budget: usize) -> Decoder {
         if graph {
             return Some((whole_graph(model, &rows, &sequences, &recipe), ()));
         }
-        backward::gradients(&model.decoder, &model.config, &model.rope, &sequences, 1.0, |scores| {
-            (loss(&rows, &recipe, scores, None).0, ())
-        })
+        backward::gradients(
+            &model.decoder,
+            &model.config,
+            &model.rope,
+            &sequences,
+            1.0,
+            |scores| (loss(&rows, &recipe, scores, None).0, ()),
+        )
     });
-    let config = AdamWConfig { learning_rate: 1e-3, warmup_steps: 0, ..AdamWConfig::default() };
+    let config = AdamWConfig {
+        learning_rate: 1e-3,
+        warmup_steps: 0,
+        ..AdamWConfig::default()
+    };
     let norm = gradients.global_norm();
     let mut decoder = model.decoder.clone();
     AdamW::new(config).apply(&mut decoder, &model.config, gradients, norm);
     decoder
 }
 
-fn whole_graph(model: &Tiny, rows: &[&Scored], sequences: &[&Sequence], recipe: &Recipe) -> NamedGrads {
+fn whole_graph(
+    model: &Tiny,
+    rows: &[&Scored],
+    sequences: &[&Sequence],
+    recipe: &Recipe,
+) -> NamedGrads {
     let decoder = track(&model.decoder);
     let found = token_logprobs(&decoder, &model.config, &model.rope, sequences, 1.0).unwrap();
     let grads = loss(rows, recipe, &found.scores(), None).0;
@@ -53,8 +69,14 @@ fn whole_graph(model: &Tiny, rows: &[&Scored], sequences: &[&Sequence], recipe: 
 fn tensors(path: &Path) -> BTreeMap<String, Vec<f32>> {
     let bytes = std::fs::read(path).unwrap();
     let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
-    let floats = |data: &[u8]| data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-    file.iter().map(|(name, view)| (name.to_owned(), floats(view.data()))).collect()
+    let floats = |data: &[u8]| {
+        data.chunks_exact(4)
+            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+            .collect()
+    };
+    file.iter()
+        .map(|(name, view)| (name.to_owned(), floats(view.data())))
+        .collect()
 }
 
 /// Every tensor of the reference, within 1e-5 of its Euclidean norm. Some gradients of key biases are nearly nothing but
@@ -63,17 +85,36 @@ fn assert_same(found: &Path, expected: &Path, what: &str) {
     let (found, expected) = (tensors(found), tensors(expected));
     assert!(expected.len() > 5);
     for (name, expected) in expected {
-        let norm =
-            |values: &mut dyn Iterator<Item = f32>| values.map(|value| f64::from(value).powi(2)).sum::<f64>().sqrt();
-        let gap = norm(&mut found[&name].iter().zip(&expected).map(|(found, expected)| found - expected));
+        let norm = |values: &mut dyn Iterator<Item = f32>| {
+            values
+                .map(|value| f64::from(value).powi(2))
+                .sum::<f64>()
+                .sqrt()
+        };
+        let gap = norm(
+            &mut found[&name]
+                .iter()
+                .zip(&expected)
+                .map(|(found, expected)| found - expected),
+        );
         let size = norm(&mut expected.iter().copied());
-        let tolerance = if name.ends_with("k_proj.bias") { 1e-4 } else { 1e-5 };
+        let tolerance = if name.ends_with("k_proj.bias") {
+            1e-4
+        } else {
+            1e-5
+        };
         assert!(gap <= tolerance * size, "{what} {name}: {gap} of {size}");
     }
 }
 
 /// With and without one graph; all together, some, and each alone, which shares no prompt.
-const WAYS: [(bool, usize); 5] = [(false, 10_000), (false, 80), (false, 1), (true, 10_000), (true, 80)];
+const WAYS: [(bool, usize); 5] = [
+    (false, 10_000),
+    (false, 80),
+    (false, 1),
+    (true, 10_000),
+    (true, 80),
+];
 
 #[test]
 fn a_step_of_all_weights_equals_pytorch() {
@@ -84,7 +125,11 @@ fn a_step_of_all_weights_equals_pytorch() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
         save_decoder(&path, &decoder).unwrap();
-        assert_same(&path, &reference, &format!("graph {graph}, budget {budget}"));
+        assert_same(
+            &path,
+            &reference,
+            &format!("graph {graph}, budget {budget}"),
+        );
     }
 }
 
@@ -94,10 +139,19 @@ fn a_step_of_an_adapter_equals_peft() {
     for (graph, budget) in WAYS {
         let mut model = tiny("tiny_qwen3", &Device::flex());
         let config = lora::load(&mut model.decoder, &fixtures().join("lora/all_linear")).unwrap();
-        let decoder = step(&model, &fixtures().join("step/adapter.jsonl"), graph, budget);
+        let decoder = step(
+            &model,
+            &fixtures().join("step/adapter.jsonl"),
+            graph,
+            budget,
+        );
         let folder = tempfile::tempdir().unwrap();
         lora::save(&decoder, &config, folder.path()).unwrap();
         let path = folder.path().join("adapter_model.safetensors");
-        assert_same(&path, &reference, &format!("graph {graph}, budget {budget}"));
+        assert_same(
+            &path,
+            &reference,
+            &format!("graph {graph}, budget {budget}"),
+        );
     }
 }

@@ -37,26 +37,43 @@ pub(super) struct Counters {
 
 impl Counters {
     pub(super) fn new(file: Option<PathBuf>) -> Self {
-        Self { file, before: vec![0; NAMES.len()] }
+        Self {
+            file,
+            before: vec![0; NAMES.len()],
+        }
     }
 
     /// What was counted since the last call, and levels as they are, once the device has done its work; `None` where nothing
     /// is counted.
     pub(super) fn since(&mut self, checkpoint: &Checkpoint) -> Result<Option<Value>> {
-        let Some(file) = &self.file else { return Ok(None) };
-        forage_trainer::device::wait(&checkpoint.decoder.device()).map_err(anyhow::Error::msg)?;
-        let bytes = std::fs::read(file).with_context(|| format!("cannot read the counters in {}", file.display()))?;
+        let Some(file) = &self.file else {
+            return Ok(None);
+        };
+        forage_trainer::device::wait(&checkpoint.decoder.device())?;
+        let bytes = std::fs::read(file)
+            .with_context(|| format!("cannot read the counters in {}", file.display()))?;
         let (numbers, rest) = bytes.as_chunks::<8>();
         ensure!(
             rest.is_empty() && numbers.len() >= NAMES.len(),
             "{} does not hold the counters of the stub driver",
             file.display()
         );
-        let now: Vec<u64> = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-        let counted = NAMES.iter().zip(now.iter().zip(&self.before)).map(|(&name, (&now, &before))| {
-            let value = if LEVELS.contains(&name) { now } else { now - before };
-            (name.to_owned(), Value::from(value))
-        });
+        let now: Vec<u64> = numbers
+            .iter()
+            .map(|bytes| u64::from_le_bytes(*bytes))
+            .collect();
+        let counted =
+            NAMES
+                .iter()
+                .zip(now.iter().zip(&self.before))
+                .map(|(&name, (&now, &before))| {
+                    let value = if LEVELS.contains(&name) {
+                        now
+                    } else {
+                        now - before
+                    };
+                    (name.to_owned(), Value::from(value))
+                });
         let counted: Map<String, Value> = counted.collect();
         self.before = now;
         Ok(Some(Value::Object(counted)))

@@ -15,7 +15,7 @@ use forage_trainer::workers::Workers;
 
 use super::counters::Counters;
 use super::{Weights, open};
-use crate::commands::out;
+use crate::terminal::out;
 
 /// Measures the generation engine, one line of JSON per job.
 ///
@@ -44,7 +44,11 @@ pub(crate) struct Generate {
 
 /// Tokens `places` of row `row`.
 fn tokens(row: usize, round: u64, places: std::ops::Range<usize>) -> Vec<u32> {
-    places.map(|place| (((7919 + 2 * round as usize) * place + 31 * row + 7 * round as usize) % 1000) as u32).collect()
+    places
+        .map(|place| {
+            (((7919 + 2 * round as usize) * place + 31 * row + 7 * round as usize) % 1000) as u32
+        })
+        .collect()
 }
 
 struct Job {
@@ -63,12 +67,24 @@ impl Job {
         let kind = parts.next().unwrap_or_default();
         let numbers = parts.map(str::parse).collect::<Result<Vec<usize>, _>>()?;
         match (kind, numbers.as_slice()) {
-            ("single", &[prompts, prompt, new]) => {
-                Ok(Self { prompts, members: 1, prompt, new, observation: 0, turns: 1, sampling: Sampling::GREEDY })
-            }
-            ("groups", &[prompts, members, prompt, new, observation, turns]) => {
-                Ok(Self { prompts, members, prompt, new, observation, turns, sampling: Sampling::FULL })
-            }
+            ("single", &[prompts, prompt, new]) => Ok(Self {
+                prompts,
+                members: 1,
+                prompt,
+                new,
+                observation: 0,
+                turns: 1,
+                sampling: Sampling::GREEDY,
+            }),
+            ("groups", &[prompts, members, prompt, new, observation, turns]) => Ok(Self {
+                prompts,
+                members,
+                prompt,
+                new,
+                observation,
+                turns,
+                sampling: Sampling::FULL,
+            }),
             _ => bail!("`{text}` is not a job; see `forage bench generate --help`"),
         }
     }
@@ -82,7 +98,11 @@ impl Job {
         let mut log = tokens(episode / self.members, round, 0..self.prompt);
         for turn in 0..self.turns {
             if turn > 0 {
-                log.extend(tokens(episode, round, log.len()..log.len() + self.observation));
+                log.extend(tokens(
+                    episode,
+                    round,
+                    log.len()..log.len() + self.observation,
+                ));
             }
             let request = GenerateRequest {
                 episode: round * 1_000_000 + episode as u64,
@@ -102,7 +122,11 @@ impl Job {
 
 impl Generate {
     pub(super) fn run(self) -> Result<()> {
-        let jobs = self.jobs.iter().map(|text| Ok((text, Arc::new(Job::parse(text)?)))).collect::<Result<Vec<_>>>()?;
+        let jobs = self
+            .jobs
+            .iter()
+            .map(|text| Ok((text, Arc::new(Job::parse(text)?))))
+            .collect::<Result<Vec<_>>>()?;
         let checkpoint = open(&self.model, self.weights, self.device)?;
         for (text, job) in jobs {
             self.measure(&checkpoint, text, &job)?;
@@ -112,7 +136,10 @@ impl Generate {
 
     fn measure(&self, checkpoint: &Checkpoint, text: &str, job: &Arc<Job>) -> Result<()> {
         let threads = std::thread::available_parallelism()?.get();
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
         let episodes = job.prompts * job.members;
         let config = EngineConfig {
             context: job.length().max(4096),
@@ -121,7 +148,11 @@ impl Generate {
             sequences: 256,
             bf16: self.weights != Weights::F32 && !self.device.is_cpu(),
         };
-        let engine = Arc::new(Engine::start(checkpoint, config, Workers::new(threads).kernel_pool()));
+        let engine = Arc::new(Engine::start(
+            checkpoint,
+            config,
+            Workers::new(threads).kernel_pool(),
+        ));
         let mut counters = Counters::new(self.counters.clone());
         let (mut seconds, mut counted) = (Vec::new(), Vec::new());
         for round in 0..self.rounds {

@@ -9,7 +9,7 @@ use forage_trainer::device::DeviceSpec;
 use forage_trainer::weights::{Checkpoint, FileType, Precision, SaveOptions};
 
 use super::{Weights, open};
-use crate::commands::out;
+use crate::terminal::out;
 
 /// Measures making or loading a checkpoint, and saving it.
 #[derive(Args, Debug)]
@@ -29,13 +29,22 @@ impl Load {
         let start = Instant::now();
         let folder = PathBuf::from(&self.model);
         let checkpoint = match self.weights {
-            None if folder.is_dir() => Checkpoint::load_as(&folder, Precision::Stored, &DeviceSpec::Cpu.open()?)?,
-            weights => open(&self.model, weights.unwrap_or(Weights::F32), DeviceSpec::Cpu)?,
+            None if folder.is_dir() => {
+                Checkpoint::load_as(&folder, Precision::Stored, &DeviceSpec::Cpu.open()?)?
+            }
+            weights => open(
+                &self.model,
+                weights.unwrap_or(Weights::F32),
+                DeviceSpec::Cpu,
+            )?,
         };
         report("open", start);
         if let Some(place) = &self.save {
             let start = Instant::now();
-            let options = SaveOptions { file_type: FileType::Bf16, ..SaveOptions::default() };
+            let options = SaveOptions {
+                file_type: FileType::Bf16,
+                ..SaveOptions::default()
+            };
             checkpoint.save_as(place, options)?;
             report("save bf16", start);
         }

@@ -5,7 +5,7 @@ use clap::Args;
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::doctor::parity;
 
-use crate::commands::out;
+use crate::terminal::out;
 
 /// Compares everything that training and generation run on a device with the processor.
 #[derive(Args, Debug)]
@@ -20,8 +20,17 @@ impl Parity {
         let device = self.device.open()?;
         let (mut passed, mut failed) = (0, 0);
         parity::run(&device, |check| {
-            *(if check.holds { &mut passed } else { &mut failed }) += 1;
-            out(&format!("{} {}: {}", if check.holds { "ok    " } else { "FAILED" }, check.name, check.found));
+            *(if check.holds {
+                &mut passed
+            } else {
+                &mut failed
+            }) += 1;
+            out(&format!(
+                "{} {}: {}",
+                if check.holds { "ok    " } else { "FAILED" },
+                check.name,
+                check.found
+            ));
         });
         out(&format!("{passed} passed, {failed} failed"));
         if failed > 0 {

@@ -8,8 +8,8 @@ use clap::Args;
 use forage_env::seed::Seed;
 use forage_trainer::backward;
 use forage_trainer::device::{DeviceSpec, wait};
-use forage_trainer::grads::{NamedGrads, through_graph};
-use forage_trainer::logprobs::Scores;
+use forage_trainer::grads::NamedGrads;
+use forage_trainer::logprobs::{Scores, through_graph};
 use forage_trainer::lora::{LoraConfig, Targets};
 use forage_trainer::memory::{BatchSize, MemoryPlan, Workload, peak};
 use forage_trainer::model::{Decoder, ModelConfig, RopeTables};
@@ -23,7 +23,7 @@ use forage_trainer::workers::Workers;
 
 use super::counters::Counters;
 use super::{Weights, open};
-use crate::commands::out;
+use crate::terminal::out;
 
 /// Measures optimizer steps, one line of JSON per step. The objective is GRPO: advantages of the groups, clip 0.2 and 0.28,
 /// token mean, `AdamW` at 1e-3 without warm-up.
@@ -72,14 +72,28 @@ impl Train {
             };
             checkpoint.adapt(config, Seed::root(1))?;
         }
-        ensure!(checkpoint.lora.is_some() || self.base == Weights::F32, "weights that learn are f32; give a --rank");
-        let recipe = Algorithm::Dapo.recipe(1);
+        ensure!(
+            checkpoint.lora.is_some() || self.base == Weights::F32,
+            "weights that learn are f32; give a --rank"
+        );
+        let recipe = Algorithm::default().recipe(1);
         let context = checkpoint.config.max_position_embeddings.min(32_768);
-        let (scored, _) = score(read_groups(&self.rollouts, checkpoint.config.vocab_size, context)?, &recipe);
-        let step = minibatches(scored, 1, &recipe).pop().context("no group has a direction")?;
+        let (scored, _) = score(
+            read_groups(&self.rollouts, checkpoint.config.vocab_size, context)?,
+            &recipe,
+        );
+        let step = minibatches(scored, 1, &recipe)
+            .pop()
+            .context("no group has a direction")?;
         let device = checkpoint.decoder.device();
-        let threads = self.threads.unwrap_or(std::thread::available_parallelism()?.get());
-        let longest = step.iter().map(|row| row.sequence.ids.len()).max().unwrap_or(0);
+        let threads = self
+            .threads
+            .unwrap_or(std::thread::available_parallelism()?.get());
+        let longest = step
+            .iter()
+            .map(|row| row.sequence.ids.len())
+            .max()
+            .unwrap_or(0);
         let job = Job {
             rope: RopeTables::new(&checkpoint.config, longest, &device),
             context: longest,
@@ -89,9 +103,14 @@ impl Train {
             graph: self.graph,
             recipe,
         };
-        let files = std::fs::metadata(Path::new(&self.model).join("model.safetensors")).map_or(0, |file| file.len());
+        let files = std::fs::metadata(Path::new(&self.model).join("model.safetensors"))
+            .map_or(0, |file| file.len());
         let estimated = estimate(&checkpoint, self.base.into(), &step, &job, files);
-        let config = AdamWConfig { learning_rate: 1e-3, warmup_steps: 0, ..AdamWConfig::default() };
+        let config = AdamWConfig {
+            learning_rate: 1e-3,
+            warmup_steps: 0,
+            ..AdamWConfig::default()
+        };
         let mut optimizer = AdamW::new(config);
         let mut counters = Counters::new(self.counters);
         for _ in 0..self.steps {
@@ -100,7 +119,7 @@ impl Train {
             let (gradients, sums) = job.run(&checkpoint.decoder, &step);
             let norm = gradients.global_norm();
             optimizer.apply(&mut checkpoint.decoder, &checkpoint.config, gradients, norm);
-            wait(&device).map_err(anyhow::Error::msg)?;
+            wait(&device)?;
             let line = serde_json::json!({
                 "seconds": start.elapsed().as_secs_f64(),
                 "tokens": step.iter().map(|row| row.sequence.ids.len()).sum::<usize>(),
@@ -159,7 +178,13 @@ impl Job {
 }
 
 /// What the program would say before such a run.
-fn estimate(checkpoint: &Checkpoint, base: Precision, step: &[Scored], job: &Job, file_bytes: u64) -> u64 {
+fn estimate(
+    checkpoint: &Checkpoint,
+    base: Precision,
+    step: &[Scored],
+    job: &Job,
+    file_bytes: u64,
+) -> u64 {
     let batches = job.batches(step);
     let mut work = Workload::default();
     work.grow(batches.iter().map(|batch| {

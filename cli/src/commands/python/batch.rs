@@ -1,19 +1,20 @@
 //! Many programs, each in an interpreter of its own.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
+use forage_lab::Observer;
 use forage_sandbox::{CallRecord, PyError, SandboxEngine, SandboxError, Status, TurnOutput};
+use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::MakeTools;
 use crate::jsonl::{self, Line, Output};
-use crate::progress::Progress;
+use crate::progress::Watch;
 
-/// How the programs of a file are run.
+/// The settings that the programs of a file run under.
 pub(super) struct Batch {
     pub(super) engine: SandboxEngine,
     pub(super) tools: MakeTools,
@@ -56,32 +57,23 @@ impl Batch {
     }
 
     fn outputs(&self, programs: &[Program]) -> Result<Vec<TurnOutput>> {
-        let next = AtomicUsize::new(0);
-        let done: Vec<OnceLock<Result<TurnOutput, SandboxError>>> = programs.iter().map(|_| OnceLock::new()).collect();
-        let progress = Progress::new();
-        let bar = Mutex::new(progress.bar("programs", programs.len() as u64));
-        std::thread::scope(|scope| {
-            for _ in 0..self.jobs.min(programs.len()) {
-                scope.spawn(|| {
-                    loop {
-                        let place = next.fetch_add(1, Ordering::Relaxed);
-                        let (Some(program), Some(slot)) = (programs.get(place), done.get(place)) else { break };
-                        let _ = slot.set(self.output(&program.code));
-                        if let Ok(mut bar) = bar.lock() {
-                            bar.set(place as u64 + 1, "");
-                        }
-                    }
-                });
-            }
-        });
-        let outputs = done.into_iter().zip(programs).map(|(slot, program)| {
-            let output = slot.into_inner().context("a worker ended early")?;
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(self.jobs.min(programs.len()))
+            .build()
+            .context("the threads of the programs cannot be started")?;
+        let (watch, done) = (Watch::new(), AtomicU64::new(0));
+        let run = |program: &Program| {
+            let output = self.output(&program.code);
+            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+            watch.progress("programs", done, programs.len() as u64, "");
             output.with_context(|| format!("program {} could not be run", program.id))
-        });
-        outputs.collect()
+        };
+        pool.install(|| programs.par_iter().map(run).collect())
     }
 
     fn output(&self, code: &str) -> Result<TurnOutput, SandboxError> {
-        self.engine.session((self.tools)(), self.seed)?.run_blocking(code)
+        self.engine
+            .session((self.tools)(), self.seed)?
+            .run_blocking(code)
     }
 }

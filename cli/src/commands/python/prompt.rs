@@ -15,8 +15,13 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
     loop {
         let prompt = if statement.is_empty() { ">>> " } else { "... " };
         let mut stdout = std::io::stdout();
-        stdout.write_all(prompt.as_bytes()).and_then(|()| stdout.flush()).context("cannot write to stdout")?;
-        let Some(line) = lines.next() else { return Ok(()) };
+        stdout
+            .write_all(prompt.as_bytes())
+            .and_then(|()| stdout.flush())
+            .context("cannot write to stdout")?;
+        let Some(line) = lines.next() else {
+            return Ok(());
+        };
         let line = line.context("cannot read stdin")?;
         if statement.is_empty() && line.trim().is_empty() {
             continue;
@@ -33,7 +38,11 @@ pub(super) fn run(session: &mut Session) -> Result<()> {
         }
         statement.clear();
         show(&output)?;
-        if output.error.as_ref().is_some_and(|error| error.kind == "SystemExit") {
+        if output
+            .error
+            .as_ref()
+            .is_some_and(|error| error.kind == "SystemExit")
+        {
             std::process::exit(exit_code(&output));
         }
     }
@@ -48,8 +57,18 @@ fn is_block(statement: &str) -> bool {
 
 /// Whether the code was refused for ending too early: it has not run, and may go on.
 fn wants_more(output: &TurnOutput, lines: usize) -> bool {
-    let Some(error) = output.error.as_ref().filter(|error| error.kind.ends_with("SyntaxError")) else { return false };
-    let open = ["was never closed", "unexpected EOF", "unterminated triple-quoted"];
+    let Some(error) = output
+        .error
+        .as_ref()
+        .filter(|error| error.kind.ends_with("SyntaxError"))
+    else {
+        return false;
+    };
+    let open = [
+        "was never closed",
+        "unexpected EOF",
+        "unterminated triple-quoted",
+    ];
     open.iter().any(|words| error.message.contains(words)) && lines < 1000
 }
 

@@ -1,13 +1,12 @@
 //! `forage serve policy`.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
 use forage_trainer::server::{self, ServerConfig};
 
-use super::Front;
-use crate::commands::note;
+use super::{Front, stopped};
 use crate::policy::PolicyArgs;
 
 /// Serves a policy: OpenAI's protocol at /v1/completions, /v1/chat/completions and /v1/models, with /healthz, /readyz and
@@ -24,10 +23,10 @@ pub(crate) struct Policy {
     #[command(flatten)]
     engine: PolicyArgs,
     /// Requests admitted at a time, running and waiting together; those beyond are refused with 429.
-    #[arg(long, default_value_t = ServerConfig::default().queue)]
+    #[arg(long, default_value_t = ServerConfig::default().base.queue)]
     queue: usize,
     /// Seconds that requests in flight may take to finish after SIGTERM or ctrl-c.
-    #[arg(long, default_value_t = ServerConfig::default().drain.as_secs())]
+    #[arg(long, default_value_t = ServerConfig::default().base.drain.as_secs())]
     drain_seconds: u64,
 }
 
@@ -35,10 +34,7 @@ impl Policy {
     pub(super) fn run(self) -> Result<()> {
         let begin = Instant::now();
         let config = ServerConfig {
-            max_body_bytes: self.front.max_body_bytes(),
-            queue: self.queue,
-            token: self.front.token()?,
-            drain: Duration::from_secs(self.drain_seconds),
+            base: self.front.base(self.queue, self.drain_seconds)?,
             ..ServerConfig::default()
         };
         let mut model = self.engine.start(self.model.as_deref())?;
@@ -46,12 +42,19 @@ impl Policy {
             model.name = name;
         }
         let front = self.front.bind("generate")?;
-        let chat = if model.chat.is_some() { "with" } else { "without" };
-        let described = format!("model `{}`, context of {} tokens, {chat} a chat template", model.name, model.context);
-        let summary = front
-            .run(&described, begin, async |listener, stop| Ok(server::serve(listener, config, model, stop).await?))?;
-        let server::Summary { served, refused, dropped } = summary;
-        note(&format!("stopped: {served} requests served, {refused} refused, {dropped} dropped"));
+        let chat = if model.chat.is_some() {
+            "with"
+        } else {
+            "without"
+        };
+        let described = format!(
+            "model `{}`, context of {} tokens, {chat} a chat template",
+            model.name, model.context
+        );
+        let summary = front.run(&described, begin, async |listener, stop| {
+            Ok(server::serve(listener, config, model, stop).await?)
+        })?;
+        stopped(&summary, "");
         Ok(())
     }
 }

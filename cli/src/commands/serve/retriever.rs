@@ -2,16 +2,15 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::Args;
 use forage_retriever::Index;
 use forage_retriever::server::{self, ServerConfig, Services};
 
-use super::Front;
-use crate::commands::note;
-use crate::retrieval::RetrieverConfig;
+use super::{Front, stopped};
+use crate::retrieval::RetrievalArgs;
 
 /// Serves an index: the protocol of Search-R1's retrieval server (slime, verl and SkyRL speak it too), a search page for
 /// people at /, /healthz, /readyz, /info and /metrics.
@@ -28,15 +27,15 @@ pub(crate) struct Retriever {
     #[arg(long, default_value_t = ServerConfig::default().topk)]
     topk: usize,
     #[command(flatten)]
-    retrieval: RetrieverConfig,
+    retrieval: RetrievalArgs,
     /// Requests admitted at a time, running and waiting together; those beyond are refused with 503.
-    #[arg(long, default_value_t = ServerConfig::default().queue)]
+    #[arg(long, default_value_t = ServerConfig::default().base.queue)]
     queue: usize,
     /// Threads that search; by default one per core.
     #[arg(long)]
     threads: Option<usize>,
     /// Seconds that requests in flight may take to finish after SIGTERM or ctrl-c.
-    #[arg(long, default_value_t = ServerConfig::default().drain.as_secs())]
+    #[arg(long, default_value_t = ServerConfig::default().base.drain.as_secs())]
     drain_seconds: u64,
 }
 
@@ -50,8 +49,7 @@ impl Retriever {
         let summary = front.run(&described, begin, async |listener, stop| {
             Ok(server::serve(listener, config, services, stop).await?)
         })?;
-        let server::Summary { served, refused, dropped, .. } = summary;
-        note(&format!("stopped: {served} requests served, {refused} refused, {dropped} dropped"));
+        stopped(&summary, "");
         Ok(())
     }
 
@@ -59,26 +57,29 @@ impl Retriever {
         let defaults = ServerConfig::default();
         Ok(ServerConfig {
             topk: self.topk,
-            queue: self.queue,
-            max_body_bytes: self.front.max_body_bytes(),
             workers: self.threads.unwrap_or(defaults.workers),
-            token: self.front.token()?,
-            drain: Duration::from_secs(self.drain_seconds),
+            base: self.front.base(self.queue, self.drain_seconds)?,
             ..defaults
         })
     }
 
     fn services(&self) -> Result<Services> {
+        let retrieval = self.retrieval.config();
         match (&self.index, &self.remote) {
-            (Some(folder), None) => self.retrieval.services(&Arc::new(Index::open(folder)?)),
-            (None, Some(file)) => self.retrieval.front(self.retrieval.open(None, Some(file))?),
+            (Some(folder), None) => Ok(retrieval.services(&Arc::new(Index::open(folder)?))?),
+            (None, Some(file)) => Ok(retrieval.front(retrieval.open(None, Some(file))?)?),
             _ => bail!("give an index folder or --remote FILE"),
         }
     }
 }
 
 fn describe(services: &Services) -> String {
-    let Some(bm25) = &services.bm25 else { return "no index".to_owned() };
+    let Some(bm25) = &services.bm25 else {
+        return "no index".to_owned();
+    };
     let manifest = bm25.index().manifest();
-    format!("{} passages, fingerprint {}", manifest.counts.passages, manifest.fingerprint)
+    format!(
+        "{} passages, fingerprint {}",
+        manifest.counts.passages, manifest.fingerprint
+    )
 }

@@ -1,6 +1,9 @@
 //! The guide as the tests read it: its documents and the fenced blocks in them. The chapter `docs/introduction.md` tells
 //! readers what the tags of a block mean.
-#![allow(dead_code, reason = "each of the tests that include this file uses a part of it")]
+#![allow(
+    dead_code,
+    reason = "each of the tests that include this file uses a part of it"
+)]
 
 use std::path::{Path, PathBuf};
 
@@ -27,7 +30,11 @@ impl Block {
 
     /// The lines of a shell block, those that end in a backslash joined with the next.
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.text.replace("\\\n", " ").lines().map(str::to_owned).collect()
+        self.text
+            .replace("\\\n", " ")
+            .lines()
+            .map(str::to_owned)
+            .collect()
     }
 }
 
@@ -37,14 +44,18 @@ pub(crate) fn root() -> PathBuf {
 }
 
 fn is_markdown(name: &str) -> bool {
-    Path::new(name).extension().is_some_and(|extension| extension == "md")
+    Path::new(name)
+        .extension()
+        .is_some_and(|extension| extension == "md")
 }
 
 /// The file names of the chapters in `docs/`, the summary left out.
 pub(crate) fn chapters() -> Vec<String> {
     let entries = std::fs::read_dir(root().join("docs")).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut chapters: Vec<String> = names.filter(|name| is_markdown(name) && name != "SUMMARY.md").collect();
+    let mut chapters: Vec<String> = names
+        .filter(|name| is_markdown(name) && name != "SUMMARY.md")
+        .collect();
     chapters.sort();
     chapters
 }
@@ -52,9 +63,14 @@ pub(crate) fn chapters() -> Vec<String> {
 /// Every document with commands for readers, by its path from the root.
 pub(crate) fn documents() -> Vec<String> {
     let readmes = ["README.md", "configs/README.md", "clients/python/README.md"].map(str::to_owned);
-    let built_in = ["quickstart", "quickstart-code"].map(|name| format!("configs/{name}/README.md"));
+    let built_in =
+        ["quickstart", "quickstart-code"].map(|name| format!("configs/{name}/README.md"));
     let chapters = chapters().into_iter().map(|name| format!("docs/{name}"));
-    readmes.into_iter().chain(built_in).chain(chapters).collect()
+    readmes
+        .into_iter()
+        .chain(built_in)
+        .chain(chapters)
+        .collect()
 }
 
 /// The text of a document.
@@ -77,7 +93,12 @@ pub(crate) fn blocks(text: &str) -> Vec<Block> {
                 let mut words = info.split(',').map(|word| word.trim().to_owned());
                 let language = words.next().unwrap_or_default();
                 let line = text[..place.start].lines().count() + 1;
-                blocks.push(Block { line, language, tags: words.collect(), text: String::new() });
+                blocks.push(Block {
+                    line,
+                    language,
+                    tags: words.collect(),
+                    text: String::new(),
+                });
                 inside = true;
             }
             Event::End(TagEnd::CodeBlock) => inside = false,

@@ -13,7 +13,7 @@ use tracing_subscriber::filter::LevelFilter;
 use super::blocks::{chapters, documents, events, read, root};
 
 /// Folders of the repository whose files documents name.
-const FOLDERS: [&str; 12] = [
+const FOLDERS: [&str; 14] = [
     "docs/",
     "bench/",
     "configs/",
@@ -25,6 +25,8 @@ const FOLDERS: [&str; 12] = [
     "retriever/",
     "sandbox/",
     "eval/",
+    "lab/src/",
+    "lab/examples/",
     "cli/",
 ];
 
@@ -46,7 +48,9 @@ impl Write for Said {
 fn build(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let said = Said::default();
     let writer = said.clone();
-    let log = tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).with_ansi(false);
+    let log = tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::WARN)
+        .with_ansi(false);
     let log = log.with_writer(move || writer.clone());
     let built = tracing::subscriber::with_default(log.finish(), || {
         let mut book = MDBook::load(root())?;
@@ -69,10 +73,14 @@ fn build(folder: &Path) -> Result<Vec<PathBuf>, String> {
 /// The addresses that a document's links name.
 fn links(text: &str) -> Vec<String> {
     let addresses = events(text).filter_map(|(event, _)| match event {
-        Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => Some(dest_url.into_string()),
+        Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
+            Some(dest_url.into_string())
+        }
         _ => None,
     });
-    addresses.filter(|address| !address.contains("://") && !address.starts_with("mailto:")).collect()
+    addresses
+        .filter(|address| !address.contains("://") && !address.starts_with("mailto:"))
+        .collect()
 }
 
 /// What a document sets as code within a line.
@@ -86,23 +94,39 @@ fn code(text: &str) -> Vec<String> {
 
 /// The names of the places in a built page that a link can point to.
 fn anchors(page: &str) -> Vec<&str> {
-    page.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect()
+    page.split(" id=\"")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next())
+        .collect()
 }
 
 #[test]
 fn the_book_builds_with_every_chapter_and_no_dead_link() {
     let folder = tempfile::tempdir().unwrap();
-    let book = build(folder.path()).unwrap_or_else(|error| panic!("the book does not build: {error}"));
+    let book =
+        build(folder.path()).unwrap_or_else(|error| panic!("the book does not build: {error}"));
     let pages: BTreeMap<&Path, String> = book
         .iter()
-        .map(|path| (path.as_path(), std::fs::read_to_string(folder.path().join(path.with_extension("html"))).unwrap()))
+        .map(|path| {
+            (
+                path.as_path(),
+                std::fs::read_to_string(folder.path().join(path.with_extension("html"))).unwrap(),
+            )
+        })
         .collect();
     for name in chapters() {
-        let page = pages.get(Path::new(&name)).unwrap_or_else(|| panic!("docs/SUMMARY.md lacks {name}"));
+        let page = pages
+            .get(Path::new(&name))
+            .unwrap_or_else(|| panic!("docs/SUMMARY.md lacks {name}"));
         for link in links(&read(&format!("docs/{name}"))) {
             let (file, anchor) = link.split_once('#').unwrap_or((link.as_str(), ""));
-            let target = if file.is_empty() { Some(page) } else { pages.get(Path::new(file)) };
-            let target = target.unwrap_or_else(|| panic!("docs/{name}: `{link}` is not a chapter of the book"));
+            let target = if file.is_empty() {
+                Some(page)
+            } else {
+                pages.get(Path::new(file))
+            };
+            let target = target
+                .unwrap_or_else(|| panic!("docs/{name}: `{link}` is not a chapter of the book"));
             let found = anchor.is_empty() || anchors(target).contains(&anchor);
             assert!(found, "docs/{name}: `{link}` names no heading");
         }
@@ -116,13 +140,20 @@ fn files_that_documents_name_are_there() {
         let folder = root().join(&document).parent().unwrap().to_owned();
         for link in links(&text) {
             let file = link.split('#').next().unwrap();
-            assert!(file.is_empty() || folder.join(file).exists(), "{document}: `{link}` names no file");
+            assert!(
+                file.is_empty() || folder.join(file).exists(),
+                "{document}: `{link}` names no file"
+            );
         }
         // Files of the repository are named in code, from its root.
         for code in code(&text) {
             let path = code.split([' ', ':']).next().unwrap();
-            let ours = FOLDERS.iter().any(|folder| path.starts_with(folder)) && !path.contains(['*', '{', '=']);
-            assert!(!ours || root().join(path).exists(), "{document}: `{code}` is not a file here");
+            let ours = FOLDERS.iter().any(|folder| path.starts_with(folder))
+                && !path.contains(['*', '{', '=']);
+            assert!(
+                !ours || root().join(path).exists(),
+                "{document}: `{code}` is not a file here"
+            );
         }
     }
 }

@@ -11,7 +11,13 @@ use std::time::{Duration, Instant};
 use super::blocks::{Block, blocks, documents, read, root};
 
 /// Tags of blocks that are only read, by the unit test of `forage`'s arguments; the last by the tests of `examples/`.
-const READ_ONLY: [&str; 5] = ["needs-gpu", "needs-network", "needs-data", "needs-minutes", "examples"];
+const READ_ONLY: [&str; 5] = [
+    "needs-gpu",
+    "needs-network",
+    "needs-data",
+    "needs-minutes",
+    "examples",
+];
 /// Tag of a block that is one server: it runs until the next one or the end of the document.
 const SERVER: &str = "server";
 /// Begins the tag that names the file a block is the content of.
@@ -50,10 +56,21 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink(root().join("configs").canonicalize().unwrap(), folder.path().join("configs"))
-            .unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        Self { folder, port, server: None }
+        std::os::unix::fs::symlink(
+            root().join("configs").canonicalize().unwrap(),
+            folder.path().join("configs"),
+        )
+        .unwrap();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        Self {
+            folder,
+            port,
+            server: None,
+        }
     }
 
     fn local(&self, text: &str) -> String {
@@ -61,12 +78,15 @@ impl Place {
     }
 
     fn start(&self, script: &str) -> Child {
-        let log = File::options().create(true).append(true).open(self.log()).unwrap();
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.log())
+            .unwrap();
         let programs = Path::new(env!("CARGO_BIN_EXE_forage")).parent().unwrap();
-        let path = std::env::join_paths(
-            std::iter::once(programs.to_owned())
-                .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
-        );
+        let path = std::env::join_paths(std::iter::once(programs.to_owned()).chain(
+            std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()),
+        ));
         Command::new("bash")
             .args(["-euo", "pipefail", "-c", script])
             .current_dir(self.folder.path())
@@ -137,19 +157,35 @@ fn follow(document: &str) -> Result<Tally, String> {
         if !block.is_shell() {
             continue;
         }
-        if let Some(reason) = block.tags.iter().find(|tag| READ_ONLY.contains(&tag.as_str())) {
+        if let Some(reason) = block
+            .tags
+            .iter()
+            .find(|tag| READ_ONLY.contains(&tag.as_str()))
+        {
             *tally.read.entry(reason.clone()).or_default() += 1;
             continue;
         }
-        let ran = if block.has(SERVER) { place.serve(&block) } else { place.run(&block) };
-        ran.map_err(|error| format!("{document}:{}: {error}\nthe block:\n{}", block.line, block.text))?;
+        let ran = if block.has(SERVER) {
+            place.serve(&block)
+        } else {
+            place.run(&block)
+        };
+        ran.map_err(|error| {
+            format!(
+                "{document}:{}: {error}\nthe block:\n{}",
+                block.line, block.text
+            )
+        })?;
         tally.run += 1;
     }
     Ok(tally)
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "how many blocks were run and only read, and how long it took")]
+#[expect(
+    clippy::print_stdout,
+    reason = "how many blocks were run and only read, and how long it took"
+)]
 fn the_commands_of_every_document_run_in_its_order() {
     let waiting = Mutex::new(documents().into_iter());
     let done = Mutex::new(Vec::new());
@@ -157,27 +193,51 @@ fn the_commands_of_every_document_run_in_its_order() {
         for _ in 0..2 {
             scope.spawn(|| {
                 loop {
-                    let Some(document) = waiting.lock().unwrap().next() else { break };
+                    let Some(document) = waiting.lock().unwrap().next() else {
+                        break;
+                    };
                     let begun = Instant::now();
                     let followed = follow(&document);
-                    done.lock().unwrap().push((document, begun.elapsed(), followed));
+                    done.lock()
+                        .unwrap()
+                        .push((document, begun.elapsed(), followed));
                 }
             });
         }
     });
     let done = done.into_inner().unwrap();
-    let failed: Vec<&String> = done.iter().filter_map(|(_, _, followed)| followed.as_ref().err()).collect();
-    assert!(failed.is_empty(), "{}", failed.iter().map(|error| error.as_str()).collect::<Vec<_>>().join("\n\n"));
+    let failed: Vec<&String> = done
+        .iter()
+        .filter_map(|(_, _, followed)| followed.as_ref().err())
+        .collect();
+    assert!(
+        failed.is_empty(),
+        "{}",
+        failed
+            .iter()
+            .map(|error| error.as_str())
+            .collect::<Vec<_>>()
+            .join("\n\n")
+    );
     let (mut run, mut only_read) = (0, 0);
-    for (document, seconds, tally) in
-        done.iter().filter_map(|(name, time, tally)| Some((name, time, tally.as_ref().ok()?)))
+    for (document, seconds, tally) in done
+        .iter()
+        .filter_map(|(name, time, tally)| Some((name, time, tally.as_ref().ok()?)))
     {
-        println!("{document}: {} blocks run in {:.1} s, only read {:?}", tally.run, seconds.as_secs_f64(), tally.read);
+        println!(
+            "{document}: {} blocks run in {:.1} s, only read {:?}",
+            tally.run,
+            seconds.as_secs_f64(),
+            tally.read
+        );
         run += tally.run;
         only_read += tally.read.values().sum::<usize>();
     }
     println!("{run} blocks run, {only_read} only read");
-    assert!(run > only_read, "{run} blocks were run and {only_read} only read: most of the guide must be run");
+    assert!(
+        run > only_read,
+        "{run} blocks were run and {only_read} only read: most of the guide must be run"
+    );
 }
 
 #[test]
@@ -186,10 +246,17 @@ fn commands_stand_in_shell_blocks_with_known_tags() {
         for block in blocks(&read(&document)) {
             let place = format!("{document}:{}", block.line);
             let command = |line: &&str| {
-                ["forage ", "forage-examples ", "curl ", "cargo "].iter().any(|name| line.starts_with(name))
+                ["forage ", "forage-examples ", "curl ", "cargo "]
+                    .iter()
+                    .any(|name| line.starts_with(name))
             };
             // `forage = ...` is a dependency in a manifest.
-            if let Some(line) = block.text.lines().find(command).filter(|_| block.language != "toml") {
+            if let Some(line) = block
+                .text
+                .lines()
+                .find(command)
+                .filter(|_| block.language != "toml")
+            {
                 assert!(
                     block.is_shell(),
                     "{place}: `{line}` is a command: write ```sh (docs/introduction.md has the tags)"
@@ -201,10 +268,20 @@ fn commands_stand_in_shell_blocks_with_known_tags() {
                 } else {
                     tag.starts_with(FILE)
                 };
-                assert!(known, "{place}: `{tag}` is not a tag of docs/introduction.md");
+                assert!(
+                    known,
+                    "{place}: `{tag}` is not a tag of docs/introduction.md"
+                );
             }
-            let servers = block.lines().iter().filter(|line| !line.trim().is_empty()).count();
-            assert!(!block.has(SERVER) || servers == 1, "{place}: a block of a server is one command");
+            let servers = block
+                .lines()
+                .iter()
+                .filter(|line| !line.trim().is_empty())
+                .count();
+            assert!(
+                !block.has(SERVER) || servers == 1,
+                "{place}: a block of a server is one command"
+            );
         }
     }
 }

@@ -7,7 +7,11 @@ use super::support::{SMOKE, done, fails, json, text};
 
 /// Appends what a writer that was stopped within a character leaves.
 fn tear(path: &Path) {
-    let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
+    let mut file = std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(path)
+        .unwrap();
     file.write_all(b"{\"step\":2,\"name\":\"\xc3").unwrap();
 }
 
@@ -19,23 +23,51 @@ fn a_quickstart_is_read_whole() {
     done(&["quickstart", "--config", SMOKE, "--out", place]);
     let page = std::fs::read_to_string(run.join("report.html")).unwrap();
     // 30 questions of three policies, greedy and sampled, and a group of four of both runs.
-    assert!(page.contains("12 of 188 trajectories"), "the page of the run itself");
-    assert!(page.contains("start, greedy") && page.contains("class=\"index\"") && page.contains("train questions"));
+    assert!(
+        page.contains("12 of 188 trajectories"),
+        "the page of the run itself"
+    );
+    assert!(
+        page.contains("start, greedy")
+            && page.contains("class=\"index\"")
+            && page.contains("train questions")
+    );
     let told = json(&["report", place]);
     assert!(told["verdicts"]["run"]["gain"].is_f64());
     assert_eq!(told["evaluations"]["trained, sampled"]["questions"], 30);
     assert_eq!(told["training"][0]["arm"], "trained");
-    assert!(told["conduct"]["trained"]["policy_tokens"]["last"].as_f64() > Some(0.0), "{}", told["conduct"]);
+    assert!(
+        told["conduct"]["trained"]["policy_tokens"]["last"].as_f64() > Some(0.0),
+        "{}",
+        told["conduct"]
+    );
     assert!(page.contains("<h2>Conduct</h2>"));
     let markdown = done(&["report", place, "--markdown"]);
-    assert!(markdown.contains("| metric | start, greedy | start, sampled | trained, greedy |"), "{markdown}");
+    assert!(
+        markdown.contains("| metric | start, greedy | start, sampled | trained, greedy |"),
+        "{markdown}"
+    );
 
     let wrong = done(&["inspect", place, "--wrong", "-n", "3"]);
-    assert!(wrong.contains("trained: all 4 steps are done.") && wrong.contains("[policy] "), "{wrong}");
-    assert_eq!(wrong.matches("start, greedy, question").count(), 3, "{wrong}");
-    assert!(!wrong.contains("em 1.00") && !wrong.contains('\x1b'), "{wrong}");
+    assert!(
+        wrong.contains("trained: all 4 steps are done.") && wrong.contains("[policy] "),
+        "{wrong}"
+    );
+    assert_eq!(
+        wrong.matches("start, greedy, question").count(),
+        3,
+        "{wrong}"
+    );
+    assert!(
+        !wrong.contains("em 1.00") && !wrong.contains('\x1b'),
+        "{wrong}"
+    );
     let step = done(&["inspect", place, "--step", "0", "-n", "9"]);
-    assert_eq!(step.matches(", step 0, group 0, member ").count(), 8, "{step}");
+    assert_eq!(
+        step.matches(", step 0, group 0, member ").count(),
+        8,
+        "{step}"
+    );
     assert!(done(&["inspect", place, "--question", "nobody's"]).contains("No recorded trajectory"));
 
     let episodes = run.join("evaluation/start.jsonl");
@@ -43,10 +75,24 @@ fn a_quickstart_is_read_whole() {
     let files = json(&["report", text(&episodes), text(&both)]);
     assert_eq!(files["evaluations"]["start"]["episodes"], 30);
     let guesses = folder.path().join("guesses.jsonl");
-    done(&["eval", SMOKE, "--policy", "constant:Velm", "--out", text(&guesses)]);
+    done(&[
+        "eval",
+        SMOKE,
+        "--policy",
+        "constant:Velm",
+        "--out",
+        text(&guesses),
+    ]);
     let sign = &json(&["report", text(&guesses)])["alarms"][0];
-    assert_eq!((sign["kind"].as_str(), sign["severity"].as_str()), (Some("unsearched_answer"), Some("sign")), "{sign}");
-    assert!(files["evaluations"]["trained"].is_object() && files["training"].as_array().unwrap().is_empty());
+    assert_eq!(
+        (sign["kind"].as_str(), sign["severity"].as_str()),
+        (Some("unsearched_answer"), Some("sign")),
+        "{sign}"
+    );
+    assert!(
+        files["evaluations"]["trained"].is_object()
+            && files["training"].as_array().unwrap().is_empty()
+    );
 }
 
 #[test]
@@ -55,13 +101,26 @@ fn a_run_that_is_being_written_is_read_as_far_as_it_is() {
     let place = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (one, two) = (place("seed-1"), place("seed-2"));
     done(&["train", SMOKE, "--out", &one, "--set", "grpo.steps=2"]);
-    done(&["train", SMOKE, "--out", &two, "--set", "grpo.steps=2", "--set", "seed=2"]);
+    done(&[
+        "train",
+        SMOKE,
+        "--out",
+        &two,
+        "--set",
+        "grpo.steps=2",
+        "--set",
+        "seed=2",
+    ]);
     let arms = json(&["report", &one, &two]);
     assert_eq!(
         (&arms["training"][0]["arm"], &arms["training"][0]["runs"]),
         (&"seed-1, seed-2 (2 runs)".into(), &2.into())
     );
-    assert_eq!(arms["training"].as_array().unwrap().len(), 1, "seeds make one arm");
+    assert_eq!(
+        arms["training"].as_array().unwrap().len(),
+        1,
+        "seeds make one arm"
+    );
 
     let rollouts = folder.path().join("seed-1/rollouts/step-000000.jsonl");
     tear(&rollouts);
@@ -69,7 +128,11 @@ fn a_run_that_is_being_written_is_read_as_far_as_it_is() {
         tear(&folder.path().join("seed-1").join(file));
     }
     let config = std::fs::read_to_string(folder.path().join("seed-1/config.toml")).unwrap();
-    std::fs::write(folder.path().join("seed-1/config.toml"), config.replacen("steps = 2\n", "steps = 9\n", 1)).unwrap();
+    std::fs::write(
+        folder.path().join("seed-1/config.toml"),
+        config.replacen("steps = 2\n", "steps = 9\n", 1),
+    )
+    .unwrap();
     let page = place("report.html");
     done(&["report", &one, "--out", &page, "--most", "3"]);
     let html = std::fs::read_to_string(&page).unwrap();
@@ -85,7 +148,15 @@ fn a_run_that_is_being_written_is_read_as_far_as_it_is() {
     assert!(done(&["inspect", &one]).contains("its last line is half written and left out"));
     // A resumed run goes on after what is whole.
     std::fs::write(folder.path().join("seed-1/config.toml"), config).unwrap();
-    done(&["train", SMOKE, "--out", &one, "--set", "grpo.steps=3", "--resume"]);
+    done(&[
+        "train",
+        SMOKE,
+        "--out",
+        &one,
+        "--set",
+        "grpo.steps=3",
+        "--resume",
+    ]);
     assert!(done(&["inspect", &one]).contains("seed-1: all 3 steps are done."));
 }
 
@@ -93,9 +164,23 @@ fn a_run_that_is_being_written_is_read_as_far_as_it_is() {
 fn runs_of_the_same_name_are_told_apart() {
     let folder = tempfile::tempdir().unwrap();
     let place = |at: &str| folder.path().join(at).join("episodes.jsonl");
-    for (at, seed) in [("a", "data.world.seed=1000001"), ("b", "data.world.seed=2000001")] {
+    for (at, seed) in [
+        ("a", "data.world.seed=1000001"),
+        ("b", "data.world.seed=2000001"),
+    ] {
         std::fs::create_dir(folder.path().join(at)).unwrap();
-        done(&["eval", SMOKE, "--policy", "oracle", "--limit", "9", "--set", seed, "--out", text(&place(at))]);
+        done(&[
+            "eval",
+            SMOKE,
+            "--policy",
+            "oracle",
+            "--limit",
+            "9",
+            "--set",
+            seed,
+            "--out",
+            text(&place(at)),
+        ]);
     }
     let (a, b) = (place("a"), place("b"));
     let both = json(&["report", text(&a), text(&b)]);
@@ -104,15 +189,29 @@ fn runs_of_the_same_name_are_told_apart() {
     // The questions of the two worlds share their ids alone.
     let (code, refused) = fails(&["compare", text(&a), text(&b)]);
     assert!(
-        code == 1 && refused.contains("9 of A's are missing in B") && refused.contains("fw-test-0, \""),
+        code == 1
+            && refused.contains("9 of A's are missing in B")
+            && refused.contains("fw-test-0, \""),
         "{refused}"
     );
     let page = folder.path().join("report.html");
     done(&["report", text(&a), text(&b), "--out", text(&page)]);
     let html = std::fs::read_to_string(&page).unwrap();
-    let index = html.split("class=\"index\">").nth(1).unwrap().split("</script>").next().unwrap();
+    let index = html
+        .split("class=\"index\">")
+        .nth(1)
+        .unwrap()
+        .split("</script>")
+        .next()
+        .unwrap();
     let index: serde_json::Value = serde_json::from_str(index).unwrap();
-    assert_eq!((index["questions"].as_array().unwrap().len(), index["runs"].as_array().unwrap().len()), (18, 2));
+    assert_eq!(
+        (
+            index["questions"].as_array().unwrap().len(),
+            index["runs"].as_array().unwrap().len()
+        ),
+        (18, 2)
+    );
 }
 
 #[test]
@@ -122,7 +221,10 @@ fn a_run_that_has_no_end_has_no_verdict() {
     done(&["train", SMOKE, "--out", text(&run), "--set", "grpo.steps=1"]);
     std::fs::rename(run.join("policy"), folder.path().join("away")).unwrap();
     let (_, error) = fails(&["eval", "--controls", text(&run)]);
-    assert!(error.contains("has not come to its end") && !run.join("evaluation").exists(), "{error}");
+    assert!(
+        error.contains("has not come to its end") && !run.join("evaluation").exists(),
+        "{error}"
+    );
     let (code, error) = fails(&["eval", "--controls", text(&run), "--samples", "3"]);
     assert!(code == 2 && error.contains("--samples"), "{error}");
 }
@@ -134,7 +236,10 @@ fn what_is_no_run_is_one_clear_error() {
     for command in ["report", "inspect"] {
         let (code, said) = fails(&[command, place]);
         assert_eq!(code, 1);
-        assert!(said.contains("is not a run folder") && said.lines().count() == 1, "{said}");
+        assert!(
+            said.contains("is not a run folder") && said.lines().count() == 1,
+            "{said}"
+        );
     }
     let file = folder.path().join("words.jsonl");
     std::fs::write(&file, "not json\n").unwrap();

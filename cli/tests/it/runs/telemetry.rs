@@ -7,15 +7,32 @@ fn a_run_leaves_telemetry_that_a_resumed_run_continues() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     done(&["train", SMOKE, "--out", text(&run), "--set", "grpo.steps=2"]);
-    done(&["train", SMOKE, "--out", text(&run), "--set", "grpo.steps=9", "--resume"]);
+    done(&[
+        "train",
+        SMOKE,
+        "--out",
+        text(&run),
+        "--set",
+        "grpo.steps=9",
+        "--resume",
+    ]);
     let rows = lines(&run.join("telemetry.jsonl"));
-    let steps: Vec<u64> = rows.iter().map(|row| row["step"].as_u64().unwrap()).collect();
+    let steps: Vec<u64> = rows
+        .iter()
+        .map(|row| row["step"].as_u64().unwrap())
+        .collect();
     assert_eq!(steps, [0, 1, 2, 3, 4, 5, 6, 7, 8]);
     let found = json(&["telemetry", text(&run)]);
     let course = &found["runs"][0];
-    assert_eq!((course["steps"][1].as_u64(), course["source"].as_str()), (Some(8), Some(text(&run))));
+    assert_eq!(
+        (course["steps"][1].as_u64(), course["source"].as_str()),
+        (Some(8), Some(text(&run)))
+    );
     let tokens = &course["items"]["policy_tokens"];
-    assert!(tokens["first"].as_f64() > Some(0.0) && tokens["change"]["low"].is_f64(), "{tokens}");
+    assert!(
+        tokens["first"].as_f64() > Some(0.0) && tokens["change"]["low"].is_f64(),
+        "{tokens}"
+    );
     assert!(done(&["telemetry", text(&run)]).contains("first quarter  last quarter"));
 
     let (code, nothing) = fails(&["telemetry", text(folder.path())]);
@@ -28,14 +45,24 @@ fn a_guesser_is_told_apart_from_an_oracle() {
     let folder = tempfile::tempdir().unwrap();
     let place = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (guesses, found) = (place("guesses.jsonl"), place("found.jsonl"));
-    let told = done(&["eval", SMOKE, "--policy", "constant:Velm", "--out", &guesses]);
-    assert!(told.contains("alarm unsearched_answer: 1.000 (95 % interval"), "{told}");
+    let told = done(&[
+        "eval",
+        SMOKE,
+        "--policy",
+        "constant:Velm",
+        "--out",
+        &guesses,
+    ]);
+    assert!(
+        told.contains("alarm unsearched_answer: 1.000 (95 % interval"),
+        "{told}"
+    );
     let told = done(&["eval", SMOKE, "--policy", "oracle", "--out", &found]);
     assert!(!told.contains("alarm "), "{told}");
     let both = json(&["telemetry", &guesses, &found]);
     let alarms = |place: usize| both["sets"][place]["alarms"].as_array().unwrap().clone();
     assert_eq!((alarms(0).len(), alarms(1).len()), (1, 0));
-    assert_eq!(alarms(0)[0]["name"], "unsearched_answer");
+    assert_eq!(alarms(0)[0]["kind"], "unsearched_answer");
     assert_eq!(alarms(0)[0]["examples"].as_array().unwrap().len(), 3);
 }
 
@@ -44,41 +71,110 @@ fn an_evaluation_is_probed_on_the_same_questions() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("episodes.jsonl");
     let eval = ["eval", SMOKE, "--policy", "oracle", "--out", text(&out)];
-    let probes = ["--probe", "no-search", "--probe", "poisoned-passages", "--probe", "paraphrased-prompt"];
+    let probes = [
+        "--probe",
+        "no-search",
+        "--probe",
+        "poisoned-passages",
+        "--probe",
+        "paraphrased-prompt",
+    ];
     let found = json(&[&eval[..], &probes[..]].concat());
     let probes = found["probes"].as_array().unwrap();
     let em = &probes[0]["change"]["metrics"]["em"];
-    assert!(em["a"].as_f64() > Some(0.9) && em["difference"]["high"].as_f64() < Some(-0.5), "{em}");
-    assert_eq!((probes[0]["probe"].as_str(), em["questions"].as_u64()), (Some("no-search"), Some(30)));
+    assert!(
+        em["a"].as_f64() > Some(0.9) && em["difference"]["high"].as_f64() < Some(-0.5),
+        "{em}"
+    );
+    assert_eq!(
+        (probes[0]["probe"].as_str(), em["questions"].as_u64()),
+        (Some("no-search"), Some(30))
+    );
     let unfounded = probes[0]["telemetry"]["items"]["unfounded_answer"]["estimate"].as_f64();
     assert!(unfounded.is_some(), "{}", probes[0]["telemetry"]);
     assert!(probes[1]["telemetry"]["items"]["poison_believed"]["estimate"].is_f64());
     assert_eq!(probes[2]["wordings"].as_array().unwrap().len(), 4);
-    assert!(probes[2]["spread"]["estimate"].as_f64().is_some_and(|spread| spread < 1e-9));
+    assert!(
+        probes[2]["spread"]["estimate"]
+            .as_f64()
+            .is_some_and(|spread| spread < 1e-9)
+    );
     for name in ["no-search", "poisoned-passages", "paraphrased-prompt-3"] {
-        assert!(out.with_extension(format!("{name}.jsonl")).exists(), "{name}");
+        assert!(
+            out.with_extension(format!("{name}.jsonl")).exists(),
+            "{name}"
+        );
     }
-    let told = done(&["eval", SMOKE, "--policy", "oracle", "--probe", "missing-passages"]);
-    assert!(told.contains("probe missing-passages\n") && told.contains("Plain beats missing-passages by"), "{told}");
+    let told = done(&[
+        "eval",
+        SMOKE,
+        "--policy",
+        "oracle",
+        "--probe",
+        "missing-passages",
+    ]);
+    assert!(
+        told.contains("probe missing-passages\n")
+            && told.contains("Plain beats missing-passages by"),
+        "{told}"
+    );
 
     let query = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/query-writer.toml");
-    let small = ["--set", "data.world.pages=200", "--set", "data.test_questions=5", "--set", "data.train_questions=5"];
-    let (code, error) = fails(&[&["eval", query, "--policy", "oracle", "--probe", "no-search"], &small[..]].concat());
+    let small = [
+        "--set",
+        "data.world.pages=200",
+        "--set",
+        "data.test_questions=5",
+        "--set",
+        "data.train_questions=5",
+    ];
+    let (code, error) = fails(
+        &[
+            &["eval", query, "--policy", "oracle", "--probe", "no-search"],
+            &small[..],
+        ]
+        .concat(),
+    );
     assert_eq!(code, 2);
-    assert!(error.contains("--probe no-search") && error.contains("judged by what it finds"), "{error}");
+    assert!(
+        error.contains("--probe no-search") && error.contains("judged by what it finds"),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_policy_with_weights_criticises_itself() {
-    let eval = ["eval", SMOKE, "--limit", "8", "--samples", "0", "--probe", "self-critique", "--policy"];
+    let eval = [
+        "eval",
+        SMOKE,
+        "--limit",
+        "8",
+        "--samples",
+        "0",
+        "--probe",
+        "self-critique",
+        "--policy",
+    ];
     let found = json(&[&eval[..], &["builtin:quickstart"]].concat());
     let probe = &found["probes"][0];
     let questions = probe["questions"].as_object().unwrap();
     assert_eq!(questions.len(), 8);
-    let scores: Vec<f64> = questions.values().map(|score| score.as_f64().unwrap()).collect();
-    assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)) && scores.iter().any(|score| *score > 0.0));
+    let scores: Vec<f64> = questions
+        .values()
+        .map(|score| score.as_f64().unwrap())
+        .collect();
+    assert!(
+        scores.iter().all(|score| (0.0..=1.0).contains(score))
+            && scores.iter().any(|score| *score > 0.0)
+    );
     let mean = scores.iter().sum::<f64>() / 8.0;
-    assert!((probe["similarity"]["estimate"].as_f64().unwrap() - mean).abs() < 1e-9, "{probe}");
+    assert!(
+        (probe["similarity"]["estimate"].as_f64().unwrap() - mean).abs() < 1e-9,
+        "{probe}"
+    );
     let (code, error) = fails(&[&eval[..], &["oracle"]].concat());
-    assert!(code == 2 && error.contains("scripts have no entropies"), "{error}");
+    assert!(
+        code == 2 && error.contains("scripts have no entropies"),
+        "{error}"
+    );
 }

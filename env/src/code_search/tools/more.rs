@@ -22,15 +22,33 @@ const MAX_PLACES: usize = 10;
 /// Most pages put into order at a time.
 const MAX_RANKED: usize = 100;
 
-const OPEN_ABOUT: &str = "Returns a part of a page, 2000 characters each, and says how many parts there are.";
-const FIND_ABOUT: &str = "Lists the places where a text stands in a page, each with what stands around it.";
+const OPEN_ABOUT: &str =
+    "Returns a part of a page, 2000 characters each, and says how many parts there are.";
+const FIND_ABOUT: &str =
+    "Lists the places where a text stands in a page, each with what stands around it.";
 const RANK_ABOUT: &str = "Orders pages by what their texts say of a query, best first.";
 
 /// The functions as the chat template shows them.
 pub(super) fn functions(name: impl Fn(&str) -> String) -> [Tool; 3] {
-    let parameter = |name, about, kind, required| Parameter { name, about, kind, required };
-    let page = || parameter("page_id", "The page, as a search names it.", Kind::Text, true);
-    let tool = |tool, about: &str, parameters| Tool { name: name(tool), about: about.to_owned(), parameters };
+    let parameter = |name, about, kind, required| Parameter {
+        name,
+        about,
+        kind,
+        required,
+    };
+    let page = || {
+        parameter(
+            "page_id",
+            "The page, as a search names it.",
+            Kind::Text,
+            true,
+        )
+    };
+    let tool = |tool, about: &str, parameters| Tool {
+        name: name(tool),
+        about: about.to_owned(),
+        parameters,
+    };
     let part = parameter("part", "Which part, from 1.", Kind::Integer, false);
     let wanted = parameter("text", "What to find, in any case.", Kind::Text, true);
     let query = parameter("query", "What the pages should speak of.", Kind::Text, true);
@@ -53,11 +71,19 @@ impl PageTools {
         let page = self.page(id)?;
         let parts = parts(page.content);
         let Some(found) = part.checked_sub(1).and_then(|index| parts.get(index)) else {
-            return raise("ValueError", format!("{id} has parts 1 to {}, and no part {part}", parts.len()));
+            return raise(
+                "ValueError",
+                format!("{id} has parts 1 to {}, and no part {part}", parts.len()),
+            );
         };
         let value = format!("[part {part} of {}]\n{found}", parts.len());
         let returned = Some(Returned::Text((*found).to_owned()));
-        Ok(Outcome { size: found.chars().count(), found: vec![id.to_owned()], value: Value::String(value), returned })
+        Ok(Outcome {
+            size: found.chars().count(),
+            found: vec![id.to_owned()],
+            value: Value::String(value),
+            returned,
+        })
     }
 
     pub(super) fn find(&self, arguments: &Map<String, Value>) -> Result<Outcome, Failure> {
@@ -69,16 +95,29 @@ impl PageTools {
         let page = self.page(id)?;
         let places = places(page.content, wanted.trim());
         let returned = (!places.is_empty()).then(|| Returned::Text(places.join("\n")));
-        Ok(Outcome { size: places.len(), found: vec![id.to_owned()], value: json!(places), returned })
+        Ok(Outcome {
+            size: places.len(),
+            found: vec![id.to_owned()],
+            value: json!(places),
+            returned,
+        })
     }
 
     pub(super) async fn rank(&self, arguments: &Map<String, Value>) -> Result<Outcome, Failure> {
         let query = text(RANK_TOOL, arguments, "query")?;
         let given = arguments.get("page_ids").unwrap_or(&Value::Null);
-        let ids: Option<Vec<&str>> = given.as_array().and_then(|ids| ids.iter().map(Value::as_str).collect());
+        let ids: Option<Vec<&str>> = given
+            .as_array()
+            .and_then(|ids| ids.iter().map(Value::as_str).collect());
         let ids = ids.ok_or_else(|| wrong_type(RANK_TOOL, "page_ids", "list of str", given))?;
         if ids.len() > MAX_RANKED {
-            return raise("ValueError", format!("{} pages; at most {MAX_RANKED} are put into order", ids.len()));
+            return raise(
+                "ValueError",
+                format!(
+                    "{} pages; at most {MAX_RANKED} are put into order",
+                    ids.len()
+                ),
+            );
         }
         let mut pages: Vec<Passage> = Vec::with_capacity(ids.len());
         for id in ids {
@@ -95,9 +134,17 @@ impl PageTools {
             ranked.extend(hits.into_iter().flatten().map(|hit| hit.id));
         }
         // Those that share no word with the query keep their order at the end.
-        let rest: Vec<String> = order.into_iter().filter(|id| !ranked.contains(id)).collect();
+        let rest: Vec<String> = order
+            .into_iter()
+            .filter(|id| !ranked.contains(id))
+            .collect();
         ranked.extend(rest);
-        Ok(Outcome { size: ranked.len(), found: ranked.clone(), value: json!(ranked), returned: None })
+        Ok(Outcome {
+            size: ranked.len(),
+            found: ranked.clone(),
+            value: json!(ranked),
+            returned: None,
+        })
     }
 }
 
@@ -106,7 +153,10 @@ fn parts(content: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = content;
     while let Some((limit, _)) = rest.char_indices().nth(PART_CHARS) {
-        let end = rest[..limit].rfind(char::is_whitespace).filter(|&end| end > 0).unwrap_or(limit);
+        let end = rest[..limit]
+            .rfind(char::is_whitespace)
+            .filter(|&end| end > 0)
+            .unwrap_or(limit);
         let (part, after) = rest.split_at(end);
         parts.push(part);
         rest = after.trim_start();
@@ -119,12 +169,26 @@ fn parts(content: &str) -> Vec<&str> {
 
 /// What stands around each place of `wanted`, in any case; places that overlap are one.
 fn places(content: &str, wanted: &str) -> Vec<String> {
-    let pattern = regex::RegexBuilder::new(&regex::escape(wanted)).case_insensitive(true).build();
-    let Ok(pattern) = pattern else { return Vec::new() };
-    let before =
-        |at: usize| content[..at].char_indices().rev().take(CONTEXT_CHARS).last().map_or(at, |(place, _)| place);
-    let after =
-        |at: usize| content[at..].char_indices().nth(CONTEXT_CHARS).map_or(content.len(), |(place, _)| at + place);
+    let pattern = regex::RegexBuilder::new(&regex::escape(wanted))
+        .case_insensitive(true)
+        .build();
+    let Ok(pattern) = pattern else {
+        return Vec::new();
+    };
+    let before = |at: usize| {
+        content[..at]
+            .char_indices()
+            .rev()
+            .take(CONTEXT_CHARS)
+            .last()
+            .map_or(at, |(place, _)| place)
+    };
+    let after = |at: usize| {
+        content[at..]
+            .char_indices()
+            .nth(CONTEXT_CHARS)
+            .map_or(content.len(), |(place, _)| at + place)
+    };
     let mut spans: Vec<(usize, usize)> = Vec::new();
     for found in pattern.find_iter(content) {
         let (start, end) = (before(found.start()), after(found.end()));
@@ -133,7 +197,11 @@ fn places(content: &str, wanted: &str) -> Vec<String> {
             _ => spans.push((start, end)),
         }
     }
-    spans.into_iter().take(MAX_PLACES).map(|(start, end)| content[start..end].trim().to_owned()).collect()
+    spans
+        .into_iter()
+        .take(MAX_PLACES)
+        .map(|(start, end)| content[start..end].trim().to_owned())
+        .collect()
 }
 
 #[cfg(test)]
@@ -145,18 +213,39 @@ mod tests {
         let page = "word ".repeat(1_500);
         let found = parts(&page);
         assert!(found.len() > 3 && found.iter().all(|part| part.chars().count() <= PART_CHARS));
-        assert_eq!(found.iter().map(|part| part.split_whitespace().count()).sum::<usize>(), 1_500);
+        assert_eq!(
+            found
+                .iter()
+                .map(|part| part.split_whitespace().count())
+                .sum::<usize>(),
+            1_500
+        );
         assert_eq!(parts(""), [""]);
         let solid = "é".repeat(PART_CHARS + 1);
-        assert_eq!(parts(&solid).iter().map(|part| part.chars().count()).collect::<Vec<_>>(), [PART_CHARS, 1]);
+        assert_eq!(
+            parts(&solid)
+                .iter()
+                .map(|part| part.chars().count())
+                .collect::<Vec<_>>(),
+            [PART_CHARS, 1]
+        );
     }
 
     #[test]
     fn places_are_found_in_any_case_with_what_stands_around_them() {
-        let page = format!("{}Ärger in VELM today{}velm.{}", "x ".repeat(200), " y".repeat(300), " z".repeat(10));
+        let page = format!(
+            "{}Ärger in VELM today{}velm.{}",
+            "x ".repeat(200),
+            " y".repeat(300),
+            " z".repeat(10)
+        );
         let found = places(&page, "velm");
         assert_eq!(found.len(), 2);
-        assert!(found[0].contains("Ärger in VELM today") && found[1].starts_with('y') && found[1].contains("velm."));
+        assert!(
+            found[0].contains("Ärger in VELM today")
+                && found[1].starts_with('y')
+                && found[1].contains("velm.")
+        );
         assert!(places(&page, "(velm").is_empty());
         assert_eq!(places("velm velm velm", "velm"), ["velm velm velm"]);
     }

@@ -12,22 +12,37 @@ fn v0() -> PageTools {
 }
 
 fn call(tools: &PageTools, name: &str, arguments: Value) -> Result<Value, String> {
-    let Value::Object(arguments) = arguments else { panic!("an object") };
-    tools.call(name, &arguments).map_err(|error| error.to_string())
+    let Value::Object(arguments) = arguments else {
+        panic!("an object")
+    };
+    tools
+        .call(name, &arguments)
+        .map_err(|error| error.to_string())
 }
 
 #[test]
 fn searches_give_ids_and_titles() {
-    let found = call(&v0(), "search_pages", json!({"query": "town mayor", "n": 10}));
+    let found = call(
+        &v0(),
+        "search_pages",
+        json!({"query": "town mayor", "n": 10}),
+    );
     assert_eq!(found, Ok(json!([{"page_id": "orlen", "title": "Orlen"}])));
-    let similar =
-        tools(FunctionSettings { similarity: true, search: SearchMode::Titles, ..FunctionSettings::default() });
+    let similar = tools(FunctionSettings {
+        similarity: true,
+        search: SearchMode::Titles,
+        ..FunctionSettings::default()
+    });
     let found = call(&similar, "search_pages", json!({"query": "orlen"})).expect("found");
     let value = found[0]["similarity"].as_f64().expect("a number");
     assert!(value > 0.0 && value < 1.0, "{value}");
-    assert_eq!(call(&similar, "search_pages", json!({"query": "mayor"})), Ok(json!([])));
     assert_eq!(
-        call(&v0(), "search_pages", json!({"query": "orlen ada", "n": 1})).map(|all| all[1].is_null()),
+        call(&similar, "search_pages", json!({"query": "mayor"})),
+        Ok(json!([]))
+    );
+    assert_eq!(
+        call(&v0(), "search_pages", json!({"query": "orlen ada", "n": 1}))
+            .map(|all| all[1].is_null()),
         Ok(true)
     );
 }
@@ -35,14 +50,35 @@ fn searches_give_ids_and_titles() {
 #[test]
 fn wrong_arguments_raise() {
     for (arguments, message) in [
-        (json!({"query": 5}), "TypeError: search_pages() argument 'query' must be str, not int"),
-        (json!({"query": null}), "TypeError: search_pages() argument 'query' must be str, not NoneType"),
-        (json!({"query": "x", "n": 0}), "ValueError: n must be at least 1"),
-        (json!({"query": "x", "n": -2}), "ValueError: n must be at least 1"),
-        (json!({"query": "x", "n": "3"}), "TypeError: search_pages() argument 'n' must be int, not str"),
-        (json!({"query": "x", "n": 2.5}), "TypeError: search_pages() argument 'n' must be int, not float"),
+        (
+            json!({"query": 5}),
+            "TypeError: search_pages() argument 'query' must be str, not int",
+        ),
+        (
+            json!({"query": null}),
+            "TypeError: search_pages() argument 'query' must be str, not NoneType",
+        ),
+        (
+            json!({"query": "x", "n": 0}),
+            "ValueError: n must be at least 1",
+        ),
+        (
+            json!({"query": "x", "n": -2}),
+            "ValueError: n must be at least 1",
+        ),
+        (
+            json!({"query": "x", "n": "3"}),
+            "TypeError: search_pages() argument 'n' must be int, not str",
+        ),
+        (
+            json!({"query": "x", "n": 2.5}),
+            "TypeError: search_pages() argument 'n' must be int, not float",
+        ),
     ] {
-        assert_eq!(call(&v0(), "search_pages", arguments), Err(message.to_owned()));
+        assert_eq!(
+            call(&v0(), "search_pages", arguments),
+            Err(message.to_owned())
+        );
     }
 }
 
@@ -50,16 +86,38 @@ fn wrong_arguments_raise() {
 fn sections_and_their_errors_are_those_of_v0() {
     let tools = v0();
     let listed = call(&tools, "view_sections", json!({"page_id": "orlen"})).expect("listed");
-    assert_eq!(listed[1], json!({"section_id": "orlen:people", "section_name": "People"}));
-    let read = call(&tools, "read_section", json!({"section_id": "orlen:people"}));
+    assert_eq!(
+        listed[1],
+        json!({"section_id": "orlen:people", "section_name": "People"})
+    );
+    let read = call(
+        &tools,
+        "read_section",
+        json!({"section_id": "orlen:people"}),
+    );
     assert_eq!(read, Ok(json!("## People\n\nIts mayor is Ada Brandt.\n")));
-    assert_eq!(call(&tools, "read_section", json!({"section_id": "plain:full"})), Ok(json!("No heading here.")));
+    assert_eq!(
+        call(&tools, "read_section", json!({"section_id": "plain:full"})),
+        Ok(json!("No heading here."))
+    );
     let format = "ValueError: Invalid section_id format. Expected: page_id:section_name";
     for (name, arguments, message) in [
         ("read_section", json!({"section_id": "orlen"}), format),
-        ("read_section", json!({"section_id": "x:y"}), "ValueError: Page not found: x"),
-        ("read_section", json!({"section_id": "orlen:a:b"}), "ValueError: Section not found: orlen:a:b"),
-        ("view_sections", json!({"page_id": "x"}), "ValueError: Page not found: x"),
+        (
+            "read_section",
+            json!({"section_id": "x:y"}),
+            "ValueError: Page not found: x",
+        ),
+        (
+            "read_section",
+            json!({"section_id": "orlen:a:b"}),
+            "ValueError: Section not found: orlen:a:b",
+        ),
+        (
+            "view_sections",
+            json!({"page_id": "x"}),
+            "ValueError: Page not found: x",
+        ),
     ] {
         assert_eq!(call(&tools, name, arguments), Err(message.to_owned()));
     }
@@ -72,19 +130,40 @@ fn sections_and_their_errors_are_those_of_v0() {
 
 #[test]
 fn sections_and_their_errors_are_those_of_v1() {
-    let tools = tools(FunctionSettings { flavour: Flavour::V1, takes_n: false, ..FunctionSettings::default() });
+    let tools = tools(FunctionSettings {
+        flavour: Flavour::V1,
+        takes_n: false,
+        ..FunctionSettings::default()
+    });
     let names: Vec<String> = tools.specs().into_iter().map(|spec| spec.name).collect();
-    assert_eq!(names, ["wiki_search_pages", "wiki_view_sections", "wiki_read_section"]);
+    assert_eq!(
+        names,
+        [
+            "wiki_search_pages",
+            "wiki_view_sections",
+            "wiki_read_section"
+        ]
+    );
     assert!(tools.specs()[0].parameters.len() == 1);
-    let missing = call(&tools, "wiki_read_section", json!({"section_id": "orlen:x"}));
+    let missing = call(
+        &tools,
+        "wiki_read_section",
+        json!({"section_id": "orlen:x"}),
+    );
     assert_eq!(missing, Ok(json!("Section not found: orlen:x")));
-    assert_eq!(call(&tools, "wiki_view_sections", json!({"page_id": "x"})), Err("KeyError: x".to_owned()));
+    assert_eq!(
+        call(&tools, "wiki_view_sections", json!({"page_id": "x"})),
+        Err("KeyError: x".to_owned())
+    );
     assert_eq!(tools.take_calls()[0].tool, READ_TOOL);
 }
 
 #[test]
 fn subtrees_are_an_option() {
-    let tools = tools(FunctionSettings { section_mode: SectionMode::Subtree, ..FunctionSettings::default() });
+    let tools = tools(FunctionSettings {
+        section_mode: SectionMode::Subtree,
+        ..FunctionSettings::default()
+    });
     let read = call(&tools, "read_section", json!({"section_id": "orlen:orlen"})).expect("read");
     assert!(read.as_str().expect("a text").contains("Its mayor"));
 }
@@ -98,6 +177,11 @@ fn what_was_returned_is_remembered() {
     assert!(returned("people") && !returned("ada brandt"));
     call(&tools, "search_pages", json!({"query": "velm", "n": 1})).expect("found");
     assert!(returned("ada brandt") && !returned("velm"));
-    call(&tools, "read_section", json!({"section_id": "ada_brandt:full"})).expect("read");
+    call(
+        &tools,
+        "read_section",
+        json!({"section_id": "ada_brandt:full"}),
+    )
+    .expect("read");
     assert!(returned("velm"));
 }

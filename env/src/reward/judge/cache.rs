@@ -34,27 +34,46 @@ pub(super) struct Cache {
 impl Cache {
     /// Reads a file of earlier replies, or starts one.
     pub(super) fn open(path: &Path) -> Result<Self, JudgeError> {
-        let wrong = |what: String| JudgeError::Cache { path: path.to_owned(), what };
-        let failed = |cause: std::io::Error| wrong(format!("{cause}; check its folder and permissions"));
-        let mut file = OpenOptions::new().create(true).read(true).append(true).open(path).map_err(failed)?;
+        let wrong = |what: String| JudgeError::Cache {
+            path: path.to_owned(),
+            what,
+        };
+        let failed =
+            |cause: std::io::Error| wrong(format!("{cause}; check its folder and permissions"));
+        let mut file = OpenOptions::new()
+            .create(true)
+            .read(true)
+            .append(true)
+            .open(path)
+            .map_err(failed)?;
         // Another use of the judge, in this process or another, may be writing.
         file.lock().map_err(failed)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(failed)?;
-        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let whole = bytes
+            .iter()
+            .rposition(|&byte| byte == b'\n')
+            .map_or(0, |at| at + 1);
         if whole < bytes.len() {
             file.set_len(whole as u64).map_err(failed)?;
         }
         file.unlock().map_err(failed)?;
         let mut slots = HashMap::new();
-        for (number, line) in
-            (1..).zip(bytes[..whole].split(|&byte| byte == b'\n')).filter(|(_, line)| !line.is_empty())
+        for (number, line) in (1..)
+            .zip(bytes[..whole].split(|&byte| byte == b'\n'))
+            .filter(|(_, line)| !line.is_empty())
         {
-            let line: Line = serde_json::from_slice(line)
-                .map_err(|cause| wrong(format!("line {number} is not a cached reply ({cause}); remove the line")))?;
+            let line: Line = serde_json::from_slice(line).map_err(|cause| {
+                wrong(format!(
+                    "line {number} is not a cached reply ({cause}); remove the line"
+                ))
+            })?;
             slots.insert(line.key, Arc::new(OnceCell::new_with(Some(line.reply))));
         }
-        Ok(Self { slots: Mutex::new(slots), file: Some((path.to_owned(), Mutex::new(file))) })
+        Ok(Self {
+            slots: Mutex::new(slots),
+            file: Some((path.to_owned(), Mutex::new(file))),
+        })
     }
 
     /// The place of a request's reply. Whoever asks the same at once waits for the one reply.
@@ -65,12 +84,23 @@ impl Cache {
 
     /// Appends a reply to the file.
     pub(super) fn keep(&self, key: &str, reply: &str) -> Result<(), JudgeError> {
-        let Some((path, file)) = &self.file else { return Ok(()) };
-        let wrong = |what: String| JudgeError::Cache { path: path.clone(), what };
-        let line = serde_json::to_string(&Line { key: key.to_owned(), reply: reply.to_owned() });
+        let Some((path, file)) = &self.file else {
+            return Ok(());
+        };
+        let wrong = |what: String| JudgeError::Cache {
+            path: path.clone(),
+            what,
+        };
+        let line = serde_json::to_string(&Line {
+            key: key.to_owned(),
+            reply: reply.to_owned(),
+        });
         let line = line.map_err(|cause| wrong(cause.to_string()))? + "\n";
         let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-        let written = file.lock().and_then(|()| file.write_all(line.as_bytes())).and_then(|()| file.unlock());
+        let written = file
+            .lock()
+            .and_then(|()| file.write_all(line.as_bytes()))
+            .and_then(|()| file.unlock());
         written.map_err(|cause| wrong(format!("{cause}; check free space")))
     }
 }

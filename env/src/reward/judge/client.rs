@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forage_retriever::remote::{Flaw, Http, KeyHeader};
-use forage_retriever::{RemoteFault, RetrieverError};
+use forage_net::{Client, Fault, KeyHeader, NetError, Request, SettingError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -23,46 +22,38 @@ pub enum JudgeError {
     Setting {
         /// The key in `[reward.judge]`.
         key: String,
-        /// What is wrong and the fix.
+        /// The problem and the fix.
         what: String,
     },
     /// There is nothing to compare with.
     #[error("there is no accepted answer to judge by; give the question one, or judge by a rubric")]
     NoGold,
     /// The budget is spent.
-    #[error("the judge's budget is spent: {spent} sent, {key} is {limit}; raise it, or name a cache file and resume")]
+    #[error(
+        "the judge's budget is spent: {spent} sent, {key} is {limit}; raise it, or name a cache file and resume"
+    )]
     Budget {
         /// The key in `[reward.judge]`.
         key: &'static str,
         /// Requests or tokens so far.
         spent: u64,
-        /// What is allowed.
+        /// The limit.
         limit: u64,
     },
     /// The server cannot be reached, refuses, or its replies are no verdicts.
-    #[error("judge at {url}: {fault}, after {tries} tries; check that it serves this model and what it logs")]
-    Call {
-        /// What was asked.
-        url: String,
-        /// How the last try failed.
-        fault: RemoteFault,
-        /// Tries made.
-        tries: u32,
-    },
+    #[error("judge at {0}; check that it serves this model and what it logs")]
+    Call(NetError),
     /// The cache file cannot be used.
     #[error("the judge's cache `{}`: {what}", path.display())]
     Cache {
         /// The file.
         path: PathBuf,
-        /// What is wrong and the fix.
+        /// The problem and the fix.
         what: String,
     },
-    /// Something ended early.
-    #[error("the judge was stopped: {0}")]
-    Stopped(String),
 }
 
-/// What a judge cost so far.
+/// The cost of a judge so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Requests sent, tries included.
@@ -74,7 +65,7 @@ pub struct Spent {
 /// A language model that judges.
 pub struct Judge {
     settings: JudgeSettings,
-    http: Http,
+    http: Client,
     cache: OnceCell<Cache>,
     calls: AtomicU64,
     tokens: AtomicU64,
@@ -82,7 +73,10 @@ pub struct Judge {
 
 impl std::fmt::Debug for Judge {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Judge").field("settings", &self.settings).finish_non_exhaustive()
+        formatter
+            .debug_struct("Judge")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
     }
 }
 
@@ -116,13 +110,27 @@ impl Judge {
     /// [`JudgeError::Setting`] with the key at fault.
     pub fn new(settings: JudgeSettings) -> Result<Self, JudgeError> {
         settings.check()?;
-        let http = Http::new(&settings.url, settings.http(), KeyHeader::Authorization).map_err(failed)?;
-        Ok(Self { settings, http, cache: OnceCell::new(), calls: AtomicU64::new(0), tokens: AtomicU64::new(0) })
+        let http = Client::new(&settings.url, settings.http(), KeyHeader::Authorization).map_err(
+            |SettingError { key, what }| JudgeError::Setting {
+                key: key.to_owned(),
+                what,
+            },
+        )?;
+        Ok(Self {
+            settings,
+            http,
+            cache: OnceCell::new(),
+            calls: AtomicU64::new(0),
+            tokens: AtomicU64::new(0),
+        })
     }
 
-    /// What it cost so far.
+    /// The cost so far.
     pub fn spent(&self) -> Spent {
-        Spent { calls: self.calls.load(Ordering::Relaxed), tokens: self.tokens.load(Ordering::Relaxed) }
+        Spent {
+            calls: self.calls.load(Ordering::Relaxed),
+            tokens: self.tokens.load(Ordering::Relaxed),
+        }
     }
 
     /// Judges an episode, or an answer alone.
@@ -130,12 +138,17 @@ impl Judge {
     /// # Errors
     /// [`JudgeError`] when there is no verdict after all tries, or the budget is spent.
     pub async fn ask(&self, question: &Question<'_>) -> Result<Verdict, JudgeError> {
-        let JudgeSettings { rubric, transcript_chars, .. } = &self.settings;
+        let JudgeSettings {
+            rubric,
+            transcript_chars,
+            ..
+        } = &self.settings;
         if rubric.is_empty() && question.golds.is_empty() {
             return Err(JudgeError::NoGold);
         }
         let read = |reply: &str| read_verdict(reply, rubric.len());
-        self.reply(&messages(question, rubric, *transcript_chars), read).await
+        self.reply(&messages(question, rubric, *transcript_chars), read)
+            .await
     }
 
     /// Judges several answers to one question in one request; the verdicts come in the order of the answers.
@@ -152,15 +165,22 @@ impl Judge {
             return Err(JudgeError::NoGold);
         }
         let messages = batch_messages(question, golds, shown, self.settings.transcript_chars);
-        self.reply(&messages, |reply: &str| read_verdicts(reply, shown.len())).await
+        self.reply(&messages, |reply: &str| read_verdicts(reply, shown.len()))
+            .await
     }
 
     /// Says which of two answers is better, in the order given.
     ///
     /// # Errors
     /// As [`Judge::ask`].
-    pub async fn prefer(&self, question: &str, golds: &[String], answers: [&str; 2]) -> Result<Preference, JudgeError> {
-        self.reply(&pair_messages(question, golds, answers), read_preference).await
+    pub async fn prefer(
+        &self,
+        question: &str,
+        golds: &[String],
+        answers: [&str; 2],
+    ) -> Result<Preference, JudgeError> {
+        self.reply(&pair_messages(question, golds, answers), read_preference)
+            .await
     }
 
     async fn reply<T>(
@@ -168,14 +188,21 @@ impl Judge {
         messages: &Value,
         read: impl Fn(&str) -> Result<T, Refusal> + Copy + Send + Sync,
     ) -> Result<T, JudgeError> {
-        let JudgeSettings { model, max_tokens, .. } = &self.settings;
+        let JudgeSettings {
+            model, max_tokens, ..
+        } = &self.settings;
         let body =
             json!({"model": model, "messages": messages, "temperature": 0, "max_tokens": max_tokens}).to_string();
         let key = blake3::hash(body.as_bytes()).to_hex().to_string();
-        let cache = self.cache.get_or_try_init(|| async { self.open_cache() }).await?;
+        let cache = self
+            .cache
+            .get_or_try_init(|| async { self.open_cache() })
+            .await?;
         let slot = cache.slot(&key);
         let reply = slot.get_or_try_init(|| async {
-            let reply = self.call(body.into_bytes(), |reply| read(reply).map(|_| ())).await?;
+            let reply = self
+                .call(body.into_bytes(), |reply| read(reply).map(|_| ()))
+                .await?;
             cache.keep(&key, &reply)?;
             Ok::<_, JudgeError>(reply)
         });
@@ -187,7 +214,10 @@ impl Judge {
     }
 
     fn open_cache(&self) -> Result<Cache, JudgeError> {
-        self.settings.cache.as_deref().map_or_else(|| Ok(Cache::default()), Cache::open)
+        self.settings
+            .cache
+            .as_deref()
+            .map_or_else(|| Ok(Cache::default()), Cache::open)
     }
 
     async fn call(
@@ -196,11 +226,12 @@ impl Judge {
         check: impl Fn(&str) -> Result<(), Refusal> + Send + Sync,
     ) -> Result<String, JudgeError> {
         let url = self.http.url(&["v1", "chat", "completions"]);
-        let answer =
-            self.http.post_within(&url, body, || self.admit(), |completion| self.take(completion, &check)).await;
-        answer.map_err(|cause| match &cause {
-            RetrieverError::Remote { fault: RemoteFault::Withheld(_), .. } => self.exceeded().unwrap_or(failed(cause)),
-            _ => failed(cause),
+        let request = Request::post(url, "application/json", body);
+        let take = |completion| self.take(completion, &check);
+        let answer = self.http.call_within(request, || self.admit(), take).await;
+        answer.map_err(|error| match &error.fault {
+            Fault::Withheld(_) => self.exceeded().unwrap_or(JudgeError::Call(error)),
+            _ => JudgeError::Call(error),
         })
     }
 
@@ -210,9 +241,14 @@ impl Judge {
             return Err(spent.to_string());
         }
         let most = self.settings.max_calls.unwrap_or(u64::MAX);
-        let taken =
-            self.calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |calls| (calls < most).then(|| calls + 1));
-        taken.map(|_| ()).map_err(|_| "the budget is spent".to_owned())
+        let taken = self
+            .calls
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |calls| {
+                (calls < most).then(|| calls + 1)
+            });
+        taken
+            .map(|_| ())
+            .map_err(|_| "the budget is spent".to_owned())
     }
 
     fn exceeded(&self) -> Option<JudgeError> {
@@ -228,32 +264,38 @@ impl Judge {
     }
 
     /// The reply of a completion, if it is a verdict.
-    fn take(&self, completion: Completion, check: impl Fn(&str) -> Result<(), Refusal>) -> Result<String, Flaw> {
+    fn take(
+        &self,
+        completion: Completion,
+        check: impl Fn(&str) -> Result<(), Refusal>,
+    ) -> Result<String, Fault> {
         match completion.usage {
             Some(usage) => {
                 self.tokens.fetch_add(usage.total_tokens, Ordering::Relaxed);
             }
             None if self.settings.max_total_tokens.is_some() => {
                 let what = "no `usage`, which max_total_tokens needs; set max_calls instead";
-                return Err(Flaw::Misfit(what.to_owned()));
+                return Err(Fault::Protocol(what.to_owned()));
             }
             None => {}
         }
-        let [Choice { message, finish_reason }] = <[Choice; 1]>::try_from(completion.choices)
-            .map_err(|choices| Flaw::Misfit(format!("{} choices, one was asked for", choices.len())))?;
+        let [
+            Choice {
+                message,
+                finish_reason,
+            },
+        ] = <[Choice; 1]>::try_from(completion.choices).map_err(|choices| {
+            Fault::Protocol(format!("{} choices, one was asked for", choices.len()))
+        })?;
         if finish_reason.as_deref() == Some("length") {
-            return Err(Flaw::Again("the reply was cut off; raise max_tokens".to_owned()));
+            return Err(Fault::Unusable(
+                "the reply was cut off; raise max_tokens".to_owned(),
+            ));
         }
-        let reply = message.content.ok_or_else(|| Flaw::Again("the message has no content".to_owned()))?;
-        check(&reply).map_err(|refusal| Flaw::Again(refusal.to_string()))?;
+        let reply = message
+            .content
+            .ok_or_else(|| Fault::Unusable("the message has no content".to_owned()))?;
+        check(&reply).map_err(|refusal| Fault::Unusable(refusal.to_string()))?;
         Ok(reply)
-    }
-}
-
-fn failed(cause: RetrieverError) -> JudgeError {
-    match cause {
-        RetrieverError::Setting { key, what } => JudgeError::Setting { key, what },
-        RetrieverError::Remote { url, fault, attempts } => JudgeError::Call { url, fault, tries: attempts },
-        cause => JudgeError::Stopped(cause.to_string()),
     }
 }

@@ -46,19 +46,30 @@ fn judge(making: &Making, key: &str, default: usize) -> Result<(Judge, usize), S
     let mut settings = making.settings.clone();
     let count = match settings.shift_remove(key) {
         None => default,
-        Some(value) => {
-            value.as_u64().filter(|&count| count >= 1).ok_or(format!("{key} is {value}; write 1 or more"))? as usize
-        }
+        Some(value) => value
+            .as_u64()
+            .filter(|&count| count >= 1)
+            .ok_or(format!("{key} is {value}; write 1 or more"))? as usize,
     };
-    let settings: JudgeSettings = serde_json::from_value(Value::Object(settings)).map_err(|cause| cause.to_string())?;
+    let settings: JudgeSettings =
+        serde_json::from_value(Value::Object(settings)).map_err(|cause| cause.to_string())?;
     if !settings.rubric.is_empty() {
-        return Err(format!("a rubric is for [reward.{}] alone; leave it out", ENTRY.name));
+        return Err(format!(
+            "a rubric is for [reward.{}] alone; leave it out",
+            ENTRY.name
+        ));
     }
-    Ok((Judge::new(settings).map_err(|cause| cause.to_string())?, count))
+    Ok((
+        Judge::new(settings).map_err(|cause| cause.to_string())?,
+        count,
+    ))
 }
 
 fn failed(name: &'static str, task: &Task, cause: &JudgeError) -> RewardError {
-    RewardError { name: name.to_owned(), message: format!("task `{}`: {cause}", task.id) }
+    RewardError {
+        name: name.to_owned(),
+        message: format!("task `{}`: {cause}", task.id),
+    }
 }
 
 /// Judges the answers of a group, up to [`Batch::together`] in one request: a judge that sees them side by side is asked less
@@ -77,18 +88,31 @@ impl GroupReward for Batch {
         BATCH.name
     }
 
-    async fn score_group(&self, task: &Task, members: &[&Episode]) -> Result<Vec<(f32, Pieces)>, RewardError> {
+    async fn score_group(
+        &self,
+        task: &Task,
+        members: &[&Episode],
+    ) -> Result<Vec<(f32, Pieces)>, RewardError> {
         // Answers that are alike share a request.
         let mut order: Vec<usize> = (0..members.len()).collect();
         order.sort_by_cached_key(|&member| members[member].answer().map(normalize));
         let verdicts = try_join_all(order.chunks(self.together).map(|chunk| async {
             let shown: Vec<_> = chunk
                 .iter()
-                .map(|&member| (members[member].answer(), Transcript::Turns(&members[member].turns)))
+                .map(|&member| {
+                    (
+                        members[member].answer(),
+                        Transcript::Turns(&members[member].turns),
+                    )
+                })
                 .collect();
-            self.judge.ask_together(&task.question, &task.golds, &shown).await
+            self.judge
+                .ask_together(&task.question, &task.golds, &shown)
+                .await
         }));
-        let verdicts = verdicts.await.map_err(|cause| failed(BATCH.name, task, &cause))?;
+        let verdicts = verdicts
+            .await
+            .map_err(|cause| failed(BATCH.name, task, &cause))?;
         let mut scores = vec![(0.0, Pieces::new()); members.len()];
         for (member, verdict) in order.into_iter().zip(verdicts.into_iter().flatten()) {
             scores[member] = points(&verdict, members[member].answer().is_some());
@@ -116,10 +140,19 @@ impl GroupReward for Tournament {
         TOURNAMENT.name
     }
 
-    async fn score_group(&self, task: &Task, members: &[&Episode]) -> Result<Vec<(f32, Pieces)>, RewardError> {
+    async fn score_group(
+        &self,
+        task: &Task,
+        members: &[&Episode],
+    ) -> Result<Vec<(f32, Pieces)>, RewardError> {
         let answers: Vec<Option<&str>> = members.iter().map(|member| member.answer()).collect();
         let games = pairs(members.len(), self.rounds);
-        let played = try_join_all(games.iter().map(|&(a, b)| self.play(task, answers[a], answers[b]))).await;
+        let played = try_join_all(
+            games
+                .iter()
+                .map(|&(a, b)| self.play(task, answers[a], answers[b])),
+        )
+        .await;
         let played = played.map_err(|cause| failed(TOURNAMENT.name, task, &cause))?;
         let mut records = vec![(0.0_f32, 0_u32); members.len()];
         for ((a, b), won) in games.into_iter().zip(played) {
@@ -129,7 +162,10 @@ impl GroupReward for Tournament {
             }
         }
         let share = |(won, games): (f32, u32)| if games == 0 { 0.5 } else { won / games as f32 };
-        Ok(records.into_iter().map(|record| (share(record), Pieces::new())).collect())
+        Ok(records
+            .into_iter()
+            .map(|record| (share(record), Pieces::new()))
+            .collect())
     }
 }
 
@@ -143,8 +179,14 @@ impl Tournament {
         if normalize(a) == normalize(b) {
             return Ok(0.5);
         }
-        let first = self.judge.prefer(&task.question, &task.golds, [a, b]).await?;
-        let second = self.judge.prefer(&task.question, &task.golds, [b, a]).await?;
+        let first = self
+            .judge
+            .prefer(&task.question, &task.golds, [a, b])
+            .await?;
+        let second = self
+            .judge
+            .prefer(&task.question, &task.golds, [b, a])
+            .await?;
         Ok(match (first, second) {
             (Preference::A, Preference::B) => 1.0,
             (Preference::B, Preference::A) => 0.0,
@@ -155,8 +197,8 @@ impl Tournament {
 
 /// Who meets whom in a group of `count`.
 fn pairs(count: usize, rounds: usize) -> BTreeSet<(usize, usize)> {
-    let meetings =
-        (1..=rounds.min(count / 2)).flat_map(|round| (0..count).map(move |member| (member, (member + round) % count)));
+    let meetings = (1..=rounds.min(count / 2))
+        .flat_map(|round| (0..count).map(move |member| (member, (member + round) % count)));
     meetings.map(|(a, b)| (a.min(b), a.max(b))).collect()
 }
 
@@ -171,7 +213,10 @@ mod tests {
         for (count, rounds, each) in [(5, 4, 4), (8, 4, 7), (8, 2, 4), (8, 100, 7), (9, 3, 6)] {
             let pairs = pairs(count, rounds);
             for member in 0..count {
-                let met = pairs.iter().filter(|(a, b)| *a == member || *b == member).count();
+                let met = pairs
+                    .iter()
+                    .filter(|(a, b)| *a == member || *b == member)
+                    .count();
                 assert_eq!(met, each, "{count} members, {rounds} rounds");
             }
         }

@@ -40,22 +40,41 @@ differently; an answer that hedges between several, says that nothing was found,
 approach: 0 to 100, the sum of four parts of up to 25 points each: the queries fit the question; no step was wasted; the \
 sources fit; the answer rests on what was read.";
 
-const ANSWER_REPLY: &str =
-    "Reply with one JSON object and nothing else: {\"correct\": true or false, \"approach\": number}";
+const ANSWER_REPLY: &str = "Reply with one JSON object and nothing else: {\"correct\": true or false, \"approach\": number}";
 
 const PAIR_TASK: &str = "Decide which of the two answers is better: the one that means the same as an accepted answer; tie \
 if both or neither do.\nReply with one JSON object and nothing else: {\"better\": \"A\" or \"B\" or \"tie\"}";
 
 /// The messages that ask for a verdict.
-pub(super) fn messages(question: &Question<'_>, rubric: &[String], transcript_chars: usize) -> Value {
+pub(super) fn messages(
+    question: &Question<'_>,
+    rubric: &[String],
+    transcript_chars: usize,
+) -> Value {
     let mut parts = given(question.question, question.golds);
-    parts.extend(shown((question.answer, question.transcript), "", transcript_chars));
+    parts.extend(shown(
+        (question.answer, question.transcript),
+        "",
+        transcript_chars,
+    ));
     let task = || format!("Decide two things.\n{MEASURES}\n{ANSWER_REPLY}");
-    ask(&parts, &if rubric.is_empty() { task() } else { rubric_task(rubric) })
+    ask(
+        &parts,
+        &if rubric.is_empty() {
+            task()
+        } else {
+            rubric_task(rubric)
+        },
+    )
 }
 
 /// The messages that ask for verdicts on several answers to one question.
-pub(super) fn batch_messages(question: &str, golds: &[String], all: &[Shown<'_>], transcript_chars: usize) -> Value {
+pub(super) fn batch_messages(
+    question: &str,
+    golds: &[String],
+    all: &[Shown<'_>],
+    transcript_chars: usize,
+) -> Value {
     let mut parts = given(question, golds);
     for (number, one) in (1..).zip(all) {
         parts.extend(shown(*one, &format!(" {number}"), transcript_chars));
@@ -71,29 +90,49 @@ pub(super) fn batch_messages(question: &str, golds: &[String], all: &[Shown<'_>]
 fn shown((answer, transcript): Shown<'_>, number: &str, transcript_chars: usize) -> Vec<Part> {
     let mut parts = Vec::new();
     if let Transcript::Turns(turns) = transcript {
-        parts.push((format!("EPISODE{number}"), shortened(&written(turns), transcript_chars)));
+        parts.push((
+            format!("EPISODE{number}"),
+            shortened(&written(turns), transcript_chars),
+        ));
     }
-    let name = if answer.is_some() { "ANSWER" } else { "NO ANSWER WAS GIVEN" };
-    parts.push((format!("{name}{number}"), answer.unwrap_or_default().to_owned()));
+    let name = if answer.is_some() {
+        "ANSWER"
+    } else {
+        "NO ANSWER WAS GIVEN"
+    };
+    parts.push((
+        format!("{name}{number}"),
+        answer.unwrap_or_default().to_owned(),
+    ));
     parts
 }
 
 /// The messages that ask which of two answers is better.
 pub(super) fn pair_messages(question: &str, golds: &[String], answers: [&str; 2]) -> Value {
     let mut parts = given(question, golds);
-    parts.extend(["A", "B"].iter().zip(answers).map(|(name, answer)| (format!("ANSWER {name}"), answer.to_owned())));
+    parts.extend(
+        ["A", "B"]
+            .iter()
+            .zip(answers)
+            .map(|(name, answer)| (format!("ANSWER {name}"), answer.to_owned())),
+    );
     ask(&parts, PAIR_TASK)
 }
 
 type Part = (String, String);
 
 fn given(question: &str, golds: &[String]) -> Vec<Part> {
-    vec![("QUESTION".to_owned(), question.to_owned()), ("ACCEPTED ANSWERS".to_owned(), golds.join("\n"))]
+    vec![
+        ("QUESTION".to_owned(), question.to_owned()),
+        ("ACCEPTED ANSWERS".to_owned(), golds.join("\n")),
+    ]
 }
 
 fn ask(parts: &[Part], task: &str) -> Value {
     let mark = mark(parts);
-    let fenced = parts.iter().map(|(name, text)| format!("<<<{name} {mark}\n{text}\n{mark} {name}>>>\n\n"));
+    let fenced = parts
+        .iter()
+        .map(|(name, text)| format!("<<<{name} {mark}\n{text}\n{mark} {name}>>>\n\n"));
     let user = fenced.collect::<String>() + task;
     json!([{"role": "system", "content": SYSTEM}, {"role": "user", "content": user}])
 }
@@ -102,7 +141,10 @@ fn ask(parts: &[Part], task: &str) -> Value {
 fn mark(parts: &[Part]) -> String {
     let mut hasher = blake3::Hasher::new();
     for (name, text) in parts {
-        hasher.update(name.as_bytes()).update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+        hasher
+            .update(name.as_bytes())
+            .update(&(text.len() as u64).to_le_bytes())
+            .update(text.as_bytes());
     }
     loop {
         let mark = hasher.finalize().to_hex()[..16].to_owned();
@@ -114,7 +156,10 @@ fn mark(parts: &[Part]) -> String {
 }
 
 fn rubric_task(rubric: &[String]) -> String {
-    let principles: Vec<String> = (1..).zip(rubric).map(|(at, text)| format!("{at}. {}", text.trim())).collect();
+    let principles: Vec<String> = (1..)
+        .zip(rubric)
+        .map(|(at, text)| format!("{at}. {}", text.trim()))
+        .collect();
     format!(
         "Decide for each of these {} principles whether it holds of the agent's work.\n{}\nReply with one JSON object and \
          nothing else, one value for each principle in order: {{\"holds\": [true or false, ...]}}",
@@ -124,7 +169,11 @@ fn rubric_task(rubric: &[String]) -> String {
 }
 
 fn written(turns: &[Turn]) -> String {
-    turns.iter().flat_map(|turn| [turn.policy.as_str(), turn.observation.as_str()]).collect::<Vec<_>>().join("\n")
+    turns
+        .iter()
+        .flat_map(|turn| [turn.policy.as_str(), turn.observation.as_str()])
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// The beginning and the end of a text that is too long.

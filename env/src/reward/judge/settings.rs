@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use forage_retriever::remote::HttpOptions;
+use forage_net::HttpOptions;
 use serde::{Deserialize, Serialize};
 
 use super::client::JudgeError;
@@ -69,8 +69,16 @@ fn transcript() -> usize {
 
 impl JudgeSettings {
     /// Keys that change no verdict: a run may change them between its sessions.
-    pub const CONDUCT: [&str; 8] =
-        ["url", "token_file", "timeout_s", "attempts", "concurrency", "max_calls", "max_total_tokens", "cache"];
+    pub const CONDUCT: [&str; 8] = [
+        "url",
+        "token_file",
+        "timeout_s",
+        "attempts",
+        "concurrency",
+        "max_calls",
+        "max_total_tokens",
+        "cache",
+    ];
 
     /// The defaults for a server and a model on it.
     pub fn new(url: impl Into<String>, model: impl Into<String>) -> Self {
@@ -96,27 +104,48 @@ impl JudgeSettings {
     /// [`JudgeError::Setting`] with the key at fault.
     pub fn check(&self) -> Result<(), JudgeError> {
         let faults = [
-            (!self.model.trim().is_empty(), "model", "is empty; write the name that the server lists"),
-            (!self.url.trim_end_matches('/').ends_with("/v1"), "url", "ends with /v1; leave that out"),
-            (self.timeout_s >= 0.001 && self.timeout_s <= 1e6, "timeout_s", "must be 0.001 s to 1e6 s"),
+            (
+                !self.model.trim().is_empty(),
+                "model",
+                "is empty; write the name that the server lists",
+            ),
+            (
+                !self.url.trim_end_matches('/').ends_with("/v1"),
+                "url",
+                "ends with /v1; leave that out",
+            ),
+            (
+                self.timeout_s >= 0.001 && self.timeout_s <= 1e6,
+                "timeout_s",
+                "must be 0.001 s to 1e6 s",
+            ),
             (self.attempts >= 1, "attempts", "must be at least 1"),
             (self.concurrency >= 1, "concurrency", "must be at least 1"),
             (self.max_tokens >= 1, "max_tokens", "must be at least 1"),
-            (self.max_calls != Some(0), "max_calls", "is 0, which allows nothing; leave it out for no limit"),
+            (
+                self.max_calls != Some(0),
+                "max_calls",
+                "is 0, which allows nothing; leave it out for no limit",
+            ),
             (
                 self.max_total_tokens != Some(0),
                 "max_total_tokens",
                 "is 0, which allows nothing; leave it out for no limit",
             ),
             (
-                self.rubric.iter().all(|principle| !principle.trim().is_empty()),
+                self.rubric
+                    .iter()
+                    .all(|principle| !principle.trim().is_empty()),
                 "rubric",
                 "has an empty principle; write a sentence that holds or does not",
             ),
         ];
         match faults.into_iter().find(|(holds, ..)| !holds) {
             None => Ok(()),
-            Some((_, key, what)) => Err(JudgeError::Setting { key: key.to_owned(), what: what.to_owned() }),
+            Some((_, key, what)) => Err(JudgeError::Setting {
+                key: key.to_owned(),
+                what: what.to_owned(),
+            }),
         }
     }
 

@@ -52,7 +52,10 @@ impl AnswerReply {
         if !(0.0..=100.0).contains(&approach) {
             return Err(Refusal(format!("approach is {approach}, not 0 to 100")));
         }
-        Ok(Verdict::Answer { correct, approach: approach as f32 })
+        Ok(Verdict::Answer {
+            correct,
+            approach: approach as f32,
+        })
     }
 }
 
@@ -90,7 +93,10 @@ pub fn read_verdict(reply: &str, principles: usize) -> Result<Verdict, Refusal> 
     if principles > 0 {
         let RubricReply { holds } = object(reply)?;
         if holds.len() != principles {
-            return Err(Refusal(format!("{} values for {principles} principles", holds.len())));
+            return Err(Refusal(format!(
+                "{} values for {principles} principles",
+                holds.len()
+            )));
         }
         return Ok(Verdict::Rubric { holds });
     }
@@ -104,7 +110,10 @@ pub fn read_verdict(reply: &str, principles: usize) -> Result<Verdict, Refusal> 
 pub fn read_verdicts(reply: &str, count: usize) -> Result<Vec<Verdict>, Refusal> {
     let BatchReply { verdicts } = object(reply)?;
     if verdicts.len() != count {
-        return Err(Refusal(format!("{} verdicts on {count} answers", verdicts.len())));
+        return Err(Refusal(format!(
+            "{} verdicts on {count} answers",
+            verdicts.len()
+        )));
     }
     verdicts.into_iter().map(AnswerReply::verdict).collect()
 }
@@ -128,15 +137,23 @@ fn object<'a, T: Deserialize<'a>>(reply: &'a str) -> Result<T, Refusal> {
 
 /// What stands behind a leading block of reasoning.
 fn after_thinking(text: &str) -> Result<&str, Refusal> {
-    let Some(thought) = text.strip_prefix("<think>") else { return Ok(text) };
+    let Some(thought) = text.strip_prefix("<think>") else {
+        return Ok(text);
+    };
     let Some((_, rest)) = thought.split_once("</think>") else {
-        return Err(Refusal("its reasoning has no end; raise max_tokens".to_owned()));
+        return Err(Refusal(
+            "its reasoning has no end; raise max_tokens".to_owned(),
+        ));
     };
     Ok(rest.trim())
 }
 
 /// What stands inside a code fence around the whole.
 fn unfenced(text: &str) -> &str {
-    let inside = text.strip_prefix("```json").or_else(|| text.strip_prefix("```"));
-    inside.and_then(|inside| inside.strip_suffix("```")).map_or(text, str::trim)
+    let inside = text
+        .strip_prefix("```json")
+        .or_else(|| text.strip_prefix("```"));
+    inside
+        .and_then(|inside| inside.strip_suffix("```"))
+        .map_or(text, str::trim)
 }

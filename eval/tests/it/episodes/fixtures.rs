@@ -9,35 +9,60 @@ use forage_env::task::{Split, Task};
 use forage_env::tokens::TokenLog;
 use forage_eval::Bootstrap;
 
-pub(crate) const SETTINGS: Bootstrap = Bootstrap { resamples: 2000, confidence: 0.95, seed: 7 };
+pub(crate) const SETTINGS: Bootstrap = Bootstrap {
+    resamples: 2000,
+    confidence: 0.95,
+    seed: 7,
+};
 
 pub(crate) fn task(index: usize) -> Task {
     Task {
-        id: format!("q{index:04}"),
-        question: format!("In which town was the founder of works number {index} born?"),
         golds: vec!["Varnholt".into(), "Town of Varnholt".into()],
-        evidence: Vec::new(),
-        qrels: BTreeMap::new(),
         hops: 1 + (index % 3) as u8,
-        oracle: Vec::new(),
         data_source: "world".into(),
         split: Split::Test,
+        ..Task::new(
+            format!("q{index:04}"),
+            format!("In which town was the founder of works number {index} born?"),
+        )
     }
 }
 
 fn turn(policy: &str, kind: TurnKind, observation: &str) -> Turn {
-    Turn { policy: policy.into(), finish: Finish::Stop, kind, observation: observation.into(), reward: 0.0 }
+    Turn {
+        policy: policy.into(),
+        finish: Finish::Stop,
+        kind,
+        observation: observation.into(),
+        reward: 0.0,
+    }
 }
 
 /// Searches twice for the same thing, says one thing nobody understands, then answers, rightly or not.
 pub(crate) fn episode(index: usize, correct: bool) -> Episode {
     let answer = if correct { "Varnholt" } else { "Eastmere" };
-    let search = |query: &str| TurnKind::Search { query: query.into(), more: Vec::new(), shown: vec!["p1".into()] };
+    let search = |query: &str| TurnKind::search(query, vec!["p1".into()]);
     let turns = vec![
-        turn("I need the founder.\n<search>founder of works</search>", search("founder of works"), FOUND),
-        turn("<search>Founder  of works</search>", search("Founder  of works"), FOUND),
-        turn("hm", TurnKind::Invalid { fault: "no tag".into() }, "\nWrite a search or an answer.\n"),
-        turn(&format!("<answer>{answer}</answer>"), TurnKind::Answer { answer: answer.into() }, ""),
+        turn(
+            "I need the founder.\n<search>founder of works</search>",
+            search("founder of works"),
+            FOUND,
+        ),
+        turn(
+            "<search>Founder  of works</search>",
+            search("Founder  of works"),
+            FOUND,
+        ),
+        turn(
+            "hm",
+            TurnKind::invalid("no tag"),
+            "\nWrite a search or an answer.\n",
+        ),
+        turn(
+            &format!("<answer>{answer}</answer>"),
+            TurnKind::answer(answer),
+            "",
+        ),
     ];
     let prompt = "Answer the question. You may search.\nQuestion: ...".to_owned();
     let mut tokens = TokenLog::with_prompt(&ids(&prompt));
@@ -48,38 +73,56 @@ pub(crate) fn episode(index: usize, correct: bool) -> Episode {
     }
     tokens.push_forced(&ids("</answer>"));
     let value = f32::from(u8::from(correct));
-    let parts = [("em", value), ("sub_em", value), ("f1", value.max(0.2)), ("format", 1.0), ("retrieval", 1.0)];
+    let parts = [
+        ("em", value),
+        ("sub_em", value),
+        ("f1", value.max(0.2)),
+        ("format", 1.0),
+        ("retrieval", 1.0),
+    ];
     let parts: BTreeMap<String, f32> = parts.map(|(name, part)| (name.to_owned(), part)).into();
-    let score = Some(Score { total: value, parts });
+    let score = Some(Score {
+        total: value,
+        parts,
+    });
     Episode {
-        task: task(index),
         group: index as u64,
-        member: 0,
-        branch: None,
         prompt,
         turns,
         tokens,
-        ending: Ending::Answered,
         score,
-        seed: None,
+        ..Episode::new(task(index))
     }
 }
 
-const FOUND: &str =
-    "\n<information>Doc 1 (Title: \"Works\") The works were founded by Ana Brel of Varnholt.</information>\n";
+const FOUND: &str = "\n<information>Doc 1 (Title: \"Works\") The works were founded by Ana Brel of Varnholt.</information>\n";
 
 pub(crate) fn truncated(index: usize) -> Episode {
-    Episode { ending: Ending::Truncated { limit: Limit::Turns }, ..episode(index, false) }
+    Episode {
+        ending: Ending::Truncated {
+            limit: Limit::Turns,
+        },
+        ..episode(index, false)
+    }
 }
 
 pub(crate) fn infra(index: usize) -> Episode {
-    let ending = Ending::Infra { boundary: Boundary::Retriever, message: "connection refused".into() };
-    Episode { ending, score: None, ..episode(index, false) }
+    let ending = Ending::Infra {
+        boundary: Boundary::Retriever,
+        message: "connection refused".into(),
+    };
+    Episode {
+        ending,
+        score: None,
+        ..episode(index, false)
+    }
 }
 
 /// `count` questions of which those with `correct(index)` are answered rightly.
 pub(crate) fn episodes(count: usize, correct: impl Fn(usize) -> bool) -> Vec<Episode> {
-    (0..count).map(|index| episode(index, correct(index))).collect()
+    (0..count)
+        .map(|index| episode(index, correct(index)))
+        .collect()
 }
 
 fn ids(text: &str) -> Vec<u32> {

@@ -1,7 +1,8 @@
-use forage_eval::report::{Alarm, Arm, Recipe};
-use forage_eval::telemetry::{Course, Example, StepItem, StepTelemetry};
+use forage_env::monitor::{Alarm, Example, Severity};
+use forage_eval::report::{Arm, Recipe};
+use forage_eval::study::SeedEpisodes;
+use forage_eval::telemetry::{Course, StepItem, StepTelemetry};
 use forage_eval::trajectory::{Origin, Trajectory};
-use forage_eval::verdict::{Detail, RunFacts};
 use forage_eval::{EvalSummary, Report, Verdict};
 use serde_json::{Value, json};
 
@@ -12,7 +13,11 @@ type TestResult = Result<(), Box<dyn std::error::Error>>;
 /// A run of 120 steps that learns, or not.
 fn rows(learns: bool) -> Vec<Value> {
     let row = |step: u32| {
-        let progress = if learns { 1.0 - (-f64::from(step) / 45.0).exp() } else { 0.02 };
+        let progress = if learns {
+            1.0 - (-f64::from(step) / 45.0).exp()
+        } else {
+            0.02
+        };
         let noise = (f64::from(step) * 12.9898).sin() * 0.06;
         let mut row = json!({
             "step": step,
@@ -34,11 +39,18 @@ fn rows(learns: bool) -> Vec<Value> {
 }
 
 fn arm(name: &str, runs: Vec<Vec<Value>>) -> Arm {
-    Arm { name: name.into(), runs }
+    Arm {
+        name: name.into(),
+        runs,
+    }
 }
 
 fn origin(run: &str, step: Option<u64>) -> Origin {
-    Origin { run: run.into(), step, alarms: Vec::new() }
+    Origin {
+        run: run.into(),
+        step,
+        alarms: Vec::new(),
+    }
 }
 
 /// The course of a policy that writes bags of keywords from the start on, with an example that says `text`.
@@ -55,44 +67,70 @@ fn bags(text: &str) -> Course {
     let step = |step| StepTelemetry {
         step,
         items: items(0.99),
-        examples: [("keyword_bag".to_owned(), example(step))].into_iter().filter(|_| step > 1).collect(),
+        examples: [("keyword_bag".to_owned(), example(step))]
+            .into_iter()
+            .filter(|_| step > 1)
+            .collect(),
     };
     Course::of(&(0..12).map(step).collect::<Vec<_>>(), SETTINGS).unwrap()
+}
+
+fn alarm(kind: &str, message: &str, step: u64) -> Alarm {
+    Alarm {
+        kind: kind.into(),
+        severity: Severity::Warn,
+        step: Some(step),
+        value: None,
+        threshold: None,
+        message: message.into(),
+        examples: Vec::new(),
+    }
 }
 
 fn sample() -> Result<Report, Box<dyn std::error::Error>> {
     let start = episodes(500, |index| (index * 37) % 100 < 12);
     let trained = episodes(500, |index| (index * 37) % 100 < 43 - 12 * (index % 3));
     let control = episodes(500, |index| (index * 37 + index / 100) % 100 < 13);
-    let facts = RunFacts { seed: 1, minutes: 11.4 };
-    let verdict = Verdict::from_episodes(&start, &trained, Some(&control), facts, SETTINGS)?
-        .with_sampled(Detail::from_episodes(&start, &trained, Some(&control), SETTINGS)?);
-    let alarm = Alarm {
-        run: "real reward".into(),
-        step: Some(7),
-        severity: "warn".into(),
-        kind: "entropy_collapse".into(),
-        message: "Entropy fell.".into(),
-        examples: Vec::new(),
+    let sets = SeedEpisodes {
+        seed: 1,
+        start: start.clone(),
+        arms: vec![
+            ("trained".to_owned(), trained.clone()),
+            ("control".to_owned(), control.clone()),
+        ],
     };
+    let verdict = Verdict::of(&sets, Some(&sets), 11.4, SETTINGS)?;
+    let alarm = alarm("entropy_collapse", "Entropy fell.", 7);
     let mut report = Report::new("forage quickstart, search-r1 on the generated world")
         .note("real reward: 121 of 200 steps are done.")
         .verdict("quickstart", verdict)
         .recipe(Recipe {
             run: "quickstart".into(),
-            config: "[train]\nsteps = 120\nalgorithm = \"dr_grpo\"\n# <b>not bold</b> & safe\n".into(),
+            config: "[train]\nsteps = 120\nalgorithm = \"dr_grpo\"\n# <b>not bold</b> & safe\n"
+                .into(),
             digests: vec![("train questions".into(), "0123abcd".into())],
         })
-        .alarm(alarm)
+        .alarms("real reward", [alarm])
         .course("real reward", bags("renvar mala job"))
         .arm(arm("real reward", vec![rows(true), rows(true)]))
         .arm(arm("control (random reward)", vec![rows(false)]));
-    for (label, set) in [("start", &start), ("trained", &trained), ("control", &control)] {
+    for (label, set) in [
+        ("start", &start),
+        ("trained", &trained),
+        ("control", &control),
+    ] {
         report = report.evaluation(label, EvalSummary::from_episodes(set, SETTINGS)?);
     }
     Ok(report
-        .trajectory(Trajectory::from_tokens(origin("trained", Some(40)), &episode(4, true), decode))
-        .trajectory(Trajectory::from_turns(origin("trained", Some(40)), &truncated(5)))
+        .trajectory(Trajectory::from_tokens(
+            origin("trained", Some(40)),
+            &episode(4, true),
+            decode,
+        ))
+        .trajectory(Trajectory::from_turns(
+            origin("trained", Some(40)),
+            &truncated(5),
+        ))
         .trajectory(Trajectory::from_turns(origin("trained", None), &infra(6))))
 }
 
@@ -100,7 +138,11 @@ fn sample() -> Result<Report, Box<dyn std::error::Error>> {
 fn data(html: &str, class: &str) -> Vec<Value> {
     let opening = format!("<script type=\"application/json\" class=\"{class}\">");
     let pieces = html.split(&opening).skip(1);
-    pieces.map(|piece| serde_json::from_str(piece.split("</script>").next().unwrap_or_default()).unwrap()).collect()
+    pieces
+        .map(|piece| {
+            serde_json::from_str(piece.split("</script>").next().unwrap_or_default()).unwrap()
+        })
+        .collect()
 }
 
 #[test]
@@ -129,14 +171,27 @@ fn the_page_is_whole_and_needs_nothing_else() -> TestResult {
     ] {
         assert!(html.contains(needle), "{needle}");
     }
-    for banned in ["http://", "https://", "<link", "<img", "url(", "NaN", "inf\"", "unsafe-eval", "src="] {
+    for banned in [
+        "http://",
+        "https://",
+        "<link",
+        "<img",
+        "url(",
+        "NaN",
+        "inf\"",
+        "unsafe-eval",
+        "src=",
+    ] {
         assert!(!html.contains(banned), "{banned}");
     }
     // What the script writes into the page is not markup.
     let body = html.split("<script>").next().unwrap_or_default();
-    for tag in ["svg", "figure", "details", "table", "section", "pre", "div", "tr", "text", "script", "label", "select"]
-    {
-        let opened = body.matches(&format!("<{tag}>")).count() + body.matches(&format!("<{tag} ")).count();
+    for tag in [
+        "svg", "figure", "details", "table", "section", "pre", "div", "tr", "text", "script",
+        "label", "select",
+    ] {
+        let opened =
+            body.matches(&format!("<{tag}>")).count() + body.matches(&format!("<{tag} ")).count();
         assert_eq!(opened, body.matches(&format!("</{tag}>")).count(), "{tag}");
     }
     Ok(())
@@ -147,8 +202,19 @@ fn the_script_of_the_page_is_the_one_its_policy_names() -> TestResult {
     let html = sample()?.render();
     assert_eq!(html.matches("script-src 'sha256-").count(), 1);
     assert_eq!(html.matches("<script>").count(), 1);
-    let script = html.split("<script>").nth(1).and_then(|rest| rest.split("</script>").next()).unwrap_or_default();
-    for banned in ["innerHTML", "insertAdjacentHTML", "document.write", "eval(", "fetch(", "import"] {
+    let script = html
+        .split("<script>")
+        .nth(1)
+        .and_then(|rest| rest.split("</script>").next())
+        .unwrap_or_default();
+    for banned in [
+        "innerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "fetch(",
+        "import",
+    ] {
         assert!(!script.contains(banned), "{banned}");
     }
     Ok(())
@@ -156,7 +222,8 @@ fn the_script_of_the_page_is_the_one_its_policy_names() -> TestResult {
 
 #[test]
 fn text_of_models_and_tasks_cannot_break_the_page() {
-    let evil = "</pre></details></script><script>alert(1)</script><!--<img src=x onerror=\"alert(2)\">";
+    let evil =
+        "</pre></details></script><script>alert(1)</script><!--<img src=x onerror=\"alert(2)\">";
     let mut hostile = episode(1, false);
     hostile.prompt = evil.into();
     hostile.task.question = evil.into();
@@ -166,29 +233,47 @@ fn text_of_models_and_tasks_cannot_break_the_page() {
         turn.policy = evil.into();
         turn.observation = evil.into();
     }
-    let alarm = Alarm {
-        run: evil.into(),
-        step: Some(1),
-        severity: evil.into(),
-        kind: evil.into(),
-        message: evil.into(),
-        examples: Vec::new(),
-    };
+    let alarm = alarm(evil, evil, 1);
     let report = Report::new(evil)
         .note(evil)
-        .alarm(alarm)
+        .alarms(evil, [alarm])
         .course(evil, bags(evil))
-        .recipe(Recipe { run: evil.into(), config: evil.into(), digests: vec![(evil.into(), evil.into())] })
-        .arm(arm(evil, vec![vec![json!({"step": 1, "<script>": 1.0, "reward/mean": 0.5})]]))
+        .recipe(Recipe {
+            run: evil.into(),
+            config: evil.into(),
+            digests: vec![(evil.into(), evil.into())],
+        })
+        .arm(arm(
+            evil,
+            vec![vec![
+                json!({"step": 1, "<script>": 1.0, "reward/mean": 0.5}),
+            ]],
+        ))
         .trajectory(Trajectory::from_turns(origin(evil, Some(1)), &hostile))
-        .trajectory(Trajectory::from_tokens(origin(evil, None), &hostile, |_| evil.to_owned()));
+        .trajectory(Trajectory::from_tokens(
+            origin(evil, None),
+            &hostile,
+            |_| evil.to_owned(),
+        ));
     let html = report.render();
-    assert!(!html.contains("<script>alert") && !html.contains("<img") && !html.contains("onerror=\""));
+    assert!(
+        !html.contains("<script>alert") && !html.contains("<img") && !html.contains("onerror=\"")
+    );
     assert!(html.contains("&lt;script&gt;alert(1)"));
     // The index, one block and the viewer's script.
-    assert_eq!((html.matches("<script").count(), html.matches("</script").count()), (3, 3));
+    assert_eq!(
+        (
+            html.matches("<script").count(),
+            html.matches("</script").count()
+        ),
+        (3, 3)
+    );
     let block = &data(&html, "block")[0];
-    assert_eq!(block["texts"].as_array().unwrap().len(), 1, "a text stands once");
+    assert_eq!(
+        block["texts"].as_array().unwrap().len(),
+        1,
+        "a text stands once"
+    );
     assert_eq!(block["texts"][0], evil);
     assert_eq!(data(&html, "index")[0]["questions"][0][2], evil);
 }
@@ -196,10 +281,26 @@ fn text_of_models_and_tasks_cannot_break_the_page() {
 #[test]
 fn an_empty_report_is_still_a_page() {
     let html = Report::new("nothing yet").render();
-    assert!(html.starts_with("<!doctype html>") && html.contains("nothing yet") && !html.contains("<h2>"));
-    assert!(!html.contains("<script") && !html.contains("script-src"), "no trajectories, no script");
-    let odd = vec![json!({"step": 1, "a": 1e300}), json!({"step": 2, "a": -1e300}), json!(null)];
-    assert!(!Report::new("odd").arm(arm("run", vec![odd])).render().contains("NaN"));
+    assert!(
+        html.starts_with("<!DOCTYPE html>")
+            && html.contains("nothing yet")
+            && !html.contains("<h2>")
+    );
+    assert!(
+        !html.contains("<script") && !html.contains("script-src"),
+        "no trajectories, no script"
+    );
+    let odd = vec![
+        json!({"step": 1, "a": 1e300}),
+        json!({"step": 2, "a": -1e300}),
+        json!(null),
+    ];
+    assert!(
+        !Report::new("odd")
+            .arm(arm("run", vec![odd]))
+            .render()
+            .contains("NaN")
+    );
 }
 
 #[test]
@@ -216,28 +317,29 @@ fn ten_thousand_trajectories_make_a_page_of_a_few_megabytes() {
     assert_eq!(index["rows"].as_array().unwrap().len(), 10_000);
     assert_eq!(index["questions"].as_array().unwrap().len(), 625);
     let blocks = data(&html, "block");
-    let held: usize = blocks.iter().map(|block| block["rows"].as_array().unwrap().len()).sum();
-    assert_eq!((held, index["blocks"].as_array().unwrap().len()), (10_000, blocks.len()));
+    let held: usize = blocks
+        .iter()
+        .map(|block| block["rows"].as_array().unwrap().len())
+        .sum();
+    assert_eq!(
+        (held, index["blocks"].as_array().unwrap().len()),
+        (10_000, blocks.len())
+    );
     assert_eq!(html.matches("<details class=\"trajectory\"").count(), 12);
 }
 
 #[test]
 fn markdown_and_json_say_what_the_page_says() -> TestResult {
     let report = sample()?;
-    let markdown = report.to_markdown();
-    for needle in [
-        "Training raised held-out exact match",
-        "| metric | start | trained | control |",
-        "| real reward | Training reward (`reward/mean`) |",
-        "| real reward | 7 | warn | entropy_collapse | Entropy fell. |",
-        "| train questions | `0123abcd` |",
-    ] {
-        assert!(markdown.contains(needle), "{needle} in\n{markdown}");
-    }
+    insta::assert_snapshot!("markdown", report.to_markdown());
     let json = report.to_json();
     assert_eq!(json["verdicts"]["quickstart"]["n"], 500);
     assert!(json["evaluations"]["trained"]["metrics"]["em"]["low"].is_f64());
-    let reward = json["training"][0]["metrics"].as_array().unwrap().iter().find(|one| one["metric"] == "reward/mean");
+    let reward = json["training"][0]["metrics"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["metric"] == "reward/mean");
     let reward = reward.unwrap();
     assert!(reward["last"]["estimate"].as_f64() > reward["first"]["estimate"].as_f64());
     assert_eq!(reward["runs"], 2);

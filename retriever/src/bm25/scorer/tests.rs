@@ -25,7 +25,11 @@ impl Bags {
         let average = (self.0.iter().map(|bag| bag.1).sum::<usize>() as f64 / docs.max(1.0)) as f32;
         let mut scores = vec![0.0_f64; self.0.len()];
         for (term, times) in count(&analyze(query)) {
-            let df = self.0.iter().filter(|bag| bag.2.contains_key(&term)).count() as f64;
+            let df = self
+                .0
+                .iter()
+                .filter(|bag| bag.2.contains_key(&term))
+                .count() as f64;
             let weight = times as f32 * (1.0 + (docs - df + 0.5) / (df + 0.5)).ln() as f32;
             for ((_, length, freqs), score) in self.0.iter().zip(&mut scores) {
                 let id = FieldNormReader::fieldnorm_to_id(*length as u32);
@@ -37,7 +41,9 @@ impl Bags {
             }
         }
         let scored = self.0.iter().zip(scores).filter(|(_, score)| *score > 0.0);
-        let mut ranked: Vec<_> = scored.map(|(bag, score)| (bag.0.clone(), score as f32)).collect();
+        let mut ranked: Vec<_> = scored
+            .map(|(bag, score)| (bag.0.clone(), score as f32))
+            .collect();
         ranked.sort_by(|one, other| other.1.total_cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
         ranked.truncate(k);
         ranked
@@ -53,7 +59,12 @@ fn count(terms: &[String]) -> BTreeMap<String, u32> {
 }
 
 fn found(retriever: &Bm25Retriever, query: &str, k: usize) -> Vec<(String, f32)> {
-    retriever.search_one(query, k).unwrap().into_iter().map(|hit| (hit.id, hit.score)).collect()
+    retriever
+        .search_one(query, k)
+        .unwrap()
+        .into_iter()
+        .map(|hit| (hit.id, hit.score))
+        .collect()
 }
 
 fn word() -> impl Strategy<Value = String> {
@@ -122,11 +133,20 @@ fn many_blocks_and_windows() {
     let params = Bm25Params::default();
     let bags = Bags::of(&passages);
     let retriever = Bm25Retriever::in_memory(passages).unwrap();
-    for query in
-        ["common", "rare common", "block tenth half", "rare tenth half common filler", "half half rare", "none"]
-    {
+    for query in [
+        "common",
+        "rare common",
+        "block tenth half",
+        "rare tenth half common filler",
+        "half half rare",
+        "none",
+    ] {
         for k in [1, 3, 10, 100] {
-            assert_eq!(found(&retriever, query, k), bags.rank(params, query, k), "{query} {k}");
+            assert_eq!(
+                found(&retriever, query, k),
+                bags.rank(params, query, k),
+                "{query} {k}"
+            );
         }
     }
     assert_eq!(found(&retriever, "common", 20_000).len(), 9_000);
@@ -135,7 +155,10 @@ fn many_blocks_and_windows() {
 /// Figures worked out by hand from Lucene's formula.
 #[test]
 fn scores_are_lucenes() {
-    let passages = vec![Passage::new("a", "", "alpha beta"), Passage::new("b", "", "alpha alpha gamma delta")];
+    let passages = vec![
+        Passage::new("a", "", "alpha beta"),
+        Passage::new("b", "", "alpha alpha gamma delta"),
+    ];
     let retriever = Bm25Retriever::in_memory(passages).unwrap();
     // N 2, df 1, average length 3: idf ln 2; norm 0.9 * (0.6 + 0.4 * 2 / 3) = 0.78; ln 2 * 1 / 1.78.
     let hits = found(&retriever, "beta", 5);
@@ -149,18 +172,31 @@ fn scores_are_lucenes() {
 #[test]
 fn ties_go_to_the_smaller_id_also_at_the_cut() {
     let ids = ["10", "9", "2", "1", "b", "a"];
-    let passages = ids.iter().map(|id| Passage::new(*id, "", "same words here")).collect();
+    let passages = ids
+        .iter()
+        .map(|id| Passage::new(*id, "", "same words here"))
+        .collect();
     let retriever = Bm25Retriever::in_memory(passages).unwrap();
-    let order: Vec<String> = found(&retriever, "same", 4).into_iter().map(|hit| hit.0).collect();
+    let order: Vec<String> = found(&retriever, "same", 4)
+        .into_iter()
+        .map(|hit| hit.0)
+        .collect();
     assert_eq!(order, ["1", "10", "2", "9"]);
 }
 
 #[test]
 fn nothing_to_find() {
-    let retriever = Bm25Retriever::in_memory(vec![Passage::new("a", "", "the of"), Passage::new("b", "", "")]).unwrap();
+    let retriever = Bm25Retriever::in_memory(vec![
+        Passage::new("a", "", "the of"),
+        Passage::new("b", "", ""),
+    ])
+    .unwrap();
     assert!(found(&retriever, "the word", 3).is_empty());
     assert!(found(&retriever, "", 3).is_empty());
     let retriever = Bm25Retriever::in_memory(vec![Passage::new("a", "", "word")]).unwrap();
     assert!(found(&retriever, "word", 0).is_empty());
-    assert_eq!(found(&retriever, "\"word' AND (NOT ~foo:bar^2 *", 3).len(), 1);
+    assert_eq!(
+        found(&retriever, "\"word' AND (NOT ~foo:bar^2 *", 3).len(),
+        1
+    );
 }

@@ -29,14 +29,25 @@ struct Trial<'a> {
 
 impl Trial<'_> {
     fn idf(&self, holds: impl Fn(&str) -> bool) -> f32 {
-        let lists: Vec<_> = self.passages.iter().map(|passage| located(&contents(passage))).collect();
+        let lists: Vec<_> = self
+            .passages
+            .iter()
+            .map(|passage| located(&contents(passage)))
+            .collect();
         let docs = lists.iter().filter(|list| !list.is_empty()).count() as f64;
-        let df = lists.iter().filter(|list| list.iter().any(|(term, _)| holds(term))).count() as f64;
+        let df = lists
+            .iter()
+            .filter(|list| list.iter().any(|(term, _)| holds(term)))
+            .count() as f64;
         (1.0 + (docs - df + 0.5) / (df + 0.5)).ln() as f32
     }
 
     fn saturate(&self, weight: f32, passage: &Passage, freq: f32) -> f64 {
-        let lengths: Vec<usize> = self.passages.iter().map(|one| located(&contents(one)).len()).collect();
+        let lengths: Vec<usize> = self
+            .passages
+            .iter()
+            .map(|one| located(&contents(one)).len())
+            .collect();
         let docs = lengths.iter().filter(|&&length| length > 0).count().max(1);
         let average = lengths.iter().sum::<usize>() as f32 / docs as f32;
         let own = located(&contents(passage)).len() as u32;
@@ -60,17 +71,30 @@ impl Trial<'_> {
             }
             Leaf::Prefix { part, text } => {
                 let (beginning, own) = (text.to_lowercase(), crate::analyze(text).pop());
-                let fits = |term: &str| term.starts_with(&beginning) || Some(term) == own.as_deref();
-                (self.idf(fits), of(part).iter().filter(|(term, _)| fits(term)).count() as f32)
+                let fits =
+                    |term: &str| term.starts_with(&beginning) || Some(term) == own.as_deref();
+                (
+                    self.idf(fits),
+                    of(part).iter().filter(|(term, _)| fits(term)).count() as f32,
+                )
             }
-            Leaf::Word { part, text } => (self.phrase_idf(text), phrase_freq(&of(part), &located(text), 0)),
-            Leaf::Phrase { part, text, slop } => (self.phrase_idf(text), phrase_freq(&of(part), &located(text), *slop)),
+            Leaf::Word { part, text } => (
+                self.phrase_idf(text),
+                phrase_freq(&of(part), &located(text), 0),
+            ),
+            Leaf::Phrase { part, text, slop } => (
+                self.phrase_idf(text),
+                phrase_freq(&of(part), &located(text), *slop),
+            ),
         };
         (freq > 0.0).then(|| self.saturate(boost * idf, passage, freq))
     }
 
     fn phrase_idf(&self, text: &str) -> f32 {
-        located(text).iter().map(|(wanted, _)| f64::from(self.idf(|term| term == wanted))).sum::<f64>() as f32
+        located(text)
+            .iter()
+            .map(|(wanted, _)| f64::from(self.idf(|term| term == wanted)))
+            .sum::<f64>() as f32
     }
 
     fn node(&self, node: &Node, outer: f32, passage: &Passage) -> Option<f64> {
@@ -81,7 +105,9 @@ impl Trial<'_> {
         };
         let of = |wanted: Occur| {
             let chosen = clauses.iter().filter(move |clause| clause.occur == wanted);
-            chosen.map(|clause| self.node(&clause.node, boost, passage)).collect::<Vec<_>>()
+            chosen
+                .map(|clause| self.node(&clause.node, boost, passage))
+                .collect::<Vec<_>>()
         };
         let (must, should, not) = (of(Occur::Must), of(Occur::Should), of(Occur::MustNot));
         let enough = !must.is_empty() || should.is_empty() || should.iter().any(Option::is_some);
@@ -97,17 +123,27 @@ fn phrase_freq(text: &[(String, usize)], phrase: &[(String, usize)], slop: u32) 
             return Some(0);
         };
         let gap = place - phrase[0].1;
-        let later = text.iter().filter(|(term, position)| term == next && *position >= at + gap);
-        later.filter_map(|(_, position)| Some(position - at - gap + least(text, &phrase[1..], *position)?)).min()
+        let later = text
+            .iter()
+            .filter(|(term, position)| term == next && *position >= at + gap);
+        later
+            .filter_map(|(_, position)| {
+                Some(position - at - gap + least(text, &phrase[1..], *position)?)
+            })
+            .min()
     }
     let starts = text.iter().filter(|(term, _)| *term == phrase[0].0);
-    let extras = starts.filter_map(|(_, at)| least(text, phrase, *at)).filter(|&extra| extra <= slop as usize);
+    let extras = starts
+        .filter_map(|(_, at)| least(text, phrase, *at))
+        .filter(|&extra| extra <= slop as usize);
     extras.map(|extra| 1.0 / (1.0 + extra as f32)).sum()
 }
 
 fn word() -> impl Strategy<Value = String> {
-    prop::sample::select(vec!["tide", "tides", "moon", "the", "of", "sun", "Moons", "éa", "é", "tidal", "monthly"])
-        .prop_map(str::to_owned)
+    prop::sample::select(vec![
+        "tide", "tides", "moon", "the", "of", "sun", "Moons", "éa", "é", "tidal", "monthly",
+    ])
+    .prop_map(str::to_owned)
 }
 
 fn words(longest: usize) -> impl Strategy<Value = String> {
@@ -140,7 +176,11 @@ fn query() -> impl Strategy<Value = String> {
         1 => prop::sample::select(vec!["page:p1", "page:p2", "id:d0", "id:d7", "foo:bar"]).prop_map(str::to_owned),
     ];
     let signed = |inner: BoxedStrategy<String>| {
-        (prop::sample::select(vec!["", "", "", "+", "-", "NOT "]), inner, prop::sample::select(vec!["", "", "^2.5"]))
+        (
+            prop::sample::select(vec!["", "", "", "+", "-", "NOT "]),
+            inner,
+            prop::sample::select(vec!["", "", "^2.5"]),
+        )
             .prop_map(|(sign, inner, boost)| format!("{sign}{inner}{boost}"))
     };
     leaf.boxed().prop_recursive(3, 20, 4, move |inner| {
@@ -158,7 +198,9 @@ fn query() -> impl Strategy<Value = String> {
 
 fn ids_and_bits(retriever: &Bm25Retriever, query: &Query, k: usize) -> Vec<(String, u32)> {
     let hits = retriever.search_boolean(query, k).unwrap().hits;
-    hits.into_iter().map(|hit| (hit.id, hit.score.to_bits())).collect()
+    hits.into_iter()
+        .map(|hit| (hit.id, hit.score.to_bits()))
+        .collect()
 }
 
 /// Queries that tantivy's parser reads as this one does: no stop words, every mix of operators in parentheses. No exclusions:
@@ -172,10 +214,14 @@ fn shared_query() -> impl Strategy<Value = String> {
     ];
     leaf.prop_recursive(3, 12, 3, |inner| {
         prop_oneof![
-            prop::collection::vec(inner.clone(), 2..4).prop_map(|parts| format!("({})", parts.join(" AND "))),
-            prop::collection::vec(inner.clone(), 2..4).prop_map(|parts| format!("({})", parts.join(" OR "))),
-            prop::collection::vec(inner.clone(), 2..4).prop_map(|parts| format!("({})", parts.join(" "))),
-            (inner.clone(), inner.clone(), inner.clone()).prop_map(|(a, b, c)| format!("({a} OR {b} AND {c})")),
+            prop::collection::vec(inner.clone(), 2..4)
+                .prop_map(|parts| format!("({})", parts.join(" AND "))),
+            prop::collection::vec(inner.clone(), 2..4)
+                .prop_map(|parts| format!("({})", parts.join(" OR "))),
+            prop::collection::vec(inner.clone(), 2..4)
+                .prop_map(|parts| format!("({})", parts.join(" "))),
+            (inner.clone(), inner.clone(), inner.clone())
+                .prop_map(|(a, b, c)| format!("({a} OR {b} AND {c})")),
             (inner.clone(), inner.clone(), inner).prop_map(|(a, b, c)| format!("(+{a} {b} +{c})")),
         ]
     })
@@ -189,20 +235,32 @@ fn tantivy_matches(texts: &[String], queries: &[String]) -> Vec<std::collections
         .set_tokenizer("english")
         .set_index_option(IndexRecordOption::WithFreqsAndPositions);
     let mut schema = Schema::builder();
-    let field = schema.add_text_field("contents", TextOptions::default().set_indexing_options(indexing));
+    let field = schema.add_text_field(
+        "contents",
+        TextOptions::default().set_indexing_options(indexing),
+    );
     let index = tantivy::Index::create_in_ram(schema.build());
-    index.tokenizers().register("english", crate::analyzer::EnglishTokenizer);
+    index
+        .tokenizers()
+        .register("english", crate::analyzer::EnglishTokenizer);
     let mut writer: tantivy::IndexWriter = index.writer_with_num_threads(1, 15 << 20).unwrap();
     for text in texts {
-        writer.add_document(tantivy::doc!(field => text.as_str())).unwrap();
+        writer
+            .add_document(tantivy::doc!(field => text.as_str()))
+            .unwrap();
     }
     writer.commit().unwrap();
     let searcher = index.reader().unwrap().searcher();
-    assert!(searcher.segment_readers().len() <= 1, "document numbers are those of the passages");
+    assert!(
+        searcher.segment_readers().len() <= 1,
+        "document numbers are those of the passages"
+    );
     let parser = tantivy::query::QueryParser::for_index(&index, vec![field]);
     let matches = |query: &String| {
         let parsed = parser.parse_query(query).unwrap();
-        let found = searcher.search(&parsed, &tantivy::collector::DocSetCollector).unwrap();
+        let found = searcher
+            .search(&parsed, &tantivy::collector::DocSetCollector)
+            .unwrap();
         found.into_iter().map(|address| address.doc_id).collect()
     };
     queries.iter().map(matches).collect()

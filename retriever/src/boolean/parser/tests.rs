@@ -73,9 +73,15 @@ fn phrases_fields_prefixes_boosts() {
     check("e-mail", "\"e-mail\"");
     check("president's wife", "president's OR wife");
     check("don't 'quote me'", "don't OR quote OR me");
-    check("title:tides text:\"spring tide\"", "title:tides OR text:\"spring tide\"");
+    check(
+        "title:tides text:\"spring tide\"",
+        "title:tides OR text:\"spring tide\"",
+    );
     check("title:(tides AND moon)", "title:tides AND title:moon");
-    check("page:p1 year:\"19 99\" id:a#1", "page:p1 OR year:\"19 99\" OR id:a#1");
+    check(
+        "page:p1 year:\"19 99\" id:a#1",
+        "page:p1 OR year:\"19 99\" OR id:a#1",
+    );
     check("id:a:b", "id:\"a:b\"");
     check("page:\"\"", "page:\"\"");
     check("tid* title:moo*", "tid* OR title:moo*");
@@ -100,16 +106,40 @@ fn repairs_of_structure() {
     check_repair("", "", &[("", "nothing to search")]);
     check_repair("the of", "", &[("the of", "nothing to search")]);
     check_repair("+the tides", "tides", &[("the", "no word")]);
-    check_repair("the AND tides", "tides", &[("the", "no word"), ("AND", "nothing before")]);
-    check_repair("NOT tides", "NOT tides", &[("NOT tides", "only says what to leave out")]);
-    check_repair("-x1 -y1", "NOT x1 AND NOT y1", &[("-x1 -y1", "only says what to leave out")]);
+    check_repair(
+        "the AND tides",
+        "tides",
+        &[("the", "no word"), ("AND", "nothing before")],
+    );
+    check_repair(
+        "NOT tides",
+        "NOT tides",
+        &[("NOT tides", "only says what to leave out")],
+    );
+    check_repair(
+        "-x1 -y1",
+        "NOT x1 AND NOT y1",
+        &[("-x1 -y1", "only says what to leave out")],
+    );
 }
 
 #[test]
 fn repairs_of_words() {
-    check_repair("foo:bar moon", "foo OR bar OR moon", &[("foo:bar", "not a field")]);
-    check_repair("foo:bar AND moon", "(foo OR bar) AND moon", &[("foo:bar", "not a field")]);
-    check_repair("-foo:bar moon", "-(foo OR bar) moon", &[("foo:bar", "not a field")]);
+    check_repair(
+        "foo:bar moon",
+        "foo OR bar OR moon",
+        &[("foo:bar", "not a field")],
+    );
+    check_repair(
+        "foo:bar AND moon",
+        "(foo OR bar) AND moon",
+        &[("foo:bar", "not a field")],
+    );
+    check_repair(
+        "-foo:bar moon",
+        "-(foo OR bar) moon",
+        &[("foo:bar", "not a field")],
+    );
     check_repair("C++: history", "C OR history", &[("C++:", "not a field")]);
     check_repair("title: tides", "title OR tides", &[("title:", "no value")]);
     check_repair(
@@ -119,7 +149,11 @@ fn repairs_of_words() {
     );
     check_repair("tides^x", "\"tides^x\"", &[("^x", "not a boost")]);
     check_repair("(tides)^x moon", "tides OR moon", &[("^x", "not a boost")]);
-    check_repair("tides^1e9 moon^5000", "\"tides^1e9\" OR moon^1000", &[("^1e9", "not a boost"), ("^5000", "above")]);
+    check_repair(
+        "tides^1e9 moon^5000",
+        "\"tides^1e9\" OR moon^1000",
+        &[("^1e9", "not a boost"), ("^5000", "above")],
+    );
     check_repair("tides~2", "tides", &[("~2", "after a phrase")]);
     check_repair("\"new york\"~", "\"new york\"", &[("~", "needs a number")]);
     check_repair("* tides", "tides", &[("*", "end of a single word")]);
@@ -133,7 +167,10 @@ fn limits() {
     let (query, issues) = parse(&deep);
     assert_eq!((query.to_string().as_str(), issues.len()), ("tides", 8));
 
-    let many = (0..300).map(|number| format!("w{number}")).collect::<Vec<_>>().join(" ");
+    let many = (0..300)
+        .map(|number| format!("w{number}"))
+        .collect::<Vec<_>>()
+        .join(" ");
     let (query, issues) = parse(&many);
     assert_eq!(query.to_string().matches(" OR ").count(), 255);
     assert_eq!(&many[issues[0].at.clone()], "w256");
@@ -141,11 +178,21 @@ fn limits() {
 
     let long = "é ".repeat(40_000);
     let (_, issues) = parse(&long);
-    assert!(issues.iter().any(|issue| issue.at.end == long.len() && issue.message.contains("64 KiB")));
+    assert!(
+        issues
+            .iter()
+            .any(|issue| issue.at.end == long.len() && issue.message.contains("64 KiB"))
+    );
 
-    let prefixes = (0..20).map(|number| format!("w{number}*")).collect::<Vec<_>>().join(" ");
+    let prefixes = (0..20)
+        .map(|number| format!("w{number}*"))
+        .collect::<Vec<_>>()
+        .join(" ");
     let (query, issues) = parse(&prefixes);
-    assert_eq!((query.to_string().matches('*').count(), issues.len()), (16, 4));
+    assert_eq!(
+        (query.to_string().matches('*').count(), issues.len()),
+        (16, 4)
+    );
 
     let (_, issues) = parse(&")".repeat(1000));
     assert_eq!(issues.len(), MAX_ISSUES_SHOWN);
@@ -209,7 +256,13 @@ fn check_invariants(text: &str) -> Result<(), TestCaseError> {
     let (again, repairs) = parse(&canonical);
     prop_assert_eq!(&again, &query, "{}", canonical);
     let negative = query.root.as_ref().is_none_or(is_negative);
-    prop_assert_eq!(repairs.len(), usize::from(negative), "{} {:?}", canonical, repairs);
+    prop_assert_eq!(
+        repairs.len(),
+        usize::from(negative),
+        "{} {:?}",
+        canonical,
+        repairs
+    );
     Ok(())
 }
 
@@ -217,8 +270,12 @@ fn check_invariants(text: &str) -> Result<(), TestCaseError> {
 #[test]
 fn values_without_a_word_are_printed_in_quotes() {
     for text in ["_:,(h", "_:.", "n:!S:E"] {
-        let (query, _) = crate::parse_boolean(text);
-        assert_eq!(crate::parse_boolean(&query.to_string()).0, query, "{query}");
+        let (query, _) = parse_with(text, &|_| true);
+        assert_eq!(
+            parse_with(&query.to_string(), &|_| true).0,
+            query,
+            "{query}"
+        );
     }
 }
 

@@ -39,7 +39,13 @@ pub(super) fn link(vectors: &VectorFile) -> Result<Links, RetrieverError> {
         return Links::new(0, &[Nodes::new()], vectors.path());
     }
     let lift = Lift::of(vectors);
-    let graph = Hnsw::<f32, HalfSquare>::new(NEIGHBOURS, rows, MOST_LAYERS, KEPT_WHILE_BUILDING, HalfSquare);
+    let graph = Hnsw::<f32, HalfSquare>::new(
+        NEIGHBOURS,
+        rows,
+        MOST_LAYERS,
+        KEPT_WHILE_BUILDING,
+        HalfSquare,
+    );
     let mut lifted = Vec::new();
     for row in 0..rows {
         lift.apply(vectors.row(row), &mut lifted);
@@ -65,7 +71,10 @@ impl Lift {
             smallest = smallest.min(norm(row));
             largest = largest.max(norm(row));
         }
-        Self { largest: largest.max(f32::MIN_POSITIVE), extra: largest - smallest > SAME_NORM * largest }
+        Self {
+            largest: largest.max(f32::MIN_POSITIVE),
+            extra: largest - smallest > SAME_NORM * largest,
+        }
     }
 
     fn apply(&self, vector: &[f32], lifted: &mut Vec<f32>) {
@@ -87,7 +96,10 @@ fn take_links(graph: &Hnsw<'_, f32, HalfSquare>, rows: usize) -> (u32, Vec<Nodes
     }
     let highest = levels.iter().copied().max().unwrap_or(0);
     // The first row that reached the highest layer: where the builder's own searches begin.
-    let entry = levels.iter().position(|&level| level == highest).unwrap_or(0) as u32;
+    let entry = levels
+        .iter()
+        .position(|&level| level == highest)
+        .unwrap_or(0) as u32;
     let mut layers: Vec<Nodes> = vec![Nodes::new(); usize::from(highest) + 1];
     for point in points {
         let (row, level) = (point.get_origin_id(), point.get_point_id().0);
@@ -116,7 +128,12 @@ fn connect(entry: u32, nodes: &mut Nodes) {
     reach(entry, nodes, &mut reached);
     for row in 0..nodes.len() {
         if !reached[row] {
-            let from = nodes[row].1.iter().copied().find(|&near| reached[near as usize]).unwrap_or(entry);
+            let from = nodes[row]
+                .1
+                .iter()
+                .copied()
+                .find(|&near| reached[near as usize])
+                .unwrap_or(entry);
             nodes[from as usize].1.push(row as u32);
             reach(row as u32, nodes, &mut reached);
         }

@@ -12,8 +12,8 @@ use std::path::Path;
 use tantivy::directory::OwnedBytes;
 
 use crate::dense::fault;
-use crate::dense::vectors::{io_fault, map};
-use crate::error::RetrieverError;
+use crate::dense::vectors::map;
+use crate::error::{IndexError, RetrieverError};
 
 /// "FGR1" in the file.
 const MAGIC: u32 = u32::from_le_bytes(*b"FGR1");
@@ -33,7 +33,7 @@ enum Table {
     Owned(Vec<u32>),
 }
 
-/// Where the parts of a layer are, in words.
+/// The offsets of a layer's parts, in words of four bytes.
 struct Layer {
     /// Rows of the nodes; empty in layer 0, where node and row are one.
     rows: Range<usize>,
@@ -51,8 +51,8 @@ impl Links {
         let mut words = vec![MAGIC, rows as u32, entry, layers.len() as u32];
         for nodes in layers {
             let edges: usize = nodes.iter().map(|(_, neighbours)| neighbours.len()).sum();
-            let edges =
-                u32::try_from(edges).map_err(|_| fault(path, "too many rows for a graph; use a quantised index"))?;
+            let edges = u32::try_from(edges)
+                .map_err(|_| fault(path, "too many rows for a graph; use a quantised index"))?;
             words.extend([nodes.len() as u32, edges]);
         }
         for (layer, nodes) in layers.iter().enumerate() {
@@ -74,9 +74,13 @@ impl Links {
     pub(super) fn open(path: &Path, rows: usize) -> Result<Self, RetrieverError> {
         let bytes = map(path)?;
         if bytemuck::try_cast_slice::<u8, u32>(&bytes).is_err() {
-            return Err(fault(path, "the file of links is cut short; embed the index again"));
+            return Err(fault(
+                path,
+                "the file of links is cut short; embed the index again",
+            ));
         }
-        Self::check(Table::Mapped(bytes), rows).map_err(|what| fault(path, format!("{what}; embed the index again")))
+        Self::check(Table::Mapped(bytes), rows)
+            .map_err(|what| fault(path, format!("{what}; embed the index again")))
     }
 
     pub(super) fn save(&self, path: &Path) -> Result<(), RetrieverError> {
@@ -85,10 +89,10 @@ impl Links {
             std::io::Write::write_all(&mut file, bytemuck::cast_slice(self.table.words()))?;
             file.sync_all()
         };
-        write().map_err(|source| io_fault("write", path, source))
+        Ok(write().map_err(IndexError::io("write", path))?)
     }
 
-    /// Where walks begin.
+    /// The row where walks begin.
     pub(super) fn entry(&self) -> u32 {
         self.entry
     }
@@ -109,7 +113,10 @@ impl Links {
                 Err(_) => return &[],
             }
         };
-        let (begin, end) = (words[parts.offsets.start + node], words[parts.offsets.start + node + 1]);
+        let (begin, end) = (
+            words[parts.offsets.start + node],
+            words[parts.offsets.start + node + 1],
+        );
         &words[parts.edges.start + begin as usize..parts.edges.start + end as usize]
     }
 
@@ -120,10 +127,14 @@ impl Links {
             return Err("the file of links has no header".to_owned());
         };
         if magic != MAGIC || found as usize != rows || (entry as usize >= rows && rows > 0) {
-            return Err(format!("links of {found} rows, entry {entry}, where {rows} rows are expected"));
+            return Err(format!(
+                "links of {found} rows, entry {entry}, where {rows} rows are expected"
+            ));
         }
         let count = count as usize;
-        let sizes = words.get(HEADER_WORDS..HEADER_WORDS + 2 * count.min(MOST_LAYERS)).unwrap_or_default();
+        let sizes = words
+            .get(HEADER_WORDS..HEADER_WORDS + 2 * count.min(MOST_LAYERS))
+            .unwrap_or_default();
         if count > MOST_LAYERS || sizes.len() != 2 * count || count == 0 {
             return Err(format!("a graph cannot have {count} layers"));
         }
@@ -135,30 +146,48 @@ impl Links {
                 position += length;
                 position - length..position
             };
-            let parts =
-                Layer { rows: part(if layer == 0 { 0 } else { nodes }), offsets: part(nodes + 1), edges: part(edges) };
+            let parts = Layer {
+                rows: part(if layer == 0 { 0 } else { nodes }),
+                offsets: part(nodes + 1),
+                edges: part(edges),
+            };
             if !parts.holds(words, nodes, rows, layer) {
                 return Err(format!("layer {layer} of the links makes no sense"));
             }
             layers.push(parts);
         }
         if position != words.len() {
-            return Err(format!("{} words of links where {position} are expected", words.len()));
+            return Err(format!(
+                "{} words of links where {position} are expected",
+                words.len()
+            ));
         }
-        Ok(Self { table, entry, layers })
+        Ok(Self {
+            table,
+            entry,
+            layers,
+        })
     }
 }
 
 impl Layer {
     fn holds(&self, words: &[u32], nodes: usize, rows: usize, layer: usize) -> bool {
-        let parts = (words.get(self.rows.clone()), words.get(self.offsets.clone()), words.get(self.edges.clone()));
-        let (Some(ids), Some(offsets), Some(edges)) = parts else { return false };
+        let parts = (
+            words.get(self.rows.clone()),
+            words.get(self.offsets.clone()),
+            words.get(self.edges.clone()),
+        );
+        let (Some(ids), Some(offsets), Some(edges)) = parts else {
+            return false;
+        };
         (layer > 0 || nodes == rows)
             && ids.is_sorted_by(|one, other| one < other)
             && ids.iter().chain(edges).all(|&row| (row as usize) < rows)
             && offsets.is_sorted()
             && offsets.first() == Some(&0)
-            && offsets.last().is_some_and(|&end| end as usize == edges.len())
+            && offsets
+                .last()
+                .is_some_and(|&end| end as usize == edges.len())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where the passages of a segment come from.
+//! The sources of a segment's passages.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -41,21 +41,35 @@ impl<'a> FileFeed<'a> {
             Duplicates::Keep => (None, None),
             Duplicates::Drop => (Some(contents_of(existing)?), Some(CorpusHasher::new())),
         };
-        Ok(Self { reader, existing, seen, hasher, read: 0, dropped: 0 })
+        Ok(Self {
+            reader,
+            existing,
+            seen,
+            hasher,
+            read: 0,
+            dropped: 0,
+        })
     }
 
-    /// What was read. `stored_digest` is that of the passages this feed gave.
-    pub(in crate::index) fn into_source(self, path: &Path, format: &str, stored_digest: &str) -> Source {
+    /// The record of the corpus that was read. `stored_digest` is that of the passages this feed gave.
+    pub(in crate::index) fn into_source(
+        self,
+        path: &Path,
+        format: &str,
+        stored_digest: &str,
+    ) -> Source {
         Source {
             path: path.display().to_string(),
             format: format.to_owned(),
-            corpus_digest: self.hasher.map_or_else(|| stored_digest.to_owned(), |hasher| hasher.finish()),
+            corpus_digest: self
+                .hasher
+                .map_or_else(|| stored_digest.to_owned(), |hasher| hasher.finish()),
             passages: self.read,
             dropped_duplicates: self.dropped,
         }
     }
 
-    /// Whether the passage was not read before, as far as that matters.
+    /// Tells whether the passage was not read before, as far as that matters.
     fn is_new(&mut self, passage: &Passage) -> bool {
         let Some(seen) = &mut self.seen else {
             return true;
@@ -84,7 +98,13 @@ impl Feed for FileFeed<'_> {
                 && index.ordinal_of(&passage.id)?.is_some()
             {
                 let (path, index) = (self.reader.path().to_owned(), index.place().to_owned());
-                return Err(ReadError::AlreadyIndexed { path, id: passage.id, line, index }.into());
+                return Err(ReadError::AlreadyIndexed {
+                    path,
+                    id: passage.id,
+                    line,
+                    index,
+                }
+                .into());
             }
             return Ok(Some((line, passage)));
         }

@@ -1,4 +1,4 @@
-//! What can be asked of a build, and what it says while and after it runs.
+//! Requests for builds, their progress and their results.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use crate::bm25::Bm25Params;
 use crate::corpus::CorpusFormat;
 use crate::index::manifest::{Counts, Fingerprint};
 
-/// What to do when an index is already where the new one should go.
+/// The treatment of an index that is already where the new one should go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Existing {
     /// Fail with [`crate::IndexError::Exists`].
@@ -17,7 +17,7 @@ pub enum Existing {
     Replace,
 }
 
-/// What to do with a passage whose title and text were read before, under whatever id and fields.
+/// The treatment of a passage whose title and text were read before, under whatever id and fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Duplicates {
     /// Index it as any other, as Lucene does.
@@ -32,15 +32,15 @@ pub enum Duplicates {
 pub struct BuildRequest {
     /// Corpus file, or BEIR folder.
     pub source: PathBuf,
-    /// How the corpus is written.
+    /// The format of the corpus.
     pub format: CorpusFormat,
     /// Index folder to create. A folder that holds anything but an index is never touched.
     pub out: PathBuf,
     /// Default constants of searches over the index.
     pub bm25: Bm25Params,
-    /// What to do with an index that is already there.
+    /// The treatment of an index that is already there.
     pub existing: Existing,
-    /// What to do with passages that say the same.
+    /// The treatment of passages that say the same.
     pub duplicates: Duplicates,
     /// Memory for postings before they go to disk, MiB over all threads, 15 to 4000.
     pub memory_mib: usize,
@@ -70,11 +70,11 @@ impl BuildRequest {
 pub struct AddRequest {
     /// Corpus file, or BEIR folder.
     pub source: PathBuf,
-    /// How the corpus is written.
+    /// The format of the corpus.
     pub format: CorpusFormat,
     /// The index folder.
     pub index: PathBuf,
-    /// What to do with passages that say the same as one of the index or an earlier one of the file.
+    /// The treatment of passages that say the same as one of the index or an earlier one of the file.
     pub duplicates: Duplicates,
     /// Memory for postings before they go to disk, MiB over all threads, 15 to 4000.
     pub memory_mib: usize,
@@ -84,7 +84,11 @@ pub struct AddRequest {
 
 impl AddRequest {
     /// A request with 256 MiB and a thread per core, keeping duplicates.
-    pub fn new(source: impl Into<PathBuf>, format: CorpusFormat, index: impl Into<PathBuf>) -> Self {
+    pub fn new(
+        source: impl Into<PathBuf>,
+        format: CorpusFormat,
+        index: impl Into<PathBuf>,
+    ) -> Self {
         Self {
             source: source.into(),
             format,
@@ -112,7 +116,7 @@ pub enum BuildStage {
     Finishing,
 }
 
-/// Where a build is.
+/// The progress of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BuildProgress {
     /// Current part.
@@ -123,7 +127,7 @@ pub struct BuildProgress {
     pub total: Option<u64>,
 }
 
-/// What a finished build, addition or merge made.
+/// The result of a build, addition or merge.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BuildSummary {
     /// The index folder.

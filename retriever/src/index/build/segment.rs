@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
+use std::time::Instant;
 
 use rayon::ThreadPool;
 use rayon::prelude::*;
@@ -27,11 +28,11 @@ pub(super) const MAX_PASSAGES: u64 = (1 << 31) - 2;
 const PROGRESS_STEP: u64 = 4096;
 /// Less memory for a thread would make many small parts.
 const LEAST_MEMORY_MIB: usize = 15;
-/// Where the threads write before their postings are merged.
+/// The folder that the threads write in before their postings are merged.
 const PARTS_FOLDER: &str = "parts";
 const MIB: usize = 1 << 20;
 
-/// How a segment is to be built.
+/// The parameters of a segment to be built.
 pub(in crate::index) struct Plan<'a> {
     /// The folder to make the segment's folder in.
     pub(in crate::index) folder: &'a Path,
@@ -63,22 +64,39 @@ impl Plan<'_> {
         report: Report<'_>,
     ) -> Result<Option<Written>, IndexError> {
         let path = self.path();
-        fs::create_dir(&path).map_err(write_failure(&path))?;
+        fs::create_dir(&path).map_err(IndexError::io("write", &path))?;
         let threads = self.threads.max(1);
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-        let pool = pool.map_err(|cause| write_failure(&path)(io::Error::other(cause)))?;
+        let pool = pool.map_err(|cause| IndexError::io("write", &path)(io::Error::other(cause)))?;
+        let started = Instant::now();
+        let done = |phase| {
+            let ms = started.elapsed().as_millis() as u64;
+            tracing::debug!(segment = self.name, phase, ms, "index build");
+        };
         let (lines, digest) = self.write_store(feed, report)?;
+        done("passages read");
         if lines.is_empty() {
-            fs::remove_dir_all(&path).map_err(write_failure(&path))?;
+            fs::remove_dir_all(&path).map_err(IndexError::io("write", &path))?;
             return Ok(None);
         }
-        let store = Store::new(map(self.folder, self.name, DOCS_FILE)?, map(self.folder, self.name, OFFSETS_FILE)?);
+        let store = Store::new(
+            map(self.folder, self.name, DOCS_FILE)?,
+            map(self.folder, self.name, OFFSETS_FILE)?,
+        );
         let source = feed.source();
-        let order = pool.install(|| unique_order(&store, source, |ordinal| lines[ordinal as usize]))?;
+        let order =
+            pool.install(|| unique_order(&store, source, |ordinal| lines[ordinal as usize]))?;
         drop(lines);
-        self.write_table(BY_ID_FILE, order.iter().map(|ordinal| ordinal.to_le_bytes()))?;
+        self.write_table(
+            BY_ID_FILE,
+            order.iter().map(|ordinal| ordinal.to_le_bytes()),
+        )?;
+        done("ids sorted");
         self.write_postings(&store, &order, report)?;
+        done("postings written");
         let entry = self.finish(&store, &pool)?;
+        let (passages, ms) = (order.len(), started.elapsed().as_millis() as u64);
+        tracing::info!(segment = self.name, passages, ms, "index segment built");
         Ok(Some(Written { entry, digest }))
     }
 
@@ -86,29 +104,46 @@ impl Plan<'_> {
         self.folder.join(self.name)
     }
 
-    /// Stores every passage; gives the line each came from, for the error about a repeated id, and their digest.
-    fn write_store(&self, feed: &mut dyn Feed, report: Report<'_>) -> Result<(Vec<u64>, String), IndexError> {
+    /// Stores every passage; returns the line of each, for the error about a repeated id, and their digest.
+    fn write_store(
+        &self,
+        feed: &mut dyn Feed,
+        report: Report<'_>,
+    ) -> Result<(Vec<u64>, String), IndexError> {
         let path = self.path();
         let mut writer = StoreWriter::new(self.file(DOCS_FILE)?, self.file(OFFSETS_FILE)?);
         let mut lines = Vec::new();
         while let Some((line, passage)) = feed.next()? {
             if self.existing + writer.count() == MAX_PASSAGES {
-                return Err(IndexError::TooLarge { limit: MAX_PASSAGES });
+                return Err(IndexError::TooLarge {
+                    limit: MAX_PASSAGES,
+                });
             }
-            writer.add(&passage).map_err(write_failure(&path))?;
+            writer
+                .add(&passage)
+                .map_err(IndexError::io("write", &path))?;
             lines.push(line);
             if writer.count().is_multiple_of(PROGRESS_STEP) {
-                report(BuildProgress { stage: BuildStage::Reading, done: writer.count(), total: None });
+                report(BuildProgress {
+                    stage: BuildStage::Reading,
+                    done: writer.count(),
+                    total: None,
+                });
             }
         }
-        let (docs, offsets, digest) = writer.finish().map_err(write_failure(&path))?;
+        let (docs, offsets, digest) = writer.finish().map_err(IndexError::io("write", &path))?;
         sync(docs, &path)?;
         sync(offsets, &path)?;
         Ok((lines, digest))
     }
 
     /// Every thread indexes a run of ranks into parts of its own; they are merged in the order of the ranks.
-    fn write_postings(&self, store: &Store, order: &[u32], report: Report<'_>) -> Result<(), IndexError> {
+    fn write_postings(
+        &self,
+        store: &Store,
+        order: &[u32],
+        report: Report<'_>,
+    ) -> Result<(), IndexError> {
         let path = self.path();
         let parts_folder = path.join(PARTS_FOLDER);
         let parts = self.index_parts(store, order, &parts_folder, report)?;
@@ -117,13 +152,16 @@ impl Plan<'_> {
             only.check_order().map_err(engine(&path))?;
             drop(parts);
             let made = parts_folder.join("0").join("0");
-            fs::rename(&made, &postings_folder).map_err(write_failure(&postings_folder))?;
+            fs::rename(&made, &postings_folder)
+                .map_err(IndexError::io("write", &postings_folder))?;
         } else {
             let directory = part_directory(&postings_folder).map_err(|fault| fault.at(&path))?;
-            merge_parts(&parts, directory).and_then(|merged| merged.check_order()).map_err(engine(&path))?;
+            merge_parts(&parts, directory)
+                .and_then(|merged| merged.check_order())
+                .map_err(engine(&path))?;
             drop(parts);
         }
-        fs::remove_dir_all(&parts_folder).map_err(write_failure(&parts_folder))
+        fs::remove_dir_all(&parts_folder).map_err(IndexError::io("write", &parts_folder))
     }
 
     /// The parts of all threads, in the order of their ranks.
@@ -140,14 +178,19 @@ impl Plan<'_> {
         let memory_bytes = memory_mib * MIB / threads;
         let run = order.len().div_ceil(threads).max(1);
         let (sender, receiver) = channel();
-        let ranges = (0..order.len()).step_by(run).map(|from| from..(from + run).min(order.len()));
+        let ranges = (0..order.len())
+            .step_by(run)
+            .map(|from| from..(from + run).min(order.len()));
         thread::scope(|scope| {
             let workers: Vec<_> = ranges
                 .enumerate()
                 .map(|(worker, range)| {
                     let (sender, folder) = (sender.clone(), folder.join(worker.to_string()));
-                    let place = move |number: usize| part_directory(&folder.join(number.to_string()));
-                    scope.spawn(move || index_run(store, order, range, &place, memory_bytes, &sender))
+                    let place =
+                        move |number: usize| part_directory(&folder.join(number.to_string()));
+                    scope.spawn(move || {
+                        index_run(store, order, range, &place, memory_bytes, &sender)
+                    })
                 })
                 .collect();
             drop(sender);
@@ -155,44 +198,68 @@ impl Plan<'_> {
             let mut done = 0;
             for step in receiver {
                 done += step;
-                report(BuildProgress { stage: BuildStage::Indexing, done, total });
+                report(BuildProgress {
+                    stage: BuildStage::Indexing,
+                    done,
+                    total,
+                });
             }
             let mut parts = Vec::new();
             for worker in workers {
-                let of_worker = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                let of_worker = worker
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 parts.extend(of_worker.map_err(|fault| fault.at(&path))?);
             }
-            report(BuildProgress { stage: BuildStage::Finishing, done: order.len() as u64, total });
+            report(BuildProgress {
+                stage: BuildStage::Finishing,
+                done: order.len() as u64,
+                total,
+            });
             Ok(parts)
         })
     }
 
-    /// Computes the bounds and takes stock of the files.
+    /// Computes the bounds and records the files.
     fn finish(&self, store: &Store, pool: &ThreadPool) -> Result<SegmentManifest, IndexError> {
         let path = self.path();
         let postings = open_postings(self.folder, &path)?;
-        let bounds = pool.install(|| bounds(&postings, self.bm25)).map_err(write_failure(&path))?;
+        let bounds = pool
+            .install(|| bounds(&postings, self.bm25))
+            .map_err(IndexError::io("write", &path))?;
         self.write_table(BOUNDS_FILE, bounds.iter().map(|bound| bound.to_le_bytes()))?;
-        sync_folder(&path).map_err(write_failure(&path))?;
-        let files = files_below(&path).map_err(write_failure(&path))?;
+        sync_folder(&path).map_err(IndexError::io("write", &path))?;
+        let files = files_below(&path).map_err(IndexError::io("write", &path))?;
         let records: io::Result<_> = pool.install(|| {
-            files.into_par_iter().map(|name| verify::record(&path.join(&name)).map(|record| (name, record))).collect()
+            files
+                .into_par_iter()
+                .map(|name| verify::record(&path.join(&name)).map(|record| (name, record)))
+                .collect()
         });
-        let files = records.map_err(write_failure(&path))?;
-        Ok(SegmentManifest { name: self.name.to_owned(), counts: counts(store, &postings), files })
+        let files = records.map_err(IndexError::io("write", &path))?;
+        Ok(SegmentManifest {
+            name: self.name.to_owned(),
+            counts: counts(store, &postings),
+            files,
+        })
     }
 
     fn file(&self, name: &str) -> Result<BufWriter<File>, IndexError> {
         let path = self.path().join(name);
-        let file = File::create(&path).map_err(write_failure(&path))?;
+        let file = File::create(&path).map_err(IndexError::io("write", &path))?;
         Ok(BufWriter::with_capacity(MIB, file))
     }
 
-    fn write_table<const N: usize>(&self, name: &str, rows: impl Iterator<Item = [u8; N]>) -> Result<(), IndexError> {
+    fn write_table<const N: usize>(
+        &self,
+        name: &str,
+        rows: impl Iterator<Item = [u8; N]>,
+    ) -> Result<(), IndexError> {
         let path = self.path();
         let mut file = self.file(name)?;
         for row in rows {
-            file.write_all(&row).map_err(write_failure(&path))?;
+            file.write_all(&row)
+                .map_err(IndexError::io("write", &path))?;
         }
         sync(file, &path)
     }
@@ -215,7 +282,10 @@ impl RunFault {
         match self {
             Self::Unreadable(ordinal) => {
                 let what = format!("passage {ordinal} does not read back");
-                IndexError::Damaged { path: path.to_owned(), what }
+                IndexError::Damaged {
+                    path: path.to_owned(),
+                    what,
+                }
             }
             Self::Engine(source) => engine(path)(source),
         }
@@ -236,8 +306,14 @@ pub(super) fn index_run(
     let last = range.end - 1;
     let mut step = 0;
     for rank in range {
-        let document = store.get(order[rank]).ok_or(RunFault::Unreadable(order[rank]))?;
-        let entry = Entry { title: document.title, text: document.text, fields: &document.fields() };
+        let document = store
+            .get(order[rank])
+            .ok_or(RunFault::Unreadable(order[rank]))?;
+        let entry = Entry {
+            title: document.title,
+            text: document.text,
+            fields: &document.fields(),
+        };
         writer.add(rank as u32, entry)?;
         step += 1;
         if step == PROGRESS_STEP || rank == last {
@@ -256,40 +332,63 @@ pub(super) fn index_run(
 
 fn part_directory(path: &Path) -> Result<Box<dyn Directory>, RunFault> {
     fs::create_dir_all(path).map_err(tantivy::TantivyError::from)?;
-    Ok(MmapDirectory::open(path).map_err(tantivy::TantivyError::from)?.into())
+    Ok(MmapDirectory::open(path)
+        .map_err(tantivy::TantivyError::from)?
+        .into())
 }
 
-pub(super) fn unique_order(store: &Store, source: &Path, line: impl Fn(u32) -> u64) -> Result<Vec<u32>, IndexError> {
+pub(super) fn unique_order(
+    store: &Store,
+    source: &Path,
+    line: impl Fn(u32) -> u64,
+) -> Result<Vec<u32>, IndexError> {
     sort_by_id(store).map_err(|(first, second)| {
-        let id = store.get(first).map_or_else(String::new, |document| document.id.to_owned());
-        ReadError::DuplicateId { path: source.to_owned(), id, first: line(first), second: line(second) }.into()
+        let id = store
+            .get(first)
+            .map_or_else(String::new, |document| document.id.to_owned());
+        ReadError::DuplicateId {
+            path: source.to_owned(),
+            id,
+            first: line(first),
+            second: line(second),
+        }
+        .into()
     })
 }
 
 /// The bounds of all terms, for these constants and the average length of this segment alone.
 pub(super) fn bounds(postings: &Postings, params: Bm25Params) -> io::Result<Vec<f32>> {
-    let totals = Totals { docs: postings.docs_with_terms(), tokens: postings.tokens() };
+    let totals = Totals {
+        docs: postings.docs_with_terms(),
+        tokens: postings.tokens(),
+    };
     Scorer::new(totals, params).saturations(postings)
 }
 
 pub(super) fn counts(store: &Store, postings: &Postings) -> Counts {
     let (passages, terms) = (store.len() as u64, postings.terms() as u64);
-    Counts { passages, terms, tokens: postings.tokens(), dropped_duplicates: 0 }
+    Counts {
+        passages,
+        terms,
+        tokens: postings.tokens(),
+        dropped_duplicates: 0,
+    }
 }
 
 fn sync(file: BufWriter<File>, place: &Path) -> Result<(), IndexError> {
-    let file = file.into_inner().map_err(|cause| write_failure(place)(cause.into_error()))?;
-    file.sync_all().map_err(write_failure(place))
-}
-
-pub(super) fn write_failure(path: &Path) -> impl FnOnce(io::Error) -> IndexError {
-    let path = path.to_owned();
-    move |source| IndexError::Io { action: "write", path, source }
+    let file = file
+        .into_inner()
+        .map_err(|cause| IndexError::io("write", place)(cause.into_error()))?;
+    file.sync_all().map_err(IndexError::io("write", place))
 }
 
 pub(super) fn engine(path: &Path) -> impl FnOnce(tantivy::TantivyError) -> IndexError {
     let path = path.to_owned();
-    move |source| IndexError::Engine { action: "write postings", path, source }
+    move |source| IndexError::Engine {
+        action: "write postings",
+        path,
+        source,
+    }
 }
 
 #[cfg(test)]
@@ -306,10 +405,17 @@ mod tests {
     fn parts_of_full_memory_are_merged_into_the_same_postings() {
         let mut writer = StoreWriter::new(Vec::new(), Vec::new());
         for number in 0..1500_u32 {
-            let words =
-                (0..40).map(|place| format!("word{}", number.wrapping_mul(40_503).wrapping_add(place) % 30_000));
-            let passage = Passage::new(number.to_string(), "T", words.collect::<Vec<_>>().join(" "));
-            writer.add(&passage.with_field("page", (number / 7).to_string())).unwrap();
+            let words = (0..40).map(|place| {
+                format!(
+                    "word{}",
+                    number.wrapping_mul(40_503).wrapping_add(place) % 30_000
+                )
+            });
+            let passage =
+                Passage::new(number.to_string(), "T", words.collect::<Vec<_>>().join(" "));
+            writer
+                .add(&passage.with_field("page", (number / 7).to_string()))
+                .unwrap();
         }
         let (docs, offsets, _) = writer.finish().unwrap();
         let store = Store::new(OwnedBytes::new(docs), OwnedBytes::new(offsets));
@@ -321,31 +427,60 @@ mod tests {
                 directories.lock().unwrap().push(directory.clone());
                 Ok(Box::new(directory) as Box<dyn Directory>)
             };
-            let parts = index_run(&store, &order, 0..order.len(), &place, memory_bytes, &channel().0);
+            let parts = index_run(
+                &store,
+                &order,
+                0..order.len(),
+                &place,
+                memory_bytes,
+                &channel().0,
+            );
             parts.unwrap_or_else(|fault| panic!("{}", fault.at(Path::new("memory"))))
         };
         let parts = index(2 << 20);
         assert!(parts.len() > 1, "{} parts", parts.len());
         let merged = RamDirectory::create();
-        merge_parts(&parts, Box::new(merged.clone())).unwrap().check_order().unwrap();
+        merge_parts(&parts, Box::new(merged.clone()))
+            .unwrap()
+            .check_order()
+            .unwrap();
         directories.lock().unwrap().clear();
         assert_eq!(index(usize::MAX).len(), 1);
         let whole = directories.lock().unwrap().pop().unwrap();
-        let (merged, whole) = (Postings::open(Box::new(merged)).unwrap(), Postings::open(Box::new(whole)).unwrap());
-        assert_eq!((merged.terms(), merged.tokens()), (whole.terms(), whole.tokens()));
+        let (merged, whole) = (
+            Postings::open(Box::new(merged)).unwrap(),
+            Postings::open(Box::new(whole)).unwrap(),
+        );
+        assert_eq!(
+            (merged.terms(), merged.tokens()),
+            (whole.terms(), whole.tokens())
+        );
         assert_eq!(merged.norms(), whole.norms());
         let params = Bm25Params::default();
-        assert_eq!(bounds(&merged, params).unwrap(), bounds(&whole, params).unwrap());
-        for word in (0..30_000).step_by(97).map(|number| format!("word{number}")) {
+        assert_eq!(
+            bounds(&merged, params).unwrap(),
+            bounds(&whole, params).unwrap()
+        );
+        for word in (0..30_000)
+            .step_by(97)
+            .map(|number| format!("word{number}"))
+        {
             let blocks = |postings: &Postings| {
                 let found = postings.find(&word).unwrap();
                 found.map(|found| {
                     let blocks = postings.blocks(&found.info).unwrap();
-                    (found.number, blocks.docs().to_vec(), blocks.freqs().to_vec())
+                    (
+                        found.number,
+                        blocks.docs().to_vec(),
+                        blocks.freqs().to_vec(),
+                    )
                 })
             };
             assert_eq!(blocks(&merged), blocks(&whole), "{word}");
         }
-        assert_eq!(merged.field_docs("page", "3").unwrap(), whole.field_docs("page", "3").unwrap());
+        assert_eq!(
+            merged.field_docs("page", "3").unwrap(),
+            whole.field_docs("page", "3").unwrap()
+        );
     }
 }

@@ -9,7 +9,7 @@ use crate::error::IndexError;
 use crate::index::manifest::{MANIFEST_DRAFT, Manifest, sync_folder};
 use crate::index::{MANIFEST_FILE, SEGMENT_PREFIX};
 
-/// Held locked while a build runs, so that a second one is told and the remains of a killed one are recognised.
+/// Held locked while a build runs, so that a second one is refused and the remains of a killed one are recognised.
 const LOCK_FILE: &str = ".build.lock";
 
 /// `.NAME.building` beside the index folder, held under the lock of the index. Dropped before [`Staging::publish`], it
@@ -44,17 +44,27 @@ impl Staging {
     }
 
     fn claim(target: &Path, path: PathBuf, replaced: PathBuf) -> Result<Self, IndexError> {
-        fs::create_dir_all(&path).map_err(failure("create", &path))?;
+        fs::create_dir_all(&path).map_err(IndexError::io("create", &path))?;
         let lock_path = path.join(LOCK_FILE);
-        let lock = File::create(&lock_path).map_err(failure("create", &lock_path))?;
+        let lock = File::create(&lock_path).map_err(IndexError::io("create", &lock_path))?;
         match lock.try_lock() {
             Ok(()) if lock_path.exists() => {}
             Ok(()) | Err(TryLockError::WouldBlock) => {
-                return Err(IndexError::Busy { path: target.to_owned() });
+                return Err(IndexError::Busy {
+                    path: target.to_owned(),
+                });
             }
-            Err(TryLockError::Error(source)) => return Err(failure("lock", &lock_path)(source)),
+            Err(TryLockError::Error(source)) => {
+                return Err(IndexError::io("lock", &lock_path)(source));
+            }
         }
-        let staging = Self { target: target.to_owned(), path, replaced, published: false, _lock: lock };
+        let staging = Self {
+            target: target.to_owned(),
+            path,
+            replaced,
+            published: false,
+            _lock: lock,
+        };
         staging.clear()?;
         Ok(staging)
     }
@@ -67,11 +77,12 @@ impl Staging {
     pub(in crate::index) fn publish(mut self, manifest: &mut Manifest) -> Result<(), IndexError> {
         manifest.write(&self.path)?;
         if self.target.exists() {
-            fs::rename(&self.target, &self.replaced).map_err(failure("move aside", &self.target))?;
+            fs::rename(&self.target, &self.replaced)
+                .map_err(IndexError::io("move aside", &self.target))?;
         }
         if let Err(source) = fs::rename(&self.path, &self.target) {
             restore_replaced(&self.target, &self.replaced)?;
-            return Err(failure("move into place", &self.target)(source));
+            return Err(IndexError::io("move into place", &self.target)(source));
         }
         self.published = true;
         // What follows tidies up; the index is complete whether it succeeds or not.
@@ -86,8 +97,8 @@ impl Staging {
     /// Moves a finished segment into the index folder, where no manifest names it yet.
     pub(in crate::index) fn install(&self, segment: &str) -> Result<(), IndexError> {
         let (from, to) = (self.path.join(segment), self.target.join(segment));
-        fs::rename(&from, &to).map_err(failure("move into place", &to))?;
-        sync_folder(&self.target).map_err(failure("write", &self.target))
+        fs::rename(&from, &to).map_err(IndexError::io("move into place", &to))?;
+        sync_folder(&self.target).map_err(IndexError::io("write", &self.target))
     }
 
     /// Makes a manifest the one of the index, then removes the files it does not name. Readers that have them mapped keep
@@ -100,8 +111,8 @@ impl Staging {
     }
 
     fn clear(&self) -> Result<(), IndexError> {
-        for entry in fs::read_dir(&self.path).map_err(failure("list", &self.path))? {
-            let entry = entry.map_err(failure("list", &self.path))?;
+        for entry in fs::read_dir(&self.path).map_err(IndexError::io("list", &self.path))? {
+            let entry = entry.map_err(IndexError::io("list", &self.path))?;
             if entry.file_name() != LOCK_FILE {
                 remove(&entry.path())?;
             }
@@ -119,22 +130,28 @@ impl Drop for Staging {
     }
 }
 
-/// Removes segments, and files of segments, that the manifest does not name. Anything else in the folder is not ours.
+/// Removes segments, and files of segments, that the manifest does not name. Anything else in the folder is left alone.
 fn clear_leftovers(index: &Path, manifest: &Manifest) -> Result<(), IndexError> {
     let draft = index.join(MANIFEST_DRAFT);
     if draft.exists() {
         remove(&draft)?;
     }
-    for entry in fs::read_dir(index).map_err(failure("list", index))? {
-        let entry = entry.map_err(failure("list", index))?;
+    for entry in fs::read_dir(index).map_err(IndexError::io("list", index))? {
+        let entry = entry.map_err(IndexError::io("list", index))?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if !name.starts_with(SEGMENT_PREFIX) {
             continue;
         }
-        match manifest.segments.iter().find(|segment| segment.name == name) {
+        match manifest
+            .segments
+            .iter()
+            .find(|segment| segment.name == name)
+        {
             None => remove(&entry.path())?,
             Some(segment) => {
-                for file in files_below(&entry.path()).map_err(failure("list", &entry.path()))? {
+                for file in
+                    files_below(&entry.path()).map_err(IndexError::io("list", &entry.path()))?
+                {
                     if !segment.files.contains_key(&file) {
                         remove(&entry.path().join(file))?;
                     }
@@ -156,7 +173,10 @@ pub(in crate::index) fn files_below(folder: &Path) -> io::Result<Vec<String>> {
             let relative = format!("{prefix}{name}");
             if entry.file_type()?.is_dir() {
                 folders.push(format!("{relative}/"));
-            } else if Path::new(&name).extension().is_none_or(|extension| extension != "lock") {
+            } else if Path::new(&name)
+                .extension()
+                .is_none_or(|extension| extension != "lock")
+            {
                 files.push(relative);
             }
         }
@@ -166,7 +186,11 @@ pub(in crate::index) fn files_below(folder: &Path) -> io::Result<Vec<String>> {
 }
 
 fn siblings(target: &Path) -> Result<(PathBuf, PathBuf), IndexError> {
-    let name = target.file_name().ok_or_else(|| IndexError::NotAnIndexFolder { path: target.to_owned() })?;
+    let name = target
+        .file_name()
+        .ok_or_else(|| IndexError::NotAnIndexFolder {
+            path: target.to_owned(),
+        })?;
     let name = name.to_string_lossy();
     let building = target.with_file_name(format!(".{name}.building"));
     Ok((building, target.with_file_name(format!(".{name}.replaced"))))
@@ -177,7 +201,7 @@ fn restore_replaced(target: &Path, replaced: &Path) -> Result<(), IndexError> {
     if target.exists() || !replaced.join(MANIFEST_FILE).exists() {
         return Ok(());
     }
-    fs::rename(replaced, target).map_err(failure("restore", target))
+    fs::rename(replaced, target).map_err(IndexError::io("restore", target))
 }
 
 fn check_target(target: &Path, existing: Existing) -> Result<(), IndexError> {
@@ -192,10 +216,14 @@ fn check_target(target: &Path, existing: Existing) -> Result<(), IndexError> {
         };
     }
     let is_empty = fs::read_dir(target).is_ok_and(|mut entries| entries.next().is_none());
-    if is_empty { Ok(()) } else { Err(IndexError::NotAnIndexFolder { path }) }
+    if is_empty {
+        Ok(())
+    } else {
+        Err(IndexError::NotAnIndexFolder { path })
+    }
 }
 
-/// Whether a `manifest.json` is one of ours, of whatever version.
+/// Tells whether a `manifest.json` is one of an index, of whatever version.
 fn is_manifest(path: &Path) -> bool {
     let Ok(bytes) = fs::read(path) else {
         return false;
@@ -203,15 +231,16 @@ fn is_manifest(path: &Path) -> bool {
     let Ok(manifest) = serde_json::from_slice::<serde_json::Value>(&bytes) else {
         return false;
     };
-    ["format_version", "corpus_digest", "analyzer"].iter().all(|field| manifest.get(field).is_some())
+    ["format_version", "corpus_digest", "analyzer"]
+        .iter()
+        .all(|field| manifest.get(field).is_some())
 }
 
 fn remove(path: &Path) -> Result<(), IndexError> {
-    let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-    removed.map_err(failure("remove", path))
-}
-
-fn failure(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> IndexError {
-    let path = path.to_owned();
-    move |source| IndexError::Io { action, path, source }
+    let removed = if path.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    };
+    removed.map_err(IndexError::io("remove", path))
 }

@@ -1,11 +1,11 @@
 //! Answers of the multi-search API. A search that was not done whole is a fault, however many hits it found.
 
+use forage_net::Fault;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::query::Hit;
 use crate::remote::hits::{FieldNames, arrange, finite};
-use crate::remote::http::Flaw;
 
 const SHOWN_CHARS: usize = 300;
 
@@ -52,35 +52,62 @@ struct Found {
 
 impl MultiAnswer {
     /// One list per query.
-    pub(super) fn into_hits(self, fields: &FieldNames, queries: usize, k: usize) -> Result<Vec<Vec<Hit>>, Flaw> {
+    pub(super) fn into_hits(
+        self,
+        fields: &FieldNames,
+        queries: usize,
+        k: usize,
+    ) -> Result<Vec<Vec<Hit>>, Fault> {
         if self.responses.len() != queries {
-            return Err(Flaw::Misfit(format!("{} responses for {queries} searches", self.responses.len())));
+            return Err(Fault::Protocol(format!(
+                "{} responses for {queries} searches",
+                self.responses.len()
+            )));
         }
-        self.responses.into_iter().map(|response| response.into_hits(fields, k)).collect()
+        self.responses
+            .into_iter()
+            .map(|response| response.into_hits(fields, k))
+            .collect()
     }
 }
 
 impl Response {
-    fn into_hits(self, fields: &FieldNames, k: usize) -> Result<Vec<Hit>, Flaw> {
+    fn into_hits(self, fields: &FieldNames, k: usize) -> Result<Vec<Hit>, Fault> {
         let status = self.status.unwrap_or(200);
         if let Some(error) = self.error {
             let status = if status < 300 { 500 } else { status };
-            return Err(Flaw::Refused { status, body: brief(&error) });
+            return Err(Fault::Status {
+                status,
+                body: brief(&error),
+                retry_after: None,
+            });
         }
         if status >= 300 {
-            return Err(Flaw::Refused { status, body: "a search failed and gives no reason".to_owned() });
+            return Err(Fault::Status {
+                status,
+                body: "a search failed and gives no reason".to_owned(),
+                retry_after: None,
+            });
         }
         if self.timed_out {
-            return Err(Flaw::Misfit("`timed_out`: the search was cut short on the server".to_owned()));
+            return Err(Fault::Protocol(
+                "`timed_out`: the search was cut short on the server".to_owned(),
+            ));
         }
         if let Some(shards) = self.shards.filter(|shards| shards.failed > 0) {
             let why = shards.failures.first().map(brief).unwrap_or_default();
-            return Err(Flaw::Misfit(format!("{} of {} shards failed: {why}", shards.failed, shards.total)));
+            return Err(Fault::Protocol(format!(
+                "{} of {} shards failed: {why}",
+                shards.failed, shards.total
+            )));
         }
-        let found = self.hits.ok_or_else(|| Flaw::Misfit("a response without `hits`".to_owned()))?.hits;
+        let found = self
+            .hits
+            .ok_or_else(|| Fault::Protocol("a response without `hits`".to_owned()))?
+            .hits;
         let mut hits = Vec::with_capacity(found.len());
         for hit in found {
-            hits.push(hit.into_hit(fields).map_err(Flaw::Misfit)?);
+            hits.push(hit.into_hit(fields).map_err(Fault::Protocol)?);
         }
         arrange(&mut hits, k);
         Ok(hits)
@@ -89,8 +116,11 @@ impl Response {
 
 impl Found {
     fn into_hit(self, fields: &FieldNames) -> Result<Hit, String> {
-        let score = self.score.or_else(|| self.sort.first().and_then(Value::as_f64));
-        let score = score.ok_or_else(|| format!("hit `{}` has neither `_score` nor `sort`", self.id))?;
+        let score = self
+            .score
+            .or_else(|| self.sort.first().and_then(Value::as_f64));
+        let score =
+            score.ok_or_else(|| format!("hit `{}` has neither `_score` nor `sort`", self.id))?;
         fields.hit(self.source, self.id, finite(score)?)
     }
 }
@@ -99,7 +129,16 @@ impl Found {
 fn brief(error: &Value) -> String {
     let reason = error.get("reason").unwrap_or(error);
     let text = reason.get("reason").unwrap_or(reason);
-    let kind = error.get("type").or_else(|| reason.get("type")).and_then(Value::as_str).unwrap_or("error");
-    let text = text.as_str().map_or_else(|| text.to_string(), ToOwned::to_owned);
-    format!("{kind}: {text}").chars().take(SHOWN_CHARS).collect()
+    let kind = error
+        .get("type")
+        .or_else(|| reason.get("type"))
+        .and_then(Value::as_str)
+        .unwrap_or("error");
+    let text = text
+        .as_str()
+        .map_or_else(|| text.to_string(), ToOwned::to_owned);
+    format!("{kind}: {text}")
+        .chars()
+        .take(SHOWN_CHARS)
+        .collect()
 }

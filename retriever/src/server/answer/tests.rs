@@ -3,7 +3,12 @@ use serde_json::{Value, json};
 use super::*;
 
 fn hit(id: &str, title: &str, text: &str) -> Hit {
-    Hit { id: id.to_owned(), score: 0.5, title: title.to_owned(), text: text.to_owned() }
+    Hit {
+        id: id.to_owned(),
+        score: 0.5,
+        title: title.to_owned(),
+        text: text.to_owned(),
+    }
 }
 
 fn answer(lists: &[&[Hit]], shape: Shape) -> Value {
@@ -26,24 +31,48 @@ fn answer(lists: &[&[Hit]], shape: Shape) -> Value {
 
 #[test]
 fn every_shape_holds_every_number_of_queries() {
-    let hits = [hit("a\"\\", "T \"q\" \u{1}", "line\nend \u{2028} <b> é 😀"), hit("b", "", "")];
+    let hits = [
+        hit("a\"\\", "T \"q\" \u{1}", "line\nend \u{2028} <b> é 😀"),
+        hit("b", "", ""),
+    ];
     let document = |hit: &Hit| {
         let contents = format!("\"{}\"\n{}", hit.title, hit.text);
         json!({"id": hit.id, "title": hit.title, "text": hit.text, "contents": contents})
     };
     let bare: Vec<Value> = hits.iter().map(document).collect();
-    let scored: Vec<Value> = bare.iter().map(|bare| json!({"document": bare, "score": 0.5})).collect();
+    let scored: Vec<Value> = bare
+        .iter()
+        .map(|bare| json!({"document": bare, "score": 0.5}))
+        .collect();
     for count in 0..7 {
-        let lists: Vec<&[Hit]> = (0..count).map(|number| if number == 1 { &hits[..0] } else { &hits[..] }).collect();
-        let of =
-            |documents: &[Value]| -> Vec<Value> { lists.iter().map(|list| json!(documents[..list.len()])).collect() };
+        let lists: Vec<&[Hit]> = (0..count)
+            .map(|number| if number == 1 { &hits[..0] } else { &hits[..] })
+            .collect();
+        let of = |documents: &[Value]| -> Vec<Value> {
+            lists
+                .iter()
+                .map(|list| json!(documents[..list.len()]))
+                .collect()
+        };
         assert_eq!(answer(&lists, Shape::Bare), json!({"result": of(&bare)}));
-        assert_eq!(answer(&lists, Shape::Scored), json!({"result": of(&scored)}));
-        let flash = |scores| Shape::FlashRag { scores, single: false };
+        assert_eq!(
+            answer(&lists, Shape::Scored),
+            json!({"result": of(&scored)})
+        );
+        let flash = |scores| Shape::FlashRag {
+            scores,
+            single: false,
+        };
         assert_eq!(answer(&lists, flash(false)), json!(of(&bare)));
-        assert_eq!(answer(&lists, flash(true)), json!([of(&bare), of(&[json!(0.5), json!(0.5)])]));
+        assert_eq!(
+            answer(&lists, flash(true)),
+            json!([of(&bare), of(&[json!(0.5), json!(0.5)])])
+        );
     }
-    let single = |scores| Shape::FlashRag { scores, single: true };
+    let single = |scores| Shape::FlashRag {
+        scores,
+        single: true,
+    };
     assert_eq!(answer(&[&hits], single(false)), json!(bare));
     assert_eq!(answer(&[&hits], single(true)), json!([bare, [0.5, 0.5]]));
     let results = answer(&[&hits], Shape::Results);

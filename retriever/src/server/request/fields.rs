@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::{Limits, Place, Problem};
-use crate::query::{Filter, Mode, Statistics};
+use crate::mode::Mode;
+use crate::query::{Filter, Statistics};
 
 /// Faults listed at most: a list of a thousand numbers for queries need not come back a thousandfold.
 const MAX_PROBLEMS: usize = 20;
@@ -21,21 +22,32 @@ impl Fields {
             return Err(vec![Problem::new("missing", vec![], "Field required")]);
         }
         match serde_json::from_slice(body) {
-            Ok(Value::Object(object)) => Ok(Self { object, problems: Vec::new() }),
+            Ok(Value::Object(object)) => Ok(Self {
+                object,
+                problems: Vec::new(),
+            }),
             Ok(_) => {
                 let msg = "Input should be a valid dictionary or object to extract fields from";
                 Err(vec![Problem::new("model_attributes_type", vec![], msg)])
             }
             Err(error) => {
                 let offset = offset(body, error.line(), error.column());
-                Err(vec![Problem::new("json_invalid", vec![offset.into()], format!("JSON decode error: {error}"))])
+                Err(vec![Problem::new(
+                    "json_invalid",
+                    vec![offset.into()],
+                    format!("JSON decode error: {error}"),
+                )])
             }
         }
     }
 
     /// Gives the faults, if there are any.
     pub(super) fn finish(self) -> Result<(), Vec<Problem>> {
-        if self.problems.is_empty() { Ok(()) } else { Err(self.problems) }
+        if self.problems.is_empty() {
+            Ok(())
+        } else {
+            Err(self.problems)
+        }
     }
 
     pub(super) fn has(&self, key: &str) -> bool {
@@ -68,7 +80,10 @@ impl Fields {
             return None;
         };
         if text.len() > max_bytes {
-            let msg = format!("query of {} bytes, at most {max_bytes} are searched; shorten it", text.len());
+            let msg = format!(
+                "query of {} bytes, at most {max_bytes} are searched; shorten it",
+                text.len()
+            );
             self.wrong("string_too_long", path, msg);
             return None;
         }
@@ -91,7 +106,11 @@ impl Fields {
             return Vec::new();
         };
         let Value::Array(values) = value else {
-            self.wrong("list_type", vec![key.into()], "Input should be a valid list");
+            self.wrong(
+                "list_type",
+                vec![key.into()],
+                "Input should be a valid list",
+            );
             return Vec::new();
         };
         if values.len() > limits.max_queries {
@@ -105,7 +124,13 @@ impl Fields {
         }
         let numbered = values.into_iter().enumerate();
         numbered
-            .filter_map(|(index, value)| self.string(value, vec![key.into(), index.into()], limits.max_query_bytes))
+            .filter_map(|(index, value)| {
+                self.string(
+                    value,
+                    vec![key.into(), index.into()],
+                    limits.max_query_bytes,
+                )
+            })
             .collect()
     }
 
@@ -125,14 +150,16 @@ impl Fields {
                     }
                 }
                 _ => {
-                    let msg = "Input should be a valid integer, got a number with a fractional part";
+                    let msg =
+                        "Input should be a valid integer, got a number with a fractional part";
                     self.wrong("int_from_float", path, msg);
                     return None;
                 }
             },
             Value::String(text) => {
                 let Ok(whole) = text.trim().parse() else {
-                    let msg = "Input should be a valid integer, unable to parse string as an integer";
+                    let msg =
+                        "Input should be a valid integer, unable to parse string as an integer";
                     self.wrong("int_parsing", path, msg);
                     return None;
                 };
@@ -147,11 +174,19 @@ impl Fields {
             Ok(0) => None,
             Ok(count) if count <= most => Some(count),
             Ok(_) => {
-                self.wrong("less_than_equal", path, format!("Input should be less than or equal to {most}"));
+                self.wrong(
+                    "less_than_equal",
+                    path,
+                    format!("Input should be less than or equal to {most}"),
+                );
                 None
             }
             Err(_) => {
-                self.wrong("greater_than_equal", path, "Input should be greater than or equal to 0");
+                self.wrong(
+                    "greater_than_equal",
+                    path,
+                    "Input should be greater than or equal to 0",
+                );
                 None
             }
         }
@@ -172,7 +207,11 @@ impl Fields {
             _ => None,
         };
         if read.is_none() {
-            self.wrong("bool_type", vec![key.into()], "Input should be a valid boolean");
+            self.wrong(
+                "bool_type",
+                vec![key.into()],
+                "Input should be a valid boolean",
+            );
         }
         read
     }
@@ -181,7 +220,14 @@ impl Fields {
         let value = self.optional(key)?;
         let mode = serde_json::from_value(value).ok();
         if mode.is_none() {
-            self.wrong("enum", vec![key.into()], "Input should be 'bm25', 'boolean', 'dense' or 'hybrid'");
+            let names: Vec<String> = Mode::all().map(|mode| format!("'{mode}'")).collect();
+            let message = match names.split_last() {
+                Some((last, others)) if !others.is_empty() => {
+                    format!("Input should be {} or {last}", others.join(", "))
+                }
+                _ => format!("Input should be {}", names.join("")),
+            };
+            self.wrong("enum", vec![key.into()], &message);
         }
         mode
     }
@@ -189,7 +235,11 @@ impl Fields {
     /// `{"field": "value"}` or `{"field": ["value", "value"]}`.
     pub(super) fn filter(&mut self, key: &str) -> Option<Filter> {
         let Value::Object(object) = self.optional(key)? else {
-            self.wrong("dict_type", vec![key.into()], "Input should be a valid dictionary");
+            self.wrong(
+                "dict_type",
+                vec![key.into()],
+                "Input should be a valid dictionary",
+            );
             return None;
         };
         let mut fields = BTreeMap::new();
@@ -200,7 +250,9 @@ impl Fields {
             };
             let path = |index: usize| vec![key.into(), name.as_str().into(), index.into()];
             let numbered = values.into_iter().enumerate();
-            let texts = numbered.filter_map(|(index, value)| self.string(value, path(index), usize::MAX)).collect();
+            let texts = numbered
+                .filter_map(|(index, value)| self.string(value, path(index), usize::MAX))
+                .collect();
             fields.insert(name, texts);
         }
         Some(Filter(fields))
@@ -224,22 +276,37 @@ impl Fields {
             return Vec::new();
         };
         let Value::Array(lists) = value else {
-            self.wrong("list_type", vec![key.into()], "Input should be a valid list");
+            self.wrong(
+                "list_type",
+                vec![key.into()],
+                "Input should be a valid list",
+            );
             return Vec::new();
         };
         if lists.len() != queries && self.problems.is_empty() {
-            let msg = format!("{} lists of documents for {queries} queries; give one list per query", lists.len());
+            let msg = format!(
+                "{} lists of documents for {queries} queries; give one list per query",
+                lists.len()
+            );
             self.wrong("length_mismatch", vec![key.into()], msg);
         }
         let mut texts = Vec::with_capacity(lists.len());
         for (outer, list) in lists.into_iter().enumerate() {
             let Value::Array(documents) = list else {
-                self.wrong("list_type", vec![key.into(), outer.into()], "Input should be a valid list");
+                self.wrong(
+                    "list_type",
+                    vec![key.into(), outer.into()],
+                    "Input should be a valid list",
+                );
                 continue;
             };
             let numbered = documents.into_iter().enumerate();
             let path = |inner: usize| vec![key.into(), outer.into(), inner.into()];
-            texts.push(numbered.filter_map(|(inner, value)| self.document(value, path(inner))).collect());
+            texts.push(
+                numbered
+                    .filter_map(|(inner, value)| self.document(value, path(inner)))
+                    .collect(),
+            );
         }
         texts
     }
@@ -274,7 +341,9 @@ impl Fields {
     pub(super) fn limit_passages(&mut self, lists: usize, k: usize, most: usize) {
         let asked = lists.saturating_mul(k);
         if asked > most {
-            let msg = format!("{asked} passages asked for, at most {most} go into one answer; split the batch");
+            let msg = format!(
+                "{asked} passages asked for, at most {most} go into one answer; split the batch"
+            );
             self.wrong("too_long", vec![], msg);
         }
     }
@@ -288,6 +357,10 @@ fn model_text(contents: &str) -> String {
 
 /// Byte offset of a 1-based line and column.
 fn offset(body: &[u8], line: usize, column: usize) -> usize {
-    let before: usize = body.split(|byte| *byte == b'\n').take(line.saturating_sub(1)).map(|line| line.len() + 1).sum();
+    let before: usize = body
+        .split(|byte| *byte == b'\n')
+        .take(line.saturating_sub(1))
+        .map(|line| line.len() + 1)
+        .sum();
     (before + column.saturating_sub(1)).min(body.len())
 }

@@ -49,6 +49,10 @@ impl Problem {
     pub fn new(kind: &'static str, path: Vec<Place>, msg: impl Into<String>) -> Self {
         let mut loc = vec![Place::from("body")];
         loc.extend(path);
-        Self { kind, loc, msg: msg.into() }
+        Self {
+            kind,
+            loc,
+            msg: msg.into(),
+        }
     }
 }

@@ -3,7 +3,12 @@ use serde_json::json;
 
 use super::*;
 
-const LIMITS: Limits = Limits { topk: 3, max_topk: 100, max_queries: 50, max_query_bytes: 200 };
+const LIMITS: Limits = Limits {
+    topk: 3,
+    max_topk: 100,
+    max_queries: 50,
+    max_query_bytes: 200,
+};
 
 fn retrieve(body: &Value) -> Result<RetrieveRequest, Vec<Problem>> {
     RetrieveRequest::parse(body.to_string().as_bytes(), &LIMITS)
@@ -13,12 +18,24 @@ fn retrieve(body: &Value) -> Result<RetrieveRequest, Vec<Problem>> {
 fn shapes_follow_the_keys_that_are_there() {
     let shape = |body: Value| retrieve(&body).unwrap().shape;
     assert_eq!(shape(json!({"queries": ["a"]})), Shape::Bare);
-    assert_eq!(shape(json!({"queries": ["a"], "return_scores": true})), Shape::Scored);
-    assert_eq!(shape(json!({"query": "a", "return_scores": true})), Shape::Scored);
-    assert_eq!(shape(json!({"query": "a", "return_scores": false})), Shape::Bare);
+    assert_eq!(
+        shape(json!({"queries": ["a"], "return_scores": true})),
+        Shape::Scored
+    );
+    assert_eq!(
+        shape(json!({"query": "a", "return_scores": true})),
+        Shape::Scored
+    );
+    assert_eq!(
+        shape(json!({"query": "a", "return_scores": false})),
+        Shape::Bare
+    );
     assert_eq!(shape(json!({"query": "a"})), Shape::Results);
     let both = retrieve(&json!({"query": "a", "queries": ["b"]})).unwrap();
-    assert_eq!((both.shape, both.queries), (Shape::Bare, vec![Query::new("b")]));
+    assert_eq!(
+        (both.shape, both.queries),
+        (Shape::Bare, vec![Query::new("b")])
+    );
 }
 
 #[test]
@@ -28,10 +45,22 @@ fn reranking_takes_its_own_numbers() {
         (request.k, request.candidates)
     };
     assert_eq!(numbers(json!({"queries": [], "topk": 7})), (7, None));
-    assert_eq!(numbers(json!({"queries": [], "topk_retrieval": 20, "topk_rerank": 5})), (5, Some(20)));
-    assert_eq!(numbers(json!({"queries": [], "topk_rerank": 5})), (5, Some(10)));
-    assert_eq!(numbers(json!({"queries": [], "topk_retrieval": 20})), (3, Some(20)));
-    assert_eq!(numbers(json!({"queries": [], "topk_retrieval": 2, "topk_rerank": 5})), (5, Some(5)));
+    assert_eq!(
+        numbers(json!({"queries": [], "topk_retrieval": 20, "topk_rerank": 5})),
+        (5, Some(20))
+    );
+    assert_eq!(
+        numbers(json!({"queries": [], "topk_rerank": 5})),
+        (5, Some(10))
+    );
+    assert_eq!(
+        numbers(json!({"queries": [], "topk_retrieval": 20})),
+        (3, Some(20))
+    );
+    assert_eq!(
+        numbers(json!({"queries": [], "topk_retrieval": 2, "topk_rerank": 5})),
+        (5, Some(5))
+    );
 }
 
 #[test]
@@ -42,17 +71,35 @@ fn documents_to_rerank_come_in_three_forms() {
         "rerank_topk": 2,
     });
     let request = RerankRequest::parse(body.to_string().as_bytes(), &LIMITS).unwrap();
-    assert_eq!(request.documents, [["plain", "(Title: \"T\") x\ny", "(Title: only) "]]);
+    assert_eq!(
+        request.documents,
+        [["plain", "(Title: \"T\") x\ny", "(Title: only) "]]
+    );
     assert_eq!((request.k, request.scores), (2, false));
     let wrong = |documents: Value| {
         let body = json!({"queries": ["q"], "documents": documents}).to_string();
         let problems = RerankRequest::parse(body.as_bytes(), &LIMITS).unwrap_err();
-        (problems[0].kind, serde_json::to_value(&problems[0].loc).unwrap())
+        (
+            problems[0].kind,
+            serde_json::to_value(&problems[0].loc).unwrap(),
+        )
     };
-    assert_eq!(wrong(json!([])), ("length_mismatch", json!(["body", "documents"])));
-    assert_eq!(wrong(json!([[{"text": ""}]])), ("missing", json!(["body", "documents", 0, 0, "contents"])));
-    assert_eq!(wrong(json!([[{"document": 3}]])), ("dict_type", json!(["body", "documents", 0, 0, "document"])));
-    assert_eq!(wrong(json!(["x"])), ("list_type", json!(["body", "documents", 0])));
+    assert_eq!(
+        wrong(json!([])),
+        ("length_mismatch", json!(["body", "documents"]))
+    );
+    assert_eq!(
+        wrong(json!([[{"text": ""}]])),
+        ("missing", json!(["body", "documents", 0, 0, "contents"]))
+    );
+    assert_eq!(
+        wrong(json!([[{"document": 3}]])),
+        ("dict_type", json!(["body", "documents", 0, 0, "document"]))
+    );
+    assert_eq!(
+        wrong(json!(["x"])),
+        ("list_type", json!(["body", "documents", 0]))
+    );
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forage_retriever::remote::{Auth, ElasticOptions, ElasticRetriever, FieldNames, HttpOptions};
-use forage_retriever::{Filter, Hit, Query, RemoteFault, Retriever, RetrieverError};
+use forage_net::{Auth, Fault, HttpOptions};
+use forage_retriever::remote::{ElasticOptions, ElasticRetriever, FieldNames};
+use forage_retriever::{Filter, Hit, Query, Retriever, RetrieverError};
 use serde_json::{Value, json};
 
 use super::server::{LengthEncoder, Reply, Server, hasty, token_file};
@@ -20,26 +21,49 @@ async fn replay(body: &'static str) -> Server {
 }
 
 fn options(url: &str) -> ElasticOptions {
-    let mut options: ElasticOptions = serde_json::from_value(json!({"url": url, "index": "wiki"})).unwrap();
+    let mut options: ElasticOptions =
+        serde_json::from_value(json!({"url": url, "index": "wiki"})).unwrap();
     options.http = hasty();
     options
 }
 
 fn hit(id: &str, score: f32, title: &str, text: &str) -> Hit {
-    Hit { id: id.into(), score, title: title.into(), text: text.into() }
+    Hit {
+        id: id.into(),
+        score,
+        title: title.into(),
+        text: text.into(),
+    }
 }
 
 fn filter(field: &str, values: &[&str]) -> Filter {
-    Filter(BTreeMap::from([(field.to_owned(), values.iter().map(|&value| value.to_owned()).collect())]))
+    Filter(BTreeMap::from([(
+        field.to_owned(),
+        values.iter().map(|&value| value.to_owned()).collect(),
+    )]))
 }
 
 #[tokio::test]
 async fn elasticsearch_words() {
     let server = replay(ELASTICSEARCH).await;
     let (_folder, path) = token_file("encoded-key");
-    let http = HttpOptions { token_file: Some(path), auth: Auth::ApiKey, ..hasty() };
-    let retriever = ElasticRetriever::new(ElasticOptions { http, ..options(&server.url()) }, None).unwrap();
-    let queries = [Query::new("what raises the tide? (AND \"moon\")"), Query::new("nothing")];
+    let http = HttpOptions {
+        token_file: Some(path),
+        auth: Auth::ApiKey,
+        ..hasty()
+    };
+    let retriever = ElasticRetriever::new(
+        ElasticOptions {
+            http,
+            ..options(&server.url())
+        },
+        None,
+    )
+    .unwrap();
+    let queries = [
+        Query::new("what raises the tide? (AND \"moon\")"),
+        Query::new("nothing"),
+    ];
     let found = retriever.search(&queries, 5).await.unwrap();
     let first = [
         hit("tides-0", 7.25, "Tides", "The moon raises tides."),
@@ -48,7 +72,10 @@ async fn elasticsearch_words() {
     ];
     assert_eq!(found, [first.to_vec(), Vec::new()]);
     let seen = &server.seen()[0];
-    assert_eq!((seen.method.as_str(), seen.target.as_str()), ("POST", "/_msearch"));
+    assert_eq!(
+        (seen.method.as_str(), seen.target.as_str()),
+        ("POST", "/_msearch")
+    );
     assert_eq!(seen.header("content-type"), Some("application/x-ndjson"));
     assert_eq!(seen.header("authorization"), Some("ApiKey encoded-key"));
     let body = |text: &str| {
@@ -59,7 +86,15 @@ async fn elasticsearch_words() {
         })
     };
     let header = json!({"index": "wiki"});
-    assert_eq!(seen.lines(), [header.clone(), body("what raises the tide? (AND \"moon\")"), header, body("nothing")]);
+    assert_eq!(
+        seen.lines(),
+        [
+            header.clone(),
+            body("what raises the tide? (AND \"moon\")"),
+            header,
+            body("nothing")
+        ]
+    );
 }
 
 #[tokio::test]
@@ -68,7 +103,10 @@ async fn elasticsearch_fields_filters_and_global_frequencies() {
     let asked = ElasticOptions {
         search_fields: vec!["title^2".into(), "text".into()],
         dfs: true,
-        fields: FieldNames { id: Some("passage".into()), ..FieldNames::default() },
+        fields: FieldNames {
+            id: Some("passage".into()),
+            ..FieldNames::default()
+        },
         ..options(&server.url())
     };
     let retriever = ElasticRetriever::new(asked, None).unwrap();
@@ -80,27 +118,46 @@ async fn elasticsearch_fields_filters_and_global_frequencies() {
     ];
     assert_eq!(found, [expected]);
     let lines = server.seen()[0].lines();
-    assert_eq!(lines[0], json!({"index": "wiki", "search_type": "dfs_query_then_fetch"}));
+    assert_eq!(
+        lines[0],
+        json!({"index": "wiki", "search_type": "dfs_query_then_fetch"})
+    );
     let words = json!({"multi_match": {"query": "tides", "type": "best_fields", "fields": ["title^2", "text"]}});
     let terms = json!([{"terms": {"page": ["p1", "p2"]}}]);
-    assert_eq!(lines[1]["query"], json!({"bool": {"must": [words], "filter": terms}}));
-    assert_eq!(lines[1]["_source"], json!(["title", "text", "contents", "passage"]));
+    assert_eq!(
+        lines[1]["query"],
+        json!({"bool": {"must": [words], "filter": terms}})
+    );
+    assert_eq!(
+        lines[1]["_source"],
+        json!(["title", "text", "contents", "passage"])
+    );
 }
 
 #[tokio::test]
 async fn elasticsearch_vectors() {
     let server = replay(ELASTICSEARCH).await;
-    let asked = ElasticOptions { vector_field: Some("embedding".into()), ..options(&server.url()) };
+    let asked = ElasticOptions {
+        vector_field: Some("embedding".into()),
+        ..options(&server.url())
+    };
     let retriever = ElasticRetriever::new(asked, Some(Arc::new(LengthEncoder))).unwrap();
-    let queries = [Query::new("a b"), Query::new("cd")].map(|query| query.filtered(filter("id", &["x"])));
+    let queries =
+        [Query::new("a b"), Query::new("cd")].map(|query| query.filtered(filter("id", &["x"])));
     retriever.search(&queries, 20).await.unwrap();
     let lines = server.seen()[0].lines();
     let knn = json!({
         "field": "embedding", "query_vector": [3.0, 2.0, 0.5, -1.0], "k": 20, "num_candidates": 200,
         "filter": [{"terms": {"_id": ["x"]}}],
     });
-    assert_eq!((&lines[1]["knn"], &lines[1]["query"], &lines[1]["size"]), (&knn, &Value::Null, &json!(20)));
-    assert_eq!(lines[3]["knn"]["query_vector"], json!([2.0, 1.0, 0.5, -1.0]));
+    assert_eq!(
+        (&lines[1]["knn"], &lines[1]["query"], &lines[1]["size"]),
+        (&knn, &Value::Null, &json!(20))
+    );
+    assert_eq!(
+        lines[3]["knn"]["query_vector"],
+        json!([2.0, 1.0, 0.5, -1.0])
+    );
 }
 
 #[tokio::test]
@@ -110,20 +167,36 @@ async fn quickwit() {
     let unnamed = ElasticRetriever::new(options(&url), None).unwrap();
     let error = unnamed.search(&[Query::new("moon")], 2).await.unwrap_err();
     assert!(error.to_string().contains("fields.id"), "{error}");
-    let fields = FieldNames { id: Some("id".into()), ..FieldNames::default() };
-    let retriever = ElasticRetriever::new(ElasticOptions { fields, ..options(&url) }, None).unwrap();
+    let fields = FieldNames {
+        id: Some("id".into()),
+        ..FieldNames::default()
+    };
+    let retriever = ElasticRetriever::new(
+        ElasticOptions {
+            fields,
+            ..options(&url)
+        },
+        None,
+    )
+    .unwrap();
     let found = retriever.search(&[Query::new("moon")], 2).await.unwrap();
-    let expected =
-        [hit("tides-0", 4.75, "Tides", "The moon raises tides."), hit("moon-3", 2.25, "Moon", "The moon turns.")];
+    let expected = [
+        hit("tides-0", 4.75, "Tides", "The moon raises tides."),
+        hit("moon-3", 2.25, "Moon", "The moon turns."),
+    ];
     assert_eq!(found, [expected]);
     assert_eq!(server.seen()[1].target, "/api/v1/_elastic/_msearch");
 }
 
-async fn fault(body: &'static str, queries: usize) -> (RemoteFault, u32) {
+async fn fault(body: &'static str, queries: usize) -> (Fault, u32) {
     let server = replay(body).await;
     let retriever = ElasticRetriever::new(options(&server.url()), None).unwrap();
-    match retriever.search(&vec![Query::new("moon"); queries], 2).await.unwrap_err() {
-        RetrieverError::Remote { fault, attempts, .. } => (fault, attempts),
+    match retriever
+        .search(&vec![Query::new("moon"); queries], 2)
+        .await
+        .unwrap_err()
+    {
+        RetrieverError::Remote(error) => (error.fault, error.attempts),
         other => panic!("{other}"),
     }
 }
@@ -131,20 +204,41 @@ async fn fault(body: &'static str, queries: usize) -> (RemoteFault, u32) {
 #[tokio::test]
 async fn searches_that_were_not_done_whole_are_faults() {
     let missing = "index_not_found_exception: no such index [wiki]".to_owned();
-    assert_eq!(fault(ERROR, 2).await, (RemoteFault::Status { status: 404, body: missing }, 1));
+    let (fault_of_missing, tries) = fault(ERROR, 2).await;
+    assert_eq!(
+        (fault_of_missing.to_string(), tries),
+        (format!("HTTP status 404: {missing}"), 1)
+    );
     let (shards, _) = fault(SHARD_FAILURE, 1).await;
-    assert!(shards.to_string().contains("1 of 2 shards failed: circuit_breaking_exception: [parent]"), "{shards}");
+    assert!(
+        shards
+            .to_string()
+            .contains("1 of 2 shards failed: circuit_breaking_exception: [parent]"),
+        "{shards}"
+    );
     for (body, part, tries) in [
-        (r#"{"responses": [{"timed_out": true, "hits": {"hits": []}, "status": 200}]}"#, "timed_out", 1),
+        (
+            r#"{"responses": [{"timed_out": true, "hits": {"hits": []}, "status": 200}]}"#,
+            "timed_out",
+            1,
+        ),
         (r#"{"responses": [{"status": 200}]}"#, "without `hits`", 1),
         (r#"{"responses": []}"#, "0 responses for 1", 1),
-        (r#"{"responses": [{"error": {"type": "rejected", "reason": "queue full"}, "status": 429}]}"#, "queue full", 3),
+        (
+            r#"{"responses": [{"error": {"type": "rejected", "reason": "queue full"}, "status": 429}]}"#,
+            "queue full",
+            3,
+        ),
         (
             r#"{"responses": [{"hits": {"hits": [{"_id": "1", "_score": null, "_source": {"text": "a"}}]}}]}"#,
             "_score",
             1,
         ),
-        (r#"{"responses": [{"hits": {"hits": [{"_id": "1", "_score": 1, "_source": {}}]}}]}"#, "neither `text`", 1),
+        (
+            r#"{"responses": [{"hits": {"hits": [{"_id": "1", "_score": 1, "_source": {}}]}}]}"#,
+            "neither `text`",
+            1,
+        ),
     ] {
         let (fault, attempts) = fault(body, 1).await;
         assert!(fault.to_string().contains(part), "{fault}");
@@ -157,7 +251,9 @@ async fn the_fingerprint_tells_how_it_is_asked() {
     let of = |change: fn(&mut ElasticOptions)| {
         let mut asked = options("http://h:9200");
         change(&mut asked);
-        ElasticRetriever::new(asked, Some(Arc::new(LengthEncoder))).unwrap().fingerprint()
+        ElasticRetriever::new(asked, Some(Arc::new(LengthEncoder)))
+            .unwrap()
+            .fingerprint()
     };
     let base = of(|_| {});
     assert_eq!(base, of(|asked| asked.http.attempts = 9));

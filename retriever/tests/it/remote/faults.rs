@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use forage_retriever::remote::{Auth, HttpOptions, SearchR1Client, SearchR1Options};
-use forage_retriever::{Query, RemoteFault, Retriever, RetrieverError};
+use forage_net::{Auth, Fault, HttpOptions};
+use forage_retriever::remote::{SearchR1Client, SearchR1Options};
+use forage_retriever::{Query, Retriever, RetrieverError};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::server::{Reply, Seen, Server, hasty, token_file};
 
-const FINE: &str = r#"{"result": [[{"document": {"id": "1", "contents": "\"A\"\nb"}, "score": 2.5}]]}"#;
+const FINE: &str =
+    r#"{"result": [[{"document": {"id": "1", "contents": "\"A\"\nb"}, "score": 2.5}]]}"#;
 
 /// A foreign server: no `/info`, and these replies to `/retrieve`.
 async fn server(retrieve: impl Fn(&Seen, usize) -> Reply + Send + Sync + 'static) -> Server {
@@ -24,16 +26,29 @@ async fn server(retrieve: impl Fn(&Seen, usize) -> Reply + Send + Sync + 'static
 }
 
 async fn client(server: &Server, http: HttpOptions) -> SearchR1Client {
-    SearchR1Client::connect(SearchR1Options { url: server.url(), batch_queries: 64, mode: None, http }).await.unwrap()
+    SearchR1Client::connect(SearchR1Options {
+        url: server.url(),
+        batch_queries: 64,
+        mode: None,
+        http,
+    })
+    .await
+    .unwrap()
 }
 
-async fn search(server: &Server, http: HttpOptions) -> Result<Vec<Vec<forage_retriever::Hit>>, RetrieverError> {
-    client(server, http).await.search(&[Query::new("a")], 3).await
+async fn search(
+    server: &Server,
+    http: HttpOptions,
+) -> Result<Vec<Vec<forage_retriever::Hit>>, RetrieverError> {
+    client(server, http)
+        .await
+        .search(&[Query::new("a")], 3)
+        .await
 }
 
-fn remote(error: RetrieverError) -> (RemoteFault, u32) {
+fn remote(error: RetrieverError) -> (Fault, u32) {
     match error {
-        RetrieverError::Remote { fault, attempts, .. } => (fault, attempts),
+        RetrieverError::Remote(error) => (error.fault, error.attempts),
         other => panic!("{other}"),
     }
 }
@@ -43,9 +58,15 @@ async fn nobody_listens() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let connected = SearchR1Client::connect(SearchR1Options { url, batch_queries: 1, mode: None, http: hasty() }).await;
+    let connected = SearchR1Client::connect(SearchR1Options {
+        url,
+        batch_queries: 1,
+        mode: None,
+        http: hasty(),
+    })
+    .await;
     let (fault, attempts) = remote(connected.err().unwrap());
-    assert!(matches!(fault, RemoteFault::Connect(_)), "{fault}");
+    assert!(matches!(fault, Fault::Connect(_)), "{fault}");
     assert_eq!(attempts, 3);
 }
 
@@ -53,13 +74,18 @@ async fn nobody_listens() {
 async fn a_slow_answer_is_a_timeout() {
     let server = server(|_, _| Reply::new(200, FINE).after(Duration::from_secs(5))).await;
     let (fault, attempts) = remote(search(&server, hasty()).await.unwrap_err());
-    assert_eq!((fault, attempts), (RemoteFault::Timeout { milliseconds: 300 }, 3));
+    assert_eq!(
+        (fault.to_string().as_str(), attempts),
+        ("no answer within 300 ms", 3)
+    );
 }
 
 #[tokio::test]
 async fn a_slow_first_answer_is_asked_again() {
-    let server =
-        server(|_, before| Reply::new(200, FINE).after(Duration::from_secs(if before == 0 { 5 } else { 0 }))).await;
+    let server = server(|_, before| {
+        Reply::new(200, FINE).after(Duration::from_secs(if before == 0 { 5 } else { 0 }))
+    })
+    .await;
     assert_eq!(search(&server, hasty()).await.unwrap()[0][0].id, "1");
 }
 
@@ -81,18 +107,35 @@ async fn a_wait_beyond_the_deadline_is_not_waited() {
     let server = server(|_, _| Reply::new(503, "busy").with_header("retry-after", "3600")).await;
     let started = Instant::now();
     let (fault, attempts) = remote(search(&server, hasty()).await.unwrap_err());
-    assert_eq!((fault, attempts), (RemoteFault::Status { status: 503, body: "busy".to_owned() }, 1));
+    assert_eq!(
+        (fault.to_string().as_str(), attempts),
+        ("HTTP status 503: busy", 1)
+    );
     assert!(started.elapsed() < Duration::from_secs(4));
 }
 
 #[tokio::test]
 async fn every_passing_status_is_tried_again_and_no_other() {
-    for (status, tries) in
-        [(429, 3), (500, 3), (502, 3), (503, 3), (504, 3), (400, 1), (401, 1), (403, 1), (422, 1), (302, 1)]
-    {
-        let server = server(move |_, _| Reply::new(status, "no").with_header("location", "/elsewhere")).await;
+    for (status, tries) in [
+        (429, 3),
+        (500, 3),
+        (502, 3),
+        (503, 3),
+        (504, 3),
+        (400, 1),
+        (401, 1),
+        (403, 1),
+        (422, 1),
+        (302, 1),
+    ] {
+        let server =
+            server(move |_, _| Reply::new(status, "no").with_header("location", "/elsewhere"))
+                .await;
         let (fault, attempts) = remote(search(&server, hasty()).await.unwrap_err());
-        assert_eq!((fault, attempts), (RemoteFault::Status { status, body: "no".to_owned() }, tries));
+        assert_eq!(
+            (fault.to_string(), attempts),
+            (format!("HTTP status {status}: no"), tries)
+        );
         assert_eq!(server.seen_at("/retrieve").len(), tries as usize);
         assert!(server.seen_at("/elsewhere").is_empty());
     }
@@ -103,14 +146,19 @@ async fn what_does_not_fit_the_protocol_is_not_tried_again() {
     for (body, part) in [
         ("", "EOF"),
         ("<html>", "expected value"),
-        (r#"{"result": [[{"document": {"id": "1", "contents": "a"}, "score": NaN}]]}"#, "expected value"),
+        (
+            r#"{"result": [[{"document": {"id": "1", "contents": "a"}, "score": NaN}]]}"#,
+            "expected value",
+        ),
         (r#"{"result": [[], []]}"#, "2 lists for 1 queries"),
         (r#"{"result": []}"#, "0 lists for 1 queries"),
         (r#"{"results": [[]]}"#, "missing field `result`"),
     ] {
         let server = server(move |_, _| Reply::new(200, body)).await;
         let (fault, attempts) = remote(search(&server, hasty()).await.unwrap_err());
-        let RemoteFault::Protocol(what) = fault else { panic!("{fault}") };
+        let Fault::Protocol(what) = fault else {
+            panic!("{fault}")
+        };
         assert!(what.contains(part), "{what}");
         assert_eq!(attempts, 1);
     }
@@ -119,10 +167,22 @@ async fn what_does_not_fit_the_protocol_is_not_tried_again() {
 #[tokio::test]
 async fn a_huge_body_is_not_read() {
     let server = server(|_, _| Reply::new(200, " ".repeat(10_000))).await;
-    let (fault, attempts) =
-        remote(search(&server, HttpOptions { max_answer_bytes: 9_999, ..hasty() }).await.unwrap_err());
+    let (fault, attempts) = remote(
+        search(
+            &server,
+            HttpOptions {
+                max_answer_bytes: 9_999,
+                ..hasty()
+            },
+        )
+        .await
+        .unwrap_err(),
+    );
     assert_eq!(attempts, 1);
-    assert!(fault.to_string().contains("longer than 9999 bytes"), "{fault}");
+    assert!(
+        fault.to_string().contains("longer than 9999 bytes"),
+        "{fault}"
+    );
 }
 
 #[tokio::test]
@@ -142,10 +202,19 @@ async fn a_body_that_breaks_off_is_asked_for_again() {
             stream.write_all(answer.as_bytes()).await.unwrap();
         }
     });
-    let client =
-        SearchR1Client::connect(SearchR1Options { url, batch_queries: 1, mode: None, http: hasty() }).await.unwrap();
+    let client = SearchR1Client::connect(SearchR1Options {
+        url,
+        batch_queries: 1,
+        mode: None,
+        http: hasty(),
+    })
+    .await
+    .unwrap();
     let (fault, attempts) = remote(client.search(&[Query::new("a")], 3).await.unwrap_err());
-    assert!(fault.to_string().contains("breaks off after 13 bytes"), "{fault}");
+    assert!(
+        fault.to_string().contains("breaks off after 13 bytes"),
+        "{fault}"
+    );
     assert_eq!(attempts, 3);
 }
 
@@ -153,19 +222,36 @@ async fn a_body_that_breaks_off_is_asked_for_again() {
 async fn credentials_are_sent_and_never_shown() {
     let secret = "s3cr3t-t0ken";
     let (_folder, path) = token_file(secret);
-    for (auth, header, value) in
-        [(Auth::Bearer, "authorization", format!("Bearer {secret}")), (Auth::ApiKey, "x-api-key", secret.to_owned())]
-    {
+    for (auth, header, value) in [
+        (Auth::Bearer, "authorization", format!("Bearer {secret}")),
+        (Auth::ApiKey, "x-api-key", secret.to_owned()),
+    ] {
         let server = server(|seen, _| {
-            let sent = seen.header("authorization").or(seen.header("x-api-key")).unwrap_or_default();
-            Reply::new(401, json!({"detail": format!("`{sent}` is not known")}).to_string())
+            let sent = seen
+                .header("authorization")
+                .or(seen.header("x-api-key"))
+                .unwrap_or_default();
+            Reply::new(
+                401,
+                json!({"detail": format!("`{sent}` is not known")}).to_string(),
+            )
         })
         .await;
-        let http = HttpOptions { token_file: Some(path.clone()), auth, ..hasty() };
+        let http = HttpOptions {
+            token_file: Some(path.clone()),
+            auth,
+            ..hasty()
+        };
         let error = search(&server, http).await.unwrap_err();
-        assert_eq!(server.seen_at("/retrieve")[0].header(header), Some(value.as_str()));
+        assert_eq!(
+            server.seen_at("/retrieve")[0].header(header),
+            Some(value.as_str())
+        );
         for shown in [error.to_string(), format!("{error:?}")] {
-            assert!(shown.contains("401") && shown.contains("[credentials]") && !shown.contains(secret), "{shown}");
+            assert!(
+                shown.contains("401") && shown.contains("[credentials]") && !shown.contains(secret),
+                "{shown}"
+            );
         }
         assert_eq!(remote(error).1, 1);
     }
@@ -175,14 +261,35 @@ async fn credentials_are_sent_and_never_shown() {
 async fn basic_credentials_are_encoded() {
     let (_folder, path) = token_file("ada:love lace");
     let server = server(|_, _| Reply::new(200, FINE)).await;
-    let http = HttpOptions { token_file: Some(path), auth: Auth::Basic, ..hasty() };
+    let http = HttpOptions {
+        token_file: Some(path),
+        auth: Auth::Basic,
+        ..hasty()
+    };
     search(&server, http.clone()).await.unwrap();
     let sent = "Basic YWRhOmxvdmUgbGFjZQ==";
-    assert_eq!(server.seen_at("/retrieve")[0].header("authorization"), Some(sent));
-    let echoing = Server::start(move |_, _| Reply::new(403, format!("`{sent}`, that is love lace, may not"))).await;
-    let options = SearchR1Options { url: echoing.url(), batch_queries: 1, mode: None, http };
-    let error = SearchR1Client::connect(options).await.err().unwrap().to_string();
-    assert!(error.contains("`Basic [credentials]`, that is [credentials], may not"), "{error}");
+    assert_eq!(
+        server.seen_at("/retrieve")[0].header("authorization"),
+        Some(sent)
+    );
+    let echoing =
+        Server::start(move |_, _| Reply::new(403, format!("`{sent}`, that is love lace, may not")))
+            .await;
+    let options = SearchR1Options {
+        url: echoing.url(),
+        batch_queries: 1,
+        mode: None,
+        http,
+    };
+    let error = SearchR1Client::connect(options)
+        .await
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        error.contains("`Basic [credentials]`, that is [credentials], may not"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -190,7 +297,10 @@ async fn no_more_calls_than_allowed_are_in_flight() {
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let counted = (Arc::clone(&now), Arc::clone(&most));
     let server = server(move |_, _| {
-        counted.1.fetch_max(counted.0.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        counted.1.fetch_max(
+            counted.0.fetch_add(1, Ordering::SeqCst) + 1,
+            Ordering::SeqCst,
+        );
         let now = Arc::clone(&counted.0);
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_millis(30)).await;
@@ -199,11 +309,22 @@ async fn no_more_calls_than_allowed_are_in_flight() {
         Reply::new(200, FINE).after(Duration::from_millis(40))
     })
     .await;
-    let http = HttpOptions { concurrency: 3, timeout_ms: 5_000, ..hasty() };
-    let client = SearchR1Client::connect(SearchR1Options { url: server.url(), batch_queries: 1, mode: None, http })
-        .await
-        .unwrap();
-    let queries: Vec<Query> = (0..12).map(|number| Query::new(format!("q{number}"))).collect();
+    let http = HttpOptions {
+        concurrency: 3,
+        timeout_ms: 5_000,
+        ..hasty()
+    };
+    let client = SearchR1Client::connect(SearchR1Options {
+        url: server.url(),
+        batch_queries: 1,
+        mode: None,
+        http,
+    })
+    .await
+    .unwrap();
+    let queries: Vec<Query> = (0..12)
+        .map(|number| Query::new(format!("q{number}")))
+        .collect();
     assert_eq!(client.search(&queries, 3).await.unwrap().len(), 12);
     assert_eq!(most.load(Ordering::SeqCst), 3);
 }
@@ -216,15 +337,51 @@ async fn settings_that_cannot_work_are_refused_before_anything_is_sent() {
         ("host:8000", hasty(), "use http or https"),
         ("http://ada:love-lace@host", hasty(), "token_file"),
         ("http://host?key=love-lace", hasty(), "query"),
-        ("http://host", HttpOptions { attempts: 0, ..hasty() }, "`attempts`: is 0"),
-        ("http://host", HttpOptions { token_file: Some("/nowhere/token".into()), ..hasty() }, "cannot be read"),
-        ("http://host", HttpOptions { token_file: Some(empty), ..hasty() }, "is empty"),
-        ("https://host", HttpOptions { ca_file: Some("/nowhere/ca.pem".into()), ..hasty() }, "`ca_file`"),
+        (
+            "http://host",
+            HttpOptions {
+                attempts: 0,
+                ..hasty()
+            },
+            "`attempts`: is 0",
+        ),
+        (
+            "http://host",
+            HttpOptions {
+                token_file: Some("/nowhere/token".into()),
+                ..hasty()
+            },
+            "cannot be read",
+        ),
+        (
+            "http://host",
+            HttpOptions {
+                token_file: Some(empty),
+                ..hasty()
+            },
+            "is empty",
+        ),
+        (
+            "https://host",
+            HttpOptions {
+                ca_file: Some("/nowhere/ca.pem".into()),
+                ..hasty()
+            },
+            "`ca_file`",
+        ),
     ] {
-        let options = SearchR1Options { url: url.to_owned(), batch_queries: 1, mode: None, http };
+        let options = SearchR1Options {
+            url: url.to_owned(),
+            batch_queries: 1,
+            mode: None,
+            http,
+        };
         let error = SearchR1Client::connect(options).await.err().unwrap();
         assert!(matches!(error, RetrieverError::Setting { .. }), "{error}");
         // The secret is longer than the random part of a temporary folder's name, which the error may name.
-        assert!(error.to_string().contains(part) && !error.to_string().contains("love-lace"), "{error}");
+        assert!(
+            error.to_string().contains(part) && !error.to_string().contains("love-lace"),
+            "{error}"
+        );
     }
 }

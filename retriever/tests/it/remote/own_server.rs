@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forage_retriever::remote::{HttpOptions, SearchR1Client, SearchR1Options};
+use forage_net::HttpOptions;
+use forage_retriever::remote::{SearchR1Client, SearchR1Options};
 use forage_retriever::server::{ServerConfig, Services, serve};
 use forage_retriever::{Bm25Retriever, Filter, Hit, Mode, Passage, Query, Retriever};
 use tokio::net::TcpListener;
@@ -14,7 +15,14 @@ fn exact(lists: &[Vec<Hit>]) -> Vec<Vec<(&str, u32, &str, &str)>> {
         .iter()
         .map(|hits| {
             hits.iter()
-                .map(|hit| (hit.id.as_str(), hit.score.to_bits(), hit.title.as_str(), hit.text.as_str()))
+                .map(|hit| {
+                    (
+                        hit.id.as_str(),
+                        hit.score.to_bits(),
+                        hit.title.as_str(),
+                        hit.text.as_str(),
+                    )
+                })
                 .collect()
         })
         .collect()
@@ -22,10 +30,19 @@ fn exact(lists: &[Vec<Hit>]) -> Vec<Vec<(&str, u32, &str, &str)>> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hits_are_those_of_the_index() {
-    let titles = ["Tides", "\"Quoted\" title", "", "Two\nlines", "Ünïcode \u{1F30A}"];
+    let titles = [
+        "Tides",
+        "\"Quoted\" title",
+        "",
+        "Two\nlines",
+        "Ünïcode \u{1F30A}",
+    ];
     let passages: Vec<Passage> = (0..40_usize)
         .map(|number| {
-            let text = format!("The moon \"raises\" tides.\nLine {number} {}", "salt ".repeat(number % 7));
+            let text = format!(
+                "The moon \"raises\" tides.\nLine {number} {}",
+                "salt ".repeat(number % 7)
+            );
             Passage::new(format!("d{number:02}"), titles[number % titles.len()], text)
                 .with_field("page", format!("p{}", number % 3))
         })
@@ -36,10 +53,25 @@ async fn hits_are_those_of_the_index() {
     let (stop, stopped) = oneshot::channel::<()>();
     let services = Services::of_index(Arc::clone(&index));
     let server = tokio::spawn(async move {
-        let config = ServerConfig { workers: 1, ..ServerConfig::default() };
-        serve(listener, config, services, async move { drop(stopped.await) }).await.unwrap();
+        let config = ServerConfig {
+            workers: 1,
+            ..ServerConfig::default()
+        };
+        serve(
+            listener,
+            config,
+            services,
+            async move { drop(stopped.await) },
+        )
+        .await
+        .unwrap();
     });
-    let options = SearchR1Options { url, batch_queries: 2, mode: Some(Mode::Bm25), http: HttpOptions::default() };
+    let options = SearchR1Options {
+        url,
+        batch_queries: 2,
+        mode: Some(Mode::BM25),
+        http: HttpOptions::default(),
+    };
     let client = SearchR1Client::connect(options).await.unwrap();
     assert!(client.is_forage_server());
     assert_eq!(client.fingerprint(), index.fingerprint());
@@ -54,7 +86,10 @@ async fn hits_are_those_of_the_index() {
     for k in [1, 3, 100] {
         let expected = index.search(&queries, k).await.unwrap();
         assert!(
-            expected[4].iter().all(|hit| hit.id[1..].parse::<usize>().unwrap() % 3 == 1) && !expected[4].is_empty()
+            expected[4]
+                .iter()
+                .all(|hit| hit.id[1..].parse::<usize>().unwrap() % 3 == 1)
+                && !expected[4].is_empty()
         );
         let found = client.search(&queries, k).await.unwrap();
         assert_eq!(exact(&found), exact(&expected), "k = {k}");

@@ -19,7 +19,12 @@ fn echo(seen: &Seen) -> Reply {
 }
 
 async fn connect(server: &Server, path: &str, batch_queries: usize) -> SearchR1Client {
-    let options = SearchR1Options { url: format!("{}{path}", server.url()), batch_queries, mode: None, http: hasty() };
+    let options = SearchR1Options {
+        url: format!("{}{path}", server.url()),
+        batch_queries,
+        mode: None,
+        http: hasty(),
+    };
     SearchR1Client::connect(options).await.unwrap()
 }
 
@@ -31,18 +36,33 @@ async fn queries_are_batched_in_order() {
     })
     .await;
     let client = connect(&server, "/retrieve", 2).await;
-    let queries: Vec<Query> = ["a", "b", "c", "d", "e"].into_iter().map(Query::new).collect();
+    let queries: Vec<Query> = ["a", "b", "c", "d", "e"]
+        .into_iter()
+        .map(Query::new)
+        .collect();
     let found = client.search(&queries, 3).await.unwrap();
     let ids: Vec<_> = found.iter().map(|hits| hits[0].id.as_str()).collect();
     assert_eq!(ids, ["a", "b", "c", "d", "e"]);
-    let mut sizes: Vec<_> =
-        server.seen_at("/retrieve").iter().map(|seen| seen.json()["queries"].as_array().unwrap().len()).collect();
+    let mut sizes: Vec<_> = server
+        .seen_at("/retrieve")
+        .iter()
+        .map(|seen| seen.json()["queries"].as_array().unwrap().len())
+        .collect();
     sizes.sort_unstable();
     assert_eq!(sizes, [1, 2, 2]);
     let first = &server.seen_at("/retrieve")[0];
     let keys: Vec<_> = first.json().as_object().unwrap().keys().cloned().collect();
-    assert_eq!((first.method.as_str(), keys), ("POST", vec!["queries".into(), "topk".into(), "return_scores".into()]));
-    assert_eq!((&first.json()["topk"], &first.json()["return_scores"]), (&json!(3), &json!(true)));
+    assert_eq!(
+        (first.method.as_str(), keys),
+        (
+            "POST",
+            vec!["queries".into(), "topk".into(), "return_scores".into()]
+        )
+    );
+    assert_eq!(
+        (&first.json()["topk"], &first.json()["return_scores"]),
+        (&json!(3), &json!(true))
+    );
 }
 
 #[tokio::test]
@@ -50,7 +70,10 @@ async fn nothing_is_sent_for_no_queries_or_no_hits() {
     let server = Server::start(|_, _| Reply::new(404, "")).await;
     let client = connect(&server, "", 2).await;
     assert_eq!(client.search(&[], 3).await.unwrap(), Vec::<Vec<_>>::new());
-    assert_eq!(client.search(&[Query::new("a")], 0).await.unwrap(), vec![Vec::new()]);
+    assert_eq!(
+        client.search(&[Query::new("a")], 0).await.unwrap(),
+        vec![Vec::new()]
+    );
     assert!(server.seen_at("/retrieve").is_empty());
 }
 
@@ -60,10 +83,19 @@ async fn a_foreign_server_gets_no_filter() {
     let client = connect(&server, "", 2).await;
     assert!(!client.is_forage_server());
     let filter = Filter(BTreeMap::from([("page".to_owned(), vec!["p".to_owned()])]));
-    let error = client.search(&[Query::new("a").filtered(filter)], 3).await.unwrap_err();
-    assert!(matches!(error, RetrieverError::Unsupported { .. }), "{error}");
+    let error = client
+        .search(&[Query::new("a").filtered(filter)], 3)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, RetrieverError::Unsupported { .. }),
+        "{error}"
+    );
     let other = Server::start(|_, _| Reply::new(404, "")).await;
-    assert_ne!(client.fingerprint(), connect(&other, "", 2).await.fingerprint());
+    assert_ne!(
+        client.fingerprint(),
+        connect(&other, "", 2).await.fingerprint()
+    );
 }
 
 #[tokio::test]
@@ -78,29 +110,61 @@ async fn our_server_is_known_by_its_info_and_gets_filters() {
     let client = connect(&server, "", 8).await;
     assert_eq!(client.fingerprint().0, "f00d");
     let filter = Filter(BTreeMap::from([("page".to_owned(), vec!["p".to_owned()])]));
-    let queries = [Query::new("a"), Query::new("b").filtered(filter.clone()), Query::new("c").filtered(filter)];
+    let queries = [
+        Query::new("a"),
+        Query::new("b").filtered(filter.clone()),
+        Query::new("c").filtered(filter),
+    ];
     let found = client.search(&queries, 3).await.unwrap();
-    assert_eq!(found.iter().map(|hits| hits[0].id.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
-    let mut sent: Vec<_> = server.seen_at("/retrieve").iter().map(|seen| seen.json()["filter"].clone()).collect();
+    assert_eq!(
+        found
+            .iter()
+            .map(|hits| hits[0].id.as_str())
+            .collect::<Vec<_>>(),
+        ["a", "b", "c"]
+    );
+    let mut sent: Vec<_> = server
+        .seen_at("/retrieve")
+        .iter()
+        .map(|seen| seen.json()["filter"].clone())
+        .collect();
     sent.sort_by_key(ToString::to_string);
-    assert_eq!(sent, [Value::Null, json!({"page": ["p"]})].map(|value| value), "{sent:?}");
+    assert_eq!(
+        sent,
+        [Value::Null, json!({"page": ["p"]})].map(|value| value),
+        "{sent:?}"
+    );
 }
 
 #[tokio::test]
 async fn modes_are_for_our_servers_that_have_them() {
     let server = Server::start(|seen, _| match seen.target.as_str() {
-        "/info" => Reply::json(&json!({"fingerprint": "f00d", "fingerprints": {"bm25": "f00d", "dense": "beef"}})),
+        "/info" => Reply::json(
+            &json!({"fingerprint": "f00d", "fingerprints": {"bm25": "f00d", "dense": "beef"}}),
+        ),
         _ => echo(seen),
     })
     .await;
-    let ask =
-        |url: String, mode| SearchR1Client::connect(SearchR1Options { url, batch_queries: 4, mode, http: hasty() });
-    let dense = ask(server.url(), Some(Mode::Dense)).await.unwrap();
+    let ask = |url: String, mode| {
+        SearchR1Client::connect(SearchR1Options {
+            url,
+            batch_queries: 4,
+            mode,
+            http: hasty(),
+        })
+    };
+    let dense = ask(server.url(), Some(Mode::DENSE)).await.unwrap();
     assert_eq!(dense.fingerprint().0, "beef");
     dense.search(&[Query::new("a")], 1).await.unwrap();
-    assert_eq!(server.seen_at("/retrieve")[0].json()["mode"], json!("dense"));
-    let error = ask(server.url(), Some(Mode::Hybrid)).await.err().unwrap();
+    assert_eq!(
+        server.seen_at("/retrieve")[0].json()["mode"],
+        json!("dense")
+    );
+    let error = ask(server.url(), Some(Mode::HYBRID)).await.err().unwrap();
     assert!(error.to_string().contains("only bm25, dense"), "{error}");
     let foreign = Server::start(|_, _| Reply::new(404, "")).await;
-    assert!(matches!(ask(foreign.url(), Some(Mode::Bm25)).await, Err(RetrieverError::Setting { .. })));
+    assert!(matches!(
+        ask(foreign.url(), Some(Mode::BM25)).await,
+        Err(RetrieverError::Setting { .. })
+    ));
 }

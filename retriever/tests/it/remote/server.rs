@@ -8,8 +8,8 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderMap, Response};
-use forage_retriever::dense::encoder::{Encoder, TextKind};
-use forage_retriever::{RetrieverError, remote::HttpOptions};
+use forage_net::HttpOptions;
+use forage_retriever::{Encoder, RetrieverError, TextKind};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -30,7 +30,10 @@ impl Seen {
 
     pub(crate) fn lines(&self) -> Vec<Value> {
         assert!(self.body.ends_with('\n'), "the last line must be ended");
-        self.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        self.body
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
@@ -48,7 +51,12 @@ pub(crate) struct Reply {
 
 impl Reply {
     pub(crate) fn new(status: u16, body: impl Into<String>) -> Self {
-        Self { status, headers: Vec::new(), body: body.into(), delay: Duration::ZERO }
+        Self {
+            status,
+            headers: Vec::new(),
+            body: body.into(),
+            delay: Duration::ZERO,
+        }
     }
 
     pub(crate) fn json(body: &Value) -> Self {
@@ -74,7 +82,9 @@ pub(crate) struct Server {
 
 impl Server {
     /// `answer` gets the request and how many came before it for the same path.
-    pub(crate) async fn start(answer: impl Fn(&Seen, usize) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(
+        answer: impl Fn(&Seen, usize) -> Reply + Send + Sync + 'static,
+    ) -> Self {
         let seen = Arc::new(Mutex::new(Vec::<Seen>::new()));
         let log = Arc::clone(&seen);
         let answer = Arc::new(answer);
@@ -91,7 +101,10 @@ impl Server {
                 };
                 let before = {
                     let mut log = log.lock().unwrap();
-                    let before = log.iter().filter(|earlier| earlier.target == request.target).count();
+                    let before = log
+                        .iter()
+                        .filter(|earlier| earlier.target == request.target)
+                        .count();
                     log.push(request.clone());
                     before
                 };
@@ -106,7 +119,11 @@ impl Server {
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(async move { axum::serve(listener, Router::new().fallback(handler)).await.unwrap() });
+        tokio::spawn(async move {
+            axum::serve(listener, Router::new().fallback(handler))
+                .await
+                .unwrap();
+        });
         Self { address, seen }
     }
 
@@ -120,13 +137,22 @@ impl Server {
 
     /// Requests whose path ends so.
     pub(crate) fn seen_at(&self, path: &str) -> Vec<Seen> {
-        self.seen().into_iter().filter(|seen| seen.target.ends_with(path)).collect()
+        self.seen()
+            .into_iter()
+            .filter(|seen| seen.target.ends_with(path))
+            .collect()
     }
 }
 
 /// Limits that make faults quick.
 pub(crate) fn hasty() -> HttpOptions {
-    HttpOptions { timeout_ms: 300, deadline_ms: 5_000, attempts: 3, backoff_ms: 1, ..HttpOptions::default() }
+    HttpOptions {
+        timeout_ms: 300,
+        deadline_ms: 5_000,
+        attempts: 3,
+        backoff_ms: 1,
+        ..HttpOptions::default()
+    }
 }
 
 /// A file with credentials, and the folder that holds it.
@@ -151,7 +177,14 @@ impl Encoder for LengthEncoder {
 
     fn encode(&self, kind: TextKind, texts: &[&str]) -> Result<Vec<f32>, RetrieverError> {
         assert_eq!(kind, TextKind::Query);
-        let vector = |text: &&str| [text.len() as f32, text.split_whitespace().count() as f32, 0.5, -1.0];
+        let vector = |text: &&str| {
+            [
+                text.len() as f32,
+                text.split_whitespace().count() as f32,
+                0.5,
+                -1.0,
+            ]
+        };
         Ok(texts.iter().flat_map(vector).collect())
     }
 }

@@ -18,7 +18,11 @@ async fn info_names_what_decides_the_answers() {
     assert_eq!(info["fingerprints"]["bm25"], info["fingerprint"]);
     assert_eq!(info["passages"], 5);
     assert_eq!(info["default_mode"], "bm25");
-    assert!(info["bm25"]["k1"].is_number() && info["analyzer"].is_string() && info["corpus_digest"].is_string());
+    assert!(
+        info["bm25"]["k1"].is_number()
+            && info["analyzer"].is_string()
+            && info["corpus_digest"].is_string()
+    );
     assert!(info["modes"].as_array().unwrap().contains(&json!("bm25")));
     assert_eq!(info["limits"]["queries"], 16_384);
 }
@@ -26,11 +30,18 @@ async fn info_names_what_decides_the_answers() {
 #[tokio::test]
 async fn metrics_count_what_happened() {
     let mut services = Services::of_index(corpus());
-    let cache = Arc::new(CachedRetriever::new(Arc::clone(&services.retrievers[&Mode::Bm25]), 100));
-    services.retrievers.insert(Mode::Bm25, Arc::clone(&cache) as Arc<dyn Retriever>);
+    let cache = Arc::new(CachedRetriever::new(
+        Arc::clone(&services.retrievers[&Mode::BM25]),
+        100,
+    ));
+    services
+        .retrievers
+        .insert(Mode::BM25, Arc::clone(&cache) as Arc<dyn Retriever>);
     services.caches = vec![cache];
     let server = Running::start(config(), services).await;
-    server.retrieve(json!({"queries": ["moon", "wind", "sea"]})).await;
+    server
+        .retrieve(json!({"queries": ["moon", "wind", "sea"]}))
+        .await;
     server.retrieve(json!({"queries": ["wind"]})).await;
     server.post("/retrieve", &json!({})).await;
     server.get("/doc/moon").await;
@@ -49,6 +60,9 @@ async fn metrics_count_what_happened() {
         "forage_retriever_jobs_waiting 0",
         "# EOF",
     ] {
-        assert!(metrics.lines().any(|found| found == line), "{line}\nis not in\n{metrics}");
+        assert!(
+            metrics.lines().any(|found| found == line),
+            "{line}\nis not in\n{metrics}"
+        );
     }
 }

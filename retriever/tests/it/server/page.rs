@@ -2,11 +2,15 @@
 
 use std::path::Path;
 
-use forage_retriever::server::{ServerConfig, Services};
+use forage_retriever::server::{BaseConfig, ServerConfig, Services};
 
 use super::support::{Running, config, corpus};
 
-const BROWSERS: [&str; 3] = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+const BROWSERS: [&str; 3] = [
+    "/usr/bin/chromium",
+    "/usr/bin/chromium-browser",
+    "/usr/bin/google-chrome",
+];
 
 #[expect(clippy::print_stdout, reason = "a skipped test says why")]
 fn skipped() {
@@ -22,7 +26,13 @@ async fn shown(url: String) -> Option<String> {
     let profile = tempfile::tempdir().unwrap();
     let run = move || {
         std::process::Command::new(browser)
-            .args(["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000", "--dump-dom"])
+            .args([
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--virtual-time-budget=10000",
+                "--dump-dom",
+            ])
             .arg(format!("--user-data-dir={}", profile.path().display()))
             .arg(url)
             .output()
@@ -35,7 +45,9 @@ async fn shown(url: String) -> Option<String> {
 #[tokio::test]
 async fn passages_are_shown_highlighted_and_escaped() {
     let server = Running::small().await;
-    let Some(page) = shown(server.url("/?q=tide+moon+%3Cimg+src%3Dx+onerror%3Dalert(2)%3E&k=3&mode=bm25")).await else {
+    let Some(page) =
+        shown(server.url("/?q=tide+moon+%3Cimg+src%3Dx+onerror%3Dalert(2)%3E&k=3&mode=bm25")).await
+    else {
         return;
     };
     for part in [
@@ -52,22 +64,43 @@ async fn passages_are_shown_highlighted_and_escaped() {
     ] {
         assert!(page.contains(part), "`{part}` is not in\n{page}");
     }
-    assert!(!page.contains("<script>alert") && !page.contains("<img"), "markup of a passage or query got through");
+    assert!(
+        !page.contains("<script>alert") && !page.contains("<img"),
+        "markup of a passage or query got through"
+    );
 }
 
 #[tokio::test]
 async fn faults_are_shown_in_words() {
     let server = Running::small().await;
-    let Some(page) = shown(server.url("/?q=moon&k=5000")).await else { return };
-    assert!(page.contains("topk: Input should be less than or equal to 1000"), "{page}");
-    let Some(page) = shown(server.url("/?q=zzz")).await else { return };
+    let Some(page) = shown(server.url("/?q=moon&k=5000")).await else {
+        return;
+    };
+    assert!(
+        page.contains("topk: Input should be less than or equal to 1000"),
+        "{page}"
+    );
+    let Some(page) = shown(server.url("/?q=zzz")).await else {
+        return;
+    };
     assert!(page.contains("No passage fits this query"), "{page}");
 }
 
 #[tokio::test]
 async fn a_token_is_asked_for() {
-    let locked = ServerConfig { token: Some("s3cret".to_owned()), ..config() };
+    let locked = ServerConfig {
+        base: BaseConfig {
+            token: Some("s3cret".to_owned()),
+            ..BaseConfig::default()
+        },
+        ..config()
+    };
     let server = Running::start(locked, Services::of_index(corpus())).await;
-    let Some(page) = shown(server.url("/?q=moon")).await else { return };
-    assert!(page.contains("<form id=\"unlock\">") && !page.contains("<article>"), "{page}");
+    let Some(page) = shown(server.url("/?q=moon")).await else {
+        return;
+    };
+    assert!(
+        page.contains("<form id=\"unlock\">") && !page.contains("<article>"),
+        "{page}"
+    );
 }

@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use forage_net::{Fault, NetError};
 use forage_retriever::server::{ServeError, ServerConfig, Services, Summary, serve};
-use forage_retriever::{Bm25Retriever, Fingerprint, Hit, Mode, Passage, Query, RemoteFault, Retriever, RetrieverError};
+use forage_retriever::{
+    Bm25Retriever, Fingerprint, Hit, Mode, Passage, Query, Retriever, RetrieverError,
+};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -27,7 +30,12 @@ impl Running {
             let _ = stopped.await;
         };
         let server = tokio::spawn(serve(listener, config, services, shutdown));
-        Self { base, client: client(), stop: Some(stop), server }
+        Self {
+            base,
+            client: client(),
+            stop: Some(stop),
+            server,
+        }
     }
 
     /// Five passages, default limits.
@@ -49,7 +57,12 @@ impl Running {
     }
 
     pub(crate) async fn post_bytes(&self, path: &str, body: Vec<u8>) -> (u16, Value) {
-        let sent = self.client.post(self.url(path)).header("content-type", "application/json").body(body).send();
+        let sent = self
+            .client
+            .post(self.url(path))
+            .header("content-type", "application/json")
+            .body(body)
+            .send();
         read(sent.await.unwrap()).await
     }
 
@@ -66,7 +79,14 @@ impl Running {
     }
 
     pub(crate) async fn metrics(&self) -> String {
-        self.client.get(self.url("/metrics")).send().await.unwrap().text().await.unwrap()
+        self.client
+            .get(self.url("/metrics"))
+            .send()
+            .await
+            .unwrap()
+            .text()
+            .await
+            .unwrap()
     }
 
     pub(crate) fn tell_to_stop(&mut self) {
@@ -80,24 +100,38 @@ impl Running {
 
 async fn read(response: reqwest::Response) -> (u16, Value) {
     let status = response.status().as_u16();
-    assert_eq!(response.headers()["content-type"], "application/json", "{status}");
-    (status, serde_json::from_slice(&response.bytes().await.unwrap()).unwrap())
+    assert_eq!(
+        response.headers()["content-type"],
+        "application/json",
+        "{status}"
+    );
+    (
+        status,
+        serde_json::from_slice(&response.bytes().await.unwrap()).unwrap(),
+    )
 }
 
 pub(crate) fn client() -> reqwest::Client {
     let base = reqwest::Url::parse("http://127.0.0.1").unwrap();
-    forage_retriever::exchange::client(&base).build().unwrap()
+    forage_net::connector(&base).build().unwrap()
 }
 
 pub(crate) fn config() -> ServerConfig {
-    ServerConfig { workers: 2, ..ServerConfig::default() }
+    ServerConfig {
+        workers: 2,
+        ..ServerConfig::default()
+    }
 }
 
 pub(crate) fn corpus() -> Arc<Bm25Retriever> {
     let passages = vec![
         Passage::new("moon", "Moon", "The moon raises tides in the sea."),
         Passage::new("sun", "Sun", "The sun drives the wind and lights the moon."),
-        Passage::new("a/b c#1", "Odd \"id\"", "Tides <script>alert(1)</script> & more\nlines, the moon again."),
+        Passage::new(
+            "a/b c#1",
+            "Odd \"id\"",
+            "Tides <script>alert(1)</script> & more\nlines, the moon again.",
+        ),
         Passage::new("wind", "", "Wind moves the sea."),
         Passage::new("müll", "Ünïcode 😀", "Der Mond hebt das Meer."),
     ];
@@ -151,8 +185,11 @@ pub(crate) struct Difficult {
 impl Difficult {
     pub(crate) fn services(difficulty: Difficulty) -> (Services, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
-        let retriever = Arc::new(Self { difficulty, asked: asked.clone() });
-        (Services::of_retriever(Mode::Bm25, retriever), asked)
+        let retriever = Arc::new(Self {
+            difficulty,
+            asked: asked.clone(),
+        });
+        (Services::of_retriever(Mode::BM25, retriever), asked)
     }
 }
 
@@ -168,20 +205,39 @@ impl Retriever for Difficult {
             Difficulty::Waits(time) => tokio::time::sleep(time).await,
             Difficulty::Computes(time) => std::thread::sleep(time * queries.len() as u32),
             Difficulty::Remote => {
-                let fault = RemoteFault::Timeout { milliseconds: 5 };
-                return Err(RetrieverError::Remote { url: "http://far".to_owned(), fault, attempts: 3 });
+                let fault = Fault::Timeout { milliseconds: 5 };
+                return Err(RetrieverError::Remote(NetError {
+                    url: "http://far".to_owned(),
+                    fault,
+                    attempts: 3,
+                }));
             }
             Difficulty::Model => {
-                return Err(RetrieverError::Model { model: "encoder".to_owned(), what: "no memory".to_owned() });
+                return Err(RetrieverError::Model {
+                    model: "encoder".to_owned(),
+                    what: "no memory".to_owned(),
+                });
             }
             Difficulty::Unsupported => {
-                return Err(RetrieverError::Unsupported { retriever: "it".to_owned(), what: "filter by field" });
+                return Err(RetrieverError::Unsupported {
+                    retriever: "it".to_owned(),
+                    what: "filter by field",
+                });
             }
             Difficulty::Panics => panic!("a defect, on purpose"),
             Difficulty::Short => {}
         }
         self.asked.fetch_add(queries.len(), Ordering::SeqCst);
-        let hit = |query: &Query| Hit { id: query.text.clone(), score: 1.0, title: String::new(), text: String::new() };
-        Ok(queries.iter().skip(usize::from(short)).map(|query| vec![hit(query)]).collect())
+        let hit = |query: &Query| Hit {
+            id: query.text.clone(),
+            score: 1.0,
+            title: String::new(),
+            text: String::new(),
+        };
+        Ok(queries
+            .iter()
+            .skip(usize::from(short))
+            .map(|query| vec![hit(query)])
+            .collect())
     }
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What the cache holds at a position: a digest of the tokens up to there.
+/// The content of the cache at a position: a digest of the tokens up to there.
 fn content(tokens: &[u32]) -> u64 {
     let mut hasher = DefaultHasher::new();
     tokens.hash(&mut hasher);
@@ -28,7 +28,13 @@ impl World {
     fn new(limits: Limits, blocks: usize) -> Self {
         let scheduler = Scheduler::new(limits, blocks);
         let memory = vec![None; blocks * BLOCK_POSITIONS];
-        Self { scheduler, memory, wanted: BTreeMap::new(), logs: BTreeMap::new(), drawn: 0 }
+        Self {
+            scheduler,
+            memory,
+            wanted: BTreeMap::new(),
+            logs: BTreeMap::new(),
+            drawn: 0,
+        }
     }
 
     fn submit(&mut self, id: u64, tokens: Vec<u32>, new: usize) {
@@ -41,15 +47,23 @@ impl World {
     fn pass(&mut self) -> Result<bool, TestCaseError> {
         let plan = self.scheduler.plan();
         let limits = self.scheduler.limits;
-        prop_assert!(plan.iter().map(|part| part.count).sum::<usize>() <= limits.tokens.max(limits.sequences));
-        prop_assert!(plan.windows(2).all(|pair| pair[0].count == 1 || pair[1].count > 1), "single tokens stand first");
+        prop_assert!(
+            plan.iter().map(|part| part.count).sum::<usize>()
+                <= limits.tokens.max(limits.sequences)
+        );
+        prop_assert!(
+            plan.windows(2)
+                .all(|pair| pair[0].count == 1 || pair[1].count > 1),
+            "single tokens stand first"
+        );
         for part in &plan {
             let (ids, blocks) = self.scheduler.part(part);
             let log = &self.logs[&part.id];
             prop_assert_eq!(ids, &log[part.start..part.start + part.count]);
             prop_assert_eq!(part.last, part.start + part.count == log.len());
             for position in 0..part.start {
-                let place = blocks[position / BLOCK_POSITIONS] as usize * BLOCK_POSITIONS + position % BLOCK_POSITIONS;
+                let place = blocks[position / BLOCK_POSITIONS] as usize * BLOCK_POSITIONS
+                    + position % BLOCK_POSITIONS;
                 prop_assert_eq!(
                     self.memory[place],
                     Some(content(&log[..=position])),
@@ -62,7 +76,8 @@ impl World {
         for part in &plan {
             let (_, blocks) = self.scheduler.part(part);
             for position in part.start..part.start + part.count {
-                let place = blocks[position / BLOCK_POSITIONS] as usize * BLOCK_POSITIONS + position % BLOCK_POSITIONS;
+                let place = blocks[position / BLOCK_POSITIONS] as usize * BLOCK_POSITIONS
+                    + position % BLOCK_POSITIONS;
                 self.memory[place] = Some(content(&self.logs[&part.id][..=position]));
             }
         }
@@ -105,7 +120,13 @@ enum Act {
 
 #[test]
 fn sequences_that_wait_with_blocks_hold_nobody_up() {
-    let mut world = World::new(Limits { sequences: 8, tokens: 64 }, 12);
+    let mut world = World::new(
+        Limits {
+            sequences: 8,
+            tokens: 64,
+        },
+        12,
+    );
     for turn in 0..3 {
         for id in 0..6 {
             let mut log = world.logs.get(&id).cloned().unwrap_or_default();
@@ -115,7 +136,11 @@ fn sequences_that_wait_with_blocks_hold_nobody_up() {
         for _ in 0..2_000 {
             world.pass().unwrap();
         }
-        assert!(world.wanted.is_empty(), "turn {turn}: {:?} wait", world.wanted);
+        assert!(
+            world.wanted.is_empty(),
+            "turn {turn}: {:?} wait",
+            world.wanted
+        );
     }
 }
 
@@ -179,7 +204,13 @@ proptest! {
 
 #[test]
 fn a_group_computes_its_prompt_once() {
-    let mut world = World::new(Limits { sequences: 8, tokens: 1000 }, 64);
+    let mut world = World::new(
+        Limits {
+            sequences: 8,
+            tokens: 1000,
+        },
+        64,
+    );
     for id in 0..8 {
         world.submit(id, (0..100).collect(), 1);
     }

@@ -5,9 +5,9 @@ use burn::tensor::activation::softmax;
 use burn::tensor::{DType, Device, IndexingUpdateOp, Int, Tensor, TensorData};
 
 use super::{Attend, Chunk, Heads, ModelConfig, Pass, RopeTables, bucket};
+use crate::model::Kernels;
 use crate::model::attend::MASKED;
 use crate::model::host::BLOCK;
-use crate::model::rope::rotate;
 
 /// Keys and values as `[positions, kv_heads * head_dim]` per layer. The block after the last takes what padding writes.
 #[derive(Debug)]
@@ -22,8 +22,14 @@ impl DeviceCache {
         let width = config.num_key_value_heads * config.head_dim;
         // Zeros, not garbage: masked positions are multiplied by a zero weight, and zero times NaN is NaN.
         let empty = || Tensor::<2>::zeros([(blocks + 1) * BLOCK, width], device).cast(dtype);
-        let layers = (0..config.num_hidden_layers).map(|_| (empty(), empty())).collect();
-        Self { layers, blocks, kv_heads: config.num_key_value_heads }
+        let layers = (0..config.num_hidden_layers)
+            .map(|_| (empty(), empty()))
+            .collect();
+        Self {
+            layers,
+            blocks,
+            kv_heads: config.num_key_value_heads,
+        }
     }
 }
 
@@ -50,14 +56,29 @@ impl Part {
         Self::new(0, chunks, rows, 1, trash, device)
     }
 
-    fn new(first: usize, chunks: &[Chunk<'_>], rows: usize, width: usize, trash: usize, device: &Device) -> Self {
-        let longest = chunks.iter().map(|chunk| chunk.start + width).max().unwrap_or(1);
+    fn new(
+        first: usize,
+        chunks: &[Chunk<'_>],
+        rows: usize,
+        width: usize,
+        trash: usize,
+        device: &Device,
+    ) -> Self {
+        let longest = chunks
+            .iter()
+            .map(|chunk| chunk.start + width)
+            .max()
+            .unwrap_or(1);
         let blocks = bucket(longest.div_ceil(BLOCK));
         let positions = blocks * BLOCK;
         let mut table = vec![trash as i32; rows * blocks];
         let mut mask = vec![MASKED; rows * width * positions];
         for (row, chunk) in chunks.iter().enumerate() {
-            for (entry, &block) in table[row * blocks..].iter_mut().zip(chunk.blocks).take(blocks) {
+            for (entry, &block) in table[row * blocks..]
+                .iter_mut()
+                .zip(chunk.blocks)
+                .take(blocks)
+            {
                 *entry = block as i32;
             }
             for offset in 0..width {
@@ -80,12 +101,20 @@ impl Part {
         let [entries] = self.table.dims();
         let by_block = stored.clone().reshape([total / BLOCK, BLOCK * width]);
         let gathered = by_block.select(0, self.table.clone());
-        gathered.reshape([self.rows, entries / self.rows * BLOCK, kv_heads, width / kv_heads]).swap_dims(1, 2)
+        gathered
+            .reshape([
+                self.rows,
+                entries / self.rows * BLOCK,
+                kv_heads,
+                width / kv_heads,
+            ])
+            .swap_dims(1, 2)
     }
 }
 
 /// One pass over a [`DeviceCache`].
 pub(super) struct DevicePass<'a> {
+    kernels: Kernels,
     cache: &'a mut DeviceCache,
     cos: Tensor<3>,
     sin: Tensor<3>,
@@ -107,17 +136,40 @@ impl<'a> DevicePass<'a> {
         slots.resize(pass.rows, (trash * BLOCK) as i32);
         let (cos, sin) = rope.rows(Tensor::from_ints(positions.as_slice(), &device));
         let slots = Tensor::<1, Int>::from_ints(slots.as_slice(), &device).unsqueeze_dim(1);
-        let singles = pass.chunks.iter().take_while(|chunk| chunk.ids.len() == 1).count();
+        let singles = pass
+            .chunks
+            .iter()
+            .take_while(|chunk| chunk.ids.len() == 1)
+            .count();
         let mut parts = Vec::new();
         if singles > 0 {
-            parts.push(Part::decode(&pass.chunks[..singles], trash, pass.rows, &device));
+            parts.push(Part::decode(
+                &pass.chunks[..singles],
+                trash,
+                pass.rows,
+                &device,
+            ));
         }
         let mut first = singles;
         for chunk in &pass.chunks[singles..] {
-            parts.push(Part::new(first, &[*chunk], 1, chunk.ids.len(), trash, &device));
+            parts.push(Part::new(
+                first,
+                &[*chunk],
+                1,
+                chunk.ids.len(),
+                trash,
+                &device,
+            ));
             first += chunk.ids.len();
         }
-        Self { cache, cos, sin, slots, parts }
+        Self {
+            kernels: Kernels::of(&device),
+            cache,
+            cos,
+            sin,
+            slots,
+            parts,
+        }
     }
 
     /// Writes new keys or values by index; in place, because nothing else holds the tensor.
@@ -126,8 +178,11 @@ impl<'a> DevicePass<'a> {
         let device = stored.device();
         let taken = std::mem::replace(stored, Tensor::empty([0, 0], &device));
         let dtype = taken.dtype();
-        *stored =
-            taken.scatter_nd(self.slots.clone(), new.reshape([n, heads * dim]).cast(dtype), IndexingUpdateOp::Assign);
+        *stored = taken.scatter_nd(
+            self.slots.clone(),
+            new.reshape([n, heads * dim]).cast(dtype),
+            IndexingUpdateOp::Assign,
+        );
     }
 }
 
@@ -139,30 +194,46 @@ impl Attend for DevicePass<'_> {
         let dtype = heads.queries.dtype();
         let angle = |table: &Tensor<3>| table.clone().cast(dtype);
         let (cos, sin) = (angle(&self.cos), angle(&self.sin));
-        let queries = rotate(heads.queries, &cos, &sin);
+        let queries = self.kernels.rotate(heads.queries, &cos, &sin);
         let empty = Tensor::empty([0, 0], &queries.device());
-        let (mut keys, mut values) = std::mem::replace(&mut self.cache.layers[layer], (empty.clone(), empty));
-        self.write(&mut keys, rotate(heads.keys, &cos, &sin));
+        let (mut keys, mut values) =
+            std::mem::replace(&mut self.cache.layers[layer], (empty.clone(), empty));
+        let rotated = self.kernels.rotate(heads.keys, &cos, &sin);
+        self.write(&mut keys, rotated);
         self.write(&mut values, heads.values);
         let mut outputs = Vec::with_capacity(self.parts.len() + 1);
         let mut done = 0;
         for part in &self.parts {
             let (rows, width) = (part.rows, part.width);
             let taken = queries.clone().narrow(0, part.first, rows * width);
-            let folded = taken.reshape([rows, width, kv_heads, group, dim]).permute([0, 2, 3, 1, 4]);
+            let folded = taken
+                .reshape([rows, width, kv_heads, group, dim])
+                .permute([0, 2, 3, 1, 4]);
             let folded = folded.reshape([rows, kv_heads, group * width, dim]);
-            let scores = folded.matmul(part.gather(&keys, kv_heads).swap_dims(2, 3)).cast(DType::F32);
+            let scores = folded
+                .matmul(part.gather(&keys, kv_heads).swap_dims(2, 3))
+                .cast(DType::F32);
             let mask = part.mask.clone().repeat_dim(2, group);
             let weights = softmax(scores * (1.0 / (dim as f64).sqrt()) + mask, 3).cast(dtype);
-            let mixed = weights.matmul(part.gather(&values, kv_heads)).reshape([rows, kv_heads, group, width, dim]);
-            let joined = mixed.permute([0, 3, 1, 2, 4]).reshape([rows * width, query_heads * dim]);
+            let mixed = weights
+                .matmul(part.gather(&values, kv_heads))
+                .reshape([rows, kv_heads, group, width, dim]);
+            let joined = mixed
+                .permute([0, 3, 1, 2, 4])
+                .reshape([rows * width, query_heads * dim]);
             outputs.push(joined.narrow(0, 0, part.count));
             done += part.count;
         }
         if done < n {
-            outputs.push(Tensor::<2>::zeros([n - done, query_heads * dim], &queries.device()).cast(dtype));
+            outputs.push(
+                Tensor::<2>::zeros([n - done, query_heads * dim], &queries.device()).cast(dtype),
+            );
         }
         self.cache.layers[layer] = (keys, values);
-        if outputs.len() == 1 { outputs.remove(0) } else { Tensor::cat(outputs, 0) }
+        if outputs.len() == 1 {
+            outputs.remove(0)
+        } else {
+            Tensor::cat(outputs, 0)
+        }
     }
 }

@@ -18,8 +18,14 @@ impl HostCache {
         let (kv_heads, head_dim) = (config.num_key_value_heads, config.head_dim);
         let size = blocks * kv_heads * head_dim * BLOCK;
         // Zeroed memory is not touched before its first use: only what is used is ever resident.
-        let layers = (0..config.num_hidden_layers).map(|_| (vec![0.0; size], vec![0.0; size])).collect();
-        Self { layers, kv_heads, head_dim }
+        let layers = (0..config.num_hidden_layers)
+            .map(|_| (vec![0.0; size], vec![0.0; size]))
+            .collect();
+        Self {
+            layers,
+            kv_heads,
+            head_dim,
+        }
     }
 
     /// Stores one token's keys and values, `[kv_heads, head_dim]` each.
@@ -51,20 +57,41 @@ impl<'a> Attend for HostPass<'a> {
         let kv_width = self.cache.kv_heads * dim;
         let mut keys = values_of(heads.keys);
         host::read(heads.values, |values| {
-            let lines = keys.chunks_exact_mut(kv_width).zip(values.chunks_exact(kv_width));
+            let lines = keys
+                .chunks_exact_mut(kv_width)
+                .zip(values.chunks_exact(kv_width));
             for ((chunk, position), (key, value)) in self.pass.places().zip(lines) {
                 self.rope.rotate_in_place(key, position);
-                self.cache.write(layer, chunk.blocks[position / BLOCK], position % BLOCK, key, value);
+                self.cache.write(
+                    layer,
+                    chunk.blocks[position / BLOCK],
+                    position % BLOCK,
+                    key,
+                    value,
+                );
             }
         });
         let mut queries = values_of(heads.queries);
-        for ((_, position), query) in self.pass.places().zip(queries.chunks_exact_mut(query_heads * dim)) {
+        for ((_, position), query) in self
+            .pass
+            .places()
+            .zip(queries.chunks_exact_mut(query_heads * dim))
+        {
             self.rope.rotate_in_place(query, position);
         }
-        let run = |chunk: &Chunk<'a>| Run { blocks: chunk.blocks, start: chunk.start, count: chunk.ids.len() };
+        let run = |chunk: &Chunk<'a>| Run {
+            blocks: chunk.blocks,
+            start: chunk.start,
+            count: chunk.ids.len(),
+        };
         let runs: Vec<Run<'_>> = self.pass.chunks.iter().map(run).collect();
         let (keys, values) = &self.cache.layers[layer];
-        let stored = Layer { keys, values, kv_heads: self.cache.kv_heads, head_dim: dim };
+        let stored = Layer {
+            keys,
+            values,
+            kv_heads: self.cache.kv_heads,
+            head_dim: dim,
+        };
         let mixed = host::attend(&queries, query_heads, &runs, &stored);
         Tensor::from_data(TensorData::new(mixed, [n, query_heads * dim]), &device)
     }
@@ -72,5 +99,7 @@ impl<'a> Attend for HostPass<'a> {
 
 /// A tensor's numbers, taken over when nothing else holds them.
 fn values_of(x: Tensor<3>) -> Vec<f32> {
-    x.into_data().try_into_vec().expect("the processor computes in f32")
+    x.into_data()
+        .try_into_vec()
+        .expect("the processor computes in f32")
 }

@@ -62,20 +62,31 @@ impl<'a> Pass<'a> {
     }
 
     pub(super) fn ids(&self) -> Vec<i32> {
-        let mut ids: Vec<i32> = self.chunks.iter().flat_map(|chunk| chunk.ids).map(|&id| id as i32).collect();
+        let mut ids: Vec<i32> = self
+            .chunks
+            .iter()
+            .flat_map(|chunk| chunk.ids)
+            .map(|&id| id as i32)
+            .collect();
         ids.resize(self.rows, 0);
         ids
     }
 
     /// `(sequence, position)` of every token.
     fn places(&self) -> impl Iterator<Item = (&Chunk<'a>, usize)> {
-        self.chunks.iter().flat_map(|chunk| (0..chunk.ids.len()).map(move |offset| (chunk, chunk.start + offset)))
+        self.chunks
+            .iter()
+            .flat_map(|chunk| (0..chunk.ids.len()).map(move |offset| (chunk, chunk.start + offset)))
     }
 }
 
 /// The next of a few sizes: powers of two up to 64, then multiples of 64.
 fn bucket(size: usize) -> usize {
-    if size <= 64 { size.next_power_of_two() } else { size.next_multiple_of(64) }
+    if size <= 64 {
+        size.next_power_of_two()
+    } else {
+        size.next_multiple_of(64)
+    }
 }
 
 /// Keys and values of every layer.
@@ -100,7 +111,12 @@ impl KvCache {
         let store = if is_processor(device) {
             Store::Host(host::HostCache::new(config, blocks))
         } else {
-            Store::Device(device::DeviceCache::new(config, blocks, decoder.dtype(), device))
+            Store::Device(device::DeviceCache::new(
+                config,
+                blocks,
+                decoder.dtype(),
+                device,
+            ))
         };
         Self { blocks, store }
     }
@@ -108,7 +124,10 @@ impl KvCache {
     /// The same cache in tensors whatever the device: what a GPU runs, where a test can reach it.
     #[cfg(test)]
     fn in_tensors(config: &ModelConfig, blocks: usize, device: &Device) -> Self {
-        Self { blocks, store: Store::Device(device::DeviceCache::new(config, blocks, DType::F32, device)) }
+        Self {
+            blocks,
+            store: Store::Device(device::DeviceCache::new(config, blocks, DType::F32, device)),
+        }
     }
 
     /// Number of blocks.
@@ -119,7 +138,11 @@ impl KvCache {
     /// Positions that fit into `bytes`, at least one block of them, where the engine computes in bf16 or in f32.
     pub fn positions_in(config: &ModelConfig, bytes: usize, bf16: bool) -> usize {
         let numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim;
-        let size = if bf16 { size_of::<half::bf16>() } else { size_of::<f32>() };
+        let size = if bf16 {
+            size_of::<half::bf16>()
+        } else {
+            size_of::<f32>()
+        };
         (bytes / (numbers * size)).max(BLOCK_POSITIONS)
     }
 
@@ -131,7 +154,11 @@ impl KvCache {
     }
 
     /// Attention of one pass.
-    pub(super) fn over<'a>(&'a mut self, rope: &'a RopeTables, pass: &'a Pass<'a>) -> Box<dyn Attend + 'a> {
+    pub(super) fn over<'a>(
+        &'a mut self,
+        rope: &'a RopeTables,
+        pass: &'a Pass<'a>,
+    ) -> Box<dyn Attend + 'a> {
         match &mut self.store {
             Store::Host(cache) => Box::new(host::HostPass { cache, rope, pass }),
             Store::Device(cache) => Box::new(device::DevicePass::new(cache, rope, pass)),

@@ -42,7 +42,12 @@ const TASK_TOKENS: usize = 16;
 
 /// Softmax-weighted values for every query: `[n, heads, head_dim]` to the same shape, the tokens of all runs one after
 /// another. `heads` is a multiple of the layer's `kv_heads`; `queries` are rotated already and scaled here.
-pub(in crate::model) fn attend(queries: &[f32], heads: usize, runs: &[Run<'_>], layer: &Layer<'_>) -> Vec<f32> {
+pub(in crate::model) fn attend(
+    queries: &[f32],
+    heads: usize,
+    runs: &[Run<'_>],
+    layer: &Layer<'_>,
+) -> Vec<f32> {
     let row = heads * layer.head_dim;
     let mut mixed = vec![0.0; queries.len()];
     let mut outs = mixed.chunks_exact_mut(row / layer.kv_heads);
@@ -51,15 +56,31 @@ pub(in crate::model) fn attend(queries: &[f32], heads: usize, runs: &[Run<'_>], 
     for run in runs {
         for first in (0..run.count).step_by(TASK_TOKENS) {
             let count = TASK_TOKENS.min(run.count - first);
-            let run = Run { start: run.start + first, count, ..*run };
+            let run = Run {
+                start: run.start + first,
+                count,
+                ..*run
+            };
             work += count * (run.start + count) * row * 2;
             let queries = &queries[token * row..][..count * row];
-            let mut of_head: Vec<Vec<&mut [f32]>> = (0..layer.kv_heads).map(|_| Vec::with_capacity(count)).collect();
+            let mut of_head: Vec<Vec<&mut [f32]>> = (0..layer.kv_heads)
+                .map(|_| Vec::with_capacity(count))
+                .collect();
             for _ in 0..count {
-                of_head.iter_mut().zip(&mut outs).for_each(|(outs, out)| outs.push(out));
+                of_head
+                    .iter_mut()
+                    .zip(&mut outs)
+                    .for_each(|(outs, out)| outs.push(out));
             }
             let heads = of_head.into_iter().enumerate();
-            tasks.extend(heads.map(|(kv_head, outs)| Task { queries, row, run, kv_head, layer, outs }));
+            tasks.extend(heads.map(|(kv_head, outs)| Task {
+                queries,
+                row,
+                run,
+                kv_head,
+                layer,
+                outs,
+            }));
             token += count;
         }
     }
@@ -98,14 +119,54 @@ impl WithSimd for Task<'_, '_> {
         while first < rows {
             let (task, weights) = (&mut self, weights.as_mut_slice());
             first += match (rows - first).min(widest) {
-                1 => simd.vectorize(Tile::<S, 1> { simd, task, first, weights }),
-                2 => simd.vectorize(Tile::<S, 2> { simd, task, first, weights }),
-                3 => simd.vectorize(Tile::<S, 3> { simd, task, first, weights }),
-                4 => simd.vectorize(Tile::<S, 4> { simd, task, first, weights }),
-                5 => simd.vectorize(Tile::<S, 5> { simd, task, first, weights }),
-                6 => simd.vectorize(Tile::<S, 6> { simd, task, first, weights }),
-                7 => simd.vectorize(Tile::<S, 7> { simd, task, first, weights }),
-                _ => simd.vectorize(Tile::<S, 8> { simd, task, first, weights }),
+                1 => simd.vectorize(Tile::<S, 1> {
+                    simd,
+                    task,
+                    first,
+                    weights,
+                }),
+                2 => simd.vectorize(Tile::<S, 2> {
+                    simd,
+                    task,
+                    first,
+                    weights,
+                }),
+                3 => simd.vectorize(Tile::<S, 3> {
+                    simd,
+                    task,
+                    first,
+                    weights,
+                }),
+                4 => simd.vectorize(Tile::<S, 4> {
+                    simd,
+                    task,
+                    first,
+                    weights,
+                }),
+                5 => simd.vectorize(Tile::<S, 5> {
+                    simd,
+                    task,
+                    first,
+                    weights,
+                }),
+                6 => simd.vectorize(Tile::<S, 6> {
+                    simd,
+                    task,
+                    first,
+                    weights,
+                }),
+                7 => simd.vectorize(Tile::<S, 7> {
+                    simd,
+                    task,
+                    first,
+                    weights,
+                }),
+                _ => simd.vectorize(Tile::<S, 8> {
+                    simd,
+                    task,
+                    first,
+                    weights,
+                }),
             };
         }
     }
@@ -139,7 +200,12 @@ impl<S: Simd, const R: usize> pulp::NullaryFnOnce for Tile<'_, '_, '_, S, R> {
 
     #[inline(always)]
     fn call(self) -> usize {
-        let Self { simd, task, first, weights } = self;
+        let Self {
+            simd,
+            task,
+            first,
+            weights,
+        } = self;
         let (group, dim) = (task.group(), task.layer.head_dim);
         let lengths: [usize; R] = std::array::from_fn(|r| task.run.start + (first + r) / group + 1);
         let padded = lengths[R - 1].next_multiple_of(BLOCK);
@@ -153,11 +219,21 @@ impl<S: Simd, const R: usize> pulp::NullaryFnOnce for Tile<'_, '_, '_, S, R> {
         }
         let scale = 1.0 / (dim as f32).sqrt();
         for (line, length) in weights.chunks_exact_mut(padded).zip(lengths) {
-            simd.vectorize(Softmax { row: &mut line[..length], scale });
+            simd.vectorize(Softmax {
+                row: &mut line[..length],
+                scale,
+            });
             // What later tokens of the tile see weighs nothing here.
             line[length..].fill(0.0);
         }
-        let mut mix = Mix { simd, task, first, weights, padded, length: lengths[R - 1] };
+        let mut mix = Mix {
+            simd,
+            task,
+            first,
+            weights,
+            padded,
+            length: lengths[R - 1],
+        };
         let per = size_of::<S::f32s>() / size_of::<f32>();
         let vectors = S::REGISTER_COUNT.min(32) / 2 / R;
         let mut column = 0;
@@ -176,10 +252,17 @@ impl<S: Simd, const R: usize> pulp::NullaryFnOnce for Tile<'_, '_, '_, S, R> {
 
 /// Products of `R` queries with the sixteen keys of a block.
 #[inline(always)]
-fn scores<S: Simd, const R: usize>(simd: S, queries: &[&[f32]; R], keys: &[f32], weights: &mut [f32], padded: usize) {
+fn scores<S: Simd, const R: usize>(
+    simd: S,
+    queries: &[&[f32]; R],
+    keys: &[f32],
+    weights: &mut [f32],
+    padded: usize,
+) {
     let per = size_of::<S::f32s>() / size_of::<f32>();
     let pairs = keys.as_chunks::<{ 2 * BLOCK }>().0;
-    let queries: [&[[f32; 2]]; R] = std::array::from_fn(|r| &queries[r].as_chunks::<2>().0[..pairs.len()]);
+    let queries: [&[[f32; 2]]; R] =
+        std::array::from_fn(|r| &queries[r].as_chunks::<2>().0[..pairs.len()]);
     for part in 0..BLOCK / per {
         // Even and odd places of the head apart: twice as many sums in flight.
         let mut sums = [[simd.splat_f32s(0.0); R]; 2];
@@ -221,7 +304,8 @@ impl<S: Simd> Mix<'_, '_, '_, S> {
         for first in (0..self.length).step_by(BLOCK) {
             let values = &self.task.layer.values[self.task.place(first / BLOCK)];
             let count = BLOCK.min(self.length - first);
-            let weights: [&[f32]; R] = std::array::from_fn(|r| &self.weights[r * self.padded + first..][..count]);
+            let weights: [&[f32]; R] =
+                std::array::from_fn(|r| &self.weights[r * self.padded + first..][..count]);
             for place in 0..count {
                 let line = S::as_simd_f32s(&values[place * dim + column..][..width]).0;
                 for r in 0..R {
@@ -250,7 +334,11 @@ impl<S: Simd> Mix<'_, '_, '_, S> {
             let values = &self.task.layer.values[self.task.place(position / BLOCK)];
             let line = simd.partial_load_f32s(&values[position % BLOCK * dim..][column..dim]);
             for (r, sum) in sums.iter_mut().enumerate() {
-                *sum = simd.mul_add_f32s(simd.splat_f32s(self.weights[r * self.padded + position]), line, *sum);
+                *sum = simd.mul_add_f32s(
+                    simd.splat_f32s(self.weights[r * self.padded + position]),
+                    line,
+                    *sum,
+                );
             }
         }
         for (r, sum) in sums.into_iter().enumerate() {

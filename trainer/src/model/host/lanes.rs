@@ -12,7 +12,10 @@ pub(crate) fn largest(row: &[f32]) -> f32 {
             *lane = if x > *lane { x } else { *lane };
         }
     }
-    lanes.iter().chain(rest).fold(f32::MIN, |largest, &x| if x > largest { x } else { largest })
+    lanes.iter().chain(rest).fold(
+        f32::MIN,
+        |largest, &x| if x > largest { x } else { largest },
+    )
 }
 
 /// `e^x` for `x <= 0` to two units in the last place (Cephes `expf`); below -87 it stays at `e^-87`, about 1e-38.
@@ -22,7 +25,14 @@ pub(crate) fn exp(x: f32) -> f32 {
     const SHIFT: f32 = 12_582_912.0;
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;
-    const TERMS: [f32; 6] = [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_65, 0.5];
+    const TERMS: [f32; 6] = [
+        1.987_569_1e-4,
+        1.398_199_9e-3,
+        8.333_452e-3,
+        4.166_579_6e-2,
+        0.166_666_65,
+        0.5,
+    ];
     let x = if x > -87.0 { x } else { -87.0 };
     let shifted = x * std::f32::consts::LOG2_E + SHIFT;
     let power = shifted - SHIFT;
@@ -44,7 +54,10 @@ mod tests {
         for step in 0..87_000 {
             let x = step as f32 * -1e-3;
             let (found, expected) = (f64::from(exp(x)), f64::from(x).exp());
-            assert!((found - expected).abs() <= 3e-7 * expected, "{x}: {found} is not {expected}");
+            assert!(
+                (found - expected).abs() <= 3e-7 * expected,
+                "{x}: {found} is not {expected}"
+            );
         }
         assert!(exp(f32::MIN) < 1e-37);
     }

@@ -16,13 +16,27 @@ pub(super) fn product(x: &[f32], weights: &[f32], inputs: usize, outputs: usize)
     let rows = x.len() / inputs;
     let mut y = vec![0.0; rows * outputs];
     let mut tasks = Vec::new();
-    for (x, y) in x.chunks(TASK.0 * inputs).zip(y.chunks_mut(TASK.0 * outputs)) {
-        let mut parts: Vec<Vec<&mut [f32]>> = (0..outputs).step_by(TASK.1).map(|_| Vec::new()).collect();
+    for (x, y) in x
+        .chunks(TASK.0 * inputs)
+        .zip(y.chunks_mut(TASK.0 * outputs))
+    {
+        let mut parts: Vec<Vec<&mut [f32]>> =
+            (0..outputs).step_by(TASK.1).map(|_| Vec::new()).collect();
         for line in y.chunks_exact_mut(outputs) {
-            parts.iter_mut().zip(line.chunks_mut(TASK.1)).for_each(|(part, line)| part.push(line));
+            parts
+                .iter_mut()
+                .zip(line.chunks_mut(TASK.1))
+                .for_each(|(part, line)| part.push(line));
         }
         let parts = parts.into_iter().enumerate();
-        tasks.extend(parts.map(|(part, y)| Task { x, weights, inputs, outputs, first: part * TASK.1, y }));
+        tasks.extend(parts.map(|(part, y)| Task {
+            x,
+            weights,
+            inputs,
+            outputs,
+            first: part * TASK.1,
+            y,
+        }));
     }
     let work_off = |task| Arch::new().dispatch(task);
     if rows * inputs * outputs < TASK_WORK {
@@ -74,10 +88,30 @@ impl Task<'_, '_> {
         while row < self.y.len() {
             let task = &mut *self;
             row += match (task.y.len() - row).min(tallest) {
-                8.. => simd.vectorize(Tile::<S, 8, V> { simd, task, row, column }),
-                4.. => simd.vectorize(Tile::<S, 4, V> { simd, task, row, column }),
-                2.. => simd.vectorize(Tile::<S, 2, V> { simd, task, row, column }),
-                _ => simd.vectorize(Tile::<S, 1, V> { simd, task, row, column }),
+                8.. => simd.vectorize(Tile::<S, 8, V> {
+                    simd,
+                    task,
+                    row,
+                    column,
+                }),
+                4.. => simd.vectorize(Tile::<S, 4, V> {
+                    simd,
+                    task,
+                    row,
+                    column,
+                }),
+                2.. => simd.vectorize(Tile::<S, 2, V> {
+                    simd,
+                    task,
+                    row,
+                    column,
+                }),
+                _ => simd.vectorize(Tile::<S, 1, V> {
+                    simd,
+                    task,
+                    row,
+                    column,
+                }),
             };
         }
         V
@@ -89,9 +123,16 @@ impl Task<'_, '_> {
         for (x, y) in self.x.chunks_exact(self.inputs).zip(&mut self.y) {
             let y = &mut y[column..];
             let weights = self.weights[self.first + column..].chunks(self.outputs);
-            let sum = x.iter().zip(weights).fold(simd.splat_f32s(0.0), |sum, (&x, weights)| {
-                simd.mul_add_f32s(simd.splat_f32s(x), simd.partial_load_f32s(&weights[..y.len()]), sum)
-            });
+            let sum = x
+                .iter()
+                .zip(weights)
+                .fold(simd.splat_f32s(0.0), |sum, (&x, weights)| {
+                    simd.mul_add_f32s(
+                        simd.splat_f32s(x),
+                        simd.partial_load_f32s(&weights[..y.len()]),
+                        sum,
+                    )
+                });
             simd.partial_store_f32s(y, sum);
         }
         1
@@ -111,9 +152,15 @@ impl<S: Simd, const R: usize, const V: usize> NullaryFnOnce for Tile<'_, '_, '_,
 
     #[inline(always)]
     fn call(self) -> usize {
-        let Self { simd, task, row, column } = self;
+        let Self {
+            simd,
+            task,
+            row,
+            column,
+        } = self;
         let width = V * size_of::<S::f32s>() / size_of::<f32>();
-        let x: [&[f32]; R] = std::array::from_fn(|r| &task.x[(row + r) * task.inputs..][..task.inputs]);
+        let x: [&[f32]; R] =
+            std::array::from_fn(|r| &task.x[(row + r) * task.inputs..][..task.inputs]);
         let weights = &task.weights[task.first + column..];
         let mut sums = [[simd.splat_f32s(0.0); V]; R];
         for input in 0..task.inputs {

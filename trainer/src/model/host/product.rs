@@ -39,7 +39,11 @@ impl Rows<'_> {
                 }
             }
             Self::Quantised(numbers, scales) => {
-                widen_blocks(&numbers[range.clone()], &scales[range.start / BLOCK_INPUTS..], to);
+                widen_blocks(
+                    &numbers[range.clone()],
+                    &scales[range.start / BLOCK_INPUTS..],
+                    to,
+                );
             }
         }
     }
@@ -48,7 +52,9 @@ impl Rows<'_> {
 /// Whole blocks as f32.
 #[inline(always)]
 pub(super) fn widen_blocks(numbers: &[i8], scales: &[f32], to: &mut [f32]) {
-    let blocks = to.chunks_exact_mut(BLOCK_INPUTS).zip(numbers.chunks_exact(BLOCK_INPUTS));
+    let blocks = to
+        .chunks_exact_mut(BLOCK_INPUTS)
+        .zip(numbers.chunks_exact(BLOCK_INPUTS));
     for ((to, numbers), scale) in blocks.zip(scales) {
         for (to, number) in to.iter_mut().zip(numbers) {
             *to = f32::from(*number) * scale;
@@ -60,13 +66,24 @@ pub(super) fn widen_blocks(numbers: &[i8], scales: &[f32], to: &mut [f32]) {
 pub(super) fn product(x: &[f32], weights: Rows<'_>, inputs: usize, outputs: usize) -> Vec<f32> {
     let rows = x.len() / inputs;
     let mut y = vec![0.0; rows * outputs];
-    let mut parts: Vec<Vec<&mut [f32]>> =
-        (0..outputs).step_by(TASK_OUTPUTS).map(|_| Vec::with_capacity(rows)).collect();
+    let mut parts: Vec<Vec<&mut [f32]>> = (0..outputs)
+        .step_by(TASK_OUTPUTS)
+        .map(|_| Vec::with_capacity(rows))
+        .collect();
     for line in y.chunks_exact_mut(outputs) {
-        parts.iter_mut().zip(line.chunks_mut(TASK_OUTPUTS)).for_each(|(part, line)| part.push(line));
+        parts
+            .iter_mut()
+            .zip(line.chunks_mut(TASK_OUTPUTS))
+            .for_each(|(part, line)| part.push(line));
     }
     let task = |(part, out): (usize, Vec<&mut [f32]>)| {
-        Arch::new().dispatch(Product { x, weights, inputs, first: part * TASK_OUTPUTS, out });
+        Arch::new().dispatch(Product {
+            x,
+            weights,
+            inputs,
+            first: part * TASK_OUTPUTS,
+            out,
+        });
     };
     if rows * inputs * outputs < TASK_WORK {
         parts.into_iter().enumerate().for_each(task);
@@ -98,12 +115,31 @@ impl WithSimd for Product<'_, '_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { x, weights, inputs, first, mut out } = self;
+        let Self {
+            x,
+            weights,
+            inputs,
+            first,
+            mut out,
+        } = self;
         let (rows, outputs) = (out.len(), out.first().map_or(0, |line| line.len()));
-        let mut widened = vec![0.0_f32; if matches!(weights, Rows::Full(_)) { 0 } else { TILE * STRETCH }];
-        for (start, block) in stretches(inputs).flat_map(|start| blocks(rows).map(move |block| (start, block))) {
+        let mut widened = vec![
+            0.0_f32;
+            if matches!(weights, Rows::Full(_)) {
+                0
+            } else {
+                TILE * STRETCH
+            }
+        ];
+        for (start, block) in
+            stretches(inputs).flat_map(|start| blocks(rows).map(move |block| (start, block)))
+        {
             let length = STRETCH.min(inputs - start);
-            let columns = Columns { x, width: inputs, start };
+            let columns = Columns {
+                x,
+                width: inputs,
+                start,
+            };
             for tile in (0..outputs).step_by(TILE) {
                 let count = TILE.min(outputs - tile);
                 let begin = |line: usize| (first + tile + line) * inputs + start;
@@ -117,10 +153,24 @@ impl WithSimd for Product<'_, '_> {
                     _ => &widened[line * STRETCH..][..length],
                 };
                 if count == TILE {
-                    sweep::<S, TILE>(simd, &columns, block.clone(), std::array::from_fn(line), &mut out, tile);
+                    sweep::<S, TILE>(
+                        simd,
+                        &columns,
+                        block.clone(),
+                        std::array::from_fn(line),
+                        &mut out,
+                        tile,
+                    );
                 } else {
                     for index in 0..count {
-                        sweep(simd, &columns, block.clone(), [line(index)], &mut out, tile + index);
+                        sweep(
+                            simd,
+                            &columns,
+                            block.clone(),
+                            [line(index)],
+                            &mut out,
+                            tile + index,
+                        );
                     }
                 }
             }
@@ -133,7 +183,9 @@ fn stretches(inputs: usize) -> impl Iterator<Item = usize> {
 }
 
 fn blocks(rows: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..rows).step_by(BLOCK_ROWS).map(move |first| first..(first + BLOCK_ROWS).min(rows))
+    (0..rows)
+        .step_by(BLOCK_ROWS)
+        .map(move |first| first..(first + BLOCK_ROWS).min(rows))
 }
 
 /// Some columns of `x`.

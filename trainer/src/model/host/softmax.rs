@@ -14,7 +14,12 @@ const TASK: usize = 16 * 1024;
 
 /// Weights of causal attention from `scores`, `[heads, rows, keys]` with rows of several heads one after the other, `queries`
 /// each: row i sees the first `first + i mod queries + 1` keys. Scores are multiplied with `scale`, above 0.
-pub(in crate::model) fn causal_softmax(scores: Tensor<3>, queries: usize, first: usize, scale: f32) -> Tensor<3> {
+pub(in crate::model) fn causal_softmax(
+    scores: Tensor<3>,
+    queries: usize,
+    first: usize,
+    scale: f32,
+) -> Tensor<3> {
     let [_, _, keys] = scores.dims();
     in_rows(scores, keys, |row, line| {
         let (seen, hidden) = line.split_at_mut(first + row % queries + 1);
@@ -55,12 +60,18 @@ pub(crate) fn token_scores(logits: Tensor<2>, ids: &[i32], inverse: f32) -> (Vec
                 for (row, score) in scores.iter_mut().enumerate() {
                     let line = &logits[(first + row) * vocab..][..vocab];
                     let level = Level::of(line, inverse);
-                    *score = (line[ids[first + row] as usize] * inverse - level.log_total, level.entropy());
+                    *score = (
+                        line[ids[first + row] as usize] * inverse - level.log_total,
+                        level.entropy(),
+                    );
                 }
             });
         };
         let per = (TASK / vocab).max(1);
-        scores.par_chunks_mut(per).enumerate().for_each(|(index, scores)| task((index * per, scores)));
+        scores
+            .par_chunks_mut(per)
+            .enumerate()
+            .for_each(|(index, scores)| task((index * per, scores)));
     });
     scores.into_iter().unzip()
 }
@@ -121,7 +132,10 @@ impl Level {
             add(lane, x);
         }
         let total = totals.iter().sum::<f32>();
-        Self { log_total: shift + total.ln(), mean: shift + means.iter().sum::<f32>() / total }
+        Self {
+            log_total: shift + total.ln(),
+            mean: shift + means.iter().sum::<f32>() / total,
+        }
     }
 
     fn entropy(&self) -> f32 {
@@ -151,7 +165,11 @@ fn softmax_row(row: &mut [f32], scale: f32) {
 }
 
 /// Changes every row of `width` numbers, several at a time.
-fn in_rows<const D: usize>(x: Tensor<D>, width: usize, row_change: impl Fn(usize, &mut [f32]) + Sync) -> Tensor<D> {
+fn in_rows<const D: usize>(
+    x: Tensor<D>,
+    width: usize,
+    row_change: impl Fn(usize, &mut [f32]) + Sync,
+) -> Tensor<D> {
     let per = (TASK / width).max(1);
     let task = |(index, lines): (usize, &mut [f32])| {
         Arch::new().dispatch(|| {
@@ -164,7 +182,10 @@ fn in_rows<const D: usize>(x: Tensor<D>, width: usize, row_change: impl Fn(usize
         if numbers.len() < 2 * TASK {
             numbers.chunks_mut(per * width).enumerate().for_each(task);
         } else {
-            numbers.par_chunks_mut(per * width).enumerate().for_each(task);
+            numbers
+                .par_chunks_mut(per * width)
+                .enumerate()
+                .for_each(task);
         }
     })
 }
@@ -189,18 +210,35 @@ mod tests {
         let (heads, group, queries, first) = (2, 3, 5, 37);
         let keys = first + queries;
         let rows = group * queries;
-        let (scores, grad) = (draw([heads, rows, keys], 4.0), draw([heads, rows, keys], 1.0));
+        let (scores, grad) = (
+            draw([heads, rows, keys], 4.0),
+            draw([heads, rows, keys], 1.0),
+        );
         let mask: Vec<f32> = (0..heads * rows * keys)
-            .map(|place| if place % keys > first + place / keys % queries { -1e9 } else { 0.0 })
+            .map(|place| {
+                if place % keys > first + place / keys % queries {
+                    -1e9
+                } else {
+                    0.0
+                }
+            })
             .collect();
-        let mask: Tensor<3> = Tensor::from_data(TensorData::new(mask, [heads, rows, keys]), &Device::flex());
+        let mask: Tensor<3> =
+            Tensor::from_data(TensorData::new(mask, [heads, rows, keys]), &Device::flex());
         let leaf = scores.clone().autodiff().require_grad();
         let expected = log_softmax(leaf.clone() * 0.25 + mask.autodiff(), 2).exp();
-        let gradients = (expected.clone() * grad.clone().autodiff()).sum().backward();
+        let gradients = (expected.clone() * grad.clone().autodiff())
+            .sum()
+            .backward();
         let weights = causal_softmax(scores, queries, first, 0.25);
         assert!(worst(weights.clone(), expected.inner()) < 1e-6);
         let level = (weights.clone() * grad.clone()).sum_dim(2);
-        assert!(worst(softmax_backward(weights, grad, level, 0.25), leaf.grad(&gradients).unwrap()) < 1e-6);
+        assert!(
+            worst(
+                softmax_backward(weights, grad, level, 0.25),
+                leaf.grad(&gradients).unwrap()
+            ) < 1e-6
+        );
     }
 
     #[test]
@@ -211,19 +249,28 @@ mod tests {
             let (g, h) = (draw([rows], 1.0), draw([rows], 1.0));
             let leaf = logits.clone().autodiff().require_grad();
             let distribution = log_softmax(leaf.clone() * inverse, 1);
-            let column =
-                Tensor::<2, burn::tensor::Int>::from_data(TensorData::new(ids.clone(), [rows, 1]), &Device::flex());
+            let column = Tensor::<2, burn::tensor::Int>::from_data(
+                TensorData::new(ids.clone(), [rows, 1]),
+                &Device::flex(),
+            );
             let logprobs = distribution.clone().gather(1, column).reshape([rows]);
-            let entropies = (distribution.clone().exp() * distribution).sum_dim(1).neg().reshape([rows]);
+            let entropies = (distribution.clone().exp() * distribution)
+                .sum_dim(1)
+                .neg()
+                .reshape([rows]);
             let (found, levels) = token_scores(logits.clone(), &ids, inverse as f32);
             let vector = |values: &[f32]| Tensor::<1>::from_floats(values, &Device::flex());
             assert!(worst(vector(&found), logprobs.clone().inner()) < 1e-5);
             assert!(worst(vector(&levels), entropies.clone().inner()) < 1e-5);
-            let loss = (logprobs * g.clone().autodiff()).sum() + (entropies * h.clone().autodiff()).sum();
+            let loss =
+                (logprobs * g.clone().autodiff()).sum() + (entropies * h.clone().autodiff()).sum();
             let expected = leaf.grad(&loss.backward()).unwrap();
             let numbers = |x: Tensor<1>| x.into_data().try_into_vec::<f32>().unwrap();
             let (g, h) = (numbers(g), numbers(h));
-            assert!(worst(logit_grads(logits, &ids, &g, &h, inverse as f32), expected) < 1e-5, "{rows} {vocab}");
+            assert!(
+                worst(logit_grads(logits, &ids, &g, &h, inverse as f32), expected) < 1e-5,
+                "{rows} {vocab}"
+            );
         }
     }
 }

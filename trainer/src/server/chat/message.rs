@@ -46,10 +46,15 @@ pub(super) fn read(value: Value, place: &str) -> Result<Value, Fault> {
             message.insert("reasoning_content".to_owned(), thoughts.into());
         }
     } else {
-        let content = content.ok_or_else(|| wrong("content", "a string or a list of parts of text"))?;
+        let content =
+            content.ok_or_else(|| wrong("content", "a string or a list of parts of text"))?;
         message.insert("content".to_owned(), content.into());
     }
-    let other = if role == "tool" { &["name", "tool_call_id"][..] } else { &["name"] };
+    let other = if role == "tool" {
+        &["name", "tool_call_id"][..]
+    } else {
+        &["name"]
+    };
     for &key in other {
         if let Some(text) = fields.text(key)? {
             message.insert(key.to_owned(), text.into());
@@ -63,19 +68,35 @@ fn text(content: Value, place: &str) -> Result<String, Fault> {
     let parts = match content {
         Value::String(text) => return Ok(text),
         Value::Array(parts) => parts,
-        _ => return Err(Fault::invalid(place, format!("`{place}` must be a string or a list of parts of text"))),
+        _ => {
+            return Err(Fault::invalid(
+                place,
+                format!("`{place}` must be a string or a list of parts of text"),
+            ));
+        }
     };
     let part = |(number, part): (usize, Value)| {
         let place = format!("{place}[{number}]");
         let mut fields = Fields::of(part, &place)?;
         let kind = fields.take("type");
-        let text = if kind.is_some_and(|kind| kind == "text") { fields.text("text")? } else { None };
-        let message =
-            || format!("`{place}` must be {{\"type\": \"text\", \"text\": ...}}; this server reads text only");
+        let text = if kind.is_some_and(|kind| kind == "text") {
+            fields.text("text")?
+        } else {
+            None
+        };
+        let message = || {
+            format!(
+                "`{place}` must be {{\"type\": \"text\", \"text\": ...}}; this server reads text only"
+            )
+        };
         let text = text.ok_or_else(|| Fault::invalid(&place, message()))?;
         fields.finish().map(|()| text)
     };
-    let texts: Vec<String> = parts.into_iter().enumerate().map(part).collect::<Result<_, _>>()?;
+    let texts: Vec<String> = parts
+        .into_iter()
+        .enumerate()
+        .map(part)
+        .collect::<Result<_, _>>()?;
     Ok(texts.join("\n"))
 }
 
@@ -85,13 +106,21 @@ fn call(mut value: Value, place: &str) -> Result<Value, Fault> {
         let name = format!("{place}{key}");
         Fault::invalid(&name, format!("`{name}` must be {must}"))
     };
-    if value.get("function").and_then(|function| function.get("name")?.as_str()).is_none() {
+    if value
+        .get("function")
+        .and_then(|function| function.get("name")?.as_str())
+        .is_none()
+    {
         return Err(wrong(".function.name", "a string"));
     }
     let arguments = &mut value["function"]["arguments"];
     if let Value::String(text) = arguments {
         // Clients send no arguments as an empty text.
-        let text = if text.trim().is_empty() { "{}" } else { text.as_str() };
+        let text = if text.trim().is_empty() {
+            "{}"
+        } else {
+            text.as_str()
+        };
         *arguments = serde_json::from_str(text).unwrap_or(Value::Null);
     }
     if !arguments.is_object() {

@@ -32,15 +32,28 @@ impl ChatRequest {
         let messages = messages(&mut fields)?;
         let tools = tools(&mut fields)?;
         let continue_final = fields.flag("continue_final_message")?;
-        let add_generation_prompt = fields.choice("add_generation_prompt")?.unwrap_or(!continue_final);
+        let add_generation_prompt = fields
+            .choice("add_generation_prompt")?
+            .unwrap_or(!continue_final);
         if continue_final && add_generation_prompt {
             let message = "`continue_final_message` and `add_generation_prompt` exclude each other";
             return Err(Fault::invalid("continue_final_message", message));
         }
         let options = options(&mut fields)?;
         fields.finish()?;
-        let conversation = Conversation { messages, tools, add_generation_prompt, options };
-        Ok(Self { common, conversation, continue_final, max_tokens, logprobs })
+        let conversation = Conversation {
+            messages,
+            tools,
+            add_generation_prompt,
+            options,
+        };
+        Ok(Self {
+            common,
+            conversation,
+            continue_final,
+            max_tokens,
+            logprobs,
+        })
     }
 }
 
@@ -60,7 +73,10 @@ fn logprobs(fields: &mut Fields) -> Result<Option<usize>, Fault> {
     let asked = fields.flag("logprobs")?;
     let top = fields.count("top_logprobs", 0..=MAX_TOP)?;
     if top.is_some_and(|top| top > 0) && !asked {
-        return Err(Fault::invalid("top_logprobs", "`top_logprobs` needs `logprobs`: true"));
+        return Err(Fault::invalid(
+            "top_logprobs",
+            "`top_logprobs` needs `logprobs`: true",
+        ));
     }
     Ok(asked.then_some(top.unwrap_or(0)))
 }
@@ -68,9 +84,18 @@ fn logprobs(fields: &mut Fields) -> Result<Option<usize>, Fault> {
 fn messages(fields: &mut Fields) -> Result<Vec<Value>, Fault> {
     let values = match fields.take("messages") {
         Some(Value::Array(values)) if !values.is_empty() => values,
-        _ => return Err(Fault::invalid("messages", "`messages` must be a list of at least one message")),
+        _ => {
+            return Err(Fault::invalid(
+                "messages",
+                "`messages` must be a list of at least one message",
+            ));
+        }
     };
-    values.into_iter().enumerate().map(|(place, value)| message::read(value, &format!("messages[{place}]"))).collect()
+    values
+        .into_iter()
+        .enumerate()
+        .map(|(place, value)| message::read(value, &format!("messages[{place}]")))
+        .collect()
 }
 
 /// The tools the model may call: none where the choice is `none`.
@@ -81,16 +106,26 @@ fn tools(fields: &mut Fields) -> Result<Vec<Value>, Fault> {
         Some(_) => return Err(Fault::invalid("tools", "`tools` must be a list")),
     };
     for (place, tool) in tools.iter().enumerate() {
-        let name = tool.get("function").and_then(|function| function.get("name")?.as_str());
-        if tool.get("type").and_then(Value::as_str) != Some("function") || name.is_none_or(str::is_empty) {
+        let name = tool
+            .get("function")
+            .and_then(|function| function.get("name")?.as_str());
+        if tool.get("type").and_then(Value::as_str) != Some("function")
+            || name.is_none_or(str::is_empty)
+        {
             let place = format!("tools[{place}]");
-            let message = format!("`{place}` must be {{\"type\": \"function\", \"function\": {{\"name\": ...}}}}");
+            let message = format!(
+                "`{place}` must be {{\"type\": \"function\", \"function\": {{\"name\": ...}}}}"
+            );
             return Err(Fault::invalid(&place, message));
         }
-        if tool["function"].get("strict").is_some_and(|strict| strict == true) {
+        if tool["function"]
+            .get("strict")
+            .is_some_and(|strict| strict == true)
+        {
             let place = format!("tools[{place}].function.strict");
-            let message =
-                format!("`{place}` cannot be kept: what the model writes is not bound to a schema here; leave it out");
+            let message = format!(
+                "`{place}` cannot be kept: what the model writes is not bound to a schema here; leave it out"
+            );
             return Err(Fault::invalid(&place, message));
         }
     }
@@ -109,11 +144,19 @@ fn options(fields: &mut Fields) -> Result<Map<String, Value>, Fault> {
     let options = match fields.take("chat_template_kwargs") {
         None => Map::new(),
         Some(Value::Object(options)) => options,
-        Some(_) => return Err(Fault::invalid("chat_template_kwargs", "`chat_template_kwargs` must be an object")),
+        Some(_) => {
+            return Err(Fault::invalid(
+                "chat_template_kwargs",
+                "`chat_template_kwargs` must be an object",
+            ));
+        }
     };
     if let Some(key) = options.keys().find(|key| RESERVED.contains(&key.as_str())) {
         let param = format!("chat_template_kwargs.{key}");
-        return Err(Fault::invalid(&param, format!("`{param}` has a field of its own; give `{key}` beside it")));
+        return Err(Fault::invalid(
+            &param,
+            format!("`{param}` has a field of its own; give `{key}` beside it"),
+        ));
     }
     Ok(options)
 }

@@ -93,7 +93,11 @@ struct Spelled {
 impl Spelled {
     fn new(tokenizer: &HfTokenizer, token: u32, logprob: f32) -> Self {
         let bytes = tokenizer.token_bytes(token);
-        Self { token: String::from_utf8_lossy(&bytes).into_owned(), logprob, bytes }
+        Self {
+            token: String::from_utf8_lossy(&bytes).into_owned(),
+            logprob,
+            bytes,
+        }
     }
 }
 
@@ -118,8 +122,16 @@ struct State {
 
 impl Pieces {
     pub(super) fn new(app: Arc<App>, head: Head, job: Job) -> Self {
-        let states = std::iter::repeat_with(State::default).take(job.common.n).collect();
-        Self { app, head, job, states, generated: 0 }
+        let states = std::iter::repeat_with(State::default)
+            .take(job.common.n)
+            .collect();
+        Self {
+            app,
+            head,
+            job,
+            states,
+            generated: 0,
+        }
     }
 
     fn usage(&self) -> Usage {
@@ -130,9 +142,17 @@ impl Pieces {
         let tokenizer = &self.app.model.tokenizer;
         let told = |told: &Told| TokenLogprob {
             token: Spelled::new(tokenizer, told.event.token, told.event.logprob),
-            top_logprobs: told.event.top.iter().map(|&(id, logprob)| Spelled::new(tokenizer, id, logprob)).collect(),
+            top_logprobs: told
+                .event
+                .top
+                .iter()
+                .map(|&(id, logprob)| Spelled::new(tokenizer, id, logprob))
+                .collect(),
         };
-        self.job.logprobs.then(|| Logprobs { content: tokens.iter().map(told).collect(), refusal: None })
+        self.job.logprobs.then(|| Logprobs {
+            content: tokens.iter().map(told).collect(),
+            refusal: None,
+        })
     }
 
     fn token_ids(&self, tokens: &[Told]) -> Option<Vec<u32>> {
@@ -169,7 +189,10 @@ impl Pieces {
                 index: numbered.then(|| state.calls - 1),
                 id: app.name("call_"),
                 r#type: "function",
-                function: Function { name: call.name, arguments: call.arguments.to_string() },
+                function: Function {
+                    name: call.name,
+                    arguments: call.arguments.to_string(),
+                },
             }
         };
         calls.into_iter().map(call).collect()
@@ -192,20 +215,45 @@ impl Pieces {
             let content = (tool_calls.is_empty() || !text.is_empty()).then_some(text);
             choices.push(Choice {
                 index,
-                message: Message { role: "assistant", content, refusal: None, tool_calls },
+                message: Message {
+                    role: "assistant",
+                    content,
+                    refusal: None,
+                    tool_calls,
+                },
                 logprobs: self.logprobs(&whole.tokens),
                 finish_reason: self.reason(index, whole.ended),
                 token_ids: self.token_ids(&whole.tokens),
             });
         }
-        let prompt_token_ids = self.job.common.token_ids.then_some(self.job.order.tokens.as_slice());
-        Body { head: &self.head, choices, usage: Some(Count::Known(self.usage())), prompt_token_ids }.json()
+        let prompt_token_ids = self
+            .job
+            .common
+            .token_ids
+            .then_some(self.job.order.tokens.as_slice());
+        Body {
+            head: &self.head,
+            choices,
+            usage: Some(Count::Known(self.usage())),
+            prompt_token_ids,
+        }
+        .json()
     }
 
     fn event(&self, choices: Vec<ChoicePiece>, usage: Count, prompt: bool) -> Vec<u8> {
         let usage = self.job.common.include_usage.then_some(usage);
-        let prompt_token_ids = (prompt && self.job.common.token_ids).then_some(self.job.order.tokens.as_slice());
-        event(&Body { head: &self.head, choices, usage, prompt_token_ids }.json()).into()
+        let prompt_token_ids =
+            (prompt && self.job.common.token_ids).then_some(self.job.order.tokens.as_slice());
+        event(
+            &Body {
+                head: &self.head,
+                choices,
+                usage,
+                prompt_token_ids,
+            }
+            .json(),
+        )
+        .into()
     }
 }
 
@@ -214,8 +262,18 @@ impl Writer for Pieces {
         self.generated += delta.tokens.len();
         let mut events = Vec::new();
         if !std::mem::replace(&mut self.states[index].begun, true) {
-            let role = MessagePiece { role: Some("assistant"), content: Some(String::new()), tool_calls: Vec::new() };
-            let piece = ChoicePiece { index, delta: role, logprobs: None, finish_reason: None, token_ids: None };
+            let role = MessagePiece {
+                role: Some("assistant"),
+                content: Some(String::new()),
+                tool_calls: Vec::new(),
+            };
+            let piece = ChoicePiece {
+                index,
+                delta: role,
+                logprobs: None,
+                finish_reason: None,
+                token_ids: None,
+            };
             events.append(&mut self.event(vec![piece], Count::Later, true));
         }
         let (text, calls) = self.read(index, &delta);
@@ -226,7 +284,11 @@ impl Writer for Pieces {
         }
         let piece = ChoicePiece {
             index,
-            delta: MessagePiece { role: None, content: (!text.is_empty()).then_some(text), tool_calls },
+            delta: MessagePiece {
+                role: None,
+                content: (!text.is_empty()).then_some(text),
+                tool_calls,
+            },
             logprobs: self.logprobs(&delta.tokens),
             finish_reason: self.reason(index, delta.ended),
             token_ids: self.token_ids(&delta.tokens),

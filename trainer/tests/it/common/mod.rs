@@ -10,6 +10,9 @@ use forage_trainer::model::{Decoder, ModelConfig, RopeTables};
 use forage_trainer::weights::load_decoder;
 use serde_json::Value;
 
+/// A tiny model of each family.
+pub(crate) const FAMILIES: [&str; 4] = ["tiny_qwen2", "tiny_qwen3", "tiny_llama", "tiny_olmo2"];
+
 pub(crate) fn fixtures() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
 }
@@ -20,16 +23,31 @@ pub(crate) fn json(name: &str) -> Value {
 }
 
 pub(crate) fn floats(value: &Value) -> Vec<f64> {
-    value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
+    value
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|number| number.as_f64().unwrap())
+        .collect()
 }
 
 pub(crate) fn tokens(value: &Value) -> Vec<u32> {
-    value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
+    value
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|id| id.as_u64().unwrap() as u32)
+        .collect()
 }
 
 /// Positions whose mask is 1.
 pub(crate) fn targets(mask: &Value) -> Vec<usize> {
-    floats(mask).iter().enumerate().filter(|(_, mask)| **mask > 0.5).map(|(position, _)| position).collect()
+    floats(mask)
+        .iter()
+        .enumerate()
+        .filter(|(_, mask)| **mask > 0.5)
+        .map(|(position, _)| position)
+        .collect()
 }
 
 pub(crate) struct Tiny {
@@ -43,9 +61,16 @@ pub(crate) fn tiny(name: &str, device: &Device) -> Tiny {
     let config = ModelConfig::from_file(&folder.join("config.json")).unwrap();
     let decoder = load_decoder(&folder, &config, device).unwrap();
     let rope = RopeTables::new(&config, 128, &device.clone().without_autodiff());
-    Tiny { config, decoder, rope }
+    Tiny {
+        config,
+        decoder,
+        rope,
+    }
 }
 
 pub(crate) fn assert_close(found: f64, expected: f64, tolerance: f64, what: &str) {
-    assert!((found - expected).abs() <= tolerance * expected.abs().max(1.0), "{what}: {found} is not {expected}");
+    assert!(
+        (found - expected).abs() <= tolerance * expected.abs().max(1.0),
+        "{what}: {found} is not {expected}"
+    );
 }

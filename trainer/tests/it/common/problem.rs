@@ -26,10 +26,14 @@ pub(crate) fn world() -> World {
 
 pub(crate) fn checkpoint(seed: u64) -> Checkpoint {
     let lines: Vec<String> = text(&world(), 300).collect();
-    let (tokenizer, tokenizer_json) =
-        bpe::train(lines.into_iter(), 400, forage_env::search_r1::ENTRY.vocabulary).unwrap();
+    let (tokenizer, tokenizer_json) = bpe::train(
+        lines.into_iter(),
+        400,
+        forage_env::search_r1::ENTRY.vocabulary,
+    )
+    .unwrap();
     let config = ModelConfig {
-        architecture: Architecture::Qwen3,
+        architecture: Architecture::named("qwen3").unwrap(),
         vocab_size: 400,
         hidden_size: 32,
         intermediate_size: 48,
@@ -39,6 +43,7 @@ pub(crate) fn checkpoint(seed: u64) -> Checkpoint {
         head_dim: 8,
         max_position_embeddings: 256,
         rope_theta: 10_000.0,
+        rope_scaling: None,
         rms_norm_eps: 1e-6,
         tie_word_embeddings: true,
     };
@@ -64,11 +69,25 @@ pub(crate) fn settings() -> SearchR1Settings {
     }
 }
 
-pub(crate) fn problem_of(checkpoint: &Checkpoint, rewards: &[(&str, f32)], settings: SearchR1Settings) -> Problem {
+pub(crate) fn problem_of(
+    checkpoint: &Checkpoint,
+    rewards: &[(&str, f32)],
+    settings: SearchR1Settings,
+) -> Problem {
     let retriever = Arc::new(Bm25Retriever::in_memory(world().passages().collect()).unwrap());
-    let factory = SearchR1::factory(settings, retriever, Arc::new(checkpoint.tokenizer.clone())).unwrap();
-    let weights: BTreeMap<String, f32> = rewards.iter().map(|(name, weight)| ((*name).to_owned(), *weight)).collect();
-    let tasks = |split, count| -> Arc<[Arc<Task>]> { world().questions(split, count).unwrap().map(Arc::new).collect() };
+    let factory =
+        SearchR1::factory(settings, retriever, Arc::new(checkpoint.tokenizer.clone())).unwrap();
+    let weights: BTreeMap<String, f32> = rewards
+        .iter()
+        .map(|(name, weight)| ((*name).to_owned(), *weight))
+        .collect();
+    let tasks = |split, count| -> Arc<[Arc<Task>]> {
+        world()
+            .questions(split, count)
+            .unwrap()
+            .map(Arc::new)
+            .collect()
+    };
     Problem {
         presentation: Presentation::Raw,
         rewards: Arc::new(RewardSet::new(factory.spec().outcome, &weights, Seed::root(9)).unwrap()),
@@ -78,8 +97,13 @@ pub(crate) fn problem_of(checkpoint: &Checkpoint, rewards: &[(&str, f32)], setti
     }
 }
 
-pub(crate) const ENGINE: EngineConfig =
-    EngineConfig { context: 220, cache_tokens: 6 * 224, step_tokens: 256, sequences: 6, bf16: false };
+pub(crate) const ENGINE: EngineConfig = EngineConfig {
+    context: 220,
+    cache_tokens: 6 * 224,
+    step_tokens: 256,
+    sequences: 6,
+    bf16: false,
+};
 
 pub(crate) fn learner(checkpoint: Checkpoint, update: UpdateConfig) -> Learner {
     Learner::new(checkpoint, update, ENGINE, Workers::new(2))

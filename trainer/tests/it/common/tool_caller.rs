@@ -62,15 +62,28 @@ pub(crate) fn finding() -> Value {
 
 /// Trains the model and writes its folder.
 pub(crate) fn write(folder: &Path) {
-    let specials = forage_env::chat::SpecialTokens { eos: Some(bpe::EOS.to_owned()), ..Default::default() };
+    let specials = forage_env::chat::SpecialTokens {
+        eos: Some(bpe::EOS.to_owned()),
+        ..Default::default()
+    };
     let template = ChatTemplate::from_source(TEMPLATE, specials).unwrap();
     let prompt = |messages: &Value, tools: &Value| {
         let mut messages = messages.as_array().unwrap().clone();
-        for call in messages.iter_mut().filter_map(|message| message.get_mut("tool_calls")) {
+        for call in messages
+            .iter_mut()
+            .filter_map(|message| message.get_mut("tool_calls"))
+        {
             call[0]["function"]["arguments"] = json!({"city": "Oslo"});
         }
         let tools = tools.as_array().cloned().unwrap_or_default();
-        template.render(&Conversation { messages, tools, add_generation_prompt: true, ..Default::default() }).unwrap()
+        template
+            .render(&Conversation {
+                messages,
+                tools,
+                add_generation_prompt: true,
+                ..Default::default()
+            })
+            .unwrap()
     };
     let call = format!(
         "{PREAMBLE}\n<tool_call>\n{{\"name\": \"get_weather\", \"arguments\": {{\"city\": \"Oslo\"}}}}\n</tool_call>"
@@ -81,20 +94,29 @@ pub(crate) fn write(folder: &Path) {
         (prompt(&finding(), &tools()), ANSWER),
         (prompt(&asked(GREETING.0), &Value::Null), GREETING.1),
     ];
-    let lines: Vec<String> =
-        lessons.iter().flat_map(|(prompt, answer)| [prompt.clone(), (*answer).to_owned()]).collect();
-    let (tokenizer, tokenizer_json) =
-        bpe::train(lines.into_iter(), 320, forage_env::search_r1::ENTRY.vocabulary).unwrap();
+    let lines: Vec<String> = lessons
+        .iter()
+        .flat_map(|(prompt, answer)| [prompt.clone(), (*answer).to_owned()])
+        .collect();
+    let (tokenizer, tokenizer_json) = bpe::train(
+        lines.into_iter(),
+        320,
+        forage_env::search_r1::ENTRY.vocabulary,
+    )
+    .unwrap();
     let sequence = |(prompt, answer): &(String, &str)| {
         let mut ids = tokenizer.encode(prompt);
         let start = ids.len();
         ids.extend(tokenizer.encode(answer));
         ids.push(tokenizer.eos());
-        Sequence { targets: (start..ids.len()).collect(), ids }
+        Sequence {
+            targets: (start..ids.len()).collect(),
+            ids,
+        }
     };
     let sequences: Vec<Sequence> = lessons.iter().map(sequence).collect();
     let config = ModelConfig {
-        architecture: Architecture::Qwen3,
+        architecture: Architecture::named("qwen3").unwrap(),
         vocab_size: 320,
         hidden_size: 64,
         intermediate_size: 128,
@@ -104,15 +126,32 @@ pub(crate) fn write(folder: &Path) {
         head_dim: 16,
         max_position_embeddings: 1024,
         rope_theta: 10_000.0,
+        rope_scaling: None,
         rms_norm_eps: 1e-6,
         tie_word_embeddings: true,
     };
     let decoder = init_random(&config, Seed::root(5), &Device::flex());
     let checkpoint = Checkpoint::new(config, decoder, tokenizer, tokenizer_json, bpe::EOS);
-    let optimizer = AdamWConfig { learning_rate: 3e-3, ..AdamWConfig::default() };
-    let engine = EngineConfig { context: 512, cache_tokens: 512, step_tokens: 64, sequences: 1, bf16: false };
-    let mut learner =
-        Learner::new(checkpoint, UpdateConfig { optimizer, ..UpdateConfig::default() }, engine, Workers::new(2));
+    let optimizer = AdamWConfig {
+        learning_rate: 3e-3,
+        ..AdamWConfig::default()
+    };
+    let engine = EngineConfig {
+        context: 512,
+        cache_tokens: 512,
+        step_tokens: 64,
+        sequences: 1,
+        bf16: false,
+    };
+    let mut learner = Learner::new(
+        checkpoint,
+        UpdateConfig {
+            optimizer,
+            ..UpdateConfig::default()
+        },
+        engine,
+        Workers::new(2),
+    );
     let mut loss = f64::INFINITY;
     for _ in 0..1000 {
         loss = learner.imitate(&sequences).unwrap().loss;

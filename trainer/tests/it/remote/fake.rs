@@ -93,11 +93,19 @@ impl Fake {
         let fake = Arc::new(self);
         let close = middleware::map_response(|mut response: Response| async move {
             // One connection per request, so that a reset hits the request meant.
-            response.headers_mut().insert("connection", "close".parse().unwrap());
+            response
+                .headers_mut()
+                .insert("connection", "close".parse().unwrap());
             response
         });
-        let app = Router::new().fallback(answer).layer(close).with_state(Arc::clone(&fake));
-        let door = Door { listener, fake: Arc::clone(&fake) };
+        let app = Router::new()
+            .fallback(answer)
+            .layer(close)
+            .with_state(Arc::clone(&fake));
+        let door = Door {
+            listener,
+            fake: Arc::clone(&fake),
+        };
         tokio::spawn(async move { axum::serve(door, app).await });
         (fake, base)
     }
@@ -125,7 +133,12 @@ impl Listener for Door {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
             let (stream, address) = self.listener.accept().await.unwrap();
-            let reset = self.fake.faults.lock().unwrap().pop_front_if(|fault| matches!(fault, Fault::Reset));
+            let reset = self
+                .fake
+                .faults
+                .lock()
+                .unwrap()
+                .pop_front_if(|fault| matches!(fault, Fault::Reset));
             match reset {
                 None => return (stream, address),
                 Some(_) => stream.set_zero_linger().unwrap(),
@@ -138,33 +151,57 @@ impl Listener for Door {
     }
 }
 
-async fn answer(State(fake): State<Arc<Fake>>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
+async fn answer(
+    State(fake): State<Arc<Fake>>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     let wanted = fake.token.as_ref().map(|token| format!("Bearer {token}"));
-    let sent = headers.get("authorization").map(|value| value.to_str().unwrap().to_owned());
+    let sent = headers
+        .get("authorization")
+        .map(|value| value.to_str().unwrap().to_owned());
     if wanted.is_some() && wanted != sent {
-        return (StatusCode::UNAUTHORIZED, Json(json!({"error": format!("Unauthorized: {sent:?}")}))).into_response();
+        return (
+            StatusCode::UNAUTHORIZED,
+            Json(json!({"error": format!("Unauthorized: {sent:?}")})),
+        )
+            .into_response();
     }
     let path = uri.path_and_query().unwrap().to_string();
-    let body: Value = if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).unwrap() };
-    fake.calls.lock().unwrap().push((path.clone(), body.clone()));
+    let body: Value = if body.is_empty() {
+        Value::Null
+    } else {
+        serde_json::from_slice(&body).unwrap()
+    };
+    fake.calls
+        .lock()
+        .unwrap()
+        .push((path.clone(), body.clone()));
     if let Some((status, answer)) = fake.broken.lock().unwrap().get(&path) {
         return (StatusCode::from_u16(*status).unwrap(), Json(answer.clone())).into_response();
     }
     match path.as_str() {
         "/v1/completions" | "/generate" => generate(&fake, &path, &body).await,
         "/v1/models" => {
-            Json(json!({"object": "list", "data": [{"id": "tiny", "max_model_len": fake.context}]})).into_response()
+            Json(json!({"object": "list", "data": [{"id": "tiny", "max_model_len": fake.context}]}))
+                .into_response()
         }
         "/get_model_info" => {
             let version = fake.weights.lock().unwrap().1.clone();
-            Json(json!({"model_path": "tiny", "is_generation": true, "weight_version": version})).into_response()
+            Json(json!({"model_path": "tiny", "is_generation": true, "weight_version": version}))
+                .into_response()
         }
         _ => push(&fake, &path, &body).await,
     }
 }
 
 fn refusal(status: u16, message: &str) -> Response {
-    (StatusCode::from_u16(status).unwrap(), Json(json!({"error": {"message": message}}))).into_response()
+    (
+        StatusCode::from_u16(status).unwrap(),
+        Json(json!({"error": {"message": message}})),
+    )
+        .into_response()
 }
 
 async fn generate(fake: &Fake, path: &str, body: &Value) -> Response {
@@ -175,11 +212,21 @@ async fn generate(fake: &Fake, path: &str, body: &Value) -> Response {
     paused.wait_for(|paused| !paused).await.unwrap();
     let _flight = fake.flights.read().await;
     // A reset is the door's.
-    let fault = fake.faults.lock().unwrap().pop_front_if(|fault| !matches!(fault, Fault::Reset));
+    let fault = fake
+        .faults
+        .lock()
+        .unwrap()
+        .pop_front_if(|fault| !matches!(fault, Fault::Reset));
     match &fault {
-        Some(Fault::Status(status)) => return refusal(*status, &format!("status {status} on demand")),
+        Some(Fault::Status(status)) => {
+            return refusal(*status, &format!("status {status} on demand"));
+        }
         Some(Fault::Later(seconds)) => {
-            return (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", seconds.to_string())]).into_response();
+            return (
+                StatusCode::SERVICE_UNAVAILABLE,
+                [("retry-after", seconds.to_string())],
+            )
+                .into_response();
         }
         Some(Fault::Stall) => std::future::pending::<()>().await,
         Some(Fault::Held) => {
@@ -190,14 +237,21 @@ async fn generate(fake: &Fake, path: &str, body: &Value) -> Response {
         _ => {}
     }
     let vllm = path == "/v1/completions";
-    let order = if vllm { vllm_order(body, fake) } else { sglang_order(body, fake) };
+    let order = if vllm {
+        vllm_order(body, fake)
+    } else {
+        sglang_order(body, fake)
+    };
     let order = match order {
         Ok(order) => order,
         Err((status, message)) => return refusal(status, &message),
     };
     let completion = fake.model.complete(&order).await;
-    let mut answer =
-        if vllm { vllm_answer(fake, body, &order, &completion) } else { sglang_answer(fake, &order, &completion) };
+    let mut answer = if vllm {
+        vllm_answer(fake, body, &order, &completion)
+    } else {
+        sglang_answer(fake, &order, &completion)
+    };
     if let Some(Fault::Change(change)) = &fault {
         change(&mut answer);
     }
@@ -205,7 +259,8 @@ async fn generate(fake: &Fake, path: &str, body: &Value) -> Response {
     let text = answer.to_string().replace("\"NaN\"", "NaN");
     if let Some(Fault::BreakOff) = fault {
         let half = Bytes::copy_from_slice(&text.as_bytes()[..text.len() / 2]);
-        let pieces = futures::stream::iter([Ok(half), Err(std::io::Error::other("the engine died"))]);
+        let pieces =
+            futures::stream::iter([Ok(half), Err(std::io::Error::other("the engine died"))]);
         return Body::from_stream(pieces).into_response();
     }
     text.into_response()
@@ -220,7 +275,13 @@ fn vllm_answer(fake: &Fake, body: &Value, order: &Order, completion: &Completion
         Finish::Length | Finish::Context => ("length", Value::Null),
     };
     let names = body.get("return_tokens_as_token_ids") == Some(&Value::Bool(true));
-    let name = |&token: &u32| if names { format!("token_id:{token}") } else { ByteTokenizer.decode(&[token]) };
+    let name = |&token: &u32| {
+        if names {
+            format!("token_id:{token}")
+        } else {
+            ByteTokenizer.decode(&[token])
+        }
+    };
     let tokens: Vec<String> = completion.tokens.iter().map(name).collect();
     let mut choice = json!({
         "index": 0, "text": text, "finish_reason": finish,
@@ -240,7 +301,9 @@ fn sglang_answer(fake: &Fake, order: &Order, completion: &Completion) -> Value {
     let finish = match completion.finish {
         Finish::Stop => json!({"type": "stop", "matched": matched}),
         Finish::Eos => json!({"type": "stop", "matched": ByteTokenizer.eos()}),
-        Finish::Length | Finish::Context => json!({"type": "length", "length": completion.tokens.len()}),
+        Finish::Length | Finish::Context => {
+            json!({"type": "length", "length": completion.tokens.len()})
+        }
     };
     let pairs: Vec<Value> = completion
         .tokens
@@ -260,8 +323,16 @@ async fn push(fake: &Fake, path: &str, body: &Value) -> Response {
     let (sglang, path) = (!path.starts_with("/v1/"), path.trim_start_matches("/v1"));
     let told = |success: bool, message: &str| match (sglang, success) {
         (true, _) => {
-            let status = if success { StatusCode::OK } else { StatusCode::BAD_REQUEST };
-            (status, Json(json!({"success": success, "message": message}))).into_response()
+            let status = if success {
+                StatusCode::OK
+            } else {
+                StatusCode::BAD_REQUEST
+            };
+            (
+                status,
+                Json(json!({"success": success, "message": message})),
+            )
+                .into_response()
         }
         (false, true) => format!("Success: {message}").into_response(),
         (false, false) => refusal(400, message),
@@ -294,7 +365,10 @@ async fn push(fake: &Fake, path: &str, body: &Value) -> Response {
         }
         "/collective_rpc" if *fake.paused.borrow() => {
             assert_eq!(body["method"], "reload_weights");
-            body["kwargs"]["weights_path"].as_str().unwrap().clone_into(&mut fake.weights.lock().unwrap().0);
+            body["kwargs"]["weights_path"]
+                .as_str()
+                .unwrap()
+                .clone_into(&mut fake.weights.lock().unwrap().0);
             Json(json!({"results": [null]})).into_response()
         }
         "/reset_prefix_cache" => StatusCode::OK.into_response(),

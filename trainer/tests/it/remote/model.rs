@@ -38,7 +38,9 @@ impl Model {
             Self::Oracle(oracle, conversations, next) => {
                 let known = {
                     let mut known = conversations.lock().unwrap();
-                    let place = known.iter().position(|(tokens, _)| order.prompt.starts_with(tokens));
+                    let place = known
+                        .iter()
+                        .position(|(tokens, _)| order.prompt.starts_with(tokens));
                     place.map(|place| known.swap_remove(place).1)
                 };
                 let episode = known.unwrap_or_else(|| next.fetch_add(1, Ordering::Relaxed));
@@ -68,7 +70,11 @@ pub(crate) fn by_hash(order: &Order) -> Completion {
     loop {
         let drawn = stream.child("token", &[tokens.len() as u64]).0;
         let eos = drawn.is_multiple_of(24) && !order.ignore_eos;
-        tokens.push(if eos { ByteTokenizer.eos() } else { 97 + (drawn >> 8) as u32 % 26 });
+        tokens.push(if eos {
+            ByteTokenizer.eos()
+        } else {
+            97 + (drawn >> 8) as u32 % 26
+        });
         logprobs.push(-((drawn >> 40) as f32) / 4e6);
         let text = ByteTokenizer.decode(&tokens);
         let finish = if eos {
@@ -80,6 +86,11 @@ pub(crate) fn by_hash(order: &Order) -> Completion {
         } else {
             continue;
         };
-        return Completion { tokens, logprobs, finish, version: 0 };
+        return Completion {
+            tokens,
+            logprobs,
+            finish,
+            version: 0,
+        };
     }
 }

@@ -17,16 +17,38 @@ use tokio::net::TcpListener;
 async fn a_real_engine_answers_the_same_through_a_socket() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/quickstart");
     let checkpoint = Checkpoint::load(&folder, &Device::flex()).unwrap();
-    let engine = EngineConfig { context: 256, cache_tokens: 2048, step_tokens: 256, sequences: 8, bf16: false };
-    let model = Model::start("quickstart", &checkpoint, engine, Workers::new(2).kernel_pool());
+    let engine = EngineConfig {
+        context: 256,
+        cache_tokens: 2048,
+        step_tokens: 256,
+        sequences: 8,
+        bf16: false,
+    };
+    let model = Model::start(
+        "quickstart",
+        &checkpoint,
+        engine,
+        Workers::new(2).kernel_pool(),
+    );
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(serve(listener, ServerConfig::default(), model.clone(), std::future::pending()));
+    tokio::spawn(serve(
+        listener,
+        ServerConfig::default(),
+        model.clone(),
+        std::future::pending(),
+    ));
 
-    let config = RemoteConfig { model: Some("quickstart".to_owned()), ..RemoteConfig::new(RemoteKind::Vllm, url, 256) };
+    let config = RemoteConfig {
+        model: Some("quickstart".to_owned()),
+        ..RemoteConfig::new(RemoteKind::Vllm, url, 256)
+    };
     let policy = RemotePolicy::connect(&config).await.unwrap();
     let mut stopped = 0;
-    for (number, question) in ["Who founded", "Where was", "Question: which", "the"].into_iter().enumerate() {
+    for (number, question) in ["Who founded", "Where was", "Question: which", "the"]
+        .into_iter()
+        .enumerate()
+    {
         let request = GenerateRequest {
             episode: number as u64,
             tokens: checkpoint.tokenizer.encode(question),

@@ -8,7 +8,9 @@ use forage_env::policy::Sampling;
 use forage_env::reward::RewardSet;
 use forage_env::rollout::{InfraBudget, Job, Presentation, Rollout};
 use forage_env::scripted::{Cast, ORACLE, OracleStyle};
-use forage_env::search_r1::{self, ObservationSettings, PromptTemplate, SearchR1, SearchR1Settings};
+use forage_env::search_r1::{
+    self, ObservationSettings, PromptTemplate, SearchR1, SearchR1Settings,
+};
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
 use forage_env::tokenizer::ByteTokenizer;
@@ -30,23 +32,43 @@ struct Stage {
 /// Questions of a generated world, two episodes each, and an oracle behind a socket.
 async fn stage(kind: RemoteKind, timeout: f64) -> Stage {
     let world = World::new(WorldSpec::new(100, 3)).unwrap();
-    let tasks: Vec<Arc<Task>> = world.questions(Split::Train, 8).unwrap().map(Arc::new).collect();
+    let tasks: Vec<Arc<Task>> = world
+        .questions(Split::Train, 8)
+        .unwrap()
+        .map(Arc::new)
+        .collect();
     let tokenizer = Arc::new(ByteTokenizer);
     let settings = SearchR1Settings {
         prompt: PromptTemplate::Short,
         max_turn_tokens: 500,
         max_episode_tokens: 20_000,
-        observation: ObservationSettings { limit_tokens: 4000, ..ObservationSettings::default() },
+        observation: ObservationSettings {
+            limit_tokens: 4000,
+            ..ObservationSettings::default()
+        },
         ..SearchR1Settings::default()
     };
     let retriever = Arc::new(Bm25Retriever::in_memory(world.passages().collect()).unwrap());
     let factory = SearchR1::factory(settings, retriever, tokenizer.clone()).unwrap();
     let oracle = search_r1::ENTRY
-        .script(ORACLE, Cast::new(tokenizer.clone(), tasks.clone()).in_style(OracleStyle::Terse))
+        .script(
+            ORACLE,
+            Cast::new(tokenizer.clone(), tasks.clone()).in_style(OracleStyle::Terse),
+        )
         .unwrap();
     let model = Model::oracle(oracle);
-    let (fake, url) = Fake { context: 32_768, ..Fake::new(model) }.serve().await;
-    let config = RemoteConfig { context: 32_768, retries: 1, request_timeout_s: timeout, ..config(kind, &url) };
+    let (fake, url) = Fake {
+        context: 32_768,
+        ..Fake::new(model)
+    }
+    .serve()
+    .await;
+    let config = RemoteConfig {
+        context: 32_768,
+        retries: 1,
+        request_timeout_s: timeout,
+        ..config(kind, &url)
+    };
     let policy = Arc::new(RemotePolicy::connect(&config).await.unwrap());
     let job = |(group, task): (usize, &Arc<Task>)| {
         [0, 1].map(|member| Job {
@@ -66,11 +88,18 @@ async fn stage(kind: RemoteKind, timeout: f64) -> Stage {
         sampling: Sampling::FULL,
         presentation: Presentation::Raw,
     };
-    Stage { fake, policy, rollout, jobs }
+    Stage {
+        fake,
+        policy,
+        rollout,
+        jobs,
+    }
 }
 
 fn split(episodes: &[Episode]) -> (Vec<&Episode>, Vec<&Episode>) {
-    episodes.iter().partition(|episode| !episode.ending.is_infra())
+    episodes
+        .iter()
+        .partition(|episode| !episode.ending.is_infra())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -78,14 +107,28 @@ async fn episodes_of_an_oracle_behind_a_socket_are_right() {
     for kind in KINDS {
         let stage = stage(kind, 20.0).await;
         // Passing faults among them change nothing.
-        stage.fake.inject([Fault::Status(500), Fault::Reset, Fault::Body("<html>")]);
+        stage
+            .fake
+            .inject([Fault::Status(500), Fault::Reset, Fault::Body("<html>")]);
         let episodes = stage.rollout.run(stage.jobs).await;
-        let won = episodes.iter().filter(|episode| episode.reward() == Some(1.0)).count();
-        assert!(episodes.iter().all(|episode| episode.ending == Ending::Answered), "{kind:?}");
+        let won = episodes
+            .iter()
+            .filter(|episode| episode.reward() == Some(1.0))
+            .count();
+        assert!(
+            episodes
+                .iter()
+                .all(|episode| episode.ending == Ending::Answered),
+            "{kind:?}"
+        );
         assert!(won >= 12, "{kind:?}: {won} of 16 right");
         let turns: usize = episodes.iter().map(|episode| episode.turns.len()).sum();
         let stats = stage.policy.stats();
-        assert_eq!((stats.completed, stats.failed, stats.retries), (turns as u64, 0, 3), "{kind:?}");
+        assert_eq!(
+            (stats.completed, stats.failed, stats.retries),
+            (turns as u64, 0, 3),
+            "{kind:?}"
+        );
         assert_eq!(InfraBudget::default().check(&episodes), Ok(0));
     }
 }
@@ -104,13 +147,22 @@ async fn faults_end_episodes_without_a_score() {
                 } else {
                     "/meta_info/output_token_logprobs"
                 };
-                answer.pointer_mut(place).unwrap().as_array_mut().unwrap().pop();
+                answer
+                    .pointer_mut(place)
+                    .unwrap()
+                    .as_array_mut()
+                    .unwrap()
+                    .pop();
             })
         },
     ];
     for kind in KINDS {
         for fault in fault {
-            let timeout = if matches!(fault(), Fault::Stall) { 1.0 } else { 20.0 };
+            let timeout = if matches!(fault(), Fault::Stall) {
+                1.0
+            } else {
+                20.0
+            };
             let mut stage = stage(kind, timeout).await;
             // One after the other, so that both tries of a request meet a fault.
             stage.jobs.truncate(4);
@@ -121,10 +173,17 @@ async fn faults_end_episodes_without_a_score() {
             assert!(healthy.iter().all(|episode| episode.score.is_some()));
             for episode in failed {
                 assert_eq!((episode.score.is_none(), episode.reward()), (true, None));
-                let Ending::Infra { boundary: Boundary::Policy, message } = &episode.ending else {
+                let Ending::Infra {
+                    boundary: Boundary::Policy,
+                    message,
+                } = &episode.ending
+                else {
                     panic!("{episode:?}")
                 };
-                assert!(message.contains("http://127.0.0.1") && message.contains("try 2"), "{message}");
+                assert!(
+                    message.contains("http://127.0.0.1") && message.contains("try 2"),
+                    "{message}"
+                );
             }
         }
     }
@@ -137,17 +196,32 @@ async fn a_server_that_stalls_stops_the_run() {
         *stage.fake.stalled.lock().unwrap() = true;
         let started = Instant::now();
         let episodes = stage.rollout.run_bounded(stage.jobs, 4).await;
-        assert!(started.elapsed() < Duration::from_secs(20), "{kind:?}: {:?}", started.elapsed());
+        assert!(
+            started.elapsed() < Duration::from_secs(20),
+            "{kind:?}: {:?}",
+            started.elapsed()
+        );
         // Four requests of two tries; three more were on their way when the fourth of them failed.
         let timeouts = stage.policy.stats().timeouts;
-        assert!((8..=11).contains(&timeouts), "{kind:?}: {timeouts} tries timed out");
-        assert!(episodes.iter().all(|episode| episode.ending.is_infra() && episode.score.is_none()));
+        assert!(
+            (8..=11).contains(&timeouts),
+            "{kind:?}: {timeouts} tries timed out"
+        );
+        assert!(
+            episodes
+                .iter()
+                .all(|episode| episode.ending.is_infra() && episode.score.is_none())
+        );
         let gone = |episode: &&Episode| match &episode.ending {
             Ending::Infra { message, .. } => message.contains("the policy is gone"),
             _ => false,
         };
         assert!(episodes.iter().filter(gone).count() >= 8, "{kind:?}");
         let exceeded = InfraBudget::default().check(&episodes).unwrap_err();
-        assert_eq!(exceeded.faults.get(&Boundary::Policy), Some(&16), "{kind:?}: the run is stopped");
+        assert_eq!(
+            exceeded.faults.get(&Boundary::Policy),
+            Some(&16),
+            "{kind:?}: the run is stopped"
+        );
     }
 }

@@ -19,7 +19,12 @@ async fn completions_are_the_servers_to_the_token() {
             match number % 4 {
                 0 => {}
                 1 => request.sampling = Sampling::FULL,
-                2 => request.sampling = Sampling { temperature: 1e-6, ..Sampling::GREEDY },
+                2 => {
+                    request.sampling = Sampling {
+                        temperature: 1e-6,
+                        ..Sampling::GREEDY
+                    }
+                }
                 _ => (request.ignore_eos, request.max_tokens) = (true, 3),
             }
             let completion = policy.generate(request.clone()).await.unwrap();
@@ -31,7 +36,11 @@ async fn completions_are_the_servers_to_the_token() {
             assert!(ends.contains(&end), "{kind:?}: {end:?} occurs");
         }
         let stats = policy.stats();
-        assert_eq!((stats.requests, stats.completed, stats.generated_tokens), (40, 40, tokens), "{kind:?}");
+        assert_eq!(
+            (stats.requests, stats.completed, stats.generated_tokens),
+            (40, 40, tokens),
+            "{kind:?}"
+        );
         assert_eq!((stats.retries, stats.failed), (0, 0), "{kind:?}");
     }
 }
@@ -53,16 +62,35 @@ async fn requests_at_once_get_their_own_answers() {
 
 #[tokio::test]
 async fn a_server_without_lists_of_ids_is_asked_for_names() {
-    let (fake, url) = Fake { old: true, ..Fake::new(Model::Hash) }.serve().await;
-    let policy = RemotePolicy::connect(&config(RemoteKind::Vllm, &url)).await.unwrap();
+    let (fake, url) = Fake {
+        old: true,
+        ..Fake::new(Model::Hash)
+    }
+    .serve()
+    .await;
+    let policy = RemotePolicy::connect(&config(RemoteKind::Vllm, &url))
+        .await
+        .unwrap();
     fake.take_calls();
     for number in 0..20 {
         let request = request(number);
-        assert_eq!(policy.generate(request.clone()).await.unwrap(), expected(&request, "base"), "{number}");
+        assert_eq!(
+            policy.generate(request.clone()).await.unwrap(),
+            expected(&request, "base"),
+            "{number}"
+        );
     }
     let named = |body: &Value| body.get("return_tokens_as_token_ids").is_some();
-    let asked: Vec<bool> = fake.take_calls().iter().map(|(_, body)| named(body)).collect();
-    assert_eq!((asked.len(), asked[0]), (21, false), "one question more, once");
+    let asked: Vec<bool> = fake
+        .take_calls()
+        .iter()
+        .map(|(_, body)| named(body))
+        .collect();
+    assert_eq!(
+        (asked.len(), asked[0]),
+        (21, false),
+        "one question more, once"
+    );
     assert!(asked[1..].iter().all(|&named| named));
 }
 
@@ -74,9 +102,17 @@ async fn the_context_window_bounds_prompt_and_completion() {
         (request.tokens, request.max_tokens) = (vec![65; 508], 40);
         (request.stop, request.ignore_eos) = (Vec::new(), true);
         let completion = policy.generate(request.clone()).await.unwrap();
-        assert_eq!((completion.tokens.len(), completion.finish), (4, Finish::Context), "{kind:?}");
+        assert_eq!(
+            (completion.tokens.len(), completion.finish),
+            (4, Finish::Context),
+            "{kind:?}"
+        );
         request.max_tokens = 4;
-        assert_eq!(policy.generate(request).await.unwrap().finish, Finish::Length, "{kind:?}");
+        assert_eq!(
+            policy.generate(request).await.unwrap().finish,
+            Finish::Length,
+            "{kind:?}"
+        );
         assert_eq!(fake.take_calls().len(), 2);
     }
 }
@@ -95,8 +131,12 @@ async fn requests_that_break_the_contract_are_not_sent() {
             }
             request
         };
-        for (number, word) in ["empty", "context of 512", "max_tokens", "top_p"].into_iter().enumerate() {
-            let Err(PolicyError::BadRequest(message)) = policy.generate(bad(number as u64)).await else {
+        for (number, word) in ["empty", "context of 512", "max_tokens", "top_p"]
+            .into_iter()
+            .enumerate()
+        {
+            let Err(PolicyError::BadRequest(message)) = policy.generate(bad(number as u64)).await
+            else {
                 panic!("{word} is refused")
             };
             assert!(message.contains(word), "{message}");
@@ -104,7 +144,10 @@ async fn requests_that_break_the_contract_are_not_sent() {
         assert_eq!(fake.take_calls().len(), 0);
         // Nor do they say anything of the server.
         let request = request(9);
-        assert_eq!(policy.generate(request.clone()).await.unwrap(), expected(&request, "base"));
+        assert_eq!(
+            policy.generate(request.clone()).await.unwrap(),
+            expected(&request, "base")
+        );
     }
 }
 
@@ -115,7 +158,11 @@ async fn seeds_reach_the_server() {
         let mut request = request(1);
         (request.stop, request.ignore_eos) = (Vec::new(), true);
         let first = policy.generate(request.clone()).await.unwrap();
-        assert_eq!(policy.generate(request.clone()).await.unwrap(), first, "{kind:?}");
+        assert_eq!(
+            policy.generate(request.clone()).await.unwrap(),
+            first,
+            "{kind:?}"
+        );
         request.seed = Seed(u64::MAX);
         assert_ne!(policy.generate(request).await.unwrap(), first, "{kind:?}");
     }

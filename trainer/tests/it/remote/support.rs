@@ -32,7 +32,10 @@ pub(crate) async fn connected(kind: RemoteKind) -> (Arc<Fake>, Arc<RemotePolicy>
 /// A policy that waits no longer than `timeout` seconds for an answer.
 pub(crate) async fn hurried(kind: RemoteKind, timeout: f64) -> (Arc<Fake>, Arc<RemotePolicy>) {
     let (fake, url) = Fake::new(Model::Hash).serve().await;
-    let config = RemoteConfig { request_timeout_s: timeout, ..config(kind, &url) };
+    let config = RemoteConfig {
+        request_timeout_s: timeout,
+        ..config(kind, &url)
+    };
     let policy = RemotePolicy::connect(&config).await.unwrap();
     fake.take_calls();
     (fake, Arc::new(policy))
@@ -41,11 +44,18 @@ pub(crate) async fn hurried(kind: RemoteKind, timeout: f64) -> (Arc<Fake>, Arc<R
 pub(crate) fn request(number: u64) -> GenerateRequest {
     GenerateRequest {
         episode: number,
-        tokens: (0..4 + number % 7).map(|place| (place * 37 + number) as u32 % 256).collect(),
+        tokens: (0..4 + number % 7)
+            .map(|place| (place * 37 + number) as u32 % 256)
+            .collect(),
         max_tokens: 40,
         stop: vec!["a".to_owned(), "xy".to_owned()],
         ignore_eos: false,
-        sampling: Sampling { temperature: 0.7, top_p: 0.9, top_k: 20, min_p: 0.05 },
+        sampling: Sampling {
+            temperature: 0.7,
+            top_p: 0.9,
+            top_k: 20,
+            min_p: 0.05,
+        },
         seed: Seed::root(7).child("request", &[number]),
     }
 }
@@ -97,10 +107,19 @@ fn broken(cause: &serde_json::Error) -> Refused {
 
 pub(crate) fn vllm_order(body: &Value, fake: &Fake) -> Result<Order, Refused> {
     let body: VllmBody = serde_json::from_value(body.clone()).map_err(|cause| broken(&cause))?;
-    let neutral = (body.repetition_penalty - 1.0, body.presence_penalty, body.frequency_penalty) == (0.0, 0.0, 0.0);
+    let neutral = (
+        body.repetition_penalty - 1.0,
+        body.presence_penalty,
+        body.frequency_penalty,
+    ) == (0.0, 0.0, 0.0);
     let drawn = (body.temperature, body.top_p, body.top_k, body.min_p);
-    assert!(drawn == (0.7, 0.9, 20, 0.05) || drawn == (1.0, 1.0, 0, 0.0) || drawn == (0.0, 1.0, 0, 0.0), "{drawn:?}");
-    assert!(neutral && body.n == 1 && body.logprobs == 0 && body.return_token_ids && body.seed >= 0);
+    assert!(
+        drawn == (0.7, 0.9, 20, 0.05) || drawn == (1.0, 1.0, 0, 0.0) || drawn == (0.0, 1.0, 0, 0.0),
+        "{drawn:?}"
+    );
+    assert!(
+        neutral && body.n == 1 && body.logprobs == 0 && body.return_token_ids && body.seed >= 0
+    );
     assert!(body.include_stop_str_in_output && !body.skip_special_tokens);
     let weights = if body.model == "tiny" {
         fake.weights.lock().unwrap().0.clone()
@@ -109,8 +128,24 @@ pub(crate) fn vllm_order(body: &Value, fake: &Fake) -> Result<Order, Refused> {
     } else {
         return Err((404, format!("The model `{}` does not exist.", body.model)));
     };
-    let VllmBody { prompt, max_tokens, stop, ignore_eos, .. } = body;
-    fit(Order { prompt, max_tokens, seed: body.seed as u64, stop, ignore_eos, weights }, fake.context)
+    let VllmBody {
+        prompt,
+        max_tokens,
+        stop,
+        ignore_eos,
+        ..
+    } = body;
+    fit(
+        Order {
+            prompt,
+            max_tokens,
+            seed: body.seed as u64,
+            stop,
+            ignore_eos,
+            weights,
+        },
+        fake.context,
+    )
 }
 
 #[derive(Deserialize)]
@@ -144,26 +179,55 @@ struct SglangParams {
 pub(crate) fn sglang_order(body: &Value, fake: &Fake) -> Result<Order, Refused> {
     let body: SglangBody = serde_json::from_value(body.clone()).map_err(|cause| broken(&cause))?;
     let params = body.sampling_params;
-    let neutral =
-        (params.repetition_penalty - 1.0, params.presence_penalty, params.frequency_penalty) == (0.0, 0.0, 0.0);
+    let neutral = (
+        params.repetition_penalty - 1.0,
+        params.presence_penalty,
+        params.frequency_penalty,
+    ) == (0.0, 0.0, 0.0);
     // 0 is refused there.
     let drawn = (params.temperature, params.top_p, params.top_k, params.min_p);
-    assert!(drawn == (0.7, 0.9, 20, 0.05) || drawn == (1.0, 1.0, -1, 0.0) || drawn == (0.0, 1.0, -1, 0.0), "{drawn:?}");
-    assert!(neutral && params.no_stop_trim && !params.skip_special_tokens && params.sampling_seed >= 0);
+    assert!(
+        drawn == (0.7, 0.9, 20, 0.05)
+            || drawn == (1.0, 1.0, -1, 0.0)
+            || drawn == (0.0, 1.0, -1, 0.0),
+        "{drawn:?}"
+    );
+    assert!(
+        neutral && params.no_stop_trim && !params.skip_special_tokens && params.sampling_seed >= 0
+    );
     assert!(body.return_logprob && !body.stream);
     let weights = match body.lora_path {
         None => fake.weights.lock().unwrap().0.clone(),
         Some(name) if fake.adapters.lock().unwrap().contains_key(&name) => name,
         Some(name) => return Err((400, format!("the adapter `{name}` is not loaded"))),
     };
-    let SglangParams { max_new_tokens: max_tokens, stop, ignore_eos, .. } = params;
+    let SglangParams {
+        max_new_tokens: max_tokens,
+        stop,
+        ignore_eos,
+        ..
+    } = params;
     fit(
-        Order { prompt: body.input_ids, max_tokens, seed: params.sampling_seed as u64, stop, ignore_eos, weights },
+        Order {
+            prompt: body.input_ids,
+            max_tokens,
+            seed: params.sampling_seed as u64,
+            stop,
+            ignore_eos,
+            weights,
+        },
         fake.context,
     )
 }
 
 fn fit(order: Order, most: usize) -> Result<Order, Refused> {
     let asked = order.prompt.len() + order.max_tokens;
-    if asked > most { Err((400, format!("{asked} tokens, the maximum context length is {most}"))) } else { Ok(order) }
+    if asked > most {
+        Err((
+            400,
+            format!("{asked} tokens, the maximum context length is {most}"),
+        ))
+    } else {
+        Ok(order)
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use forage_trainer::server::{ServerConfig, Summary};
+use forage_trainer::server::{BaseConfig, ServerConfig, Summary};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
@@ -33,39 +33,74 @@ async fn clients_that_leave_take_their_completions_along() {
     assert_eq!(stats.cache_tokens_used, 0, "{stats:?}");
     assert!(stats.generated_tokens < 2 * 8 * 400, "{stats:?}");
     let metrics = server.metrics().await;
-    for line in ["forage_policy_cancelled_total 2", "forage_policy_running 0", "forage_policy_in_flight 0"] {
-        assert!(metrics.lines().any(|found| found == line), "{line}\nis not in\n{metrics}");
+    for line in [
+        "forage_policy_cancelled_total 2",
+        "forage_policy_running 0",
+        "forage_policy_in_flight 0",
+    ] {
+        assert!(
+            metrics.lines().any(|found| found == line),
+            "{line}\nis not in\n{metrics}"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_stays_of_clients_that_leave_about_when_all_is_generated() {
     let server = Running::quickstart().await;
-    let body = json!({"prompt": "The", "max_tokens": 6, "n": 4, "ignore_eos": true, "stream": true});
+    let body =
+        json!({"prompt": "The", "max_tokens": 6, "n": 4, "ignore_eos": true, "stream": true});
     for pause in 0..40 {
         let mut streamed = server.send(PATH, &body).await;
         streamed.chunk().await.unwrap().unwrap();
         tokio::time::sleep(Duration::from_micros(100 * pause)).await;
         drop(streamed);
     }
-    server.answer(PATH, &json!({"prompt": "The", "max_tokens": 100, "ignore_eos": true})).await;
+    server
+        .answer(
+            PATH,
+            &json!({"prompt": "The", "max_tokens": 100, "ignore_eos": true}),
+        )
+        .await;
     assert!(server.idle().await);
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert_eq!(server.model.engine.stats().cache_tokens_used, 0, "{:?}", server.model.engine.stats());
+    assert_eq!(
+        server.model.engine.stats().cache_tokens_used,
+        0,
+        "{:?}",
+        server.model.engine.stats()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn overload_is_refused_at_once() {
-    let server = Running::start(ServerConfig { queue: 2, ..ServerConfig::default() }, quickstart()).await;
+    let server = Running::start(
+        ServerConfig {
+            base: BaseConfig {
+                queue: 2,
+                ..BaseConfig::default()
+            },
+            ..ServerConfig::default()
+        },
+        quickstart(),
+    )
+    .await;
     // Streams answer with their first tokens, so both are in flight now; neither is read on.
-    let held = [server.send(PATH, &long(true)).await, server.send(PATH, &long(true)).await];
+    let held = [
+        server.send(PATH, &long(true)).await,
+        server.send(PATH, &long(true)).await,
+    ];
     let begin = Instant::now();
     let refused = server.send(PATH, &json!({"prompt": "a"})).await;
     assert_eq!(refused.status(), 429);
     assert_eq!(refused.headers()["retry-after"], "1");
     let body: Value = refused.json().await.unwrap();
     assert_eq!(body["error"]["code"], "rate_limit_exceeded");
-    assert!(begin.elapsed() < Duration::from_millis(200), "{:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_millis(200),
+        "{:?}",
+        begin.elapsed()
+    );
     assert_eq!(server.get("/healthz").await.0, 200);
     drop(held);
     assert!(server.idle().await);
@@ -84,7 +119,11 @@ async fn many_clients_get_their_own_answers() {
     let bodies: Vec<Value> = (0..48).map(|number| body(number % 4)).collect();
     let answers = join_all(bodies.iter().map(|body| server.answer(PATH, body))).await;
     for (number, answer) in answers.iter().enumerate() {
-        assert_eq!(answer["choices"][0]["text"], expected[number % 4], "request {number}");
+        assert_eq!(
+            answer["choices"][0]["text"],
+            expected[number % 4],
+            "request {number}"
+        );
     }
     assert!(server.idle().await);
     let metrics = server.metrics().await;
@@ -97,10 +136,14 @@ async fn many_clients_get_their_own_answers() {
         "forage_policy_waiting 0",
         "# EOF",
     ] {
-        assert!(metrics.lines().any(|found| found == line), "{line}\nis not in\n{metrics}");
+        assert!(
+            metrics.lines().any(|found| found == line),
+            "{line}\nis not in\n{metrics}"
+        );
     }
     assert!(
-        metrics.contains("forage_policy_cached_prompt_tokens_total") && metrics.contains("forage_policy_preemptions")
+        metrics.contains("forage_policy_cached_prompt_tokens_total")
+            && metrics.contains("forage_policy_preemptions")
     );
 }
 
@@ -114,24 +157,47 @@ async fn streams_in_flight_finish_and_new_requests_are_sent_away() {
     assert_eq!(server.get("/healthz").await.0, 200);
     assert_eq!(server.get("/readyz").await.0, 503);
     let (status, answer) = server.post(PATH, &json!({"prompt": "late"})).await;
-    assert_eq!((status, &answer["error"]["code"]), (503, &json!("service_unavailable")));
+    assert_eq!(
+        (status, &answer["error"]["code"]),
+        (503, &json!("service_unavailable"))
+    );
     assert!(last.text().await.unwrap().ends_with("data: [DONE]\n\n"));
-    assert_eq!(server.ended().await, Summary { served: 1, refused: 1, dropped: 0 });
+    assert_eq!(
+        server.ended().await,
+        Summary {
+            served: 1,
+            refused: 1,
+            dropped: 0
+        }
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_takes_too_long_is_given_up_with_an_error() {
-    let config = ServerConfig { drain: Duration::from_millis(20), ..ServerConfig::default() };
+    let config = ServerConfig {
+        base: BaseConfig {
+            drain: Duration::from_millis(20),
+            ..BaseConfig::default()
+        },
+        ..ServerConfig::default()
+    };
     let mut server = Running::start(config, quickstart()).await;
     let mut stuck = server.send(PATH, &long(true)).await;
     stuck.chunk().await.unwrap().unwrap();
-    let sent = server.client.post(server.url(PATH)).body(long(false).to_string()).send();
+    let sent = server
+        .client
+        .post(server.url(PATH))
+        .body(long(false).to_string())
+        .send();
     let whole = tokio::spawn(async move { sent.await.unwrap() });
     tokio::time::sleep(Duration::from_millis(30)).await;
     server.tell_to_stop();
     let text = stuck.text().await.unwrap();
     let event = text.split_terminator("\n\n").last().unwrap();
-    assert!(event.starts_with("data: {\"error\":{\"message\":\"the server is stopping"), "{event}");
+    assert!(
+        event.starts_with("data: {\"error\":{\"message\":\"the server is stopping"),
+        "{event}"
+    );
     assert_eq!(whole.await.unwrap().status(), 503);
     assert!(server.idle().await);
     assert_eq!(server.ended().await.dropped, 2);

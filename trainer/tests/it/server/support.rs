@@ -26,7 +26,10 @@ pub(crate) struct Running {
 
 /// The policy of the quickstart: it writes text of words and tags, and has no chat template.
 pub(crate) fn quickstart() -> Model {
-    model(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/quickstart"), "quickstart")
+    model(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/quickstart"),
+        "quickstart",
+    )
 }
 
 /// A chat model that calls a tool.
@@ -42,7 +45,13 @@ pub(crate) fn chat() -> Model {
 
 fn model(folder: &Path, name: &str) -> Model {
     let checkpoint = Checkpoint::load(folder, &Device::flex()).unwrap();
-    let config = EngineConfig { context: 1024, cache_tokens: 8192, step_tokens: 512, sequences: 16, bf16: false };
+    let config = EngineConfig {
+        context: 1024,
+        cache_tokens: 8192,
+        step_tokens: 512,
+        sequences: 16,
+        bf16: false,
+    };
     Model::start(name, &checkpoint, config, Workers::new(2).kernel_pool())
 }
 
@@ -55,7 +64,13 @@ impl Running {
             let _ = stopped.await;
         };
         let server = tokio::spawn(serve(listener, config, model.clone(), shutdown));
-        Self { base, client: client(), model, stop: Some(stop), server }
+        Self {
+            base,
+            client: client(),
+            model,
+            stop: Some(stop),
+            server,
+        }
     }
 
     pub(crate) async fn quickstart() -> Self {
@@ -102,16 +117,31 @@ impl Running {
         body["stream"] = true.into();
         let response = self.send(path, &body).await;
         assert_eq!(response.status(), 200, "{body}");
-        assert_eq!(response.headers()["content-type"], "text/event-stream; charset=utf-8");
+        assert_eq!(
+            response.headers()["content-type"],
+            "text/event-stream; charset=utf-8"
+        );
         let text = response.text().await.unwrap();
-        let mut events: Vec<&str> =
-            text.split_terminator("\n\n").map(|event| event.strip_prefix("data: ").unwrap()).collect();
+        let mut events: Vec<&str> = text
+            .split_terminator("\n\n")
+            .map(|event| event.strip_prefix("data: ").unwrap())
+            .collect();
         assert_eq!(events.pop(), Some("[DONE]"));
-        events.into_iter().map(|event| serde_json::from_str(event).unwrap()).collect()
+        events
+            .into_iter()
+            .map(|event| serde_json::from_str(event).unwrap())
+            .collect()
     }
 
     pub(crate) async fn metrics(&self) -> String {
-        self.client.get(self.url("/metrics")).send().await.unwrap().text().await.unwrap()
+        self.client
+            .get(self.url("/metrics"))
+            .send()
+            .await
+            .unwrap()
+            .text()
+            .await
+            .unwrap()
     }
 
     /// Waits until the engine does nothing; false when it still works after a while.
@@ -137,21 +167,36 @@ impl Running {
 
 async fn read(response: reqwest::Response) -> (u16, Value) {
     let status = response.status().as_u16();
-    assert_eq!(response.headers()["content-type"], "application/json", "{status}");
-    (status, serde_json::from_slice(&response.bytes().await.unwrap()).unwrap())
+    assert_eq!(
+        response.headers()["content-type"],
+        "application/json",
+        "{status}"
+    );
+    (
+        status,
+        serde_json::from_slice(&response.bytes().await.unwrap()).unwrap(),
+    )
 }
 
 pub(crate) fn client() -> reqwest::Client {
     let base = reqwest::Url::parse("http://127.0.0.1").unwrap();
-    forage_retriever::exchange::client(&base).build().unwrap()
+    forage_net::connector(&base).build().unwrap()
 }
 
 /// Numbers of a JSON list, null as NaN.
 pub(crate) fn numbers(value: &Value) -> Vec<f32> {
-    value.as_array().unwrap().iter().map(|number| number.as_f64().map_or(f32::NAN, |number| number as f32)).collect()
+    value
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|number| number.as_f64().map_or(f32::NAN, |number| number as f32))
+        .collect()
 }
 
 /// Strings at `path` of every event's first choice, joined.
 pub(crate) fn joined(events: &[Value], path: &str) -> String {
-    events.iter().filter_map(|event| event.pointer(path)?.as_str()).collect()
+    events
+        .iter()
+        .filter_map(|event| event.pointer(path)?.as_str())
+        .collect()
 }

@@ -2,7 +2,5 @@
 
 mod events;
 mod failures;
-mod nan;
 mod real_runs;
 mod simulate;
-mod text;

@@ -26,8 +26,13 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    pub(crate) const USUAL: Self =
-        Self { reward: (0.2, 0.65), entropy: (0.6, 0.3), tokens: (120.0, 180.0), episodes: 128.0, zero_variance: 0.5 };
+    pub(crate) const USUAL: Self = Self {
+        reward: (0.2, 0.65),
+        entropy: (0.6, 0.3),
+        tokens: (120.0, 180.0),
+        episodes: 128.0,
+        zero_variance: 0.5,
+    };
 }
 
 /// Noise from a seed.
@@ -50,7 +55,10 @@ impl Noise {
 
     /// The mean of `count` yes-or-no facts of probability `share`.
     fn share(&mut self, share: f64, count: f64) -> f64 {
-        (0..count as u32).filter(|_| self.0.random::<f64>() < share).count() as f64 / count
+        (0..count as u32)
+            .filter(|_| self.0.random::<f64>() < share)
+            .count() as f64
+            / count
     }
 
     /// The row of one step of a healthy run of 300.
@@ -61,22 +69,39 @@ impl Noise {
         let groups = (health.episodes / 8.0).max(2.0);
         // Rewards within a group go together, so the mean moves more than independent episodes would let it.
         let reward = between(health.reward);
-        let spread = 0.5 * (health.reward.1 - health.reward.0).abs().max(0.2) / (health.episodes / 3.0).sqrt();
+        let spread = 0.5 * (health.reward.1 - health.reward.0).abs().max(0.2)
+            / (health.episodes / 3.0).sqrt();
         row.set("reward/mean", reward + spread * self.normal());
-        row.set("group/zero_std_frac", self.share(health.zero_variance * part, groups));
+        row.set(
+            "group/zero_std_frac",
+            self.share(health.zero_variance * part, groups),
+        );
         row.set("policy/loss", 0.05 * self.normal());
         row.set("policy/entropy", self.scaled(between(health.entropy), 0.15));
         row.set("policy/approx_kl_old", 2e-3 * self.normal());
         row.set("policy/kl_ref", self.scaled(0.05 * part, 0.2));
-        let spike = if self.0.random::<f64>() < 0.02 { 8.0 } else { 1.0 };
+        let spike = if self.0.random::<f64>() < 0.02 {
+            8.0
+        } else {
+            1.0
+        };
         let norm = self.scaled(0.4, 0.35);
         row.set("optim/grad_norm", spike * norm);
         row.set("optim/lr", 1e-6);
-        row.set("response/tokens_mean", self.scaled(between(health.tokens), 1.0 / health.episodes.sqrt()));
+        row.set(
+            "response/tokens_mean",
+            self.scaled(between(health.tokens), 1.0 / health.episodes.sqrt()),
+        );
         row.set("response/repeated_frac", self.scaled(0.12, 0.1));
         row.set("response/truncated_frac", self.share(0.04, health.episodes));
-        row.set("action/valid_frac", self.share(0.88 + 0.1 * part, 2.0 * health.episodes));
-        row.set("search/calls_mean", self.scaled(1.2 + 0.4 * part, 1.0 / health.episodes.sqrt()));
+        row.set(
+            "action/valid_frac",
+            self.share(0.88 + 0.1 * part, 2.0 * health.episodes),
+        );
+        row.set(
+            "search/calls_mean",
+            self.scaled(1.2 + 0.4 * part, 1.0 / health.episodes.sqrt()),
+        );
         row.set("query/words_mean", self.scaled(8.0, 0.05));
         row.set("query/distinct_frac", self.scaled(0.8, 0.05));
         row.set("query/stop_word_frac", self.scaled(0.3, 0.1));

@@ -15,16 +15,26 @@ fn part<'a>(body: &'a str, name: &str) -> Option<&'a str> {
 }
 
 fn rewards(written: &serde_json::Value) -> Result<RewardSet, crate::reward::RewardSetError> {
-    let rewards: BTreeMap<String, Weighting> = serde_json::from_value(written.clone()).expect("weights");
+    let rewards: BTreeMap<String, Weighting> =
+        serde_json::from_value(written.clone()).expect("weights");
     RewardSet::configured(Outcome::Answer, &rewards, Seed::root(0))
 }
 
 fn members(answers: &[Option<&str>]) -> Vec<Episode> {
-    let made = answers.iter().map(|answer| episode(answer.unwrap_or("nothing"), *answer));
-    (0..).zip(made).map(|(member, episode)| Episode { member, ..episode }).collect()
+    let made = answers
+        .iter()
+        .map(|answer| episode(answer.unwrap_or("nothing"), *answer));
+    (0..)
+        .zip(made)
+        .map(|(member, episode)| Episode { member, ..episode })
+        .collect()
 }
 
-async fn parts(rewards: &RewardSet, episodes: &mut [Episode], name: &str) -> Result<Vec<f32>, RewardError> {
+async fn parts(
+    rewards: &RewardSet,
+    episodes: &mut [Episode],
+    name: &str,
+) -> Result<Vec<f32>, RewardError> {
     for episode in episodes.iter_mut() {
         episode.score = Some(rewards.score(&episode.task, episode).await?);
     }
@@ -37,17 +47,33 @@ async fn parts(rewards: &RewardSet, episodes: &mut [Episode], name: &str) -> Res
 async fn the_majority_is_of_normal_answers_and_the_first_among_equals() {
     let set = rewards(&serde_json::json!({"majority": 1.0, "em": 0.5})).expect("usable");
     for (answers, expected) in [
-        (vec![Some("The Orlen"), Some("Velm"), Some("orlen."), None], vec![1.0, 0.0, 1.0, 0.0]),
-        (vec![None, Some("b"), Some("a"), Some("a"), Some("b")], vec![0.0, 1.0, 0.0, 0.0, 1.0]),
+        (
+            vec![Some("The Orlen"), Some("Velm"), Some("orlen."), None],
+            vec![1.0, 0.0, 1.0, 0.0],
+        ),
+        (
+            vec![None, Some("b"), Some("a"), Some("a"), Some("b")],
+            vec![0.0, 1.0, 0.0, 0.0, 1.0],
+        ),
         (vec![None, None], vec![0.0, 0.0]),
         (vec![Some("x")], vec![1.0]),
     ] {
-        assert_eq!(parts(&set, &mut members(&answers), "majority").await.expect("scored"), expected, "{answers:?}");
+        assert_eq!(
+            parts(&set, &mut members(&answers), "majority")
+                .await
+                .expect("scored"),
+            expected,
+            "{answers:?}"
+        );
     }
     let mut right = members(&[Some("Velm")]);
     parts(&set, &mut right, "majority").await.expect("scored");
     let group: Vec<&Episode> = right.iter().collect();
-    let score = set.score_group(&group[0].task, &group).await.expect("scored").remove(0);
+    let score = set
+        .score_group(&group[0].task, &group)
+        .await
+        .expect("scored")
+        .remove(0);
     assert!((score.total - 1.5).abs() < 1e-6, "{score:?}");
 }
 
@@ -56,39 +82,71 @@ async fn a_tournament_ranks_and_forgives_no_love_of_a_place() {
     // Prefers the longer answer, but calls every pair with an x for the place shown first.
     let server = Server::reading(|_, body| {
         let [a, b] = ["ANSWER A", "ANSWER B"].map(|name| part(body, name).unwrap_or_default());
-        let better = if a.contains('x') || b.contains('x') || a.len() > b.len() { "A" } else { "B" };
+        let better = if a.contains('x') || b.contains('x') || a.len() > b.len() {
+            "A"
+        } else {
+            "B"
+        };
         Act::Say(200, completion(&format!(r#"{{"better": "{better}"}}"#)))
     });
     let written = serde_json::json!({"tournament": {"weight": 1.0, "url": server.url(), "model": "m", "rounds": 8}});
     let set = rewards(&written).expect("usable");
     let mut group = members(&[Some("aaa"), Some("bb"), Some("c"), None]);
-    assert_eq!(parts(&set, &mut group, "tournament").await.expect("scored"), [1.0, 2.0 / 3.0, 1.0 / 3.0, 0.0]);
+    assert_eq!(
+        parts(&set, &mut group, "tournament").await.expect("scored"),
+        [1.0, 2.0 / 3.0, 1.0 / 3.0, 0.0]
+    );
     // Three pairs in both orders; nobody was asked about the member without an answer.
     assert_eq!(server.bodies().len(), 6);
     let mut fond = members(&[Some("xxx"), Some("y"), Some("Y.")]);
-    assert_eq!(parts(&set, &mut fond, "tournament").await.expect("scored"), [0.5, 0.5, 0.5]);
-    assert_eq!(parts(&set, &mut members(&[Some("alone")]), "tournament").await.expect("scored"), [0.5]);
+    assert_eq!(
+        parts(&set, &mut fond, "tournament").await.expect("scored"),
+        [0.5, 0.5, 0.5]
+    );
+    assert_eq!(
+        parts(&set, &mut members(&[Some("alone")]), "tournament")
+            .await
+            .expect("scored"),
+        [0.5]
+    );
 }
 
 #[tokio::test]
 async fn a_batch_is_judged_in_one_request_and_every_verdict_finds_its_answer() {
     let server = Server::reading(|_, body| {
         let answers = (1..).map_while(|number| {
-            part(body, &format!("ANSWER {number}")).or_else(|| part(body, &format!("NO ANSWER WAS GIVEN {number}")))
+            part(body, &format!("ANSWER {number}"))
+                .or_else(|| part(body, &format!("NO ANSWER WAS GIVEN {number}")))
         });
         let verdicts: Vec<_> = answers
             .map(|answer| serde_json::json!({"correct": answer != "b", "approach": 10 * answer.len()}))
             .collect();
-        Act::Say(200, completion(&serde_json::json!({"verdicts": verdicts}).to_string()))
+        Act::Say(
+            200,
+            completion(&serde_json::json!({"verdicts": verdicts}).to_string()),
+        )
     });
     let written = serde_json::json!({"judge_batch": {"weight": 1.0, "url": server.url(), "model": "m", "together": 3}});
     let set = rewards(&written).expect("usable");
     let mut group = members(&[Some("ccc"), Some("b"), None, Some("aa")]);
-    let found = parts(&set, &mut group, "judge_batch").await.expect("scored");
+    let found = parts(&set, &mut group, "judge_batch")
+        .await
+        .expect("scored");
     let expected = [0.75 + 0.25 * 0.3, 0.25 * 0.1, 0.0, 0.75 + 0.25 * 0.2];
-    assert!(found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-6), "{found:?}");
+    assert!(
+        found
+            .iter()
+            .zip(expected)
+            .all(|(found, expected)| (found - expected).abs() < 1e-6),
+        "{found:?}"
+    );
     assert_eq!(server.bodies().len(), 2);
-    for reply in [r#"{"verdicts": []}"#, r#"{"verdicts": [{"correct": true}]}"#, "[]", VERDICT] {
+    for reply in [
+        r#"{"verdicts": []}"#,
+        r#"{"verdicts": [{"correct": true}]}"#,
+        "[]",
+        VERDICT,
+    ] {
         assert!(read_verdicts(reply, 1).is_err(), "{reply}");
     }
 }
@@ -97,7 +155,10 @@ async fn a_batch_is_judged_in_one_request_and_every_verdict_finds_its_answer() {
 async fn a_group_without_verdicts_has_no_scores_and_others_keep_theirs() {
     let server = Server::reading(|_, body| {
         let lost = body.contains("lost");
-        Act::Say(200, completion(if lost { "yes" } else { r#"{"better": "tie"}"# }))
+        Act::Say(
+            200,
+            completion(if lost { "yes" } else { r#"{"better": "tie"}"# }),
+        )
     });
     let written = serde_json::json!({
         "em": 1.0, "tournament": {"weight": 1.0, "url": server.url(), "model": "m", "attempts": 1, "timeout_s": 0.5},
@@ -106,19 +167,55 @@ async fn a_group_without_verdicts_has_no_scores_and_others_keep_theirs() {
     let mut episodes = Vec::new();
     for (group, question) in [(0, "lost?"), (1, "kept?"), (0, "lost?"), (1, "kept?")] {
         let answer = format!("answer {}", episodes.len());
-        let task = Task { question: question.to_owned(), ..task(question, &["Velm"]) };
-        let mut episode = Episode { task, group, ..episode(&answer, Some(&answer)) };
-        episode.score = Some(rewards.score(&episode.task, &episode).await.expect("scored"));
+        let task = Task {
+            question: question.to_owned(),
+            ..task(question, &["Velm"])
+        };
+        let mut episode = Episode {
+            task,
+            group,
+            ..episode(&answer, Some(&answer))
+        };
+        episode.score = Some(
+            rewards
+                .score(&episode.task, &episode)
+                .await
+                .expect("scored"),
+        );
         episodes.push(episode);
     }
-    let fault = Ending::Infra { boundary: Boundary::Policy, message: "gone".to_owned() };
-    episodes.push(Episode { ending: fault.clone(), score: None, ..episodes[1].clone() });
+    let fault = Ending::Infra {
+        boundary: Boundary::Policy,
+        message: "gone".to_owned(),
+    };
+    episodes.push(Episode {
+        ending: fault.clone(),
+        score: None,
+        ..episodes[1].clone()
+    });
     judge_groups(&rewards, &mut episodes).await;
-    let tied = |episode: &Episode| episode.score.as_ref().map(|score| (score.parts["tournament"], score.total));
-    assert_eq!(episodes.iter().map(tied).collect::<Vec<_>>(), [None, Some((0.5, 0.5)), None, Some((0.5, 0.5)), None]);
+    let tied = |episode: &Episode| {
+        episode
+            .score
+            .as_ref()
+            .map(|score| (score.parts["tournament"], score.total))
+    };
+    assert_eq!(
+        episodes.iter().map(tied).collect::<Vec<_>>(),
+        [None, Some((0.5, 0.5)), None, Some((0.5, 0.5)), None]
+    );
     for lost in [&episodes[0], &episodes[2]] {
-        let Ending::Infra { boundary: Boundary::Reward, message } = &lost.ending else { panic!("{:?}", lost.ending) };
-        assert!(message.contains("reward `tournament` failed: task `lost?`"), "{message}");
+        let Ending::Infra {
+            boundary: Boundary::Reward,
+            message,
+        } = &lost.ending
+        else {
+            panic!("{:?}", lost.ending)
+        };
+        assert!(
+            message.contains("reward `tournament` failed: task `lost?`"),
+            "{message}"
+        );
     }
     assert_eq!(episodes[4].ending, fault);
 }
@@ -126,8 +223,14 @@ async fn a_group_without_verdicts_has_no_scores_and_others_keep_theirs() {
 #[test]
 fn settings_of_group_parts_are_checked() {
     for (written, part) in [
-        (serde_json::json!({"majority": {"weight": 1.0, "of": "em"}}), "`of` is not a setting"),
-        (serde_json::json!({"inverse": {"weight": 1.0, "of": "majority"}}), "compares the episodes of a group"),
+        (
+            serde_json::json!({"majority": {"weight": 1.0, "of": "em"}}),
+            "`of` is not a setting",
+        ),
+        (
+            serde_json::json!({"inverse": {"weight": 1.0, "of": "majority"}}),
+            "compares the episodes of a group",
+        ),
         (serde_json::json!({"tournament": 1.0}), "url"),
         (
             serde_json::json!({"tournament": {"weight": 1.0, "url": "http://x", "model": "m", "rounds": 0}}),

@@ -67,7 +67,10 @@ impl Server {
 
     /// The bodies of the requests so far.
     pub(super) fn bodies(&self) -> Vec<String> {
-        self.bodies.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.bodies
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 

@@ -1,0 +1,116 @@
+//! The record of a turn that ran a program or called functions.
+
+use forage_sandbox::Status;
+use serde::{Deserialize, Serialize};
+
+use super::action::PYTHON_TOOL;
+use super::tools::SEARCH_TOOL;
+use crate::environment::{Call, TurnKind};
+use crate::episode::Episode;
+use crate::monitor::{Direction, Metric};
+
+/// A turn that ran a program, or called functions directly: the payload of its [`Call`].
+///
+/// Nothing of it depends on the clock: the same turn replayed gives an equal record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeTurn {
+    /// How the program ended; `None` when it was not run, because the turn was the last one and nobody would have read what
+    /// it prints.
+    pub status: Option<Status>,
+    /// The exception's class, `NameError`, when the program raised.
+    pub error: Option<String>,
+    /// Whether it printed anything but white space. A direct call of a function always shows what it returns.
+    pub printed: bool,
+    /// Its calls of functions, in order.
+    pub calls: Vec<FunctionCall>,
+    /// Functions whose names the program gave to something else.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub redefined: Vec<String>,
+}
+
+/// One call of a function.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionCall {
+    /// The function, without a profile's prefix: `search_pages`, `view_sections`, `read_section`.
+    pub tool: String,
+    /// Its first argument: the query, the page's id or the section's.
+    pub argument: String,
+    /// Ids of what came back: the pages found, the page whose sections were listed, the section read.
+    #[serde(default)]
+    pub found: Vec<String>,
+    /// How much came back: pages, sections, or characters of a section.
+    pub size: usize,
+    /// The exception it raised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl CodeTurn {
+    /// Reads a turn; `None` where it neither ran a program nor called functions.
+    pub fn of(kind: &TurnKind) -> Option<Self> {
+        match kind.calls() {
+            [call] if call.tool == PYTHON_TOOL => Self::deserialize(&call.payload).ok(),
+            _ => None,
+        }
+    }
+
+    /// The turns of an episode that ran code.
+    pub fn all(episode: &Episode) -> impl Iterator<Item = Self> + Clone {
+        let turns = episode.turns.iter();
+        turns.filter_map(|turn| Self::of(&turn.kind))
+    }
+
+    /// The turn as it is recorded.
+    pub fn record(self, gold_read: bool) -> TurnKind {
+        let searches = self.calls.iter().filter(|call| call.tool == SEARCH_TOOL);
+        TurnKind::call(Call {
+            queries: searches.map(|call| call.argument.clone()).collect(),
+            gold_read,
+            payload: serde_json::json!(self),
+            ..Call::new(PYTHON_TOOL)
+        })
+    }
+
+    /// Whether the program ran to its end; `None` when it was not run.
+    pub fn worked(&self) -> Option<bool> {
+        self.status.map(|status| status == Status::Ok)
+    }
+
+    /// Whether it ran to its end and had something from a function, and printed nothing of it.
+    pub fn unprinted(&self) -> bool {
+        self.worked() == Some(true)
+            && !self.printed
+            && self.calls.iter().any(|call| call.error.is_none())
+    }
+}
+
+/// The measures of an episode.
+pub(super) const DECLARED: &[Metric] = &[
+    Metric::new(
+        "working_code_rate",
+        ["share", "programs"],
+        Direction::Higher,
+        "Programs that ran to their ends",
+    ),
+    Metric::new(
+        "unprinted_results",
+        ["share", "programs"],
+        Direction::Lower,
+        "Programs that had something from a function and printed nothing",
+    ),
+];
+
+/// Hands over the measures of an episode whose programs were run.
+pub(super) fn measures(episode: &Episode, set: &mut dyn FnMut(&'static str, f64)) {
+    let run = CodeTurn::all(episode).filter(|turn| turn.status.is_some());
+    let run: Vec<CodeTurn> = run.collect();
+    if run.is_empty() {
+        return;
+    }
+    let mut share = |name, holds: fn(&CodeTurn) -> bool| {
+        let holding = run.iter().filter(|turn| holds(turn)).count();
+        set(name, holding as f64 / run.len() as f64);
+    };
+    share("working_code_rate", |turn| turn.worked() == Some(true));
+    share("unprinted_results", CodeTurn::unprinted);
+}

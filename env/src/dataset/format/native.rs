@@ -1,0 +1,29 @@
+//! [`Task`] rows as forage writes them.
+
+use forage_retriever::RowFault;
+use serde_json::Value;
+
+use super::fields::no_answer;
+use super::{QuestionEntry, QuestionRow};
+use crate::task::Task;
+
+pub(super) const ENTRY: QuestionEntry = QuestionEntry {
+    name: "native",
+    about: "golds or qrels, as forage writes tasks",
+    detect: |row| {
+        row.contains_key("golds") || (row.contains_key("qrels") && row.contains_key("question"))
+    },
+    read,
+};
+
+fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
+    let task: Task =
+        serde_json::from_value(Value::Object(row.fields.clone())).map_err(|cause| {
+            let what = format!("not a task row ({cause})");
+            RowFault::new(what, "write the fields of a forage task row")
+        })?;
+    if task.golds.is_empty() && task.judgments().is_empty() {
+        return Err(no_answer("golds"));
+    }
+    Ok(task)
+}

@@ -1,0 +1,53 @@
+//! verl and `SkyRL`: `prompt` (messages), `data_source`, and `ground_truth.target` in `reward_model` or `reward_spec`.
+
+use forage_retriever::RowFault;
+use serde_json::Value;
+
+use super::fields::{no_answer, not_empty, scalar};
+use super::messages::last_user;
+use super::{QuestionEntry, QuestionRow};
+use crate::task::Task;
+
+pub(super) const ENTRY: QuestionEntry = QuestionEntry {
+    name: "verl",
+    about: "prompt, reward_model or reward_spec",
+    detect: |row| row.contains_key("reward_model") || row.contains_key("reward_spec"),
+    read,
+};
+
+fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
+    let field = if row.has("reward_model") {
+        "reward_model"
+    } else {
+        "reward_spec"
+    };
+    let place = format!("{field}.ground_truth");
+    let truth = row.get(field).and_then(|model| model.get("ground_truth"));
+    let truth = truth.ok_or_else(|| no_answer(&place))?;
+    let (truth, place) = match truth.get("target") {
+        Some(target) => (target, format!("{place}.target")),
+        None => (truth, place),
+    };
+    let golds = texts(truth).ok_or_else(|| no_answer(&place))?;
+    let extra = row
+        .get("extra_info")
+        .and_then(|extra| extra.get("question"));
+    let asked = row.get("question").and_then(scalar);
+    let question = if let Some(question) = asked.or_else(|| extra.and_then(scalar)) {
+        question
+    } else {
+        let prompt = last_user(row.get("prompt"), "prompt")?;
+        let question = prompt.rsplit_once("Question:");
+        let question = question.map_or(prompt.as_str(), |(_, question)| question);
+        question.trim().to_owned()
+    };
+    row.asked(("prompt", question), row.id_or_line()?, golds)
+}
+
+/// One or more texts, none of them empty.
+fn texts(value: &Value) -> Option<Vec<String>> {
+    not_empty(match value {
+        Value::Array(items) => items.iter().map(scalar).collect::<Option<Vec<_>>>()?,
+        value => vec![scalar(value)?],
+    })
+}

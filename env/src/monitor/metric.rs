@@ -1,0 +1,157 @@
+//! The table of metrics.
+
+use std::fmt::{self, Display, Formatter};
+
+/// The direction in which a metric is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// More is better, as with rewards.
+    Higher,
+    /// Less is better, as with faults.
+    Lower,
+    /// Neither by itself.
+    Neither,
+}
+
+impl Display for Direction {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Higher => "higher",
+            Self::Lower => "lower",
+            Self::Neither => "neither",
+        })
+    }
+}
+
+/// A number with a name. The associated constants are the names that a row of `metrics.jsonl` may have, whatever the
+/// environment; [`STEP_METRICS`] says what they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name; `*` stands for a part that the run names itself.
+    pub name: &'static str,
+    /// The unit: `share` of a whole between 0 and 1, or the things that are counted.
+    pub unit: &'static str,
+    /// The denominator: what the mean, the share or the extreme is taken over.
+    pub over: &'static str,
+    /// The direction in which it is better.
+    pub better: Direction,
+    /// A line that describes it, fit for the title of a plot.
+    pub about: &'static str,
+}
+
+impl Metric {
+    /// A row of a table of metrics.
+    pub const fn new(
+        name: &'static str,
+        [unit, over]: [&'static str; 2],
+        better: Direction,
+        about: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            unit,
+            over,
+            better,
+            about,
+        }
+    }
+
+    /// What stands for the `*` of the name `pattern` in `name`: empty for a pattern without one that equals the name, `None`
+    /// where they do not match.
+    pub fn part<'a>(pattern: &str, name: &'a str) -> Option<&'a str> {
+        match pattern.split_once('*') {
+            None => (pattern == name).then_some(""),
+            Some((before, after)) => name
+                .strip_prefix(before)?
+                .strip_suffix(after)
+                .filter(|part| !part.is_empty()),
+        }
+    }
+}
+
+macro_rules! step_metrics {
+    ($($constant:ident = $name:literal [$($of:literal)*] $better:ident $about:literal;)*) => {
+        impl Metric {
+            $(#[doc = $about] pub const $constant: &'static str = $name;)*
+        }
+
+        /// The metrics of an optimizer step, those of single environments aside.
+        pub const STEP_METRICS: &[Metric] = &[
+            $(Metric::new($name, [$($of),*], Direction::$better, $about)),*
+        ];
+    };
+}
+
+// name = key [unit, denominator] direction, description
+step_metrics! {
+    REWARD = "reward/mean" ["reward" "episodes"] Higher "Training reward";
+    REWARD_STD = "reward/std" ["reward" "episodes"] Neither "Standard deviation of the training reward";
+    REWARD_ZERO = "reward/zero_frac" ["share" "episodes"] Lower "Episodes without reward";
+    REWARD_PART = "reward/component/*" ["reward" "episodes"] Neither "A part of the reward before its weight";
+    REWARD_TURNS = "reward/turns" ["reward" "episodes"] Higher "Rewards of an episode's turns together";
+    VAL_EM = "val/em" ["share" "validation questions"] Higher "Validation exact match";
+    VAL_NDCG = "val/ndcg" ["score" "validation questions"] Higher "Validation NDCG@10";
+    VAL = "val/*" ["score" "validation questions"] Higher "Another measure of the validation questions";
+    RESPONSE_TOKENS = "response/tokens_mean" ["tokens" "episodes"] Neither "Response tokens";
+    RESPONSE_ALL_TOKENS = "response/tokens_with_observations_mean" ["tokens" "episodes"] Neither
+        "Response tokens with those of observations";
+    TRUNCATED = "response/truncated_frac" ["share" "episodes"] Lower "Episodes cut by a limit";
+    REPEATED = "response/repeated_frac" ["share" "4-grams of an episode"] Lower
+        "Repeated 4-grams of response tokens";
+    TURNS = "turns/mean" ["turns" "episodes"] Neither "Turns per episode";
+    SEARCHES = "search/calls_mean" ["searches" "episodes"] Neither "Searches per episode";
+    VALID = "action/valid_frac" ["share" "turns"] Higher "Valid actions";
+    FINISHED = "episode/finished_frac" ["share" "episodes"] Higher "Episodes that ended by themselves";
+    INFRA = "episode/infra_frac" ["share" "episodes, lost ones too"] Lower
+        "Episodes lost to infrastructure faults";
+    POLICY_AGE = "mismatch/policy_age_mean" ["updates" "episodes"] Lower
+        "Age of the oldest weights that sampled an episode";
+    REPLAY_GROUPS = "replay/groups" ["groups" "step"] Neither "Groups replayed from earlier steps";
+    REPLAY_AGE = "replay/policy_age_mean" ["updates" "replayed episodes"] Lower "Age of replayed episodes";
+    REPLAY_AGE_MAX = "replay/policy_age_max" ["updates" "replayed episodes"] Lower
+        "Age of the oldest replayed episode";
+    NO_VARIANCE = "group/zero_std_frac" ["share" "groups"] Lower "Groups without spread";
+    FILTERED = "group/filtered_frac" ["share" "groups"] Neither "Groups that the filter left out";
+    UPDATES = "policy/updates" ["updates" "step"] Neither "Optimizer steps on the batch";
+    LOSS = "policy/loss" ["advantage" "updates"] Neither "Policy loss";
+    LOSS_WITH_PENALTIES = "policy/loss_with_penalties" ["advantage" "updates"] Neither
+        "Policy loss with penalty and entropy bonus";
+    CLIP = "policy/clip_frac" ["share" "response tokens"] Neither "Clipped tokens";
+    KL_OLD = "policy/approx_kl_old" ["nats" "response tokens"] Neither "KL to the policy at the batch's start";
+    KL_REFERENCE = "policy/kl_ref" ["nats" "response tokens"] Neither "KL to the reference";
+    ENTROPY = "policy/entropy" ["nats" "response tokens"] Neither "Policy entropy";
+    MISMATCH = "mismatch/logprob_abs_diff" ["nats" "response tokens"] Lower
+        "Sampler-trainer log-probability gap";
+    RATIO_DEVIATION = "mismatch/ratio_deviation_max" ["ratio" "response tokens"] Lower
+        "Largest distance of the sampler-trainer ratio from 1";
+    CORRECTION_CUT = "mismatch/truncated_frac" ["share" "response tokens"] Lower
+        "Tokens whose weight the correction cut";
+    CORRECTION_MASKED = "mismatch/masked_frac" ["share" "response tokens"] Lower
+        "Tokens that the correction dropped";
+    GRADIENT = "optim/grad_norm" ["norm" "updates"] Neither "Gradient norm";
+    LEARNING_RATE = "optim/lr" ["rate" "step"] Neither "Learning rate";
+    OPTIM_TOKENS = "optim/tokens" ["tokens" "step"] Neither "Tokens learned from";
+    SFT_LOSS = "sft/loss" ["nats" "learned tokens"] Lower "Loss of demonstrations";
+    SFT_VAL_LOSS = "sft/val_loss" ["nats" "held-out tokens"] Lower "Loss of held-out demonstrations";
+    TIME_ROLLOUT = "time/rollout_s" ["seconds" "step"] Lower "Time of the rollouts";
+    TIME_UPDATE = "time/update_s" ["seconds" "step"] Lower "Time of the update";
+    TIME_WAIT = "time/wait_s" ["seconds" "step"] Lower "Time spent waiting for episodes played ahead";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_gives_the_part_that_the_run_named() {
+        let part = |name| Metric::part(Metric::REWARD_PART, name);
+        assert_eq!(part("reward/component/em"), Some("em"));
+        assert_eq!(
+            (part("reward/component/"), part("reward/mean")),
+            (None, None)
+        );
+        assert_eq!(Metric::part("val/*/em", "val/nq/em"), Some("nq"));
+        assert_eq!(Metric::part(Metric::REWARD, "reward/mean"), Some(""));
+        assert_eq!(Metric::part(Metric::REWARD, "reward/std"), None);
+    }
+}

@@ -1,0 +1,11 @@
+//! The vocabulary of what is measured while a policy learns: metrics by name, and alarms.
+//!
+//! It lives here because everyone names metrics and raises alarms: the trainer's sentinel, the telemetry of `forage-eval`,
+//! reports and the terminal. The trainer judges a running step against the run's own past and saves what it has seen in
+//! checkpoints; telemetry needs statistics that the trainer does not depend on. Both raise the same [`Alarm`].
+
+mod alarm;
+mod metric;
+
+pub use alarm::{Alarm, Example, Severity};
+pub use metric::{Direction, Metric, STEP_METRICS};

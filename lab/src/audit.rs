@@ -1,0 +1,170 @@
+//! The audit of a judge: how far its verdicts can be trusted.
+
+use std::sync::Arc;
+
+use forage_env::reward::judge::{Judge, JudgeSettings, Preference, Question, Transcript, Verdict};
+use forage_eval::judge::{Agreement, Labelled, PositionBias};
+use forage_eval::stats::Bootstrap;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use crate::config::Resolved;
+use crate::error::{Context, Result, RunError, bail};
+use crate::runtime::runtime;
+
+/// One accepted answer, or several.
+#[derive(Clone, Deserialize)]
+#[serde(untagged)]
+pub enum Golds {
+    /// One.
+    One(String),
+    /// Several.
+    Several(Vec<String>),
+}
+
+/// A labelled answer, or two answers to the same question.
+#[derive(Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+pub enum AuditRow {
+    /// An answer that is known to be right or wrong.
+    Answer {
+        /// The question.
+        question: String,
+        /// Its accepted answers.
+        gold: Golds,
+        /// The answer.
+        answer: String,
+        /// It is right.
+        label: bool,
+    },
+    /// Two answers, which are judged in both orders.
+    Pair {
+        /// The question.
+        question: String,
+        /// Its accepted answers.
+        gold: Golds,
+        /// The answers.
+        answers: [String; 2],
+    },
+}
+
+/// The findings of an audit.
+#[derive(Debug, Serialize)]
+pub struct Audited {
+    /// Agreement with the labels, where there are labelled answers.
+    pub agreement: Option<Agreement>,
+    /// Favour of the first place, where there are pairs.
+    pub position: Option<PositionBias>,
+    /// Requests to the judge.
+    pub calls: u64,
+    /// Tokens of the requests and replies.
+    pub tokens: u64,
+}
+
+enum Found {
+    Answer(Labelled),
+    Pair([Preference; 2]),
+}
+
+/// Compares the judge of a config with labelled answers, each with its place for errors. Blocks; not to be called from async code.
+///
+/// # Errors
+/// When the config has no judge of answers, there are no answers, or a request fails.
+pub fn audit_judge(config: &Resolved, rows: Vec<(String, AuditRow)>, seed: u64) -> Result<Audited> {
+    let judge = Arc::new(judge_of(config)?);
+    if rows.is_empty() {
+        bail!("there are no answers to judge; write one JSON object per line");
+    }
+    let found = runtime()?.block_on(async {
+        let mut tasks = JoinSet::new();
+        for (place, row) in rows {
+            let judge = Arc::clone(&judge);
+            tasks.spawn(async move { examine(&judge, row).await.context(place) });
+        }
+        let mut found = Vec::new();
+        while let Some(one) = tasks.join_next().await {
+            found.push(one.context("a request failed in an unforeseen way")??);
+        }
+        Ok::<_, RunError>(found)
+    })?;
+    let bootstrap = Bootstrap::new(seed);
+    let (mut answers, mut pairs) = (Vec::new(), Vec::new());
+    for one in found {
+        match one {
+            Found::Answer(row) => answers.push(row),
+            Found::Pair(pair) => pairs.push(pair),
+        }
+    }
+    // They came in the order of the replies; intervals must not depend on it.
+    answers.sort_by_key(|row| (row.verdict, row.label, row.length));
+    pairs.sort_by_key(|pair| pair.map(|preference| preference as u8));
+    let spent = judge.spent();
+    Ok(Audited {
+        agreement: (!answers.is_empty())
+            .then(|| Agreement::of(&answers, bootstrap))
+            .transpose()?,
+        position: (!pairs.is_empty())
+            .then(|| PositionBias::of(&pairs, bootstrap))
+            .transpose()?,
+        calls: spent.calls,
+        tokens: spent.tokens,
+    })
+}
+
+fn judge_of(config: &Resolved) -> Result<Judge> {
+    let weighting = config.reward.get("judge");
+    let weighting = weighting.in_config("it has no [reward.judge]")?;
+    let settings = Value::Object(weighting.settings());
+    let settings: JudgeSettings = serde_json::from_value(settings).in_config("[reward.judge]")?;
+    if !settings.rubric.is_empty() {
+        return Err(RunError::config(
+            "its judge has a rubric, which gives no verdict on answers",
+        ));
+    }
+    Judge::new(settings).in_config("[reward.judge]")
+}
+
+async fn examine(judge: &Judge, row: AuditRow) -> Result<Found> {
+    let list = |gold| match gold {
+        Golds::One(gold) => vec![gold],
+        Golds::Several(golds) => golds,
+    };
+    match row {
+        AuditRow::Answer {
+            question,
+            gold,
+            answer,
+            label,
+        } => {
+            let golds = list(gold);
+            let asked = Question {
+                question: &question,
+                golds: &golds,
+                answer: Some(&answer),
+                transcript: Transcript::Unknown,
+            };
+            let Verdict::Answer {
+                correct: verdict, ..
+            } = judge.ask(&asked).await?
+            else {
+                bail!("a rubric's verdict where one on an answer was asked for");
+            };
+            Ok(Found::Answer(Labelled {
+                verdict,
+                label,
+                length: answer.chars().count(),
+            }))
+        }
+        AuditRow::Pair {
+            question,
+            gold,
+            answers: [a, b],
+        } => {
+            let golds = list(gold);
+            let written = judge.prefer(&question, &golds, [&a, &b]).await?;
+            let swapped = judge.prefer(&question, &golds, [&b, &a]).await?;
+            Ok(Found::Pair([written, swapped]))
+        }
+    }
+}

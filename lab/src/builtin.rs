@@ -1,0 +1,62 @@
+//! The warm-started policies that ship inside the binary; the `README.md` beside each says how it was made.
+
+use std::path::Path;
+
+use forage_trainer::device::DeviceSpec;
+use forage_trainer::weights::Checkpoint;
+
+use crate::error::{Context, Result, bail};
+
+/// Files of a checkpoint by name.
+type Files = [(&'static str, &'static [u8]); 4];
+
+macro_rules! checkpoint {
+    ($folder:literal) => {
+        [
+            (
+                "config.json",
+                include_bytes!(concat!("../../configs/", $folder, "/config.json")),
+            ),
+            (
+                "tokenizer_config.json",
+                include_bytes!(concat!("../../configs/", $folder, "/tokenizer_config.json")),
+            ),
+            (
+                "tokenizer.json",
+                include_bytes!(concat!("../../configs/", $folder, "/tokenizer.json")),
+            ),
+            (
+                "model.safetensors",
+                include_bytes!(concat!("../../configs/", $folder, "/model.safetensors")),
+            ),
+        ]
+    };
+}
+
+const POLICIES: [(&str, Files); 2] = [
+    ("quickstart", checkpoint!("quickstart")),
+    ("quickstart-code", checkpoint!("quickstart-code")),
+];
+
+/// Loads the policy of this name, by way of a temporary folder because weights are memory-mapped.
+pub(crate) fn load(name: &str, device: &DeviceSpec) -> Result<Checkpoint> {
+    let Some((_, files)) = POLICIES.iter().find(|(known, _)| *known == name) else {
+        let known: Vec<String> = POLICIES
+            .iter()
+            .map(|(known, _)| format!("`builtin:{known}`"))
+            .collect();
+        bail!(
+            "there is no builtin policy `{name}`; there are {}",
+            known.join(" and ")
+        );
+    };
+    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+    for (name, bytes) in files {
+        write(&folder.path().join(name), bytes)?;
+    }
+    Ok(Checkpoint::load(folder.path(), &device.open()?)?)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,124 @@
+//! Rejection sampling: demonstrations from a policy's own best episodes.
+
+use std::path::PathBuf;
+
+use forage_env::policy::Sampling;
+use forage_env::rollout::{
+    EpisodeWriter, InfraBudget, Job, Keep, Rejection, RejectionCounts, Rollout,
+};
+use forage_env::seed::Seed;
+use forage_trainer::run::group_jobs;
+
+use crate::config::Resolved;
+use crate::data::{Data, first};
+use crate::error::{Context, Result, RunError, bail};
+use crate::observer::Observer;
+use crate::policy::start_of;
+use crate::runtime::runtime;
+use crate::session::Session;
+
+/// The amount of play, and the rule of what is kept.
+#[derive(Clone, Debug)]
+pub struct CollectOptions {
+    /// Episodes per question.
+    pub samples: usize,
+    /// The file of what is kept.
+    pub out: PathBuf,
+    /// The best episode of a question, or all that earned enough.
+    pub keep: Keep,
+    /// Least reward of an episode that is kept.
+    pub min_reward: f32,
+    /// Softmax temperature; the config's of training by default.
+    pub temperature: Option<f32>,
+    /// Most questions; all of the config's training questions by default.
+    pub questions: Option<usize>,
+    /// File for what the retriever answers.
+    pub record_tools: Option<PathBuf>,
+}
+
+/// Batches of the engine that are in flight together: while the last episodes of a batch end, the first of the next begin.
+const BATCHES: usize = 4;
+
+/// Plays the training questions of a config several times each and keeps the episodes worth imitating; the file appears when it
+/// is complete. Blocks; not to be called from async code.
+///
+/// # Errors
+/// When an option is out of range, a part of the config cannot be had, too many episodes are lost to infrastructure faults, none
+/// is worth keeping, or it is stopped on the way.
+pub fn collect(
+    config: &Resolved,
+    options: &CollectOptions,
+    observer: &dyn Observer,
+) -> Result<RejectionCounts> {
+    let sampling = Sampling {
+        temperature: options
+            .temperature
+            .unwrap_or(config.grpo.update.temperature),
+        ..Sampling::FULL
+    };
+    sampling.check().in_config("--temperature")?;
+    if options.samples == 0 || options.questions == Some(0) || !options.min_reward.is_finite() {
+        return Err(RunError::config(
+            "--samples and --questions must be at least 1, --min-reward a number",
+        ));
+    }
+    let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let data = Data::load(config, scratch.path())?;
+    let tasks = first(&data.train, options.questions);
+    let corpus = data.corpus.recorded(options.record_tools.as_deref())?;
+    let checkpoint = start_of(config)?;
+    let session = Session::of(config, &corpus, &checkpoint, observer)?;
+    let rollout = session.rollout(config.generation().start(&checkpoint), sampling)?;
+    let seed = Seed::root(config.seed).child("collect", &[]);
+    let jobs = group_jobs(&tasks, options.samples, seed);
+    options.play(&rollout, &jobs, config.engine.sequences, observer)
+}
+
+impl CollectOptions {
+    /// Plays the jobs some questions at a time and writes what is kept.
+    fn play(
+        &self,
+        rollout: &Rollout,
+        jobs: &[Job],
+        sequences: usize,
+        observer: &dyn Observer,
+    ) -> Result<RejectionCounts> {
+        let mut writer = EpisodeWriter::create(&self.out)?;
+        let mut rejection = Rejection::new(self.keep, self.min_reward);
+        let total = (jobs.len() / self.samples) as u64;
+        let together = (BATCHES * sequences).div_ceil(self.samples) * self.samples;
+        for batch in jobs.chunks(together) {
+            let episodes = runtime()?.block_on(rollout.run(batch.to_vec()));
+            InfraBudget::default()
+                .check(&episodes)
+                .context("too many episodes were lost to infrastructure faults")?;
+            let mut episodes = episodes.into_iter();
+            while episodes.len() > 0 {
+                for episode in rejection.choose(episodes.by_ref().take(self.samples).collect()) {
+                    writer.write(episode)?;
+                }
+            }
+            let counts = rejection.counts();
+            let shown = format!("{} episodes kept", counts.kept);
+            observer.progress("collect", counts.questions as u64, total, &shown);
+            if observer.is_stopped() {
+                writer.discard()?;
+                bail!(
+                    "interrupted; {} was not written; start again",
+                    self.out.display()
+                );
+            }
+        }
+        let counts = rejection.counts();
+        if counts.kept == 0 {
+            writer.discard()?;
+            bail!(
+                "none of {} episodes earned {}; lower --min-reward or raise --samples",
+                counts.episodes,
+                self.min_reward
+            );
+        }
+        writer.finish()?;
+        Ok(counts)
+    }
+}

@@ -1,0 +1,87 @@
+//! The conduct of a run's policy, step by step: `telemetry.jsonl` in its folder.
+
+use std::path::{Path, PathBuf};
+
+use forage_env::episode::Episode;
+use forage_eval::stats::Bootstrap;
+use forage_eval::telemetry::{Course, StepTelemetry};
+use forage_trainer::metrics::{self, MetricsWriter, Row};
+use serde_json::Value;
+
+use crate::error::{Context, Result, bail};
+use crate::layout::{CONTROL, RunLayout, TRAINED};
+
+/// Writes a line for each step; a resumed run cuts off those it plays again.
+pub(crate) struct Log {
+    path: PathBuf,
+    writer: Option<MetricsWriter>,
+}
+
+impl Log {
+    pub(crate) fn of(layout: &RunLayout) -> Self {
+        Self {
+            path: layout.telemetry(),
+            writer: None,
+        }
+    }
+
+    /// Recorded rollouts are no episodes and leave no line.
+    pub(crate) fn write(&mut self, step: u64, episodes: &[Episode]) -> Result<()> {
+        if episodes.is_empty() {
+            return Ok(());
+        }
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            None => self.writer.insert(MetricsWriter::open(&self.path, step)?),
+        };
+        if let Value::Object(row) = serde_json::to_value(StepTelemetry::of(step, episodes))? {
+            writer.write(&Row(row))?;
+        }
+        Ok(())
+    }
+}
+
+/// The courses of the run in a folder, or of the runs of a quickstart, each with its folder.
+///
+/// # Errors
+/// When there is no telemetry, or a file is not telemetry.
+pub fn courses(folder: &Path, bootstrap: Bootstrap) -> Result<Vec<(PathBuf, Course)>> {
+    let run = RunLayout::new(folder);
+    let mut found = Vec::new();
+    for layout in [run.clone(), run.part(TRAINED), run.part(CONTROL)] {
+        let course = course(&layout, bootstrap)?;
+        found.extend(course.map(|course| (layout.folder().to_owned(), course)));
+    }
+    if found.is_empty() {
+        bail!(
+            "{} holds no telemetry; give the folder of a run whose policy played, or files of episodes",
+            folder.display()
+        );
+    }
+    Ok(found)
+}
+
+/// The course of a run; `None` where it has left no telemetry.
+pub(crate) fn course(layout: &RunLayout, bootstrap: Bootstrap) -> Result<Option<Course>> {
+    let path = layout.telemetry();
+    if !path.exists() {
+        return Ok(None);
+    }
+    let mut steps: Vec<StepTelemetry> = Vec::new();
+    for (index, row) in metrics::read(&path)?.into_iter().enumerate() {
+        let step = serde_json::from_value(Value::Object(row.0)).with_context(|| {
+            format!(
+                "{} line {} is not a step's telemetry; remove the file",
+                path.display(),
+                index + 1
+            )
+        })?;
+        steps.push(step);
+    }
+    if steps.is_empty() {
+        return Ok(None);
+    }
+    let course = Course::of(&steps, bootstrap)
+        .with_context(|| format!("{} cannot be used", path.display()))?;
+    Ok(Some(course))
+}

@@ -1,0 +1,98 @@
+//! The checks of a config as a whole.
+
+use forage_env::registry;
+use forage_env::reward::RewardSet;
+use forage_env::seed::Seed;
+use forage_trainer::learner::OldLogprobs;
+
+use super::{EngineSection, RunConfig, WarmStartSection};
+use crate::error::{Context, Result, refuse};
+
+impl RunConfig {
+    /// Refuses what no run can be made of, whatever the device.
+    ///
+    /// # Errors
+    /// A sentence that names the key at fault and the fix.
+    pub fn check(&self) -> Result<()> {
+        let entry = registry::find(&self.environment.id).in_config("environment.id")?;
+        match (&self.data.world, &self.data.files, self.data.own) {
+            (Some(world), None, None) => world.check().in_config("data.world")?,
+            (None, Some(files), None) => files.check().in_config("data.files")?,
+            (None, None, Some(_)) if entry.questions.is_some() => {}
+            (None, None, Some(_)) => {
+                refuse!(
+                    "{} has no questions of its own; write [data.world] or [data.files], not [data.own]",
+                    entry.id
+                )
+            }
+            _ => refuse!("data needs exactly one of [data.world], [data.files] and [data.own]"),
+        }
+        if let Some(lora) = &self.policy.lora {
+            lora.check().in_config("[policy.lora]")?;
+        }
+        self.retriever.check().in_config("[retriever]")?;
+        if self.grpo.group_size < 2 {
+            refuse!(
+                "grpo.group_size is {}: a group needs at least 2 episodes to compare",
+                self.grpo.group_size
+            );
+        }
+        if self.grpo.prompts_per_step == 0 {
+            refuse!("grpo.prompts_per_step must be at least 1");
+        }
+        self.grpo.update.check().in_config("[grpo.update]")?;
+        if let Some(sampler) = &self.sampler {
+            sampler.check().in_config("[sampler]")?;
+            if self.grpo.update.old_logprobs == Some(OldLogprobs::Sampler) {
+                refuse!(
+                    "[sampler]: another engine's log-probabilities differ from the trainer's; remove grpo.update.old_logprobs"
+                );
+            }
+        }
+        self.grpo.check_trees().in_config("[grpo]")?;
+        self.grpo.check_replay().in_config("[grpo.replay]")?;
+        self.grpo.sentinel.check().in_config("[grpo.sentinel]")?;
+        if self.grpo.evaluate_every > 0 && self.data.dev_questions == 0 {
+            refuse!("grpo.evaluate_every is set but data.dev_questions is 0");
+        }
+        if self
+            .reward
+            .values()
+            .all(|weighting| weighting.weight() == 0.0)
+        {
+            refuse!(
+                "[reward] gives nothing a weight: no group would have a direction; write for instance em = 1.0 or ndcg = 1.0"
+            );
+        }
+        RewardSet::configured(entry.outcome, &self.reward, Seed::root(self.seed))
+            .in_config("[reward]")?;
+        if self.evaluation.resamples == 0 {
+            refuse!("evaluation.resamples must be at least 1");
+        }
+        if let Some(section) = &self.warm_start {
+            section.check().in_config("[warm_start]")?;
+        }
+        let EngineSection {
+            sequences,
+            context_tokens,
+            cache_mib,
+            step_tokens,
+            dtype: _,
+        } = self.engine;
+        if sequences == 0 || context_tokens < 2 || cache_mib == 0 || step_tokens == 0 {
+            refuse!("engine.sequences, context_tokens, cache_mib and step_tokens must be positive");
+        }
+        let same = |warm: &WarmStartSection| {
+            self.data
+                .world
+                .as_ref()
+                .is_some_and(|world| world.seed == warm.world.seed)
+        };
+        if self.warm_start.as_ref().is_some_and(same) {
+            refuse!(
+                "warm_start.world.seed equals data.world.seed: demonstrations would come from the world learned in"
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,128 @@
+//! `[data]`: where questions and passages come from.
+
+use std::path::PathBuf;
+
+use forage_env::dataset::Labels;
+use forage_env::world::WorldSpec;
+use forage_retriever::CorpusFormat;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Result, refuse};
+
+/// Exactly one of `world`, `files` and `own`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataConfig {
+    /// Questions to learn from.
+    pub train_questions: usize,
+    /// Questions for evaluations during training.
+    pub dev_questions: usize,
+    /// Held-out questions.
+    pub test_questions: usize,
+    /// The answers that count as right in training: `true`, or as a control `shuffled`, `wrong`, `majority:FILE` or
+    /// `wrong-majority:FILE` with recorded episodes. Development and test questions keep their own.
+    #[serde(default, skip_serializing_if = "Labels::are_true")]
+    pub labels: Labels,
+    /// A generated world.
+    pub world: Option<WorldSpec>,
+    /// Published files.
+    pub files: Option<FilesConfig>,
+    /// Digests of the questions, as a run's resolved config has them: a run on other questions is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digests: Option<Digests>,
+    /// The environment's own questions, where it brings some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own: Option<OwnQuestions>,
+}
+
+/// [`forage_env::dataset::digest_ids`] of each split that has questions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Digests {
+    /// Training questions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub train: Option<String>,
+    /// Development questions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dev: Option<String>,
+    /// Held-out questions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test: Option<String>,
+}
+
+impl Digests {
+    /// Each digest with its key.
+    pub(crate) fn by_key(&self) -> [(&'static str, Option<&String>); 3] {
+        [
+            ("train", self.train.as_ref()),
+            ("dev", self.dev.as_ref()),
+            ("test", self.test.as_ref()),
+        ]
+    }
+}
+
+/// Fixed lists of questions, one id a line, for the splits that have one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct IdLists {
+    /// Training questions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub train: Option<PathBuf>,
+    /// Development questions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dev: Option<PathBuf>,
+    /// Held-out questions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test: Option<PathBuf>,
+}
+
+/// Questions that the environment makes itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OwnQuestions {
+    /// Seed they are made from.
+    pub seed: u64,
+}
+
+/// A corpus and its questions as files.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FilesConfig {
+    /// The corpus; absent when the passages are on a server.
+    pub corpus: Option<PathBuf>,
+    /// Its format.
+    pub format: Option<CorpusFormat>,
+    /// Whole pages (`id`, `title`, `content`) for environments that read them; the corpus's own by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pages: Option<PathBuf>,
+    /// A ready-made index of the corpus; built into the run's folder when absent.
+    pub index: Option<PathBuf>,
+    /// Questions to learn from: JSON lines, a JSON list, parquet, a BEIR folder.
+    pub train: PathBuf,
+    /// Share of `train`, from its first row on, that is learned from; the rest are the held-out questions, in place of `test`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub train_share: Option<f64>,
+    /// Questions for evaluations during training.
+    pub dev: Option<PathBuf>,
+    /// Held-out questions.
+    pub test: Option<PathBuf>,
+    /// Fixed lists of ids: only these questions of the files, in this order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ids: Option<IdLists>,
+}
+
+impl FilesConfig {
+    /// Refuses rules of splitting that exclude each other.
+    pub(super) fn check(&self) -> Result<()> {
+        let Some(share) = self.train_share else {
+            return Ok(());
+        };
+        if !(share > 0.0 && share < 1.0) {
+            refuse!("train_share is {share}; write a share between 0 and 1, for instance 0.8");
+        }
+        if self.test.is_some() || self.ids.is_some() {
+            refuse!("train_share cuts `train` in two by itself; remove it, or `test` and `ids`");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,43 @@
+//! `[engine]`: how text is generated.
+
+use serde::{Deserialize, Serialize};
+
+/// Sizes of the generation engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EngineSection {
+    /// Episodes in one pass of the model; more wait their turn.
+    pub sequences: usize,
+    /// Tokens per episode.
+    pub context_tokens: usize,
+    /// Memory of the key-value cache, MiB: what does not fit waits, or is run again later.
+    pub cache_mib: usize,
+    /// Tokens in one pass: longer prompts go through the model in chunks, beside episodes that decode.
+    pub step_tokens: usize,
+    /// The numbers that generation computes in: bf16 by default on CUDA and `ROCm`, f32 elsewhere. Weights that learn are f32 whatever this
+    /// says: with bf16 the engine has a copy, cast after each update.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<EngineType>,
+}
+
+/// A type of numbers to generate in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineType {
+    /// Four bytes.
+    F32,
+    /// Two bytes, with the range of the former.
+    Bf16,
+}
+
+impl Default for EngineSection {
+    fn default() -> Self {
+        Self {
+            sequences: 128,
+            context_tokens: 1024,
+            cache_mib: 1024,
+            step_tokens: 2048,
+            dtype: None,
+        }
+    }
+}

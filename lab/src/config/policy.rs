@@ -1,0 +1,98 @@
+//! `[policy]`: where a policy starts, and what of it learns.
+
+use forage_env::rollout::ChatSettings;
+use forage_trainer::lora::{LoraConfig, Targets};
+use forage_trainer::weights::Precision;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Result, refuse};
+
+/// The start of a policy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyConfig {
+    /// A checkpoint folder, a name on the hub, or `builtin:quickstart` for the warm-started policy inside the binary.
+    pub checkpoint: String,
+    /// Plays episodes as chats, by the checkpoint's template: the opening prompt is the user's message, an observation the
+    /// next one. Without it an environment's text is left as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat: Option<ChatSettings>,
+    /// Trains a fresh low-rank adapter in place of the weights. A checkpoint that is an adapter already is continued without
+    /// this table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lora: Option<LoraSection>,
+    /// The form of the weights beside an adapter.
+    #[serde(default, skip_serializing_if = "Base::is_full")]
+    pub base: Base,
+}
+
+/// The form of frozen weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Base {
+    /// The form they are trained in.
+    #[default]
+    F32,
+    /// Half the memory; files of half precision stay mapped.
+    Bf16,
+    /// The matrices of the layers as 8-bit integers, 32 of which share a scale: a bit more than a quarter of the memory.
+    Int8,
+}
+
+impl Base {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+    fn is_full(&self) -> bool {
+        *self == Self::F32
+    }
+
+    pub(crate) fn precision(self) -> Precision {
+        match self {
+            Self::F32 => Precision::Full,
+            Self::Bf16 => Precision::Half,
+            Self::Int8 => Precision::Int8,
+        }
+    }
+}
+
+/// A fresh low-rank adapter.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoraSection {
+    /// Inner width.
+    pub rank: usize,
+    /// The change is scaled by `alpha / rank`, or by `alpha / sqrt(rank)` where it is rank-stabilised.
+    pub alpha: f64,
+    /// Divides by the root of the rank (`use_rslora`).
+    #[serde(default)]
+    pub rank_stabilised: bool,
+    /// Names of the maps that are adapted, `q_proj` or longer; all of every layer by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub targets: Option<Vec<String>>,
+}
+
+impl LoraSection {
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.rank == 0 || !(self.alpha > 0.0 && self.alpha.is_finite()) {
+            refuse!(
+                "rank must be at least 1 and alpha above 0, not {} and {}",
+                self.rank,
+                self.alpha
+            );
+        }
+        Ok(())
+    }
+
+    /// The adapter of `base`, a folder or name.
+    pub(crate) fn adapter(&self, base: &str) -> LoraConfig {
+        LoraConfig {
+            rank: self.rank,
+            alpha: self.alpha,
+            rank_stabilised: self.rank_stabilised,
+            targets: self
+                .targets
+                .clone()
+                .map_or(Targets::AllLinear, Targets::Names),
+            base: base.to_owned(),
+        }
+    }
+}

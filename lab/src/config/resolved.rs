@@ -1,0 +1,185 @@
+//! A config that can be run.
+
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+
+use forage_env::policy::Policy;
+use forage_eval::stats::Bootstrap;
+use forage_trainer::device::DeviceSpec;
+use forage_trainer::generate::{Engine, EngineConfig};
+use forage_trainer::model::{KvCache, ModelConfig};
+use forage_trainer::weights::Checkpoint;
+use forage_trainer::workers::Workers;
+
+use super::run::unusable;
+use super::{Base, Digests, EngineSection, EngineType, RunConfig};
+use crate::error::{Context, Result, RunError};
+
+/// A config that was checked for its device, with what follows from the device written down. Nothing changes it any more:
+/// another one is made by [`Resolved::vary`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resolved(RunConfig);
+
+impl Deref for Resolved {
+    type Target = RunConfig;
+
+    fn deref(&self) -> &RunConfig {
+        &self.0
+    }
+}
+
+impl RunConfig {
+    /// Checks everything and settles what depends on the device: `device` instead of the config's, where one is given.
+    ///
+    /// # Errors
+    /// A sentence that names the key at fault and the fix.
+    pub fn resolve(mut self, device: Option<DeviceSpec>) -> Result<Resolved> {
+        self.check()?;
+        self.device = device.unwrap_or(self.device);
+        if self.device.is_cpu() && self.engine.dtype == Some(EngineType::Bf16) {
+            return Err(RunError::config_because(
+                "engine.dtype is bf16, and the processor computes in f32",
+                "remove the key, or name another device",
+            ));
+        }
+        if self.generates_in_bf16() {
+            self.engine.dtype = Some(EngineType::Bf16);
+        }
+        let exact = self.sampler.is_none() && self.device.is_cpu();
+        self.grpo.update.old_logprobs = Some(self.grpo.update.old_logprobs_where(exact));
+        let replay = self.grpo.check_replay();
+        replay.in_config(format!("[grpo.replay] on {}", self.device))?;
+        Ok(Resolved(self))
+    }
+
+    /// Tells whether the engine computes in bf16.
+    fn generates_in_bf16(&self) -> bool {
+        let device = self.device;
+        let default = || self.policy.base != Base::F32 || device.prefers_bf16();
+        !device.is_cpu()
+            && self
+                .engine
+                .dtype
+                .map_or_else(default, |dtype| dtype == EngineType::Bf16)
+    }
+}
+
+impl Resolved {
+    /// Reads a config file, applies `--set` overrides and resolves it.
+    ///
+    /// # Errors
+    /// As [`RunConfig::read`] and [`RunConfig::resolve`].
+    pub fn read(path: &Path, overrides: &[String], device: Option<DeviceSpec>) -> Result<Self> {
+        let config = RunConfig::read(path, overrides)?;
+        config.resolve(device).in_config(unusable(path))
+    }
+
+    /// The config of a run that differs from this one.
+    ///
+    /// # Errors
+    /// As [`RunConfig::resolve`].
+    pub fn vary(&self, change: impl FnOnce(&mut RunConfig)) -> Result<Self> {
+        let mut config = self.0.clone();
+        change(&mut config);
+        config.resolve(None)
+    }
+
+    /// The record of a run on questions with these digests, as TOML.
+    pub(crate) fn record(&self, digests: Option<&Digests>) -> Result<String> {
+        let mut config = self.0.clone();
+        config.data.digests = digests.cloned().or(config.data.digests);
+        config.to_toml()
+    }
+
+    /// The number of processor threads to use.
+    pub fn threads(&self) -> usize {
+        match self.threads {
+            0 => all_threads(),
+            count => count,
+        }
+    }
+
+    /// The intervals of the final evaluation.
+    pub(crate) fn bootstrap(&self) -> Bootstrap {
+        Bootstrap {
+            resamples: self.evaluation.resamples,
+            ..Bootstrap::new(self.seed)
+        }
+    }
+
+    /// The generation of text under this config.
+    pub fn generation(&self) -> Generation {
+        Generation {
+            sizes: self.engine,
+            device: self.device,
+            bf16: self.generates_in_bf16(),
+            threads: self.threads(),
+        }
+    }
+}
+
+/// The number of cores of this machine.
+pub fn all_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The generation of text: sizes, numbers, place.
+#[derive(Clone, Copy, Debug)]
+pub struct Generation {
+    /// Sizes of the engine.
+    pub sizes: EngineSection,
+    /// The device of the weights.
+    pub device: DeviceSpec,
+    /// The engine computes in bf16.
+    pub bf16: bool,
+    /// Threads of the engine on the processor.
+    pub threads: usize,
+}
+
+impl Generation {
+    /// Generation on a device where no config gives sizes.
+    pub(crate) fn on(device: DeviceSpec) -> Self {
+        Self {
+            sizes: EngineSection {
+                context_tokens: 8192,
+                sequences: 16,
+                step_tokens: 4096,
+                ..EngineSection::default()
+            },
+            device,
+            bf16: device.prefers_bf16() && !device.is_cpu(),
+            threads: all_threads(),
+        }
+    }
+
+    /// Tokens of an episode that fit into the engine and the model.
+    pub fn window(&self, model: &ModelConfig) -> usize {
+        self.sizes.context_tokens.min(model.max_position_embeddings)
+    }
+
+    /// The engine's sizes for a model.
+    pub fn engine(&self, model: &ModelConfig) -> EngineConfig {
+        EngineConfig {
+            context: self.sizes.context_tokens,
+            cache_tokens: KvCache::positions_in(
+                model,
+                self.sizes.cache_mib.saturating_mul(1024 * 1024),
+                self.bf16,
+            ),
+            step_tokens: self.sizes.step_tokens,
+            sequences: self.sizes.sequences,
+            bf16: self.bf16,
+        }
+    }
+
+    /// Starts an engine on a checkpoint's weights.
+    pub fn start(&self, checkpoint: &Checkpoint) -> Arc<dyn Policy> {
+        let pool = Workers::new(self.threads).kernel_pool();
+        Arc::new(Engine::start(
+            checkpoint,
+            self.engine(&checkpoint.config),
+            pool,
+        ))
+    }
+}

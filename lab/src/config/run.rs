@@ -1,0 +1,157 @@
+//! The config file of a run, as it is written.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use forage_env::reward::Weighting;
+use forage_trainer::device::DeviceSpec;
+use forage_trainer::remote::RemoteConfig;
+use forage_trainer::run::GrpoConfig;
+use forage_trainer::watch::Aliases;
+use serde::{Deserialize, Serialize};
+
+use super::{DataConfig, EngineSection, PolicyConfig, WarmStartSection};
+use crate::error::{Context, Result, refuse};
+use crate::retrieval::RetrieverConfig;
+
+/// Everything that shapes a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunConfig {
+    /// Seed of every random stream.
+    pub seed: u64,
+    /// Compute device.
+    #[serde(default)]
+    pub device: DeviceSpec,
+    /// Processor threads; 0 takes all.
+    #[serde(default)]
+    pub threads: usize,
+    /// The start of the policy.
+    pub policy: PolicyConfig,
+    /// Questions and passages.
+    pub data: DataConfig,
+    /// The search for passages.
+    #[serde(default)]
+    pub retriever: RetrieverConfig,
+    /// The environment.
+    pub environment: EnvironmentConfig,
+    /// Weight of each reward part, with its settings where it has some.
+    pub reward: BTreeMap<String, Weighting>,
+    /// The generation engine.
+    #[serde(default)]
+    pub engine: EngineSection,
+    /// The algorithm and its schedule.
+    #[serde(default)]
+    pub grpo: GrpoConfig,
+    /// A vLLM or SGLang server that samples rollouts in place of the engine in this process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampler: Option<RemoteConfig>,
+    /// Writes TensorBoard event files into the run's folder, metrics by the names of this trainer (`canonical` for ours).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tensorboard: Option<Aliases>,
+    /// The final evaluation.
+    #[serde(default)]
+    pub evaluation: EvaluationConfig,
+    /// The recipe of `--from-scratch`; not needed otherwise.
+    pub warm_start: Option<WarmStartSection>,
+}
+
+/// An environment with its own settings.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EnvironmentConfig {
+    /// `forage envs` lists them.
+    pub id: String,
+    /// The environment's settings.
+    #[serde(default)]
+    pub settings: serde_json::Map<String, serde_json::Value>,
+}
+
+/// The final evaluation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EvaluationConfig {
+    /// Sampled episodes per question at temperature 1, beside one greedy episode.
+    pub samples: usize,
+    /// Resamples of each bootstrap interval.
+    pub resamples: usize,
+}
+
+impl Default for EvaluationConfig {
+    fn default() -> Self {
+        Self {
+            samples: 1,
+            resamples: 10_000,
+        }
+    }
+}
+
+impl RunConfig {
+    /// Reads a config file and applies `--set` overrides.
+    ///
+    /// # Errors
+    /// When there is no such file, and as [`RunConfig::parse`].
+    pub fn read(path: &Path, overrides: &[String]) -> Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .in_config(format!("cannot read config {}", path.display()))?;
+        Self::parse(&text, overrides).in_config(unusable(path))
+    }
+
+    /// Parses the text of a config; overrides are `key.path=value` with TOML values.
+    ///
+    /// # Errors
+    /// When the text is not TOML, or a key is unknown or of another type.
+    pub fn parse(text: &str, overrides: &[String]) -> Result<Self> {
+        if overrides.is_empty() {
+            // As written, so that errors name the file's own lines.
+            return Ok(toml::from_str(text)?);
+        }
+        let mut table: toml::Table = text.parse()?;
+        for item in overrides {
+            set(&mut table, item)?;
+        }
+        // From the table and not from text: nobody has the file whose lines an error would name.
+        table
+            .try_into()
+            .in_config(format!("with --set {}", overrides.join(" --set ")))
+    }
+
+    /// The config as TOML: what an algorithm's name stands for is spelled out.
+    ///
+    /// # Errors
+    /// When a value cannot be written as TOML.
+    pub fn to_toml(&self) -> Result<String> {
+        let mut config = self.clone();
+        let update = &mut config.grpo.update;
+        update.objective = update.objective.spelled_out(self.engine.context_tokens);
+        Ok(toml::to_string_pretty(&config)?)
+    }
+}
+
+/// The message about a config file that cannot be used.
+pub(super) fn unusable(path: &Path) -> String {
+    format!("config {} is not usable", path.display())
+}
+
+/// Applies one `key.path=value`. A value that is not TOML is taken as text.
+fn set(table: &mut toml::Table, item: &str) -> Result<()> {
+    let Some((path, value)) = item.split_once('=') else {
+        refuse!("--set {item}: write key=value, for instance grpo.steps=50");
+    };
+    let parsed: toml::Table = format!("v = {value}").parse().unwrap_or_else(|_| {
+        toml::Table::from_iter([("v".to_owned(), toml::Value::String(value.to_owned()))])
+    });
+    let keys: Vec<&str> = path.trim().split('.').collect();
+    let (last, parents) = keys.split_last().in_config("empty key")?;
+    let mut place = table;
+    for key in parents {
+        let entry = place
+            .entry((*key).to_owned())
+            .or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        place = entry
+            .as_table_mut()
+            .in_config(format!("--set {item}: `{key}` is a value, not a table"))?;
+    }
+    place.insert((*last).to_owned(), parsed["v"].clone());
+    Ok(())
+}

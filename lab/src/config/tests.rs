@@ -1,0 +1,185 @@
+use std::path::Path;
+
+use forage_env::dataset::Labels;
+
+use super::RunConfig;
+
+const QUICKSTART: &str = include_str!("../../../configs/quickstart.toml");
+
+fn checked(text: &str, overrides: &[String]) -> anyhow::Result<RunConfig> {
+    let config = RunConfig::parse(text, overrides)?;
+    config.check()?;
+    Ok(config)
+}
+
+#[test]
+fn every_config_of_the_repository_loads() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "toml")
+        {
+            std::fs::read_to_string(&path)
+                .map_err(anyhow::Error::from)
+                .and_then(|text| checked(&text, &[]))
+                .unwrap_or_else(|error| panic!("{}: {error:#}", path.display()));
+            seen += 1;
+        }
+    }
+    assert!(seen >= 2);
+}
+
+#[test]
+fn unknown_keys_are_refused_by_name() {
+    for key in [
+        "grpo.stepz=1",
+        "speed=2",
+        "grpo.update.objective.los=1",
+        "data.world.size=3",
+        "policy.path=1",
+    ] {
+        let error = format!("{:#}", checked(QUICKSTART, &[key.to_owned()]).unwrap_err());
+        let name = key.split('=').next().unwrap().rsplit('.').next().unwrap();
+        assert!(error.contains(name), "{key}: {error}");
+    }
+}
+
+#[test]
+fn errors_of_overrides_name_the_key_and_no_line() {
+    let error = format!(
+        "{:#}",
+        checked(QUICKSTART, &["grpo.steps=many".to_owned()]).unwrap_err()
+    );
+    assert!(
+        error.contains("--set grpo.steps=many") && error.contains("in `grpo.steps`"),
+        "{error}"
+    );
+    assert!(!error.contains("line"), "{error}");
+}
+
+#[test]
+fn overrides_reach_nested_keys_and_nonsense_is_refused() {
+    let config = checked(
+        QUICKSTART,
+        &[
+            "grpo.steps=7".into(),
+            "policy.checkpoint=some/folder".into(),
+        ],
+    );
+    let config = config.unwrap();
+    assert_eq!(
+        (config.grpo.steps, config.policy.checkpoint.as_str()),
+        (7, "some/folder")
+    );
+    for bad in [
+        "grpo.steps",
+        "grpo.group_size=1",
+        "grpo.steps=\"many\"",
+        "seed.x=1",
+        "reward.em=0",
+        "reward.emm=1",
+        "environment.id=serch-r1",
+    ] {
+        assert!(checked(QUICKSTART, &[bad.to_owned()]).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn questions_have_one_source_and_one_rule_of_splitting() {
+    let files = |rest: &str| {
+        let mut table: toml::Table = QUICKSTART.parse().unwrap();
+        let data = table["data"].as_table_mut().unwrap();
+        data.remove("world");
+        let files = format!("train = \"q.jsonl\"\n{rest}")
+            .parse::<toml::Table>()
+            .unwrap();
+        data.insert("files".to_owned(), files.into());
+        checked(&toml::to_string(&table).unwrap(), &[])
+    };
+    let config = files("train_share = 0.8").unwrap();
+    assert_eq!(config.data.files.as_ref().unwrap().train_share, Some(0.8));
+    assert_eq!(
+        checked(&config.to_toml().unwrap(), &[]).unwrap().data,
+        config.data
+    );
+    let config = files("ids = { train = \"train.ids\" }").unwrap();
+    assert_eq!(
+        checked(&config.to_toml().unwrap(), &[]).unwrap().data,
+        config.data
+    );
+    for (bad, part) in [
+        ("train_share = 1.0", "write a share between 0 and 1"),
+        (
+            "train_share = 0.8\ntest = \"t.jsonl\"",
+            "remove it, or `test` and `ids`",
+        ),
+        ("ids = { trian = \"x\" }", "trian"),
+    ] {
+        let error = format!("{:#}", files(bad).unwrap_err());
+        assert!(error.contains(part), "{bad}: {error}");
+    }
+    let own = format!(
+        "{:#}",
+        checked(QUICKSTART, &["data.own={ seed = 1 }".to_owned()]).unwrap_err()
+    );
+    assert!(
+        own.contains("exactly one of [data.world], [data.files] and [data.own]"),
+        "{own}"
+    );
+}
+
+#[test]
+fn rewards_are_weights_or_tables_with_settings() {
+    let labels = "data.labels=\"wrong\"".to_owned();
+    let contains = "reward.contains={ weight = 1, token = \"sieve\" }".to_owned();
+    let judge =
+        "reward.judge={ weight = 0.5, url = \"http://localhost:1\", model = \"m\" }".to_owned();
+    let config = checked(QUICKSTART, &[labels, contains, judge]).unwrap();
+    assert_eq!(
+        (
+            config.reward["contains"].weight(),
+            config.data.labels.clone()
+        ),
+        (1.0, Labels::Wrong)
+    );
+    assert_eq!(config.reward["contains"].settings()["token"], "sieve");
+    let again = checked(&config.to_toml().unwrap(), &[]).unwrap();
+    assert_eq!((&again.reward, &again.data), (&config.reward, &config.data));
+    for (bad, part) in [
+        ("reward.contains={ weight = 1, word = \"x\" }", "word"),
+        (
+            "reward.contains={ token = \"x\" }",
+            "a weight, or a table with `weight`",
+        ),
+        (
+            "reward.em={ weight = 1, k = 1 }",
+            "[reward.em]: `k` is not a setting",
+        ),
+        ("reward.judge={ weight = 1, url = \"http://x\" }", "model"),
+        ("data.labels=\"random\"", "labels `random` are not known"),
+    ] {
+        let error = format!("{:#}", checked(QUICKSTART, &[bad.to_owned()]).unwrap_err());
+        assert!(error.contains(part), "{bad}: {error}");
+    }
+}
+
+#[test]
+fn the_resolved_config_reads_back_as_itself() {
+    let config = checked(QUICKSTART, &[]).unwrap();
+    let written = config.to_toml().unwrap();
+    let again = checked(&written, &[]).unwrap();
+    assert_eq!(again.to_toml().unwrap(), written);
+    // Only the objective is spelled out; it means the same, and everything else is equal.
+    let tokens = config.engine.context_tokens;
+    let objective = config.grpo.update.objective.clone();
+    assert_eq!(
+        again.grpo.update.objective.recipe(tokens),
+        objective.recipe(tokens)
+    );
+    let mut again = again;
+    again.grpo.update.objective = objective;
+    assert_eq!(again, config);
+}

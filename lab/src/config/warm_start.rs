@@ -1,0 +1,89 @@
+//! `[warm_start]`: the way from nothing to a policy that knows the protocol.
+
+use forage_env::world::WorldSpec;
+use forage_trainer::model::{Architecture, ModelConfig};
+use forage_trainer::warm_start::WarmStartConfig;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Context, Result, refuse};
+
+/// The way from nothing to a policy that knows the protocol.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WarmStartSection {
+    /// Seed of weights and demonstrations.
+    pub seed: u64,
+    /// World of the demonstrations; its seed must differ from the world learned in later.
+    pub world: WorldSpec,
+    /// Development questions that decide when to stop.
+    pub dev_questions: usize,
+    /// Tokens of the vocabulary trained on the world's text.
+    pub vocab_size: usize,
+    /// Lines of text the vocabulary is trained on.
+    pub vocab_lines: u64,
+    /// Shape of the decoder.
+    pub model: SmallModel,
+    /// Stages and optimizer.
+    pub learning: WarmStartConfig,
+    /// Padded tokens per forward and backward pass.
+    pub micro_batch_tokens: usize,
+}
+
+/// Shape of a decoder made from scratch.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SmallModel {
+    architecture: Architecture,
+    hidden_size: usize,
+    intermediate_size: usize,
+    layers: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    max_tokens: usize,
+    rope_theta: f64,
+}
+
+impl WarmStartSection {
+    pub(crate) fn check(&self) -> Result<()> {
+        self.world.check()?;
+        self.model
+            .config(self.vocab_size)
+            .validate()
+            .in_config("model")?;
+        self.learning
+            .optimizer
+            .check()
+            .in_config("learning.optimizer")?;
+        if self.dev_questions == 0
+            || self.learning.demonstrations_per_step == 0
+            || self.micro_batch_tokens == 0
+        {
+            refuse!(
+                "dev_questions, learning.demonstrations_per_step and micro_batch_tokens must be at least 1"
+            );
+        }
+        Ok(())
+    }
+}
+
+impl SmallModel {
+    /// The full shape, with tied embeddings.
+    pub(crate) fn config(&self, vocab_size: usize) -> ModelConfig {
+        ModelConfig {
+            architecture: self.architecture,
+            vocab_size,
+            hidden_size: self.hidden_size,
+            intermediate_size: self.intermediate_size,
+            num_hidden_layers: self.layers,
+            num_attention_heads: self.heads,
+            num_key_value_heads: self.kv_heads,
+            head_dim: self.head_dim,
+            max_position_embeddings: self.max_tokens,
+            rope_theta: self.rope_theta,
+            rope_scaling: None,
+            rms_norm_eps: 1e-6,
+            tie_word_embeddings: true,
+        }
+    }
+}

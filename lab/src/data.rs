@@ -1,0 +1,455 @@
+//! Questions and what they are searched in, as a config names them.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use forage_env::dataset::{Labels, digest_ids, pick_ids, read_tasks, relabel, split_by_index};
+use forage_env::registry::{self, MakeQuestions, OpenWiki};
+use forage_env::seed::Seed;
+use forage_env::task::{Split, Task};
+use forage_env::wiki::Wiki;
+use forage_env::world::export::{self, QuestionCounts};
+use forage_env::world::{World, WorldSpec};
+use forage_retriever::{
+    Bm25Retriever, BuildRequest, CorpusFormat, Index, NoPassages, Retriever, Tape, corpus_digest,
+};
+
+use crate::config::{DataConfig, Digests, FilesConfig, OwnQuestions, Resolved};
+use crate::error::{Context, Result, RunError, bail};
+use crate::layout::RunLayout;
+use crate::policy::fetch_file;
+use crate::retrieval::{RetrieverConfig, recorded};
+
+/// Questions.
+pub type Tasks = Arc<[Arc<Task>]>;
+
+/// Passages that can be searched, and whole pages for environments that read them.
+#[derive(Clone)]
+pub struct Corpus {
+    pub(crate) retriever: Arc<dyn Retriever>,
+    pub(crate) wiki: Option<OpenWiki>,
+}
+
+impl Corpus {
+    /// Nothing to search, for environments that need nothing.
+    pub(crate) fn none() -> Self {
+        Self {
+            retriever: Arc::new(NoPassages),
+            wiki: None,
+        }
+    }
+
+    /// The passages and pages of a generated world, searched in memory.
+    pub(crate) fn generated(world: &Arc<World>) -> Result<Self> {
+        let pages = Arc::clone(world);
+        Ok(Self {
+            retriever: Arc::new(Bm25Retriever::in_memory(world.passages().collect())?),
+            wiki: Some(lazily(move || Ok(Wiki::of_world(&pages)?))),
+        })
+    }
+
+    /// An index folder, or a corpus that is indexed in `scratch` first, with its pages.
+    pub(crate) fn searchable(
+        index: Option<&Path>,
+        corpus: Option<(&Path, CorpusFormat)>,
+        retrieval: &RetrieverConfig,
+        scratch: &Path,
+    ) -> Result<Self> {
+        let scratch = RunLayout::new(scratch);
+        let found = match (index, corpus) {
+            (Some(index), None) => Arc::new(Index::open(index)?),
+            (None, Some((corpus, format))) => open_or_build(corpus, format, &scratch.index())?,
+            _ => bail!("give exactly one of --index and --corpus"),
+        };
+        let retriever = retrieval.over(&found)?;
+        let wiki = match corpus {
+            Some((corpus, format)) => pages_of(corpus, format, Some(found), &scratch),
+            // What the index holds are the pages.
+            None => lazily(move || Ok(Wiki::of_index(Arc::clone(&found)))),
+        };
+        Ok(Self {
+            retriever,
+            wiki: Some(wiki),
+        })
+    }
+
+    /// The same corpus; what its retriever answers is kept in the file `tape`, where one is named.
+    pub(crate) fn recorded(self, tape: Option<&Path>) -> Result<Self> {
+        Ok(Self {
+            retriever: recorded(self.retriever, tape)?,
+            wiki: self.wiki,
+        })
+    }
+}
+
+/// A corpus and its questions by split.
+#[derive(Clone)]
+pub struct Data {
+    /// The passages and pages.
+    pub corpus: Corpus,
+    /// Questions to learn from.
+    pub train: Tasks,
+    /// Questions for evaluations during training.
+    pub dev: Tasks,
+    /// Held-out questions.
+    pub test: Tasks,
+    /// Digests of the questions, with their own labels.
+    pub digests: Digests,
+}
+
+impl Data {
+    /// Makes or opens what `[data]` names; what is made goes into the run's folder.
+    ///
+    /// # Errors
+    /// When files cannot be read, are of another corpus or hold other questions than the config's digests say.
+    pub fn load(config: &Resolved, folder: &Path) -> Result<Self> {
+        let layout = RunLayout::new(folder);
+        let data = &config.data;
+        let environment = &config.environment.id;
+        let own = registry::find(environment)?.questions;
+        let (corpus, splits) = match (&data.world, &data.files, data.own) {
+            (Some(world), ..) => load_world(world, data, &config.retriever, &layout)?,
+            (_, Some(files), _) => {
+                let needed = own.is_none();
+                load_files(files, data, (&config.retriever, needed), &layout)?
+            }
+            (.., Some(OwnQuestions { seed })) => {
+                let own =
+                    own.with_context(|| format!("{environment} has no questions of its own"))?;
+                (Corpus::none(), own_splits(own, data, seed))
+            }
+            _ => bail!("data needs one of [data.world], [data.files] and [data.own]"),
+        };
+        Self::finished(config, corpus, splits)
+    }
+
+    /// Loads questions as [`Data::load`] does, with the answers of a tape for a retriever: no index is opened and no server asked.
+    ///
+    /// # Errors
+    /// As [`Data::load`], and when the file is not a tape.
+    pub fn taped(config: &Resolved, tape: &Path, folder: &Path) -> Result<Self> {
+        let retriever: Arc<dyn Retriever> = Arc::new(Tape::open(tape)?);
+        if let Some(files) = &config.data.files {
+            // Recorded episodes hold their questions.
+            let none = || -> Tasks { Arc::from([]) };
+            return Ok(Self {
+                corpus: Corpus {
+                    retriever,
+                    wiki: files_wiki(files, None, &RunLayout::new(folder)),
+                },
+                train: none(),
+                dev: none(),
+                test: none(),
+                digests: Digests::default(),
+            });
+        }
+        let plain = config.vary(|config| config.retriever = RetrieverConfig::default())?;
+        let mut data = Self::load(&plain, folder)?;
+        data.corpus.retriever = retriever;
+        Ok(data)
+    }
+
+    /// The questions of a split.
+    pub fn split(&self, split: Split) -> &Tasks {
+        match split {
+            Split::Train => &self.train,
+            Split::Dev => &self.dev,
+            Split::Test => &self.test,
+        }
+    }
+
+    /// The same data with labels of a config for its training questions.
+    pub(crate) fn relabelled(&self, config: &Resolved) -> Result<Self> {
+        Ok(Self {
+            train: relabelled(&self.train, &config.data.labels, config.seed)?,
+            ..self.clone()
+        })
+    }
+
+    /// Questions with the digests that a config asks for and the labels it gives.
+    fn finished(config: &Resolved, corpus: Corpus, splits: [Tasks; 3]) -> Result<Self> {
+        let digest = |tasks: &Tasks| {
+            let tasks: Vec<Task> = tasks.iter().map(|task| Task::clone(task)).collect();
+            (!tasks.is_empty()).then(|| digest_ids(&tasks))
+        };
+        let [train, dev, test] = splits.each_ref().map(digest);
+        let digests = Digests { train, dev, test };
+        let asked = config.data.digests.iter().flat_map(Digests::by_key);
+        for ((key, asked), (_, found)) in asked.zip(digests.by_key()) {
+            if asked.is_some() && asked != found {
+                let found = found.map_or("none", String::as_str);
+                return Err(RunError::config_because(
+                    format!("data.digests.{key} is of other questions"),
+                    format!(
+                        "the questions here have {found}; use the files of that run, or remove [data.digests]"
+                    ),
+                ));
+            }
+        }
+        let [train, dev, test] = splits;
+        Self {
+            corpus,
+            train,
+            dev,
+            test,
+            digests,
+        }
+        .relabelled(config)
+    }
+}
+
+/// Training questions with the labels that a config gives them.
+fn relabelled(train: &Tasks, labels: &Labels, seed: u64) -> Result<Tasks> {
+    if labels.are_true() {
+        return Ok(Arc::clone(train));
+    }
+    let tasks = train.iter().map(|task| Task::clone(task)).collect();
+    let tasks = relabel(tasks, labels, Seed::root(seed)).in_config("data.labels")?;
+    Ok(tasks.into_iter().map(Arc::new).collect())
+}
+
+/// The first `limit` questions, or all of them.
+pub(crate) fn first(tasks: &Tasks, limit: Option<usize>) -> Tasks {
+    tasks
+        .iter()
+        .take(limit.unwrap_or(usize::MAX))
+        .cloned()
+        .collect()
+}
+
+/// Pages that are opened, or indexed first, when an environment asks for them; once for all that ask.
+pub(crate) fn lazily(open: impl Fn() -> Result<Wiki> + Send + Sync + 'static) -> OpenWiki {
+    let opened: Mutex<Option<Arc<Wiki>>> = Mutex::default();
+    Arc::new(move || {
+        let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(wiki) = opened.as_ref() {
+            return Ok(Arc::clone(wiki));
+        }
+        let wiki = Arc::new(open()?);
+        Ok(Arc::clone(opened.insert(wiki)))
+    })
+}
+
+/// The pages of a corpus; a format of passages has a page in each, and `passages`, its index, serves for both.
+fn pages_of(
+    corpus: &Path,
+    format: CorpusFormat,
+    passages: Option<Arc<Index>>,
+    layout: &RunLayout,
+) -> OpenWiki {
+    let (corpus, place) = (corpus.to_owned(), layout.pages());
+    lazily(move || {
+        let index = match &passages {
+            Some(index) if format.whole() == format => Arc::clone(index),
+            _ => open_or_build(&corpus, format.whole(), &place)?,
+        };
+        Ok(Wiki::of_index(index))
+    })
+}
+
+/// Questions that an environment brings along.
+fn own_splits(own: MakeQuestions, data: &DataConfig, seed: u64) -> [Tasks; 3] {
+    let tasks = |split, count| own_questions(own, split, count, seed);
+    [
+        tasks(Split::Train, data.train_questions),
+        tasks(Split::Dev, data.dev_questions),
+        tasks(Split::Test, data.test_questions),
+    ]
+}
+
+/// The first questions of a split that an environment brings along.
+pub(crate) fn own_questions(own: MakeQuestions, split: Split, count: usize, seed: u64) -> Tasks {
+    own(split, count, Seed::root(seed))
+        .into_iter()
+        .map(Arc::new)
+        .collect()
+}
+
+fn load_world(
+    spec: &WorldSpec,
+    data: &DataConfig,
+    retriever: &RetrieverConfig,
+    layout: &RunLayout,
+) -> Result<(Corpus, [Tasks; 3])> {
+    let world = World::new(spec.clone())?;
+    let place = layout.world();
+    let counts = QuestionCounts {
+        train: data.train_questions as u64,
+        dev: data.dev_questions as u64,
+        test: data.test_questions as u64,
+    };
+    if place.join("world.json").exists() {
+        check_world(&place, &world, counts)?;
+    } else {
+        export::write(&world, &place, counts, |_| {})?;
+    }
+    let found = match retriever.connect()? {
+        Some(remote) => remote,
+        None => retriever.over(&open_or_build(
+            &place.join("beir"),
+            CorpusFormat::BEIR,
+            &layout.index(),
+        )?)?,
+    };
+    let tasks = |split, count: usize| -> Result<Tasks> {
+        Ok(world
+            .questions(split, count as u64)?
+            .map(Arc::new)
+            .collect())
+    };
+    let wiki = pages_of(
+        &place.join("pages/pages.jsonl"),
+        CorpusFormat::PAGES,
+        None,
+        layout,
+    );
+    let splits = [
+        tasks(Split::Train, data.train_questions)?,
+        tasks(Split::Dev, data.dev_questions)?,
+        tasks(Split::Test, data.test_questions)?,
+    ];
+    let corpus = Corpus {
+        retriever: found,
+        wiki: Some(wiki),
+    };
+    Ok((corpus, splits))
+}
+
+/// A world that is already in the run's folder must be the one the config asks for.
+fn check_world(place: &Path, world: &World, questions: QuestionCounts) -> Result<()> {
+    let path = place.join("world.json");
+    let text = std::fs::read_to_string(&path)
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    let found: serde_json::Value = serde_json::from_str(&text)
+        .with_context(|| format!("{} is damaged; remove its folder", path.display()))?;
+    let same = found.get("fingerprint").and_then(|value| value.as_str())
+        == Some(world.fingerprint().as_str())
+        && found.get("questions") == Some(&serde_json::to_value(questions)?);
+    if !same {
+        bail!(
+            "{} holds another world than the config asks for; give another --out",
+            place.display()
+        );
+    }
+    Ok(())
+}
+
+/// `retriever`: how passages are found, and whether the environment needs any.
+fn load_files(
+    files: &FilesConfig,
+    data: &DataConfig,
+    (retriever, needed): (&RetrieverConfig, bool),
+    layout: &RunLayout,
+) -> Result<(Corpus, [Tasks; 3])> {
+    let index = match (&files.corpus, files.format, &files.index) {
+        (Some(corpus), Some(format), Some(index)) => Some(open_checked(index, corpus, format)?),
+        (Some(corpus), Some(format), None) => Some(open_or_build(corpus, format, &layout.index())?),
+        _ => None,
+    };
+    let wiki = files_wiki(files, index.clone(), layout);
+    let retriever = match (retriever.connect()?, index) {
+        (Some(remote), None) if files.corpus.is_none() && files.format.is_none() => remote,
+        (None, Some(index)) => retriever.over(&index)?,
+        (None, None) if !needed && files.corpus.is_none() && files.format.is_none() => {
+            Arc::new(NoPassages)
+        }
+        _ => bail!(
+            "data.files needs corpus and format, or else a remote retriever in [retriever.remote] and neither"
+        ),
+    };
+    Ok((Corpus { retriever, wiki }, file_splits(files, data)?))
+}
+
+/// The questions of files, by their splits.
+fn file_splits(files: &FilesConfig, data: &DataConfig) -> Result<[Tasks; 3]> {
+    let ids = files.ids.clone().unwrap_or_default();
+    let tasks = |path: Option<&Path>, ids: Option<&Path>, split| -> Result<Vec<Task>> {
+        let Some(path) = path else {
+            return Ok(Vec::new());
+        };
+        let read = read_tasks(&fetch_file(path)?, split)?;
+        Ok(match ids {
+            Some(ids) => pick_ids(read, ids)?,
+            None => read,
+        })
+    };
+    let first = |tasks: Vec<Task>, count: usize| -> Tasks {
+        tasks.into_iter().take(count).map(Arc::new).collect()
+    };
+    let mut train = tasks(Some(&files.train), ids.train.as_deref(), Split::Train)?;
+    let dev = tasks(files.dev.as_deref(), ids.dev.as_deref(), Split::Dev)?;
+    let mut test = tasks(files.test.as_deref(), ids.test.as_deref(), Split::Test)?;
+    if let Some(share) = files.train_share {
+        (train, test) = split_by_index(train, share);
+    }
+    Ok([
+        first(train, data.train_questions),
+        first(dev, data.dev_questions),
+        first(test, data.test_questions),
+    ])
+}
+
+/// Whole pages of files: their own, or those of the corpus, whose index serves where it is of pages.
+fn files_wiki(
+    files: &FilesConfig,
+    index: Option<Arc<Index>>,
+    layout: &RunLayout,
+) -> Option<OpenWiki> {
+    match (&files.pages, &files.corpus, files.format) {
+        (Some(pages), _, _) => Some(pages_of(pages, CorpusFormat::WHOLE_PAGES, None, layout)),
+        (None, Some(corpus), Some(format)) => Some(pages_of(corpus, format, index, layout)),
+        _ => None,
+    }
+}
+
+/// Opens an index after checking that it was built from `corpus`.
+fn open_checked(place: &Path, corpus: &Path, format: CorpusFormat) -> Result<Arc<Index>> {
+    let index = Index::open(place)?;
+    index.verify_corpus(&corpus_digest(corpus, format)?)?;
+    Ok(Arc::new(index))
+}
+
+/// Opens the index of `corpus` at `place`, building it first when there is none.
+fn open_or_build(corpus: &Path, format: CorpusFormat, place: &Path) -> Result<Arc<Index>> {
+    if place.exists() {
+        return open_checked(place, corpus, format);
+    }
+    Index::build(&BuildRequest::new(corpus, format, place), &mut |_| {})?;
+    Ok(Arc::new(Index::open(place)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::RunConfig;
+
+    #[test]
+    fn a_resolved_config_is_of_its_questions() {
+        let resolve = |text: &str, overrides: &[&str]| {
+            let overrides: Vec<String> = overrides.iter().map(|&item| item.to_owned()).collect();
+            let config = RunConfig::parse(text, &overrides).unwrap();
+            config.resolve(None).unwrap()
+        };
+        let small = [
+            "data.world.pages=100",
+            "data.train_questions=20",
+            "data.dev_questions=0",
+            "data.test_questions=5",
+            "grpo.evaluate_every=0",
+        ];
+        let config = resolve(include_str!("../../configs/smoke.toml"), &small);
+        let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let digests = Data::load(&config, first.path()).unwrap().digests;
+        assert!(digests.train.is_some() && digests.test.is_some() && digests.dev.is_none());
+        let record = config.record(Some(&digests)).unwrap();
+        let again = resolve(&record, &[]);
+        assert_eq!(Data::load(&again, first.path()).unwrap().digests, digests);
+        let other = resolve(&record, &["data.train_questions=19"]);
+        let error = Data::load(&other, second.path()).err().unwrap();
+        assert!(matches!(error, RunError::Config { .. }));
+        assert_eq!(
+            error.to_string(),
+            "data.digests.train is of other questions"
+        );
+    }
+}

@@ -1,0 +1,176 @@
+//! The error of this crate: a config at fault, or a stage that failed.
+
+use std::error::Error;
+
+use forage_env::dataset::DatasetError;
+use forage_env::registry::RegistryError;
+use forage_env::reward::RewardSetError;
+use forage_env::rollout::RecordError;
+use forage_env::tokenizer::TokenizerError;
+use forage_env::wiki::WikiError;
+use forage_env::world::WorldError;
+use forage_eval::stats::StatsError;
+use forage_eval::verdict::VerdictError;
+use forage_retriever::{IndexError, ReadError, RetrieverError, TapeError};
+use forage_trainer::checkpoint::CheckpointError;
+use forage_trainer::device::DeviceError;
+use forage_trainer::lora::LoraError;
+use forage_trainer::metrics::MetricsError;
+use forage_trainer::weights::WeightsError;
+
+type Source = Box<dyn Error + Send + Sync>;
+
+/// The result of this crate's functions.
+pub type Result<T, E = RunError> = std::result::Result<T, E>;
+
+/// A run, or a part of one, that came to nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The config is at fault, or an argument that takes the place of a key: nothing was begun.
+    #[error("{what}")]
+    Config {
+        /// The place and the fault.
+        what: String,
+        /// The cause, or the fix.
+        source: Option<Source>,
+    },
+    /// A stage failed.
+    #[error("{what}")]
+    Stage {
+        /// The stage.
+        what: String,
+        /// The cause.
+        source: Option<Source>,
+    },
+    /// A part failed whose error says enough.
+    #[error(transparent)]
+    Part(Source),
+}
+
+impl RunError {
+    /// A config at fault.
+    pub fn config(what: impl Into<String>) -> Self {
+        Self::Config {
+            what: what.into(),
+            source: None,
+        }
+    }
+
+    /// A config at fault for a reason, or with a fix.
+    pub fn config_because(what: impl Into<String>, source: impl Into<Source>) -> Self {
+        Self::Config {
+            what: what.into(),
+            source: Some(source.into()),
+        }
+    }
+
+    pub(crate) fn stage(what: impl Into<String>) -> Self {
+        Self::Stage {
+            what: what.into(),
+            source: None,
+        }
+    }
+}
+
+macro_rules! parts {
+    ($($error:ty),* $(,)?) => {
+        $(impl From<$error> for RunError {
+            fn from(error: $error) -> Self {
+                Self::Part(Box::new(error))
+            }
+        })*
+    };
+}
+
+parts!(
+    CheckpointError,
+    DatasetError,
+    DeviceError,
+    IndexError,
+    LoraError,
+    MetricsError,
+    ReadError,
+    RecordError,
+    RegistryError,
+    RetrieverError,
+    RewardSetError,
+    StatsError,
+    TapeError,
+    TokenizerError,
+    VerdictError,
+    WeightsError,
+    WikiError,
+    WorldError,
+    forage_env::reward::judge::JudgeError,
+    forage_eval::compare::CompareError,
+    forage_eval::report::ReportError,
+    forage_eval::study::StudyError,
+    forage_trainer::LessonError,
+    forage_trainer::run::RunError,
+    serde_json::Error,
+    toml::ser::Error,
+);
+
+impl From<toml::de::Error> for RunError {
+    fn from(error: toml::de::Error) -> Self {
+        Self::config(error.to_string())
+    }
+}
+
+/// Says where an error happened.
+pub(crate) trait Context<T> {
+    /// The stage that failed.
+    fn context(self, what: impl Into<String>) -> Result<T>;
+    /// The stage that failed, put into words when it did.
+    fn with_context(self, what: impl FnOnce() -> String) -> Result<T>;
+    /// The part of the config that is at fault.
+    fn in_config(self, what: impl Into<String>) -> Result<T>;
+}
+
+impl<T, E: Into<Source>> Context<T> for std::result::Result<T, E> {
+    fn context(self, what: impl Into<String>) -> Result<T> {
+        self.with_context(|| what.into())
+    }
+
+    fn with_context(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|source| RunError::Stage {
+            what: what(),
+            source: Some(source.into()),
+        })
+    }
+
+    fn in_config(self, what: impl Into<String>) -> Result<T> {
+        self.map_err(|source| RunError::config_because(what, source))
+    }
+}
+
+impl<T> Context<T> for Option<T> {
+    fn context(self, what: impl Into<String>) -> Result<T> {
+        self.ok_or_else(|| RunError::stage(what))
+    }
+
+    fn with_context(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.ok_or_else(|| RunError::stage(what()))
+    }
+
+    fn in_config(self, what: impl Into<String>) -> Result<T> {
+        self.ok_or_else(|| RunError::config(what))
+    }
+}
+
+/// Returns a config at fault, in the words of a format string.
+macro_rules! refuse {
+    ($($words:tt)*) => {
+        return Err($crate::error::RunError::config(format!($($words)*)))
+    };
+}
+pub(crate) use refuse;
+
+/// Returns a failed stage, in the words of a format string.
+macro_rules! bail {
+    ($($words:tt)*) => {
+        return Err($crate::error::RunError::stage(format!($($words)*)))
+    };
+}
+pub(crate) use bail;

@@ -1,0 +1,153 @@
+//! An evaluation from its first episode to its findings.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use forage_env::monitor::Alarm;
+use forage_env::policy::Sampling;
+use forage_env::probe::Probe;
+use forage_env::reward::RewardSet;
+use forage_eval::answers::Answers;
+use forage_eval::retrieval::{RetrievalReport, evaluate_retrieval};
+use forage_eval::stats::Bootstrap;
+use forage_eval::summary::EvalSummary;
+use forage_eval::telemetry::Telemetry;
+use forage_retriever::{Query, Retriever};
+
+use super::play::{Evaluated, play};
+use super::player::Player;
+use super::probes::{Plain, Probed};
+use crate::config::EnvironmentConfig;
+use crate::data::{Corpus, Tasks};
+use crate::error::{Result, bail};
+use crate::observer::Observer;
+use crate::records::write_episodes;
+use crate::runtime::runtime;
+use crate::session::Session;
+
+/// The policy of an evaluation, its extent and its files.
+#[derive(Clone, Debug, Default)]
+pub struct EvaluateOptions {
+    /// A folder, a name on the hub, a script of the environment or `constant:ANSWER`; the config's policy by default.
+    pub policy: Option<String>,
+    /// The policy in whose tokens a script writes; bytes by default.
+    pub tokens_of: Option<String>,
+    /// Most questions.
+    pub limit: Option<usize>,
+    /// Sampled episodes per question, beside the greedy one; the config's by default, none for scripts.
+    pub samples: Option<usize>,
+    /// File for the greedy episodes; others go beside it.
+    pub out: Option<PathBuf>,
+    /// File for what the retriever answers.
+    pub record_tools: Option<PathBuf>,
+    /// Changes under which the questions are asked again.
+    pub probes: Vec<Probe>,
+}
+
+/// The findings of an evaluation.
+#[derive(Debug)]
+pub struct Evaluation {
+    /// The metrics of the greedy episodes.
+    pub greedy: EvalSummary,
+    /// The metrics of the sampled episodes; empty where there are none.
+    pub sampled: EvalSummary,
+    /// Measures of several answers to the same questions.
+    pub answers: Option<Answers>,
+    /// The ranking metrics of the questions as queries, where the tasks name their evidence.
+    pub question_retrieval: Option<RetrievalReport>,
+    /// Signs of a gamed reward.
+    pub alarms: Vec<Alarm>,
+    /// Findings of the probes, in the order they were asked for.
+    pub probes: Vec<Probed>,
+}
+
+/// An evaluation that is ready to begin.
+pub(super) struct Exam<'a> {
+    pub(super) environment: EnvironmentConfig,
+    pub(super) rewards: Arc<RewardSet>,
+    pub(super) corpus: Corpus,
+    pub(super) tasks: Tasks,
+    pub(super) player: Player,
+    pub(super) samples: usize,
+    pub(super) seed: u64,
+    pub(super) threads: usize,
+    pub(super) options: &'a EvaluateOptions,
+    pub(super) observer: &'a dyn Observer,
+}
+
+impl Exam<'_> {
+    pub(super) fn run(self) -> Result<Evaluation> {
+        if self.tasks.is_empty() {
+            bail!("there are no questions to ask");
+        }
+        let options = self.options;
+        let searched = self.corpus.clone();
+        let session = Session::new(
+            &self.environment,
+            Arc::clone(&self.rewards),
+            &searched.recorded(options.record_tools.as_deref())?,
+            self.player.format.clone(),
+            self.observer,
+        )?;
+        let rollout = session.rollout(Arc::clone(&self.player.policy), Sampling::GREEDY)?;
+        let Evaluated { greedy, sampled } = play(&rollout, &self.tasks, self.seed, self.samples)?;
+        if let Some(path) = &options.out {
+            write_episodes(path, greedy.iter().cloned())?;
+            if self.samples > 0 {
+                let beside = path.with_extension("sampled.jsonl");
+                write_episodes(&beside, sampled.iter().cloned())?;
+            }
+        }
+        let plain = Plain {
+            exam: &self,
+            session: &session,
+            episodes: &greedy,
+        };
+        let probes = options.probes.iter().map(|probe| plain.under(*probe));
+        let probes = probes.collect::<Result<_>>()?;
+        let bootstrap = Bootstrap::new(self.seed);
+        let retriever = self.corpus.retriever.as_ref();
+        Ok(Evaluation {
+            alarms: Telemetry::from_episodes(&greedy, bootstrap)?.alarms,
+            greedy: EvalSummary::from_episodes(&greedy, bootstrap)?,
+            sampled: EvalSummary::from_episodes(&sampled, bootstrap)?,
+            answers: Answers::of(&greedy, &sampled, bootstrap)?,
+            question_retrieval: question_retrieval(retriever, &self.tasks, bootstrap)?,
+            probes,
+        })
+    }
+}
+
+/// Ranks at which the questions themselves are scored as queries.
+const CUTOFFS: [usize; 3] = [1, 5, 10];
+
+/// The ranking metrics of the questions, sent as they are; `None` when no task names its evidence.
+fn question_retrieval(
+    retriever: &dyn Retriever,
+    tasks: &Tasks,
+    bootstrap: Bootstrap,
+) -> Result<Option<RetrievalReport>> {
+    let mut rankings = BTreeMap::new();
+    let mut qrels = BTreeMap::new();
+    let depth = CUTOFFS[CUTOFFS.len() - 1];
+    let asked: Vec<_> = tasks
+        .iter()
+        .filter(|task| !task.judgments().is_empty())
+        .collect();
+    let queries: Vec<Query> = asked
+        .iter()
+        .map(|task| Query::new(task.question.as_str()))
+        .collect();
+    let found = runtime()?.block_on(retriever.search(&queries, depth))?;
+    for (task, hits) in asked.into_iter().zip(found) {
+        let ranking = hits.into_iter().map(|hit| hit.id).collect();
+        rankings.insert(task.id.clone(), ranking);
+        qrels.insert(task.id.clone(), task.judgments().into_owned());
+    }
+    if qrels.is_empty() {
+        return Ok(None);
+    }
+    let report = evaluate_retrieval(&rankings, &qrels, &CUTOFFS, bootstrap)?;
+    Ok(Some(report))
+}

@@ -1,0 +1,13 @@
+//! The evaluation of policies.
+
+mod exam;
+mod play;
+mod player;
+mod probes;
+mod run;
+
+pub use exam::{EvaluateOptions, Evaluation};
+pub(crate) use play::{Evaluated, evaluate_checkpoint};
+pub(crate) use player::is_script;
+pub use probes::Probed;
+pub use run::{evaluate, evaluate_sources};

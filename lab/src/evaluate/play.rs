@@ -1,0 +1,65 @@
+//! The episodes of an evaluation.
+
+use forage_env::episode::Episode;
+use forage_env::policy::Sampling;
+use forage_env::rollout::{InfraBudget, Rollout};
+use forage_env::seed::Seed;
+use forage_trainer::run::group_jobs;
+use forage_trainer::weights::Checkpoint;
+
+use crate::config::Resolved;
+use crate::data::{Data, Tasks};
+use crate::error::{Context, Result};
+use crate::observer::Observer;
+use crate::runtime::runtime;
+use crate::session::Session;
+
+/// Episodes of one policy on the same questions.
+#[derive(Clone, Debug)]
+pub(crate) struct Evaluated {
+    /// One episode of each question.
+    pub(crate) greedy: Vec<Episode>,
+    /// The samples of each question, at temperature 1.
+    pub(crate) sampled: Vec<Episode>,
+}
+
+/// Plays questions with a checkpoint as a config says: once greedily and as often as it says at temperature 1. Blocks.
+pub(crate) fn evaluate_checkpoint(
+    config: &Resolved,
+    checkpoint: &Checkpoint,
+    data: &Data,
+    tasks: &Tasks,
+    observer: &dyn Observer,
+) -> Result<Evaluated> {
+    let session = Session::of(config, &data.corpus, checkpoint, observer)?;
+    let policy = config.generation().start(checkpoint);
+    let rollout = session.rollout(policy, Sampling::GREEDY)?;
+    play(&rollout, tasks, config.seed, config.evaluation.samples)
+}
+
+/// Plays `tasks` once greedily and `samples` times sampled. Seeds depend on the task's place and sample alone, so two
+/// policies meet the same randomness.
+pub(crate) fn play(
+    rollout: &Rollout,
+    tasks: &Tasks,
+    seed: u64,
+    samples: usize,
+) -> Result<Evaluated> {
+    let seed = Seed::root(seed).child("evaluation", &[]);
+    let with = |sampling| Rollout {
+        sampling,
+        ..rollout.clone()
+    };
+    runtime()?.block_on(async {
+        let greedy = with(Sampling::GREEDY).run(group_jobs(tasks, 1, seed)).await;
+        let sampled = with(Sampling::FULL)
+            .run(group_jobs(tasks, samples, seed))
+            .await;
+        for episodes in [&greedy, &sampled] {
+            InfraBudget::default()
+                .check(episodes)
+                .context("the evaluation shows nothing")?;
+        }
+        Ok(Evaluated { greedy, sampled })
+    })
+}

@@ -1,0 +1,207 @@
+//! One GRPO run of a resolved config.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use forage_env::reward::judge::{self, JudgeSettings};
+use forage_trainer::device::has_bf16;
+use forage_trainer::learner::Learner;
+use forage_trainer::memory::Workload;
+use forage_trainer::remote::RemotePolicy;
+use forage_trainer::run::{Control, RunPlace, Source, run_grpo};
+use forage_trainer::sample::read_groups;
+use forage_trainer::watch::SentinelConfig;
+use forage_trainer::weights::Checkpoint;
+use forage_trainer::workers::Workers;
+
+use crate::config::{EvaluationConfig, Resolved};
+use crate::data::Data;
+use crate::error::{Context, Result, RunError};
+use crate::layout::{RunLayout, make_folder};
+use crate::observer::{Observer, line};
+use crate::records::RunRecords;
+use crate::runtime::runtime;
+use crate::session::Session;
+
+/// The experience that a run learns from.
+#[derive(Clone, Copy)]
+pub(crate) enum Experience<'a> {
+    /// Questions that the policy plays.
+    Data(&'a Data),
+    /// A file of recorded rollouts.
+    Recorded(&'a Path),
+}
+
+/// One GRPO run.
+pub(crate) struct Grpo<'a> {
+    /// Shown with the progress.
+    pub(crate) name: &'a str,
+    pub(crate) config: &'a Resolved,
+    pub(crate) layout: &'a RunLayout,
+    pub(crate) resume: bool,
+    pub(crate) observer: &'a dyn Observer,
+}
+
+impl Grpo<'_> {
+    /// Trains `start` and returns the policy, with the work that it took. Blocks.
+    pub(crate) fn run(
+        &self,
+        start: Checkpoint,
+        experience: Experience<'_>,
+    ) -> Result<(Checkpoint, Workload)> {
+        let Self {
+            config, observer, ..
+        } = *self;
+        let (problem, groups);
+        let source = match experience {
+            Experience::Data(data) => {
+                let session = Session::of(config, &data.corpus, &start, observer)?;
+                problem = session.problem(Arc::clone(&data.train), Arc::clone(&data.dev))?;
+                Source::Play(&problem)
+            }
+            Experience::Recorded(file) => {
+                let window = config.generation().window(&start.config);
+                groups = read_groups(file, start.config.vocab_size, window)
+                    .in_config(format!("--rollouts {}", file.display()))?;
+                Source::Recorded(&groups)
+            }
+        };
+        let place = RunPlace {
+            folder: self.layout.folder().to_owned(),
+            seed: config.seed,
+            config_digest: digest(config, experience)?,
+            resume: self.resume,
+        };
+        let mut learner = self.learner(start)?;
+        let mut records = RunRecords::open(self.layout, config.tensorboard)?;
+        let mut failed = None;
+        let ran = runtime()?.block_on(run_grpo(
+            &mut learner,
+            source,
+            &config.grpo,
+            &place,
+            |row, episodes, alarms| {
+                observer.progress(self.name, row.step() + 1, config.grpo.steps, &line(row));
+                for alarm in alarms {
+                    observer.say(&format!(
+                        "{} step {}: {}",
+                        self.name,
+                        row.step(),
+                        alarm.message
+                    ));
+                }
+                failed = records.keep(row, episodes, alarms).err();
+                control(failed.is_some() || observer.is_stopped())
+            },
+        ));
+        if let Some(error) = failed {
+            return Err(error).context("the run's records cannot be kept");
+        }
+        ran?;
+        Ok((learner.checkpoint(), learner.work()))
+    }
+
+    fn learner(&self, start: Checkpoint) -> Result<Learner> {
+        let config = self.config;
+        let update = config.grpo.update.clone();
+        let workers = Workers::for_model(config.threads(), &start.config, &start.decoder.device());
+        let generation = config.generation();
+        let Some(server) = &config.sampler else {
+            let engine = generation.engine(&start.config);
+            if engine.bf16 && !has_bf16(&start.decoder.device()) {
+                return Err(RunError::config_because(
+                    format!(
+                        "engine.dtype is bf16, and {} does not compute in it",
+                        config.device
+                    ),
+                    "set engine.dtype = \"f32\"",
+                ));
+            }
+            return Ok(Learner::new(start, update, engine, workers));
+        };
+        let policy = runtime()?
+            .block_on(RemotePolicy::connect(server))
+            .context("[sampler]")?;
+        let pushed = std::path::absolute(self.layout.pushed()).context("the run's folder")?;
+        make_folder(&pushed)?;
+        let window = generation.window(&start.config);
+        Ok(Learner::remote(
+            start, update, window, workers, policy, pushed,
+        ))
+    }
+}
+
+/// The answer to the trainer after a step.
+pub(crate) fn control(stop: bool) -> Control {
+    if stop {
+        Control::Stop
+    } else {
+        Control::Continue
+    }
+}
+
+/// The digest of everything that shapes a run: its settings, and the ranking and training questions or the recorded rollouts. What may
+/// change between the processes that work on it (length, threads, evaluation, how often it saves, where a judge is and what it
+/// may cost) is left out.
+pub(crate) fn digest(config: &Resolved, experience: Experience<'_>) -> Result<String> {
+    let mut shape = (**config).clone();
+    shape.threads = 0;
+    shape.grpo.steps = 0;
+    shape.grpo.checkpoint_every = 0;
+    shape.grpo.keep_checkpoints = 0;
+    shape.grpo.evaluate_every = 0;
+    shape.grpo.sentinel = SentinelConfig::default();
+    shape.tensorboard = None;
+    shape.data.digests = None;
+    for judge in [judge::ENTRY, judge::BATCH, judge::TOURNAMENT] {
+        if let Some(part) = shape.reward.get_mut(judge.name) {
+            part.without(&JudgeSettings::CONDUCT);
+        }
+    }
+    shape.evaluation = EvaluationConfig::default();
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(shape.to_toml()?.as_bytes());
+    match experience {
+        Experience::Data(data) => {
+            hasher.update(data.corpus.retriever.fingerprint().0.as_bytes());
+            for task in data.train.iter() {
+                hasher.update(serde_json::to_string(task.as_ref())?.as_bytes());
+            }
+        }
+        Experience::Recorded(file) => hash_file(&mut hasher, file)?,
+    }
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+pub(crate) fn hash_file(hasher: &mut blake3::Hasher, file: &Path) -> Result<()> {
+    let cannot = || format!("cannot read {}", file.display());
+    let opened = std::fs::File::open(file).with_context(cannot)?;
+    hasher.update_reader(opened).with_context(cannot)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::RunConfig;
+
+    #[test]
+    fn a_judge_may_move_and_cost_more_between_processes() {
+        let quickstart = include_str!("../../configs/quickstart.toml");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("rollouts.jsonl");
+        std::fs::write(&file, "").unwrap();
+        let of = |rest: &str| {
+            let judge = format!("reward.judge={{ weight = 1.0, model = \"m\", {rest} }}");
+            let config = RunConfig::parse(quickstart, &[judge]).unwrap();
+            let config = config.resolve(None).unwrap();
+            digest(&config, Experience::Recorded(&file)).unwrap()
+        };
+        let first = of("url = \"http://a\"");
+        assert_eq!(
+            first,
+            of("url = \"http://b:1\", max_calls = 9, cache = \"c\", attempts = 1")
+        );
+        assert_ne!(first, of("url = \"http://a\", rubric = [\"It is short.\"]"));
+    }
+}

@@ -1,0 +1,222 @@
+//! The folder of a run: the one owner of the names of the files in it.
+
+use std::path::{Path, PathBuf};
+
+use forage_trainer::checkpoint;
+
+use crate::error::{Context, Result, bail};
+
+/// The trained part of a quickstart.
+pub(crate) const TRAINED: &str = "trained";
+/// The part of a quickstart that learns from random rewards.
+pub(crate) const CONTROL: &str = "control";
+/// The policy that a run begins with.
+pub(crate) const START: &str = "start";
+/// The parts of a quickstart, in the order people read them.
+pub(crate) const PARTS: [&str; 3] = [START, TRAINED, CONTROL];
+/// End of the stems of files with sampled episodes, beside those with greedy ones.
+const SAMPLED: &str = ".sampled";
+
+/// The places of everything that a run leaves in its folder. Metrics and checkpoints are written by the trainer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunLayout(PathBuf);
+
+impl RunLayout {
+    /// The layout of a run's folder, which need not be there.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self(folder.into())
+    }
+
+    /// The folder itself.
+    pub fn folder(&self) -> &Path {
+        &self.0
+    }
+
+    /// The resolved config.
+    pub fn config(&self) -> PathBuf {
+        self.0.join("config.toml")
+    }
+
+    /// The settings of supervised fine-tuning.
+    pub fn sft_settings(&self) -> PathBuf {
+        self.0.join("sft.json")
+    }
+
+    /// A row of metrics per step.
+    pub fn metrics(&self) -> PathBuf {
+        self.0.join("metrics.jsonl")
+    }
+
+    /// The sentinel's alarms.
+    pub fn alarms(&self) -> PathBuf {
+        self.0.join("alarms.jsonl")
+    }
+
+    /// The conduct of the policy, step by step.
+    pub fn telemetry(&self) -> PathBuf {
+        self.0.join("telemetry.jsonl")
+    }
+
+    /// The folder of recorded rollouts.
+    pub fn rollouts(&self) -> PathBuf {
+        self.0.join("rollouts")
+    }
+
+    /// Rollouts of a step.
+    pub(crate) fn rollouts_of(&self, step: u64) -> PathBuf {
+        self.rollouts().join(format!("step-{step:06}.jsonl"))
+    }
+
+    /// The step of a file of rollouts.
+    pub(crate) fn step_of(rollouts: &Path) -> Option<u64> {
+        let name = rollouts.file_name()?.to_str()?.strip_prefix("step-")?;
+        name.split_once(".jsonl")?.0.parse().ok()
+    }
+
+    /// The folder of checkpoints.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.0.join("checkpoints")
+    }
+
+    /// Weights on their way to a server that samples.
+    pub(crate) fn pushed(&self) -> PathBuf {
+        self.0.join("pushed")
+    }
+
+    /// The trained policy.
+    pub fn policy(&self) -> PathBuf {
+        self.0.join("policy")
+    }
+
+    /// The policy a quickstart begins with.
+    pub fn start(&self) -> PathBuf {
+        self.0.join(START)
+    }
+
+    /// The verdict of a quickstart.
+    pub fn verdict(&self) -> PathBuf {
+        self.0.join("verdict.json")
+    }
+
+    /// The page about a quickstart.
+    pub fn page(&self) -> PathBuf {
+        self.0.join("report.html")
+    }
+
+    /// The generated world.
+    pub(crate) fn world(&self) -> PathBuf {
+        self.0.join("world")
+    }
+
+    /// The index of the corpus.
+    pub(crate) fn index(&self) -> PathBuf {
+        self.0.join("index")
+    }
+
+    /// The index of whole pages.
+    pub(crate) fn pages(&self) -> PathBuf {
+        self.0.join("pages")
+    }
+
+    /// The folder of an evaluation's episodes.
+    pub fn evaluation(&self) -> PathBuf {
+        self.0.join("evaluation")
+    }
+
+    /// The greedy episodes of an evaluation.
+    pub(crate) fn greedy(&self, name: &str) -> PathBuf {
+        self.evaluation().join(format!("{name}.jsonl"))
+    }
+
+    /// The sampled episodes of an evaluation.
+    pub(crate) fn sampled(&self, name: &str) -> PathBuf {
+        self.greedy(name).with_extension("sampled.jsonl")
+    }
+
+    /// The name in the stem of a file of episodes, and whether they are sampled.
+    pub(crate) fn evaluation_of(stem: &str) -> (&str, bool) {
+        stem.strip_suffix(SAMPLED)
+            .map_or((stem, false), |name| (name, true))
+    }
+
+    /// A run within this one: a part of a quickstart.
+    pub(crate) fn part(&self, name: &str) -> Self {
+        Self(self.0.join(name))
+    }
+
+    /// The spurious twin of this name.
+    pub(crate) fn twin(&self, name: &str) -> Self {
+        Self(self.0.join("twins").join(name))
+    }
+
+    /// The twins that are there by name, in order.
+    pub(crate) fn twins(&self) -> Vec<(String, Self)> {
+        let entries = std::fs::read_dir(self.0.join("twins"))
+            .into_iter()
+            .flatten();
+        let mut found: Vec<_> = entries
+            .filter_map(|entry| {
+                let entry = entry.ok()?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                Some((name, Self(entry.path())))
+            })
+            .collect();
+        found.sort_by(|(a, _), (b, _)| a.cmp(b));
+        found
+    }
+
+    /// Tells whether a run was begun here.
+    pub(crate) fn holds_run(&self) -> bool {
+        self.metrics().exists() || self.checkpoints().exists()
+    }
+
+    /// Checks that the folder holds a run exactly where one is to be resumed.
+    pub(crate) fn check(&self, resume: bool) -> Result<()> {
+        let used = self.holds_run();
+        if used && !resume {
+            bail!(
+                "{} holds a run; give another --out, or --resume to continue it",
+                self.0.display()
+            );
+        }
+        if resume && !used {
+            bail!(
+                "{} holds no run to resume; start it without --resume",
+                self.0.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// Writes the record of how the run was started, once: a resumed run keeps it.
+    pub(crate) fn record(&self, file: &Path, text: &str, resume: bool) -> Result<()> {
+        make_folder(&self.0)?;
+        if resume && file.exists() {
+            return Ok(());
+        }
+        std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+    }
+
+    /// The folder of the policy that a run leaves: of its newest checkpoint, of the step whose folder this is, or its last one;
+    /// `None` where this is not a run's folder.
+    ///
+    /// # Errors
+    /// When the run has no complete checkpoint yet.
+    pub fn newest_policy(&self) -> Result<Option<PathBuf>> {
+        let step = checkpoint::list(&self.0)?.pop();
+        if step.is_none() && self.checkpoints().exists() {
+            bail!(
+                "{} holds no complete checkpoint yet; let it train to its next one",
+                self.0.display()
+            );
+        }
+        let step = step.unwrap_or_else(|| self.0.clone());
+        // A quickstart keeps its trained policy alone.
+        let places = [step.join("model"), self.policy()];
+        Ok(places.into_iter().find(|model| model.is_dir()))
+    }
+}
+
+pub(crate) fn make_folder(folder: &Path) -> Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
+}

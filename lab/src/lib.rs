@@ -1,0 +1,67 @@
+//! Runs as functions: from a config to a trained policy, its evaluation and a verdict.
+//!
+//! [`RunConfig`] is a config as it is written; [`RunConfig::resolve`] checks all of it and makes a [`Resolved`] one, which is what
+//! [`train`], [`evaluate`], [`study`] and [`quickstart`] take. A [`Session`] is an environment with its rewards over what it
+//! searches, in the tokens of a policy; it is put together in one place. [`RunLayout`] knows the names of all files that a run
+//! leaves, [`RunFolder`] reads them.
+//!
+//! Nothing here prints: an [`Observer`] follows a run and may stop it. Functions that play episodes block on a Tokio runtime of
+//! their own and must not be called from async code.
+
+mod audit;
+mod builtin;
+mod collect;
+mod conduct;
+mod config;
+mod data;
+mod error;
+mod evaluate;
+mod grpo;
+mod layout;
+mod lint;
+mod memory;
+mod observer;
+mod page;
+mod policy;
+mod quickstart;
+mod ranking;
+mod records;
+mod replay;
+mod retrieval;
+mod run_folder;
+mod runtime;
+mod session;
+mod sft;
+mod sources;
+mod study;
+mod train;
+mod twins;
+mod warm_start;
+
+pub use audit::{AuditRow, Audited, Golds, audit_judge};
+pub use collect::{CollectOptions, collect};
+pub use conduct::courses;
+pub use config::{
+    Base, DataConfig, Digests, EngineSection, EngineType, EnvironmentConfig, EvaluationConfig,
+    FilesConfig, Generation, IdLists, LoraSection, OwnQuestions, PolicyConfig, Resolved, RunConfig,
+    SmallModel, WarmStartSection, all_threads,
+};
+pub use data::{Corpus, Data, Tasks};
+pub use error::{Result, RunError};
+pub use evaluate::{EvaluateOptions, Evaluation, Probed, evaluate, evaluate_sources};
+pub use layout::RunLayout;
+pub use observer::{Observer, Silent};
+pub use page::{TRAJECTORIES, half_written, page};
+pub use policy::{PolicyFormat, fetch_file, hub, open_policy, open_tokenizer};
+pub use quickstart::{QuickstartOptions, QuickstartReport, quickstart, quickstart_config};
+pub use ranking::{Ranking, evaluate_ranking};
+pub use replay::{Different, Replayed, replay_files};
+pub use retrieval::{RetrieverConfig, open_encoder};
+pub use run_folder::{Reading, Records, RunFolder, Source};
+pub use runtime::runtime;
+pub use session::{Session, rewards_of};
+pub use sft::{FineTuned, SftOptions, sft};
+pub use sources::Sources;
+pub use study::{Studied, study};
+pub use train::{TrainOptions, Trained, plan, train};
+pub use twins::Twin;

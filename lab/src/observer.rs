@@ -1,0 +1,66 @@
+//! The interface to whoever follows a run.
+
+use forage_env::monitor::Metric;
+use forage_trainer::metrics::Row;
+
+/// Follows what runs do, and may stop them. Nothing has to be listened to: every method has a default.
+pub trait Observer: Sync {
+    /// A sentence or two that people should read.
+    fn say(&self, _line: &str) {}
+
+    /// A task has done some of its steps; `shown` are the numbers of the last one.
+    fn progress(&self, _task: &str, _done: u64, _total: u64, _shown: &str) {}
+
+    /// Tells a run to stop after this step, with a checkpoint.
+    fn is_stopped(&self) -> bool {
+        false
+    }
+
+    /// The function that environments call about slow work when they are made.
+    fn notice(&self) -> fn(&str) {
+        |_| {}
+    }
+}
+
+/// Listens to nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Silent;
+
+impl Observer for Silent {}
+
+/// The numbers of a metrics row that a person follows: label, metric, digits.
+const FOLLOWED: [(&str, &str, usize); 13] = [
+    ("reward", Metric::REWARD, 3),
+    ("em", "reward/component/em", 3),
+    ("val em", Metric::VAL_EM, 3),
+    ("ndcg", "reward/component/ndcg", 3),
+    ("val ndcg", Metric::VAL_NDCG, 3),
+    ("operators", "query/operator_frac", 2),
+    ("loss", Metric::SFT_LOSS, 3),
+    ("val loss", Metric::SFT_VAL_LOSS, 3),
+    ("len", Metric::RESPONSE_TOKENS, 1),
+    ("searches", Metric::SEARCHES, 2),
+    ("entropy", Metric::ENTROPY, 3),
+    ("zero-var", Metric::NO_VARIANCE, 2),
+    ("grad", Metric::GRADIENT, 2),
+];
+
+/// The followed numbers of a metrics row in one line.
+pub(crate) fn line(row: &Row) -> String {
+    let parts = FOLLOWED
+        .iter()
+        .filter_map(|(label, name, digits)| Some(format!("{label} {:.*}", digits, row.get(name)?)));
+    parts.collect::<Vec<_>>().join("  ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_followed_number_is_a_metric_of_the_table() {
+        for (_, name, _) in FOLLOWED {
+            assert!(forage_env::registry::metric(name).is_some(), "{name}");
+        }
+    }
+}

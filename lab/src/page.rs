@@ -1,0 +1,175 @@
+//! The report on runs, from what they left in their folders.
+
+use std::path::{Path, PathBuf};
+
+use forage_env::episode::Episode;
+use forage_eval::report::{Arm, Recipe, Report};
+use forage_eval::stats::Bootstrap;
+use forage_eval::summary::EvalSummary;
+use forage_eval::telemetry::Telemetry;
+use serde_json::Value;
+
+use crate::error::Result;
+use crate::run_folder::{RunFolder, Source};
+
+/// Trajectories that a page answers quickly with (`bench/report/run.sh`).
+pub const TRAJECTORIES: usize = 10_000;
+
+/// The report on run folders and files of episodes, with at most `most` trajectories.
+///
+/// # Errors
+/// When a path is neither, or a record in it cannot be read.
+pub fn page(paths: &[PathBuf], most: usize) -> Result<Report> {
+    let mut runs: Vec<RunFolder> = paths
+        .iter()
+        .map(|path| RunFolder::open(path))
+        .collect::<Result<_>>()?;
+    let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
+    for ((run, path), name) in runs.iter_mut().zip(paths).zip(&names) {
+        if names.iter().filter(|other| *other == name).count() > 1 {
+            run.rename(&path.display().to_string());
+        }
+    }
+    let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
+    let mut report = Report::new(format!("forage: {}", names.join(", ")));
+    for run in &runs {
+        if let Some(verdict) = &run.verdict {
+            report = report.verdict(&run.name, verdict.clone());
+        }
+        for records in &run.records {
+            let label = label(&runs, run, &records.name);
+            report = report.note(records.status());
+            report = report.alarms(&label, records.alarms.iter().cloned());
+            if let Some(course) = &records.course {
+                report = report.course(label, course.clone());
+            }
+        }
+        if let Some(config) = &run.config {
+            let recipe = Recipe {
+                run: run.name.clone(),
+                config: config.clone(),
+                digests: run.digests(),
+            };
+            report = report.recipe(recipe);
+        }
+    }
+    report = arms(&runs).into_iter().fold(report, Report::arm);
+    with_episodes(report, &runs, most)
+}
+
+/// The name of a part of a run where there are several runs.
+fn label(runs: &[RunFolder], run: &RunFolder, part: &str) -> String {
+    if runs.len() == 1 || part == run.name {
+        part.to_owned()
+    } else {
+        format!("{}: {part}", run.name)
+    }
+}
+
+/// Curves: records of the same name of runs with the same settings but for seeds are one.
+fn arms(runs: &[RunFolder]) -> Vec<Arm> {
+    let mut arms: Vec<(String, Vec<String>, Arm)> = Vec::new();
+    for run in runs {
+        for records in &run.records {
+            let part = if records.name == run.name {
+                ""
+            } else {
+                &records.name
+            };
+            let key = format!("{part} {}", run.arm());
+            let rows: Vec<Value> = records
+                .rows
+                .iter()
+                .map(|row| Value::Object(row.0.clone()))
+                .collect();
+            let label = label(runs, run, &records.name);
+            match arms.iter_mut().find(|(known, ..)| *known == key) {
+                Some((_, labels, arm)) => {
+                    labels.push(label);
+                    arm.runs.push(rows);
+                }
+                None => arms.push((
+                    key,
+                    vec![label.clone()],
+                    Arm {
+                        name: label,
+                        runs: vec![rows],
+                    },
+                )),
+            }
+        }
+    }
+    let named = |(_, labels, arm): (String, Vec<String>, Arm)| match labels.len() {
+        1 => arm,
+        count => Arm {
+            name: format!("{} ({count} runs)", labels.join(", ")),
+            ..arm
+        },
+    };
+    arms.into_iter().map(named).collect()
+}
+
+/// Adds the results of evaluations, and trajectories as far as they are wanted.
+fn with_episodes(mut report: Report, runs: &[RunFolder], most: usize) -> Result<Report> {
+    let mut sources: Vec<(usize, Source)> = Vec::new();
+    for (place, run) in runs.iter().enumerate() {
+        sources.extend(run.sources().into_iter().map(|source| (place, source)));
+    }
+    sources.sort_by_key(|(_, source)| source.age());
+    let (mut kept, mut left_out) = (0, false);
+    for (place, mut source) in sources {
+        if kept >= most && source.origin.step.is_some() {
+            left_out = true;
+            break;
+        }
+        let run = &runs[place];
+        source.origin.run = label(runs, run, &source.origin.run);
+        let reading = source.read()?;
+        if reading.half_written {
+            report = report.note(half_written(&source.path));
+        }
+        if source.origin.step.is_none() {
+            let summary = EvalSummary::from_episodes(&reading.episodes, run.bootstrap())?;
+            report = report.evaluation(&source.origin.run, summary);
+            if run.records.is_empty() {
+                report = with_signs(
+                    report,
+                    &source.origin.run,
+                    &reading.episodes,
+                    run.bootstrap(),
+                )?;
+            }
+        }
+        left_out |= kept + reading.episodes.len() > most;
+        for episode in reading.episodes.iter().take(most - kept) {
+            report = report.trajectory(run.trajectory(source.origin.clone(), episode));
+            kept += 1;
+        }
+    }
+    if left_out {
+        let what = "evaluations first, then those of the newest steps";
+        report = report.note(format!(
+            "{most} trajectories are shown, {what}; --most shows more."
+        ));
+    }
+    Ok(report)
+}
+
+/// Adds the alarms that telemetry raises of an evaluation by itself; where there is a run, its steps say more.
+fn with_signs(
+    report: Report,
+    name: &str,
+    episodes: &[Episode],
+    bootstrap: Bootstrap,
+) -> Result<Report> {
+    let found = Telemetry::from_episodes(episodes, bootstrap)?;
+    Ok(report.alarms(name, found.alarms))
+}
+
+/// The note on a file whose writer has not ended its last line.
+pub fn half_written(path: &Path) -> String {
+    format!(
+        "{}: its last line is half written and left out.",
+        path.display()
+    )
+}

@@ -1,0 +1,272 @@
+//! The quickstart: from a generated world to a verdict.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use forage_env::environment::Outcome;
+use forage_env::episode::Episode;
+use forage_env::monitor::Alarm;
+use forage_env::registry;
+use forage_eval::stats::Bootstrap;
+use forage_eval::study::SeedEpisodes;
+use forage_eval::summary::EvalSummary;
+use forage_eval::telemetry::Telemetry;
+use forage_eval::verdict::Verdict;
+use forage_trainer::weights::Checkpoint;
+
+use crate::conduct::course;
+use crate::config::{Resolved, RunConfig};
+use crate::data::Data;
+use crate::error::{Context, Result, bail};
+use crate::evaluate::{Evaluated, evaluate_checkpoint};
+use crate::grpo::{Experience, Grpo};
+use crate::layout::{CONTROL, RunLayout, START, TRAINED, make_folder};
+use crate::observer::Observer;
+use crate::page::{TRAJECTORIES, page};
+use crate::policy::start_of;
+use crate::records::write_episodes;
+use crate::study::open_saved;
+use crate::warm_start::from_scratch;
+
+/// The folder of a quickstart and its start.
+#[derive(Clone, Debug, Default)]
+pub struct QuickstartOptions {
+    /// The run's folder: empty or absent, unless `resume` is set.
+    pub folder: PathBuf,
+    /// Trains the starting policy too.
+    pub from_scratch: bool,
+    /// Continues an interrupted quickstart.
+    pub resume: bool,
+}
+
+/// A quickstart at its end.
+#[derive(Debug)]
+pub struct QuickstartReport {
+    /// Its verdict, which is in its folder too.
+    pub verdict: Verdict,
+    /// Greedy results of start, trained policy and control.
+    pub summaries: Vec<(&'static str, EvalSummary)>,
+}
+
+/// The built-in quickstart config of an environment, with overrides.
+///
+/// # Errors
+/// When the environment has none, or an override cannot be used.
+pub fn quickstart_config(environment: &str, overrides: &[String]) -> Result<RunConfig> {
+    let text = registry::find(environment)?.quickstart.with_context(|| {
+        format!(
+            "there is no built-in quickstart in `{environment}`; write a config and give --config"
+        )
+    })?;
+    RunConfig::parse(text, overrides).in_config("the built-in quickstart config")
+}
+
+/// Builds a world and its index, trains a policy and a control on random rewards from the same start, evaluates all three on
+/// held-out questions and writes the verdict and a page. Blocks; not to be called from async code.
+///
+/// # Errors
+/// When the folder is taken, a part of the config cannot be had, or a run fails or is stopped on the way.
+pub fn quickstart(
+    config: &Resolved,
+    options: &QuickstartOptions,
+    observer: &dyn Observer,
+) -> Result<QuickstartReport> {
+    let began = Instant::now();
+    let layout = RunLayout::new(&options.folder);
+    prepare(&layout, options.resume)?;
+    let folder = layout.folder().display();
+    observer.say(&format!("building the world and its index in {folder}"));
+    let data = Data::load(config, layout.folder())?;
+    if data.test.is_empty() {
+        bail!("there are no held-out questions: a verdict needs data.test_questions above 0");
+    }
+    let record = config.record(Some(&data.digests))?;
+    layout.record(&layout.config(), &record, options.resume)?;
+    let start = start(config, &layout, options, observer)?;
+    observer.say(&format!("{} held-out questions", data.test.len()));
+    let evaluate = |name: &str, policy: &Checkpoint| -> Result<Evaluated> {
+        let found = evaluate_checkpoint(config, policy, &data, &data.test, observer)?;
+        observer.say(&format!("{name}: {}", measured(&found.greedy)));
+        Ok(found)
+    };
+    let before = evaluate(START, &start)?;
+    let (trained, control) = train_both(config, &layout, options.resume, &start, &data, observer)?;
+    let after = evaluate(TRAINED, &trained)?;
+    let beside = evaluate(CONTROL, &control)?;
+    trained.save(&layout.policy())?;
+    let sets = [(START, before), (TRAINED, after), (CONTROL, beside)];
+    keep_evaluations(&layout, &sets)?;
+    let minutes = began.elapsed().as_secs_f64() / 60.0;
+    conclude(config, &layout, &sets, minutes)
+}
+
+/// Makes the run folder; a folder with something in it is only taken for a resume.
+fn prepare(layout: &RunLayout, resume: bool) -> Result<()> {
+    let folder = layout.folder();
+    let used = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+    if used && !resume {
+        bail!(
+            "{} is not empty; give another --out, or --resume to continue the run in it",
+            folder.display()
+        );
+    }
+    make_folder(folder)
+}
+
+/// The policy that both runs begin with.
+fn start(
+    config: &Resolved,
+    layout: &RunLayout,
+    options: &QuickstartOptions,
+    observer: &dyn Observer,
+) -> Result<Checkpoint> {
+    let place = layout.start();
+    if options.resume && place.join("model.safetensors").exists() {
+        return open_saved(&place, config);
+    }
+    let start = match (&config.warm_start, options.from_scratch) {
+        (_, false) => start_of(config)?,
+        (Some(section), true) => from_scratch(section, config, observer)?,
+        (None, true) => bail!("--from-scratch needs a [warm_start] section in the config"),
+    };
+    start.save(&place)?;
+    Ok(start)
+}
+
+/// An observer of two runs side by side: when one fails the other stops too, with a checkpoint of its own.
+struct Pair<'a> {
+    observer: &'a dyn Observer,
+    failed: AtomicBool,
+}
+
+impl Observer for Pair<'_> {
+    fn say(&self, line: &str) {
+        self.observer.say(line);
+    }
+
+    fn progress(&self, task: &str, done: u64, total: u64, shown: &str) {
+        self.observer.progress(task, done, total, shown);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.failed.load(Ordering::SeqCst) || self.observer.is_stopped()
+    }
+
+    fn notice(&self) -> fn(&str) {
+        self.observer.notice()
+    }
+}
+
+/// The real run and its random-reward twin: same start, same questions, same seeds, side by side.
+fn train_both(
+    config: &Resolved,
+    layout: &RunLayout,
+    resume: bool,
+    start: &Checkpoint,
+    data: &Data,
+    observer: &dyn Observer,
+) -> Result<(Checkpoint, Checkpoint)> {
+    let threads = (config.threads() / 2).max(1);
+    // A reward without information is meant to ruin its run: that is no reason to stop.
+    let real = config.vary(|config| {
+        config.threads = threads;
+        config.grpo.sentinel.stop = false;
+    })?;
+    let random = real.vary(|config| {
+        config.reward = [("random".to_owned(), 1.0.into())].into();
+    })?;
+    let pair = Pair {
+        observer,
+        failed: AtomicBool::new(false),
+    };
+    let run = |name: &str, config: &Resolved| -> Result<Checkpoint> {
+        let layout = layout.part(name);
+        let run = Grpo {
+            name,
+            config,
+            layout: &layout,
+            resume,
+            observer: &pair,
+        };
+        let result = run.run(start.clone(), Experience::Data(data));
+        if result.is_err() {
+            pair.failed.store(true, Ordering::SeqCst);
+        }
+        let (policy, _) = result.with_context(|| format!("the {name} run"))?;
+        Ok(policy)
+    };
+    std::thread::scope(|scope| {
+        let control = scope.spawn(|| run(CONTROL, &random));
+        let trained = run(TRAINED, &real);
+        let control = control
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((trained?, control?))
+    })
+}
+
+type Sets = [(&'static str, Evaluated); 3];
+
+/// Keeps the episodes behind the verdict, for the report and for `forage inspect`.
+fn keep_evaluations(layout: &RunLayout, sets: &Sets) -> Result<()> {
+    make_folder(&layout.evaluation())?;
+    for (name, set) in sets {
+        write_episodes(&layout.greedy(name), set.greedy.iter().cloned())?;
+        if !set.sampled.is_empty() {
+            write_episodes(&layout.sampled(name), set.sampled.iter().cloned())?;
+        }
+    }
+    Ok(())
+}
+
+fn conclude(
+    config: &Resolved,
+    layout: &RunLayout,
+    sets: &Sets,
+    minutes: f64,
+) -> Result<QuickstartReport> {
+    let bootstrap = config.bootstrap();
+    let [(_, before), (_, after), (_, beside)] = sets;
+    let seed = |pick: fn(&Evaluated) -> &Vec<Episode>| SeedEpisodes {
+        seed: config.seed,
+        start: pick(before).clone(),
+        arms: vec![
+            (TRAINED.to_owned(), pick(after).clone()),
+            (CONTROL.to_owned(), pick(beside).clone()),
+        ],
+    };
+    let greedy = seed(|set| &set.greedy);
+    let sampled = (config.evaluation.samples > 0).then(|| seed(|set| &set.sampled));
+    let mut verdict = Verdict::of(&greedy, sampled.as_ref(), minutes, bootstrap)?;
+    verdict.alarms = alarms(layout, &after.greedy, bootstrap)?;
+    verdict.write(&layout.verdict())?;
+    page(&[layout.folder().to_owned()], TRAJECTORIES)?.write(&layout.page())?;
+    let summaries = sets
+        .iter()
+        .map(|(name, set)| Ok((*name, EvalSummary::from_episodes(&set.greedy, bootstrap)?)));
+    Ok(QuickstartReport {
+        verdict,
+        summaries: summaries.collect::<Result<_>>()?,
+    })
+}
+
+/// The alarms about the trained policy: first in its run, then on the held-out questions.
+fn alarms(layout: &RunLayout, held_out: &[Episode], bootstrap: Bootstrap) -> Result<Vec<Alarm>> {
+    let course = course(&layout.part(TRAINED), bootstrap)?;
+    let mut alarms = course.map_or_else(Vec::new, |course| course.alarms);
+    alarms.extend(Telemetry::from_episodes(held_out, bootstrap)?.alarms);
+    Ok(alarms)
+}
+
+/// The mean of what episodes are measured by, in words.
+fn measured(episodes: &[Episode]) -> String {
+    let outcome = Outcome::of(episodes);
+    let parts: Vec<f64> = episodes
+        .iter()
+        .filter_map(|episode| episode.score.as_ref()?.parts.get(outcome.measure()))
+        .map(|part| f64::from(*part))
+        .collect();
+    let mean = parts.iter().sum::<f64>() / parts.len().max(1) as f64;
+    format!("{} {mean:.3}", outcome.words()[0])
+}

@@ -1,0 +1,118 @@
+//! The records that a run writes step by step, beside the trainer's metrics and checkpoints.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use forage_env::episode::Episode;
+use forage_env::monitor::Alarm;
+use forage_env::rollout::EpisodeWriter;
+use forage_trainer::metrics::Row;
+use forage_trainer::watch::{Aliases, EventWriter};
+
+use crate::conduct;
+use crate::error::{Context, Result};
+use crate::layout::{RunLayout, make_folder};
+
+/// Rollouts, alarms, conduct and TensorBoard's events of a run.
+pub(crate) struct RunRecords<'a> {
+    layout: &'a RunLayout,
+    events: Events<'a>,
+    conduct: conduct::Log,
+}
+
+impl<'a> RunRecords<'a> {
+    pub(crate) fn open(layout: &'a RunLayout, names: Option<Aliases>) -> Result<Self> {
+        make_folder(&layout.rollouts())?;
+        Ok(Self {
+            layout,
+            events: Events {
+                folder: layout.folder(),
+                names,
+                writer: None,
+            },
+            conduct: conduct::Log::of(layout),
+        })
+    }
+
+    /// Writes what a step leaves.
+    pub(crate) fn keep(&mut self, row: &Row, episodes: &[Episode], alarms: &[Alarm]) -> Result<()> {
+        keep_rollouts(self.layout, row, episodes)?;
+        self.events.write(row)?;
+        self.conduct.write(row.step(), episodes)?;
+        keep_alarms(&self.layout.alarms(), alarms)
+    }
+}
+
+/// TensorBoard's event files, one for each process that worked on the run.
+struct Events<'a> {
+    folder: &'a Path,
+    names: Option<Aliases>,
+    writer: Option<EventWriter>,
+}
+
+impl Events<'_> {
+    fn write(&mut self, row: &Row) -> Result<()> {
+        let Some(names) = self.names else {
+            return Ok(());
+        };
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "dates for TensorBoard's eyes; nothing of the run depends on them"
+        )]
+        let now = SystemTime::now();
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            None => self
+                .writer
+                .insert(EventWriter::create(self.folder, row.step(), names, now)?),
+        };
+        Ok(writer.write(row, now)?)
+    }
+}
+
+/// Adds alarms to the run's `alarms.jsonl`, in place of those that a resumed run raises again.
+fn keep_alarms(path: &Path, alarms: &[Alarm]) -> Result<()> {
+    let Some(first) = alarms.first() else {
+        return Ok(());
+    };
+    let before = std::fs::read_to_string(path).unwrap_or_default();
+    let earlier = before.lines().filter(|line| {
+        serde_json::from_str::<serde_json::Value>(line)
+            .is_ok_and(|alarm| alarm["step"].as_u64() < first.step)
+    });
+    let lines: String = earlier
+        .map(str::to_owned)
+        .chain(
+            alarms
+                .iter()
+                .map(|alarm| serde_json::json!(alarm).to_string()),
+        )
+        .map(|line| line + "\n")
+        .collect();
+    std::fs::write(path, lines).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Keeps the first group of every tenth step, one file per step, so that a resumed run replaces what it plays again.
+fn keep_rollouts(layout: &RunLayout, row: &Row, episodes: &[Episode]) -> Result<()> {
+    if !row.step().is_multiple_of(10) || episodes.is_empty() {
+        return Ok(());
+    }
+    let group: Vec<Episode> = episodes
+        .iter()
+        .take_while(|episode| episode.group == 0)
+        .cloned()
+        .collect();
+    write_episodes(&layout.rollouts_of(row.step()), group)
+}
+
+/// Writes a file of episodes, which appears when it is complete.
+pub(crate) fn write_episodes(
+    path: &Path,
+    episodes: impl IntoIterator<Item = Episode>,
+) -> Result<()> {
+    let mut writer = EpisodeWriter::create(path)?;
+    for episode in episodes {
+        writer.write(episode)?;
+    }
+    Ok(writer.finish()?)
+}

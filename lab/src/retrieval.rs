@@ -1,0 +1,234 @@
+//! From a mode, model folders and addresses to something that searches.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forage_retriever::remote::RemoteSpec;
+use forage_retriever::server::Services;
+use forage_retriever::{
+    Bm25Retriever, CachedRetriever, Encoder, Index, Mode, RecordingRetriever, RerankedRetriever,
+    Reranker, Retriever, Searched, TapeWriter,
+};
+use forage_trainer::bert::{BertEncoder, BertReranker, EncoderOptions, RerankerOptions};
+use forage_trainer::device::DeviceSpec;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Context, Result, bail, refuse};
+use crate::runtime::runtime;
+
+/// `[retriever]`: how passages are found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RetrieverConfig {
+    /// The way to search an index: bm25, boolean, dense, hybrid, or one from outside.
+    pub mode: Mode,
+    /// Folder of the BERT encoder (E5, BGE, MiniLM) the index was embedded with; dense and hybrid need it.
+    pub encoder: Option<PathBuf>,
+    /// Folder of a BERT cross-encoder that orders the first hits anew.
+    pub reranker: Option<PathBuf>,
+    /// Hits the cross-encoder looks at.
+    pub rerank_depth: usize,
+    /// Answers kept for queries that come again; 0 keeps none.
+    pub cache_entries: usize,
+    /// Device of encoder and cross-encoder: cpu, cuda:0, ...
+    pub device: DeviceSpec,
+    /// A server that holds the passages, instead of an index folder.
+    pub remote: Option<RemoteSpec>,
+}
+
+const RERANK_DEPTH: usize = 50;
+
+impl Default for RetrieverConfig {
+    fn default() -> Self {
+        Self {
+            mode: Mode::BM25,
+            encoder: None,
+            reranker: None,
+            rerank_depth: RERANK_DEPTH,
+            cache_entries: 0,
+            device: DeviceSpec::default(),
+            remote: None,
+        }
+    }
+}
+
+impl RetrieverConfig {
+    /// Refuses combinations that mean nothing.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.mode.needs_encoder && self.encoder.is_none() && self.remote.is_none() {
+            refuse!(
+                "mode {} needs an encoder: name the folder of the model the index was embedded with",
+                self.mode
+            );
+        }
+        if self.remote.is_some() && self.mode != Mode::BM25 {
+            refuse!(
+                "mode {} is for an index folder; a remote retriever ranks as its server does",
+                self.mode
+            );
+        }
+        if self.reranker.is_some() && self.rerank_depth == 0 {
+            refuse!("rerank_depth is 0: the cross-encoder would see nothing");
+        }
+        Ok(())
+    }
+
+    /// The retriever of an index folder, or of a TOML file that names a remote one.
+    ///
+    /// # Errors
+    /// When neither or both are given, or it cannot be opened.
+    pub fn open(&self, index: Option<&Path>, remote: Option<&Path>) -> Result<Arc<dyn Retriever>> {
+        match (index, remote) {
+            (Some(index), None) => self.over(&Arc::new(Index::open(index)?)),
+            (None, Some(file)) => {
+                let config = Self {
+                    remote: Some(read_remote(file)?),
+                    ..self.clone()
+                };
+                config.connect()?.context("no remote retriever")
+            }
+            _ => bail!("give an index folder or --remote FILE"),
+        }
+    }
+
+    /// The retriever over a local index.
+    pub(crate) fn over(&self, index: &Arc<Index>) -> Result<Arc<dyn Retriever>> {
+        self.check()?;
+        let encoder = self.open_encoder()?;
+        let searched = Searched {
+            index,
+            encoder: encoder.as_ref(),
+        };
+        self.finish((self.mode.open)(&searched)?)
+    }
+
+    /// The retriever a config names when it is a remote one.
+    pub(crate) fn connect(&self) -> Result<Option<Arc<dyn Retriever>>> {
+        self.check()?;
+        let Some(spec) = &self.remote else {
+            return Ok(None);
+        };
+        if spec.needs_encoder() && self.encoder.is_none() {
+            bail!(
+                "this remote retriever searches by vectors: name an encoder, the model its vectors were made with"
+            );
+        }
+        let first = runtime()?.block_on(spec.clone().open(self.open_encoder()?))?;
+        self.finish(first).map(Some)
+    }
+
+    /// The services of a server of this index: every mode it has the models for.
+    ///
+    /// # Errors
+    /// When a model cannot be opened or does not fit the index.
+    pub fn services(&self, index: &Arc<Index>) -> Result<Services> {
+        self.check()?;
+        let encoder = self.open_encoder()?;
+        let mut services = Services::of_index(Arc::new(Bm25Retriever::new(Arc::clone(index))));
+        let searched = Searched {
+            index,
+            encoder: encoder.as_ref(),
+        };
+        // The server itself answers in boolean mode, with what it repaired.
+        let modes = Mode::all().filter(|mode| *mode != Mode::BOOLEAN);
+        for mode in modes.filter(|mode| encoder.is_some() || !mode.needs_encoder) {
+            let retriever = self.cached((mode.open)(&searched)?, &mut services.caches);
+            services.retrievers.insert(mode, retriever);
+        }
+        services.default_mode = self.mode;
+        services.reranker = self.open_reranker()?;
+        Ok(services)
+    }
+
+    /// The services of a front of a remote retriever.
+    ///
+    /// # Errors
+    /// When the cross-encoder cannot be opened.
+    pub fn front(&self, retriever: Arc<dyn Retriever>) -> Result<Services> {
+        let mut caches = Vec::new();
+        let retriever = self.cached(retriever, &mut caches);
+        let mut services = Services::of_retriever(Mode::BM25, retriever);
+        services.caches = caches;
+        services.reranker = self.open_reranker()?;
+        Ok(services)
+    }
+
+    fn cached(
+        &self,
+        retriever: Arc<dyn Retriever>,
+        caches: &mut Vec<Arc<CachedRetriever>>,
+    ) -> Arc<dyn Retriever> {
+        if self.cache_entries == 0 {
+            return retriever;
+        }
+        let cached = Arc::new(CachedRetriever::new(retriever, self.cache_entries));
+        caches.push(Arc::clone(&cached));
+        cached
+    }
+
+    /// Encoder of queries, when one is named.
+    pub(crate) fn open_encoder(&self) -> Result<Option<Arc<dyn Encoder>>> {
+        self.encoder
+            .as_deref()
+            .map(|folder| open_encoder(folder, self.device))
+            .transpose()
+    }
+
+    fn open_reranker(&self) -> Result<Option<Arc<dyn Reranker>>> {
+        let Some(folder) = &self.reranker else {
+            return Ok(None);
+        };
+        let options = RerankerOptions {
+            device: self.device,
+            ..RerankerOptions::default()
+        };
+        let model = BertReranker::load(folder, &options)
+            .with_context(|| format!("cross-encoder {} cannot be used", folder.display()))?;
+        Ok(Some(Arc::new(model)))
+    }
+
+    /// Reranking and the cache, around whatever finds the first hits.
+    fn finish(&self, first: Arc<dyn Retriever>) -> Result<Arc<dyn Retriever>> {
+        let mut retriever = first;
+        if let Some(reranker) = self.open_reranker()? {
+            retriever = Arc::new(RerankedRetriever::new(
+                retriever,
+                reranker,
+                self.rerank_depth,
+            ));
+        }
+        Ok(self.cached(retriever, &mut Vec::new()))
+    }
+}
+
+fn read_remote(file: &Path) -> Result<RemoteSpec> {
+    let text = std::fs::read_to_string(file)
+        .in_config(format!("cannot read remote retriever {}", file.display()))?;
+    toml::from_str(&text).in_config(format!("remote retriever {} is not usable", file.display()))
+}
+
+/// The same retriever, with a tape of what it answers where one is asked for.
+pub(crate) fn recorded(
+    retriever: Arc<dyn Retriever>,
+    tape: Option<&Path>,
+) -> Result<Arc<dyn Retriever>> {
+    let Some(path) = tape else {
+        return Ok(retriever);
+    };
+    let tape = TapeWriter::open(path, &retriever).in_config("--record-tools")?;
+    Ok(Arc::new(RecordingRetriever::new(retriever, Arc::new(tape))))
+}
+
+/// Opens a BERT encoder folder.
+///
+/// # Errors
+/// When it cannot be used.
+pub fn open_encoder(folder: &Path, device: DeviceSpec) -> Result<Arc<dyn Encoder>> {
+    let options = EncoderOptions {
+        device,
+        ..EncoderOptions::default()
+    };
+    let encoder = BertEncoder::load(folder, &options)
+        .with_context(|| format!("encoder {} cannot be used", folder.display()))?;
+    Ok(Arc::new(encoder))
+}

@@ -1,0 +1,454 @@
+//! The folder of a run, read for people: a run that is still being written is read as far as it has come.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use forage_env::episode::Episode;
+use forage_env::monitor::Alarm;
+use forage_env::rollout::{RecordError, read_episodes};
+use forage_env::tokenizer::{HfTokenizer, Tokenizer};
+use forage_eval::stats::Bootstrap;
+use forage_eval::telemetry::Course;
+use forage_eval::trajectory::{Origin, Trajectory};
+use forage_eval::verdict::Verdict;
+use forage_trainer::metrics::{self, Row};
+use forage_trainer::weights::tokenizer_of;
+use serde_json::Value;
+
+use crate::conduct::course;
+use crate::error::{Context, Result, bail};
+use crate::layout::{PARTS, RunLayout};
+
+/// A run's folder, or a file of episodes by itself.
+pub struct RunFolder {
+    /// The folder's own name.
+    pub name: String,
+    /// Its verdict, where it has one.
+    pub verdict: Option<Verdict>,
+    /// The run's own and its twins', or those of a quickstart's two runs.
+    pub records: Vec<Records>,
+    /// The resolved config, or the settings of supervised fine-tuning, as they are in the folder.
+    pub(crate) config: Option<String>,
+    settings: Value,
+    evaluations: Vec<(String, PathBuf)>,
+    tokenizer: Option<HfTokenizer>,
+}
+
+/// The records that a run writes step by step.
+pub struct Records {
+    /// `trained` or `control` of a quickstart, a twin's, else the run's.
+    pub name: String,
+    /// The metrics, a row per step.
+    pub rows: Vec<Row>,
+    /// The sentinel's alarms.
+    pub alarms: Vec<Alarm>,
+    /// The conduct of its policy; none of a run whose policy does not play.
+    pub course: Option<Course>,
+    /// Steps the config asks for, where it says.
+    pub(crate) steps: Option<u64>,
+    /// Time since the last row was written.
+    age: Duration,
+    /// The last row has no end yet.
+    half_written: bool,
+    rollouts: Vec<(u64, PathBuf)>,
+}
+
+/// A file of episodes.
+pub struct Source {
+    /// The origin of its episodes; without a step where it is an evaluation.
+    pub origin: Origin,
+    /// The file.
+    pub path: PathBuf,
+}
+
+/// The episodes of a source.
+pub struct Reading {
+    /// The episodes that are complete.
+    pub episodes: Vec<Episode>,
+    /// A last line was left out because it has no end yet.
+    pub half_written: bool,
+}
+
+impl RunFolder {
+    /// Reads everything but the episodes.
+    ///
+    /// # Errors
+    /// When the folder is not of a run, or a record in it cannot be read.
+    pub fn open(path: &Path) -> Result<Self> {
+        let name = std::path::absolute(path)
+            .with_context(|| format!("cannot read {}", path.display()))?
+            .file_name()
+            .map_or_else(String::new, |name| name.to_string_lossy().into());
+        if path.is_file() {
+            return Ok(Self::of_file(path, &name));
+        }
+        let layout = RunLayout::new(path);
+        let config = [layout.config(), layout.sft_settings()]
+            .iter()
+            .find_map(|file| std::fs::read_to_string(file).ok());
+        let settings = config.as_deref().map(settings).unwrap_or_default();
+        let own = (name.clone(), layout.clone());
+        let inner = PARTS.map(|part| (part.to_owned(), layout.part(part)));
+        let mut records = Vec::new();
+        for (name, inner) in [own].into_iter().chain(inner).chain(layout.twins()) {
+            if inner.metrics().exists() {
+                let steps = settings["grpo"]["steps"].as_u64();
+                records.push(Records::read(&name, &inner, steps, bootstrap(&settings))?);
+            }
+        }
+        let evaluations = evaluations(&layout);
+        if records.is_empty() && evaluations.is_empty() && !layout.verdict().exists() {
+            bail!(
+                "{} is not a run folder: it holds no metrics.jsonl, no verdict.json and no evaluation/; name the --out of \
+                 forage train, sft or quickstart, or a file of forage eval --out",
+                path.display()
+            );
+        }
+        let verdict = if layout.verdict().exists() {
+            Some(Verdict::read(&layout.verdict())?)
+        } else {
+            None
+        };
+        Ok(Self {
+            name,
+            verdict,
+            records,
+            config,
+            settings,
+            evaluations,
+            tokenizer: tokenizer(&layout),
+        })
+    }
+
+    fn of_file(path: &Path, name: &str) -> Self {
+        let stem = name.trim_end_matches(".partial").trim_end_matches(".jsonl");
+        let label = match RunLayout::evaluation_of(stem) {
+            (name, true) => format!("{name}, sampled"),
+            (name, false) => name.to_owned(),
+        };
+        Self {
+            name: stem.to_owned(),
+            verdict: None,
+            records: Vec::new(),
+            config: None,
+            settings: Value::Null,
+            evaluations: vec![(label, path.to_owned())],
+            tokenizer: None,
+        }
+    }
+
+    /// Gives it another name, and what is called as it is.
+    pub(crate) fn rename(&mut self, name: &str) {
+        let old = std::mem::replace(&mut self.name, name.to_owned());
+        for records in self
+            .records
+            .iter_mut()
+            .filter(|records| records.name == old)
+        {
+            name.clone_into(&mut records.name);
+        }
+        for (label, _) in &mut self.evaluations {
+            if let Some(rest) = label
+                .strip_prefix(&old)
+                .filter(|rest| rest.is_empty() || *rest == ", sampled")
+            {
+                *label = format!("{name}{rest}");
+            }
+        }
+    }
+
+    /// Its files of episodes: evaluations, then the newest steps.
+    pub fn sources(&self) -> Vec<Source> {
+        let evaluation = |(label, path): &(String, PathBuf)| Source {
+            origin: Origin {
+                run: label.clone(),
+                step: None,
+                alarms: Vec::new(),
+            },
+            path: path.clone(),
+        };
+        let mut sources: Vec<Source> = self.evaluations.iter().map(evaluation).collect();
+        for records in &self.records {
+            sources.extend(records.rollouts.iter().map(|(step, path)| {
+                let alarms = records.raised_at(*step);
+                Source {
+                    origin: Origin {
+                        run: records.name.clone(),
+                        step: Some(*step),
+                        alarms,
+                    },
+                    path: path.clone(),
+                }
+            }));
+        }
+        sources.sort_by_key(Source::age);
+        sources
+    }
+
+    /// An episode for people: in the tokens' own words where the run's tokenizer is at hand and they are its, else turn by turn.
+    pub fn trajectory(&self, origin: Origin, episode: &Episode) -> Trajectory {
+        match &self.tokenizer {
+            Some(tokenizer) if wrote(tokenizer, episode) => {
+                Trajectory::from_tokens(origin, episode, |ids| tokenizer.decode(ids))
+            }
+            _ => Trajectory::from_turns(origin, episode),
+        }
+    }
+
+    /// The settings of the run's own intervals.
+    pub(crate) fn bootstrap(&self) -> Bootstrap {
+        bootstrap(&self.settings)
+    }
+
+    /// The config without what differs between runs that are the same but for their seeds; of a run without a config, its name.
+    pub(crate) fn arm(&self) -> String {
+        let mut settings = self.settings.clone();
+        forget_seeds(&mut settings);
+        if settings.is_null() {
+            self.name.clone()
+        } else {
+            settings.to_string()
+        }
+    }
+
+    /// Digests of the config and, as the config has them, of the data.
+    pub(crate) fn digests(&self) -> Vec<(String, String)> {
+        let digest = |text: &String| blake3::hash(text.as_bytes()).to_hex().to_string();
+        let config = self
+            .config
+            .iter()
+            .map(|text| ("this file (BLAKE3)".to_owned(), digest(text)));
+        let data = self.settings["data"]["digests"]
+            .as_object()
+            .into_iter()
+            .flatten();
+        let data = data.map(|(split, digest)| {
+            (
+                format!("{split} questions"),
+                digest.as_str().unwrap_or_default().to_owned(),
+            )
+        });
+        config.chain(data).collect()
+    }
+}
+
+impl Records {
+    fn read(
+        name: &str,
+        layout: &RunLayout,
+        steps: Option<u64>,
+        bootstrap: Bootstrap,
+    ) -> Result<Self> {
+        let path = layout.metrics();
+        let written =
+            std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let modified = std::fs::metadata(&path).and_then(|found| found.modified());
+        Ok(Self {
+            name: name.to_owned(),
+            rows: metrics::read(&path)?,
+            alarms: alarms(&layout.alarms())?,
+            course: course(layout, bootstrap)?,
+            steps,
+            age: modified
+                .ok()
+                .and_then(|time| time.elapsed().ok())
+                .unwrap_or_default(),
+            half_written: written.last().is_some_and(|&last| last != b'\n'),
+            rollouts: rollouts(&layout.rollouts()),
+        })
+    }
+
+    /// The alarms of a step, by kind; sentinel and telemetry have names in common.
+    fn raised_at(&self, step: u64) -> Vec<String> {
+        let sentinel = self
+            .alarms
+            .iter()
+            .filter(|alarm| alarm.step == Some(step))
+            .map(|alarm| alarm.kind.clone());
+        let signs = self.course.iter().flat_map(|course| &course.alarms);
+        let signs = signs
+            .filter(|alarm| alarm.step == Some(step))
+            .map(|alarm| alarm.kind.clone());
+        sentinel
+            .chain(signs)
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect()
+    }
+
+    /// The progress of the run, in a sentence.
+    pub fn status(&self) -> String {
+        let done = self.rows.last().map_or(0, |row| row.step() + 1);
+        let name = &self.name;
+        let of = self
+            .steps
+            .map_or_else(String::new, |steps| format!(" of {steps}"));
+        if self.steps.is_some_and(|steps| done >= steps) {
+            return format!("{name}: all {done} steps are done.");
+        }
+        let last = if done == 0 {
+            String::new()
+        } else {
+            format!(", the last one {} ago", words(self.age))
+        };
+        let half = if self.half_written {
+            "; the next row is half written"
+        } else {
+            ""
+        };
+        format!("{name}: {done}{of} steps are done{last}{half}.")
+    }
+}
+
+impl Source {
+    /// Orders evaluations first, then the newest steps.
+    pub(crate) fn age(&self) -> Reverse<u64> {
+        Reverse(self.origin.step.unwrap_or(u64::MAX))
+    }
+
+    /// Its episodes, as far as they are written.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or a complete line is not an episode.
+    pub fn read(&self) -> Result<Reading> {
+        let mut episodes = Vec::new();
+        for record in read_episodes(&self.path)? {
+            match record {
+                Ok(record) => episodes.push(record.episode),
+                Err(RecordError::Unfinished { .. }) => {
+                    return Ok(Reading {
+                        episodes,
+                        half_written: true,
+                    });
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Reading {
+            episodes,
+            half_written: false,
+        })
+    }
+}
+
+/// `12 s`, `5 min`, `3 h`, `2 d`.
+fn words(age: Duration) -> String {
+    match age.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds @ 7200..172_800 => format!("{} h", seconds / 3600),
+        seconds => format!("{} d", seconds / 86_400),
+    }
+}
+
+fn bootstrap(settings: &Value) -> Bootstrap {
+    let default = Bootstrap::new(settings["seed"].as_u64().unwrap_or(1));
+    let resamples = settings["evaluation"]["resamples"].as_u64();
+    Bootstrap {
+        resamples: resamples.map_or(default.resamples, |count| count as usize),
+        ..default
+    }
+}
+
+/// The settings in TOML or JSON; null where the file is of another form.
+fn settings(text: &str) -> Value {
+    toml::from_str(text)
+        .ok()
+        .or_else(|| serde_json::from_str(text).ok())
+        .unwrap_or_default()
+}
+
+fn forget_seeds(settings: &mut Value) {
+    let Value::Object(table) = settings else {
+        return;
+    };
+    table.retain(|key, _| key != "seed" && key != "digests");
+    for (_, value) in table.iter_mut() {
+        forget_seeds(value);
+    }
+}
+
+/// The alarms of a run; a last line without its end is left out.
+fn alarms(path: &Path) -> Result<Vec<Alarm>> {
+    let bytes = match std::fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        read => read.with_context(|| format!("cannot read {}", path.display()))?,
+    };
+    let parse = |(number, line): (usize, &[u8])| {
+        serde_json::from_slice(line)
+            .with_context(|| format!("{}, line {}: not an alarm", path.display(), number + 1))
+    };
+    let complete = bytes
+        .split_inclusive(|&byte| byte == b'\n')
+        .filter(|line| line.ends_with(b"\n"));
+    complete.enumerate().map(parse).collect()
+}
+
+/// Files of rollouts with their steps; of a file that was begun and of one that is complete the complete one.
+fn rollouts(folder: &Path) -> Vec<(u64, PathBuf)> {
+    let mut found: Vec<(u64, PathBuf)> = files(folder)
+        .into_iter()
+        .filter_map(|path| Some((RunLayout::step_of(&path)?, path)))
+        .collect();
+    found.sort();
+    found.dedup_by_key(|(step, _)| *step);
+    found
+}
+
+/// Files of evaluations with what they are called.
+fn evaluations(layout: &RunLayout) -> Vec<(String, PathBuf)> {
+    let label = |path: &PathBuf| {
+        let stem = path.file_name()?.to_str()?.split_once(".jsonl")?.0;
+        let (name, sampled) = RunLayout::evaluation_of(stem);
+        let how = if sampled { "sampled" } else { "greedy" };
+        let place = PARTS
+            .iter()
+            .position(|part| *part == name)
+            .unwrap_or(PARTS.len());
+        Some(((place, name.to_owned(), how), path.clone()))
+    };
+    let mut found: Vec<_> = files(&layout.evaluation())
+        .iter()
+        .filter_map(label)
+        .collect();
+    found.sort();
+    found.dedup_by(|later, earlier| later.0 == earlier.0);
+    found
+        .into_iter()
+        .map(|((_, name, how), path)| (format!("{name}, {how}"), path))
+        .collect()
+}
+
+/// JSON lines of a folder that are complete, or being written under the name that tells so.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let ends = |path: &PathBuf| {
+        let name = path.to_string_lossy();
+        name.ends_with(".jsonl") || name.ends_with(".jsonl.partial")
+    };
+    paths.filter(ends).collect()
+}
+
+/// The tokenizer of what a run trained or started from.
+fn tokenizer(layout: &RunLayout) -> Option<HfTokenizer> {
+    let mut places = vec![layout.policy(), layout.start()];
+    let entries = std::fs::read_dir(layout.checkpoints())
+        .into_iter()
+        .flatten();
+    places.extend(entries.filter_map(|entry| Some(entry.ok()?.path().join("model"))));
+    places
+        .iter()
+        .find(|place| place.join("tokenizer.json").exists())
+        .and_then(|place| tokenizer_of(place).ok())
+}
+
+/// Tells whether the episode's tokens are this tokenizer's: they decode to what its policy is recorded to have written.
+fn wrote(tokenizer: &HfTokenizer, episode: &Episode) -> bool {
+    let text = tokenizer.decode(episode.tokens.ids());
+    episode.turns.iter().all(|turn| text.contains(&turn.policy))
+}

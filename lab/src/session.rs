@@ -1,0 +1,215 @@
+//! Everything that episodes are played with but who plays them, put together in one place.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use forage_env::environment::EnvFactory;
+use forage_env::policy::{Policy, Sampling};
+use forage_env::registry::{self, Resources, make};
+use forage_env::reward::{RewardSet, Weighting, default_weights};
+use forage_env::rollout::{Presentation, Rollout};
+use forage_env::seed::Seed;
+use forage_env::server::Served;
+use forage_trainer::run::Problem;
+use forage_trainer::weights::Checkpoint;
+use serde_json::{Map, Value};
+
+use crate::config::{EnvironmentConfig, Resolved};
+use crate::data::{Corpus, Tasks};
+use crate::error::{Context, Result, RunError};
+use crate::observer::Observer;
+use crate::policy::PolicyFormat;
+
+/// An environment over a corpus, with its rewards, for the tokens and the form of a policy.
+#[derive(Clone)]
+pub struct Session {
+    pub(crate) environment: EnvironmentConfig,
+    pub(crate) resources: Resources,
+    pub(crate) format: PolicyFormat,
+    /// Makes the environments.
+    pub factory: Arc<dyn EnvFactory>,
+    /// Scores finished episodes.
+    pub rewards: Arc<RewardSet>,
+}
+
+impl Session {
+    /// Puts a session together.
+    ///
+    /// # Errors
+    /// When the environment cannot be made, or its episodes do not fit the policy's window.
+    pub fn new(
+        environment: &EnvironmentConfig,
+        rewards: Arc<RewardSet>,
+        corpus: &Corpus,
+        format: PolicyFormat,
+        observer: &dyn Observer,
+    ) -> Result<Self> {
+        let mut resources =
+            Resources::new(Arc::clone(&corpus.retriever), Arc::clone(&format.tokenizer));
+        resources.wiki.clone_from(&corpus.wiki);
+        resources.notice = observer.notice();
+        let factory = factory(environment, resources.clone(), format.window)?;
+        Ok(Self {
+            environment: environment.clone(),
+            resources,
+            format,
+            factory,
+            rewards,
+        })
+    }
+
+    /// The session of a config, for a checkpoint.
+    pub(crate) fn of(
+        config: &Resolved,
+        corpus: &Corpus,
+        checkpoint: &Checkpoint,
+        observer: &dyn Observer,
+    ) -> Result<Self> {
+        let chat = config.policy.chat.as_ref();
+        let format = PolicyFormat::of(checkpoint, chat, &config.generation())?;
+        let rewards = rewards_of(config)?;
+        Self::new(&config.environment, rewards, corpus, format, observer)
+    }
+
+    /// The same session with other settings of its environment.
+    pub(crate) fn with_settings(&self, settings: Map<String, Value>) -> Result<Self> {
+        let environment = EnvironmentConfig {
+            id: self.environment.id.clone(),
+            settings,
+        };
+        let factory = factory(&environment, self.resources.clone(), self.format.window)?;
+        Ok(Self {
+            environment,
+            factory,
+            ..self.clone()
+        })
+    }
+
+    /// The same session with other environments.
+    pub(crate) fn with_factory(&self, factory: Arc<dyn EnvFactory>) -> Self {
+        Self {
+            factory,
+            ..self.clone()
+        }
+    }
+
+    /// The form in which the policy reads the environment's text, its tools included where it has some.
+    fn presentation(&self) -> Result<Presentation> {
+        let presentation = self.format.presentation.clone();
+        presentation
+            .with_tools(&self.factory.spec().tools)
+            .in_config("[environment.settings]: tool calls cannot be used")
+    }
+
+    /// The parts that the driver plays with.
+    ///
+    /// # Errors
+    /// When the policy's form of text has no place for the environment's tools.
+    pub(crate) fn rollout(&self, policy: Arc<dyn Policy>, sampling: Sampling) -> Result<Rollout> {
+        Ok(Rollout {
+            policy,
+            tokenizer: Arc::clone(&self.format.tokenizer),
+            factory: Arc::clone(&self.factory),
+            rewards: Arc::clone(&self.rewards),
+            sampling,
+            presentation: self.presentation()?,
+        })
+    }
+
+    /// The problem that a run learns.
+    pub(crate) fn problem(self, train: Tasks, dev: Tasks) -> Result<Problem> {
+        Ok(Problem {
+            presentation: self.presentation()?,
+            factory: self.factory,
+            rewards: self.rewards,
+            train,
+            dev,
+        })
+    }
+
+    /// The environment and tasks of a server.
+    pub fn served(self, tasks: Tasks) -> Served {
+        Served {
+            factory: self.factory,
+            tasks,
+            rewards: self.rewards,
+            tokenizer: self.format.tokenizer,
+        }
+    }
+}
+
+impl EnvironmentConfig {
+    /// An environment without settings.
+    ///
+    /// # Errors
+    /// When there is none of this id.
+    pub fn plain(id: &str) -> Result<Self> {
+        Ok(Self {
+            id: registry::find(id)?.id.to_owned(),
+            settings: Map::new(),
+        })
+    }
+
+    /// The environment with limits for scripts, whose tokens are bytes.
+    ///
+    /// # Errors
+    /// When there is none of this id.
+    pub fn for_bytes(&self) -> Result<Self> {
+        Ok(Self {
+            id: self.id.clone(),
+            settings: (registry::find(&self.id)?.for_bytes)(self.settings.clone()),
+        })
+    }
+
+    /// The rewards of an environment without a config.
+    ///
+    /// # Errors
+    /// When there is no environment of this id.
+    pub fn default_rewards(&self, seed: u64) -> Result<Arc<RewardSet>> {
+        let outcome = registry::find(&self.id)?.outcome;
+        let weights = default_weights(outcome)
+            .into_iter()
+            .map(|(name, weight)| (name, weight.into()))
+            .collect();
+        rewards(&self.id, &weights, seed)
+    }
+}
+
+/// The environment factory a config names. `window` is the policy's: an episode must fit.
+fn factory(
+    environment: &EnvironmentConfig,
+    resources: Resources,
+    window: Option<usize>,
+) -> Result<Arc<dyn EnvFactory>> {
+    let settings = Value::Object(environment.settings.clone());
+    let factory = make(&environment.id, settings, resources)
+        .in_config(format!("environment {}", environment.id))?;
+    let episode = factory.spec().max_episode_tokens;
+    match window {
+        Some(window) if window < episode => Err(RunError::config_because(
+            format!(
+                "environment.settings.max_episode_tokens is {episode}, the policy's window {window} tokens"
+            ),
+            "lower the former, or raise engine.context_tokens where the model allows",
+        )),
+        _ => Ok(factory),
+    }
+}
+
+/// The rewards that a config weights.
+///
+/// # Errors
+/// When a part cannot be made.
+pub fn rewards_of(config: &Resolved) -> Result<Arc<RewardSet>> {
+    rewards(&config.environment.id, &config.reward, config.seed)
+}
+
+fn rewards(
+    environment: &str,
+    weights: &BTreeMap<String, Weighting>,
+    seed: u64,
+) -> Result<Arc<RewardSet>> {
+    let outcome = registry::find(environment)?.outcome;
+    let seed = Seed::root(seed).child("reward", &[]);
+    Ok(Arc::new(RewardSet::configured(outcome, weights, seed)?))
+}

@@ -1,0 +1,186 @@
+//! Supervised fine-tuning on demonstrations from a file.
+
+use std::path::PathBuf;
+
+use forage_env::seed::Seed;
+use forage_trainer::demonstrations::{Choice, Demonstrations, read_demonstrations};
+use forage_trainer::device::DeviceSpec;
+use forage_trainer::memory::{MemoryEstimate, MemoryPlan, Workload};
+use forage_trainer::run::RunPlace;
+use forage_trainer::sft_run::{Lessons, SftConfig, run_sft};
+use forage_trainer::weights::{Checkpoint, Precision};
+use forage_trainer::workers::Workers;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::config::{LoraSection, all_threads};
+use crate::error::{Context, Result, RunError};
+use crate::grpo::{control, hash_file};
+use crate::layout::RunLayout;
+use crate::memory;
+use crate::observer::{Observer, line};
+use crate::policy::{adapt, open_policy, save};
+
+/// The policy, the demonstrations and the settings of a run. As JSON it is the record of how the run was started.
+#[derive(Clone, Debug, Serialize)]
+pub struct SftOptions {
+    /// File of demonstrations.
+    pub demonstrations: PathBuf,
+    /// The policy it starts from.
+    pub policy: String,
+    /// Decides the order of the demonstrations, the held-out share and the adapter's start.
+    pub seed: u64,
+    /// The compute device.
+    pub device: DeviceSpec,
+    /// Trains a fresh adapter in place of the weights.
+    pub lora: Option<LoraSection>,
+    /// Leaves out recorded rollouts that earned less.
+    pub min_reward: Option<f32>,
+    /// Leaves out demonstrations longer than the context, instead of failing at them.
+    pub skip_long: bool,
+    /// Most tokens of a demonstration; by default what the model was made for.
+    pub context: Option<usize>,
+    /// Share of the demonstrations that is held out.
+    pub validation: f64,
+    /// Passes, batches, rates and checkpoints.
+    pub learning: SftConfig,
+    /// The run's folder.
+    #[serde(skip)]
+    pub folder: PathBuf,
+    /// Continues from the newest checkpoint in the folder.
+    #[serde(skip)]
+    pub resume: bool,
+}
+
+/// Fine-tuning at its end.
+#[derive(Clone, Debug)]
+pub struct FineTuned {
+    /// The folder of the policy.
+    pub policy: PathBuf,
+    /// The peak of the memory beside its estimate, in a sentence.
+    pub memory: Option<String>,
+}
+
+/// Teaches a policy demonstrations. Blocks.
+///
+/// # Errors
+/// When an option is out of range, the folder is taken or has nothing to resume, a file cannot be used, memory does not suffice,
+/// or the run fails or is stopped on the way.
+pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<FineTuned> {
+    let config = &options.learning;
+    config
+        .check()
+        .map_err(|fault| RunError::config(format!("{fault}; see forage sft --help")))?;
+    let layout = RunLayout::new(&options.folder);
+    layout.check(options.resume)?;
+    let start = options.start()?;
+    let context = start.config.max_position_embeddings;
+    let choice = Choice {
+        context: options.context.map_or(context, |asked| asked.min(context)),
+        skip_long: options.skip_long,
+        min_reward: options.min_reward,
+    };
+    let found = read_demonstrations(&options.demonstrations, &start, &choice)?;
+    observer.say(&describe(&found));
+    let seed = Seed::root(options.seed);
+    let lessons = Lessons::split(found.sequences, options.validation, seed)
+        .map_err(|fault| RunError::config(format!("--validation: {fault}")))?;
+    let place = RunPlace {
+        folder: options.folder.clone(),
+        seed: options.seed,
+        config_digest: options.digest()?,
+        resume: options.resume,
+    };
+    let settings = format!("{:#}\n", json!(options));
+    layout.record(&layout.sft_settings(), &settings, options.resume)?;
+    let estimate = options.memory(&start, &lessons);
+    observer.say(&memory::check(&estimate, options.device)?);
+    let total = config.steps(lessons.train.len());
+    let workers = Workers::for_model(all_threads(), &start.config, &start.decoder.device());
+    let trained = run_sft(start, &lessons, config, &place, workers, |row| {
+        observer.progress("sft", row.step() + 1, total, &line(row));
+        control(observer.is_stopped())
+    })?;
+    save(&trained, &layout.policy())?;
+    Ok(FineTuned {
+        policy: layout.policy(),
+        memory: memory::outcome(&estimate, None),
+    })
+}
+
+impl SftOptions {
+    /// The memory that the run takes: nothing samples.
+    fn memory(&self, start: &Checkpoint, lessons: &Lessons) -> MemoryEstimate {
+        let longest = lessons.longest();
+        let (batch, micro_batches) = memory::largest_batch(
+            self.learning.batch,
+            longest,
+            self.learning.micro_batch_tokens,
+        );
+        let plan = MemoryPlan {
+            model: &start.config,
+            base: Precision::Full,
+            adapter: start.lora.as_ref(),
+            reference: false,
+            file_bytes: 0,
+            context: longest,
+            work: Workload {
+                batch,
+                micro_batches,
+                played_tokens: 0,
+            },
+            workers: Workers::micro_batches_at_a_time(all_threads(), &start.config),
+            engine: None,
+        };
+        plan.estimate()
+    }
+
+    fn start(&self) -> Result<Checkpoint> {
+        if let Some(lora) = &self.lora {
+            lora.check().in_config("--lora-rank and --lora-alpha")?;
+        }
+        let mut start = open_policy(&self.policy, Precision::Full, &self.device)?;
+        if let Some(lora) = &self.lora {
+            if start.lora.is_some() {
+                return Err(RunError::config_because(
+                    format!(
+                        "--lora-rank: the policy {} is an adapter already",
+                        self.policy
+                    ),
+                    "leave the adapter's flags out to continue it",
+                ));
+            }
+            adapt(&mut start, lora, &self.policy, self.seed)?;
+        }
+        Ok(start)
+    }
+
+    /// Digest of what shapes the run; how often it saves and where its file lies may change when it is resumed.
+    fn digest(&self) -> Result<String> {
+        let mut settings = json!(self);
+        settings["learning"]["checkpoint_every"] = 0.into();
+        settings["demonstrations"] = serde_json::Value::Null;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(settings.to_string().as_bytes());
+        hash_file(&mut hasher, &self.demonstrations)?;
+        Ok(hasher.finalize().to_hex().to_string())
+    }
+}
+
+fn describe(found: &Demonstrations) -> String {
+    let Demonstrations {
+        sequences,
+        too_long,
+        low_reward,
+        faults,
+    } = found;
+    let tokens: usize = sequences
+        .iter()
+        .map(|sequence| sequence.targets.len())
+        .sum();
+    format!(
+        "{} demonstrations with {tokens} tokens to learn; left out: {too_long} too long, {low_reward} of too little reward, \
+         {faults} ended by faults",
+        sequences.len()
+    )
+}

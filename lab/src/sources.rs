@@ -1,0 +1,85 @@
+//! Questions and what they are searched in where no config names them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use forage_env::dataset::read_tasks;
+use forage_env::registry;
+use forage_env::task::Split;
+use forage_env::world::{World, WorldError, WorldSpec};
+use forage_retriever::CorpusFormat;
+
+use crate::data::{Corpus, Tasks, own_questions};
+use crate::error::{Context, Result, bail};
+use crate::policy::fetch_file;
+use crate::retrieval::RetrieverConfig;
+
+/// Questions of a file, which are searched in an index or a corpus; else those of the environment, or of a generated world.
+pub struct Sources<'a> {
+    /// The environment, by its id.
+    pub environment: &'a str,
+    /// A file of questions.
+    pub questions: Option<&'a Path>,
+    /// The folder of an index.
+    pub index: Option<&'a Path>,
+    /// A corpus, which is indexed first.
+    pub corpus: Option<(&'a Path, CorpusFormat)>,
+    /// The search for passages.
+    pub retrieval: &'a RetrieverConfig,
+    /// Split of the questions.
+    pub split: Split,
+    /// Most questions.
+    pub limit: Option<usize>,
+    /// The number of questions to make without a limit.
+    pub usual: usize,
+    /// Pages of a generated world; without it none is made.
+    pub pages: Option<u64>,
+    /// Seed of what is made.
+    pub seed: u64,
+}
+
+impl Sources<'_> {
+    /// Opens what is searched, indexing a corpus in `scratch`, and reads or makes the questions.
+    ///
+    /// # Errors
+    /// When something cannot be read or made, or the sources do not go together.
+    pub fn open(&self, scratch: &Path) -> Result<(Corpus, Tasks)> {
+        let Some(questions) = self.questions else {
+            return self.made();
+        };
+        if self.index.is_none() && self.corpus.is_none() {
+            bail!("--questions goes with --index or --corpus, what they are searched in");
+        }
+        let tasks = read_tasks(&fetch_file(questions)?, self.split)?
+            .into_iter()
+            .take(self.limit.unwrap_or(usize::MAX))
+            .map(Arc::new)
+            .collect();
+        let corpus = Corpus::searchable(self.index, self.corpus, self.retrieval, scratch)?;
+        Ok((corpus, tasks))
+    }
+
+    fn made(&self) -> Result<(Corpus, Tasks)> {
+        let count = self.limit.unwrap_or(self.usual);
+        let searched = self.index.is_some() || self.corpus.is_some();
+        let own = registry::find(self.environment)?.questions;
+        if let Some(own) = own.filter(|_| !searched) {
+            let tasks = own_questions(own, self.split, count, self.seed);
+            return Ok((Corpus::none(), tasks));
+        }
+        let pages = self
+            .pages
+            .filter(|_| !searched)
+            .context("give a config, or --questions with --index or --corpus")?;
+        let world = Arc::new(World::new(WorldSpec::new(pages, self.seed))?);
+        let questions = match (world.questions(self.split, count as u64), self.limit) {
+            // Nobody asked for so many: a small world has fewer.
+            (Err(WorldError::TooManyQuestions { available, .. }), None) => {
+                world.questions(self.split, available)?
+            }
+            (found, _) => found?,
+        };
+        let tasks = questions.map(Arc::new).collect();
+        Ok((Corpus::generated(&world)?, tasks))
+    }
+}

@@ -1,0 +1,219 @@
+//! A training run with its record, its policy and its spurious twins.
+
+use std::path::{Path, PathBuf};
+
+use forage_trainer::checkpoint::fork;
+use forage_trainer::memory::Workload;
+
+use crate::config::{Resolved, RunConfig};
+use crate::data::Data;
+use crate::error::{Result, bail};
+use crate::grpo::{Experience, Grpo, digest};
+use crate::layout::{RunLayout, make_folder};
+use crate::memory::{self, Start};
+use crate::observer::Observer;
+use crate::policy::{save, start_of};
+use crate::twins::Twin;
+
+/// The start of a run, its source of experience and its folder.
+#[derive(Clone, Debug, Default)]
+pub struct TrainOptions {
+    /// The run's folder.
+    pub folder: PathBuf,
+    /// Continues from the newest checkpoint in the folder.
+    pub resume: bool,
+    /// Learns from this file of recorded rollouts instead of playing.
+    pub rollouts: Option<PathBuf>,
+    /// Begins with another run's newest checkpoint: its weights, moments and place in the data.
+    pub from: Option<PathBuf>,
+    /// Spurious twins that are trained from the same start afterwards.
+    pub twins: Vec<Twin>,
+    /// Keeps what the retriever answers in this file.
+    pub record_tools: Option<PathBuf>,
+}
+
+/// A run at its end.
+#[derive(Clone, Debug)]
+pub struct Trained {
+    /// The folder of the trained policy.
+    pub policy: PathBuf,
+    /// The folders of its twins' policies.
+    pub twins: Vec<PathBuf>,
+    /// The step after which another run was forked.
+    pub forked: Option<u64>,
+    /// The peak of the memory beside its estimate, in a sentence.
+    pub memory: Option<String>,
+}
+
+/// Trains the policy of a config with GRPO. Blocks; not to be called from async code.
+///
+/// # Errors
+/// When the folder is taken or has nothing to resume, a part of the config cannot be had, memory does not suffice, or the run
+/// fails or is stopped on the way.
+pub fn train(
+    config: &Resolved,
+    options: &TrainOptions,
+    observer: &dyn Observer,
+) -> Result<Trained> {
+    let layout = RunLayout::new(&options.folder);
+    layout.check(options.resume)?;
+    let twins = twins_of(config, &options.twins)?;
+    let shape = Start::of(config, true)?;
+    let estimate = shape
+        .as_ref()
+        .map(|start| memory::of_run(config, start, options.rollouts.as_deref()))
+        .transpose()?;
+    if let Some(estimate) = &estimate {
+        observer.say(&memory::check(estimate, config.device)?);
+    }
+    make_folder(layout.folder())?;
+    let data = match &options.rollouts {
+        Some(_) => None,
+        None => Some(load(config, options, observer)?),
+    };
+    let digests = data.as_ref().map(|data| &data.digests);
+    let record = config.record(digests)?;
+    layout.record(&layout.config(), &record, options.resume)?;
+    let experience = match (&options.rollouts, &data) {
+        (Some(file), _) => Experience::Recorded(file),
+        (None, Some(data)) => Experience::Data(data),
+        (None, None) => bail!("there is nothing to learn from"),
+    };
+    let start = start_of(config)?;
+    let forked = match &options.from {
+        Some(other) => Some(fork(other, layout.folder(), &digest(config, experience)?)?),
+        None => None,
+    };
+    let resume = options.resume || forked.is_some();
+    let learn = |name: &str,
+                 config: &Resolved,
+                 layout: &RunLayout,
+                 resume: bool,
+                 experience: Experience<'_>|
+     -> Result<Workload> {
+        let run = Grpo {
+            name,
+            config,
+            layout,
+            resume,
+            observer,
+        };
+        let (trained, work) = run.run(start.clone(), experience)?;
+        save(&trained, &layout.policy())?;
+        Ok(work)
+    };
+    let work = learn("train", config, &layout, resume, experience)?;
+    let then = shape.map(|start| memory::of_work(config, &start, work));
+    let memory = estimate.and_then(|estimate| memory::outcome(&estimate, then.as_ref()));
+    let mut beside = Vec::new();
+    for (name, config) in &twins {
+        if observer.is_stopped() {
+            bail!("interrupted before twin `{name}`; --resume goes on");
+        }
+        let layout = layout.twin(name);
+        let resume = options.resume && layout.holds_run();
+        layout.record(&layout.config(), &config.record(digests)?, resume)?;
+        if let Some(data) = &data {
+            let data = data.relabelled(config)?;
+            learn(name, config, &layout, resume, Experience::Data(&data))?;
+        }
+        beside.push(layout.policy());
+    }
+    Ok(Trained {
+        policy: layout.policy(),
+        twins: beside,
+        forked,
+        memory,
+    })
+}
+
+/// The questions of a run, and what it searches.
+fn load(config: &Resolved, options: &TrainOptions, observer: &dyn Observer) -> Result<Data> {
+    let mut data = Data::load(config, &options.folder)?;
+    data.corpus = data.corpus.recorded(options.record_tools.as_deref())?;
+    if let Some(warning) = few_questions(data.train.len(), config) {
+        observer.say(&warning);
+    }
+    Ok(data)
+}
+
+/// The runs beside the real one, by their names.
+fn twins_of(config: &Resolved, twins: &[Twin]) -> Result<Vec<(&'static str, Resolved)>> {
+    if !twins.is_empty() && !config.data.labels.are_true() {
+        bail!("--twins stand beside a run with true labels; remove data.labels");
+    }
+    twins
+        .iter()
+        .map(|twin| Ok((twin.name(), twin.of(config)?)))
+        .collect()
+}
+
+/// Steps that a run should be able to take before it meets a question again.
+const STEPS_PER_PASS: usize = 10;
+
+/// A warning of a run that meets its questions so often that it may learn them by heart.
+fn few_questions(questions: usize, config: &RunConfig) -> Option<String> {
+    let groups = config.grpo.prompts_per_step;
+    (questions < STEPS_PER_PASS * groups).then(|| {
+        format!(
+            "warning: {questions} training questions for {groups} groups a step: each comes again every {:.1} steps, and a \
+             policy may learn the answers by heart; use {} questions or more",
+            questions as f64 / groups as f64,
+            STEPS_PER_PASS * groups,
+        )
+    })
+}
+
+/// Describes what [`train`] would do, in TOML and comments: the resolved config, the arithmetic of a step and an estimate of the
+/// memory.
+///
+/// # Errors
+/// When the policy's shape or the recorded rollouts cannot be read.
+pub fn plan(config: &Resolved, rollouts: Option<&Path>) -> Result<String> {
+    let questions = config.grpo.prompts_played();
+    let episodes = questions * config.grpo.group_size;
+    let again = match config.grpo.prompts_per_step - questions {
+        0 => String::new(),
+        groups => format!(", {groups} groups of earlier steps again"),
+    };
+    let updates = config.grpo.update.minibatches * config.grpo.update.epochs;
+    let steps = config.grpo.steps;
+    let mut lines = vec![
+        config.to_toml()?,
+        format!(
+            "# {steps} steps of {questions} questions x {} episodes = {episodes} episodes and {updates} optimizer steps \
+             each{again}; {} episodes in all",
+            config.grpo.group_size,
+            episodes as u64 * steps,
+        ),
+    ];
+    // A file may hold fewer than are asked for: what it holds is known when the run starts.
+    if let Some(warning) =
+        few_questions(config.data.train_questions, config).filter(|_| rollouts.is_none())
+    {
+        lines.push(format!("# {warning}"));
+    }
+    lines.push(match Start::of(config, false)? {
+        Some(start) => memory::table(&memory::of_run(config, &start, rollouts)?),
+        None => "# memory: not known before the policy is fetched".to_owned(),
+    });
+    Ok(lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_questions_are_warned_of() {
+        let config = RunConfig::parse(include_str!("../../configs/smoke.toml"), &[]).unwrap();
+        let groups = config.grpo.prompts_per_step;
+        assert_eq!(few_questions(10 * groups, &config), None);
+        let warning = few_questions(3 * groups, &config).unwrap();
+        assert!(warning.contains("comes again every 3.0 steps"), "{warning}");
+        assert!(
+            warning.contains(&format!("use {} questions", 10 * groups)),
+            "{warning}"
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! Spurious twins: the same run under a reward, or labels, that cannot teach the task (Shao et al. 2025). What a twin gains as
+//! well is not a gain of the reward.
+
+use std::str::FromStr;
+
+use forage_env::environment::Outcome;
+use forage_env::nearest::nearest;
+use forage_env::registry;
+
+use crate::config::Resolved;
+use crate::error::{Context, Result, RunError, bail};
+
+/// Rewards that a twin learns from alone, with weight 1.
+const REWARDS: [&str; 5] = ["random", "format_only", "constant", "inverse", "majority"];
+/// Labels that a twin has in place of the accepted answers of the training questions.
+const LABELS: [&str; 2] = ["shuffled", "wrong"];
+
+/// A kind of twin, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Twin(&'static str);
+
+impl FromStr for Twin {
+    type Err = RunError;
+
+    fn from_str(name: &str) -> Result<Self> {
+        let known = || REWARDS.into_iter().chain(LABELS);
+        let found = known().find(|twin| *twin == name);
+        found.map(Self).ok_or_else(|| {
+            RunError::config(format!(
+                "there is no twin `{name}`; did you mean `{}`? There are {}",
+                nearest(name, known()),
+                known().collect::<Vec<_>>().join(", ")
+            ))
+        })
+    }
+}
+
+impl Twin {
+    /// Its name, and that of its folder.
+    pub(crate) fn name(self) -> &'static str {
+        self.0
+    }
+
+    /// The config of the twin of a run. The sentinel does not stop it: being ruined is what it is for.
+    ///
+    /// # Errors
+    /// When the environment's episodes are not graded by labels.
+    pub(crate) fn of(self, config: &Resolved) -> Result<Resolved> {
+        let relabelled = LABELS.contains(&self.0);
+        let outcome = registry::find(&config.environment.id)?.outcome;
+        if relabelled && outcome == Outcome::Query {
+            bail!(
+                "twin `{}` changes answers, and queries are graded by passages; use random",
+                self.0
+            );
+        }
+        let labels = if relabelled {
+            self.0.parse().context("data.labels")?
+        } else {
+            config.data.labels.clone()
+        };
+        config.vary(|twin| {
+            twin.grpo.sentinel.stop = false;
+            twin.data.labels = labels;
+            if !relabelled {
+                twin.reward = [(self.0.to_owned(), 1.0.into())].into();
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::RunConfig;
+
+    fn smoke(overrides: &[&str]) -> Resolved {
+        let overrides: Vec<String> = overrides.iter().map(|&item| item.to_owned()).collect();
+        let text = include_str!("../../configs/smoke.toml");
+        let config = RunConfig::parse(text, &overrides).unwrap();
+        config.resolve(None).unwrap()
+    }
+
+    #[test]
+    fn every_twin_is_a_run_that_can_be_made() {
+        let config = smoke(&[]);
+        for twin in REWARDS.into_iter().chain(LABELS).map(Twin) {
+            let made = twin.of(&config).unwrap().to_toml().unwrap();
+            let again = RunConfig::parse(&made, &[]).unwrap();
+            assert_ne!(
+                (&again.reward, &again.data.labels),
+                (&config.reward, &config.data.labels),
+                "{}",
+                twin.name()
+            );
+            assert!(!again.grpo.sentinel.stop);
+        }
+        let queries = smoke(&[
+            "environment={ id = \"query-writer\" }",
+            "reward={ ndcg = 1.0 }",
+        ]);
+        let error = Twin("wrong").of(&queries).unwrap_err().to_string();
+        assert!(error.contains("graded by passages"), "{error}");
+        let unknown = "randm".parse::<Twin>().unwrap_err().to_string();
+        assert!(unknown.contains("did you mean `random`"), "{unknown}");
+    }
+}

@@ -1,0 +1,11 @@
+//! The guide's program, compiled and run.
+
+#[path = "../../examples/train_and_evaluate.rs"]
+mod train_and_evaluate;
+
+#[test]
+fn the_program_of_the_guide_trains_and_evaluates() {
+    train_and_evaluate::main().unwrap();
+    let guide = include_str!("../../../docs/library.md");
+    assert!(guide.contains("{{#include ../lab/examples/train_and_evaluate.rs}}"));
+}

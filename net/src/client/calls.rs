@@ -1,0 +1,280 @@
+//! Calls of one server.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
+use reqwest::{Method, Response, Url};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
+
+use super::connect::{connected, parse};
+use super::credentials::{Credentials, KeyHeader};
+use super::error::{Fault, NetError, SettingError};
+use super::options::HttpOptions;
+
+/// Bytes set aside on the strength of `Content-Length` alone.
+const BELIEVED_BYTES: u64 = 1 << 20;
+/// Bytes of a failure's body that are read.
+const FAILURE_BYTES: usize = 16 << 10;
+/// Characters of a failure's body that are shown.
+const FAILURE_CHARS: usize = 300;
+
+/// A request, the same on every attempt.
+#[derive(Clone, Debug)]
+pub struct Request {
+    method: Method,
+    url: Url,
+    content_type: &'static str,
+    body: Bytes,
+}
+
+impl Request {
+    /// A question without a body.
+    pub fn get(url: Url) -> Self {
+        Self {
+            method: Method::GET,
+            url,
+            content_type: "",
+            body: Bytes::new(),
+        }
+    }
+
+    /// Posts a value as JSON.
+    ///
+    /// # Panics
+    /// When the value has no form in JSON, such as a map whose keys are no texts.
+    pub fn json(url: Url, value: &impl Serialize) -> Self {
+        let body = serde_json::to_vec(value).expect("requests are plain values");
+        Self::post(url, "application/json", body)
+    }
+
+    /// Posts bytes.
+    pub fn post(url: Url, content_type: &'static str, body: impl Into<Bytes>) -> Self {
+        Self {
+            method: Method::POST,
+            url,
+            content_type,
+            body: body.into(),
+        }
+    }
+}
+
+/// Calls one server, with bounded concurrency, time and answers, and with retries where another attempt may do better:
+/// after a connection that fails or breaks off, an attempt that takes too long, and the statuses 408, 425, 429 and 5xx but
+/// 501. `Retry-After` in seconds takes the place of the policy's wait; dates in it are not read. Every request must be one
+/// that changes nothing when it is made twice.
+pub struct Client {
+    http: reqwest::Client,
+    base: Url,
+    options: HttpOptions,
+    credentials: Credentials,
+    permits: Semaphore,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Client")
+            .field("base", &self.base.as_str())
+            .field("credentials", &self.credentials)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Prepares calls to `base`; nothing is sent. `key_header` is where an API key goes for this kind of server.
+    ///
+    /// # Errors
+    /// [`SettingError`] for an address, a limit or a credentials file that cannot work.
+    pub fn new(
+        base: &str,
+        options: HttpOptions,
+        key_header: KeyHeader,
+    ) -> Result<Self, SettingError> {
+        options.check()?;
+        let base = parse(base)?;
+        Ok(Self {
+            http: connected(&base, &options)?,
+            credentials: Credentials::read(&options, key_header)?,
+            permits: Semaphore::new(options.concurrency.min(Semaphore::MAX_PERMITS)),
+            base,
+            options,
+        })
+    }
+
+    /// The server's address, without a slash at the end.
+    pub fn base(&self) -> &str {
+        self.base.as_str().trim_end_matches('/')
+    }
+
+    /// An address below the base; each segment is escaped where it must be, `/` included.
+    pub fn url(&self, segments: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(segments);
+        }
+        url
+    }
+
+    /// The address below the base of a path that begins with a slash, with its query.
+    pub fn at(&self, path: &str) -> Url {
+        let (path, query) = match path.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (path, None),
+        };
+        let mut url = self.base.clone();
+        url.set_path(&format!("{}{path}", self.base.path().trim_end_matches('/')));
+        url.set_query(query);
+        url
+    }
+
+    /// Calls the server and gives what `take` makes of the JSON in the answer.
+    ///
+    /// # Errors
+    /// [`NetError`] with the fault of the last attempt.
+    pub async fn call<A: DeserializeOwned, T>(
+        &self,
+        request: Request,
+        take: impl Fn(A) -> Result<T, Fault>,
+    ) -> Result<T, NetError> {
+        self.call_within(request, || Ok(()), take).await
+    }
+
+    /// As [`Self::call`], with a say before each attempt: `admit` refuses in words, and nothing more is sent. The turn among
+    /// the concurrent calls is kept while waiting, so that a server in trouble is asked less.
+    ///
+    /// # Errors
+    /// [`NetError`], with [`Fault::Withheld`] for a refusal.
+    pub async fn call_within<A: DeserializeOwned, T>(
+        &self,
+        request: Request,
+        admit: impl Fn() -> Result<(), String>,
+        take: impl Fn(A) -> Result<T, Fault>,
+    ) -> Result<T, NetError> {
+        // The semaphore is never closed.
+        let _permit = self.permits.acquire().await;
+        let started = Instant::now();
+        let (timeout, deadline) = (self.options.timeout_ms, self.options.deadline_ms);
+        let failed = |fault, attempts| NetError {
+            url: shown(&request.url),
+            fault,
+            attempts,
+        };
+        let (request, admit, take, failed) = (&request, &admit, &take, &failed);
+        let attempt = |number| async move {
+            admit().map_err(|why| failed(Fault::Withheld(why), number - 1))?;
+            let left = Duration::from_millis(deadline).saturating_sub(started.elapsed());
+            let limit = left.min(Duration::from_millis(timeout));
+            let answer = self.send(request, limit).await;
+            let redact = |text: &str| self.credentials.redact(text);
+            let taken = answer.and_then(|bytes| {
+                let json = serde_json::from_slice(&bytes);
+                let json = json.map_err(|cause| Fault::Protocol(cause.to_string()));
+                json.and_then(take).map_err(|fault| fault.map_text(redact))
+            });
+            taken.map_err(|fault| failed(fault, number))
+        };
+        let again = |error: &NetError| error.fault.again();
+        self.options.retry().run(attempt, again).await
+    }
+
+    /// Sends a request once and gives the body of a successful answer. Dropping the future closes the connection, and with
+    /// it the server ends its work.
+    ///
+    /// # Errors
+    /// The fault.
+    pub async fn send(&self, request: &Request, limit: Duration) -> Result<Vec<u8>, Fault> {
+        let started = Instant::now();
+        let outcome = match tokio::time::timeout(limit, self.exchange(request)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Fault::Timeout {
+                milliseconds: limit.as_millis() as u64,
+            }),
+        };
+        let ms = started.elapsed().as_millis() as u64;
+        let url = || shown(&request.url);
+        match &outcome {
+            Ok(body) => tracing::trace!(url = url(), ms, bytes = body.len(), "request answered"),
+            Err(fault) => tracing::debug!(url = url(), ms, %fault, "request failed"),
+        }
+        outcome
+    }
+
+    async fn exchange(&self, request: &Request) -> Result<Vec<u8>, Fault> {
+        let mut builder = self
+            .http
+            .request(request.method.clone(), request.url.clone());
+        if request.method != Method::GET {
+            builder = builder
+                .header(CONTENT_TYPE, request.content_type)
+                .body(request.body.clone());
+        }
+        let response = self.credentials.apply(builder).send().await;
+        let response = response.map_err(|cause| Fault::Connect(cause.without_url().into()))?;
+        if response.status().is_success() {
+            return read(response, self.options.max_answer_bytes).await;
+        }
+        let status = response.status().as_u16();
+        let retry_after = response
+            .headers()
+            .get(RETRY_AFTER)
+            .and_then(|value| value.to_str().ok()?.trim().parse().ok())
+            .map(Duration::from_secs);
+        let body = self.credentials.redact(beginning(response).await.trim());
+        Err(Fault::Status {
+            status,
+            body: body.chars().take(FAILURE_CHARS).collect(),
+            retry_after,
+        })
+    }
+}
+
+/// The whole body, refused as soon as it is known to be longer than `limit` bytes.
+async fn read(mut response: Response, limit: u64) -> Result<Vec<u8>, Fault> {
+    let too_long = || {
+        Fault::Protocol(format!(
+            "longer than {limit} bytes, the limit `max_answer_bytes`"
+        ))
+    };
+    let announced = response.content_length().unwrap_or(0);
+    if announced > limit {
+        return Err(too_long());
+    }
+    // What is announced is believed up to a point: memory grows with what comes.
+    let mut body = Vec::with_capacity(announced.min(BELIEVED_BYTES) as usize);
+    loop {
+        match response.chunk().await {
+            Ok(Some(chunk)) if (body.len() + chunk.len()) as u64 > limit => return Err(too_long()),
+            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
+            Ok(None) => return Ok(body),
+            Err(cause) => {
+                return Err(Fault::Broken {
+                    bytes: body.len(),
+                    cause: cause.without_url().into(),
+                });
+            }
+        }
+    }
+}
+
+/// As much of a failure's body as can be had; it only explains a status that is known.
+async fn beginning(mut response: Response) -> String {
+    let mut body = Vec::new();
+    while body.len() < FAILURE_BYTES {
+        let Ok(Some(chunk)) = response.chunk().await else {
+            break;
+        };
+        body.extend_from_slice(&chunk);
+    }
+    String::from_utf8_lossy(&body).into_owned()
+}
+
+/// An address as errors show it: without its query, which may be long.
+fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    url.set_query(None);
+    url.to_string()
+}

@@ -1,0 +1,20 @@
+//! HTTP as the program serves and speaks it: one base for servers and one client.
+//!
+//! - A server implements [`Service`]; [`router`] puts its routes behind a token, with health, readiness and metrics beside
+//!   them, and [`serve`] runs it until it is told to stop and has drained.
+//! - [`Client`] calls one server: credentials from a file, bounded answers, time limits, retries with [`Retry`].
+//!
+//! It knows nothing of retrieval, learning or environments.
+
+mod client;
+mod server;
+
+pub use client::{
+    Again, Auth, Client, Fault, HttpOptions, KeyHeader, NetError, Request, Retry, SettingError,
+    connector,
+};
+pub use reqwest::Url;
+pub use server::{
+    Base, BaseConfig, BodyError, Flight, Observed, Refusal, Refuse, ServeError, Service, Summary,
+    Ticket, Traffic, Workers, json, refused, router, serve,
+};

@@ -1,0 +1,214 @@
+//! The parts that all requests of a server share.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, Bytes};
+use axum::response::Response;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use super::body::receive;
+use super::flights::{Flight, Flights};
+use super::refusal::{Refusal, Refuse};
+use super::traffic::Traffic;
+
+/// A place among the admitted requests. Whatever works on a request holds it: one that went away counts until then.
+pub type Ticket = Arc<OwnedSemaphorePermit>;
+
+/// Limits that every server has.
+#[derive(Clone, Debug)]
+pub struct BaseConfig {
+    /// Most bytes in a request body.
+    pub max_body_bytes: usize,
+    /// Most requests admitted at a time, running and waiting together.
+    pub queue: usize,
+    /// The token that requests must carry, when set; health and readiness are open to all.
+    pub token: Option<String>,
+    /// Longest time for work in flight to finish once the server is told to stop.
+    pub drain: Duration,
+}
+
+impl Default for BaseConfig {
+    fn default() -> Self {
+        Self {
+            max_body_bytes: 8 * 1024 * 1024,
+            queue: 512,
+            token: None,
+            drain: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Admission, counters and the end of a server.
+#[derive(Debug)]
+pub struct Base {
+    /// The limits.
+    pub config: BaseConfig,
+    /// Counters of requests.
+    pub traffic: Traffic,
+    registry: Registry,
+    places: Arc<Semaphore>,
+    pub(super) flights: Arc<Flights>,
+    /// True once work in flight must end.
+    gave_up: watch::Sender<bool>,
+}
+
+impl Base {
+    /// Prepares a server whose metrics are called `prefix_...`; `register` adds its own to those of all servers, and
+    /// `buckets` are the upper ends of the latencies, in seconds. Gives what `register` gives beside it.
+    pub fn new<M>(
+        config: BaseConfig,
+        prefix: &str,
+        buckets: &'static [f64],
+        register: impl FnOnce(&mut Registry) -> M,
+    ) -> (Arc<Self>, M) {
+        let mut registry = Registry::with_prefix(prefix);
+        let traffic = Traffic::register(&mut registry, buckets);
+        let metrics = register(&mut registry);
+        let base = Self {
+            places: Arc::new(Semaphore::new(config.queue.min(Semaphore::MAX_PERMITS))),
+            config,
+            traffic,
+            registry,
+            flights: Arc::default(),
+            gave_up: watch::Sender::new(false),
+        };
+        (Arc::new(base), metrics)
+    }
+
+    /// Returns true once new work is refused because the server stops.
+    pub fn draining(&self) -> bool {
+        self.flights.draining()
+    }
+
+    /// Counts work that a server which stops waits for, until the guard is dropped.
+    pub fn enter(&self) -> Flight {
+        self.flights.enter()
+    }
+
+    /// The whole body.
+    ///
+    /// # Errors
+    /// [`Refusal::Body`] when it breaks off, is late or too large.
+    pub async fn receive(&self, body: Body) -> Result<Bytes, Refusal> {
+        Ok(receive(body, self.config.max_body_bytes).await?)
+    }
+
+    /// A place among the admitted requests.
+    ///
+    /// # Errors
+    /// [`Refusal::Overloaded`] at once when there is none, [`Refusal::Stopped`] when the server stops.
+    pub fn admit(&self) -> Result<Ticket, Refusal> {
+        if self.draining() {
+            return Err(Refusal::Stopped);
+        }
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        place.map(Arc::new).map_err(|_| Refusal::Overloaded)
+    }
+
+    /// Receives the body, then takes a place: whoever sends slowly holds none. Refusing only then keeps the connection
+    /// usable, and the body has arrived with the head nearly always.
+    ///
+    /// # Errors
+    /// As [`Self::receive`] and [`Self::admit`].
+    pub async fn admitted(&self, body: Body) -> Result<(Ticket, Bytes), Refusal> {
+        let body = self.receive(body).await?;
+        Ok((self.admit()?, body))
+    }
+
+    /// Ends all work in flight.
+    pub(super) fn give_up(&self) {
+        self.gave_up.send_replace(true);
+    }
+
+    /// Completes when all work in flight is to end.
+    pub async fn given_up(&self) {
+        let mut gave_up = self.gave_up.subscribe();
+        // The sender lives as long as this does.
+        let _ = gave_up.wait_for(|given_up| *given_up).await;
+    }
+
+    /// Begins to count and measure a request.
+    pub fn observed(self: &Arc<Self>, route: &'static str) -> Observed {
+        self.traffic.in_flight.inc();
+        Observed {
+            base: Arc::clone(self),
+            route,
+            begin: Instant::now(),
+            answered: false,
+            _flight: self.enter(),
+        }
+    }
+
+    /// Answers a request, counted and measured, also when its client goes away before the end.
+    pub(super) async fn observe<F: Refuse>(
+        self: &Arc<Self>,
+        route: &'static str,
+        work: impl Future<Output = Result<Response, F>>,
+    ) -> Response {
+        let observed = self.observed(route);
+        let response = match self.unless_given_up(work).await {
+            Ok(response) => response,
+            Err(fault) => self.refuse(fault),
+        };
+        observed.answered(response.status().as_u16());
+        response
+    }
+
+    /// Does work unless it must end now.
+    ///
+    /// # Errors
+    /// The work's own, and [`Refusal::Stopped`].
+    pub async fn unless_given_up<T, F: From<Refusal>>(
+        &self,
+        work: impl Future<Output = Result<T, F>>,
+    ) -> Result<T, F> {
+        tokio::select! {
+            outcome = work => outcome,
+            () = self.given_up() => Err(Refusal::Stopped.into()),
+        }
+    }
+
+    /// Counts a fault and writes its answer.
+    pub fn refuse<F: Refuse>(&self, fault: F) -> Response {
+        self.traffic.failed(fault.cause());
+        fault.into_response()
+    }
+
+    /// All metrics, as `/metrics` answers them.
+    pub(super) fn exposition(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("writing to a string cannot fail");
+        text
+    }
+}
+
+/// A request between its head and the end of its answer. Dropped before that, its client went away.
+#[derive(Debug)]
+pub struct Observed {
+    base: Arc<Base>,
+    route: &'static str,
+    begin: Instant,
+    answered: bool,
+    _flight: Flight,
+}
+
+impl Observed {
+    /// Counts the answer, which is complete.
+    pub fn answered(mut self, status: u16) {
+        self.answered = true;
+        let took = self.begin.elapsed();
+        self.base.traffic.answered(self.route, status, took);
+    }
+}
+
+impl Drop for Observed {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.base.traffic.cancelled.inc();
+        }
+        self.base.traffic.in_flight.dec();
+    }
+}

@@ -1,0 +1,95 @@
+//! Refusals that every server knows, and answers in JSON.
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use super::body::BodyError;
+
+/// A reason for which any server refuses a request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// 400, 408 or 413: the body was not received.
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    /// 401: the token is missing or wrong.
+    #[error("send the server's token as `Authorization: Bearer TOKEN`")]
+    Unauthorized,
+    /// 404: there is no such route.
+    #[error("no route {0}")]
+    NoRoute(String),
+    /// 405: the route takes another method.
+    #[error("Method Not Allowed")]
+    Method,
+    /// 500: the work panicked.
+    #[error("the request failed in an unforeseen way; the server's stderr says where")]
+    Panicked,
+    /// 503: as many requests as the server takes are being answered.
+    #[error("as many requests as the server takes are being answered; try again")]
+    Overloaded,
+    /// 503: the server is stopping.
+    #[error("the server is stopping; try again elsewhere or later")]
+    Stopped,
+}
+
+impl Refusal {
+    /// The stable name, for metrics and for answers.
+    pub fn cause(&self) -> &'static str {
+        match self {
+            Self::Body(error) => error.cause(),
+            Self::Unauthorized => "unauthorized",
+            Self::NoRoute(_) => "not_found",
+            Self::Method => "method",
+            Self::Panicked => "panic",
+            Self::Overloaded => "overloaded",
+            Self::Stopped => "stopped",
+        }
+    }
+
+    /// The status of the answer.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Body(BodyError::Broken) => StatusCode::BAD_REQUEST,
+            Self::Body(BodyError::Slow) => StatusCode::REQUEST_TIMEOUT,
+            Self::Body(BodyError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::NoRoute(_) => StatusCode::NOT_FOUND,
+            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Overloaded | Self::Stopped => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+/// A server's own reasons for which a request gets no answer, each written in the form of its protocol.
+pub trait Refuse: IntoResponse + From<Refusal> {
+    /// The stable name, for metrics.
+    fn cause(&self) -> &'static str;
+}
+
+/// An answer in JSON.
+pub fn json(body: impl Into<Body>) -> Response {
+    let kind = HeaderValue::from_static("application/json");
+    ([(header::CONTENT_TYPE, kind)], body.into()).into_response()
+}
+
+/// A refusal in JSON, with the headers that its status asks for.
+pub fn refused(status: StatusCode, body: impl Into<Body>) -> Response {
+    let mut response = json(body);
+    *response.status_mut() = status;
+    let header = match status {
+        // One second lets a queue of ordinary requests drain; clients back off further by themselves.
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
+            Some((header::RETRY_AFTER, "1"))
+        }
+        StatusCode::UNAUTHORIZED => Some((header::WWW_AUTHENTICATE, "Bearer")),
+        // The rest of the body is not read, so the connection is of no further use.
+        StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT => {
+            Some((header::CONNECTION, "close"))
+        }
+        _ => None,
+    };
+    let header = header.map(|(name, value)| (name, HeaderValue::from_static(value)));
+    response.headers_mut().extend(header);
+    response
+}

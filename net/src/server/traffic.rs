@@ -1,0 +1,125 @@
+//! Counters of requests, in the text format of Prometheus.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Request {
+    route: &'static str,
+    status: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Route {
+    route: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Cause {
+    cause: &'static str,
+}
+
+/// Makes histograms with given upper ends.
+#[derive(Debug, Clone)]
+struct Buckets(&'static [f64]);
+
+impl MetricConstructor<Histogram> for Buckets {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(self.0.iter().copied())
+    }
+}
+
+/// Counters of requests by route, status and cause of failure.
+#[derive(Debug)]
+pub struct Traffic {
+    requests: Family<Request, Counter>,
+    latency: Family<Route, Histogram, Buckets>,
+    errors: Family<Cause, Counter>,
+    refused: Counter,
+    pub(super) cancelled: Counter,
+    pub(super) in_flight: Gauge,
+    served: AtomicU64,
+}
+
+impl Traffic {
+    /// Registers the counters; `buckets` are the upper ends of the latencies, in seconds.
+    pub(super) fn register(registry: &mut Registry, buckets: &'static [f64]) -> Self {
+        let traffic = Self {
+            requests: Family::default(),
+            latency: Family::new_with_constructor(Buckets(buckets)),
+            errors: Family::default(),
+            refused: Counter::default(),
+            cancelled: Counter::default(),
+            in_flight: Gauge::default(),
+            served: AtomicU64::new(0),
+        };
+        registry.register("requests", "Requests answered", traffic.requests.clone());
+        registry.register(
+            "request_seconds",
+            "Time from a request's head to its answer",
+            traffic.latency.clone(),
+        );
+        registry.register(
+            "errors",
+            "Requests without an answer, by cause",
+            traffic.errors.clone(),
+        );
+        registry.register(
+            "refused",
+            "Requests refused because the queue was full",
+            traffic.refused.clone(),
+        );
+        registry.register(
+            "cancelled",
+            "Requests whose client went away",
+            traffic.cancelled.clone(),
+        );
+        registry.register(
+            "in_flight",
+            "Requests being received or answered",
+            traffic.in_flight.clone(),
+        );
+        traffic
+    }
+
+    /// Counts an answer of any kind.
+    pub fn answered(&self, route: &'static str, status: u16, took: Duration) {
+        self.served.fetch_add(1, Ordering::Relaxed);
+        self.requests
+            .get_or_create(&Request {
+                route,
+                status: status.into(),
+            })
+            .inc();
+        self.latency
+            .get_or_create(&Route { route })
+            .observe(took.as_secs_f64());
+    }
+
+    /// Counts a failure by its stable name; `overloaded` and `stopped` are refusals.
+    pub fn failed(&self, cause: &'static str) {
+        self.errors.get_or_create(&Cause { cause }).inc();
+        if matches!(cause, "overloaded" | "stopped") {
+            self.refused.inc();
+        }
+    }
+
+    /// Requests that got an answer, refusals not counted.
+    pub(super) fn served(&self) -> u64 {
+        self.served
+            .load(Ordering::Relaxed)
+            .saturating_sub(self.refused())
+    }
+
+    /// Requests refused.
+    pub(super) fn refused(&self) -> u64 {
+        self.refused.get()
+    }
+}

@@ -1,0 +1,239 @@
+//! The client against servers that are slow, verbose, busy or rude.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use forage_net::{Again, Auth, Client, Fault, HttpOptions, KeyHeader, NetError, Request};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+const FINE: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+
+/// A server that answers the connections in turn with these bytes, the last of them again and again; `pause` comes after each
+/// byte of an answer. Gives its address and the number of requests.
+async fn server(answers: Vec<String>, pause: Option<Duration>) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let seen = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&seen);
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let number = count.fetch_add(1, Ordering::SeqCst).min(answers.len() - 1);
+            tokio::spawn(answer(stream, answers[number].clone(), pause));
+        }
+    });
+    (url, seen)
+}
+
+async fn answer(mut stream: TcpStream, answer: String, pause: Option<Duration>) {
+    let mut request = [0; 4096];
+    let _ = stream.read(&mut request).await;
+    let Some(pause) = pause else {
+        let _ = stream.write_all(answer.as_bytes()).await;
+        return;
+    };
+    for byte in answer.bytes() {
+        if stream.write_all(&[byte]).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+fn options() -> HttpOptions {
+    HttpOptions {
+        timeout_ms: 2000,
+        deadline_ms: 10_000,
+        attempts: 3,
+        backoff_ms: 1,
+        ..HttpOptions::default()
+    }
+}
+
+async fn ask(url: &str, options: HttpOptions) -> Result<Value, NetError> {
+    let client = Client::new(url, options, KeyHeader::Named("x-api-key")).unwrap();
+    client
+        .call(Request::json(client.url(&["ask"]), &json!({})), Ok)
+        .await
+}
+
+#[tokio::test]
+async fn the_server_says_when_to_come_back() {
+    let busy =
+        "HTTP/1.1 429 Busy\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    let (url, seen) = server(vec![busy.to_owned(), FINE.to_owned()], None).await;
+    let begin = Instant::now();
+    assert_eq!(ask(&url, options()).await.unwrap(), json!({}));
+    assert!(begin.elapsed() >= Duration::from_secs(1));
+    assert_eq!(seen.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn an_answer_that_trickles_is_a_timeout() {
+    let (url, seen) = server(vec![FINE.repeat(100)], Some(Duration::from_millis(20))).await;
+    let patient = HttpOptions {
+        timeout_ms: 300,
+        ..options()
+    };
+    let error = ask(&url, patient).await.unwrap_err();
+    assert!(
+        matches!(error.fault, Fault::Timeout { milliseconds: 300 }),
+        "{error}"
+    );
+    assert_eq!((error.attempts, seen.load(Ordering::SeqCst)), (3, 3));
+    assert_eq!(error.fault.again(), Again::Soon);
+}
+
+#[tokio::test]
+async fn the_deadline_is_of_all_attempts_together() {
+    let (url, _) = server(vec![FINE.repeat(100)], Some(Duration::from_millis(20))).await;
+    let hasty = HttpOptions {
+        timeout_ms: 300,
+        deadline_ms: 500,
+        attempts: 100,
+        ..options()
+    };
+    let begin = Instant::now();
+    let error = ask(&url, hasty).await.unwrap_err();
+    assert!(
+        begin.elapsed() < Duration::from_secs(2) && error.attempts <= 3,
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn an_oversized_answer_is_refused_announced_or_not() {
+    let announced = "HTTP/1.1 200 OK\r\ncontent-length: 1001\r\n\r\n".to_owned();
+    let chunk = format!("fa\r\n{}\r\n", " ".repeat(250));
+    let chunked = format!(
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{}",
+        chunk.repeat(40)
+    );
+    for answer in [announced, chunked] {
+        let (url, seen) = server(vec![answer], None).await;
+        let limited = HttpOptions {
+            max_answer_bytes: 1000,
+            ..options()
+        };
+        let error = ask(&url, limited).await.unwrap_err();
+        assert!(
+            error.to_string().contains("longer than 1000 bytes"),
+            "{error}"
+        );
+        assert_eq!((error.attempts, seen.load(Ordering::SeqCst)), (1, 1));
+    }
+}
+
+#[tokio::test]
+async fn errors_keep_their_source() {
+    let cut = "HTTP/1.1 200 OK\r\ncontent-length: 9\r\nconnection: close\r\n\r\n{\"a".to_owned();
+    let (url, _) = server(vec![cut], None).await;
+    let error = ask(&url, options()).await.unwrap_err();
+    assert!(
+        matches!(error.fault, Fault::Broken { bytes: 3, .. }),
+        "{error}"
+    );
+    assert!(std::error::Error::source(&error.fault).is_some());
+    let error = ask("http://127.0.0.1:9", options()).await.unwrap_err();
+    assert!(matches!(error.fault, Fault::Connect(_)), "{error}");
+    assert!(std::error::Error::source(&error.fault).is_some());
+    assert_eq!(error.attempts, 3);
+}
+
+#[tokio::test]
+async fn credentials_appear_in_no_error() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"love-lace\n").unwrap();
+    for (status, part) in [
+        ("403 No", "HTTP status 403"),
+        ("200 OK", "does not fit the protocol"),
+    ] {
+        let echo = "\"love-lace\"";
+        let length = echo.len();
+        let answer = format!(
+            "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{echo}"
+        );
+        let (url, _) = server(vec![answer], None).await;
+        let http = HttpOptions {
+            token_file: Some(file.path().to_owned()),
+            auth: Auth::ApiKey,
+            ..options()
+        };
+        let client = Client::new(&url, http, KeyHeader::Authorization).unwrap();
+        let refused = |answer: String| Err(Fault::Protocol(format!("`{answer}` is not known")));
+        let error = client
+            .call::<_, ()>(Request::get(client.at("/a?b=c")), refused)
+            .await;
+        let error = error.unwrap_err();
+        assert!(
+            error.to_string().contains(part) && error.url.ends_with("/a"),
+            "{error}"
+        );
+        let shown = format!("{error} {error:?} {client:?}");
+        assert!(!shown.contains("love-lace"), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn the_caller_may_forbid_further_attempts() {
+    let (url, seen) = server(
+        vec!["HTTP/1.1 500 Oh\r\ncontent-length: 0\r\n\r\n".to_owned()],
+        None,
+    )
+    .await;
+    let client = Client::new(&url, options(), KeyHeader::Authorization).unwrap();
+    let admit = || match seen.load(Ordering::SeqCst) {
+        0 => Ok(()),
+        _ => Err("the budget is spent".to_owned()),
+    };
+    let request = Request::get(client.url(&["a/b"]));
+    let error = client
+        .call_within(request, admit, Ok::<Value, _>)
+        .await
+        .unwrap_err();
+    assert_eq!((error.attempts, seen.load(Ordering::SeqCst)), (1, 1));
+    assert_eq!(
+        error.to_string(),
+        format!("{url}/a%2Fb: not asked: the budget is spent, after 1 attempts")
+    );
+}
+
+#[test]
+fn settings_that_cannot_work_name_their_key() {
+    for (url, http, key) in [
+        ("ftp://host", options(), "url"),
+        ("http://ada:love@host", options(), "url"),
+        ("http://host?a=b", options(), "url"),
+        (
+            "http://host",
+            HttpOptions {
+                concurrency: 0,
+                ..options()
+            },
+            "concurrency",
+        ),
+        (
+            "http://host",
+            HttpOptions {
+                token_file: Some("/nowhere".into()),
+                ..options()
+            },
+            "token_file",
+        ),
+        (
+            "https://host",
+            HttpOptions {
+                ca_file: Some("/nowhere".into()),
+                ..options()
+            },
+            "ca_file",
+        ),
+    ] {
+        let error = Client::new(url, http, KeyHeader::Authorization).unwrap_err();
+        assert_eq!(error.key, key, "{error}");
+    }
+}

@@ -1,0 +1,319 @@
+//! A small server on the base: what passes, what is refused, and how it ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use forage_net::{
+    Base, BaseConfig, Refusal, Refuse, ServeError, Service, Summary, Url, connector, json, refused,
+    router, serve,
+};
+use reqwest::Client;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+#[derive(Debug)]
+struct Fault(Refusal);
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        Self(refusal)
+    }
+}
+
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response {
+        refused(self.0.status(), self.0.to_string())
+    }
+}
+
+impl Refuse for Fault {
+    fn cause(&self) -> &'static str {
+        self.0.cause()
+    }
+}
+
+struct App(Arc<Base>);
+
+impl Service for App {
+    type Fault = Fault;
+
+    fn base(&self) -> &Arc<Base> {
+        &self.0
+    }
+}
+
+/// Answers with the length of the body, after as many milliseconds as it says.
+async fn wait(State(app): State<Arc<App>>, body: Body) -> Response {
+    let work = async {
+        let (_ticket, body) = app.0.admitted(body).await?;
+        let text = String::from_utf8_lossy(&body);
+        tokio::time::sleep(Duration::from_millis(text.trim().parse().unwrap_or(0))).await;
+        Ok(json(body.len().to_string()))
+    };
+    app.observe("wait", work).await
+}
+
+fn config() -> BaseConfig {
+    BaseConfig {
+        max_body_bytes: 1000,
+        queue: 8,
+        token: None,
+        drain: Duration::from_secs(5),
+    }
+}
+
+struct Running {
+    base: String,
+    client: Client,
+    stop: oneshot::Sender<()>,
+    server: JoinHandle<Result<Summary, ServeError>>,
+}
+
+impl Running {
+    async fn start(config: BaseConfig) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        let client = connector(&Url::parse(&base).unwrap()).build().unwrap();
+        let app = Arc::new(App(Base::new(config, "test", &[1.0], |_| ()).0));
+        let open = Router::new().route("/open", get(async || "open"));
+        let routes = router(&app, Router::new().route("/wait", post(wait)), open);
+        let (stop, stopped) = oneshot::channel();
+        let server = tokio::spawn(async move {
+            serve(listener, &app, routes, async { drop(stopped.await) }).await
+        });
+        Self {
+            base,
+            client,
+            stop,
+            server,
+        }
+    }
+
+    async fn get(&self, path: &str) -> (StatusCode, String) {
+        let answer = self.client.get(format!("{}{path}", self.base)).send().await;
+        let answer = answer.unwrap();
+        (answer.status(), answer.text().await.unwrap())
+    }
+
+    fn post(&self, body: impl Into<reqwest::Body>) -> reqwest::RequestBuilder {
+        self.client.post(format!("{}/wait", self.base)).body(body)
+    }
+
+    /// A request that is on its way when this returns.
+    async fn sent(&self, milliseconds: &'static str) -> JoinHandle<(StatusCode, String)> {
+        let request = self.post(milliseconds);
+        let sent = tokio::spawn(async move {
+            let answer = request.send().await.unwrap();
+            (answer.status(), answer.text().await.unwrap())
+        });
+        while !self.get("/metrics").await.1.contains("test_in_flight 1") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        sent
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_asked_for_in_every_form_that_clients_send() {
+    let server = Running::start(BaseConfig {
+        token: Some("s3cret".to_owned()),
+        ..config()
+    })
+    .await;
+    let status = async |request: reqwest::RequestBuilder| request.send().await.unwrap().status();
+    assert_eq!(status(server.post("").bearer_auth("s3cret")).await, 200);
+    assert_eq!(
+        status(server.post("").header("x-api-key", "s3cret")).await,
+        200
+    );
+    assert_eq!(
+        status(server.post("").basic_auth("any", Some("s3cret"))).await,
+        200
+    );
+    for request in [
+        server.post(""),
+        server.post("").bearer_auth("s3cre"),
+        server.post("").bearer_auth("s3cret2"),
+        server.post("").header("x-api-key", ""),
+        server.post("").header("authorization", "Basic !"),
+    ] {
+        let answer = request.send().await.unwrap();
+        assert_eq!(answer.headers()["www-authenticate"], "Bearer");
+        assert_eq!(answer.status(), 401);
+    }
+    assert_eq!(server.get("/metrics").await.0, 401);
+    for open in ["/healthz", "/health", "/readyz", "/open"] {
+        assert_eq!(server.get(open).await.0, 200, "{open}");
+    }
+}
+
+#[tokio::test]
+async fn an_empty_token_lets_nobody_in_by_not_starting() {
+    let server = Running::start(BaseConfig {
+        token: Some(String::new()),
+        ..config()
+    })
+    .await;
+    let error = server.server.await.unwrap().unwrap_err().to_string();
+    assert!(error.contains("the token is empty"), "{error}");
+}
+
+#[tokio::test]
+async fn bodies_are_taken_up_to_the_limit() {
+    let server = Running::start(config()).await;
+    assert_eq!(
+        server.post(" ".repeat(1000)).send().await.unwrap().status(),
+        200
+    );
+    // Read to its end, so that the client gets to hear the answer; refused unread; and of unknown length.
+    for length in [1001, 4001] {
+        let answer = server.post(" ".repeat(length)).send().await.unwrap();
+        assert_eq!(
+            (answer.status().as_u16(), &answer.headers()["connection"]),
+            (413, &"close".parse().unwrap())
+        );
+        let words = answer.text().await.unwrap();
+        assert_eq!(words, "request body over 1000 bytes; split the batch");
+    }
+    let mut stream = TcpStream::connect(&server.base["http://".len()..])
+        .await
+        .unwrap();
+    let head = "POST /wait HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let chunk = format!("1f4\r\n{}\r\n", " ".repeat(500));
+    for _ in 0..12 {
+        stream.write_all(chunk.as_bytes()).await.unwrap();
+    }
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer).await;
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    let metrics = server.get("/metrics").await.1;
+    assert!(
+        metrics.contains("test_errors_total{cause=\"too_large\"} 3"),
+        "{metrics}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_trickles_is_given_up() {
+    let server = Running::start(config()).await;
+    let mut stream = TcpStream::connect(&server.base["http://".len()..])
+        .await
+        .unwrap();
+    let head = "POST /wait HTTP/1.1\r\nhost: a\r\ncontent-length: 900\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let (mut read, mut write) = stream.into_split();
+    let trickle = tokio::spawn(async move {
+        while write.write_all(b" ").await.is_ok() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    });
+    let mut answer = [0; 12];
+    read.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 408");
+    trickle.abort();
+}
+
+#[tokio::test]
+async fn more_requests_than_places_are_refused_at_once() {
+    let server = Running::start(BaseConfig {
+        queue: 1,
+        ..config()
+    })
+    .await;
+    let first = server.sent("400").await;
+    let refused = server.post("0").send().await.unwrap();
+    assert_eq!(
+        (refused.status().as_u16(), &refused.headers()["retry-after"]),
+        (503, &"1".parse().unwrap())
+    );
+    assert_eq!(first.await.unwrap().0, 200);
+    assert_eq!(server.post("0").send().await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn a_server_that_stops_finishes_its_requests_and_takes_no_others() {
+    let server = Running::start(config()).await;
+    let last = server.sent("500").await;
+    server.stop.send(()).unwrap();
+    let base = server.base;
+    let ask = async |path: &str| {
+        server
+            .client
+            .get(format!("{base}{path}"))
+            .send()
+            .await
+            .unwrap()
+    };
+    while ask("/readyz").await.status() == 200 {}
+    assert_eq!(ask("/healthz").await.status(), 200);
+    let late = server
+        .client
+        .post(format!("{base}/wait"))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(late.status(), 503);
+    assert_eq!(last.await.unwrap(), (StatusCode::OK, "3".to_owned()));
+    let summary = server.server.await.unwrap().unwrap();
+    let Summary {
+        served,
+        refused,
+        dropped,
+    } = summary;
+    assert_eq!((served, refused, dropped), (1, 1, 0));
+    let address = base.trim_start_matches("http://").to_owned();
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn what_does_not_finish_in_time_is_given_up_with_an_answer() {
+    let server = Running::start(BaseConfig {
+        drain: Duration::from_millis(100),
+        ..config()
+    })
+    .await;
+    let endless = server.sent("100000").await;
+    server.stop.send(()).unwrap();
+    let (status, words) = endless.await.unwrap();
+    assert_eq!(status, 503);
+    assert!(words.contains("the server is stopping"), "{words}");
+    assert_eq!(server.server.await.unwrap().unwrap().dropped, 1);
+}
+
+#[tokio::test]
+async fn every_request_is_counted_also_when_its_client_goes_away() {
+    let server = Running::start(config()).await;
+    let gone = server.sent("100000").await;
+    gone.abort();
+    assert_eq!(server.post("0").send().await.unwrap().status(), 200);
+    while !server
+        .get("/metrics")
+        .await
+        .1
+        .contains("test_cancelled_total 1")
+    {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let metrics = server.get("/metrics").await.1;
+    for line in [
+        "test_in_flight 0",
+        "test_requests_total{route=\"wait\",status=\"200\"} 1",
+        "test_request_seconds_count{route=\"wait\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+    assert_eq!(
+        server.get("/nowhere").await,
+        (StatusCode::NOT_FOUND, "no route /nowhere".to_owned())
+    );
+    assert_eq!(server.get("/wait").await.0, StatusCode::METHOD_NOT_ALLOWED);
+}

@@ -1,0 +1,80 @@
+//! The files behind a path.
+
+use std::path::{Path, PathBuf};
+
+use super::reader::open_failure;
+use crate::error::ReadError;
+
+/// Ends of the names of files that hold rows, and the kind of file that each means.
+const ENDS: [(&str, &str); 4] = [
+    (".jsonl", ".jsonl"),
+    (".jsonl.gz", ".jsonl"),
+    (".parquet", ".parquet"),
+    (MARKDOWN, MARKDOWN),
+];
+const MARKDOWN: &str = ".md";
+
+/// The kind of a file by its name; hidden files have none.
+fn kind(path: &Path) -> Option<&'static str> {
+    let name = path.file_name()?.to_str()?;
+    let ends = |end: &str| name.len() > end.len() && name.ends_with(end);
+    let (_, kind) = ENDS.into_iter().find(|(end, _)| ends(end))?;
+    (!name.starts_with(['.', '_'])).then_some(kind)
+}
+
+pub(super) fn is_markdown(path: &Path) -> bool {
+    kind(path) == Some(MARKDOWN)
+}
+
+/// The files of a folder that hold rows, in the byte order of their names, each with its kind.
+fn listed(folder: &Path) -> Result<Vec<(PathBuf, &'static str)>, ReadError> {
+    let fail = |source| open_failure(folder, source);
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(fail)? {
+        let file = entry.map_err(fail)?.path();
+        if let Some(kind) = kind(&file).filter(|_| file.is_file()) {
+            files.push((file, kind));
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
+}
+
+/// The files of a path: itself, or the `.parquet` and `.jsonl` files of a folder in the byte order of their names, hidden
+/// ones and subfolders aside.
+///
+/// # Errors
+/// When a folder cannot be read.
+pub fn row_files(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let files = listed(path)?.into_iter();
+    let rows = files.filter(|(_, kind)| *kind != MARKDOWN);
+    Ok(rows.map(|(file, _)| file).collect())
+}
+
+/// The files of a corpus, in the order they are read.
+///
+/// A file stands for itself. A folder stands for its `corpus.jsonl`, `corpus.jsonl.gz` or `corpus.parquet`, the first
+/// there is; without one, for all its `.jsonl` and `.jsonl.gz`, its `.parquet` or its `.md` files in the byte order of
+/// their names, hidden ones and subfolders aside.
+pub(crate) fn corpus_files(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let named = ["corpus.jsonl", "corpus.jsonl.gz", "corpus.parquet"].map(|name| path.join(name));
+    if let Some(file) = named.into_iter().find(|file| file.exists()) {
+        return Ok(vec![file]);
+    }
+    let (files, mut kinds): (Vec<_>, Vec<_>) = listed(path)?.into_iter().unzip();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let path = path.to_owned();
+    match kinds[..] {
+        [] => Err(ReadError::NoCorpus { path }),
+        [_] => Ok(files),
+        // The two that an alphabet puts first: a message that does not depend on the folder's order.
+        [one, other, ..] => Err(ReadError::MixedFolder { path, one, other }),
+    }
+}

@@ -1,0 +1,289 @@
+//! Gradients layer by layer, so that memory holds one layer's activations whatever the depth.
+//!
+//! A forward pass keeps the input of each layer and the output of its attention, and the activations of as many layers as fit a
+//! fixed size. Log-probabilities come from it in chunks of tokens, and the derivative of the loss by them goes back through the
+//! softmax. Then, from the last layer down, the activations of one layer at a time are computed again where they were not
+//! kept, and the gradient goes back through it (activation checkpointing, Chen et al. 2016, with every layer a segment). Every
+//! derivative is written out (`LayerBackward`), so that no graph is built; tests hold them equal to one graph of Burn's
+//! autodiff through the whole decoder, and to `PyTorch`.
+
+use burn::tensor::{IndexingUpdateOp, Int, Tensor};
+
+use crate::device::Workspace;
+use crate::grads::NamedGrads;
+use crate::logprobs::{Logits, ScoreGrads, Scores, Targets};
+use crate::model::{
+    Batch, Decoder, Dense, Kept, LayerBackward, LayerSizes, Linear, ModelConfig, ParameterGrads,
+    RopeTables,
+};
+use crate::sequence::{Sequence, ids};
+
+/// Gradient of a loss of the log-probabilities of `sequences`, and the rest of what `loss` returned; `None` when no sequence has
+/// a target.
+///
+/// `decoder` is on a plain device; beside an adapter its base gets no gradients. `loss` is given log-probabilities and entropies of
+/// all targets, in order, and returns the derivative of the loss by each.
+pub fn gradients<T>(
+    decoder: &Decoder,
+    config: &ModelConfig,
+    rope: &RopeTables,
+    sequences: &[&Sequence],
+    temperature: f32,
+    loss: impl FnOnce(&Scores) -> (ScoreGrads, T),
+) -> Option<(NamedGrads, T)> {
+    within(
+        Workspace::of(&decoder.device()).kept_bytes,
+        decoder,
+        config,
+        rope,
+        sequences,
+        temperature,
+        loss,
+    )
+}
+
+/// [`gradients`] with at most `limit` bytes of activations kept.
+fn within<T>(
+    limit: usize,
+    decoder: &Decoder,
+    config: &ModelConfig,
+    rope: &RopeTables,
+    sequences: &[&Sequence],
+    temperature: f32,
+    loss: impl FnOnce(&Scores) -> (ScoreGrads, T),
+) -> Option<(NamedGrads, T)> {
+    let batch = Batch::new(&ids(sequences.iter().copied()));
+    let device = decoder.device();
+    let targets = Targets::of(sequences, &batch, &device)?;
+    let dense = Dense::new(config, rope, &batch, &device);
+    let (mut kept, last) = forward(decoder, config, &batch, &dense, limit);
+    // Only rows that predict a target reach the head.
+    let all = last.zeros_like();
+    let last = last.select(0, targets.rows(&device));
+    let picked = decoder.finish(last.clone());
+    let mut logits = Logits::new(&targets, decoder, &picked);
+    let (grads, rest) = loss(&targets.logprobs(&logits, temperature).scores());
+
+    let mut backward = Backward {
+        decoder,
+        parameters: ParameterGrads::of(decoder),
+    };
+    let grad = backward.head(&targets, &mut logits, &grads, temperature);
+    let grad = backward
+        .parameters
+        .norm("model.norm", decoder.norm(), last, grad);
+    let mut grad = all.select_assign(0, targets.rows(&device), grad, IndexingUpdateOp::Add);
+    while let Some(layer) = kept.pop() {
+        let index = kept.len();
+        let derivative = LayerBackward {
+            layer: decoder.layer(index),
+            config,
+            dense: &dense,
+            path: format!("model.layers.{index}"),
+            parameters: &mut backward.parameters,
+        };
+        grad = derivative.input(layer, grad);
+    }
+    backward.embed(&batch, grad);
+    Some((NamedGrads(backward.parameters.total), rest))
+}
+
+/// The kept part of each layer, and the output of the last.
+fn forward(
+    decoder: &Decoder,
+    config: &ModelConfig,
+    batch: &Batch,
+    dense: &Dense,
+    limit: usize,
+) -> (Vec<Kept>, Tensor<2>) {
+    let mut input = decoder.embed(batch.ids());
+    let mut kept = Vec::new();
+    // The last ones: what is kept of them is gone before the others are computed again.
+    let bytes = LayerSizes::of(config).activations * batch.ids().len() * size_of::<f32>();
+    let first = decoder.depth().saturating_sub(limit / bytes);
+    for index in 0..decoder.depth() {
+        let layer = decoder.layer(index);
+        let (of_layer, output) = layer.keep(input, config, dense, index >= first);
+        kept.push(of_layer);
+        input = output;
+    }
+    (kept, input)
+}
+
+/// Name of the embedding, which is the head as well where that is tied.
+const EMBEDDING: &str = "model.embed_tokens.weight";
+
+/// The last matrix of a decoder.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, on the stack"
+)]
+enum Head<'a> {
+    Own(&'a Linear),
+    /// The embedding, `[vocab, hidden]`, in the precision of what is computed.
+    Tied(Tensor<2>),
+}
+
+/// The derivatives of the embedding and the head.
+struct Backward<'a> {
+    decoder: &'a Decoder,
+    parameters: ParameterGrads,
+}
+
+impl Backward<'_> {
+    /// Pushes `grads` back through softmax and head: the gradient by the hidden states under it, `[targets, hidden]`.
+    fn head(
+        &mut self,
+        targets: &Targets,
+        logits: &mut Logits,
+        grads: &ScoreGrads,
+        temperature: f32,
+    ) -> Tensor<2> {
+        // A matrix kept in half precision is widened once.
+        let tied = || Head::Tied(self.decoder.embedding().cast(logits.hidden.dtype()));
+        let head = self.decoder.lm_head().map_or_else(tied, Head::Own);
+        let mut parts = Vec::new();
+        for chunk in targets.chunks(self.decoder.vocab_size()) {
+            let hidden = logits.hidden.clone().narrow(0, chunk.start, chunk.len());
+            let grad = targets.grad(&chunk, logits.take(&chunk), grads, temperature);
+            parts.push(match &head {
+                Head::Own(map) => self.parameters.linear("lm_head", map, hidden, grad),
+                Head::Tied(weight) => self.tied(weight, hidden, grad),
+            });
+        }
+        Tensor::cat(parts, 0)
+    }
+
+    /// Through the embedding as the head.
+    fn tied(&mut self, weight: &Tensor<2>, hidden: Tensor<2>, grad: Tensor<2>) -> Tensor<2> {
+        if self.parameters.base_learns() {
+            self.parameters.add(
+                EMBEDDING.to_owned(),
+                self.parameters
+                    .kernels
+                    .product(grad.clone().transpose(), hidden),
+            );
+        }
+        self.parameters.kernels.product(grad, weight.clone())
+    }
+
+    /// Into the rows of the embedding, unless it is frozen.
+    fn embed(&mut self, batch: &Batch, grad: Tensor<2>) {
+        if self.parameters.base_learns() {
+            let shape = self.decoder.embedding().shape();
+            let ids = Tensor::<1, Int>::from_ints(batch.ids(), &grad.device());
+            let before = match self.parameters.total.remove(EMBEDDING) {
+                Some(head) => head.reshape(shape),
+                None => Tensor::zeros(shape, (&grad.device(), grad.dtype())),
+            };
+            self.parameters.add(
+                EMBEDDING.to_owned(),
+                before.select_assign(0, ids, grad, IndexingUpdateOp::Add),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forage_env::seed::Seed;
+
+    use super::*;
+    use crate::model::{Architecture, init_random};
+
+    fn config() -> ModelConfig {
+        ModelConfig {
+            architecture: Architecture::named("qwen3").unwrap(),
+            vocab_size: 50,
+            hidden_size: 24,
+            intermediate_size: 40,
+            num_hidden_layers: 3,
+            num_attention_heads: 4,
+            num_key_value_heads: 2,
+            head_dim: 8,
+            max_position_embeddings: 32,
+            rope_theta: 100.0,
+            rope_scaling: None,
+            rms_norm_eps: 1e-6,
+            tie_word_embeddings: true,
+        }
+    }
+
+    /// Gradients of the sum of all log-probabilities, weighed by their place in their sequence.
+    fn found(limit: usize, sequences: &[&Sequence]) -> Vec<f32> {
+        let (config, device) = (config(), burn::tensor::Device::flex());
+        let decoder = init_random(&config, Seed::root(3), &device);
+        let rope = RopeTables::new(&config, 32, &device);
+        let weights = sequences
+            .iter()
+            .flat_map(|sequence| (0..sequence.targets.len()).map(|place| 1.0 + place as f32));
+        let grads = ScoreGrads {
+            logprobs: weights.collect(),
+            entropies: Vec::new(),
+        };
+        let found = within(limit, &decoder, &config, &rope, sequences, 1.0, |_| {
+            (grads, ())
+        });
+        let numbers = |tensor: Tensor<1>| tensor.into_data().try_into_vec::<f32>().unwrap();
+        found.unwrap().0.0.into_values().flat_map(numbers).collect()
+    }
+
+    /// Keeping more changes memory and time, and no bit of a gradient.
+    #[test]
+    fn layers_computed_again_are_those_of_before() {
+        let sequence = Sequence {
+            ids: (0..20).map(|id| id * 7 % 50).collect(),
+            targets: (3..20).collect(),
+        };
+        let bits = |limit: usize| {
+            found(limit, &[&sequence])
+                .into_iter()
+                .map(f32::to_bits)
+                .collect::<Vec<_>>()
+        };
+        let none = bits(0);
+        let one = LayerSizes::of(&config()).activations * 20 * size_of::<f32>();
+        assert!(none == bits(one) && none == bits(one * 3));
+    }
+
+    /// Sequences that begin alike give together what each gives alone: a prompt, turns in common after it, all in common, and
+    /// targets within what is shared.
+    #[test]
+    fn what_sequences_share_has_the_gradients_of_all_of_them() {
+        let prompt: Vec<u32> = (0..9).map(|id| id * 7 % 50).collect();
+        let rests: [&[u32]; 6] = [
+            &[1, 2, 3, 4, 5],
+            &[1, 2, 3, 40],
+            &[1, 2, 3, 40],
+            &[1, 41, 42, 43],
+            &[],
+            &[44, 45, 46, 47, 48],
+        ];
+        let sequences = rests.map(|rest| {
+            let ids = [&prompt, rest].concat();
+            Sequence {
+                targets: (7..ids.len()).collect(),
+                ids,
+            }
+        });
+        let mut expected = vec![0.0; 0];
+        for sequence in &sequences {
+            let alone = found(0, &[sequence]);
+            expected.resize(alone.len(), 0.0);
+            expected
+                .iter_mut()
+                .zip(alone)
+                .for_each(|(sum, alone)| *sum += alone);
+        }
+        let all = found(Workspace::PROCESSOR.kept_bytes, &sequences.each_ref());
+        let largest = expected
+            .iter()
+            .fold(0.0_f32, |most, value| most.max(value.abs()));
+        for (found, expected) in all.iter().zip(&expected) {
+            assert!(
+                (found - expected).abs() < 1e-5 * largest,
+                "{found} {expected}"
+            );
+        }
+    }
+}

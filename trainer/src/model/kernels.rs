@@ -1,0 +1,127 @@
+//! The operations of a decoder, each with its derivative: kernels of [`host`] on the processor, Burn's operations on other
+//! devices and where a graph is built.
+
+use burn::nn::RmsNorm;
+use burn::tensor::activation::{sigmoid, silu};
+use burn::tensor::{Device, Tensor};
+
+use super::host;
+use crate::device::is_processor;
+
+/// The kernels that a pass runs, chosen once by the device of its weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kernels {
+    /// The kernels of [`host`], which carry no graph.
+    Processor,
+    /// Burn's operations.
+    Burn,
+}
+
+impl Kernels {
+    /// The kernels of a device; the processor's autodiff device builds graphs.
+    pub(crate) fn of(device: &Device) -> Self {
+        if is_processor(device) && !device.is_autodiff() {
+            Self::Processor
+        } else {
+            Self::Burn
+        }
+    }
+
+    /// `x W` for a weight of logical shape `[inputs, outputs]`. The processor's kernels read weights in either order, and a row
+    /// of the result has the same bits whatever other rows there are.
+    pub(crate) fn matmul(self, x: Tensor<2>, weight: Tensor<2>) -> Tensor<2> {
+        if self == Self::Processor {
+            return host::product(x, &weight);
+        }
+        // A frozen base may be kept in half precision; Burn multiplies equal types only.
+        let weight = if weight.dtype() == x.dtype() {
+            weight
+        } else {
+            weight.cast(x.dtype())
+        };
+        x.matmul(weight)
+    }
+
+    /// `a b`, `[rows, inner]` and `[inner, columns]` or stacks of as many: attention and derivatives, in which a row's bits may
+    /// depend on what other rows there are.
+    pub(crate) fn product<const D: usize>(self, a: Tensor<D>, b: Tensor<D>) -> Tensor<D> {
+        match self {
+            Self::Processor => host::matmul(a, b),
+            Self::Burn => a.matmul(b),
+        }
+    }
+
+    /// `silu(gate) * up` (`SwiGLU`, Shazeer 2020).
+    pub(crate) fn swiglu(self, gate: Tensor<2>, up: Tensor<2>) -> Tensor<2> {
+        if self == Self::Processor {
+            host::swiglu(gate, up)
+        } else {
+            silu(gate) * up
+        }
+    }
+
+    /// Derivatives by `gate` and `up` of a loss whose derivative by [`Self::swiglu`]'s result is `grad`, all `[n, intermediate]`.
+    pub(crate) fn swiglu_backward(
+        self,
+        gate: Tensor<2>,
+        up: Tensor<2>,
+        grad: Tensor<2>,
+    ) -> (Tensor<2>, Tensor<2>) {
+        if self == Self::Processor {
+            return host::swiglu_backward(gate, up, grad);
+        }
+        let weight = sigmoid(gate.clone());
+        let rise = weight.clone() * ((weight.clone().neg() + 1.0) * gate.clone() + 1.0);
+        (grad.clone() * up * rise, grad * gate * weight)
+    }
+
+    /// `x / sqrt(mean(x^2) + epsilon) * gamma` over the last dimension (Zhang and Sennrich 2019).
+    pub(crate) fn normalise<const D: usize>(self, norm: &RmsNorm, x: Tensor<D>) -> Tensor<D> {
+        if self == Self::Processor {
+            host::rms_norm(x, &norm.gamma.val(), norm.epsilon)
+        } else {
+            norm.forward(x)
+        }
+    }
+
+    /// Derivatives by `x` and by gamma, `[width]`, of a loss whose derivative by [`Self::normalise`]'s result is `grad`. With
+    /// r = 1 / sqrt(mean(x^2) + epsilon) and u = gamma grad: r u - x r^3 mean(u x), and the sum of grad x r over all rows.
+    pub(crate) fn normalise_backward<const D: usize>(
+        self,
+        norm: &RmsNorm,
+        x: Tensor<D>,
+        grad: Tensor<D>,
+    ) -> (Tensor<D>, Tensor<1>) {
+        let gamma = norm.gamma.val();
+        if self == Self::Processor {
+            return host::rms_norm_backward(x, &gamma, norm.epsilon, grad);
+        }
+        let [width] = gamma.dims();
+        let inverse = (x.clone().square().mean_dim(D - 1) + norm.epsilon)
+            .sqrt()
+            .recip();
+        let normed = x * inverse.clone();
+        let by_gamma = (grad.clone() * normed.clone())
+            .reshape([-1, width as i32])
+            .sum_dim(0)
+            .reshape([width]);
+        let weighed = grad * gamma.unsqueeze();
+        let level = (weighed.clone() * normed.clone()).mean_dim(D - 1);
+        ((weighed - normed * level) * inverse, by_gamma)
+    }
+
+    /// Rotates `x` of shape `[n, heads, head_dim]` by the angles of its positions. The derivative by `x` is that by the result,
+    /// rotated by the negative angles.
+    pub(super) fn rotate(self, x: Tensor<3>, cos: &Tensor<3>, sin: &Tensor<3>) -> Tensor<3> {
+        if self == Self::Processor {
+            return host::rotate(x, cos, sin);
+        }
+        let [n, heads, dim] = x.dims();
+        let half = dim / 2;
+        let first = x.clone().slice([0..n, 0..heads, 0..half]);
+        let second = x.slice([0..n, 0..heads, half..dim]);
+        let rotated_first = first.clone() * cos.clone() - second.clone() * sin.clone();
+        let rotated_second = second * cos.clone() + first * sin.clone();
+        Tensor::cat(vec![rotated_first, rotated_second], 2)
+    }
+}

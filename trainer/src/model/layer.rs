@@ -1,0 +1,384 @@
+//! A layer: what it is made of, its forward pass, its derivative, and the memory they take.
+
+use burn::module::Module;
+use burn::nn::{RmsNorm, RmsNormConfig};
+use burn::tensor::{Device, Tensor};
+
+use super::attend::Heads;
+use super::dense::Dense;
+use super::families::{NormPlacement, QkNorm};
+use super::linear::Linear;
+use super::parameter_grads::ParameterGrads;
+use super::{Kernels, ModelConfig};
+
+/// The matrices around attention, and the norms of queries and keys where the family has them.
+#[derive(Module, Debug)]
+pub(super) struct Attention {
+    pub(super) q_proj: Linear,
+    pub(super) k_proj: Linear,
+    pub(super) v_proj: Linear,
+    pub(super) o_proj: Linear,
+    pub(super) q_norm: Option<RmsNorm>,
+    pub(super) k_norm: Option<RmsNorm>,
+}
+
+/// The gated feed-forward part.
+#[derive(Module, Debug)]
+#[expect(clippy::struct_field_names, reason = "checkpoint names")]
+pub(super) struct Mlp {
+    pub(super) gate_proj: Linear,
+    pub(super) up_proj: Linear,
+    pub(super) down_proj: Linear,
+}
+
+/// One layer. Checkpoints call the second of its norms `post_attention_layernorm` wherever it stands: with an
+/// `input_layernorm` before it, it is that of the feed-forward part's input, else that of attention's output.
+#[derive(Module, Debug)]
+pub(crate) struct Layer {
+    input_layernorm: Option<RmsNorm>,
+    pub(super) self_attn: Attention,
+    post_attention_layernorm: RmsNorm,
+    pub(super) mlp: Mlp,
+    post_feedforward_layernorm: Option<RmsNorm>,
+}
+
+/// A norm of a layer with its name in checkpoints.
+type NamedNorm<'a> = (&'static str, &'a RmsNorm);
+
+/// The norms of the input and of the output of a part of a layer.
+#[derive(Clone, Copy)]
+struct Norms<'a> {
+    input: Option<NamedNorm<'a>>,
+    output: Option<NamedNorm<'a>>,
+}
+
+/// Activations inside a layer's feed-forward part.
+#[derive(Clone)]
+pub(super) struct Gated {
+    /// `[n, hidden]`: the residual stream that the layer's last product is added to.
+    x: Tensor<2>,
+    /// `[n, intermediate]`.
+    gate: Tensor<2>,
+    /// `[n, intermediate]`.
+    up: Tensor<2>,
+}
+
+/// The part of a layer that training keeps between its forward pass and its derivative.
+pub(crate) struct Kept {
+    /// `[n, hidden]`: its input.
+    input: Tensor<2>,
+    /// `[n, heads * head_dim]`: the output of its attention.
+    mixed: Tensor<2>,
+    /// The rest that its derivative needs, computed again where it was not kept.
+    activations: Option<(Heads, Gated)>,
+}
+
+impl Layer {
+    /// A layer with Burn's own initial values.
+    pub(super) fn new(config: &ModelConfig, device: &Device) -> Self {
+        let hidden = config.hidden_size;
+        let linear = |input, output, bias| Linear::new(input, output, bias, device);
+        let (queries, keys) = (
+            config.num_attention_heads * config.head_dim,
+            config.num_key_value_heads * config.head_dim,
+        );
+        let family = config.architecture.family();
+        let bias = family.qkv_bias;
+        let qk_norm = |width| match family.qk_norm {
+            QkNorm::None => None,
+            QkNorm::Head => Some(norm(config.head_dim, config, device)),
+            QkNorm::Width => Some(norm(width, config, device)),
+        };
+        let placed = |placement| (family.norms == placement).then(|| norm(hidden, config, device));
+        Self {
+            input_layernorm: placed(NormPlacement::Before),
+            self_attn: Attention {
+                q_proj: linear(hidden, queries, bias),
+                k_proj: linear(hidden, keys, bias),
+                v_proj: linear(hidden, keys, bias),
+                o_proj: linear(queries, hidden, false),
+                q_norm: qk_norm(queries),
+                k_norm: qk_norm(keys),
+            },
+            post_attention_layernorm: norm(hidden, config, device),
+            mlp: Mlp {
+                gate_proj: linear(hidden, config.intermediate_size, false),
+                up_proj: linear(hidden, config.intermediate_size, false),
+                down_proj: linear(config.intermediate_size, hidden, false),
+            },
+            post_feedforward_layernorm: placed(NormPlacement::After),
+        }
+    }
+
+    /// The norms of attention.
+    fn attention_norms(&self) -> Norms<'_> {
+        let second = ("post_attention_layernorm", &self.post_attention_layernorm);
+        let input = self.input_layernorm.as_ref();
+        Norms {
+            input: input.map(|norm| ("input_layernorm", norm)),
+            output: input.is_none().then_some(second),
+        }
+    }
+
+    /// The norms of the feed-forward part.
+    fn feed_forward_norms(&self) -> Norms<'_> {
+        let second = ("post_attention_layernorm", &self.post_attention_layernorm);
+        let output = self.post_feedforward_layernorm.as_ref();
+        Norms {
+            input: output.is_none().then_some(second),
+            output: output.map(|norm| ("post_feedforward_layernorm", norm)),
+        }
+    }
+
+    /// Queries, keys and values of the layer's input `x`, `[n, hidden]`, before the norms of the heads.
+    pub(super) fn project(&self, kernels: Kernels, x: Tensor<2>, config: &ModelConfig) -> Heads {
+        let (heads, kv_heads, dim) = (
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            config.head_dim,
+        );
+        let [n, _] = x.dims();
+        let x = normed(kernels, self.attention_norms().input, x);
+        let Attention {
+            q_proj,
+            k_proj,
+            v_proj,
+            ..
+        } = &self.self_attn;
+        Heads {
+            queries: q_proj.forward(kernels, x.clone()).reshape([n, heads, dim]),
+            keys: k_proj
+                .forward(kernels, x.clone())
+                .reshape([n, kv_heads, dim]),
+            values: v_proj.forward(kernels, x).reshape([n, kv_heads, dim]),
+        }
+    }
+
+    /// Normalises queries and keys, where the architecture does so.
+    pub(super) fn norm_heads(&self, kernels: Kernels, heads: Heads) -> Heads {
+        let normed = |norm: &Option<RmsNorm>, x: Tensor<3>| match norm {
+            Some(norm) => {
+                let shape = x.shape();
+                kernels.normalise(norm, head_rows(norm, x)).reshape(shape)
+            }
+            None => x,
+        };
+        let Attention { q_norm, k_norm, .. } = &self.self_attn;
+        Heads {
+            queries: normed(q_norm, heads.queries),
+            keys: normed(k_norm, heads.keys),
+            values: heads.values,
+        }
+    }
+
+    /// The feed-forward part up to its activation, from the layer's input, `[n, hidden]`, and its attention's mixed values,
+    /// `[n, heads * head_dim]`.
+    pub(super) fn gate(&self, kernels: Kernels, input: Tensor<2>, mixed: Tensor<2>) -> Gated {
+        let attended = self.self_attn.o_proj.forward(kernels, mixed);
+        let x = input + normed(kernels, self.attention_norms().output, attended);
+        let normed = normed(kernels, self.feed_forward_norms().input, x.clone());
+        Gated {
+            x,
+            gate: self.mlp.gate_proj.forward(kernels, normed.clone()),
+            up: self.mlp.up_proj.forward(kernels, normed),
+        }
+    }
+
+    /// The layer's output, `[n, hidden]`.
+    pub(super) fn lower(&self, kernels: Kernels, Gated { x, gate, up }: Gated) -> Tensor<2> {
+        let y = self
+            .mlp
+            .down_proj
+            .forward(kernels, kernels.swiglu(gate, up));
+        x + normed(kernels, self.feed_forward_norms().output, y)
+    }
+
+    /// The layer's output, and what its derivative needs: with all activations or without.
+    pub(crate) fn keep(
+        &self,
+        input: Tensor<2>,
+        config: &ModelConfig,
+        dense: &Dense,
+        activations: bool,
+    ) -> (Kept, Tensor<2>) {
+        let kernels = dense.kernels;
+        let heads = self.project(kernels, input.clone(), config);
+        let mixed = dense.mix(&dense.rotate(self.norm_heads(kernels, heads.clone())));
+        let gated = self.gate(kernels, input.clone(), mixed.clone());
+        let kept = Kept {
+            input,
+            mixed,
+            activations: activations.then(|| (heads, gated.clone())),
+        };
+        (kept, self.lower(kernels, gated))
+    }
+}
+
+/// The derivative of a layer, with those by its parameters added up on the way.
+pub(crate) struct LayerBackward<'a> {
+    pub(crate) layer: &'a Layer,
+    pub(crate) config: &'a ModelConfig,
+    pub(crate) dense: &'a Dense,
+    /// The layer's name in parameter paths.
+    pub(crate) path: String,
+    pub(crate) parameters: &'a mut ParameterGrads,
+}
+
+impl LayerBackward<'_> {
+    /// Gradient by the layer's input from `grad`, that by its result.
+    pub(crate) fn input(mut self, kept: Kept, grad: Tensor<2>) -> Tensor<2> {
+        let Kept {
+            input,
+            mixed,
+            activations,
+        } = kept;
+        let (layer, kernels) = (self.layer, self.dense.kernels);
+        let (heads, gated) = activations.unzip();
+        let gated = gated.unwrap_or_else(|| layer.gate(kernels, input.clone(), mixed.clone()));
+        let grad = self.feed_forward(gated, grad);
+        let o_proj = &layer.self_attn.o_proj;
+        let attended = || o_proj.forward(kernels, mixed.clone());
+        let by_attended = self.norm(layer.attention_norms().output, attended, grad.clone());
+        let by_mixed = self.linear("self_attn.o_proj", o_proj, mixed.clone(), by_attended);
+        let heads = heads.unwrap_or_else(|| layer.project(kernels, input.clone(), self.config));
+        grad + self.attention(input, heads, &mixed, &by_mixed)
+    }
+
+    /// Through the feed-forward part: the gradient by its input.
+    fn feed_forward(&mut self, Gated { x, gate, up }: Gated, grad: Tensor<2>) -> Tensor<2> {
+        let (mlp, norms) = (&self.layer.mlp, self.layer.feed_forward_norms());
+        let kernels = self.dense.kernels;
+        let activation = kernels.swiglu(gate.clone(), up.clone());
+        let output = || mlp.down_proj.forward(kernels, activation.clone());
+        let by_output = self.norm(norms.output, output, grad.clone());
+        let by_activation = self.linear("mlp.down_proj", &mlp.down_proj, activation, by_output);
+        let (by_gate, by_up) = kernels.swiglu_backward(gate, up, by_activation);
+        let normed = normed(kernels, norms.input, x.clone());
+        let by_normed = self.linear("mlp.gate_proj", &mlp.gate_proj, normed.clone(), by_gate)
+            + self.linear("mlp.up_proj", &mlp.up_proj, normed, by_up);
+        grad + self.norm(norms.input, || x, by_normed)
+    }
+
+    /// Through attention and the projections `plain` of the layer's input: the gradient by that from `grad`, the one by the
+    /// mixed values.
+    fn attention(
+        &mut self,
+        input: Tensor<2>,
+        plain: Heads,
+        mixed: &Tensor<2>,
+        grad: &Tensor<2>,
+    ) -> Tensor<2> {
+        let attention = &self.layer.self_attn;
+        let kernels = self.dense.kernels;
+        let rotated = self
+            .dense
+            .rotate(self.layer.norm_heads(kernels, plain.clone()));
+        let grads = self
+            .dense
+            .rotate_backward(self.dense.mix_backward(&rotated, mixed, grad));
+        drop(rotated);
+        let by_queries = self.head_norm(
+            "q_norm",
+            attention.q_norm.as_ref(),
+            plain.queries,
+            grads.queries,
+        );
+        let by_keys = self.head_norm("k_norm", attention.k_norm.as_ref(), plain.keys, grads.keys);
+        let norm = self.layer.attention_norms().input;
+        let x = normed(kernels, norm, input.clone());
+        let mut through = |name: &str, map: &Linear, grad: Tensor<3>| {
+            self.linear(name, map, x.clone(), grad.flatten::<2>(1, 2))
+        };
+        let by_x = through("self_attn.q_proj", &attention.q_proj, by_queries)
+            + through("self_attn.k_proj", &attention.k_proj, by_keys)
+            + through("self_attn.v_proj", &attention.v_proj, grads.values);
+        self.norm(norm, || input, by_x)
+    }
+
+    fn linear(&mut self, name: &str, map: &Linear, x: Tensor<2>, grad: Tensor<2>) -> Tensor<2> {
+        let path = format!("{}.{name}", self.path);
+        self.parameters.linear(&path, map, x, grad)
+    }
+
+    /// Through a norm, where there is one: the gradient by what it normalises, `x`.
+    fn norm(
+        &mut self,
+        norm: Option<NamedNorm<'_>>,
+        x: impl FnOnce() -> Tensor<2>,
+        grad: Tensor<2>,
+    ) -> Tensor<2> {
+        let Some((name, norm)) = norm else {
+            return grad;
+        };
+        let path = format!("{}.{name}", self.path);
+        self.parameters.norm(&path, norm, x(), grad)
+    }
+
+    /// Through the norm of queries or keys, where there is one.
+    fn head_norm(
+        &mut self,
+        name: &str,
+        norm: Option<&RmsNorm>,
+        x: Tensor<3>,
+        grad: Tensor<3>,
+    ) -> Tensor<3> {
+        let Some(norm) = norm else {
+            return grad;
+        };
+        let path = format!("{}.self_attn.{name}", self.path);
+        let (shape, x, grad) = (x.shape(), head_rows(norm, x), head_rows(norm, grad));
+        self.parameters.norm(&path, norm, x, grad).reshape(shape)
+    }
+}
+
+/// Numbers that a layer holds for each token of a micro-batch, by the code above.
+pub(crate) struct LayerSizes {
+    /// [`Kept`] without activations.
+    pub(crate) kept: usize,
+    /// The activations of [`Kept`].
+    pub(crate) activations: usize,
+    /// While [`LayerBackward::feed_forward`] runs: gate, up, activation and the gradient by it; the stream, its norm and the
+    /// gradients by both; the mixed values.
+    pub(crate) feed_forward: usize,
+    /// The share of these that is counted with activations where those were kept: gate, up and stream.
+    pub(crate) shared: usize,
+    /// While [`LayerBackward::attention`] runs: the stream as before; projections before and after they are rotated, with the
+    /// gradients by each.
+    pub(crate) attention: usize,
+}
+
+impl LayerSizes {
+    pub(crate) fn of(config: &ModelConfig) -> Self {
+        let (h, i) = (config.hidden_size, config.intermediate_size);
+        let q = config.num_attention_heads * config.head_dim;
+        let k = config.num_key_value_heads * config.head_dim;
+        Self {
+            kept: h + q,
+            activations: q + 2 * k + h + 2 * i,
+            feed_forward: 4 * i + 4 * h + q,
+            shared: 2 * i + h,
+            attention: 4 * h + 4 * q + 6 * k,
+        }
+    }
+}
+
+/// `x`, normalised where there is a norm.
+fn normed(kernels: Kernels, norm: Option<NamedNorm<'_>>, x: Tensor<2>) -> Tensor<2> {
+    match norm {
+        Some((_, norm)) => kernels.normalise(norm, x),
+        None => x,
+    }
+}
+
+pub(super) fn norm(width: usize, config: &ModelConfig, device: &Device) -> RmsNorm {
+    RmsNormConfig::new(width)
+        .with_epsilon(config.rms_norm_eps)
+        .init(device)
+}
+
+/// Queries or keys, `[n, heads, head_dim]`, in the rows that `norm` normalises: one for each head, or one for all of them.
+fn head_rows(norm: &RmsNorm, x: Tensor<3>) -> Tensor<3> {
+    let [n, heads, dim] = x.dims();
+    let [width] = norm.gamma.val().dims();
+    x.reshape([n, heads * dim / width, width])
+}

@@ -1,0 +1,400 @@
+//! The built-in advantages. A new one is an entry here, and its function.
+
+use super::advantage::{AdvantageEntry, Group, GroupOutcome};
+use super::credit::Moments;
+use super::entry::Setting;
+
+/// Below this population standard deviation the code-search rule falls back to r - 0.5.
+const CODE_SEARCH_FLAT: f64 = 0.01;
+/// The number that the code-search rule adds to the population standard deviation.
+const CODE_SEARCH_EPSILON: f64 = 1e-8;
+/// The number that TRL adds to the standard deviation of the batch (`scale_rewards="batch"`).
+const BATCH_EPSILON: f64 = 1e-4;
+/// The number that verl adds to the standard deviation of a pass@k group.
+const PASS_K_EPSILON: f64 = 1e-6;
+
+/// Added to a standard deviation, in units of reward.
+const EPSILON: Setting = Setting::number("epsilon", "0 or more", |_, epsilon| epsilon >= 0.0);
+
+/// Every built-in advantage.
+pub(super) const ADVANTAGES: &[AdvantageEntry] = &[
+    AdvantageEntry {
+        settings: &[EPSILON],
+        by_mean: true,
+        ..AdvantageEntry::new(
+            "grpo",
+            "(r - mu) / (s_u + epsilon): Shao et al. 2024 (DeepSeekMath); epsilon 1e-6 in Search-R1, verl, SkyRL and slime, \
+             1e-4 in TRL",
+            |s, groups| {
+                let epsilon = s.number("epsilon");
+                each(groups, |group| {
+                    group.scaled(1.0 / (group.moments.unbiased_std() + epsilon))
+                })
+            },
+        )
+    },
+    AdvantageEntry {
+        settings: &[EPSILON],
+        by_mean: true,
+        ..AdvantageEntry::new(
+            "grpo_population",
+            "(r - mu) / (s_p + epsilon): torchtitan, epsilon 1e-6",
+            |s, groups| {
+                let epsilon = s.number("epsilon");
+                each(groups, |group| {
+                    group.scaled(1.0 / (group.moments.population_std() + epsilon))
+                })
+            },
+        )
+    },
+    AdvantageEntry {
+        by_mean: true,
+        ..AdvantageEntry::new(
+            "dr_grpo",
+            "r - mu: Dr. GRPO (Liu et al. 2025), prime-rl, verl with norm_adv_by_std_in_grpo=False",
+            |_, groups| each(groups, |group| group.scaled(1.0)),
+        )
+    },
+    AdvantageEntry::new(
+        "batch_std",
+        "(r - mu) / (unbiased standard deviation of every reward of the batch + 1e-4): Lite PPO (arXiv 2508.08221), TRL's \
+         scale_rewards=\"batch\"",
+        |_, groups| {
+            let scale = 1.0 / (Moments::of(&all(groups)).unbiased_std() + BATCH_EPSILON);
+            each(groups, |group| group.scaled(scale))
+        },
+    ),
+    AdvantageEntry::new(
+        "rloo",
+        "(r - mu) G / (G - 1), the reward less the mean of the others: RLOO (Ahmadian et al. 2024)",
+        |_, groups| {
+            each(groups, |group| {
+                let count = group.rewards.len() as f64;
+                group.scaled(count / (count - 1.0))
+            })
+        },
+    ),
+    AdvantageEntry::new(
+        "max_rl",
+        "(r - mu) / mu: MaxRL as in prime-rl; rewards without a positive mean give no direction",
+        |_, groups| {
+            each(groups, |group| {
+                let mean = group.moments.mean;
+                (mean > 0.0).then(|| group.scaled(1.0 / mean))
+            })
+        },
+    ),
+    AdvantageEntry {
+        settings: &[Setting::flag("by_std")],
+        ..AdvantageEntry::new(
+            "pass_k",
+            "the best member alone: (its reward - the second best), over (s_u + 1e-6) if by_std, verl's default; others 0. Pass@k \
+             training (arXiv 2503.19595, verl's grpo_passk); where the two best tie there is no direction",
+            |s, groups| {
+                let by_std = s.flag("by_std");
+                each(groups, |group| pass_k(group, by_std))
+            },
+        )
+    },
+    AdvantageEntry::new(
+        "opo",
+        "r - sum(tokens r) / sum(tokens): OPO (arXiv 2505.23585), whose baseline weighs each member by its policy tokens",
+        |_, groups| each(groups, opo),
+    ),
+    AdvantageEntry::new(
+        "gpg",
+        "(r - mu) B / (rewards of the batch that are not 0), B the batch's members: GPG (arXiv 2504.02546, verl)",
+        |_, groups| {
+            let rewards = all(groups);
+            let nonzero = rewards.iter().filter(|reward| reward.abs() > 0.0).count();
+            let scale = rewards.len() as f64 / nonzero as f64;
+            each(groups, |group| group.scaled(scale))
+        },
+    ),
+    AdvantageEntry::new(
+        "rf_pp_baseline",
+        "r - mu, then whitened over the policy tokens of the batch: REINFORCE++-baseline (arXiv 2501.03262, verl, slime)",
+        |_, groups| whitened(groups, true),
+    ),
+    AdvantageEntry::new(
+        "reinforce_pp",
+        "r whitened over the policy tokens of the batch: REINFORCE++ (arXiv 2501.03262) with gamma 1 and one reward per episode, \
+         whose reward-to-go is r at every token; needs no groups. Other gammas and rewards per turn: credit reward_to_go",
+        |_, groups| whitened(groups, false),
+    ),
+    AdvantageEntry::new(
+        "code_search",
+        "(r - mu) / (s_p + 1e-8), but r - 0.5 where s_p < 0.01: the code-search project. A group that is all wrong at reward -1 \
+         gets -1.5, one that is all right at 1 gets 0.5; for comparisons only",
+        |_, groups| groups.iter().map(code_search).collect(),
+    ),
+];
+
+fn wide(rewards: &[f32]) -> Vec<f64> {
+    rewards.iter().map(|&reward| f64::from(reward)).collect()
+}
+
+/// Every reward of a batch.
+fn all(groups: &[Group]) -> Vec<f64> {
+    groups
+        .iter()
+        .flat_map(|group| wide(group.rewards))
+        .collect()
+}
+
+/// A group whose rewards differ.
+struct Compared<'a> {
+    rewards: Vec<f64>,
+    tokens: &'a [usize],
+    moments: Moments,
+}
+
+impl Compared<'_> {
+    /// (r - mu) times `scale`.
+    fn scaled(&self, scale: f64) -> Vec<f32> {
+        self.above(self.moments.mean, scale)
+    }
+
+    fn above(&self, baseline: f64, scale: f64) -> Vec<f32> {
+        let rewards = self.rewards.iter();
+        rewards
+            .map(|reward| ((reward - baseline) * scale) as f32)
+            .collect()
+    }
+}
+
+/// Advantages of each group by itself; `None` where its rewards give no direction.
+fn each<A: Into<Option<Vec<f32>>>>(
+    groups: &[Group],
+    advantages: impl Fn(&Compared) -> A,
+) -> Vec<GroupOutcome> {
+    let outcome = |group: &Group| {
+        GroupOutcome::without_lesson(group.rewards).unwrap_or_else(|| {
+            let rewards = wide(group.rewards);
+            let moments = Moments::of(&rewards);
+            let found = advantages(&Compared {
+                rewards,
+                tokens: group.tokens,
+                moments,
+            });
+            found
+                .into()
+                .map_or(GroupOutcome::NoDirection, GroupOutcome::Learn)
+        })
+    };
+    groups.iter().map(outcome).collect()
+}
+
+/// Rewards, less the mean of their group where there is a `baseline`, whitened over the policy tokens of the batch.
+fn whitened(groups: &[Group], baseline: bool) -> Vec<GroupOutcome> {
+    let centred = |group: &Group| {
+        let mut values = wide(group.rewards);
+        if baseline {
+            let mean = Moments::of(&values).mean;
+            for value in &mut values {
+                *value -= mean;
+            }
+        }
+        values
+    };
+    let values: Vec<Vec<f64>> = groups.iter().map(centred).collect();
+    let counted = groups
+        .iter()
+        .zip(&values)
+        .filter(|(group, _)| !baseline || group.rewards.len() > 1);
+    let moments = Moments::weighted(
+        counted
+            .flat_map(|(group, values)| values.iter().copied().zip(group.tokens.iter().copied())),
+    );
+    let outcome = |(group, values): (&Group, &Vec<f64>)| {
+        if baseline && let Some(outcome) = GroupOutcome::without_lesson(group.rewards) {
+            return outcome;
+        }
+        match moments.whitening_scale() {
+            _ if values.is_empty() => GroupOutcome::TooSmall,
+            None => GroupOutcome::ZeroVariance,
+            Some(scale) => {
+                let whiten = |value: &f64| ((value - moments.mean) * scale) as f32;
+                GroupOutcome::Learn(values.iter().map(whiten).collect())
+            }
+        }
+    };
+    groups.iter().zip(&values).map(outcome).collect()
+}
+
+fn code_search(group: &Group) -> GroupOutcome {
+    if group.rewards.is_empty() {
+        return GroupOutcome::TooSmall;
+    }
+    let rewards = wide(group.rewards);
+    let moments = Moments::of(&rewards);
+    let std = moments.population_std();
+    let (baseline, scale) = if std < CODE_SEARCH_FLAT {
+        (0.5, 1.0)
+    } else {
+        (moments.mean, 1.0 / (std + CODE_SEARCH_EPSILON))
+    };
+    let group = Compared {
+        rewards,
+        tokens: group.tokens,
+        moments,
+    };
+    GroupOutcome::Learn(group.above(baseline, scale))
+}
+
+/// `None` where the two best tie.
+fn pass_k(group: &Compared, by_std: bool) -> Option<Vec<f32>> {
+    let rewards = &group.rewards;
+    let best =
+        (0..rewards.len()).max_by(|&left, &right| rewards[left].total_cmp(&rewards[right]))?;
+    let others = (0..rewards.len()).filter(|&member| member != best);
+    let second = others.map(|member| rewards[member]);
+    let lead = rewards[best] - second.fold(f64::NEG_INFINITY, f64::max);
+    let scale = if by_std {
+        group.moments.unbiased_std() + PASS_K_EPSILON
+    } else {
+        1.0
+    };
+    let mut advantages = vec![0.0; rewards.len()];
+    advantages[best] = (lead / scale) as f32;
+    (lead > 0.0).then_some(advantages)
+}
+
+/// Without any policy token the baseline is the plain mean.
+fn opo(group: &Compared) -> Vec<f32> {
+    let total: usize = group.tokens.iter().sum();
+    let pairs = group.rewards.iter().zip(group.tokens);
+    let weighed: f64 = pairs.map(|(reward, &tokens)| reward * tokens as f64).sum();
+    let baseline = if total > 0 {
+        weighed / total as f64
+    } else {
+        group.moments.mean
+    };
+    group.above(baseline, 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objective::{Advantage, SignWeights};
+
+    const ONE_IN_FIVE: [f32; 5] = [1.0, 0.0, 0.0, 0.0, 0.0];
+
+    fn outcome(rewards: &[f32], kind: Advantage) -> GroupOutcome {
+        kind.of_group(&Group {
+            rewards,
+            tokens: &vec![1; rewards.len()],
+        })
+    }
+
+    fn close(rewards: &[f32], kind: Advantage, expected: &[f32]) {
+        let GroupOutcome::Learn(found) = outcome(rewards, kind) else {
+            panic!("{kind:?} teaches nothing")
+        };
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(
+                (found - expected).abs() < 2e-6,
+                "{kind:?}: {found} is not {expected}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_success_in_five() {
+        let rest = |winner: f32, others: f32| [winner, others, others, others, others];
+        for (kind, expected) in [
+            (Advantage::of("grpo", &[1e-6]), rest(1.788_85, -0.447_213)),
+            (Advantage::of("grpo", &[1e-4]), rest(1.788_454, -0.447_114)),
+            (Advantage::of("grpo", &[1e-9]), rest(1.788_854, -0.447_214)),
+            (
+                Advantage::of("grpo_population", &[1e-6]),
+                rest(1.999_995, -0.499_999),
+            ),
+            (Advantage::of("code_search", &[]), rest(2.0, -0.5)),
+            (Advantage::of("dr_grpo", &[]), rest(0.8, -0.2)),
+            (Advantage::of("rloo", &[]), rest(1.0, -0.25)),
+            (Advantage::of("max_rl", &[]), rest(4.0, -1.0)),
+            (Advantage::of("pass_k", &[1.0]), rest(2.236_063, 0.0)),
+            (Advantage::of("pass_k", &[0.0]), rest(1.0, 0.0)),
+        ] {
+            close(&ONE_IN_FIVE, kind, &expected);
+        }
+    }
+
+    #[test]
+    fn mixed_rewards() {
+        let mixed = [1.0, 1.0, 0.0, 0.2, 0.1, 0.8, 0.0, 0.0];
+        let expected = [
+            1.328_138, 1.328_138, -0.840_251, -0.406_573, -0.623_412, 0.894_46, -0.840_251,
+            -0.840_251,
+        ];
+        close(&mixed, Advantage::of("grpo", &[1e-6]), &expected);
+    }
+
+    #[test]
+    fn groups_without_a_lesson_are_named() {
+        let comparing = [
+            Advantage::of("grpo", &[1e-6]),
+            Advantage::of("dr_grpo", &[]),
+            Advantage::of("batch_std", &[]),
+            Advantage::of("rloo", &[]),
+            Advantage::of("max_rl", &[]),
+            Advantage::of("pass_k", &[1.0]),
+            Advantage::of("opo", &[]),
+            Advantage::of("gpg", &[]),
+            Advantage::of("rf_pp_baseline", &[]),
+        ];
+        for kind in comparing {
+            assert_eq!(
+                outcome(&[0.3, 0.3, 0.3], kind),
+                GroupOutcome::ZeroVariance,
+                "{kind:?}"
+            );
+            assert_eq!(outcome(&[1.0], kind), GroupOutcome::TooSmall, "{kind:?}");
+            assert_eq!(outcome(&[], kind), GroupOutcome::TooSmall, "{kind:?}");
+        }
+        assert_eq!(
+            outcome(&[1.0, 1.0], Advantage::of("reinforce_pp", &[])),
+            GroupOutcome::ZeroVariance
+        );
+        assert_eq!(
+            outcome(&[1.0, 1.0, 0.0], Advantage::of("pass_k", &[1.0])),
+            GroupOutcome::NoDirection
+        );
+        assert_eq!(
+            outcome(&[-1.0, 0.0], Advantage::of("max_rl", &[])),
+            GroupOutcome::NoDirection
+        );
+    }
+
+    #[test]
+    fn the_code_search_rule_falls_back() {
+        close(&[1.0, 1.0], Advantage::of("code_search", &[]), &[0.5, 0.5]);
+        close(
+            &[0.0, 0.0],
+            Advantage::of("code_search", &[]),
+            &[-0.5, -0.5],
+        );
+        close(
+            &[-1.0, -1.0],
+            Advantage::of("code_search", &[]),
+            &[-1.5, -1.5],
+        );
+        close(&[1.0], Advantage::of("code_search", &[]), &[0.5]);
+    }
+
+    #[test]
+    fn signs_are_weighed_apart() {
+        let mut advantages = [2.0, -2.0, 0.0];
+        SignWeights {
+            positive: 0.1,
+            negative: 1.0,
+        }
+        .apply(&mut advantages);
+        assert_eq!(
+            advantages.map(f32::to_bits),
+            [0.2_f32, -2.0, 0.0].map(f32::to_bits)
+        );
+    }
+}

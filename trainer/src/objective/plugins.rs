@@ -1,0 +1,130 @@
+//! Losses and advantages from outside, beside the built-in ones.
+
+use std::sync::OnceLock;
+
+use super::advantage::AdvantageEntry;
+use super::advantages::ADVANTAGES;
+use super::entry::{Entry, MOST_SETTINGS};
+use super::loss::LossEntry;
+use super::losses::LOSSES;
+
+/// Set once by [`ObjectivePlugins::install`]; empty in a program that brings nothing.
+static INSTALLED: OnceLock<ObjectivePlugins> = OnceLock::new();
+
+/// Losses and advantages that a program adds to the built-in ones.
+#[derive(Clone, Debug, Default)]
+pub struct ObjectivePlugins {
+    losses: Vec<LossEntry>,
+    advantages: Vec<AdvantageEntry>,
+}
+
+/// Entries that cannot be registered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ObjectivePluginError {
+    /// Two entries answer to one name.
+    #[error("{kind} `{name}` is registered twice; give one of them another name")]
+    Taken {
+        /// `loss` or `advantage`.
+        kind: &'static str,
+        /// The name.
+        name: &'static str,
+    },
+    /// An entry reads more than a table of a configuration holds.
+    #[error("{kind} `{name}` has more than {MOST_SETTINGS} settings")]
+    Settings {
+        /// `loss` or `advantage`.
+        kind: &'static str,
+        /// The name.
+        name: &'static str,
+    },
+    /// The lists were set before.
+    #[error("plug-ins are installed already; install all of them at once, when the program starts")]
+    Again,
+}
+
+impl ObjectivePlugins {
+    /// Adds a loss.
+    #[must_use]
+    pub fn loss(mut self, entry: LossEntry) -> Self {
+        self.losses.push(entry);
+        self
+    }
+
+    /// Adds an advantage.
+    #[must_use]
+    pub fn advantage(mut self, entry: AdvantageEntry) -> Self {
+        self.advantages.push(entry);
+        self
+    }
+
+    /// Puts the entries beside the built-in ones, for the life of the process.
+    ///
+    /// # Errors
+    /// When a name is taken, an entry has too many settings, or plug-ins are installed already.
+    pub fn install(self) -> Result<(), ObjectivePluginError> {
+        check(LOSSES, &self.losses)?;
+        check(ADVANTAGES, &self.advantages)?;
+        INSTALLED.set(self).map_err(|_| ObjectivePluginError::Again)
+    }
+}
+
+fn check<E: Entry>(built_in: &[E], added: &[E]) -> Result<(), ObjectivePluginError> {
+    for (place, entry) in added.iter().enumerate() {
+        let (kind, name) = (E::KIND, entry.name());
+        let mut others = built_in.iter().chain(&added[..place]);
+        if others.any(|other| other.name() == name) {
+            return Err(ObjectivePluginError::Taken { kind, name });
+        }
+        if entry.settings().len() > MOST_SETTINGS {
+            return Err(ObjectivePluginError::Settings { kind, name });
+        }
+    }
+    Ok(())
+}
+
+/// The losses from outside.
+pub(super) fn losses() -> impl Iterator<Item = &'static LossEntry> {
+    INSTALLED
+        .get()
+        .into_iter()
+        .flat_map(|plugins| &plugins.losses)
+}
+
+/// The advantages from outside.
+pub(super) fn advantages() -> impl Iterator<Item = &'static AdvantageEntry> {
+    INSTALLED
+        .get()
+        .into_iter()
+        .flat_map(|plugins| &plugins.advantages)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objective::Setting;
+
+    #[test]
+    fn names_are_taken_once_and_settings_are_few() {
+        const MANY: &[Setting] = &[Setting::flag("a"); 5];
+        let own = |name| LossEntry { name, ..LOSSES[0] };
+        let plugins = |entries: &[LossEntry]| check(LOSSES, entries);
+        assert_eq!(plugins(&[own("mine"), own("other")]), Ok(()));
+        for (entries, name) in [
+            (vec![own("gspo")], "gspo"),
+            (vec![own("mine"), own("mine")], "mine"),
+        ] {
+            let kind = "loss";
+            assert_eq!(
+                plugins(&entries),
+                Err(ObjectivePluginError::Taken { kind, name })
+            );
+        }
+        let many = AdvantageEntry {
+            name: "mine",
+            settings: MANY,
+            ..ADVANTAGES[0]
+        };
+        let error = check(ADVANTAGES, &[many]).unwrap_err().to_string();
+        assert_eq!(error, "advantage `mine` has more than 4 settings");
+    }
+}

@@ -1,0 +1,203 @@
+//! Weights that learn, with the optimizer and the threads of a step: what every kind of training shares.
+
+use forage_env::monitor::Metric;
+use forage_env::policy::PolicyError;
+
+use crate::backward;
+use crate::grads::NamedGrads;
+use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
+use crate::metrics::Row;
+use crate::model::{Decoder, RopeTables};
+use crate::optim::{AdamW, AdamWConfig};
+use crate::remote::RemoteError;
+use crate::sequence::{MicroBatch, Sequence, cut, ids};
+use crate::watch::{NonFinite, first_non_finite};
+use crate::weights::{Checkpoint, WeightsError};
+use crate::workers::Workers;
+
+/// An update that must not be applied, or weights that cannot be handed over.
+#[derive(Debug, thiserror::Error)]
+pub enum LearnError {
+    /// The gradient is not finite; the weights are as before.
+    #[error(
+        "the gradient norm is {norm}; nothing was updated; lower the learning rate or begin again from an earlier checkpoint \
+         (--from RUN/checkpoints/step-N)"
+    )]
+    NonFinite {
+        /// Global gradient norm.
+        norm: f64,
+        /// Its origin; `None` when only the sum of finite numbers is not finite.
+        source: Option<NonFinite>,
+    },
+    /// The engine is gone.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// A server does not take the new weights.
+    #[error("the rollout server does not take the new weights")]
+    Push(#[from] RemoteError),
+    /// The new weights cannot be saved for a server.
+    #[error("the new weights cannot be saved for the rollout server")]
+    Save(#[from] WeightsError),
+}
+
+/// Numbers of one step of supervised fine-tuning.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SftStats {
+    /// Mean cross-entropy of the trained tokens before the update, nats.
+    pub loss: f64,
+    /// Global gradient norm before clipping.
+    pub grad_norm: f64,
+    /// Tokens trained on.
+    pub tokens: usize,
+}
+
+impl SftStats {
+    /// The metrics row of the step.
+    pub(crate) fn row(&self, step: u64) -> Row {
+        let mut row = Row::new(step);
+        row.set(Metric::SFT_LOSS, self.loss);
+        row.set(Metric::GRADIENT, self.grad_norm);
+        row.set(Metric::OPTIM_TOKENS, self.tokens as f64);
+        row
+    }
+}
+
+/// Weights that learn; nothing here samples from them.
+pub(crate) struct Student {
+    /// Holds the current weights.
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) optimizer: AdamW,
+    rope: RopeTables,
+    micro_batch_tokens: usize,
+    workers: Workers,
+}
+
+impl Student {
+    /// `context`: most tokens of a sequence.
+    pub(crate) fn new(
+        checkpoint: Checkpoint,
+        optimizer: AdamWConfig,
+        context: usize,
+        micro_batch_tokens: usize,
+        workers: Workers,
+    ) -> Self {
+        Self {
+            rope: RopeTables::new(&checkpoint.config, context, &checkpoint.decoder.device()),
+            checkpoint,
+            optimizer: AdamW::new(optimizer),
+            micro_batch_tokens,
+            workers,
+        }
+    }
+
+    /// The cut of an optimizer step into micro-batches.
+    pub(crate) fn cut<'a>(
+        &self,
+        sequences: impl IntoIterator<Item = &'a Sequence>,
+    ) -> Vec<MicroBatch> {
+        cut(&ids(sequences), self.micro_batch_tokens)
+    }
+
+    /// Log-probabilities and entropies of all targets under the weights of `decoder`.
+    pub(crate) fn scores(
+        &self,
+        decoder: &Decoder,
+        sequences: &[&Sequence],
+        temperature: f32,
+    ) -> Scores {
+        let config = &self.checkpoint.config;
+        let found = token_logprobs(decoder, config, &self.rope, sequences, temperature);
+        found.map(|found| found.scores()).unwrap_or_default()
+    }
+
+    /// The result of `job` for each micro-batch.
+    pub(crate) fn map<T: Send>(
+        &self,
+        batches: &[MicroBatch],
+        job: impl Fn(&MicroBatch) -> T + Sync,
+    ) -> Vec<T> {
+        self.workers
+            .map(batches.len(), |index| job(&batches[index]))
+    }
+
+    /// Gradients of a loss, micro-batch by micro-batch, with what else `loss` returned. `loss` is made for each micro-batch
+    /// before its forward pass.
+    pub(crate) fn gradients<T: Send, L: FnOnce(&Scores) -> (ScoreGrads, T)>(
+        &self,
+        sequences: &[&Sequence],
+        batches: &[MicroBatch],
+        temperature: f32,
+        loss: impl Fn(&MicroBatch) -> L + Sync,
+    ) -> (NamedGrads, Vec<T>) {
+        let Checkpoint {
+            decoder, config, ..
+        } = &self.checkpoint;
+        self.workers.gradients(batches.len(), |index| {
+            let batch = &batches[index];
+            let rows: Vec<&Sequence> = batch.iter().map(|&row| sequences[row]).collect();
+            let loss = loss(batch);
+            backward::gradients(decoder, config, &self.rope, &rows, temperature, loss)
+        })
+    }
+
+    /// One optimizer step; returns the norm of the gradient before clipping.
+    ///
+    /// # Errors
+    /// [`LearnError::NonFinite`] before anything was updated.
+    pub(crate) fn apply(&mut self, gradients: NamedGrads) -> Result<f64, LearnError> {
+        let norm = gradients.global_norm();
+        if !norm.is_finite() {
+            let source = first_non_finite(&gradients);
+            return Err(LearnError::NonFinite { norm, source });
+        }
+        let Checkpoint {
+            decoder, config, ..
+        } = &mut self.checkpoint;
+        self.optimizer.apply(decoder, config, gradients, norm);
+        Ok(norm)
+    }
+
+    /// One optimizer step of token-mean cross-entropy.
+    ///
+    /// # Errors
+    /// [`LearnError::NonFinite`] before anything was updated.
+    pub(crate) fn imitate(&mut self, sequences: &[Sequence]) -> Result<SftStats, LearnError> {
+        let tokens = targets(sequences);
+        let weight = -1.0 / tokens as f64;
+        let cross_entropy = |scores: &Scores| {
+            let losses = scores
+                .logprobs
+                .iter()
+                .map(|&logprob| f64::from(logprob) * weight);
+            let grads = ScoreGrads {
+                logprobs: vec![weight as f32; scores.logprobs.len()],
+                entropies: Vec::new(),
+            };
+            (grads, losses.sum::<f64>())
+        };
+        let rows: Vec<&Sequence> = sequences.iter().collect();
+        let batches = self.cut(sequences);
+        let (gradients, losses) = self.gradients(&rows, &batches, 1.0, |_| cross_entropy);
+        Ok(SftStats {
+            loss: losses.iter().sum(),
+            grad_norm: self.apply(gradients)?,
+            tokens,
+        })
+    }
+
+    /// Mean cross-entropy of the targets, nats.
+    pub(crate) fn cross_entropy(&self, sequences: &[Sequence]) -> f64 {
+        let sums = self.map(&self.cut(sequences), |batch| {
+            let rows: Vec<&Sequence> = batch.iter().map(|&row| &sequences[row]).collect();
+            let scores = self.scores(&self.checkpoint.decoder, &rows, 1.0);
+            scores.logprobs.into_iter().map(f64::from).sum::<f64>()
+        });
+        -sums.iter().sum::<f64>() / targets(sequences).max(1) as f64
+    }
+}
+
+/// Tokens to learn.
+fn targets(sequences: &[Sequence]) -> usize {
+    let counts = sequences.iter().map(|sequence| sequence.targets.len());
+    counts.sum()
+}
