@@ -21,6 +21,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use forage_contracts::entry::{
+    EnvEntry, Passages, Pieces, RegistryError, Resolved, Resources, Vocabulary,
+};
 use forage_sandbox::{SandboxError, Tools, TurnOutput};
 use serde_json::Value;
 
@@ -30,7 +33,6 @@ use crate::environment::{
     TurnTool,
 };
 use crate::episode::Boundary;
-use crate::registry::{EnvEntry, Passages, Pieces, RegistryError, Resolved, Resources, Vocabulary};
 use crate::reward::grading::{normalize, stands_in};
 use crate::seed::Seed;
 use crate::settings::{OnInvalid, SettingsError};
@@ -110,13 +112,15 @@ fn make(settings: Value, resources: Resources) -> Result<Arc<dyn EnvFactory>, Re
         wiki,
         settings.functions.search,
         Arc::clone(&resources.retriever),
-    )?;
+    )
+    .map_err(|error| RegistryError::Pages(error.into()))?;
     let sandbox = match settings.form {
         Form::FunctionCalls => None,
         Form::Tags | Form::PythonCalls => {
             let mut notice = |notice| (resources.notice)(&interpreter::words(&notice));
-            let engine: Arc<dyn Interpreters> =
-                Arc::new(sandbox(&settings.limits.limits(), &mut notice)?);
+            let engine = sandbox(&settings.limits.limits(), &mut notice)
+                .map_err(|error| RegistryError::Sandbox(error.into()))?;
+            let engine: Arc<dyn Interpreters> = Arc::new(engine);
             Some(engine)
         }
     };

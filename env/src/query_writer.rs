@@ -23,7 +23,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use forage_retriever::{BooleanAnswer, BooleanSearch, Filter, Query};
+use forage_contracts::entry::{EnvEntry, Passages, Pieces, RegistryError, Resolved, Vocabulary};
+use forage_contracts::retriever::{BooleanAnswer, BooleanSearch, Filter, Query};
 use serde_json::{Map, Value};
 
 use crate::chat::tools::can_be_written;
@@ -32,7 +33,6 @@ use crate::environment::{
     TurnKind, TurnTool,
 };
 use crate::protocol::{QUERY_CLOSE, QUERY_OPEN, REASONING_CLOSE, REASONING_OPEN};
-use crate::registry::{EnvEntry, Passages, Pieces, RegistryError, Resolved, Vocabulary};
 use crate::seed::Seed;
 use crate::settings::SettingsError;
 use crate::task::Task;

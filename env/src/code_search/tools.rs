@@ -4,7 +4,7 @@ mod more;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use forage_retriever::RetrieverError;
+use forage_contracts::retriever::RetrieverError;
 use forage_sandbox::{ToolError, ToolSpec, Tools};
 use futures::FutureExt;
 use serde_json::{Map, Value, json};

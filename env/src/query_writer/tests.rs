@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use forage_retriever::{Bm25Retriever, Passage, RetrieverError};
+use forage_contracts::corpus::Passage;
+use forage_contracts::retriever::RetrieverError;
+use forage_retriever::Bm25Retriever;
 use proptest::prelude::*;
 
 use super::*;

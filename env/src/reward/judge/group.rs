@@ -10,7 +10,7 @@ use super::{ENTRY, Judge, JudgeError, JudgeSettings, Preference, Transcript, poi
 use crate::environment::Outcome;
 use crate::episode::Episode;
 use crate::reward::grading::normalize;
-use crate::reward::settings::Making;
+use crate::reward::Making;
 use crate::reward::{GroupReward, Make, Pieces, RewardEntry, RewardError, UNIT};
 use crate::task::Task;
 

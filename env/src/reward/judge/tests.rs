@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forage_retriever::{Bm25Retriever, Passage};
+use forage_contracts::corpus::Passage;
+use forage_retriever::Bm25Retriever;
 use proptest::prelude::*;
 
 use super::prompt::{messages, pair_messages};
