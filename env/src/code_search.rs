@@ -39,9 +39,14 @@ use crate::settings::{OnInvalid, SettingsError};
 use crate::task::Task;
 use crate::wiki::find::{Finder, SearchMode};
 
-pub use action::{Call, CodeAction, CodeFault, PYTHON_TOOL, parse};
+pub use action::Call;
+pub use action::CodeAction;
+pub use action::CodeFault;
+pub use action::parse;
 pub use forage_sandbox::Status;
-pub use interpreter::{Interpreter, Interpreters, sandbox};
+pub(crate) use interpreter::Interpreter;
+pub(crate) use interpreter::Interpreters;
+pub(crate) use interpreter::sandbox;
 pub use observation::NOTHING_PRINTED;
 pub use profile::Profile;
 pub use prompt::CodePrompt;
@@ -49,7 +54,7 @@ pub use settings::{
     AnswerForm, CodeObservation, CodeSearchSettings, ErrorForm, Flavour, Form, FunctionSettings,
     LimitSettings, Opening, StateMode, ToldBy,
 };
-pub use tools::{PageTools, READ_TOOL, SEARCH_TOOL, VIEW_TOOL};
+pub use tools::PageTools;
 pub use turn::{CodeTurn, FunctionCall};
 
 /// The registry's entry.
@@ -130,7 +135,7 @@ fn make(settings: Value, resources: Resources) -> Result<Arc<dyn EnvFactory>, Re
 /// What the policy reads before its last turn when answers stand in tags.
 pub const REMINDER: &str = "\nThis is your last turn. Answer now between <answer> and </answer>.\n";
 /// What the policy reads before its last turn when a message is the answer.
-pub const MESSAGE_REMINDER: &str = "\nThis is your last turn. Reply with the answer now.\n";
+pub(crate) const MESSAGE_REMINDER: &str = "\nThis is your last turn. Reply with the answer now.\n";
 
 /// What the policy reads after a turn that is not an action, by form.
 fn notice(form: Form) -> &'static str {
@@ -170,7 +175,7 @@ struct Episode {
 }
 
 /// The code-search environment.
-pub struct CodeSearch {
+pub(crate) struct CodeSearch {
     shared: Arc<Shared>,
     episode: Option<Episode>,
 }
@@ -201,7 +206,7 @@ impl CodeSearch {
     ///
     /// # Errors
     /// When the settings contradict themselves or the prompt template cannot be read.
-    pub fn factory(
+    pub(crate) fn factory(
         settings: CodeSearchSettings,
         finder: Finder,
         sandbox: Option<Arc<dyn Interpreters>>,

@@ -37,15 +37,20 @@ use crate::seed::Seed;
 use crate::settings::SettingsError;
 use crate::task::Task;
 
-pub use action::{
-    QueryFault, QueryForm, SUBMIT_QUERY, Take, WrittenQuery, parse, parse_call, quoted,
-};
-pub use keywords::{KEYWORDS, STOP_WORDS, keyword_query};
-pub use settings::{QueryPrompt, QueryWriterSettings};
+pub use action::QueryFault;
+pub(crate) use action::QueryForm;
+pub(crate) use action::SUBMIT_QUERY;
+pub use action::Take;
+pub use action::WrittenQuery;
+pub use action::parse;
+pub use action::parse_call;
+pub(crate) use action::quoted;
+pub use keywords::keyword_query;
+pub(crate) use settings::QueryWriterSettings;
 pub use turn::QueryTurn;
 
 /// The registry's entry.
-pub const ENTRY: EnvEntry = EnvEntry {
+pub(crate) const ENTRY: EnvEntry = EnvEntry {
     last: |query| [QUERY_OPEN, query, QUERY_CLOSE].concat(),
     gold: judged_ids,
     for_bytes: |settings| {
@@ -129,7 +134,7 @@ struct Shared {
 }
 
 /// The query-writer environment.
-pub struct QueryWriter {
+pub(crate) struct QueryWriter {
     shared: Arc<Shared>,
     task: Option<Task>,
 }
@@ -177,7 +182,7 @@ impl QueryWriter {
     ///
     /// # Errors
     /// When a limit is 0 or the prompt template cannot be read.
-    pub fn factory(
+    pub(crate) fn factory(
         settings: QueryWriterSettings,
         index: Arc<dyn BooleanSearch>,
     ) -> Result<Arc<dyn EnvFactory>, SettingsError> {

@@ -30,7 +30,8 @@ use crate::settings::{OnInvalid, SettingsError};
 use crate::task::Task;
 use crate::tokenizer::Tokenizer;
 
-pub use action::{Asked, SEARCH, parse};
+pub use action::Asked;
+pub use action::parse;
 pub use forms::{
     CallSettings, ClosingTurn, OnBadCall, QueryArgument, SearchAnswer, SearchForm, Searcher, Take,
 };

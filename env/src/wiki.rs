@@ -19,7 +19,7 @@ use forage_retriever::{
 use crate::world::World;
 
 pub use find::Finder;
-pub use section::{Section, SectionMode, Span};
+pub use section::SectionMode;
 
 /// A wiki could not be opened or read.
 #[derive(Debug, thiserror::Error)]

@@ -11,6 +11,8 @@ use super::*;
 use crate::check::{CheckPlan, check_environment};
 use crate::episode::{Boundary, Ending, Episode};
 use crate::policy::{Policy, Sampling};
+use crate::query_writer::keywords::STOP_WORDS;
+use crate::query_writer::settings::QueryPrompt;
 use crate::registry::REWARDS;
 use crate::reward::RewardSet;
 use crate::rollout::{Job, Presentation, Rollout};

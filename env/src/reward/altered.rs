@@ -11,7 +11,7 @@ use crate::seed::Seed;
 use crate::task::Task;
 
 /// The registry's entry of the inverse.
-pub const INVERSE: RewardEntry = RewardEntry {
+pub(crate) const INVERSE: RewardEntry = RewardEntry {
     name: "inverse",
     about: "control: 1 minus another reward (settings: of = \"em\")",
     always: false,
@@ -28,7 +28,7 @@ pub const INVERSE: RewardEntry = RewardEntry {
 };
 
 /// The registry's entry of the noise.
-pub const NOISY: RewardEntry = RewardEntry {
+pub(crate) const NOISY: RewardEntry = RewardEntry {
     name: "noisy",
     about: "control: another reward, with probability `flip` 1 minus it, seeded (settings: of = \"em\", flip = 0.1)",
     always: false,

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-
 use super::build::{
     AddRequest, BuildProgress, BuildSummary, FileFeed, IndexFeed, Plan, Staging, available_threads,
     files_below,

@@ -16,6 +16,7 @@ use super::*;
 use crate::episode::{Boundary, Ending};
 use crate::policy::Sampling;
 use crate::reward::RewardSet;
+use crate::reward::judge::verdict::read_preference;
 use crate::reward::tests::{episode, task};
 use crate::rollout::{Job, Presentation, Rollout};
 use crate::scripted::Constant;
