@@ -2,11 +2,11 @@
 //!
 //! The policy reads an information need and writes `<reasoning>text</reasoning><query>query</query>`, the reasoning if it
 //! likes. The query is run over BM25 in boolean mode, whose syntax `docs/query-syntax.md` describes, and the episode ends.
-//! With [`QueryForm::ToolCalls`] the query is the argument of a call. What the query found is compared with the task's judgments ([`crate::task::Task::judgments`]); a task without any is an
+//! With `form = "tool_calls"` the query is the argument of a call. What the query found is compared with the task's judgments ([`crate::task::Task::judgments`]); a task without any is an
 //! error that names it. A turn without a query, a query that had to be repaired and a query that found nothing relevant are
 //! three different records: [`TurnKind::Invalid`], [`QueryTurn::repairs`], [`QueryTurn::found`].
 //!
-//! Collections that share an index are kept apart by [`QueryWriterSettings::corpus_field`], which restricts the search
+//! Collections that share an index are kept apart by the setting `corpus_field`, which restricts the search
 //! itself: passages of other collections neither take places among the hits nor have to be removed from them afterwards.
 //! Without it an index holds one collection.
 

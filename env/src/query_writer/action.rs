@@ -22,7 +22,7 @@ pub(crate) enum QueryForm {
 /// The tool that takes a query.
 pub(crate) const SUBMIT_QUERY: &str = "submit_query";
 
-/// Which query of a turn counts. For [`QueryForm::Tags`].
+/// Which query of a turn counts. For `form = "tags"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Take {

@@ -4,7 +4,7 @@
 //! Both are computed with its own NDCG ([`ndcg_searchlm`]), the reciprocal rank over all that was found (its limit is 100) and
 //! grades as the task has them. What is not the same: its parser is Tantivy's and refuses some queries, which earn 0; ours
 //! repairs, and a query that had to be repaired earns 0 here. Its second reward subtracts what keywords find without 89 stop
-//! words, a list that is not part of its publication: ours are [`STOP_WORDS`](super::STOP_WORDS).
+//! words, a list that is not part of its publication: ours are those of `keywords.rs`.
 
 use super::rewards::Judged;
 use super::turn::QueryTurn;
