@@ -2,10 +2,10 @@
 
 use std::sync::OnceLock;
 
-use super::advantage::AdvantageEntry;
+use forage_contracts::objective::{AdvantageEntry, LossEntry, MOST_SETTINGS};
+
 use super::advantages::ADVANTAGES;
-use super::entry::{Entry, MOST_SETTINGS};
-use super::loss::LossEntry;
+use super::entry::Entry;
 use super::losses::LOSSES;
 
 /// Set once by [`ObjectivePlugins::install`]; empty in a program that brings nothing.
@@ -101,7 +101,7 @@ pub(super) fn advantages() -> impl Iterator<Item = &'static AdvantageEntry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objective::Setting;
+    use forage_contracts::objective::Setting;
 
     #[test]
     fn names_are_taken_once_and_settings_are_few() {
