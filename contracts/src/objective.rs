@@ -9,9 +9,6 @@ use std::fmt;
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
-/// Most settings of an entry.
-pub const MOST_SETTINGS: usize = 4;
-
 /// A number or a flag that a loss or an advantage reads from its table in a configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
@@ -68,10 +65,13 @@ impl Setting {
 #[derive(Clone, Copy)]
 pub struct Settings {
     declared: &'static [Setting],
-    values: [Option<f64>; MOST_SETTINGS],
+    values: [Option<f64>; Settings::MOST],
 }
 
 impl Settings {
+    /// Most settings of an entry.
+    pub const MOST: usize = 4;
+
     /// The value of a number that has to be given.
     ///
     /// # Panics
@@ -114,7 +114,7 @@ impl Settings {
             let fault = format!("is an unknown setting; there are {}", names.join(", "));
             return Err(SettingFault::new(other, fault));
         }
-        let mut values = [None; MOST_SETTINGS];
+        let mut values = [None; Self::MOST];
         for (setting, value) in declared.iter().zip(&mut values) {
             *value = match (setting.kind, table.remove(setting.name).flatten()) {
                 (Kind::Flag, Some(SettingValue::Flag(flag))) => Some(f64::from(u8::from(flag))),
@@ -135,7 +135,7 @@ impl Settings {
     /// When fewer are declared.
     pub fn of(declared: &'static [Setting], given: &[f64]) -> Self {
         assert!(given.len() <= declared.len(), "more values than settings");
-        let mut values = [None; MOST_SETTINGS];
+        let mut values = [None; Self::MOST];
         for (value, &given) in values.iter_mut().zip(given) {
             *value = Some(given);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use forage_contracts::objective::{AdvantageEntry, LossEntry, MOST_SETTINGS};
+use forage_contracts::objective::{AdvantageEntry, LossEntry, Settings};
 
 use super::advantages::ADVANTAGES;
 use super::entry::Entry;
@@ -30,7 +30,7 @@ pub enum ObjectivePluginError {
         name: &'static str,
     },
     /// An entry reads more than a table of a configuration holds.
-    #[error("{kind} `{name}` has more than {MOST_SETTINGS} settings")]
+    #[error("{kind} `{name}` has more than {} settings", Settings::MOST)]
     Settings {
         /// `loss` or `advantage`.
         kind: &'static str,
@@ -75,7 +75,7 @@ fn check<E: Entry>(built_in: &[E], added: &[E]) -> Result<(), ObjectivePluginErr
         if others.any(|other| other.name() == name) {
             return Err(ObjectivePluginError::Taken { kind, name });
         }
-        if entry.settings().len() > MOST_SETTINGS {
+        if entry.settings().len() > Settings::MOST {
             return Err(ObjectivePluginError::Settings { kind, name });
         }
     }
