@@ -3,6 +3,8 @@
 use forage_env::seed::Seed;
 use forage_env::tokens::TokenLog;
 
+use crate::model::Batch;
+
 /// One sequence with the tokens that carry loss.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sequence {
@@ -20,6 +22,30 @@ impl Sequence {
         Self {
             ids: log.ids().to_vec(),
             targets,
+        }
+    }
+}
+
+/// Size of a micro-batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchSize {
+    /// Tokens of all its sequences, those that they share counted once.
+    pub tokens: usize,
+    /// Tokens of the longest.
+    pub longest: usize,
+    /// Tokens that carry loss.
+    pub targets: usize,
+}
+
+impl BatchSize {
+    /// The size of these sequences, in their order.
+    pub fn of(sequences: &[&Sequence]) -> Self {
+        let lengths = sequences.iter().map(|sequence| sequence.ids.len());
+        let targets = sequences.iter().map(|sequence| sequence.targets.len());
+        Self {
+            tokens: Batch::new(&ids(sequences.iter().copied())).ids().len(),
+            longest: lengths.max().unwrap_or(0),
+            targets: targets.sum(),
         }
     }
 }
@@ -72,7 +98,7 @@ pub fn cut(sequences: &[&[u32]], budget: usize) -> Vec<Vec<usize>> {
 }
 
 /// Token ids of each, for [`cut`] and [`crate::model::Batch`].
-pub fn ids<'a>(sequences: impl IntoIterator<Item = &'a Sequence>) -> Vec<&'a [u32]> {
+pub(crate) fn ids<'a>(sequences: impl IntoIterator<Item = &'a Sequence>) -> Vec<&'a [u32]> {
     sequences
         .into_iter()
         .map(|sequence| sequence.ids.as_slice())

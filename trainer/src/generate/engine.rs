@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::request::{Reply, ScoreReply, StreamOptions, TokenEvent, TokenStream};
 use super::worker::Worker;
-use crate::model::{BLOCK_POSITIONS, Decoder, ModelConfig};
+use crate::model::{BLOCK_POSITIONS, Decoder, KvCache, ModelConfig};
 use crate::weights::Checkpoint;
 
 /// Sizes of the engine.
@@ -35,6 +35,16 @@ pub struct EngineConfig {
 }
 
 impl EngineConfig {
+    /// Positions of a cache of `bytes`, at least one block of them, where the engine computes in bf16 or in f32.
+    pub fn cache_tokens_in(bytes: usize, model: &ModelConfig, bf16: bool) -> usize {
+        let size = if bf16 {
+            size_of::<half::bf16>()
+        } else {
+            size_of::<f32>()
+        };
+        (bytes / (KvCache::numbers_per_position(model) * size)).max(BLOCK_POSITIONS)
+    }
+
     /// Tokens one sequence of `model` can have, prompt and completion together.
     pub fn window(&self, model: &ModelConfig) -> usize {
         let cache = self.cache_tokens.div_ceil(BLOCK_POSITIONS).max(1) * BLOCK_POSITIONS;

@@ -10,4 +10,4 @@ mod worker;
 
 pub use engine::{Engine, EngineConfig, EngineModel, EngineStats};
 pub use request::{Event, StreamOptions, TokenEvent, TokenStream};
-pub(crate) use runner::HEAD_ROWS;
+pub(crate) use runner::pass_bytes;
