@@ -57,7 +57,7 @@ pub(crate) type MicroBatch = Vec<usize>;
 /// largest as small as that allows.
 ///
 /// Sequences are sorted by their tokens, so that those that begin alike are neighbours: what one has in common with the one
-/// before it takes no rows ([`crate::model::Batch`]). The cut depends on the tokens and the budget alone.
+/// before it takes no rows (`model::Batch`). The cut depends on the tokens and the budget alone.
 pub fn cut(sequences: &[&[u32]], budget: usize) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..sequences.len()).collect();
     order.sort_by_key(|&index| (sequences[index], index));

@@ -10,25 +10,25 @@ use crate::setting::SettingError;
 
 /// Shape of a BERT encoder: post-norm layers, learned absolute positions, exact GELU.
 #[derive(Clone, Debug, PartialEq)]
-pub struct BertConfig {
+pub(super) struct BertConfig {
     /// Rows of the word embedding.
-    pub vocab_size: usize,
+    pub(super) vocab_size: usize,
     /// Width of the residual stream; the dimension of a vector.
-    pub hidden_size: usize,
+    pub(super) hidden_size: usize,
     /// Number of layers.
-    pub num_hidden_layers: usize,
+    pub(super) num_hidden_layers: usize,
     /// Attention heads; divides `hidden_size`.
-    pub num_attention_heads: usize,
+    pub(super) num_attention_heads: usize,
     /// Width of the feed-forward layer.
-    pub intermediate_size: usize,
+    pub(super) intermediate_size: usize,
     /// Longest sequence, in tokens.
-    pub max_position_embeddings: usize,
+    pub(super) max_position_embeddings: usize,
     /// Rows of the token type embedding.
-    pub type_vocab_size: usize,
+    pub(super) type_vocab_size: usize,
     /// Epsilon of every layer normalisation.
-    pub layer_norm_eps: f64,
+    pub(super) layer_norm_eps: f64,
     /// Where the model was made from, as its makers wrote it; empty when absent.
-    pub name_or_path: String,
+    pub(super) name_or_path: String,
 }
 
 #[derive(Deserialize)]
@@ -68,7 +68,7 @@ impl BertConfig {
     /// # Errors
     /// When the file is missing or malformed, or asks for what is not implemented (another model type, relative positions,
     /// another activation, a decoder): never silently ignored.
-    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
+    pub(super) fn from_file(path: &Path) -> Result<Self, ConfigError> {
         let fail = |message: String| ConfigError {
             file: path.display().to_string(),
             message,
@@ -123,7 +123,7 @@ impl BertConfig {
     }
 
     /// Width of one attention head.
-    pub fn head_dim(&self) -> usize {
+    pub(super) fn head_dim(&self) -> usize {
         self.hidden_size / self.num_attention_heads
     }
 }

@@ -53,7 +53,7 @@ impl EngineConfig {
 }
 
 /// A model to generate with.
-pub struct EngineModel {
+pub(crate) struct EngineModel {
     /// Weights.
     pub decoder: Decoder,
     /// Their shape.
@@ -135,14 +135,22 @@ impl Engine {
     /// # Panics
     /// When the operating system cannot start a thread.
     pub fn start(
-        model: impl Into<EngineModel>,
+        checkpoint: &Checkpoint,
+        config: EngineConfig,
+        pool: Arc<rayon::ThreadPool>,
+    ) -> Self {
+        Self::of(checkpoint.into(), config, pool)
+    }
+
+    /// As [`Self::start`], with a tokenizer and ends of the caller's choice.
+    pub(crate) fn of(
+        model: EngineModel,
         config: EngineConfig,
         pool: Arc<rayon::ThreadPool>,
     ) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared::default());
         let seen = Arc::clone(&shared);
-        let model = model.into();
         let run = move || {
             let inside = Arc::clone(&pool);
             // The kernels split their work among the threads of the pool the call comes from.
@@ -164,7 +172,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`PolicyError::Gone`] when the engine thread has stopped; other errors come through the stream.
-    pub fn stream(
+    pub(crate) fn stream(
         &self,
         request: GenerateRequest,
         options: StreamOptions,
@@ -178,7 +186,11 @@ impl Engine {
     ///
     /// # Errors
     /// [`PolicyError`] when the tokens do not fit the model or the engine thread has stopped.
-    pub async fn score(&self, tokens: Vec<u32>, temperature: f32) -> Result<Vec<f32>, PolicyError> {
+    pub async fn score(
+        &self,
+        tokens: Vec<u32>,
+        temperature: f32,
+    ) -> Result<Vec<f32>, PolicyError> {
         let scored = self
             .score_with(tokens, temperature, StreamOptions::default())
             .await?;
@@ -189,7 +201,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Self::score`].
-    pub async fn score_with(
+    pub(crate) async fn score_with(
         &self,
         tokens: Vec<u32>,
         temperature: f32,
@@ -208,14 +220,14 @@ impl Engine {
     ///
     /// # Errors
     /// [`PolicyError::Gone`] when the engine thread has stopped.
-    pub async fn swap(&self, decoder: Decoder, version: u64) -> Result<(), PolicyError> {
+    pub(crate) async fn swap(&self, decoder: Decoder, version: u64) -> Result<(), PolicyError> {
         let (done, swapped) = oneshot::channel();
         self.send(Message::Swap(Box::new(decoder), version, done))?;
         swapped.await.map_err(|_| gone())
     }
 
     /// Returns whether the engine's thread still answers.
-    pub fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         self.sender
             .as_ref()
             .is_some_and(|sender| !sender.is_closed())
@@ -270,3 +282,6 @@ impl Policy for Engine {
         let _ = self.send(Message::Release(episode));
     }
 }
+
+#[cfg(test)]
+mod tests;

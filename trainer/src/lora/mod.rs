@@ -1,7 +1,7 @@
 //! Low-rank adapters: attached and merged. [`crate::weights`] reads and writes their folders.
 //!
 //! An adapted decoder computes `x W + s (x A) B`; the product `A B` is made only by merging. Its base is frozen: gradients
-//! and moments exist for `A` and `B` alone (see [`crate::grads::track`]).
+//! and moments exist for `A` and `B` alone (see `grads::track`).
 
 mod config;
 

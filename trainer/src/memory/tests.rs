@@ -152,3 +152,69 @@ fn what_is_said_to_help_helps() {
     assert!(file.estimate().peak() > 1 << 40);
     assert_eq!(run(1 << 16).estimate().largest().unwrap().name, "gradients");
 }
+
+/// Totals that a second program computed from the shapes: all weights and adapters, tied and untied heads, each precision, with an
+/// engine and without.
+#[test]
+fn estimates_equal_an_independent_sum() {
+    let [qwen, llama, olmo] = ["Qwen2.5-0.5B", "Llama-3.2-1B", "OLMo-2-0425-1B"]
+        .map(|name| ModelConfig::published(name).unwrap());
+    let lora = adapter(16);
+    let work = |tokens, longest, targets, micro_batches, played_tokens| Workload {
+        batch: BatchSize {
+            tokens,
+            longest,
+            targets,
+        },
+        micro_batches,
+        played_tokens,
+    };
+    let engine = |cache_tokens, step_tokens, sequences| {
+        Some(EngineConfig {
+            context: 4096,
+            cache_tokens,
+            step_tokens,
+            sequences,
+            bf16: false,
+        })
+    };
+    let plans = [
+        MemoryPlan {
+            reference: true,
+            file_bytes: 988_097_824,
+            context: 1024,
+            work: work(4096, 1024, 2000, 3, 1 << 30),
+            workers: 2,
+            engine: engine(1 << 16, 2048, 64),
+            ..plan(&qwen, 0)
+        },
+        MemoryPlan {
+            base: Precision::Int8,
+            adapter: Some(&lora),
+            context: 4096,
+            work: work(8192, 4096, 6000, 1, 0),
+            workers: 2,
+            ..plan(&llama, 0)
+        },
+        MemoryPlan {
+            base: Precision::Half,
+            adapter: Some(&lora),
+            context: 4096,
+            work: work(100, 100, 90, 4, 5000),
+            workers: 4,
+            engine: engine(1 << 16, 2048, 64),
+            ..plan(&llama, 0)
+        },
+        MemoryPlan {
+            context: 300,
+            work: work(300, 300, 100, 2, 1000),
+            engine: engine(4096, 512, 600),
+            ..plan(&olmo, 0)
+        },
+    ];
+    let needed = plans.map(|plan| plan.estimate().needed());
+    assert_eq!(
+        needed,
+        [18_098_131_456, 5_516_693_504, 8_045_998_080, 36_010_328_064]
+    );
+}

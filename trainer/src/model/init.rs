@@ -209,8 +209,6 @@ fn filled(
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::bf16;
-
     use super::*;
 
     #[test]

@@ -76,7 +76,7 @@ async fn greedy_continuations_equal_transformers_alone_and_together() {
             tokenizer,
             eos,
         };
-        let engine = Arc::new(Engine::start(model, config, pool));
+        let engine = Arc::new(Engine::of(model, config, pool));
         let request = |index: usize| GenerateRequest {
             episode: index as u64,
             tokens: tokens(&sequences[index]["tokens"]),

@@ -3,7 +3,6 @@
 mod bert;
 mod common;
 mod demonstrations;
-mod engine;
 mod folders;
 mod hub;
 mod metrics;
