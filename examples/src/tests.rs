@@ -312,7 +312,9 @@ fn a_step_is_trained_with_the_loss_and_the_advantage_that_a_config_names() {
     });
     std::fs::write(&path, lines.concat()).expect("it can be written");
     let groups = read_groups(&path, 257, 32).expect("they can be read");
-    let stats = learner(random("qwen3"), update).improve(groups).expect("a finite gradient");
+    let stats = learner(random("qwen3"), update)
+        .improve(groups)
+        .expect("a finite gradient");
     assert_eq!((stats.updates, stats.tokens), (1, 8));
     assert!(stats.grad_norm > 0.0);
     // The median is 0.125, below which two of four earned; the mean would be above three.
@@ -335,7 +337,10 @@ fn a_family_from_outside_learns_as_the_one_it_is_made_of_and_is_written_under_it
             losses.push(step.expect("a finite gradient").loss.to_bits());
         }
         let place = folder.path().join(family);
-        learner.checkpoint().save(&place).expect("it can be written");
+        learner
+            .checkpoint()
+            .save(&place)
+            .expect("it can be written");
         losses
     });
     assert_eq!(losses[0], losses[1]);
@@ -356,9 +361,14 @@ fn a_family_from_outside_learns_as_the_one_it_is_made_of_and_is_written_under_it
     assert_eq!(read.architecture.name(), "mistral");
     // As version 0.1 was published.
     config["sliding_window"] = json!(4096);
-    config.as_object_mut().expect("a table").remove("use_sliding_window");
+    config
+        .as_object_mut()
+        .expect("a table")
+        .remove("use_sliding_window");
     std::fs::write(&place, config.to_string()).expect("it can be written");
-    let error = ModelConfig::from_file(&place).expect_err("a window").to_string();
+    let error = ModelConfig::from_file(&place)
+        .expect_err("a window")
+        .to_string();
     assert!(error.contains("sliding_window is not supported"), "{error}");
     // Its published shape, and its name where names are listed.
     let published = ModelConfig::published("Mistral-7B-v0.3").expect("a shape");

@@ -186,11 +186,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`PolicyError`] when the tokens do not fit the model or the engine thread has stopped.
-    pub async fn score(
-        &self,
-        tokens: Vec<u32>,
-        temperature: f32,
-    ) -> Result<Vec<f32>, PolicyError> {
+    pub async fn score(&self, tokens: Vec<u32>, temperature: f32) -> Result<Vec<f32>, PolicyError> {
         let scored = self
             .score_with(tokens, temperature, StreamOptions::default())
             .await?;

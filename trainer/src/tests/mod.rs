@@ -2,10 +2,10 @@
 
 mod backward;
 #[path = "../../tests/it/common/mod.rs"]
-mod common;
+pub(crate) mod common;
 mod grpo_parity;
 mod lora;
 mod parity;
 mod properties;
-mod reference;
+pub(crate) mod reference;
 mod step;

@@ -49,7 +49,7 @@ pub(super) fn tiny(name: &str, device: &Device) -> Tiny {
     }
 }
 
-pub(super) fn assert_close(found: f64, expected: f64, tolerance: f64, what: &str) {
+pub(crate) fn assert_close(found: f64, expected: f64, tolerance: f64, what: &str) {
     assert!(
         (found - expected).abs() <= tolerance * expected.abs().max(1.0),
         "{what}: {found} is not {expected}"

@@ -10,26 +10,10 @@ use super::advantages::ADVANTAGES;
 use super::algorithm::ALGORITHMS;
 use super::losses::LOSSES as ENTRIES;
 use super::*;
+use crate::tests::common::{floats, json as fixture};
+use crate::tests::reference::assert_close;
 
 const TOLERANCE: f64 = 1e-5;
-
-fn fixture(name: &str) -> Value {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/");
-    let text = std::fs::read_to_string(folder.to_owned() + name).unwrap();
-    serde_json::from_str(&text).unwrap()
-}
-
-fn floats(value: &Value) -> Vec<f64> {
-    let numbers = value.as_array().unwrap().iter();
-    numbers.map(|number| number.as_f64().unwrap()).collect()
-}
-
-fn assert_close(found: f64, expected: f64, tolerance: f64, what: &str) {
-    assert!(
-        (found - expected).abs() <= tolerance * expected.abs().max(1.0),
-        "{what}: {found} is not {expected}"
-    );
-}
 
 fn singles(value: &Value) -> Vec<f32> {
     floats(value)
