@@ -215,6 +215,8 @@ mod tests {
     fn quick_models_are_the_same_at_either_precision() {
         let config = ModelConfig {
             num_hidden_layers: 1,
+            hidden_size: 256,
+            intermediate_size: 512,
             vocab_size: 512,
             ..ModelConfig::published("Qwen3-0.6B").unwrap()
         };
