@@ -40,7 +40,7 @@ pub use advantage::{Advantage, SignWeights};
 pub use aggregate::Aggregation;
 pub use algorithm::{Algorithm, AlgorithmEntry, Recipe};
 pub use config::ObjectiveConfig;
-pub use correction::{Bound, Correction, CorrectionCounts, RatioLevel};
+pub use correction::{Bound, Correction, RatioLevel};
 pub use credit::Credit;
 pub use entropy::EntropyTerms;
 pub use entry::{Choice, Entry};
@@ -50,6 +50,6 @@ pub use forage_contracts::objective::{
 };
 pub use kl::{KlEstimator, KlPenalty};
 pub use loss::PolicyLoss;
-pub use plugins::{ObjectivePluginError, ObjectivePlugins};
-pub use step::ObjectiveStats;
+pub use plugins::ObjectivePlugins;
+pub(crate) use step::ObjectiveStats;
 pub(crate) use turns::Member;
