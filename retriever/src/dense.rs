@@ -22,6 +22,7 @@ use std::str::FromStr;
 use serde::de::IntoDeserializer;
 use serde::{Deserialize, Serialize};
 
+use crate::cancel::CancelFlag;
 use crate::error::RetrieverError;
 
 pub use embed::{EmbedProgress, EmbedSummary, VectorSource, embed};
@@ -105,12 +106,13 @@ pub trait VectorIndex: Send + Sync {
     ///
     /// # Errors
     /// [`RetrieverError::Vectors`] when a query has another dimension or a coordinate that is not finite, or `allowed`
-    /// another length.
+    /// another length; [`RetrieverError::Cancelled`] once `cancel` is set.
     fn search(
         &self,
         queries: &[f32],
         k: usize,
         allowed: Option<&[bool]>,
+        cancel: &CancelFlag,
     ) -> Result<Vec<Vec<(u32, f32)>>, RetrieverError>;
 }
 

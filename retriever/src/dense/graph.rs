@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use super::vectors::VectorFile;
 use super::{VectorIndex, VectorIndexKind, check_queries, flat, kernel};
+use crate::cancel::CancelFlag;
 use crate::error::RetrieverError;
 use crate::top::{Scored, TopK};
 use links::Links;
@@ -179,6 +180,7 @@ impl VectorIndex for GraphIndex {
         queries: &[f32],
         k: usize,
         allowed: Option<&[bool]>,
+        cancel: &CancelFlag,
     ) -> Result<Vec<Vec<(u32, f32)>>, RetrieverError> {
         let count = check_queries(self, queries, allowed)?;
         let k = k.min(self.len());
@@ -190,13 +192,14 @@ impl VectorIndex for GraphIndex {
             allowed.iter().filter(|&&row| row).count()
         });
         if usable < self.len() / SCAN_SHARE || kept > usable / SCAN_SHARE {
-            return Ok(flat::scan(&self.vectors, queries, k, allowed));
+            return flat::scan(&self.vectors, queries, k, allowed, cancel);
         }
         let answers = queries.chunks_exact(self.dimension()).map(|query| {
+            cancel.check()?;
             let mut best = self.walk(query, k, kept, allowed).drain_sorted();
             best.truncate(k);
-            best
+            Ok(best)
         });
-        Ok(answers.collect())
+        answers.collect()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Component, Path};
 
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +41,7 @@ impl Fingerprint {
 
     /// The fingerprint of boolean mode over the same.
     pub(crate) fn boolean(&self) -> Self {
-        Self::of(&format!("boolean 1\n{}\n", self.0))
+        Self::of(&format!("boolean 2\n{}\n", self.0))
     }
 }
 
@@ -206,7 +206,33 @@ impl Manifest {
             )));
         }
         manifest.bm25.validate()?;
-        Ok(manifest)
+        match manifest.stray_name() {
+            None => Ok(manifest),
+            Some(what) => Err(damaged(what)),
+        }
+    }
+
+    /// The first name that leads out of the index folder, in words.
+    fn stray_name(&self) -> Option<String> {
+        let parts = |name: &str| {
+            let components = Path::new(name).components();
+            components.fold(Some(0), |parts, component| match component {
+                Component::Normal(_) => parts.map(|parts| parts + 1),
+                _ => None,
+            })
+        };
+        for segment in &self.segments {
+            if parts(&segment.name) != Some(1) {
+                let name = &segment.name;
+                return Some(format!(
+                    "segment `{name}` is not the name of a folder in it"
+                ));
+            }
+            if let Some(name) = segment.files.keys().find(|name| parts(name).is_none()) {
+                return Some(format!("`{name}` leads out of segment `{}`", segment.name));
+            }
+        }
+        None
     }
 
     /// Writes the manifest of an index folder: whole or not at all.

@@ -1,7 +1,7 @@
 //! A server that speaks the Search-R1 protocol, of this crate or another.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
 use forage_net::{Client, Fault, HttpOptions, KeyHeader, NetError, Request, Url};
@@ -18,6 +18,9 @@ use crate::index::Fingerprint;
 use crate::mode::Mode;
 use crate::query::{Hit, Query};
 use crate::retriever::Retriever;
+
+/// Characters of a refused query that the error shows.
+const SHOWN_CHARS: usize = 80;
 
 /// A server and how it is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,8 +154,56 @@ where
     }
     let alike = queries.chunk_by(|one, other| one.filter == other.filter);
     let batches = alike.flat_map(|alike| alike.chunks(most));
-    let lists = try_join_all(batches.map(ask)).await?;
+    let lists = try_join_all(batches.map(|batch| ask_apart(batch, &ask))).await?;
     Ok(lists.into_iter().flatten().collect())
+}
+
+/// Asks for a batch. One that is refused is halved until the query that is to blame stands alone: the refusal is its own when
+/// the server takes another query, else the server is at fault.
+async fn ask_apart<'q, F>(
+    batch: &'q [Query],
+    ask: &impl Fn(&'q [Query]) -> F,
+) -> Result<Vec<Vec<Hit>>, RetrieverError>
+where
+    F: Future<Output = Result<Vec<Vec<Hit>>, RetrieverError>>,
+{
+    /// A query that every server takes.
+    static HARMLESS: LazyLock<[Query; 1]> = LazyLock::new(|| [Query::new("water")]);
+    let mut open = vec![batch];
+    let mut lists = Vec::with_capacity(batch.len());
+    while let Some(part) = open.pop() {
+        let refusal = match ask(part).await {
+            Ok(found) => {
+                lists.extend(found);
+                continue;
+            }
+            Err(RetrieverError::Remote(error)) if is_refusal(&error.fault) => error,
+            Err(error) => return Err(error),
+        };
+        if let [query] = part {
+            return Err(match ask(&*HARMLESS).await {
+                Ok(_) => RetrieverError::Refused {
+                    query: query.text.chars().take(SHOWN_CHARS).collect(),
+                    refusal: refusal.fault,
+                },
+                Err(_) => refusal.into(),
+            });
+        }
+        let (first, second) = part.split_at(part.len() / 2);
+        open.extend([second, first]);
+    }
+    Ok(lists)
+}
+
+/// Tells whether a server says that it cannot take what was asked.
+fn is_refusal(fault: &Fault) -> bool {
+    matches!(
+        fault,
+        Fault::Status {
+            status: 400 | 413 | 422,
+            ..
+        }
+    )
 }
 
 /// The description that a server of this crate gives of itself; any page may hold more.
@@ -198,7 +249,8 @@ pub(super) async fn info(http: &Client) -> Result<Option<Info>, RetrieverError> 
                     status: 404 | 405 | 501,
                     ..
                 }
-                | Fault::Protocol(_),
+                | Fault::Protocol(_)
+                | Fault::Unusable(_),
             ..
         }) => Ok(None),
         Err(other) => Err(other.into()),

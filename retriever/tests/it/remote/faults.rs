@@ -136,31 +136,74 @@ async fn every_passing_status_is_tried_again_and_no_other() {
             (fault.to_string(), attempts),
             (format!("HTTP status {status}: no"), tries)
         );
-        assert_eq!(server.seen_at("/retrieve").len(), tries as usize);
+        // A server that refuses is asked a harmless query too: one that takes none is at fault itself.
+        let more = usize::from(matches!(status, 400 | 422));
+        assert_eq!(server.seen_at("/retrieve").len(), tries as usize + more);
         assert!(server.seen_at("/elsewhere").is_empty());
     }
 }
 
 #[tokio::test]
-async fn what_does_not_fit_the_protocol_is_not_tried_again() {
-    for (body, part) in [
-        ("", "EOF"),
-        ("<html>", "expected value"),
+async fn only_what_is_not_json_is_tried_again() {
+    for (body, part, tries) in [
+        ("", "EOF", 3),
+        ("<html>", "expected value", 3),
         (
             r#"{"result": [[{"document": {"id": "1", "contents": "a"}, "score": NaN}]]}"#,
             "expected value",
+            3,
         ),
-        (r#"{"result": [[], []]}"#, "2 lists for 1 queries"),
-        (r#"{"result": []}"#, "0 lists for 1 queries"),
-        (r#"{"results": [[]]}"#, "missing field `result`"),
+        (r#"{"result": [[], []]}"#, "2 lists for 1 queries", 1),
+        (r#"{"result": []}"#, "0 lists for 1 queries", 1),
+        (r#"{"results": [[]]}"#, "missing field `result`", 1),
     ] {
         let server = server(move |_, _| Reply::new(200, body)).await;
         let (fault, attempts) = remote(search(&server, hasty()).await.unwrap_err());
-        let Fault::Protocol(what) = fault else {
+        let (Fault::Protocol(what) | Fault::Unusable(what)) = fault else {
             panic!("{fault}")
         };
         assert!(what.contains(part), "{what}");
-        assert_eq!(attempts, 1);
+        assert_eq!(attempts, tries, "{what}");
+    }
+}
+
+/// A server with a limit on the length of a request, as most have; it refuses whole batches.
+#[tokio::test]
+async fn a_refused_query_is_told_apart_from_a_server_that_refuses_everything() {
+    for status in [400, 413, 422] {
+        let server = server(move |seen, _| {
+            let queries = seen.json()["queries"].as_array().unwrap().len();
+            if seen.body.len() > 200 {
+                return Reply::new(status, "too long");
+            }
+            let list = r#"[{"document": {"id": "1", "contents": "a"}, "score": 1.0}]"#;
+            Reply::new(
+                200,
+                format!("{{\"result\": [{}]}}", vec![list; queries].join(",")),
+            )
+        })
+        .await;
+        let client = client(&server, hasty()).await;
+        let short: Vec<Query> = (0..20)
+            .map(|at| Query::new(format!("query {at}")))
+            .collect();
+        let found = client.search(&short, 3).await.unwrap();
+        assert_eq!(found.len(), 20, "only together they were too long");
+        let mut queries = short;
+        queries[7] = Query::new("x".repeat(300));
+        let error = client.search(&queries, 3).await.unwrap_err();
+        assert!(error.is_refusal(), "{error}");
+        let RetrieverError::Refused { query, refusal } = &error else {
+            panic!("{error}")
+        };
+        assert!(query.len() < 100 && query.starts_with("xxx"), "{query}");
+        assert!(matches!(refusal, Fault::Status { status: found, .. } if *found == status));
+        let alone = server
+            .seen_at("/retrieve")
+            .iter()
+            .filter(|seen| seen.json()["queries"] == json!(["x".repeat(300)]))
+            .count();
+        assert_eq!(alone, 1, "a refused query is not asked again");
     }
 }
 
