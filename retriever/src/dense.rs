@@ -161,6 +161,21 @@ fn first_unusable(values: &[f32], dimension: usize) -> Option<(usize, usize, f32
     Some((at / dimension, at % dimension, values[at]))
 }
 
+/// The flaw of a file of vectors or links and its fix, before the path is said.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Flaw(String);
+
+impl Flaw {
+    fn new(what: impl Into<String>) -> Self {
+        Self(what.into())
+    }
+
+    fn of(self, path: &Path) -> RetrieverError {
+        fault(path, self.0)
+    }
+}
+
 fn fault(path: &Path, what: impl Into<String>) -> RetrieverError {
     RetrieverError::Vectors {
         path: path.to_owned(),

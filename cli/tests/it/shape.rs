@@ -140,9 +140,8 @@ fn folder<'a>(module: &'a [String], imports: &Imports) -> &'a str {
 #[test]
 fn folders_do_not_import_each_other_in_circles() {
     /// Circles that are left, by crate. The list only ever shrinks.
-    const LEFT: [&str; 3] = [
+    const LEFT: [&str; 2] = [
         "env: check, code_search, plugins, query_writer, registry, reward::altered, search_r1",
-        "retriever: corpus, error",
         "trainer: lora, weights",
     ];
     let mut circles = BTreeSet::new();

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use forage_net::Fault;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -62,12 +63,11 @@ impl FieldNames {
         mut object: Map<String, Value>,
         engine_id: String,
         score: f32,
-    ) -> Result<Hit, String> {
+    ) -> Result<Hit, Fault> {
         let id = match &self.id {
             None if engine_id.is_empty() => {
-                return Err(
-                    "a hit has no id; name the field that holds it in `fields.id`".to_owned(),
-                );
+                let what = "a hit has no id; name the field that holds it in `fields.id`";
+                return Err(what.to_owned().into());
             }
             None => engine_id,
             Some(field) => object
@@ -78,9 +78,9 @@ impl FieldNames {
         let mut take = |field: &str| match object.remove(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(format!(
+            Some(_) => Err(Fault::Protocol(format!(
                 "field `{field}` of `{id}` is not a string; see `fields`"
-            )),
+            ))),
         };
         let title = take(&self.title)?;
         if let Some(text) = take(&self.text)? {
@@ -92,10 +92,10 @@ impl FieldNames {
             });
         }
         let Some(contents) = take(&self.contents)? else {
-            return Err(format!(
+            return Err(Fault::Protocol(format!(
                 "`{id}` has neither `{}` nor `{}`; see `fields`",
                 self.text, self.contents
-            ));
+            )));
         };
         let (first, text) = split_contents("", contents.into());
         Ok(Hit {
@@ -123,12 +123,12 @@ pub(super) fn id_of_contents(title: &str, text: &str) -> String {
 }
 
 /// A score that can be compared.
-pub(super) fn finite(score: f64) -> Result<f32, String> {
+pub(super) fn finite(score: f64) -> Result<f32, Fault> {
     let narrow = score as f32;
     if narrow.is_finite() {
         Ok(narrow)
     } else {
-        Err(format!("score {score} is not a finite number"))
+        Err(format!("score {score} is not a finite number").into())
     }
 }
 
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn scores_must_fit() {
-        assert_eq!(finite(0.25), Ok(0.25));
+        assert_eq!(finite(0.25).unwrap().to_bits(), 0.25_f32.to_bits());
         assert!(finite(f64::NAN).is_err() && finite(1e300).is_err());
     }
 }
