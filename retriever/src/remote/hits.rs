@@ -13,16 +13,16 @@ use crate::query::{Filter, Hit};
 /// The fields of a stored object that hold the parts of a passage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct FieldNames {
+pub(super) struct FieldNames {
     /// Field with the passage's id. None: the engine's own id.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
+    id: Option<String>,
     /// Field with the title; a passage without it has an empty title.
-    pub title: String,
+    title: String,
     /// Field with the text.
-    pub text: String,
+    text: String,
     /// Field with title and text in Search-R1's form, read where there is no text.
-    pub contents: String,
+    contents: String,
 }
 
 impl Default for FieldNames {
@@ -46,6 +46,15 @@ impl FieldNames {
         ];
         names.extend(self.id.as_deref());
         names
+    }
+
+    /// The stored name of a field of passages; none for the engine's own id.
+    pub(super) fn stored<'a>(&'a self, field: &'a str) -> Option<&'a str> {
+        match field {
+            "id" => self.id.as_deref(),
+            "title" => Some(&self.title),
+            other => Some(other),
+        }
     }
 
     /// Everything that decides the mapping, for fingerprints.

@@ -25,18 +25,18 @@ const SHOWN_CHARS: usize = 80;
 /// A server and how it is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SearchR1Options {
+pub(super) struct SearchR1Options {
     /// Address; it may end in `/retrieve`, as Search-R1's own settings have it.
-    pub url: String,
+    url: String,
     /// Most queries in one request.
     #[serde(default = "super::spec::batch_queries")]
-    pub batch_queries: usize,
+    batch_queries: usize,
     /// The mode in which a server of this crate searches. None: its own default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mode: Option<Mode>,
+    mode: Option<Mode>,
     /// Limits and credentials; an API key goes into the header `x-api-key`.
     #[serde(default)]
-    pub http: HttpOptions,
+    http: HttpOptions,
 }
 
 /// A server that speaks the Search-R1 protocol.
@@ -63,7 +63,7 @@ impl RetrieverSettings for SearchR1Options {
 /// A server of this crate says through `GET /info` what it serves: its fingerprint becomes this one's, and filters are
 /// passed on to it. Of any other server the contents cannot be known and a query with a filter is
 /// [`RetrieverError::Unsupported`].
-pub struct SearchR1Client {
+pub(super) struct SearchR1Client {
     http: Client,
     retrieve: Url,
     batch_queries: usize,
@@ -77,7 +77,7 @@ impl SearchR1Client {
     ///
     /// # Errors
     /// [`RetrieverError::Setting`] for options that cannot work, [`RetrieverError::Remote`] when the server does not answer.
-    pub async fn connect(options: SearchR1Options) -> Result<Self, RetrieverError> {
+    pub(super) async fn connect(options: SearchR1Options) -> Result<Self, RetrieverError> {
         let batch_queries = super::spec::at_least_one("batch_queries", options.batch_queries)?;
         let http = forage_http(&options.url, options.http)?;
         let served = match info(&http).await?.filter(|info| info.fingerprint.is_some()) {
@@ -105,11 +105,6 @@ impl SearchR1Client {
             fingerprint,
             is_forage,
         })
-    }
-
-    /// Tells whether the server is one of this crate.
-    pub fn is_forage_server(&self) -> bool {
-        self.is_forage
     }
 
     async fn ask(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {

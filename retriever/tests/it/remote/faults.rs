@@ -5,13 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use forage_net::{Auth, Fault, HttpOptions};
-use forage_retriever::remote::{SearchR1Client, SearchR1Options};
 use forage_retriever::{Query, Retriever, RetrieverError};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use super::server::{Reply, Seen, Server, hasty, token_file};
+use super::server::{Reply, Seen, Server, hasty, open, token_file};
 
 const FINE: &str =
     r#"{"result": [[{"document": {"id": "1", "contents": "\"A\"\nb"}, "score": 2.5}]]}"#;
@@ -25,15 +24,17 @@ async fn server(retrieve: impl Fn(&Seen, usize) -> Reply + Send + Sync + 'static
     .await
 }
 
-async fn client(server: &Server, http: HttpOptions) -> SearchR1Client {
-    SearchR1Client::connect(SearchR1Options {
-        url: server.url(),
-        batch_queries: 64,
-        mode: None,
-        http,
-    })
-    .await
-    .unwrap()
+async fn client(server: &Server, http: HttpOptions) -> Arc<dyn Retriever> {
+    connect(&server.url(), 64, &http).await.unwrap()
+}
+
+async fn connect(
+    url: &str,
+    batch_queries: usize,
+    http: &HttpOptions,
+) -> Result<Arc<dyn Retriever>, RetrieverError> {
+    let settings = json!({"url": url, "batch_queries": batch_queries, "http": http});
+    open("search-r1", settings).await
 }
 
 async fn search(
@@ -58,13 +59,7 @@ async fn nobody_listens() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let connected = SearchR1Client::connect(SearchR1Options {
-        url,
-        batch_queries: 1,
-        mode: None,
-        http: hasty(),
-    })
-    .await;
+    let connected = connect(&url, 1, &hasty()).await;
     let (fault, attempts) = remote(connected.err().unwrap());
     assert!(matches!(fault, Fault::Connect(_)), "{fault}");
     assert_eq!(attempts, 3);
@@ -245,14 +240,7 @@ async fn a_body_that_breaks_off_is_asked_for_again() {
             stream.write_all(answer.as_bytes()).await.unwrap();
         }
     });
-    let client = SearchR1Client::connect(SearchR1Options {
-        url,
-        batch_queries: 1,
-        mode: None,
-        http: hasty(),
-    })
-    .await
-    .unwrap();
+    let client = connect(&url, 1, &hasty()).await.unwrap();
     let (fault, attempts) = remote(client.search(&[Query::new("a")], 3).await.unwrap_err());
     assert!(
         fault.to_string().contains("breaks off after 13 bytes"),
@@ -318,13 +306,7 @@ async fn basic_credentials_are_encoded() {
     let echoing =
         Server::start(move |_, _| Reply::new(403, format!("`{sent}`, that is love lace, may not")))
             .await;
-    let options = SearchR1Options {
-        url: echoing.url(),
-        batch_queries: 1,
-        mode: None,
-        http,
-    };
-    let error = SearchR1Client::connect(options)
+    let error = connect(&echoing.url(), 1, &http)
         .await
         .err()
         .unwrap()
@@ -357,14 +339,7 @@ async fn no_more_calls_than_allowed_are_in_flight() {
         timeout_ms: 5_000,
         ..hasty()
     };
-    let client = SearchR1Client::connect(SearchR1Options {
-        url: server.url(),
-        batch_queries: 1,
-        mode: None,
-        http,
-    })
-    .await
-    .unwrap();
+    let client = connect(&server.url(), 1, &http).await.unwrap();
     let queries: Vec<Query> = (0..12)
         .map(|number| Query::new(format!("q{number}")))
         .collect();
@@ -413,13 +388,7 @@ async fn settings_that_cannot_work_are_refused_before_anything_is_sent() {
             "`ca_file`",
         ),
     ] {
-        let options = SearchR1Options {
-            url: url.to_owned(),
-            batch_queries: 1,
-            mode: None,
-            http,
-        };
-        let error = SearchR1Client::connect(options).await.err().unwrap();
+        let error = connect(url, 1, &http).await.err().unwrap();
         assert!(matches!(error, RetrieverError::Setting { .. }), "{error}");
         // The secret is longer than the random part of a temporary folder's name, which the error may name.
         assert!(
