@@ -16,13 +16,13 @@ use crate::query::{Filter, Hit};
 pub(super) struct FieldNames {
     /// Field with the passage's id. None: the engine's own id.
     #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<String>,
+    pub(super) id: Option<String>,
     /// Field with the title; a passage without it has an empty title.
-    title: String,
+    pub(super) title: String,
     /// Field with the text.
-    text: String,
+    pub(super) text: String,
     /// Field with title and text in Search-R1's form, read where there is no text.
-    contents: String,
+    pub(super) contents: String,
 }
 
 impl Default for FieldNames {
