@@ -292,7 +292,6 @@ impl Search<'_> {
 
     /// The score of a document by what stands in it, or by what the index is sure of once no more may be read.
     fn verified(&self, doc: u32) -> Result<Option<f64>, RetrieverError> {
-        self.reading.cancel.check()?;
         if !self.reading.is_over() {
             let score = self.score(&self.plan.root, doc, Mode::Exact)?;
             if !self.reading.is_over() {
@@ -434,6 +433,7 @@ impl Search<'_> {
                 }
             }
             (Some(check), Mode::Exact) => {
+                self.reading.cancel.check()?;
                 let document = self.segment.document(self.segment.local_at_rank(doc)?)?;
                 if !self.reading.allows(document) {
                     return Ok(None);
