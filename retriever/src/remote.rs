@@ -30,5 +30,6 @@ mod spec;
 mod vectors;
 mod wire;
 
+pub use forage_contracts::retriever::{RetrieverEntry, RetrieverSettings};
 pub use shards::{Shard, ShardedRetriever};
-pub use spec::{RemoteSpec, RetrieverEntry, RetrieverSettings};
+pub use spec::RemoteSpec;

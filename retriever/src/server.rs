@@ -31,13 +31,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forage_contracts::retriever::Retriever;
 pub use forage_net::{BaseConfig, ServeError, Summary};
 use tokio::net::TcpListener;
 
 use crate::cache::CachedRetriever;
 use crate::mode::Mode;
 use crate::rerank::Reranker;
-use crate::retriever::{Bm25Retriever, Retriever};
+use crate::retriever::Bm25Retriever;
 use app::App;
 
 /// The retrievers that are served.
@@ -114,7 +115,7 @@ impl Default for ServerConfig {
             topk: 3,
             max_topk: 1000,
             max_queries: 16_384,
-            max_query_bytes: crate::query::MAX_QUERY_BYTES,
+            max_query_bytes: forage_contracts::retriever::MAX_QUERY_BYTES,
             workers: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             deadline: Duration::from_secs(25),
             // Its queue is twice the 256 searches slime keeps in flight.

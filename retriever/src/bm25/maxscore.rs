@@ -10,8 +10,10 @@ use std::io;
 use tantivy::postings::BlockSegmentPostings;
 use tantivy::{DocId, TERMINATED};
 
+use forage_contracts::retriever::CancelFlag;
+
 use super::docset::DocSet;
-use crate::cancel::CancelFlag;
+use crate::cancel::check_io;
 use crate::top::{Scored, TopK};
 
 const WINDOW_DOCS: usize = 4096;
@@ -172,7 +174,7 @@ pub(super) fn collect(
     }
     let mut essential = 0;
     loop {
-        cancel.check_io()?;
+        check_io(cancel)?;
         essential += bounds[essential..].partition_point(|&bound| bound as f32 <= top.threshold());
         let (optional, required) = cursors.split_at_mut(essential);
         let first = required.iter().map(Cursor::doc).min().unwrap_or(TERMINATED);

@@ -8,8 +8,9 @@ use super::Bm25Params;
 use super::docset::DocSet;
 use super::maxscore::{self, Buffers, Cursor, Norms};
 use super::postings::{FoundTerm, Postings, inverse_norms};
+use forage_contracts::retriever::CancelFlag;
+
 use crate::analyzer::TermStream;
-use crate::cancel::CancelFlag;
 
 /// More than any rounding of the two table lookups and the product in [`Scorer::widening`].
 const WIDENING_SLACK: f64 = 1.0 + 1e-6;

@@ -8,13 +8,14 @@
 
 use std::ops::Range;
 
+use forage_contracts::retriever::{MAX_QUERY_BYTES, ParseIssue};
+
 use super::lexer::{Issues, Token, TokenKind, is_plain, tokens};
 use super::{
     BooleanQuery, Clause, Kind, Leaf, MAX_BOOST, MAX_DEPTH, MAX_PREFIXES, MAX_TERMS, Node, Occur,
-    ParseIssue, Part,
+    Part,
 };
 use crate::analyzer::{TermStream, is_one_word};
-use crate::query::MAX_QUERY_BYTES;
 
 /// Parses a query; `is_field` says which names besides `id`, `title` and `text` are fields.
 pub(crate) fn parse_with(

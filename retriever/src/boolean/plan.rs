@@ -7,8 +7,10 @@ use tantivy::postings::TermInfo;
 use super::verify::{Check, Wanted};
 use super::{BooleanQuery, Kind, Leaf, MAX_BOOST, Node, Occur, Part};
 use crate::analyzer::{TermStream, simple_lowercase};
+use forage_contracts::retriever::CancelFlag;
+
 use crate::bm25::Scorer;
-use crate::cancel::CancelFlag;
+use crate::cancel::check_io;
 use crate::index::Segment;
 
 /// Index terms a prefix may stand for and still take part in the ranking.
@@ -195,7 +197,7 @@ impl Planner<'_> {
         match source {
             Source::Term(term) => {
                 let (mut places, mut doc_freq) = (Vec::new(), 0);
-                self.cancel.check_io()?;
+                check_io(self.cancel)?;
                 for segment in self.segments {
                     let found = segment.postings.find(term)?.map(|found| found.info);
                     doc_freq += found.as_ref().map_or(0, |info| u64::from(info.doc_freq));
@@ -226,7 +228,7 @@ impl Planner<'_> {
         for segment in self.segments {
             let (mut of_segment, mut set) = (Vec::new(), vec![0_u64; segment.len().div_ceil(64)]);
             let mut add = |term: &str, info: &TermInfo| {
-                self.cancel.check_io()?;
+                check_io(self.cancel)?;
                 if names.len() <= MAX_RANKED_EXPANSION {
                     names.insert(term.to_owned());
                     of_segment.push(info.clone());

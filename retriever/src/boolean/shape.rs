@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::lexer::{Issues, TokenKind, tokens};
-use crate::query::MAX_QUERY_BYTES;
+use forage_contracts::retriever::MAX_QUERY_BYTES;
 
 /// The parts of a query in boolean syntax, counted as written, whether they are repaired or not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

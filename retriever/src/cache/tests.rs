@@ -2,11 +2,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use forage_contracts::retriever::Filter;
 use proptest::prelude::*;
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::query::Filter;
 
 /// Answers every query with a hit that spells it out, when it is let; fails for texts that begin with `fail`.
 struct Echo {
@@ -311,7 +311,7 @@ proptest! {
 async fn the_flag_of_one_who_gave_up_ends_nobody_elses_search() {
     let echo = Echo::new(0);
     let cached = Arc::new(CachedRetriever::new(echo.clone(), 10));
-    let flag = crate::CancelFlag::new();
+    let flag = forage_contracts::retriever::CancelFlag::new();
     let ask = |query: Query| {
         let cached = Arc::clone(&cached);
         tokio::spawn(async move { cached.search(&[query], 1).await })

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
+use forage_contracts::retriever::{CancelFlag, RetrieverError};
 use turbovec::TurboQuantIndex;
 
 use super::vectors::VectorFile;
 use super::{VectorIndex, VectorIndexKind, check_queries, fault, flat};
-use crate::cancel::CancelFlag;
-use crate::error::{IndexError, RetrieverError};
+use crate::error::IndexError;
 use crate::top::TopK;
 
 const BITS: usize = 4;

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use forage_contracts::retriever::{
+    CancelFlag, Encoder, Filter, Fingerprint, Hit, Query, Retriever, RetrieverError, TextKind,
+};
+
 use super::batcher::{Batcher, FULL_BATCH};
 use super::embed::{RowSource, encode_checked, write_rows};
-use super::encoder::{Encoder, TextKind};
 use super::storage::{DenseManifest, build_index};
 use super::vectors::VectorFile;
 use super::{VectorIndex, VectorIndexKind, fault};
-use crate::cancel::CancelFlag;
-use crate::error::RetrieverError;
-use crate::index::{Fingerprint, Index, Segment, guarded};
+use crate::cancel;
+use crate::index::{Index, Segment, guarded};
 use crate::mode::ModeEntry;
-use crate::query::{Filter, Hit, Query};
-use crate::retriever::Retriever;
 
 /// Nearest vectors.
 pub(crate) const MODE: ModeEntry = ModeEntry {
@@ -183,7 +183,7 @@ impl Searcher {
         let dimension = self.encoder.dimension();
         let mut encoded = Vec::with_capacity(queries.len() * dimension);
         for batch in queries.chunks(FULL_BATCH) {
-            CancelFlag::all(queries.iter().map(|(query, _)| &query.cancel)).check()?;
+            cancel::all(queries.iter().map(|(query, _)| &query.cancel)).check()?;
             let texts: Vec<&str> = batch.iter().map(|(query, _)| query.text.as_str()).collect();
             encoded.extend(encode_checked(
                 self.encoder.as_ref(),
@@ -203,7 +203,7 @@ impl Searcher {
                 .flat_map(|&at| &encoded[at * dimension..(at + 1) * dimension]);
             let rows: Vec<f32> = rows.copied().collect();
             let flags = members.iter().map(|&at| &queries[at].0.cancel);
-            let cancel = CancelFlag::all(flags);
+            let cancel = cancel::all(flags);
             let found = self.candidates(&rows, k, filter, &cancel)?;
             for (at, candidates) in members.into_iter().zip(found) {
                 answers[at] = self.hits(candidates, k)?;

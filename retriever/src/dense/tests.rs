@@ -2,10 +2,11 @@ use std::fs;
 use std::sync::Arc;
 
 use proptest::prelude::*;
+
+use crate::cancel;
 use rand_like::Numbers;
 
 use super::*;
-use crate::cancel::CancelFlag;
 
 /// A small generator, so that tests need no more than a seed.
 mod rand_like {
@@ -478,7 +479,7 @@ fn a_scan_ends_within_a_block_once_nobody_waits() {
     // 256 KiB are 1024 rows of 64 numbers: three blocks.
     for (index, blocks) in indexes.iter().zip([3, 1]) {
         for looks in 0..=blocks {
-            let found = index.search(query, 5, None, &CancelFlag::after(looks));
+            let found = index.search(query, 5, None, &cancel::after(looks));
             assert_eq!(found.is_ok(), looks == blocks, "{} {looks}", index.kind());
         }
     }

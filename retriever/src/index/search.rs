@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use forage_contracts::retriever::{CancelFlag, Filter, Query, RetrieverError};
+
 use super::guard::guarded;
 use super::open::Index;
 use super::segment::Segment;
 use crate::bm25::{
     Bag, Bm25Params, DocSet, Scorer, Scratch, SegmentPart, Totals, Wanted, Widening,
 };
-use crate::cancel::CancelFlag;
-use crate::error::{IndexError, RetrieverError};
-use crate::query::{Filter, Query, Statistics};
+use crate::error::IndexError;
+use crate::statistics::Statistics;
 
 /// BM25 with given constants and collection totals, fitted to the segments of one index.
 #[derive(Debug)]

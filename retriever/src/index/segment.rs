@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use forage_contracts::retriever::{CancelFlag, Filter};
 use tantivy::directory::{Directory, MmapDirectory, OwnedBytes};
 
 use super::guard::guarded;
@@ -11,9 +12,8 @@ use super::manifest::SegmentManifest;
 use super::store::{Document, Store, read_u32};
 use super::{BOUNDS_FILE, BY_ID_FILE, DOCS_FILE, OFFSETS_FILE, POSTINGS_FOLDER};
 use crate::bm25::{Bm25Params, DocSet, Postings, Scorer, Totals};
-use crate::cancel::CancelFlag;
+use crate::cancel::check_io;
 use crate::error::IndexError;
-use crate::query::Filter;
 
 /// Passages that are compared between two looks at the flag that ends a search.
 const SCAN_BLOCK: u32 = 4096;
@@ -140,7 +140,7 @@ impl Segment {
         value: &str,
         cancel: &CancelFlag,
     ) -> io::Result<Vec<u32>> {
-        cancel.check_io()?;
+        check_io(cancel)?;
         if name == "id" {
             let rank = self.rank_of(value).map_err(io::Error::other)?;
             return Ok(rank.into_iter().collect());
@@ -156,7 +156,7 @@ impl Segment {
         let mut ranks = Vec::new();
         for rank in 0..self.len() as u32 {
             if rank.is_multiple_of(SCAN_BLOCK) {
-                cancel.check_io()?;
+                check_io(cancel)?;
             }
             let local = self.local_at_rank(rank).map_err(io::Error::other)?;
             let document = self.document(local).map_err(io::Error::other)?;

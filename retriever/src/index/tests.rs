@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use forage_contracts::corpus::Passage;
+use forage_contracts::retriever::{Filter, Hit, Query, RetrieverError};
 use proptest::prelude::*;
 
+use crate::cancel;
+
 use super::{AddRequest, BuildRequest, Index};
-use crate::{
-    Bm25Params, Bm25Retriever, CancelFlag, CorpusFormat, Filter, Hit, IndexError, Passage, Query,
-    RetrieverError, Statistics,
-};
+use crate::statistics::Statistics;
+use crate::{Bm25Params, Bm25Retriever, CancelFlag, CorpusFormat, IndexError};
 
 /// Writes passages as a BEIR corpus.
 fn corpus_file(folder: &Path, name: &str, passages: &[Passage]) -> PathBuf {
@@ -328,7 +330,7 @@ fn a_search_ends_within_a_window_of_its_deadline() {
         .map(|number| Passage::new(format!("{number:05}"), "", "common"))
         .collect();
     let retriever = Bm25Retriever::in_memory(passages).unwrap();
-    let query = |looks| Query::new("common").cancelled_by(CancelFlag::after(looks));
+    let query = |looks| Query::new("common").cancelled_by(cancel::after(looks));
     for looks in 0..3 {
         let failures = [
             retriever.search_query(&query(looks), 9000).unwrap_err(),

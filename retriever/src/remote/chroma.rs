@@ -7,18 +7,16 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use forage_contracts::retriever::{
+    Encoder, Filter, Fingerprint, Hit, Retriever, RetrieverEntry, RetrieverError, RetrieverSettings,
+};
 use forage_net::{Client, Fault, HttpOptions, KeyHeader, Request, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::hits::{FieldNames, fingerprint, finite};
-use super::spec::{RetrieverEntry, RetrieverSettings};
 use super::vectors::{self, Collection, VectorRetriever, check_dimension};
-use crate::dense::encoder::Encoder;
-use crate::error::RetrieverError;
-use crate::index::Fingerprint;
-use crate::query::{Filter, Hit};
-use crate::retriever::Retriever;
+use crate::error::{remote, setting};
 
 /// The content of a record's document.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,7 +117,8 @@ impl ChromaOptions {
             &options.url,
             options.http.clone(),
             KeyHeader::Named("x-chroma-token"),
-        )?;
+        )
+        .map_err(setting)?;
         let (tenant, database) = (options.tenant.as_str(), options.database.as_str());
         let above = [
             "api",
@@ -131,7 +130,7 @@ impl ChromaOptions {
             "collections",
         ];
         let url = http.url(&[&above[..], &[&options.collection]].concat());
-        let described: Value = http.call(Request::get(url), Ok).await?;
+        let described: Value = http.call(Request::get(url), Ok).await.map_err(remote)?;
         // A collection without records has no dimension yet.
         if described["dimension"].is_u64() {
             check_dimension(

@@ -8,18 +8,16 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use forage_contracts::retriever::{
+    Encoder, Filter, Fingerprint, Hit, Retriever, RetrieverEntry, RetrieverError, RetrieverSettings,
+};
 use forage_net::{Client, Fault, HttpOptions, KeyHeader, Request, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::hits::{FieldNames, fingerprint, finite, id_of};
-use super::spec::{RetrieverEntry, RetrieverSettings};
 use super::vectors::{self, Collection, VectorRetriever, check_dimension};
-use crate::dense::encoder::Encoder;
-use crate::error::RetrieverError;
-use crate::index::Fingerprint;
-use crate::query::{Filter, Hit};
-use crate::retriever::Retriever;
+use crate::error::{remote, setting};
 
 /// A collection and how it is searched.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -109,11 +107,13 @@ impl QdrantOptions {
             &options.url,
             options.http.clone(),
             KeyHeader::Named("api-key"),
-        )?;
+        )
+        .map_err(setting)?;
         let url = http.url(&["collections", &options.collection]);
         let collection: Value = http
             .call(Request::get(url), |found: Described| Ok(found.result))
-            .await?;
+            .await
+            .map_err(remote)?;
         let vectors = &collection["config"]["params"]["vectors"];
         let parameters = match &options.vector {
             None if vectors.get("size").is_some() => vectors,

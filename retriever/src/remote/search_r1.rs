@@ -1,23 +1,22 @@
 //! A server that speaks the Search-R1 protocol, of this crate or another.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
+use forage_contracts::retriever::{
+    Encoder, Fingerprint, Hit, Query, Retriever, RetrieverEntry, RetrieverError, RetrieverSettings,
+};
 use forage_net::{Client, Fault, HttpOptions, KeyHeader, NetError, Request, Url};
 use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::hits::fingerprint;
-use super::spec::{RetrieverEntry, RetrieverSettings};
 use super::wire::{RetrieveAnswer, RetrieveRequest};
-use crate::dense::encoder::Encoder;
-use crate::error::RetrieverError;
-use crate::index::Fingerprint;
+use crate::error::{remote, setting};
 use crate::mode::Mode;
-use crate::query::{Hit, Query};
-use crate::retriever::Retriever;
 
 /// Characters of a refused query that the error shows.
 const SHOWN_CHARS: usize = 80;
@@ -111,7 +110,7 @@ impl SearchR1Client {
         let request = RetrieveRequest::new(queries, k, self.mode);
         let take = |answer: RetrieveAnswer| answer.into_hits(queries.len(), k);
         let request = Request::json(self.retrieve.clone(), &request);
-        Ok(self.http.call(request, take).await?)
+        self.http.call(request, take).await.map_err(remote)
     }
 }
 
@@ -172,16 +171,16 @@ where
                 lists.extend(found);
                 continue;
             }
-            Err(RetrieverError::Remote(error)) if is_refusal(&error.fault) => error,
+            Err(RetrieverError::Remote(error)) if is_refusal(error.as_ref()) => error,
             Err(error) => return Err(error),
         };
         if let [query] = part {
             return Err(match ask(&*HARMLESS).await {
                 Ok(_) => RetrieverError::Refused {
                     query: query.text.chars().take(SHOWN_CHARS).collect(),
-                    refusal: refusal.fault,
+                    refusal,
                 },
-                Err(_) => refusal.into(),
+                Err(_) => RetrieverError::Remote(refusal),
             });
         }
         let (first, second) = part.split_at(part.len() / 2);
@@ -191,13 +190,14 @@ where
 }
 
 /// Tells whether a server says that it cannot take what was asked.
-fn is_refusal(fault: &Fault) -> bool {
+fn is_refusal(error: &(dyn Error + Send + Sync + 'static)) -> bool {
+    let fault = error.downcast_ref().map(|error: &NetError| &error.fault);
     matches!(
         fault,
-        Fault::Status {
+        Some(Fault::Status {
             status: 400 | 413 | 422,
             ..
-        }
+        })
     )
 }
 
@@ -230,7 +230,7 @@ impl Info {
 /// Calls to a server that speaks the protocol.
 pub(super) fn forage_http(url: &str, options: HttpOptions) -> Result<Client, RetrieverError> {
     let base = url.trim_end_matches('/').trim_end_matches("/retrieve");
-    Ok(Client::new(base, options, KeyHeader::Named("x-api-key"))?)
+    Client::new(base, options, KeyHeader::Named("x-api-key")).map_err(setting)
 }
 
 /// The answer to `GET /info`; none when the server has no such page.
@@ -248,6 +248,6 @@ pub(super) async fn info(http: &Client) -> Result<Option<Info>, RetrieverError> 
                 | Fault::Unusable(_),
             ..
         }) => Ok(None),
-        Err(other) => Err(other.into()),
+        Err(other) => Err(remote(other)),
     }
 }

@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use forage_contracts::retriever::{
+    Encoder, Filter, Fingerprint, Hit, Query, Retriever, RetrieverError, TextKind,
+};
 use forage_net::{Client, Fault, Request};
 use serde::de::DeserializeOwned;
 
 use super::hits::{arrange, keeps_nothing};
 use super::search_r1::in_batches;
-use crate::dense::encoder::{Encoder, TextKind};
-use crate::error::RetrieverError;
-use crate::index::Fingerprint;
-use crate::query::{Filter, Hit, Query};
-use crate::retriever::Retriever;
+use crate::error::remote;
 
 /// A collection on a server, and how it is asked.
 pub(super) trait Collection: Send + Sync {
@@ -60,7 +59,7 @@ impl<C: Collection> VectorRetriever<C> {
             Ok(lists)
         };
         let request = self.collection.request(&vectors, filter, k);
-        Ok(self.http.call(request, take).await?)
+        self.http.call(request, take).await.map_err(remote)
     }
 }
 

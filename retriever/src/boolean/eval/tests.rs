@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use forage_contracts::corpus::Passage;
+use forage_contracts::retriever::{Filter, Query, RetrieverError};
 use proptest::prelude::*;
 use tantivy::fieldnorm::FieldNormReader;
 
+use crate::Bm25Retriever;
 use crate::analyzer::TermStream;
 use crate::boolean::{Kind, Leaf, Node, Occur, Part, parse_with};
-use crate::{Bm25Retriever, CancelFlag, Filter, Passage, Query, RetrieverError};
+use crate::cancel;
 
 /// The terms of a text with their positions.
 fn located(text: &str) -> Vec<(String, usize)> {
@@ -396,10 +399,10 @@ fn a_cancelled_search_ends_within_a_passage() {
     let (pages, query) = (long_pages(60, 50), Query::new("\"river stone\""));
     // Both words and the segment take a look each before the first passage is read.
     for looks in 0..20 {
-        let query = query.clone().cancelled_by(CancelFlag::after(looks));
+        let query = query.clone().cancelled_by(cancel::after(looks));
         let failure = pages.search_boolean(&query, 60).unwrap_err();
         assert!(matches!(failure, RetrieverError::Cancelled), "{failure}");
     }
-    let never = query.cancelled_by(CancelFlag::after(1000));
+    let never = query.cancelled_by(cancel::after(1000));
     assert!(pages.search_boolean(&never, 60).is_ok());
 }

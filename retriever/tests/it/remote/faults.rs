@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use forage_net::{Auth, Fault, HttpOptions};
+use forage_net::{Auth, Fault, HttpOptions, NetError};
 use forage_retriever::{Query, Retriever, RetrieverError};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -49,7 +49,10 @@ async fn search(
 
 fn remote(error: RetrieverError) -> (Fault, u32) {
     match error {
-        RetrieverError::Remote(error) => (error.fault, error.attempts),
+        RetrieverError::Remote(error) => {
+            let error = error.downcast::<NetError>().unwrap();
+            (error.fault, error.attempts)
+        }
         other => panic!("{other}"),
     }
 }
@@ -192,7 +195,8 @@ async fn a_refused_query_is_told_apart_from_a_server_that_refuses_everything() {
             panic!("{error}")
         };
         assert!(query.len() < 100 && query.starts_with("xxx"), "{query}");
-        assert!(matches!(refusal, Fault::Status { status: found, .. } if *found == status));
+        let refusal: &NetError = refusal.downcast_ref().unwrap();
+        assert!(matches!(refusal.fault, Fault::Status { status: found, .. } if found == status));
         let alone = server
             .seen_at("/retrieve")
             .iter()
