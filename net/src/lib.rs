@@ -16,5 +16,5 @@ pub use client::{
 pub use reqwest::Url;
 pub use server::{
     Base, BaseConfig, BodyError, Flight, Observed, Refusal, Refuse, ServeError, Service, Summary,
-    Ticket, Traffic, Workers, json, refused, router, serve,
+    Tally, Ticket, Traffic, Workers, count_values, json, refused, router, serve,
 };

@@ -2,11 +2,16 @@
 
 mod base;
 mod body;
+mod connections;
 mod flights;
+mod front;
+mod local;
 mod refusal;
 mod routes;
 mod run;
 mod traffic;
+mod values;
+mod wire;
 mod workers;
 
 pub use base::{Base, BaseConfig, Observed, Ticket};
@@ -15,5 +20,6 @@ pub use flights::Flight;
 pub use refusal::{Refusal, Refuse, json, refused};
 pub use routes::{Service, router};
 pub use run::{ServeError, Summary, serve};
-pub use traffic::Traffic;
+pub use traffic::{Tally, Traffic};
+pub use values::count_values;
 pub use workers::Workers;

@@ -9,18 +9,31 @@ use super::body::BodyError;
 /// A reason for which any server refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// 400, 408 or 413: the body was not received.
+    /// 400, 408, 413 or 503: the body was not received.
     #[error(transparent)]
     Body(#[from] BodyError),
     /// 401: the token is missing or wrong.
     #[error("send the server's token as `Authorization: Bearer TOKEN`")]
     Unauthorized,
+    /// 403: a request for another host than this machine, to a server for this machine alone.
+    #[error(
+        "this server has no token and answers requests for this machine alone; ask for 127.0.0.1 or localhost, or start it with --token-file"
+    )]
+    ForeignHost,
+    /// 403: a request of a page from elsewhere, to a server for this machine alone.
+    #[error(
+        "this server has no token and answers no pages of other origins; start it with --token-file"
+    )]
+    ForeignOrigin,
     /// 404: there is no such route.
     #[error("no route {0}")]
     NoRoute(String),
     /// 405: the route takes another method.
     #[error("Method Not Allowed")]
     Method,
+    /// 415: the body is not said to be JSON, to a server for this machine alone.
+    #[error("send the body as `Content-Type: application/json`")]
+    NotJson,
     /// 500: the work panicked.
     #[error("the request failed in an unforeseen way; the server's stderr says where")]
     Panicked,
@@ -38,6 +51,9 @@ impl Refusal {
         match self {
             Self::Body(error) => error.cause(),
             Self::Unauthorized => "unauthorized",
+            Self::ForeignHost => "foreign_host",
+            Self::ForeignOrigin => "foreign_origin",
+            Self::NotJson => "not_json",
             Self::NoRoute(_) => "not_found",
             Self::Method => "method",
             Self::Panicked => "panic",
@@ -53,6 +69,9 @@ impl Refusal {
             Self::Body(BodyError::Slow) => StatusCode::REQUEST_TIMEOUT,
             Self::Body(BodyError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Body(BodyError::Crowded) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::ForeignHost | Self::ForeignOrigin => StatusCode::FORBIDDEN,
+            Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::NoRoute(_) => StatusCode::NOT_FOUND,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Panicked => StatusCode::INTERNAL_SERVER_ERROR,

@@ -21,9 +21,30 @@ struct Route {
     route: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Cause {
-    cause: &'static str,
+/// Counters that differ in one label.
+#[derive(Debug, Clone)]
+pub struct Tally {
+    label: &'static str,
+    counters: Family<[(&'static str, &'static str); 1], Counter>,
+}
+
+impl Tally {
+    /// Counters that `registry` shows under this name, by the values of `label`.
+    pub fn register(registry: &mut Registry, name: &str, help: &str, label: &'static str) -> Self {
+        let counters = Family::default();
+        registry.register(name, help, counters.clone());
+        Self { label, counters }
+    }
+
+    /// Counts one.
+    pub fn add(&self, value: &'static str) {
+        self.counters.get_or_create(&[(self.label, value)]).inc();
+    }
+
+    /// The number counted for a value.
+    pub fn get(&self, value: &'static str) -> u64 {
+        self.counters.get_or_create(&[(self.label, value)]).get()
+    }
 }
 
 /// Makes histograms with given upper ends.
@@ -41,7 +62,7 @@ impl MetricConstructor<Histogram> for Buckets {
 pub struct Traffic {
     requests: Family<Request, Counter>,
     latency: Family<Route, Histogram, Buckets>,
-    errors: Family<Cause, Counter>,
+    errors: Tally,
     refused: Counter,
     pub(super) cancelled: Counter,
     pub(super) in_flight: Gauge,
@@ -54,7 +75,12 @@ impl Traffic {
         let traffic = Self {
             requests: Family::default(),
             latency: Family::new_with_constructor(Buckets(buckets)),
-            errors: Family::default(),
+            errors: Tally::register(
+                registry,
+                "errors",
+                "Requests without an answer, by cause",
+                "cause",
+            ),
             refused: Counter::default(),
             cancelled: Counter::default(),
             in_flight: Gauge::default(),
@@ -65,11 +91,6 @@ impl Traffic {
             "request_seconds",
             "Time from a request's head to its answer",
             traffic.latency.clone(),
-        );
-        registry.register(
-            "errors",
-            "Requests without an answer, by cause",
-            traffic.errors.clone(),
         );
         registry.register(
             "refused",
@@ -105,7 +126,7 @@ impl Traffic {
 
     /// Counts a failure by its stable name; `overloaded` and `stopped` are refusals.
     pub fn failed(&self, cause: &'static str) {
-        self.errors.get_or_create(&Cause { cause }).inc();
+        self.errors.add(cause);
         if matches!(cause, "overloaded" | "stopped") {
             self.refused.inc();
         }

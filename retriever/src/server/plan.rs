@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use forage_net::{Refusal, Ticket};
+use axum::response::Response;
+use forage_net::{Refusal, Ticket, json};
 
 use super::answer::{Part, assemble, push_snippet, put};
 use super::app::App;
 use super::fault::Fault;
-use super::request::{RerankRequest, RetrieveRequest};
+use super::request::{RerankRequest, RetrieveRequest, Shape};
+use super::room::Room;
 use crate::boolean::ParseIssue;
 use crate::error::RetrieverError;
 use crate::mode::Mode;
@@ -20,6 +22,8 @@ use crate::snippet::snippet;
 /// Queries per job. BM25 takes well under a millisecond each, so a job is a few milliseconds: long against the cost of
 /// handing it over, short against what another request may be kept waiting.
 const QUERIES_PER_JOB: usize = 8;
+/// Passages per job at most, unless one query asks for more: they are in memory until they are written.
+const PASSAGES_PER_JOB: usize = 1000;
 /// Queries per job where a model encodes them, which is faster together.
 const ENCODED_PER_JOB: usize = 32;
 
@@ -53,16 +57,17 @@ pub(super) async fn retrieve(
     app: &App,
     ticket: &Ticket,
     request: RetrieveRequest,
-) -> Result<Vec<u8>, Fault> {
+) -> Result<Response, Fault> {
     let begin = Instant::now();
     let (shape, count) = (request.shape, request.queries.len());
+    let room = app.rooms.room(request.k);
     let plan = Arc::new(plan(app, request)?);
     let per_job = plan.queries_per_job();
     let job = |number: usize| {
-        let plan = plan.clone();
+        let (plan, room) = (plan.clone(), room.clone());
         async move {
-            plan.part(number * per_job, ((number + 1) * per_job).min(count))
-                .await
+            let end = ((number + 1) * per_job).min(count);
+            plan.part(number * per_job, end, &room).await
         }
     };
     let parts = app
@@ -70,7 +75,7 @@ pub(super) async fn retrieve(
         .run_all(ticket, count.div_ceil(per_job), job)
         .await?;
     app.metrics.queries.inc_by(count as u64);
-    Ok(assemble(&parts, shape, begin.elapsed()))
+    Ok(room.answer(assemble(parts, shape, begin.elapsed())))
 }
 
 fn plan(app: &App, mut request: RetrieveRequest) -> Result<Plan, Fault> {
@@ -118,15 +123,16 @@ impl Plan {
         if self.reranker.is_some() {
             return 1;
         }
-        if self.mode.needs_encoder {
+        let most = if self.mode.needs_encoder {
             ENCODED_PER_JOB
         } else {
             QUERIES_PER_JOB
-        }
+        };
+        (PASSAGES_PER_JOB / self.request.k.max(1)).clamp(1, most)
     }
 
-    /// The answer to queries `begin..end`.
-    async fn part(&self, begin: usize, end: usize) -> Result<Part, Fault> {
+    /// The answer to queries `begin..end`, which goes into `room`.
+    async fn part(&self, begin: usize, end: usize, room: &Room) -> Result<Part, Fault> {
         let request = &self.request;
         let queries = &request.queries[begin..end];
         let mut part = Part::default();
@@ -138,6 +144,7 @@ impl Plan {
             return Err(Refusal::Panicked.into());
         }
         for (query, hits) in queries.iter().zip(lists) {
+            let before = part.bytes();
             let hits = match &self.reranker {
                 Some(reranker) => reorder(reranker.as_ref(), &query.text, hits, request.k)?,
                 None => hits,
@@ -147,6 +154,7 @@ impl Plan {
                     push_snippet(out, &snippet(&hit.text, &query.text, EXCERPT_CHARS));
                 }
             });
+            room.take(part.bytes() - before)?;
         }
         for repaired in &issues {
             part.push_issues(repaired);
@@ -181,7 +189,7 @@ pub(super) async fn rerank_documents(
     app: &App,
     ticket: &Ticket,
     request: RerankRequest,
-) -> Result<Vec<u8>, Fault> {
+) -> Result<Response, Fault> {
     let begin = Instant::now();
     let Some(reranker) = app.services.reranker.clone() else {
         return Err(Fault::NotFound(
@@ -189,9 +197,10 @@ pub(super) async fn rerank_documents(
         ));
     };
     let count = request.queries.len();
+    let room = app.rooms.room(request.k);
     let shared = Arc::new((request, reranker));
     let job = |number: usize| {
-        let shared = shared.clone();
+        let (shared, room) = (shared.clone(), room.clone());
         async move {
             let (request, reranker) = shared.as_ref();
             let texts = &request.documents[number];
@@ -202,16 +211,13 @@ pub(super) async fn rerank_documents(
             ranked.truncate(request.k);
             let mut part = Part::default();
             part.push_texts(&ranked, request.scores);
+            room.take(part.bytes())?;
             Ok(part)
         }
     };
     let parts = app.pool.run_all(ticket, count, job).await?;
     app.metrics.queries.inc_by(count as u64);
-    Ok(assemble(
-        &parts,
-        super::request::Shape::Bare,
-        begin.elapsed(),
-    ))
+    Ok(room.answer(assemble(parts, Shape::Bare, begin.elapsed())))
 }
 
 /// Answers a front of shards that asks what this part adds to the collection.
@@ -219,7 +225,7 @@ pub(super) async fn statistics(
     app: &App,
     ticket: &Ticket,
     texts: Vec<String>,
-) -> Result<Vec<u8>, Fault> {
+) -> Result<Response, Fault> {
     let Some(bm25) = app.services.bm25.clone() else {
         return Err(Fault::NotFound(
             "this server holds no index to count in".to_owned(),
@@ -231,5 +237,5 @@ pub(super) async fn statistics(
         put(&mut out, &bm25.index().statistics(&texts)?);
         Ok::<_, RetrieverError>(out)
     };
-    Ok(app.pool.run(ticket, job).await??)
+    Ok(json(app.pool.run(ticket, job).await??))
 }

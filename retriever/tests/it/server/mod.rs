@@ -3,6 +3,7 @@
 mod drain;
 mod errors;
 mod load;
+mod memory;
 mod operations;
 mod page;
 mod shapes;
