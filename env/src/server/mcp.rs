@@ -83,6 +83,8 @@ pub(super) async fn limit(
         };
         return app.base.refuse(fault);
     }
+    // A server that stops waits for answers, not for the stream on which a client listens.
+    let _flight = (request.method() == Method::POST).then(|| app.base.enter());
     let begin = std::time::Instant::now();
     let ends = request.method() == Method::DELETE;
     let mut response = next.run(request).await;

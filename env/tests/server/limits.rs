@@ -286,7 +286,7 @@ async fn a_server_that_stops_does_not_wait_for_ever() {
     assert!(begin.elapsed() < Duration::from_secs(5));
 }
 
-/// A retriever that takes half a second, or for ever.
+/// A retriever that takes a second, or for ever.
 struct Slow;
 
 #[async_trait]
@@ -299,7 +299,7 @@ impl Retriever for Slow {
         if queries[0].text == "for ever" {
             std::future::pending::<()>().await;
         }
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
         Ok(vec![Vec::new(); queries.len()])
     }
 }

@@ -108,9 +108,9 @@ impl Base {
     /// The whole body.
     ///
     /// # Errors
-    /// [`Refusal::Body`] when it breaks off, is late or too large, or there are too many others.
+    /// A [`Refusal`] when it breaks off, is late or too large, or there are too many others.
     pub async fn receive(&self, body: Body) -> Result<Bytes, Refusal> {
-        Ok(receive(body, self.config.max_body_bytes).await?)
+        receive(body, self.config.max_body_bytes).await
     }
 
     /// A place among the admitted requests.

@@ -13,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::connections::Connection;
+use super::refusal::Refusal;
 
 /// Bytes read beyond the limit before the connection is given up, in multiples of the limit: most clients look for an
 /// answer only after they have sent everything.
@@ -23,40 +24,6 @@ const ARRIVAL: Duration = Duration::from_secs(30);
 const FREE: usize = 64 * 1024;
 /// Bytes of all bodies beyond those that are free, at least.
 const TOGETHER: usize = 64 * 1024 * 1024;
-
-/// A request body that was not received.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BodyError {
-    /// It broke off.
-    #[error("the request body broke off")]
-    Broken,
-    /// It did not arrive in time. The rest is not read, so the connection is of no further use.
-    #[error("the request body did not arrive in time")]
-    Slow,
-    /// It is larger than is taken. The rest is not read, so the connection is of no further use.
-    #[error("request body over {limit} bytes; split the batch")]
-    TooLarge {
-        /// Most bytes taken.
-        limit: usize,
-    },
-    /// Other bodies take the memory for them.
-    #[error(
-        "the request bodies being received take all the memory for them; try again, or send less at a time"
-    )]
-    Crowded,
-}
-
-impl BodyError {
-    /// The stable name, for metrics and for answers.
-    pub fn cause(&self) -> &'static str {
-        match self {
-            Self::Broken => "broken_body",
-            Self::Slow => "slow_body",
-            Self::TooLarge { .. } => "too_large",
-            Self::Crowded => "overloaded",
-        }
-    }
-}
 
 /// The memory for the bodies of all requests.
 #[derive(Debug)]
@@ -82,17 +49,22 @@ pub(super) struct Held(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
 
 impl Held {
     /// Takes memory for more bytes.
-    fn more(&self, bytes: usize, bodies: &Bodies) -> Result<(), BodyError> {
+    fn more(&self, bytes: usize, bodies: &Bodies) -> Result<(), Refusal> {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let together = Arc::clone(&bodies.together);
         let more = together.try_acquire_many_owned(bytes);
-        let more = more.map_err(|_| BodyError::Crowded)?;
+        let more = more.map_err(|_| Refusal::BodiesFull)?;
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *held {
             Some(held) => held.merge(more),
             None => *held = Some(more),
         }
         Ok(())
+    }
+
+    /// Gives all of it back.
+    fn give_back(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
@@ -103,6 +75,7 @@ pub(super) struct Inbound {
     held: Held,
     connection: Arc<Connection>,
     received: usize,
+    refused: bool,
     begin: Instant,
     late: Option<Pin<Box<Sleep>>>,
 }
@@ -121,42 +94,52 @@ impl Inbound {
             held,
             connection,
             received: 0,
+            refused: false,
             begin: Instant::now(),
             late: None,
         }
     }
 
-    /// Counts bytes that arrived. What is over the limit is thrown away by whoever reads it.
-    fn count(&mut self, bytes: usize) -> Result<(), BodyError> {
+    /// Counts bytes that arrived. What is over the limit is thrown away by whoever reads it, and so is everything once there
+    /// was no memory for more.
+    fn count(&mut self, bytes: usize) -> Result<(), Refusal> {
+        if self.refused {
+            return Ok(());
+        }
         let counted = |received: usize| received.min(self.bodies.limit).saturating_sub(FREE);
         let more = counted(self.received + bytes) - counted(self.received);
         self.received += bytes;
-        self.held.more(more, &self.bodies)
+        let taken = self.held.more(more, &self.bodies);
+        if taken.is_err() {
+            self.refused = true;
+            self.held.give_back();
+        }
+        taken
     }
 }
 
 impl http_body::Body for Inbound {
     type Data = Bytes;
-    type Error = BodyError;
+    type Error = Refusal;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Refusal>>> {
         let this = &mut *self;
         let outcome = match Pin::new(&mut this.body).poll_frame(context) {
             Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);
                 return Poll::Ready(Some(this.count(length).map(|()| frame)));
             }
-            Poll::Ready(Some(Err(_))) => Some(Err(BodyError::Broken)),
+            Poll::Ready(Some(Err(_))) => Some(Err(Refusal::BrokenBody)),
             Poll::Ready(None) => None,
             Poll::Pending => {
                 this.connection.waits();
                 let end = this.begin + ARRIVAL;
                 let late = this.late.get_or_insert_with(|| Box::pin(sleep_until(end)));
                 std::task::ready!(late.as_mut().poll(context));
-                Some(Err(BodyError::Slow))
+                Some(Err(Refusal::SlowBody))
             }
         };
         this.connection.works();
@@ -179,36 +162,39 @@ impl Drop for Inbound {
 }
 
 /// The whole body, at most `limit` bytes.
-pub(super) async fn receive(mut body: Body, limit: usize) -> Result<Bytes, BodyError> {
+pub(super) async fn receive(mut body: Body, limit: usize) -> Result<Bytes, Refusal> {
     let most = limit.saturating_mul(PATIENCE);
     let announced = http_body::Body::size_hint(&body).lower();
     if announced > most as u64 {
-        return Err(BodyError::TooLarge { limit });
+        return Err(Refusal::TooLarge { limit });
     }
-    let mut whole = Vec::with_capacity((announced as usize).min(FREE));
-    let mut length = 0;
+    let (mut whole, mut length, mut refused) = (Vec::new(), 0, None);
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| cause(&error))?;
-        let Some(data) = frame.data_ref() else {
-            continue;
-        };
-        length += data.len();
-        if length <= limit {
-            whole.extend_from_slice(data);
-        } else if length > most {
-            break;
-        } else {
+        match frame.map_err(|error| cause(&error)) {
+            Ok(frame) => {
+                let data = frame.data_ref().map_or(&b""[..], |data| data);
+                length += data.len();
+                whole.extend_from_slice(data);
+            }
+            // The rest is read all the same, for most clients to hear the answer.
+            Err(full @ Refusal::BodiesFull) => refused = Some(full),
+            Err(failure) => return Err(refused.unwrap_or(failure)),
+        }
+        if length > limit {
+            refused = Some(Refusal::TooLarge { limit });
+        }
+        if refused.is_some() {
             whole = Vec::new();
         }
+        if length > most {
+            break;
+        }
     }
-    if length > limit {
-        return Err(BodyError::TooLarge { limit });
-    }
-    Ok(whole.into())
+    refused.map_or_else(|| Ok(whole.into()), Err)
 }
 
-fn cause(error: &axum::Error) -> BodyError {
+fn cause(error: &axum::Error) -> Refusal {
     let source = std::error::Error::source(error);
-    let known = source.and_then(|source| source.downcast_ref::<BodyError>());
-    known.copied().unwrap_or(BodyError::Broken)
+    let known = source.and_then(|source| source.downcast_ref::<Refusal>());
+    known.cloned().unwrap_or(Refusal::BrokenBody)
 }
