@@ -344,8 +344,8 @@ async fn pages_of_others_reach_no_route_without_a_token() {
     };
     let refused = socket("https://evil.example").await.expect_err("foreign");
     assert!(refused.to_string().contains("403"), "{refused}");
-    socket("http://localhost:3000").await.expect("its own");
-    assert_eq!(server.metric("sessions_active").await, 1);
+    let _open = socket("http://localhost:3000").await.expect("its own");
+    wait_for(&server, "sessions_active", 1).await;
 }
 
 #[tokio::test]

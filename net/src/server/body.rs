@@ -172,7 +172,7 @@ pub(super) async fn receive(mut body: Body, limit: usize) -> Result<Bytes, Refus
     while let Some(frame) = body.frame().await {
         match frame.map_err(|error| cause(&error)) {
             Ok(frame) => {
-                let data = frame.data_ref().map_or(&b""[..], |data| data);
+                let data = frame.data_ref().map_or(&b""[..], |data| &data[..]);
                 length += data.len();
                 whole.extend_from_slice(data);
             }

@@ -19,6 +19,6 @@ pub use flights::Flight;
 pub use refusal::{Refusal, Refuse, json, refused};
 pub use routes::{Service, router};
 pub use run::{ServeError, Summary, serve};
-pub use traffic::{Tally, Traffic};
+pub use traffic::{Reading, Tally, Traffic};
 pub use values::count_values;
 pub use workers::Workers;

@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::{Family, MetricConstructor};
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
@@ -44,6 +45,53 @@ impl Tally {
     /// The number counted for a value.
     pub fn get(&self, value: &'static str) -> u64 {
         self.counters.get_or_create(&[(self.label, value)]).get()
+    }
+}
+
+/// A value that is known elsewhere: its name, its description and itself.
+#[derive(Debug, Clone, Copy)]
+pub enum Reading {
+    /// A value that rises and falls.
+    Gauge(&'static str, &'static str, u64),
+    /// A value that only rises.
+    Counter(&'static str, &'static str, u64),
+}
+
+impl Reading {
+    /// Lets `registry` show what `read` gives whenever it is asked.
+    pub fn register(registry: &mut Registry, read: impl Fn() -> Vec<Self> + Send + Sync + 'static) {
+        registry.register_collector(Box::new(Readings(read)));
+    }
+
+    fn encode(self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        match self {
+            Self::Gauge(name, help, value) => {
+                let gauge = ConstGauge::new(value.cast_signed());
+                let kind = gauge.metric_type();
+                gauge.encode(encoder.encode_descriptor(name, help, None, kind)?)
+            }
+            Self::Counter(name, help, value) => {
+                let counter = ConstCounter::new(value);
+                let kind = counter.metric_type();
+                counter.encode(encoder.encode_descriptor(name, help, None, kind)?)
+            }
+        }
+    }
+}
+
+struct Readings<F>(F);
+
+impl<F> std::fmt::Debug for Readings<F> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Readings")
+    }
+}
+
+impl<F: Fn() -> Vec<Reading> + Send + Sync + 'static> Collector for Readings<F> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        (self.0)()
+            .into_iter()
+            .try_for_each(|reading| reading.encode(&mut encoder))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
-use forage_net::{Base, BaseConfig, Refusal};
+use forage_net::{Base, BaseConfig, Refusal, Url, connector};
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HOST, ORIGIN};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -37,7 +37,9 @@ async fn connections_without_a_request_keep_nobody_out() {
     }
     for _ in 0..20 {
         let begin = Instant::now();
-        let healthy = reqwest::Client::builder().no_proxy().build().unwrap();
+        let healthy = connector(&Url::parse(&server.base).unwrap())
+            .build()
+            .unwrap();
         let answer = healthy.get(format!("{}/healthz", server.base)).send();
         assert_eq!(answer.await.unwrap().status(), 200);
         assert!(
