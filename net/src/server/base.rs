@@ -101,7 +101,7 @@ impl Base {
     }
 
     /// Counts work that a server which stops waits for, until the guard is dropped.
-    pub fn enter(&self) -> Flight {
+    pub fn enter(&self) -> impl Send + Sync + use<> {
         self.flights.enter()
     }
 
@@ -185,7 +185,7 @@ impl Base {
             route,
             begin: Instant::now(),
             answered: false,
-            _flight: self.enter(),
+            _flight: self.flights.enter(),
         }
     }
 

@@ -15,7 +15,6 @@ mod wire;
 mod workers;
 
 pub use base::{Base, BaseConfig, Observed, Ticket};
-pub use flights::Flight;
 pub use refusal::{Refusal, Refuse, json, refused};
 pub use routes::{Service, router};
 pub use run::{ServeError, Summary, serve};
