@@ -16,5 +16,5 @@ pub use client::{
 pub use reqwest::Url;
 pub use server::{
     Base, BaseConfig, Observed, Reading, Refusal, Refuse, ServeError, Service, Summary, Tally,
-    Ticket, Traffic, Workers, count_values, json, refused, router, serve,
+    Ticket, Workers, count_values, json, refused, router, serve,
 };

@@ -93,7 +93,6 @@ pub(super) async fn limit(
         *response.status_mut() = StatusCode::NO_CONTENT;
     }
     app.base
-        .traffic
         .answered("mcp", response.status().as_u16(), begin.elapsed());
     response
 }
@@ -268,7 +267,7 @@ impl ServerHandler for Handler {
                 .map(|reply| result(&reply, false)),
         };
         let result = done.unwrap_or_else(|fault| {
-            self.app.base.traffic.failed(fault.cause());
+            self.app.base.failed(fault.cause());
             failure(&fault)
         });
         Ok(result.into())

@@ -41,7 +41,7 @@ async fn converse(app: Arc<App>, mut socket: WebSocket) {
     let session = match opened {
         Ok(session) => session,
         Err(fault) => {
-            app.base.traffic.failed(fault.cause());
+            app.base.failed(fault.cause());
             let _ = socket.send(Message::text(error(&fault).to_string())).await;
             let _ = socket.send(Message::Close(None)).await;
             return;
@@ -90,11 +90,11 @@ async fn answer_all(app: &Arc<App>, session: &Arc<Session>, socket: &mut WebSock
             Ok(None) => return How::Closed,
             Ok(Some(reply)) => (reply, 200),
             Err(fault) => {
-                app.base.traffic.failed(fault.cause());
+                app.base.failed(fault.cause());
                 (error(&fault), fault.status().as_u16())
             }
         };
-        app.base.traffic.answered("ws", status, begin.elapsed());
+        app.base.answered("ws", status, begin.elapsed());
         session.touch();
         if socket.send(Message::text(reply.to_string())).await.is_err() {
             return How::Closed;

@@ -59,8 +59,7 @@ impl Default for BaseConfig {
 pub struct Base {
     /// The limits.
     pub config: BaseConfig,
-    /// Counters of requests.
-    pub traffic: Traffic,
+    pub(super) traffic: Traffic,
     registry: Registry,
     places: Arc<Semaphore>,
     pub(super) bodies: Arc<Bodies>,
@@ -216,6 +215,16 @@ impl Base {
             outcome = work => outcome,
             () = self.given_up() => Err(Refusal::Stopped.into()),
         }
+    }
+
+    /// Counts an answer of any kind to what is no request of its own, a message of a connection say.
+    pub fn answered(&self, route: &'static str, status: u16, took: Duration) {
+        self.traffic.answered(route, status, took);
+    }
+
+    /// Counts a failure by its stable name.
+    pub fn failed(&self, cause: &'static str) {
+        self.traffic.failed(cause);
     }
 
     /// Counts a fault and writes its answer.

@@ -18,6 +18,6 @@ pub use base::{Base, BaseConfig, Observed, Ticket};
 pub use refusal::{Refusal, Refuse, json, refused};
 pub use routes::{Service, router};
 pub use run::{ServeError, Summary, serve};
-pub use traffic::{Reading, Tally, Traffic};
+pub use traffic::{Reading, Tally};
 pub use values::count_values;
 pub use workers::Workers;

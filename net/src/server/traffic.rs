@@ -107,7 +107,7 @@ impl MetricConstructor<Histogram> for Buckets {
 
 /// Counters of requests by route, status and cause of failure.
 #[derive(Debug)]
-pub struct Traffic {
+pub(super) struct Traffic {
     requests: Family<Request, Counter>,
     latency: Family<Route, Histogram, Buckets>,
     errors: Tally,

@@ -234,7 +234,7 @@ fn event_stream(
                 ended => {
                     observed.take().into_iter().for_each(|it| it.answered(200));
                     let Some(Err(fault)) = ended else { return None };
-                    base.traffic.failed(fault.cause());
+                    base.failed(fault.cause());
                     event(&fault.json())
                 }
             };
