@@ -90,7 +90,11 @@ impl Default for ServerConfig {
             // A judge answers in seconds, with its retries in tens of them.
             step_timeout: Duration::from_mins(2),
             workers: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-            base: BaseConfig::default(),
+            // A turn with its protocol around it, or the row of a question with a whole conversation.
+            base: BaseConfig {
+                max_body_bytes: 1024 * 1024,
+                ..BaseConfig::default()
+            },
         }
     }
 }
@@ -98,14 +102,14 @@ impl Default for ServerConfig {
 /// The requests and episodes of a server's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Summary {
-    /// Its requests and messages; episodes given up at the end count as dropped.
+    /// Its requests and messages.
     pub requests: forage_net::Summary,
     /// Episodes that ended with a score.
     pub episodes: u64,
 }
 
-/// Serves until `shutdown` completes, then drains: `/readyz` and new episodes are refused, running ones may finish, for at
-/// most [`BaseConfig::drain`], connections are closed.
+/// Serves until `shutdown` completes, then drains: `/readyz` and new episodes are refused, requests in flight may finish,
+/// for at most [`BaseConfig::drain`]; then sessions and connections are closed, wherever their episodes stand.
 ///
 /// # Errors
 /// [`ServeError`] when the configuration is contradictory, threads cannot be started, or accepting fails.
@@ -116,14 +120,9 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<Summary, ServeError> {
     check(&config, &served)?;
-    // Without a token, a page in somebody's browser must not reach a server that listens for this machine alone.
-    let local_only = config.base.token.is_none()
-        && listener
-            .local_addr()
-            .is_ok_and(|addr| addr.ip().is_loopback());
     let app = Arc::new(App::new(config, served)?);
     let sweeper = app::sweep(&app);
-    let router = routes::router(&app, local_only);
+    let router = routes::router(&app);
     let ran = forage_net::serve(listener, &app, router, shutdown).await;
     sweeper.abort();
     Ok(Summary {

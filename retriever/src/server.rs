@@ -16,7 +16,8 @@
 //! at most as many jobs queued as there are workers and hands in the next one when one is done, behind everybody
 //! else's: so a batch of thousands and a single query advance in turn, health checks never wait for a search, and
 //! retrievers that wait (for an encoder's batch, for a remote server) hold no worker while they do. Requests beyond
-//! [`BaseConfig::queue`] are refused at once with 503, which bounds both memory and the waiting time of those admitted.
+//! [`BaseConfig::queue`] are refused at once with 503, which bounds the waiting time of those admitted; what answers may
+//! take in memory is bounded by bytes ([`ServerConfig::max_answer_bytes`]).
 
 mod answer;
 mod app;
@@ -25,6 +26,7 @@ mod jobs;
 mod metrics;
 mod plan;
 pub mod request;
+mod room;
 mod routes;
 
 use std::collections::BTreeMap;
@@ -101,6 +103,8 @@ pub struct ServerConfig {
     pub max_queries: usize,
     /// Most bytes in one query text.
     pub max_query_bytes: usize,
+    /// Most bytes in one answer; all answers being made and sent together take up to four times as much memory.
+    pub max_answer_bytes: usize,
     /// Threads that search; one per core by default.
     pub workers: usize,
     /// Time from admission to answer, after which a request is given up with 503. Below the 30 s that clients wait.
@@ -116,13 +120,12 @@ impl Default for ServerConfig {
             max_topk: 1000,
             max_queries: 16_384,
             max_query_bytes: forage_contracts::retriever::MAX_QUERY_BYTES,
+            // The largest batch with three passages each of Search-R1's corpus takes 80 MB.
+            max_answer_bytes: 128 * 1024 * 1024,
             workers: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             deadline: Duration::from_secs(25),
             // Its queue is twice the 256 searches slime keeps in flight.
-            base: BaseConfig {
-                drain: Duration::from_secs(10),
-                ..BaseConfig::default()
-            },
+            base: BaseConfig::default(),
         }
     }
 }
@@ -154,6 +157,9 @@ fn check(config: &ServerConfig, services: &Services) -> Result<(), ServeError> {
     }
     if config.workers == 0 {
         return wrong("workers must be at least 1");
+    }
+    if config.max_answer_bytes == 0 {
+        return wrong("max_answer_bytes must be at least 1");
     }
     if config.topk == 0 || config.topk > config.max_topk {
         return wrong("topk must be at least 1 and at most the highest topk a request may ask for");

@@ -43,21 +43,30 @@ struct Front {
     /// File with a token that requests must carry as `Authorization: Bearer TOKEN`.
     #[arg(long)]
     token_file: Option<PathBuf>,
-    /// Largest request body, MiB.
-    #[arg(long, default_value_t = 8)]
-    max_body_mib: usize,
+    /// Largest request body, MiB; 8 by default, 1 for an environment.
+    #[arg(long)]
+    max_body_mib: Option<usize>,
+    /// Connections at a time, at most three quarters of the file descriptors. Beyond that the one that has waited longest for
+    /// its client is closed; while all are being answered, new ones wait.
+    #[arg(long, default_value_t = BaseConfig::default().max_connections)]
+    max_connections: usize,
+    /// Seconds that requests in flight may take to finish after SIGTERM or ctrl-c.
+    #[arg(long, default_value_t = BaseConfig::default().drain.as_secs())]
+    drain_seconds: u64,
 }
 
 /// Completes when the server is to stop.
 type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Front {
-    fn base(&self, queue: usize, drain_seconds: u64) -> Result<BaseConfig> {
+    fn base(&self, queue: usize, defaults: &BaseConfig) -> Result<BaseConfig> {
+        let mib = |mib: usize| mib.saturating_mul(1024 * 1024);
         Ok(BaseConfig {
-            max_body_bytes: self.max_body_mib.saturating_mul(1024 * 1024),
+            max_body_bytes: self.max_body_mib.map_or(defaults.max_body_bytes, mib),
             queue,
             token: self.token_file.as_deref().map(read_token).transpose()?,
-            drain: Duration::from_secs(drain_seconds),
+            drain: Duration::from_secs(self.drain_seconds),
+            max_connections: self.max_connections,
         })
     }
 

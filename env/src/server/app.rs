@@ -1,11 +1,13 @@
 //! The parts that all protocols share: opening, playing and closing sessions.
 
 use std::hash::{BuildHasher, RandomState};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use forage_net::{Base, Refusal, ServeError, Service, Workers};
+use futures::FutureExt;
 use serde::Deserialize;
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::JoinHandle;
@@ -63,7 +65,7 @@ pub(super) struct App {
     pub(super) served: Served,
     pub(super) tasks: Tasks,
     pub(super) metrics: Metrics,
-    /// Requests being answered and episodes being played are its work in flight.
+    /// Requests being answered and steps being done are its work in flight.
     pub(super) base: Arc<Base>,
     pub(super) sessions: Sessions,
     work: Workers,
@@ -176,10 +178,10 @@ impl App {
             member,
         };
         let mut slot = take(session)?;
-        let (app, flight) = (Arc::clone(self), self.base.enter());
+        let app = Arc::clone(self);
         self.on_workers(session, None, async move {
             *slot = Slot::Empty;
-            let (play, reply) = Play::open(&app.served, opening, flight).await?;
+            let (play, reply) = Play::open(&app.served, opening).await?;
             let last = Last {
                 reply: reply.clone(),
                 request: None,
@@ -288,8 +290,8 @@ impl App {
         }
     }
 
-    /// Does a piece of an episode on the threads for that, to its end also when its client goes away. What fails or takes
-    /// too long ends the episode.
+    /// Does a piece of an episode on the threads for that, to its end also when its client goes away. What fails, panics or
+    /// takes too long ends the episode.
     async fn on_workers(
         self: &Arc<Self>,
         session: &Arc<Session>,
@@ -302,12 +304,17 @@ impl App {
         });
         let flight = self.base.enter();
         let done = self.work.handle().spawn(async move {
+            let work = AssertUnwindSafe(work).catch_unwind();
             let done = tokio::time::timeout(limit, work).await;
             session.touch();
             drop(flight);
             let fault = match done {
-                Ok(Ok(reply)) => return Ok(reply),
-                Ok(Err(stage::Fault { boundary, message })) => {
+                Ok(Ok(Ok(reply))) => return Ok(reply),
+                Ok(Err(_panic)) => {
+                    app.metrics.failed("panic");
+                    Refusal::Panicked.into()
+                }
+                Ok(Ok(Err(stage::Fault { boundary, message }))) => {
                     app.metrics.failed(boundary_name(boundary));
                     Fault::Episode {
                         id: session.id.clone(),
@@ -330,6 +337,7 @@ impl App {
             Err(fault)
         });
         tokio::select! {
+            biased;
             done = done => done.unwrap_or(Err(Refusal::Stopped.into())),
             () = self.base.given_up() => Err(Refusal::Stopped.into()),
         }

@@ -1,11 +1,12 @@
 //! Reading requests.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::body::Body;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::value::RawValue;
 
 use super::app::{App, Manner};
 use super::fault::Fault;
@@ -13,18 +14,20 @@ use super::play::Turn;
 use crate::policy::Finish;
 
 /// The body as a type; an empty one is an empty object.
-pub(super) async fn read<T: DeserializeOwned>(app: &App, body: Body) -> Result<T, Fault> {
+pub(super) async fn read<T: DeserializeOwned + Send + 'static>(
+    app: &App,
+    body: Body,
+) -> Result<T, Fault> {
     let bytes = app.base.receive(body).await?;
-    let text: &[u8] = if bytes.trim_ascii().is_empty() {
-        b"{}"
-    } else {
-        &bytes
+    let read = |bytes: &[u8]| match bytes.trim_ascii() {
+        b"" => parse(b"{}"),
+        text => parse(text),
     };
-    parse(text)
+    app.base.read(bytes, read).await
 }
 
-/// JSON as a type.
-pub(super) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Fault> {
+/// JSON as a type. Types that hold any value keep it as text: a tree of values takes many times its memory.
+pub(super) fn parse<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, Fault> {
     serde_json::from_slice(text).map_err(|error| {
         if error.is_data() {
             Fault::Invalid(error.to_string())
@@ -35,8 +38,8 @@ pub(super) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Fault> {
 }
 
 /// A value as a type.
-pub(super) fn parse_value<T: DeserializeOwned>(value: Value) -> Result<T, Fault> {
-    serde_json::from_value(value).map_err(|error| Fault::Invalid(error.to_string()))
+pub(super) fn parse_value<'a, T: Deserialize<'a>>(value: &'a RawValue) -> Result<T, Fault> {
+    parse(value.get().as_bytes())
 }
 
 /// A turn, as an action's fields.
@@ -50,7 +53,7 @@ pub(super) struct ActionBody {
     /// OpenEnv's clients send it with every action; it has no effect.
     #[serde(default)]
     #[expect(dead_code, reason = "taken so that it is not refused")]
-    metadata: Map<String, Value>,
+    metadata: IgnoredAny,
 }
 
 impl From<ActionBody> for Turn {
@@ -71,11 +74,14 @@ pub(super) struct CallBody {
     kind: String,
     pub(super) tool_name: String,
     #[serde(default)]
-    pub(super) arguments: Map<String, Value>,
+    pub(super) arguments: Arguments,
     #[serde(default)]
     #[expect(dead_code, reason = "taken so that it is not refused")]
-    metadata: Map<String, Value>,
+    metadata: IgnoredAny,
 }
+
+/// The arguments of a call, each as JSON.
+pub(super) type Arguments = BTreeMap<String, Box<RawValue>>;
 
 /// An action.
 #[derive(Debug)]
@@ -89,21 +95,28 @@ pub(super) enum Action {
 }
 
 impl Action {
-    pub(super) fn parse(value: Value) -> Result<Self, Fault> {
-        match value.get("type").and_then(Value::as_str) {
-            Some("list_tools") => Ok(Self::ListTools),
-            Some("call_tool") => Ok(Self::Call(parse_value(value)?)),
+    pub(super) fn parse(value: &RawValue) -> Result<Self, Fault> {
+        #[derive(Deserialize)]
+        struct Kind<'a> {
+            #[serde(rename = "type", borrow)]
+            kind: Option<&'a RawValue>,
+        }
+        let kind = parse_value::<Kind<'_>>(value).ok().and_then(|it| it.kind);
+        match kind.map(RawValue::get) {
+            Some(r#""list_tools""#) => Ok(Self::ListTools),
+            Some(r#""call_tool""#) => Ok(Self::Call(parse_value(value)?)),
             _ => Ok(Self::Turn(parse_value::<ActionBody>(value)?.into())),
         }
     }
 }
 
 /// The action of a batch or of Gymnasium's shape: text alone, or fields.
-pub(super) fn gym_action(value: Value) -> Result<Turn, Fault> {
-    match value {
-        Value::String(text) => Ok(Turn { text, finish: None }),
-        fields => Ok(parse_value::<ActionBody>(fields)?.into()),
+pub(super) fn gym_action(value: &RawValue) -> Result<Turn, Fault> {
+    if value.get().starts_with('"') {
+        let text = parse_value(value)?;
+        return Ok(Turn { text, finish: None });
     }
+    Ok(parse_value::<ActionBody>(value)?.into())
 }
 
 /// The options of a step, checked.

@@ -54,8 +54,10 @@ impl Fault {
             | Self::NotReset(_)
             | Self::Over(_)
             | Self::Busy(_) => "SESSION_ERROR",
+            Self::Any(Refusal::Panicked) | Self::Episode { .. } | Self::Late { .. } => {
+                "EXECUTION_ERROR"
+            }
             Self::Invalid(_) | Self::Any(_) => "VALIDATION_ERROR",
-            Self::Episode { .. } | Self::Late { .. } => "EXECUTION_ERROR",
         }
     }
 

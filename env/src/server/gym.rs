@@ -11,6 +11,7 @@ use axum::response::Response;
 use forage_net::Service;
 use futures::future::join_all;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::app::{App, Manner, Options};
@@ -53,8 +54,8 @@ struct ResetBody {
 struct StepBody {
     env_id: Option<String>,
     env_ids: Option<Vec<String>>,
-    action: Option<Value>,
-    actions: Option<Vec<Value>>,
+    action: Option<Box<RawValue>>,
+    actions: Option<Vec<Box<RawValue>>>,
     timeout_s: Option<f64>,
     request_id: Option<String>,
 }
@@ -256,7 +257,7 @@ pub(super) async fn step(State(app): Shared, body: Body) -> Response {
         let manner = body::manner(timeout_s, request_id)?;
         match (Which::of(env_id, env_ids)?, action, actions) {
             (Which::One(id), Some(action), None) => {
-                let reply = step_one(&app, &id, action, manner).await?;
+                let reply = step_one(&app, &id, &action, manner).await?;
                 Ok(json_response(&json!({
                     "observation": reply.text,
                     "reward": reply.reward,
@@ -268,7 +269,7 @@ pub(super) async fn step(State(app): Shared, body: Body) -> Response {
             (Which::Many(ids), None, Some(actions)) if actions.len() == ids.len() => {
                 let steps = ids
                     .iter()
-                    .zip(actions)
+                    .zip(&actions)
                     .map(|(id, action)| step_one(&app, id, action, manner.clone()));
                 let replies = join_all(steps).await;
                 Ok(json_response(&json!({
@@ -292,7 +293,12 @@ pub(super) async fn step(State(app): Shared, body: Body) -> Response {
     app.observe("gym_step", work).await
 }
 
-async fn step_one(app: &Arc<App>, id: &str, action: Value, manner: Manner) -> Result<Reply, Fault> {
+async fn step_one(
+    app: &Arc<App>,
+    id: &str,
+    action: &RawValue,
+    manner: Manner,
+) -> Result<Reply, Fault> {
     let session = app.sessions.find(id)?;
     app.step(&session, body::gym_action(action)?, manner).await
 }

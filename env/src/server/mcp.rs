@@ -24,7 +24,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Map, Value, json};
 
 use super::app::{App, Manner, Options};
-use super::body;
+use super::body::Arguments;
 use super::fault::Fault;
 use super::play::Reply;
 use super::tools;
@@ -40,18 +40,21 @@ pub(super) type Service = StreamableHttpService<Handler, LocalSessionManager>;
 /// The sessions of the transport, which are counted.
 pub(super) type Manager = Arc<LocalSessionManager>;
 
-/// The service and its sessions. `local_only` refuses requests that name another host than this machine, as pages in a
-/// browser are made to send them.
-pub(super) fn service(app: &Arc<App>, local_only: bool) -> (Service, Manager) {
+/// The service and its sessions, which end when the server gives up its work.
+pub(super) fn service(app: &Arc<App>) -> (Service, Manager) {
     let mut manager = LocalSessionManager::default();
     manager.session_config.keep_alive = Some(app.sessions.ttl());
     let manager = Arc::new(manager);
-    let mut config = StreamableHttpServerConfig::default()
+    // Which hosts are answered is decided for all routes together.
+    let config = StreamableHttpServerConfig::default()
         .with_max_request_body_bytes(app.config.base.max_body_bytes)
-        .with_json_response(true);
-    if !local_only {
-        config = config.disable_allowed_hosts();
-    }
+        .with_json_response(true)
+        .disable_allowed_hosts();
+    let (base, end) = (Arc::clone(&app.base), config.cancellation_token.clone());
+    tokio::spawn(async move {
+        base.given_up().await;
+        end.cancel();
+    });
     let app = Arc::clone(app);
     let make = move || {
         Ok(Handler {
@@ -80,6 +83,8 @@ pub(super) async fn limit(
         };
         return app.base.refuse(fault);
     }
+    // A server that stops waits for answers, not for the stream on which a client listens.
+    let _flight = (request.method() == Method::POST).then(|| app.base.enter());
     let begin = std::time::Instant::now();
     let ends = request.method() == Method::DELETE;
     let mut response = next.run(request).await;
@@ -88,7 +93,6 @@ pub(super) async fn limit(
         *response.status_mut() = StatusCode::NO_CONTENT;
     }
     app.base
-        .traffic
         .answered("mcp", response.status().as_u16(), begin.elapsed());
     response
 }
@@ -118,7 +122,8 @@ impl Drop for Handler {
 impl Handler {
     /// Begins an episode; the one before is closed.
     async fn begin(&self, arguments: Map<String, Value>) -> Result<Reply, Fault> {
-        let options: Options = body::parse_value(Value::Object(arguments))?;
+        let options: Options = serde_json::from_value(Value::Object(arguments))
+            .map_err(|error| Fault::Invalid(error.to_string()))?;
         let asked = self.app.ask(&options)?;
         if let Some(before) = self.current().take() {
             self.app.close(&before);
@@ -138,6 +143,8 @@ impl Handler {
             Some(Value::String(id)) => Some(id),
             Some(_) => return Err(Fault::Invalid(format!("`{EPISODE}` must be a string"))),
         };
+        let arguments: Arguments = serde_json::from_value(Value::Object(arguments))
+            .map_err(|error| Fault::Invalid(error.to_string()))?;
         let turn = tools::turn(&self.app, name, &arguments)
             .map_err(|fault| Fault::Invalid(fault.words().to_owned()))?;
         let id = named.or_else(|| self.current().clone()).ok_or_else(|| {
@@ -260,7 +267,7 @@ impl ServerHandler for Handler {
                 .map(|reply| result(&reply, false)),
         };
         let result = done.unwrap_or_else(|fault| {
-            self.app.base.traffic.failed(fault.cause());
+            self.app.base.failed(fault.cause());
             failure(&fault)
         });
         Ok(result.into())

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
+use forage_net::Tally;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
@@ -16,42 +15,33 @@ pub(super) const REQUESTS: [f64; 15] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 120.0,
 ];
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct HowLabel {
-    how: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct EndingLabel {
-    ending: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CauseLabel {
-    cause: &'static str,
-}
-
 pub(super) struct Metrics {
     pub(super) sessions_active: Gauge,
     pub(super) sessions_opened: Counter,
-    sessions_closed: Family<HowLabel, Counter>,
+    sessions_closed: Tally,
     steps: Counter,
     step_seconds: Histogram,
-    episodes: Family<EndingLabel, Counter>,
-    faults: Family<CauseLabel, Counter>,
+    episodes: Tally,
+    faults: Tally,
 }
 
 impl Metrics {
     /// Counters that `registry` shows.
     pub(super) fn register(registry: &mut Registry) -> Self {
+        let mut tally =
+            |name: &str, help: &str, label| Tally::register(registry, name, help, label);
         let metrics = Self {
             sessions_active: Gauge::default(),
             sessions_opened: Counter::default(),
-            sessions_closed: Family::default(),
+            sessions_closed: tally("sessions_closed", "Sessions closed, by how", "how"),
             steps: Counter::default(),
             step_seconds: Histogram::new(REQUESTS),
-            episodes: Family::default(),
-            faults: Family::default(),
+            episodes: tally("episodes", "Episodes ended, by ending", "ending"),
+            faults: tally(
+                "faults",
+                "Episodes ended by a fault, by what failed",
+                "cause",
+            ),
         };
         registry.register(
             "sessions_active",
@@ -63,26 +53,11 @@ impl Metrics {
             "Sessions opened",
             metrics.sessions_opened.clone(),
         );
-        registry.register(
-            "sessions_closed",
-            "Sessions closed, by how",
-            metrics.sessions_closed.clone(),
-        );
         registry.register("steps", "Turns taken", metrics.steps.clone());
         registry.register(
             "step_seconds",
             "Time of a step, its reward included",
             metrics.step_seconds.clone(),
-        );
-        registry.register(
-            "episodes",
-            "Episodes ended, by ending",
-            metrics.episodes.clone(),
-        );
-        registry.register(
-            "faults",
-            "Episodes ended by a fault, by what failed",
-            metrics.faults.clone(),
         );
         metrics
     }
@@ -93,33 +68,29 @@ impl Metrics {
     }
 
     pub(super) fn closed(&self, how: &'static str) {
-        self.sessions_closed.get_or_create(&HowLabel { how }).inc();
+        self.sessions_closed.add(how);
     }
 
     pub(super) fn ended(&self, ending: &Ending) {
-        let ending = match ending {
+        self.episodes.add(match ending {
             Ending::Answered => "answered",
             Ending::Truncated { .. } => "truncated",
             Ending::Malformed { .. } => "malformed",
             Ending::Infra { .. } => "infra",
-        };
-        self.episodes.get_or_create(&EndingLabel { ending }).inc();
+        });
     }
 
     /// An episode that a fault ended.
     pub(super) fn failed(&self, cause: &'static str) {
-        self.episodes
-            .get_or_create(&EndingLabel { ending: "infra" })
-            .inc();
-        self.faults.get_or_create(&CauseLabel { cause }).inc();
+        self.episodes.add("infra");
+        self.faults.add(cause);
     }
 
     /// Episodes that ended with a score.
     pub(super) fn scored(&self) -> u64 {
-        let count = |ending| self.episodes.get_or_create(&EndingLabel { ending }).get();
         ["answered", "truncated", "malformed"]
             .into_iter()
-            .map(count)
+            .map(|ending| self.episodes.get(ending))
             .sum()
     }
 }

@@ -1,6 +1,7 @@
 //! The routes of a NeMo-Gym resources server: `/seed_session` begins an episode and names it in a cookie, a route per tool
 //! takes a turn, `/verify` takes the last message as the last turn and gives the reward.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -8,10 +9,12 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use forage_net::{Refusal, Service};
-use serde_json::{Map, Value, json};
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::app::{App, Manner, Options};
-use super::body;
+use super::body::{self, Arguments};
 use super::fault::{Fault, json_response};
 use super::play::{Reply, Turn};
 use super::session::Session;
@@ -20,7 +23,8 @@ use crate::episode::{Limit, Score};
 use crate::policy::Finish;
 
 type Shared = State<Arc<App>>;
-type Row = Map<String, Value>;
+/// A row of a data set, of which little is read.
+type Row = BTreeMap<String, Box<RawValue>>;
 
 /// The session's cookie.
 const COOKIE: &str = "forage_session";
@@ -48,16 +52,16 @@ pub(super) async fn seed_session(State(app): Shared, body: Body) -> Response {
 /// for others.
 fn options(row: &Row) -> Result<Options, Fault> {
     let known = ["seed", "task_id", "task_index", "member"];
-    let inner = row.get("verifier_metadata").and_then(Value::as_object);
-    let field = |name: &str| {
-        row.get(name)
-            .or_else(|| inner.and_then(|inner| inner.get(name)))
-    };
-    let fields: Row = known
-        .iter()
-        .filter_map(|&name| Some((name.to_owned(), field(name)?.clone())))
+    let inner = row.get("verifier_metadata");
+    let inner: Row = inner
+        .and_then(|inner| serde_json::from_str(inner.get()).ok())
+        .unwrap_or_default();
+    let fields: BTreeMap<&str, &RawValue> = known
+        .into_iter()
+        .filter_map(|name| Some((name, &**row.get(name).or_else(|| inner.get(name))?)))
         .collect();
-    body::parse_value(Value::Object(fields))
+    let fields = serde_json::to_vec(&fields).map_err(|error| Fault::Invalid(error.to_string()))?;
+    body::parse(&fields)
 }
 
 pub(super) async fn tool(
@@ -70,7 +74,7 @@ pub(super) async fn tool(
         if tools::all(&app).iter().all(|tool| tool.name != name) {
             return Err(Refusal::NoRoute(format!("/{name}")).into());
         }
-        let arguments: Row = body::read(&app, body).await?;
+        let arguments: Arguments = body::read(&app, body).await?;
         let id = cookie(&headers).ok_or_else(|| {
             Fault::Invalid(format!(
                 "no cookie `{COOKIE}`; POST /seed_session first and keep it"
@@ -107,9 +111,18 @@ pub(super) async fn verify(State(app): Shared, headers: HeaderMap, body: Body) -
             .ok_or_else(|| Fault::Invalid("`response` is missing".to_owned()))?;
         let last = last_message(response);
         let score = verified(&app, cookie(&headers), &row, last).await?;
-        row.insert("reward".to_owned(), json!(score.total));
-        row.insert("reward_components".to_owned(), json!(score.parts));
-        Ok(json_response(&Value::Object(row)))
+        let written = |fault: serde_json::Error| Fault::Invalid(fault.to_string());
+        row.insert(
+            "reward".to_owned(),
+            to_raw_value(&score.total).map_err(written)?,
+        );
+        row.insert(
+            "reward_components".to_owned(),
+            to_raw_value(&score.parts).map_err(written)?,
+        );
+        Ok(forage_net::json(
+            serde_json::to_string(&row).map_err(written)?,
+        ))
     };
     app.observe("verify", work).await
 }
@@ -180,21 +193,34 @@ fn as_last_turn(app: &App, text: String) -> String {
 }
 
 /// The text of the last message of a Responses object; `None` without one, as when the model was cut off in a call.
-fn last_message(response: &Value) -> Option<String> {
-    let items = response.get("output")?.as_array()?;
-    let message = items
-        .iter()
-        .rev()
-        .find(|item| item.get("type").and_then(Value::as_str) == Some("message"))?;
-    let text = match message.get("content")? {
-        Value::String(text) => text.clone(),
-        Value::Array(parts) => parts
-            .iter()
-            .filter_map(|part| part.get("text").and_then(Value::as_str))
-            .collect::<String>(),
-        _ => return None,
-    };
+fn last_message(response: &RawValue) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Responses {
+        output: Vec<Box<RawValue>>,
+    }
+    #[derive(Deserialize)]
+    struct Item {
+        r#type: String,
+        content: Option<Box<RawValue>>,
+    }
+    #[derive(Deserialize)]
+    struct Part {
+        text: String,
+    }
+    let Responses { output } = lenient(response)?;
+    let mut items = output.iter().rev().filter_map(|item| lenient::<Item>(item));
+    let content = items.find(|item| item.r#type == "message")?.content?;
+    let text = lenient::<String>(&content).or_else(|| {
+        let parts: Vec<Box<RawValue>> = lenient(&content)?;
+        let texts = parts.iter().filter_map(|part| lenient::<Part>(part));
+        Some(texts.map(|part| part.text).collect())
+    })?;
     (!text.trim().is_empty()).then_some(text)
+}
+
+/// A value that has this type, or nothing.
+fn lenient<'a, T: Deserialize<'a>>(value: &'a RawValue) -> Option<T> {
+    serde_json::from_str(value.get()).ok()
 }
 
 fn cookie(headers: &HeaderMap) -> Option<String> {

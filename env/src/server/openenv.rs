@@ -7,6 +7,7 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use forage_net::Service;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::app::{App, Manner, Options};
@@ -50,7 +51,7 @@ impl ResetBody {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StepBody {
-    action: Value,
+    action: Box<RawValue>,
     episode_id: Option<String>,
     timeout_s: Option<f64>,
     request_id: Option<String>,
@@ -96,7 +97,7 @@ pub(super) async fn step(State(app): Shared, body: Body) -> Response {
             request_id,
         } = body::read(&app, body).await?;
         let id = episode_id.ok_or_else(unnamed)?;
-        let action = Action::parse(action)?;
+        let action = Action::parse(&action)?;
         let manner = body::manner(timeout_s, request_id)?;
         let session = match app.sessions.find(&id) {
             Ok(session) => session,

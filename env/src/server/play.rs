@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use forage_net::Flight;
 use serde::Serialize;
 
 use super::Served;
@@ -87,16 +86,10 @@ pub(super) struct Play {
     stage: Stage,
     log: TokenLog,
     forced_prefix: String,
-    /// A server that stops waits for it.
-    flight: Flight,
 }
 
 impl Play {
-    pub(super) async fn open(
-        served: &Served,
-        opening: Opening,
-        flight: Flight,
-    ) -> Result<(Self, Reply), Fault> {
+    pub(super) async fn open(served: &Served, opening: Opening) -> Result<(Self, Reply), Fault> {
         let stage = Stage::open(
             served.factory.as_ref(),
             &opening.task,
@@ -109,7 +102,6 @@ impl Play {
             stage,
             log,
             forced_prefix: String::new(),
-            flight,
         };
         let reply = Reply {
             text: play.stage.prompt().to_owned(),
@@ -202,7 +194,6 @@ impl Play {
             ..Episode::new(Task::clone(&self.opening.task))
         };
         let Episode { ending, score, .. } = judge(&served.rewards, episode).await;
-        drop(self.flight);
         let total = match (&ending, &score) {
             (Ending::Infra { boundary, message }, _) => {
                 return Err(Fault {

@@ -19,8 +19,8 @@ type Shared = State<Arc<App>>;
 /// Tasks listed in one answer, at most.
 const TASKS: usize = 1000;
 
-pub(super) fn router(app: &Arc<App>, local_only: bool) -> Router {
-    let (service, manager) = mcp::service(app, local_only);
+pub(super) fn router(app: &Arc<App>) -> Router {
+    let (service, manager) = mcp::service(app);
     let tools = Router::new()
         .route_service("/mcp", service)
         .layer(middleware::from_fn_with_state(

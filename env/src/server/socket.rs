@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
 use forage_net::{Refusal, Refuse};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::app::{App, Manner};
@@ -38,7 +41,7 @@ async fn converse(app: Arc<App>, mut socket: WebSocket) {
     let session = match opened {
         Ok(session) => session,
         Err(fault) => {
-            app.base.traffic.failed(fault.cause());
+            app.base.failed(fault.cause());
             let _ = socket.send(Message::text(error(&fault).to_string())).await;
             let _ = socket.send(Message::Close(None)).await;
             return;
@@ -73,26 +76,62 @@ async fn answer_all(app: &Arc<App>, session: &Arc<Session>, socket: &mut WebSock
                 return How::Expired;
             }
             Ok(None | Some(Err(_) | Ok(Message::Close(_)))) => return How::Closed,
-            Ok(Some(Ok(Message::Text(text)))) => text.as_bytes().to_vec(),
-            Ok(Some(Ok(Message::Binary(bytes)))) => bytes.to_vec(),
+            Ok(Some(Ok(Message::Text(text)))) => text.into(),
+            Ok(Some(Ok(Message::Binary(bytes)))) => bytes,
             // Signs of life of the connection, not of the client.
             Ok(Some(Ok(Message::Ping(_) | Message::Pong(_)))) => continue,
         };
         session.touch();
+        // A server that stops waits for the answer to be sent.
+        let _flight = app.base.enter();
         let begin = Instant::now();
-        let answered = answer(app, session, &text).await;
+        let answered = answer(app, session, text).await;
         let (reply, status) = match answered {
             Ok(None) => return How::Closed,
             Ok(Some(reply)) => (reply, 200),
             Err(fault) => {
-                app.base.traffic.failed(fault.cause());
+                app.base.failed(fault.cause());
                 (error(&fault), fault.status().as_u16())
             }
         };
-        app.base.traffic.answered("ws", status, begin.elapsed());
+        app.base.answered("ws", status, begin.elapsed());
         session.touch();
         if socket.send(Message::text(reply.to_string())).await.is_err() {
             return How::Closed;
+        }
+    }
+}
+
+/// A message, read.
+enum Said {
+    Reset(ResetBody),
+    Step(Action),
+    State,
+    Close,
+}
+
+impl Said {
+    fn read(text: &[u8]) -> Result<Self, Fault> {
+        #[derive(Deserialize)]
+        struct Envelope<'a> {
+            #[serde(rename = "type", default)]
+            kind: String,
+            #[serde(borrow)]
+            data: Option<&'a RawValue>,
+        }
+        let Envelope { kind, data } = body::parse(text)?;
+        match kind.as_str() {
+            "reset" => Ok(Self::Reset(match data {
+                Some(data) => body::parse_value(data)?,
+                None => ResetBody::default(),
+            })),
+            "step" => {
+                let missing = || Fault::Invalid("a step's `data` is the action".to_owned());
+                Ok(Self::Step(Action::parse(data.ok_or_else(missing)?)?))
+            }
+            "state" => Ok(Self::State),
+            "close" => Ok(Self::Close),
+            _ => Err(Fault::UnknownType(kind)),
         }
     }
 }
@@ -101,40 +140,23 @@ async fn answer_all(app: &Arc<App>, session: &Arc<Session>, socket: &mut WebSock
 async fn answer(
     app: &Arc<App>,
     session: &Arc<Session>,
-    text: &[u8],
+    text: Bytes,
 ) -> Result<Option<Value>, Fault> {
-    let Value::Object(mut message) = body::parse::<Value>(text)? else {
-        return Err(Fault::Invalid(
-            "a message is an object with `type` and `data`".to_owned(),
-        ));
-    };
-    let kind = message
-        .get("type")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned();
-    let data = message.remove("data").filter(|data| !data.is_null());
     let observation = |data: Value| Some(json!({"type": "observation", "data": data}));
-    match kind.as_str() {
-        "reset" => {
-            let asked: ResetBody = body::parse_value(data.unwrap_or_else(|| json!({})))?;
+    match app.base.read(text, Said::read).await? {
+        Said::Reset(asked) => {
             let options = asked.options();
             let reply = app
                 .reset(session, app.ask(&options)?.named(asked.episode_id))
                 .await?;
             Ok(observation(openenv::result(&reply)))
         }
-        "step" => {
-            let data =
-                data.ok_or_else(|| Fault::Invalid("a step's `data` is the action".to_owned()))?;
-            Ok(observation(
-                openenv::act(app, session, Action::parse(data)?, Manner::default()).await?,
-            ))
-        }
-        "state" => Ok(Some(
+        Said::Step(action) => Ok(observation(
+            openenv::act(app, session, action, Manner::default()).await?,
+        )),
+        Said::State => Ok(Some(
             json!({"type": "state", "data": openenv::state_of(session)}),
         )),
-        "close" => Ok(None),
-        _ => Err(Fault::UnknownType(kind)),
+        Said::Close => Ok(None),
     }
 }

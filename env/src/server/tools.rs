@@ -1,8 +1,9 @@
 //! Turns by calls of tools: the environment's own actions, and whole turns.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::app::App;
+use super::body::Arguments;
 use super::play::Turn;
 use crate::environment::{TurnForm, TurnTool};
 
@@ -34,11 +35,7 @@ pub(super) fn all(app: &App) -> Vec<TurnTool> {
 }
 
 /// The turn that a call writes.
-pub(super) fn turn(
-    app: &App,
-    name: &str,
-    arguments: &Map<String, Value>,
-) -> Result<Turn, CallFault> {
+pub(super) fn turn(app: &App, name: &str, arguments: &Arguments) -> Result<Turn, CallFault> {
     let tools = all(app);
     let Some(tool) = tools.iter().find(|tool| tool.name == name) else {
         let known: Vec<&str> = tools.iter().map(|tool| tool.name).collect();
@@ -54,10 +51,12 @@ pub(super) fn turn(
             tool.parameter
         ));
     }
-    let Some(Value::String(argument)) = arguments.get(tool.parameter) else {
+    let argument = arguments.get(tool.parameter);
+    let argument = argument.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
+    let Some(argument) = argument else {
         return wrong(format!("{name} needs `{}`, a string", tool.parameter));
     };
-    match tool.turn(argument) {
+    match tool.turn(&argument) {
         Ok(text) => Ok(Turn { text, finish: None }),
         Err(words) => wrong(words),
     }

@@ -9,7 +9,7 @@ use forage_env::reward::{Reward, RewardError, RewardSet};
 use forage_env::search_r1::{SearchR1, SearchR1Settings};
 use forage_env::server::{BaseConfig, Served, ServerConfig};
 use forage_env::task::Task;
-use forage_env::tokenizer::ByteTokenizer;
+use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
 use forage_retriever::{Fingerprint, Hit, Query, Retriever, RetrieverError};
 use serde_json::{Value, json};
 
@@ -331,6 +331,54 @@ async fn faults_of_ours_end_the_episode_without_a_reward() {
         server.metric("episodes_total{ending=\"answered\"}").await,
         0
     );
+}
+
+/// A tokenizer with a defect.
+struct Defective;
+
+impl Tokenizer for Defective {
+    fn encode(&self, text: &str) -> Vec<u32> {
+        assert!(!text.contains("defect"), "on purpose");
+        ByteTokenizer.encode(text)
+    }
+
+    fn decode(&self, ids: &[u32]) -> String {
+        ByteTokenizer.decode(ids)
+    }
+
+    fn eos(&self) -> u32 {
+        ByteTokenizer.eos()
+    }
+
+    fn vocab_size(&self) -> usize {
+        ByteTokenizer.vocab_size()
+    }
+}
+
+#[tokio::test]
+async fn a_defect_is_told_as_one_and_frees_the_place() {
+    let served = Served {
+        tokenizer: Arc::new(Defective),
+        ..search()
+    };
+    let server = Server::start(served, ServerConfig::default()).await;
+    let id = server.ok("/reset", json!({})).await["episode_id"].clone();
+    let step = json!({"episode_id": id, "action": {"text": "<answer>defect</answer>"}});
+    let (status, answer) = server.post("/step", step.clone()).await;
+    assert_eq!(
+        (status, &answer["cause"], &answer["code"]),
+        (500, &json!("panic"), &json!("EXECUTION_ERROR")),
+        "{answer}"
+    );
+    assert_eq!(server.post("/step", step).await.0, 410);
+    for (metric, value) in [
+        ("sessions_active", 0),
+        ("faults_total{cause=\"panic\"}", 1),
+        ("episodes_total{ending=\"infra\"}", 1),
+        ("refused_total", 0),
+    ] {
+        assert_eq!(server.metric(metric).await, value, "{metric}");
+    }
 }
 
 #[tokio::test]

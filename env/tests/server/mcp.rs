@@ -1,6 +1,6 @@
 //! Tools over the Model Context Protocol.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forage_env::server::ServerConfig;
 use serde_json::{Value, json};
@@ -224,14 +224,29 @@ async fn clients_without_sessions_name_the_episode() {
 }
 
 #[tokio::test]
-async fn pages_of_other_hosts_are_refused_where_no_token_is_asked_for() {
-    let server = Server::start(search(), ServerConfig::default()).await;
-    let request = server
+async fn a_server_that_stops_ends_idle_sessions_at_once() {
+    let mut server = Server::start(search(), ServerConfig::default()).await;
+    let mut client = Client::open(&server).await;
+    client.call("new_question", json!({})).await;
+    // The stream on which a client waits for messages of the server.
+    let listening = server
         .client
-        .post(server.url("/mcp"))
-        .header("host", "evil.example")
-        .body("{}");
-    assert_eq!(request.send().await.expect("answered").status(), 403);
+        .get(server.url("/mcp"))
+        .header("accept", "text/event-stream")
+        .header("mcp-session-id", &client.session)
+        .send()
+        .await
+        .expect("answered");
+    assert_eq!(listening.status(), 200);
+    let begin = Instant::now();
+    server.begin_stop();
+    let _ = listening.text().await;
+    assert_eq!(server.ended().await.requests.dropped, 0);
+    assert!(
+        begin.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        begin.elapsed()
+    );
 }
 
 #[tokio::test]

@@ -144,6 +144,12 @@ impl Socket {
         self.ask_text(message.to_string()).await
     }
 
+    /// Sends a message, whose answer is not waited for.
+    pub(crate) async fn say(&mut self, message: Value) {
+        let message = Message::text(message.to_string());
+        self.0.send(message).await.expect("sent");
+    }
+
     pub(crate) async fn ask_text(&mut self, text: String) -> Value {
         self.0.send(Message::text(text)).await.expect("sent");
         self.hear().await.expect("answered")

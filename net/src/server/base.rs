@@ -9,13 +9,21 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::body::receive;
+use super::body::{Bodies, receive};
 use super::flights::{Flight, Flights};
 use super::refusal::{Refusal, Refuse};
 use super::traffic::Traffic;
 
 /// A place among the admitted requests. Whatever works on a request holds it: one that went away counts until then.
 pub type Ticket = Arc<OwnedSemaphorePermit>;
+
+/// Bodies over this are not read by the threads that move bytes.
+const READ_HERE: usize = 64 * 1024;
+
+/// Requests whose heavy work is done at a time: half of the cores are for what the server is there for.
+fn heavy() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
+}
 
 /// Limits that every server has.
 #[derive(Clone, Debug)]
@@ -28,6 +36,9 @@ pub struct BaseConfig {
     pub token: Option<String>,
     /// Longest time for work in flight to finish once the server is told to stop.
     pub drain: Duration,
+    /// Most connections at a time, and at most three quarters of the descriptors that the process may open. Beyond that the
+    /// one that has waited longest for its client is closed; while all are being answered, new ones wait.
+    pub max_connections: usize,
 }
 
 impl Default for BaseConfig {
@@ -36,7 +47,9 @@ impl Default for BaseConfig {
             max_body_bytes: 8 * 1024 * 1024,
             queue: 512,
             token: None,
-            drain: Duration::from_secs(30),
+            // Schedulers kill what has not ended half a minute after they asked.
+            drain: Duration::from_secs(10),
+            max_connections: 2048,
         }
     }
 }
@@ -46,10 +59,11 @@ impl Default for BaseConfig {
 pub struct Base {
     /// The limits.
     pub config: BaseConfig,
-    /// Counters of requests.
-    pub traffic: Traffic,
+    pub(super) traffic: Traffic,
     registry: Registry,
     places: Arc<Semaphore>,
+    pub(super) bodies: Arc<Bodies>,
+    heavy: Semaphore,
     pub(super) flights: Arc<Flights>,
     /// True once work in flight must end.
     gave_up: watch::Sender<bool>,
@@ -69,6 +83,8 @@ impl Base {
         let metrics = register(&mut registry);
         let base = Self {
             places: Arc::new(Semaphore::new(config.queue.min(Semaphore::MAX_PERMITS))),
+            bodies: Arc::new(Bodies::new(config.max_body_bytes)),
+            heavy: Semaphore::new(heavy()),
             config,
             traffic,
             registry,
@@ -84,16 +100,16 @@ impl Base {
     }
 
     /// Counts work that a server which stops waits for, until the guard is dropped.
-    pub fn enter(&self) -> Flight {
+    pub fn enter(&self) -> impl Send + Sync + use<> {
         self.flights.enter()
     }
 
     /// The whole body.
     ///
     /// # Errors
-    /// [`Refusal::Body`] when it breaks off, is late or too large.
+    /// A [`Refusal`] when it breaks off, is late or too large, or there are too many others.
     pub async fn receive(&self, body: Body) -> Result<Bytes, Refusal> {
-        Ok(receive(body, self.config.max_body_bytes).await?)
+        receive(body, self.config.max_body_bytes).await
     }
 
     /// A place among the admitted requests.
@@ -118,6 +134,36 @@ impl Base {
         Ok((self.admit()?, body))
     }
 
+    /// Reads a request: here when it is small, else as [`Self::heavy`] work, since health checks must not wait for megabytes.
+    ///
+    /// # Errors
+    /// What `read` refuses, and as [`Self::heavy`].
+    pub async fn read<T: Send + 'static, F: From<Refusal> + Send + 'static>(
+        &self,
+        body: Bytes,
+        read: impl FnOnce(&[u8]) -> Result<T, F> + Send + 'static,
+    ) -> Result<T, F> {
+        if body.len() <= READ_HERE {
+            return read(&body);
+        }
+        self.heavy(move || read(&body)).await
+    }
+
+    /// Does work that would hold up others, on a blocking thread, where the turns of a few requests come one after the other.
+    /// Dropped before its turn, it is not done.
+    ///
+    /// # Errors
+    /// The work's own, and [`Refusal::Panicked`].
+    pub async fn heavy<T: Send + 'static, F: From<Refusal> + Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, F> + Send + 'static,
+    ) -> Result<T, F> {
+        let turn = self.heavy.acquire().await.map_err(|_| Refusal::Stopped)?;
+        let done = tokio::task::spawn_blocking(work).await;
+        drop(turn);
+        done.map_err(|_| Refusal::Panicked)?
+    }
+
     /// Ends all work in flight.
     pub(super) fn give_up(&self) {
         self.gave_up.send_replace(true);
@@ -138,7 +184,7 @@ impl Base {
             route,
             begin: Instant::now(),
             answered: false,
-            _flight: self.enter(),
+            _flight: self.flights.enter(),
         }
     }
 
@@ -169,6 +215,16 @@ impl Base {
             outcome = work => outcome,
             () = self.given_up() => Err(Refusal::Stopped.into()),
         }
+    }
+
+    /// Counts an answer of any kind to what is no request of its own, a message of a connection say.
+    pub fn answered(&self, route: &'static str, status: u16, took: Duration) {
+        self.traffic.answered(route, status, took);
+    }
+
+    /// Counts a failure by its stable name.
+    pub fn failed(&self, cause: &'static str) {
+        self.traffic.failed(cause);
     }
 
     /// Counts a fault and writes its answer.

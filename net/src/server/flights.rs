@@ -39,7 +39,7 @@ impl Flights {
 
 /// Work in flight, until it is dropped.
 #[derive(Debug)]
-pub struct Flight(Arc<Flights>);
+pub(super) struct Flight(Arc<Flights>);
 
 impl Drop for Flight {
     fn drop(&mut self) {

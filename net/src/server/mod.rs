@@ -2,18 +2,22 @@
 
 mod base;
 mod body;
+mod connections;
 mod flights;
+mod front;
+mod local;
 mod refusal;
 mod routes;
 mod run;
 mod traffic;
+mod values;
+mod wire;
 mod workers;
 
 pub use base::{Base, BaseConfig, Observed, Ticket};
-pub use body::BodyError;
-pub use flights::Flight;
 pub use refusal::{Refusal, Refuse, json, refused};
 pub use routes::{Service, router};
 pub use run::{ServeError, Summary, serve};
-pub use traffic::Traffic;
+pub use traffic::{Reading, Tally};
+pub use values::count_values;
 pub use workers::Workers;

@@ -4,29 +4,54 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::body::BodyError;
-
 /// A reason for which any server refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// 400, 408 or 413: the body was not received.
-    #[error(transparent)]
-    Body(#[from] BodyError),
+    /// 400: the body broke off.
+    #[error("the request body broke off")]
+    BrokenBody,
     /// 401: the token is missing or wrong.
     #[error("send the server's token as `Authorization: Bearer TOKEN`")]
     Unauthorized,
+    /// 403: a request for another host than this machine, to a server for this machine alone.
+    #[error(
+        "this server has no token and answers requests for this machine alone; ask for 127.0.0.1 or localhost, or start it with --token-file"
+    )]
+    ForeignHost,
+    /// 403: a request of a page from elsewhere, to a server for this machine alone.
+    #[error(
+        "this server has no token and answers no pages of other origins; start it with --token-file"
+    )]
+    ForeignOrigin,
     /// 404: there is no such route.
     #[error("no route {0}")]
     NoRoute(String),
     /// 405: the route takes another method.
     #[error("Method Not Allowed")]
     Method,
+    /// 408: the body did not arrive in time. The rest is not read, so the connection is of no further use.
+    #[error("the request body did not arrive in time")]
+    SlowBody,
+    /// 413: the body is larger than is taken. The rest is not read, so the connection is of no further use.
+    #[error("request body over {limit} bytes; split the batch")]
+    TooLarge {
+        /// Most bytes taken.
+        limit: usize,
+    },
+    /// 415: the body is not said to be JSON, to a server for this machine alone.
+    #[error("send the body as `Content-Type: application/json`")]
+    NotJson,
     /// 500: the work panicked.
     #[error("the request failed in an unforeseen way; the server's stderr says where")]
     Panicked,
     /// 503: as many requests as the server takes are being answered.
     #[error("as many requests as the server takes are being answered; try again")]
     Overloaded,
+    /// 503: other bodies take the memory for them.
+    #[error(
+        "the request bodies being received take all the memory for them; try again, or send less at a time"
+    )]
+    BodiesFull,
     /// 503: the server is stopping.
     #[error("the server is stopping; try again elsewhere or later")]
     Stopped,
@@ -36,12 +61,17 @@ impl Refusal {
     /// The stable name, for metrics and for answers.
     pub fn cause(&self) -> &'static str {
         match self {
-            Self::Body(error) => error.cause(),
+            Self::BrokenBody => "broken_body",
+            Self::SlowBody => "slow_body",
+            Self::TooLarge { .. } => "too_large",
             Self::Unauthorized => "unauthorized",
+            Self::ForeignHost => "foreign_host",
+            Self::ForeignOrigin => "foreign_origin",
+            Self::NotJson => "not_json",
             Self::NoRoute(_) => "not_found",
             Self::Method => "method",
             Self::Panicked => "panic",
-            Self::Overloaded => "overloaded",
+            Self::Overloaded | Self::BodiesFull => "overloaded",
             Self::Stopped => "stopped",
         }
     }
@@ -49,14 +79,16 @@ impl Refusal {
     /// The status of the answer.
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Body(BodyError::Broken) => StatusCode::BAD_REQUEST,
-            Self::Body(BodyError::Slow) => StatusCode::REQUEST_TIMEOUT,
-            Self::Body(BodyError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::BrokenBody => StatusCode::BAD_REQUEST,
+            Self::SlowBody => StatusCode::REQUEST_TIMEOUT,
+            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::ForeignHost | Self::ForeignOrigin => StatusCode::FORBIDDEN,
+            Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::NoRoute(_) => StatusCode::NOT_FOUND,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Overloaded | Self::Stopped => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Overloaded | Self::BodiesFull | Self::Stopped => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::front::{Front, accept};
 use super::routes::Service;
 
 /// Longest time for idle connections and half-written answers to close at the end.
@@ -25,9 +25,9 @@ pub enum ServeError {
     /// The threads that do the work could not be started.
     #[error("start the worker threads; check the process limits")]
     Threads(#[source] std::io::Error),
-    /// Connections can no longer be accepted.
-    #[error("accept connections")]
-    Accept(#[source] std::io::Error),
+    /// The listener does not say where it listens.
+    #[error("find out the address that is listened on")]
+    Address(#[source] std::io::Error),
 }
 
 /// The requests of a server's life.
@@ -42,10 +42,14 @@ pub struct Summary {
 }
 
 /// Serves until `shutdown` completes, then drains: `/readyz` and new work answer 503, work in flight finishes, for at most
-/// the configured time; the rest is given up; connections are closed.
+/// the configured time; the rest is given up; connections are closed, those of WebSockets too.
+///
+/// A server that listens for this machine alone and asks for no token refuses what a browser may have sent for a page of
+/// somebody else's: requests for a foreign host or from a foreign origin, and bodies posted as anything but JSON.
 ///
 /// # Errors
-/// [`ServeError::Config`] for a token that is empty or a queue of none, [`ServeError::Accept`] when connections can no longer be accepted.
+/// [`ServeError::Config`] for a token that is empty or a queue or connections of none, [`ServeError::Address`] when the
+/// listener has none.
 pub async fn serve<S: Service>(
     listener: TcpListener,
     app: &Arc<S>,
@@ -57,35 +61,23 @@ pub async fn serve<S: Service>(
     if base.config.token.as_ref().is_some_and(String::is_empty) {
         return wrong("the token is empty; write one to its file or run without");
     }
-    if base.config.queue == 0 {
-        return wrong("queue must be at least 1");
+    if base.config.queue == 0 || base.config.max_connections == 0 {
+        return wrong("queue and max_connections must be at least 1");
     }
-    if let Ok(address) = listener.local_addr() {
-        tracing::info!(%address, "server started");
-    }
-    // Answers are written as they come; waiting to fill a packet only adds latency.
-    let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-    let (stop, stopped) = oneshot::channel::<()>();
-    let server = axum::serve(listener, router).with_graceful_shutdown(async move {
-        let _ = stopped.await;
-    });
+    let address = listener.local_addr().map_err(ServeError::Address)?;
+    tracing::info!(%address, "server started");
+    let front = Front::new(app, router, address.ip().is_loopback());
+    let (stop, stopped) = watch::channel(false);
     // In a set, so that dropping this future ends the server too.
     let mut accepting = JoinSet::new();
-    accepting.spawn(server.into_future());
-    tokio::select! {
-        () = shutdown => {}
-        Some(ended) = accepting.join_next() => {
-            if let Ok(Err(error)) = ended {
-                return Err(ServeError::Accept(error));
-            }
-        }
-    }
+    accepting.spawn(accept(listener, front, stopped));
+    shutdown.await;
     tracing::info!("server drains");
     let dropped = base.flights.drain(Instant::now() + base.config.drain).await;
     // Whatever still waits now gets its refusal instead of a closed connection.
     base.give_up();
     app.give_up();
-    let _ = stop.send(());
+    stop.send_replace(true);
     let _ = tokio::time::timeout(CLOSING, accepting.join_next()).await;
     let summary = Summary {
         served: base.traffic.served().saturating_sub(dropped),

@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::{Family, MetricConstructor};
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
@@ -21,9 +22,77 @@ struct Route {
     route: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Cause {
-    cause: &'static str,
+/// Counters that differ in one label.
+#[derive(Debug, Clone)]
+pub struct Tally {
+    label: &'static str,
+    counters: Family<[(&'static str, &'static str); 1], Counter>,
+}
+
+impl Tally {
+    /// Counters that `registry` shows under this name, by the values of `label`.
+    pub fn register(registry: &mut Registry, name: &str, help: &str, label: &'static str) -> Self {
+        let counters = Family::default();
+        registry.register(name, help, counters.clone());
+        Self { label, counters }
+    }
+
+    /// Counts one.
+    pub fn add(&self, value: &'static str) {
+        self.counters.get_or_create(&[(self.label, value)]).inc();
+    }
+
+    /// The number counted for a value.
+    pub fn get(&self, value: &'static str) -> u64 {
+        self.counters.get_or_create(&[(self.label, value)]).get()
+    }
+}
+
+/// A value that is known elsewhere: its name, its description and itself.
+#[derive(Debug, Clone, Copy)]
+pub enum Reading {
+    /// A value that rises and falls.
+    Gauge(&'static str, &'static str, u64),
+    /// A value that only rises.
+    Counter(&'static str, &'static str, u64),
+}
+
+impl Reading {
+    /// Lets `registry` show what `read` gives whenever it is asked.
+    pub fn register(registry: &mut Registry, read: impl Fn() -> Vec<Self> + Send + Sync + 'static) {
+        registry.register_collector(Box::new(Readings(read)));
+    }
+
+    fn encode(self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        match self {
+            Self::Gauge(name, help, value) => {
+                let gauge = ConstGauge::new(value.cast_signed());
+                let kind = gauge.metric_type();
+                gauge.encode(encoder.encode_descriptor(name, help, None, kind)?)
+            }
+            Self::Counter(name, help, value) => {
+                let counter = ConstCounter::new(value);
+                let kind = counter.metric_type();
+                counter.encode(encoder.encode_descriptor(name, help, None, kind)?)
+            }
+        }
+    }
+}
+
+struct Readings<F>(F);
+
+impl<F> std::fmt::Debug for Readings<F> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Readings")
+    }
+}
+
+impl<F: Fn() -> Vec<Reading> + Send + Sync + 'static> Collector for Readings<F> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        (self.0)()
+            .into_iter()
+            .try_for_each(|reading| reading.encode(&mut encoder))
+    }
 }
 
 /// Makes histograms with given upper ends.
@@ -38,10 +107,10 @@ impl MetricConstructor<Histogram> for Buckets {
 
 /// Counters of requests by route, status and cause of failure.
 #[derive(Debug)]
-pub struct Traffic {
+pub(super) struct Traffic {
     requests: Family<Request, Counter>,
     latency: Family<Route, Histogram, Buckets>,
-    errors: Family<Cause, Counter>,
+    errors: Tally,
     refused: Counter,
     pub(super) cancelled: Counter,
     pub(super) in_flight: Gauge,
@@ -54,7 +123,12 @@ impl Traffic {
         let traffic = Self {
             requests: Family::default(),
             latency: Family::new_with_constructor(Buckets(buckets)),
-            errors: Family::default(),
+            errors: Tally::register(
+                registry,
+                "errors",
+                "Requests without an answer, by cause",
+                "cause",
+            ),
             refused: Counter::default(),
             cancelled: Counter::default(),
             in_flight: Gauge::default(),
@@ -65,11 +139,6 @@ impl Traffic {
             "request_seconds",
             "Time from a request's head to its answer",
             traffic.latency.clone(),
-        );
-        registry.register(
-            "errors",
-            "Requests without an answer, by cause",
-            traffic.errors.clone(),
         );
         registry.register(
             "refused",
@@ -105,7 +174,7 @@ impl Traffic {
 
     /// Counts a failure by its stable name; `overloaded` and `stopped` are refusals.
     pub fn failed(&self, cause: &'static str) {
-        self.errors.get_or_create(&Cause { cause }).inc();
+        self.errors.add(cause);
         if matches!(cause, "overloaded" | "stopped") {
             self.refused.inc();
         }

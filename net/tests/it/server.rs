@@ -1,125 +1,13 @@
 //! A small server on the base: what passes, what is refused, and how it ends.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
-use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use forage_net::{
-    Base, BaseConfig, Refusal, Refuse, ServeError, Service, Summary, Url, connector, json, refused,
-    router, serve,
-};
-use reqwest::Client;
+use forage_net::{BaseConfig, Summary};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::net::TcpStream;
 
-#[derive(Debug)]
-struct Fault(Refusal);
-
-impl From<Refusal> for Fault {
-    fn from(refusal: Refusal) -> Self {
-        Self(refusal)
-    }
-}
-
-impl IntoResponse for Fault {
-    fn into_response(self) -> Response {
-        refused(self.0.status(), self.0.to_string())
-    }
-}
-
-impl Refuse for Fault {
-    fn cause(&self) -> &'static str {
-        self.0.cause()
-    }
-}
-
-struct App(Arc<Base>);
-
-impl Service for App {
-    type Fault = Fault;
-
-    fn base(&self) -> &Arc<Base> {
-        &self.0
-    }
-}
-
-/// Answers with the length of the body, after as many milliseconds as it says.
-async fn wait(State(app): State<Arc<App>>, body: Body) -> Response {
-    let work = async {
-        let (_ticket, body) = app.0.admitted(body).await?;
-        let text = String::from_utf8_lossy(&body);
-        tokio::time::sleep(Duration::from_millis(text.trim().parse().unwrap_or(0))).await;
-        Ok(json(body.len().to_string()))
-    };
-    app.observe("wait", work).await
-}
-
-fn config() -> BaseConfig {
-    BaseConfig {
-        max_body_bytes: 1000,
-        queue: 8,
-        token: None,
-        drain: Duration::from_secs(5),
-    }
-}
-
-struct Running {
-    base: String,
-    client: Client,
-    stop: oneshot::Sender<()>,
-    server: JoinHandle<Result<Summary, ServeError>>,
-}
-
-impl Running {
-    async fn start(config: BaseConfig) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let base = format!("http://{}", listener.local_addr().unwrap());
-        let client = connector(&Url::parse(&base).unwrap()).build().unwrap();
-        let app = Arc::new(App(Base::new(config, "test", &[1.0], |_| ()).0));
-        let open = Router::new().route("/open", get(async || "open"));
-        let routes = router(&app, Router::new().route("/wait", post(wait)), open);
-        let (stop, stopped) = oneshot::channel();
-        let server = tokio::spawn(async move {
-            serve(listener, &app, routes, async { drop(stopped.await) }).await
-        });
-        Self {
-            base,
-            client,
-            stop,
-            server,
-        }
-    }
-
-    async fn get(&self, path: &str) -> (StatusCode, String) {
-        let answer = self.client.get(format!("{}{path}", self.base)).send().await;
-        let answer = answer.unwrap();
-        (answer.status(), answer.text().await.unwrap())
-    }
-
-    fn post(&self, body: impl Into<reqwest::Body>) -> reqwest::RequestBuilder {
-        self.client.post(format!("{}/wait", self.base)).body(body)
-    }
-
-    /// A request that is on its way when this returns.
-    async fn sent(&self, milliseconds: &'static str) -> JoinHandle<(StatusCode, String)> {
-        let request = self.post(milliseconds);
-        let sent = tokio::spawn(async move {
-            let answer = request.send().await.unwrap();
-            (answer.status(), answer.text().await.unwrap())
-        });
-        while !self.get("/metrics").await.1.contains("test_in_flight 1") {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        sent
-    }
-}
+use super::support::{Running, config};
 
 #[tokio::test]
 async fn a_token_is_asked_for_in_every_form_that_clients_send() {
@@ -186,7 +74,7 @@ async fn bodies_are_taken_up_to_the_limit() {
     let mut stream = TcpStream::connect(&server.base["http://".len()..])
         .await
         .unwrap();
-    let head = "POST /wait HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head = "POST /wait HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
     let chunk = format!("1f4\r\n{}\r\n", " ".repeat(500));
     for _ in 0..12 {
@@ -208,7 +96,7 @@ async fn a_body_that_trickles_is_given_up() {
     let mut stream = TcpStream::connect(&server.base["http://".len()..])
         .await
         .unwrap();
-    let head = "POST /wait HTTP/1.1\r\nhost: a\r\ncontent-length: 900\r\n\r\n";
+    let head = "POST /wait HTTP/1.1\r\nhost: localhost\r\ncontent-length: 900\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
     let (mut read, mut write) = stream.into_split();
     let trickle = tokio::spawn(async move {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::body::Bytes;
 use forage_contracts::retriever::{Hit, ParseIssue};
 use serde::Serialize;
 
@@ -49,6 +50,11 @@ fn separate(out: &mut Vec<u8>) {
 }
 
 impl Part {
+    /// Its size.
+    pub(super) fn bytes(&self) -> usize {
+        self.lists.len() + self.scores.len() + self.issues.len()
+    }
+
     /// Adds the answer to one query. `extra` writes further keys of a document, each with a comma before it.
     pub(super) fn push_hits(
         &mut self,
@@ -177,51 +183,34 @@ pub(super) fn push_snippet(out: &mut Vec<u8>, snippet: &Snippet) {
     out.push(b'}');
 }
 
-/// The whole answer.
-pub(super) fn assemble(parts: &[Part], shape: Shape, took: Duration) -> Vec<u8> {
-    let joined = |pick: fn(&Part) -> &Vec<u8>| {
-        let pieces = parts.iter().map(pick).filter(|piece| !piece.is_empty());
-        pieces.map(Vec::as_slice).collect::<Vec<_>>()
-    };
-    let size = parts
-        .iter()
-        .map(|part| part.lists.len() + part.scores.len() + part.issues.len() + 2)
-        .sum::<usize>();
-    let mut out = Vec::with_capacity(size + 64);
-    let mut append = |before: &str, pieces: &[&[u8]], after: &str| {
-        out.extend_from_slice(before.as_bytes());
-        for (number, piece) in pieces.iter().enumerate() {
-            if number > 0 {
-                out.push(b',');
-            }
-            out.extend_from_slice(piece);
-        }
-        out.extend_from_slice(after.as_bytes());
-    };
-    let lists = joined(|part| &part.lists);
+/// The whole answer, in pieces.
+pub(super) fn assemble(parts: Vec<Part>, shape: Shape, took: Duration) -> Vec<Bytes> {
+    let (mut lists, mut scores, mut issues) = (Vec::new(), Vec::new(), Vec::new());
+    for part in parts {
+        lists.push(part.lists);
+        scores.push(part.scores);
+        issues.push(part.issues);
+    }
+    let mut out = Pieces::default();
     match shape {
         Shape::Scored | Shape::Bare | Shape::Results => {
             if shape == Shape::Results {
-                append("{\"results\":", &lists, "");
+                out.list("{\"results\":", lists, "");
             } else {
-                append("{\"result\":[", &lists, "]");
+                out.list("{\"result\":[", lists, "]");
             }
-            let issues = joined(|part| &part.issues);
-            if !issues.is_empty() {
-                append(",\"issues\":[", &issues, "]");
+            if issues.iter().any(|piece| !piece.is_empty()) {
+                out.list(",\"issues\":[", issues, "]");
             }
-            append(
-                &format!(",\"took_ms\":{:.3}}}", took.as_secs_f64() * 1e3),
-                &[],
-                "",
-            );
+            let took = format!(",\"took_ms\":{:.3}}}", took.as_secs_f64() * 1e3);
+            out.push(took.into_bytes());
         }
         Shape::FlashRag {
             scores: false,
             single,
         } => {
             let (before, after) = if single { ("", "") } else { ("[", "]") };
-            append(before, &lists, after);
+            out.list(before, lists, after);
         }
         Shape::FlashRag {
             scores: true,
@@ -232,11 +221,49 @@ pub(super) fn assemble(parts: &[Part], shape: Shape, took: Duration) -> Vec<u8> 
             } else {
                 ("[[", "],[", "]]")
             };
-            append(before, &lists, between);
-            append("", &joined(|part| &part.scores), after);
+            out.list(before, lists, between);
+            out.list("", scores, after);
         }
     }
-    out
+    out.done
+        .into_iter()
+        .chain([out.last])
+        .map(Bytes::from)
+        .collect()
+}
+
+/// Pieces below this are joined: each is sent by itself.
+const SMALL: usize = 64 * 1024;
+
+/// An answer as it grows. Large pieces stay as they are, for a copy would take their memory twice.
+#[derive(Default)]
+struct Pieces {
+    done: Vec<Vec<u8>>,
+    last: Vec<u8>,
+}
+
+impl Pieces {
+    /// Adds entries of a list, separated by commas, between two texts.
+    fn list(&mut self, before: &str, entries: Vec<Vec<u8>>, after: &str) {
+        self.last.extend_from_slice(before.as_bytes());
+        let filled = entries.into_iter().filter(|piece| !piece.is_empty());
+        for (number, piece) in filled.enumerate() {
+            if number > 0 {
+                self.last.push(b',');
+            }
+            self.push(piece);
+        }
+        self.last.extend_from_slice(after.as_bytes());
+    }
+
+    fn push(&mut self, piece: Vec<u8>) {
+        if self.last.len() + piece.len() <= SMALL {
+            self.last.extend_from_slice(&piece);
+        } else {
+            self.done.push(std::mem::take(&mut self.last));
+            self.done.push(piece);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::fault::Fault;
 use super::jobs::Pool;
 use super::metrics::{BUCKETS, Metrics};
 use super::request::Limits;
+use super::room::Rooms;
 use super::{ServerConfig, Services};
 
 pub(super) struct App {
@@ -17,6 +18,7 @@ pub(super) struct App {
     pub(super) services: Services,
     pub(super) limits: Limits,
     pub(super) pool: Pool,
+    pub(super) rooms: Rooms,
     pub(super) metrics: Metrics,
     /// The answer to `/info`.
     pub(super) info: Bytes,
@@ -40,6 +42,7 @@ impl App {
                 max_queries: config.max_queries,
                 max_query_bytes: config.max_query_bytes,
             },
+            rooms: Rooms::new(config.max_answer_bytes),
             pool: Pool::new(config.workers, &metrics)?,
             metrics,
             info: info(&config, &services).to_string().into(),
@@ -84,6 +87,7 @@ fn info(config: &ServerConfig, services: &Services) -> Value {
             "queries": config.max_queries,
             "query_bytes": config.max_query_bytes,
             "body_bytes": config.base.max_body_bytes,
+            "answer_bytes": config.max_answer_bytes,
             "requests": config.base.queue,
         },
     });

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::counter::{ConstCounter, Counter};
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use forage_net::Reading;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::cache::{CacheStats, CachedRetriever};
@@ -38,71 +37,34 @@ impl Metrics {
             metrics.waiting.clone(),
         );
         registry.register("jobs_running", "Search jobs begun", metrics.running.clone());
-        registry.register_collector(Box::new(Constants { passages, caches }));
+        Reading::register(registry, move || readings(passages, &caches));
         metrics
     }
 }
 
-/// Values that are known elsewhere, read when asked for.
-struct Constants {
-    passages: Option<u64>,
-    caches: Vec<Arc<CachedRetriever>>,
-}
-
-impl std::fmt::Debug for Constants {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("Constants")
-            .field("passages", &self.passages)
-            .finish_non_exhaustive()
+fn readings(passages: Option<u64>, caches: &[Arc<CachedRetriever>]) -> Vec<Reading> {
+    let passages =
+        passages.map(|passages| Reading::Gauge("passages", "Passages searched", passages));
+    let mut readings = Vec::from_iter(passages);
+    if caches.is_empty() {
+        return readings;
     }
-}
-
-impl Collector for Constants {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        if let Some(passages) = self.passages {
-            let gauge = ConstGauge::new(passages as i64);
-            gauge.encode(encoder.encode_descriptor(
-                "passages",
-                "Passages searched",
-                None,
-                gauge.metric_type(),
-            )?)?;
-        }
-        if self.caches.is_empty() {
-            return Ok(());
-        }
-        let mut counts = CacheStats::default();
-        for stats in self.caches.iter().map(|cache| cache.stats()) {
-            counts.hits += stats.hits;
-            counts.joined += stats.joined;
-            counts.misses += stats.misses;
-            counts.entries += stats.entries;
-        }
-        let counters = [
-            ("cache_hits", "Queries answered from the cache", counts.hits),
-            (
-                "cache_joined",
-                "Queries that joined an equal one being searched",
-                counts.joined,
-            ),
-            ("cache_misses", "Queries that were searched", counts.misses),
-        ];
-        for (name, help, count) in counters {
-            let counter = ConstCounter::new(count);
-            counter.encode(encoder.encode_descriptor(
-                name,
-                help,
-                None,
-                counter.metric_type(),
-            )?)?;
-        }
-        let entries = ConstGauge::new(counts.entries as i64);
-        entries.encode(encoder.encode_descriptor(
-            "cache_entries",
-            "Answers kept",
-            None,
-            entries.metric_type(),
-        )?)
+    let mut counts = CacheStats::default();
+    for stats in caches.iter().map(|cache| cache.stats()) {
+        counts.hits += stats.hits;
+        counts.joined += stats.joined;
+        counts.misses += stats.misses;
+        counts.entries += stats.entries;
     }
+    readings.extend([
+        Reading::Counter("cache_hits", "Queries answered from the cache", counts.hits),
+        Reading::Counter(
+            "cache_joined",
+            "Queries that joined an equal one being searched",
+            counts.joined,
+        ),
+        Reading::Counter("cache_misses", "Queries that were searched", counts.misses),
+        Reading::Gauge("cache_entries", "Answers kept", counts.entries),
+    ]);
+    readings
 }

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::response::Response;
 use forage_contracts::retriever::{CancelFlag, Hit, ParseIssue, Query, Retriever, RetrieverError};
-use forage_net::{Refusal, Ticket};
+use forage_net::{Refusal, Ticket, json};
 
 use super::answer::{Part, assemble, push_snippet, put};
 use super::app::App;
 use super::fault::Fault;
-use super::request::{RerankRequest, RetrieveRequest};
+use super::request::{RerankRequest, RetrieveRequest, Shape};
+use super::room::Room;
 use crate::mode::Mode;
 use crate::rerank::{Reranker, reorder, scores};
 use crate::retriever::Bm25Retriever;
@@ -19,6 +21,8 @@ use crate::statistics::Statistics;
 /// Queries per job. BM25 takes well under a millisecond each, so a job is a few milliseconds: long against the cost of
 /// handing it over, short against what another request may be kept waiting.
 const QUERIES_PER_JOB: usize = 8;
+/// Passages per job at most, unless one query asks for more: they are in memory until they are written.
+const PASSAGES_PER_JOB: usize = 1000;
 /// Queries per job where a model encodes them, which is faster together.
 const ENCODED_PER_JOB: usize = 32;
 
@@ -52,20 +56,21 @@ pub(super) async fn retrieve(
     app: &App,
     ticket: &Ticket,
     mut request: RetrieveRequest,
-) -> Result<Vec<u8>, Fault> {
+) -> Result<Response, Fault> {
     let begin = Instant::now();
     let waiting = Waiting::default();
     for query in &mut request.queries {
         query.cancel = waiting.0.clone();
     }
     let (shape, count) = (request.shape, request.queries.len());
+    let room = app.rooms.room(request.k);
     let plan = Arc::new(plan(app, request)?);
     let per_job = plan.queries_per_job();
     let job = |number: usize| {
-        let plan = plan.clone();
+        let (plan, room) = (plan.clone(), room.clone());
         async move {
-            plan.part(number * per_job, ((number + 1) * per_job).min(count))
-                .await
+            let end = ((number + 1) * per_job).min(count);
+            plan.part(number * per_job, end, &room).await
         }
     };
     let parts = app
@@ -73,7 +78,7 @@ pub(super) async fn retrieve(
         .run_all(ticket, count.div_ceil(per_job), job)
         .await?;
     app.metrics.queries.inc_by(count as u64);
-    Ok(assemble(&parts, shape, begin.elapsed()))
+    Ok(room.answer(assemble(parts, shape, begin.elapsed())))
 }
 
 /// Ends the searches of a request that is given up: its time is over, or its client has gone.
@@ -136,15 +141,16 @@ impl Plan {
         if self.reranker.is_some() {
             return 1;
         }
-        if self.mode.needs_encoder {
+        let most = if self.mode.needs_encoder {
             ENCODED_PER_JOB
         } else {
             QUERIES_PER_JOB
-        }
+        };
+        (PASSAGES_PER_JOB / self.request.k.max(1)).clamp(1, most)
     }
 
-    /// The answer to queries `begin..end`.
-    async fn part(&self, begin: usize, end: usize) -> Result<Part, Fault> {
+    /// The answer to queries `begin..end`, which goes into `room`.
+    async fn part(&self, begin: usize, end: usize, room: &Room) -> Result<Part, Fault> {
         let request = &self.request;
         let queries = &request.queries[begin..end];
         let mut part = Part::default();
@@ -157,6 +163,7 @@ impl Plan {
         }
         for (query, hits) in queries.iter().zip(lists) {
             query.cancel.check()?;
+            let before = part.bytes();
             let hits = match &self.reranker {
                 Some(reranker) => reorder(reranker.as_ref(), &query.text, hits, request.k)?,
                 None => hits,
@@ -166,6 +173,7 @@ impl Plan {
                     push_snippet(out, &snippet(&hit.text, &query.text, EXCERPT_CHARS));
                 }
             });
+            room.take(part.bytes() - before)?;
         }
         for repaired in &issues {
             part.push_issues(repaired);
@@ -200,7 +208,7 @@ pub(super) async fn rerank_documents(
     app: &App,
     ticket: &Ticket,
     request: RerankRequest,
-) -> Result<Vec<u8>, Fault> {
+) -> Result<Response, Fault> {
     let begin = Instant::now();
     let Some(reranker) = app.services.reranker.clone() else {
         return Err(Fault::NotFound(
@@ -208,9 +216,10 @@ pub(super) async fn rerank_documents(
         ));
     };
     let count = request.queries.len();
+    let room = app.rooms.room(request.k);
     let shared = Arc::new((request, reranker));
     let job = |number: usize| {
-        let shared = shared.clone();
+        let (shared, room) = (shared.clone(), room.clone());
         async move {
             let (request, reranker) = shared.as_ref();
             let texts = &request.documents[number];
@@ -221,16 +230,13 @@ pub(super) async fn rerank_documents(
             ranked.truncate(request.k);
             let mut part = Part::default();
             part.push_texts(&ranked, request.scores);
+            room.take(part.bytes())?;
             Ok(part)
         }
     };
     let parts = app.pool.run_all(ticket, count, job).await?;
     app.metrics.queries.inc_by(count as u64);
-    Ok(assemble(
-        &parts,
-        super::request::Shape::Bare,
-        begin.elapsed(),
-    ))
+    Ok(room.answer(assemble(parts, Shape::Bare, begin.elapsed())))
 }
 
 /// Answers a front of shards that asks what this part adds to the collection.
@@ -238,7 +244,7 @@ pub(super) async fn statistics(
     app: &App,
     ticket: &Ticket,
     texts: Vec<String>,
-) -> Result<Vec<u8>, Fault> {
+) -> Result<Response, Fault> {
     let Some(bm25) = app.services.bm25.clone() else {
         return Err(Fault::NotFound(
             "this server holds no index to count in".to_owned(),
@@ -250,5 +256,5 @@ pub(super) async fn statistics(
         put(&mut out, &bm25.index().statistics(&texts)?);
         Ok::<_, RetrieverError>(out)
     };
-    Ok(app.pool.run(ticket, job).await??)
+    Ok(json(app.pool.run(ticket, job).await??))
 }

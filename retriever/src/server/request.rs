@@ -15,7 +15,7 @@ use crate::statistics::Statistics;
 use fields::Fields;
 pub use problem::{Place, Problem};
 
-/// Passages asked for per request at most, over all its queries: what one answer may hold in memory (about 200 MB).
+/// Passages asked for per request at most, over all its queries.
 const MAX_PASSAGES: usize = 250_000;
 /// What `FlashRAG`'s dialect gives when `top_n` is absent.
 const FLASHRAG_TOPN: usize = 10;

@@ -8,16 +8,13 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
-use forage_net::{Service, Ticket, json};
+use forage_net::{Service, json};
 
 use super::answer;
 use super::app::App;
 use super::fault::Fault;
 use super::plan;
 use super::request::{Limits, Problem, RerankRequest, RetrieveRequest, parse_statistics};
-
-/// Bodies over this are parsed by the workers: health checks must not wait for megabytes of JSON.
-const PARSE_HERE: usize = 64 * 1024;
 
 const PAGE: &str = include_str!("page.html");
 /// The page needs nothing but itself and this server, so nothing else is allowed, whatever a passage may contain.
@@ -42,7 +39,7 @@ async fn retrieve(State(app): Shared, body: Body) -> Response {
     let work = async {
         let (ticket, body) = app.base.admitted(body).await?;
         in_time(&app, async {
-            let request = parsed(&app, &ticket, body, RetrieveRequest::parse).await?;
+            let request = parsed(&app, body, RetrieveRequest::parse).await?;
             plan::retrieve(&app, &ticket, request).await
         })
         .await
@@ -65,7 +62,7 @@ async fn flashrag(app: &Arc<App>, body: Body, batch: bool) -> Result<Response, F
         let parse = move |body: &[u8], limits: &Limits| {
             RetrieveRequest::parse_flashrag(body, limits, batch)
         };
-        let request = parsed(app, &ticket, body, parse).await?;
+        let request = parsed(app, body, parse).await?;
         if !batch
             && request
                 .queries
@@ -83,7 +80,7 @@ async fn rerank(State(app): Shared, body: Body) -> Response {
     let work = async {
         let (ticket, body) = app.base.admitted(body).await?;
         in_time(&app, async {
-            let request = parsed(&app, &ticket, body, RerankRequest::parse).await?;
+            let request = parsed(&app, body, RerankRequest::parse).await?;
             plan::rerank_documents(&app, &ticket, request).await
         })
         .await
@@ -95,7 +92,7 @@ async fn statistics(State(app): Shared, body: Body) -> Response {
     let work = async {
         let (ticket, body) = app.base.admitted(body).await?;
         in_time(&app, async {
-            let texts = parsed(&app, &ticket, body, parse_statistics).await?;
+            let texts = parsed(&app, body, parse_statistics).await?;
             plan::statistics(&app, &ticket, texts).await
         })
         .await
@@ -127,40 +124,26 @@ async fn document(State(app): Shared, Path(id): Path<String>) -> Response {
             out.push(b'}');
             Ok::<_, forage_contracts::retriever::RetrieverError>(Some(out))
         };
-        let found = in_time_of(&app, app.pool.run(&ticket, job)).await???;
+        let found = in_time(&app, app.pool.run(&ticket, job)).await??;
         found.map(json).ok_or_else(missing)
     };
     app.observe("doc", work).await
 }
 
-/// Parses a body, by a worker if it is large.
 async fn parsed<T: Send + 'static>(
     app: &Arc<App>,
-    ticket: &Ticket,
     body: Bytes,
     parse: impl FnOnce(&[u8], &Limits) -> Result<T, Vec<Problem>> + Send + 'static,
 ) -> Result<T, Fault> {
     let limits = app.limits;
-    if body.len() <= PARSE_HERE {
-        return Ok(parse(&body, &limits)?);
-    }
-    Ok(app
-        .pool
-        .run(ticket, async move { parse(&body, &limits) })
-        .await??)
+    let parse = move |body: &[u8]| parse(body, &limits).map_err(Fault::from);
+    app.base.read(body, parse).await
 }
 
-async fn in_time(
-    app: &App,
-    work: impl Future<Output = Result<Vec<u8>, Fault>>,
-) -> Result<Response, Fault> {
-    in_time_of(app, work).await?.map(json)
-}
-
-async fn in_time_of<T>(app: &App, work: impl Future<Output = T>) -> Result<T, Fault> {
+async fn in_time<T>(app: &App, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     tokio::time::timeout(app.config.deadline, work)
         .await
-        .map_err(|_| Fault::Late)
+        .map_err(|_| Fault::Late)?
 }
 
 async fn info(State(app): Shared) -> Response {

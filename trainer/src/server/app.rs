@@ -18,6 +18,10 @@ use super::metrics::{Metrics, REQUESTS};
 use super::request::Common;
 use super::{Model, ServerConfig};
 
+/// Bytes of a prompt that are tokenized in any case: it takes a moment, and some tokenizers have one token for an unknown
+/// word of any length.
+const ALWAYS_ENCODED: usize = 64 * 1024;
+
 /// An answer without a fault so far.
 pub(super) enum Answer {
     /// A JSON object.
@@ -32,6 +36,8 @@ pub(super) struct App {
     pub(super) model: Model,
     pub(super) metrics: Metrics,
     pub(super) base: Arc<Base>,
+    /// Bytes of a prompt beyond which it cannot fit into the context.
+    most_prompt_bytes: usize,
     /// Seconds since 1970 at which the server started.
     pub(super) started: u64,
     /// Differs from process to process.
@@ -51,6 +57,7 @@ impl App {
         Self {
             base,
             metrics,
+            most_prompt_bytes: most_prompt_bytes(&model),
             started: now(),
             seed: Seed::root(RandomState::new().hash_one(now())),
             numbers: AtomicU64::new(0),
@@ -137,8 +144,25 @@ impl App {
         }
     }
 
-    /// Receives the body, takes a place and prepares the work on a blocking thread: parsing and tokenizing megabytes must not
-    /// hold up others.
+    /// Refuses a prompt that is too long for the context whatever its tokens are, before they are looked for: that takes
+    /// seconds and a hundred times the prompt's memory when it is megabytes long.
+    pub(super) fn check_text(&self, text: &str, param: &str) -> Result<(), Fault> {
+        let (length, most) = (text.len(), self.most_prompt_bytes);
+        if length <= most {
+            return Ok(());
+        }
+        Err(Fault::Invalid {
+            message: format!(
+                "`{param}` has {length} bytes; a context of {} tokens holds at most {most}",
+                self.model.context
+            ),
+            param: Some(param.to_owned()),
+            code: Some("context_length_exceeded"),
+        })
+    }
+
+    /// Receives the body, takes a place and prepares the work, a few requests at a time and not on the threads that move
+    /// bytes: parsing and tokenizing megabytes must not hold up others.
     pub(super) async fn admitted<T: Send + 'static>(
         self: &Arc<Self>,
         body: Body,
@@ -146,9 +170,7 @@ impl App {
     ) -> Result<(Ticket, T), Fault> {
         let (place, body) = self.base.admitted(body).await?;
         let app = Arc::clone(self);
-        let prepared = tokio::task::spawn_blocking(move || prepare(&app, &body))
-            .await
-            .map_err(|_| Refusal::Panicked)??;
+        let prepared = self.base.heavy(move || prepare(&app, &body)).await?;
         Ok((place, prepared))
     }
 
@@ -183,6 +205,16 @@ impl Service for App {
     }
 }
 
+/// Bytes beyond which a prompt has more tokens than the context, whatever they are.
+fn most_prompt_bytes(model: &Model) -> usize {
+    let ids = 0..u32::try_from(model.vocab_size).unwrap_or(u32::MAX);
+    let lengths = ids.map(|id| model.tokenizer.token_bytes(id).len());
+    model
+        .context
+        .saturating_mul(lengths.max().unwrap_or(0))
+        .max(ALWAYS_ENCODED)
+}
+
 /// Writes events as they come; a fault is the last of them.
 fn event_stream(
     base: Arc<Base>,
@@ -202,7 +234,7 @@ fn event_stream(
                 ended => {
                     observed.take().into_iter().for_each(|it| it.answered(200));
                     let Some(Err(fault)) = ended else { return None };
-                    base.traffic.failed(fault.cause());
+                    base.failed(fault.cause());
                     event(&fault.json())
                 }
             };

@@ -40,6 +40,7 @@ pub(super) fn prepare(app: &App, body: &[u8]) -> Result<Job, Fault> {
         });
     };
     let text = render(template, &request)?;
+    app.check_text(&text, "messages")?;
     let tokens = app.model.tokenizer.encode(&text);
     app.check_prompt(&tokens, "messages", false)?;
     let room = app.model.context - tokens.len();

@@ -37,6 +37,13 @@ pub(super) fn prepare(app: &App, body: &[u8]) -> Result<Job, Fault> {
         logprobs,
     } = CompletionRequest::parse(body, app.model.sampling)?;
     app.check(&common, prompts.len())?;
+    // All of them before any is tokenized.
+    for prompt in &prompts {
+        match prompt {
+            Prompt::Text(text) => app.check_text(text, "prompt")?,
+            Prompt::Tokens(tokens) => app.check_prompt(tokens, "prompt", max_tokens == 0)?,
+        }
+    }
     let mut orders = Vec::with_capacity(prompts.len());
     let mut texts = Vec::new();
     for prompt in prompts {

@@ -1,7 +1,11 @@
 //! The values of a request's body, taken out one by one; what is left over is refused by name.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
+use forage_net::count_values;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::fault::Fault;
@@ -19,6 +23,9 @@ const HARMLESS: [&str; 7] = [
 
 /// Most bytes of a stop string: as much text is looked through again with every token.
 const LONGEST_TEXT: usize = 1024;
+
+/// JSON values of a body beside its prompt at most, with their keys: messages and tools are trees of them.
+const MAX_VALUES: usize = 100_000;
 
 /// Known elsewhere but not here: taken only where they ask for nothing.
 const UNSUPPORTED: [&str; 28] = [
@@ -71,11 +78,29 @@ fn neutral(key: &str, value: &Value) -> bool {
     }
 }
 
+/// The number of values in a body's prompt, where that is many.
+fn prompt_values(body: &[u8]) -> usize {
+    #[derive(Deserialize)]
+    struct Outer<'a> {
+        #[serde(borrow)]
+        prompt: Option<&'a RawValue>,
+    }
+    if count_values(body) <= MAX_VALUES {
+        return 0;
+    }
+    let prompt = serde_json::from_slice::<Outer<'_>>(body).ok();
+    prompt
+        .and_then(|outer| outer.prompt)
+        .map_or(0, |raw| count_values(raw.get().as_bytes()))
+}
+
 #[derive(Debug)]
 pub(super) struct Fields {
     object: Map<String, Value>,
     /// Where the object stands in the body, with a dot behind it; empty for the body itself.
     place: String,
+    /// The body's prompts, as text: millions of token ids are no tree of values.
+    prompt: Option<Box<RawValue>>,
 }
 
 impl Fields {
@@ -85,14 +110,35 @@ impl Fields {
             param: None,
             code: None,
         };
-        match serde_json::from_slice(body) {
-            Ok(Value::Object(object)) => Ok(Self {
-                object,
-                place: String::new(),
-            }),
-            Ok(_) => Err(broken("the body must be a JSON object".to_owned())),
-            Err(error) => Err(broken(format!("the body is no JSON: {error}"))),
+        let values = count_values(body).saturating_sub(prompt_values(body));
+        if values > MAX_VALUES {
+            return Err(broken(format!(
+                "the body has about {values} JSON values beside its prompt, at most {MAX_VALUES} are read; send less"
+            )));
         }
+        let not_json = |error: serde_json::Error| {
+            broken(if error.is_data() {
+                "the body must be a JSON object".to_owned()
+            } else {
+                format!("the body is no JSON: {error}")
+            })
+        };
+        let mut raw: BTreeMap<String, &RawValue> =
+            serde_json::from_slice(body).map_err(not_json)?;
+        let prompt = raw.remove("prompt").filter(|raw| raw.get() != "null");
+        let values = raw
+            .into_iter()
+            .map(|(key, raw)| Ok((key, serde_json::from_str(raw.get())?)));
+        Ok(Self {
+            object: values.collect::<Result<_, _>>().map_err(not_json)?,
+            place: String::new(),
+            prompt: prompt.map(ToOwned::to_owned),
+        })
+    }
+
+    /// Takes out what is to be continued, as JSON.
+    pub(super) fn take_prompt(&mut self) -> Option<Box<RawValue>> {
+        self.prompt.take()
     }
 
     /// The fields of an object inside the body.
@@ -101,6 +147,7 @@ impl Fields {
             Value::Object(object) => Ok(Self {
                 object,
                 place: format!("{place}."),
+                prompt: None,
             }),
             _ => Err(Fault::invalid(
                 place,
@@ -209,7 +256,10 @@ impl Fields {
     }
 
     /// Refuses what nobody took out, unless it has no bearing on the answer.
-    pub(super) fn finish(self) -> Result<(), Fault> {
+    pub(super) fn finish(mut self) -> Result<(), Fault> {
+        if self.prompt.is_some() {
+            self.object.insert("prompt".to_owned(), Value::Bool(true));
+        }
         for (key, value) in &self.object {
             let name = format!("{}{key}", self.place);
             if value.is_null()

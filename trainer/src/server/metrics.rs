@@ -3,10 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use forage_net::Reading;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
@@ -41,7 +38,7 @@ impl Metrics {
             "Time between tokens of a completion",
             later_token.clone(),
         );
-        registry.register_collector(Box::new(Counted(engine)));
+        Reading::register(registry, move || readings(&engine));
         Self {
             first_token,
             later_token,
@@ -57,59 +54,38 @@ impl Metrics {
     }
 }
 
-/// The engine's counters, read when asked for.
-#[derive(Debug)]
-struct Counted(Arc<Engine>);
-
-impl Collector for Counted {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let stats = self.0.stats();
-        let gauges = [
-            ("running", "Completions being generated", stats.running),
-            ("waiting", "Completions that wait for room", stats.waiting),
-            (
-                "cache_tokens_used",
-                "Tokens held in the key-value cache",
-                stats.cache_tokens_used,
-            ),
-            (
-                "cache_tokens",
-                "Tokens the key-value cache can hold",
-                stats.cache_tokens,
-            ),
-        ];
-        for (name, help, value) in gauges {
-            let gauge = ConstGauge::new(value as i64);
-            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
-        }
-        let counters = [
-            ("prompt_tokens", "Prompt tokens taken", stats.prompt_tokens),
-            (
-                "cached_prompt_tokens",
-                "Prompt tokens found in the cache",
-                stats.cached_prompt_tokens,
-            ),
-            ("generated_tokens", "Tokens drawn", stats.generated_tokens),
-            (
-                "preemptions",
-                "Completions set back to make room",
-                stats.preemptions,
-            ),
-            (
-                "cancelled_completions",
-                "Completions whose client went away",
-                stats.cancelled,
-            ),
-        ];
-        for (name, help, value) in counters {
-            let counter = ConstCounter::new(value);
-            counter.encode(encoder.encode_descriptor(
-                name,
-                help,
-                None,
-                counter.metric_type(),
-            )?)?;
-        }
-        Ok(())
-    }
+/// The engine's counters.
+fn readings(engine: &Engine) -> Vec<Reading> {
+    let stats = engine.stats();
+    vec![
+        Reading::Gauge("running", "Completions being generated", stats.running),
+        Reading::Gauge("waiting", "Completions that wait for room", stats.waiting),
+        Reading::Gauge(
+            "cache_tokens_used",
+            "Tokens held in the key-value cache",
+            stats.cache_tokens_used,
+        ),
+        Reading::Gauge(
+            "cache_tokens",
+            "Tokens the key-value cache can hold",
+            stats.cache_tokens,
+        ),
+        Reading::Counter("prompt_tokens", "Prompt tokens taken", stats.prompt_tokens),
+        Reading::Counter(
+            "cached_prompt_tokens",
+            "Prompt tokens found in the cache",
+            stats.cached_prompt_tokens,
+        ),
+        Reading::Counter("generated_tokens", "Tokens drawn", stats.generated_tokens),
+        Reading::Counter(
+            "preemptions",
+            "Completions set back to make room",
+            stats.preemptions,
+        ),
+        Reading::Counter(
+            "cancelled_completions",
+            "Completions whose client went away",
+            stats.cancelled,
+        ),
+    ]
 }

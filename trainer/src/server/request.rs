@@ -1,13 +1,18 @@
 //! What requests ask for.
 
+use std::fmt::{self, Formatter};
+
 use forage_env::policy::Sampling;
-use serde_json::Value;
+use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 
 use super::fault::Fault;
 use super::fields::Fields;
 
 /// Completions of one prompt at most.
 const MAX_CHOICES: usize = 128;
+/// Prompts that are read at most; servers take fewer.
+const MAX_PROMPTS: usize = 100_000;
 /// Log-probabilities of other tokens at each position at most.
 pub(super) const MAX_TOP: usize = 20;
 /// Stop strings at most.
@@ -133,7 +138,7 @@ impl CompletionRequest {
                 "`best_of` other than `n` is not supported; leave it out",
             ));
         }
-        let prompts = prompts(fields.take("prompt"))?;
+        let prompts = prompts(fields.take_prompt())?;
         fields.finish()?;
         Ok(Self {
             common,
@@ -145,28 +150,11 @@ impl CompletionRequest {
     }
 }
 
-fn prompts(value: Option<Value>) -> Result<Vec<Prompt>, Fault> {
+fn prompts(value: Option<Box<RawValue>>) -> Result<Vec<Prompt>, Fault> {
     let must = "`prompt` must be a string, a list of strings, a list of token ids or a list of lists of token ids";
     let wrong = || Fault::invalid("prompt", must);
-    let prompts: Vec<Prompt> = match value.ok_or_else(wrong)? {
-        Value::String(text) => vec![Prompt::Text(text)],
-        Value::Array(values) if values.first().is_some_and(Value::is_number) => {
-            vec![tokens(&values).ok_or_else(wrong)?]
-        }
-        Value::Array(values) => {
-            let prompt = |value| match value {
-                Value::String(text) => Some(Prompt::Text(text)),
-                Value::Array(values) => tokens(&values),
-                _ => None,
-            };
-            values
-                .into_iter()
-                .map(prompt)
-                .collect::<Option<_>>()
-                .ok_or_else(wrong)?
-        }
-        _ => return Err(wrong()),
-    };
+    let value = value.ok_or_else(wrong)?;
+    let Prompts(prompts) = serde_json::from_str(value.get()).map_err(|_| wrong())?;
     let empty = |prompt: &Prompt| match prompt {
         Prompt::Text(text) => text.is_empty(),
         Prompt::Tokens(tokens) => tokens.is_empty(),
@@ -180,11 +168,87 @@ fn prompts(value: Option<Value>) -> Result<Vec<Prompt>, Fault> {
     Ok(prompts)
 }
 
-fn tokens(values: &[Value]) -> Option<Prompt> {
-    let id = |value: &Value| u32::try_from(value.as_u64()?).ok();
-    values
-        .iter()
-        .map(id)
-        .collect::<Option<_>>()
-        .map(Prompt::Tokens)
+/// Everything that is to be continued.
+struct Prompts(Vec<Prompt>);
+
+/// What stands in the list of prompts, which may be one prompt itself.
+enum Item {
+    Token(u32),
+    Prompt(Prompt),
+}
+
+impl<'de> Deserialize<'de> for Prompts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(PromptsVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Item {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ItemVisitor)
+    }
+}
+
+struct PromptsVisitor;
+
+impl<'de> Visitor<'de> for PromptsVisitor {
+    type Value = Prompts;
+
+    fn expecting(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a prompt or a list of them")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Prompts, E> {
+        Ok(Prompts(vec![Prompt::Text(text.to_owned())]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Prompts, A::Error> {
+        let mut prompts = Vec::new();
+        match list.next_element()? {
+            None => {}
+            Some(Item::Token(first)) => prompts.push(Prompt::Tokens(tokens(Some(first), list)?)),
+            Some(Item::Prompt(first)) => {
+                prompts.push(first);
+                while let Some(item) = list.next_element()? {
+                    match item {
+                        Item::Prompt(prompt) if prompts.len() < MAX_PROMPTS => prompts.push(prompt),
+                        _ => return Err(de::Error::custom("no prompt, or too many")),
+                    }
+                }
+            }
+        }
+        Ok(Prompts(prompts))
+    }
+}
+
+struct ItemVisitor;
+
+impl<'de> Visitor<'de> for ItemVisitor {
+    type Value = Item;
+
+    fn expecting(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a string, a token id or a list of token ids")
+    }
+
+    fn visit_u64<E: de::Error>(self, id: u64) -> Result<Item, E> {
+        let id = u32::try_from(id).map_err(de::Error::custom)?;
+        Ok(Item::Token(id))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Item, E> {
+        Ok(Item::Prompt(Prompt::Text(text.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Item, A::Error> {
+        Ok(Item::Prompt(Prompt::Tokens(tokens(None, list)?)))
+    }
+}
+
+/// Token ids, the first of which may have been read already.
+fn tokens<'de, A: SeqAccess<'de>>(first: Option<u32>, mut list: A) -> Result<Vec<u32>, A::Error> {
+    let mut tokens = Vec::from_iter(first);
+    while let Some(id) = list.next_element()? {
+        tokens.push(id);
+    }
+    Ok(tokens)
 }

@@ -75,9 +75,6 @@ pub(crate) struct Env {
     /// Threads that run steps; by default one per core.
     #[arg(long)]
     threads: Option<usize>,
-    /// Seconds that running episodes may take to finish after SIGTERM or ctrl-c.
-    #[arg(long, default_value_t = ServerConfig::default().base.drain.as_secs())]
-    drain_seconds: u64,
 }
 
 /// Questions a generated world makes where nobody says.
@@ -112,7 +109,7 @@ impl Env {
 
     fn server(&self) -> Result<ServerConfig> {
         let defaults = ServerConfig::default();
-        let base = self.front.base(defaults.base.queue, self.drain_seconds)?;
+        let base = self.front.base(defaults.base.queue, &defaults.base)?;
         Ok(ServerConfig {
             max_sessions: self.max_sessions,
             session_ttl: Duration::from_secs(self.session_ttl_seconds),

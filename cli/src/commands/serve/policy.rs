@@ -25,17 +25,15 @@ pub(crate) struct Policy {
     /// Requests admitted at a time, running and waiting together; those beyond are refused with 429.
     #[arg(long, default_value_t = ServerConfig::default().base.queue)]
     queue: usize,
-    /// Seconds that requests in flight may take to finish after SIGTERM or ctrl-c.
-    #[arg(long, default_value_t = ServerConfig::default().base.drain.as_secs())]
-    drain_seconds: u64,
 }
 
 impl Policy {
     pub(super) fn run(self) -> Result<()> {
         let begin = Instant::now();
+        let defaults = ServerConfig::default();
         let config = ServerConfig {
-            base: self.front.base(self.queue, self.drain_seconds)?,
-            ..ServerConfig::default()
+            base: self.front.base(self.queue, &defaults.base)?,
+            ..defaults
         };
         let mut model = self.engine.start(self.model.as_deref())?;
         if let Some(name) = self.name {

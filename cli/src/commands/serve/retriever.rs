@@ -31,12 +31,12 @@ pub(crate) struct Retriever {
     /// Requests admitted at a time, running and waiting together; those beyond are refused with 503.
     #[arg(long, default_value_t = ServerConfig::default().base.queue)]
     queue: usize,
+    /// Largest answer, MiB; all answers together take up to four times as much memory. Larger ones are refused with 413.
+    #[arg(long, default_value_t = ServerConfig::default().max_answer_bytes >> 20)]
+    max_answer_mib: usize,
     /// Threads that search; by default one per core.
     #[arg(long)]
     threads: Option<usize>,
-    /// Seconds that requests in flight may take to finish after SIGTERM or ctrl-c.
-    #[arg(long, default_value_t = ServerConfig::default().base.drain.as_secs())]
-    drain_seconds: u64,
 }
 
 impl Retriever {
@@ -57,8 +57,9 @@ impl Retriever {
         let defaults = ServerConfig::default();
         Ok(ServerConfig {
             topk: self.topk,
+            max_answer_bytes: self.max_answer_mib.saturating_mul(1024 * 1024),
             workers: self.threads.unwrap_or(defaults.workers),
-            base: self.front.base(self.queue, self.drain_seconds)?,
+            base: self.front.base(self.queue, &defaults.base)?,
             ..defaults
         })
     }

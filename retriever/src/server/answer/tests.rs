@@ -21,7 +21,7 @@ fn answer(lists: &[&[Hit]], shape: Shape) -> Value {
         }
         part
     });
-    let bytes = assemble(&parts, shape, Duration::from_millis(2));
+    let bytes = assemble(parts.into(), shape, Duration::from_millis(2)).concat();
     let mut value: Value = serde_json::from_slice(&bytes).unwrap();
     if let Some(object) = value.as_object_mut() {
         assert_eq!(object.remove("took_ms"), Some(json!(2.0)));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use forage_contracts::retriever::Filter;
+use forage_net::count_values;
 use serde_json::{Map, Value};
 
 use super::{Limits, Place, Problem};
@@ -11,6 +12,9 @@ use crate::statistics::Statistics;
 
 /// Faults listed at most: a list of a thousand numbers for queries need not come back a thousandfold.
 const MAX_PROBLEMS: usize = 20;
+
+/// JSON values of a body at most, with their keys: as many as documents to rerank may need.
+const MAX_VALUES: usize = 500_000;
 
 pub(super) struct Fields {
     object: Map<String, Value>,
@@ -21,6 +25,13 @@ impl Fields {
     pub(super) fn read(body: &[u8]) -> Result<Self, Vec<Problem>> {
         if body.is_empty() {
             return Err(vec![Problem::new("missing", vec![], "Field required")]);
+        }
+        let values = count_values(body);
+        if values > MAX_VALUES {
+            let msg = format!(
+                "about {values} JSON values, at most {MAX_VALUES} are read; split the batch"
+            );
+            return Err(vec![Problem::new("too_long", vec![], msg)]);
         }
         match serde_json::from_slice(body) {
             Ok(Value::Object(object)) => Ok(Self {

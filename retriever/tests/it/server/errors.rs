@@ -218,7 +218,9 @@ async fn sizes() {
         .await
         .unwrap();
     socket
-        .write_all(b"POST /retrieve HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        .write_all(
+            b"POST /retrieve HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n",
+        )
         .await
         .unwrap();
     for _ in 0..15 {
@@ -243,7 +245,7 @@ async fn pieces_make_a_whole_body() {
         .await
         .unwrap();
     socket
-        .write_all(b"POST /retrieve HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 20\r\n\r\n")
+        .write_all(b"POST /retrieve HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 20\r\n\r\n")
         .await
         .unwrap();
     for byte in b"{\"queries\":[\"moon\"]}" {

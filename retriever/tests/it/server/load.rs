@@ -156,7 +156,7 @@ async fn a_client_that_goes_away_takes_its_queries_along() {
         .await
         .unwrap();
     let head = format!(
-        "POST /retrieve HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n",
+        "POST /retrieve HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     socket

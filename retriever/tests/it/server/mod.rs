@@ -4,6 +4,7 @@ mod deadline;
 mod drain;
 mod errors;
 mod load;
+mod memory;
 mod operations;
 mod page;
 mod shapes;

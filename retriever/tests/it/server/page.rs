@@ -43,6 +43,29 @@ async fn shown(url: String) -> Option<String> {
 }
 
 #[tokio::test]
+async fn pages_of_others_are_refused_without_a_token() {
+    let server = Running::small().await;
+    for path in ["/", "/info", "/doc/moon", "/metrics"] {
+        let request = server.client.get(server.url(path));
+        let answer = request.header("host", "evil.example").send().await;
+        assert_eq!(answer.unwrap().status(), 403, "{path}");
+    }
+    let post = |name, value| {
+        let request = server.client.post(server.url("/retrieve"));
+        request
+            .body(r#"{"queries":["moon"]}"#)
+            .header(name, value)
+            .send()
+    };
+    let foreign = post("origin", "https://evil.example").await.unwrap();
+    assert_eq!(foreign.status(), 403);
+    let text = post("content-type", "text/plain").await.unwrap();
+    assert_eq!(text.status(), 415);
+    let own = post("origin", server.base.as_str()).await.unwrap();
+    assert_eq!(own.status(), 200);
+}
+
+#[tokio::test]
 async fn passages_are_shown_highlighted_and_escaped() {
     let server = Running::small().await;
     let Some(page) =

@@ -322,6 +322,56 @@ async fn chats_that_do_not_fit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn prompts_far_too_long_are_refused_before_their_tokens_are_looked_for() {
+    let long = "word ".repeat(1_000_000);
+    let begin = std::time::Instant::now();
+    let server = Running::quickstart().await;
+    for prompt in [json!(long), json!(["short", long])] {
+        let body = json!({"prompt": prompt});
+        let (status, answer) = server.post("/v1/completions", &body).await;
+        let fault = (
+            400,
+            Some("context_length_exceeded"),
+            "`prompt` has 5000000 bytes",
+        );
+        check(status, &answer, fault, &json!("long"));
+    }
+    let chat = Running::chat().await;
+    let body = json!({"messages": [{"role": "user", "content": long}]});
+    let (status, answer) = chat.post("/v1/chat/completions", &body).await;
+    let fault = (400, Some("context_length_exceeded"), "bytes; a context of");
+    check(status, &answer, fault, &json!("long"));
+    assert!(begin.elapsed() < std::time::Duration::from_secs(20));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_prompts_may_have_many_values() {
+    let server = Running::quickstart().await;
+    let ids = vec![1; 200_000];
+    let (status, answer) = server
+        .post("/v1/completions", &json!({"prompt": ids}))
+        .await;
+    let fault = (400, Some("context_length_exceeded"), "200000 tokens");
+    check(status, &answer, fault, &json!("ids"));
+    let body = json!({"messages": vec![json!([]); 200_000]});
+    let (status, answer) = server.post("/v1/chat/completions", &body).await;
+    check(status, &answer, (400, None, "JSON values"), &json!("tree"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_others_are_refused_without_a_token() {
+    let server = Running::quickstart().await;
+    let request = || server.client.get(server.url("/v1/models"));
+    let status = async |request: reqwest::RequestBuilder| request.send().await.unwrap().status();
+    assert_eq!(status(request().header("host", "evil.example")).await, 403);
+    let foreign = request().header("origin", "https://evil.example");
+    assert_eq!(status(foreign).await, 403);
+    let post = server.client.post(server.url("/v1/completions"));
+    let text = post.header("content-type", "text/plain").body("{}");
+    assert_eq!(status(text).await, 415);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bodies_routes_and_methods() {
     let server = Running::start(
         ServerConfig {
