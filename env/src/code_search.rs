@@ -115,8 +115,7 @@ fn make(settings: Value, resources: Resources) -> Result<Arc<dyn EnvFactory>, Re
         Form::FunctionCalls => None,
         Form::Tags | Form::PythonCalls => {
             let mut notice = |notice| (resources.notice)(&interpreter::words(&notice));
-            let engine: Arc<dyn Interpreters> =
-                Arc::new(sandbox(&settings.limits.limits(), &mut notice)?);
+            let engine: Arc<dyn Interpreters> = Arc::new(sandbox(settings.limits, &mut notice)?);
             Some(engine)
         }
     };
@@ -282,14 +281,14 @@ impl Shared {
         let interpreter = match &mut episode.interpreter {
             Some(interpreter) => {
                 if self.settings.state == StateMode::Fresh {
-                    interpreter.reset().map_err(failed)?;
+                    interpreter.reset();
                 }
                 interpreter
             }
             none => {
                 let tools: Arc<dyn Tools> = episode.tools.clone();
                 let seed = episode.seed.child("sandbox", &[]).0;
-                none.insert(sandbox.open(tools, seed).await.map_err(failed)?)
+                none.insert(sandbox.open(tools, seed))
             }
         };
         let prelude = &self.settings.prelude;

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use forage_retriever::{Bm25Retriever, Query, Retriever, RetrieverError};
+use forage_retriever::{Bm25Retriever, Retriever, RetrieverError};
 use serde::{Deserialize, Serialize};
 
 use super::{Wiki, WikiError};
+use crate::ask::{self, Refused, ask};
 
 /// Passages asked for per page wanted when hits of passages are folded into pages.
 const PASSAGES_PER_PAGE: usize = 8;
@@ -32,6 +33,17 @@ pub struct Found {
     pub title: String,
     /// The retriever's score.
     pub score: f32,
+}
+
+/// The reason why nothing was searched.
+#[derive(Debug, thiserror::Error)]
+pub enum FindError {
+    /// The query is to blame.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The infrastructure failed.
+    #[error(transparent)]
+    Retriever(#[from] RetrieverError),
 }
 
 /// Finds pages of a wiki, best first, equal scores by id.
@@ -75,10 +87,11 @@ impl Finder {
     /// The best `count` pages. At once when the index is in this process.
     ///
     /// # Errors
-    /// Only faults of the infrastructure; a query without a match finds nothing.
-    pub async fn find(&self, query: &str, count: usize) -> Result<Vec<Found>, RetrieverError> {
+    /// Faults of the infrastructure, and queries that cannot be searched for; one without a match finds nothing.
+    pub async fn find(&self, query: &str, count: usize) -> Result<Vec<Found>, FindError> {
         match &self.by {
             By::Index(index) => {
+                ask::check(query)?;
                 let ranked = index.search_ids(query, count)?;
                 let found = ranked.into_iter().map(|(ordinal, score)| {
                     let page = self.wiki.at(ordinal)?;
@@ -91,11 +104,10 @@ impl Finder {
                 found.collect()
             }
             By::Passages(retriever) => {
-                let asked = [Query::new(query)];
-                let hits = retriever
-                    .search(&asked, count.saturating_mul(PASSAGES_PER_PAGE))
-                    .await?;
-                self.fold(hits.into_iter().next().unwrap_or_default(), count)
+                let passages = count.saturating_mul(PASSAGES_PER_PAGE);
+                let hits = ask(retriever.as_ref(), &[query], passages).await?;
+                let hits = hits.into_iter().next().transpose()?;
+                Ok(self.fold(hits.unwrap_or_default(), count)?)
             }
         }
     }
