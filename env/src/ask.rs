@@ -11,7 +11,7 @@ const MAX_QUERY_BYTES: usize = 64 << 10;
 /// A query that is not searched for, in the words that its writer reads.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Refused(String);
+pub(crate) struct Refused(String);
 
 /// Refuses a query that is too long for any retriever.
 pub(crate) fn check(query: &str) -> Result<(), Refused> {

@@ -39,7 +39,7 @@ use crate::wiki::find::{Finder, SearchMode};
 
 pub use action::{Call, CodeAction, CodeFault, PYTHON_TOOL, parse};
 pub use forage_sandbox::Status;
-pub use interpreter::{Interpreter, Interpreters, sandbox};
+pub use interpreter::{Interpreter, Interpreters};
 pub use observation::NOTHING_PRINTED;
 pub use profile::Profile;
 pub use prompt::CodePrompt;
@@ -115,7 +115,8 @@ fn make(settings: Value, resources: Resources) -> Result<Arc<dyn EnvFactory>, Re
         Form::FunctionCalls => None,
         Form::Tags | Form::PythonCalls => {
             let mut notice = |notice| (resources.notice)(&interpreter::words(&notice));
-            let engine: Arc<dyn Interpreters> = Arc::new(sandbox(settings.limits, &mut notice)?);
+            let engine: Arc<dyn Interpreters> =
+                Arc::new(interpreter::sandbox(settings.limits, &mut notice)?);
             Some(engine)
         }
     };

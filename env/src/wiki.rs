@@ -16,7 +16,7 @@ use forage_retriever::{
 
 use crate::world::World;
 
-pub use find::{Finder, Found};
+pub use find::Finder;
 pub use section::{Section, SectionMode, Span};
 
 /// A wiki could not be opened or read.

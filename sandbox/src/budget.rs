@@ -19,8 +19,8 @@ pub(crate) type Share = OwnedSemaphorePermit;
 
 /// Sessions whose interpreters stay as they are between turns.
 const HOT_SESSIONS: usize = 64;
-/// The most written memory of such a session.
-pub(crate) const HOT_BYTES: usize = 8 << 20;
+/// The most written memory of such a session. Where the system does not tell what was written, all of the snapshot counts.
+const HOT_BYTES: usize = if cfg!(target_os = "linux") { 8 } else { 48 } << 20;
 /// Most turns at a time, whatever the memory: with the sessions above fewer than an engine has room for.
 const TURNS: usize = 900;
 /// The budget where the system does not say what is free.
@@ -108,13 +108,13 @@ impl Budget {
         Arc::clone(&self.kept).try_acquire_many_owned(kib).ok()
     }
 
-    /// Room for an interpreter with `bytes` of written memory that stays as it is.
-    pub(crate) fn keep_hot(&self, bytes: usize) -> Option<[Share; 2]> {
+    /// A place for an interpreter that stays as it is, and room for its `bytes` of written memory.
+    pub(crate) fn keep_hot(&self, bytes: usize) -> Option<(Share, Share)> {
         if bytes > HOT_BYTES {
             return None;
         }
         let place = Arc::clone(&self.hot).try_acquire_owned().ok()?;
-        Some([place, self.keep(bytes)?])
+        Some((place, self.keep(bytes)?))
     }
 }
 

@@ -31,8 +31,8 @@ pub(crate) struct Pages {
     numbers: Vec<u32>,
     /// Their bytes, one page after another.
     content: Content,
-    /// The part of the budget that they take; a copy that lives no longer than a turn takes it of the turn's.
-    share: Option<Share>,
+    /// The part of the budget that they take.
+    _share: Option<Share>,
 }
 
 enum Content {
@@ -71,18 +71,6 @@ impl Checkpoint {
         };
         content + size_of_val(&*self.pages.numbers)
     }
-
-    /// The same state in the form in which it may wait.
-    pub(crate) fn parked(self, budget: &'static Budget) -> io::Result<Self> {
-        match &self.pages.content {
-            Content::Plain(bytes) if self.pages.share.is_none() && !bytes.is_empty() => {
-                let pages = bytes.chunks_exact(PAGE);
-                let pages = Arc::new(Pages::packed(self.pages.numbers.clone(), pages, budget)?);
-                Ok(Self { pages, ..self })
-            }
-            _ => Ok(self),
-        }
-    }
 }
 
 impl std::fmt::Debug for Checkpoint {
@@ -103,13 +91,13 @@ fn of<'a>(memory: &'a [u8], numbers: &'a [u32]) -> impl Iterator<Item = &'a [u8]
 
 impl Pages {
     /// A plain copy; `share` is its part of the budget.
-    pub(crate) fn copied(memory: &[u8], numbers: Vec<u32>, share: Option<Share>) -> Self {
+    pub(crate) fn copied(memory: &[u8], numbers: Vec<u32>, share: Share) -> Self {
         let mut bytes = Vec::with_capacity(numbers.len() * PAGE);
         of(memory, &numbers).for_each(|page| bytes.extend_from_slice(page));
         Self {
             numbers,
             content: Content::Plain(bytes),
-            share,
+            _share: Some(share),
         }
     }
 
@@ -119,14 +107,7 @@ impl Pages {
         numbers: Vec<u32>,
         budget: &'static Budget,
     ) -> io::Result<Self> {
-        Self::packed(numbers.clone(), of(memory, &numbers), budget)
-    }
-
-    fn packed<'a>(
-        numbers: Vec<u32>,
-        pages: impl Iterator<Item = &'a [u8]>,
-        budget: &'static Budget,
-    ) -> io::Result<Self> {
+        let pages = of(memory, &numbers);
         let most = zstd::zstd_safe::compress_bound(numbers.len() * PAGE) + PAGE;
         let (content, share) = if let Some(mut share) = budget.keep(most) {
             // Only what is written takes memory.
@@ -144,7 +125,7 @@ impl Pages {
         Ok(Self {
             numbers,
             content,
-            share,
+            _share: share,
         })
     }
 

@@ -71,29 +71,31 @@ pub(crate) enum Idle {
     Parked(Checkpoint),
 }
 
-/// An interpreter that stays instantiated, and its part of the budget.
+/// An interpreter that stays instantiated, and its parts of the budget.
 pub(crate) struct Hot {
-    pub(crate) live: Live,
+    live: Live,
     /// The pages written since the snapshot.
     written: Vec<u32>,
-    pub(crate) share: [Share; 2],
+    /// The memory of the pages.
+    share: Share,
+    _place: Share,
 }
 
 impl Hot {
-    /// The state of now. The share of the budget is the caller's: a copy that lives as long as a turn needs none.
-    pub(crate) fn checkpoint(&self, share: Option<Share>) -> Checkpoint {
-        let pages = Pages::copied(self.live.bytes(), self.written.clone(), share);
-        self.live.checkpoint(pages)
+    /// The interpreter for its next turn, and its state of now, to which the memory between turns goes.
+    pub(crate) fn wake(self) -> (Live, Checkpoint) {
+        let pages = Pages::copied(self.live.bytes(), self.written, self.share);
+        let before = self.live.checkpoint(pages);
+        (self.live, before)
     }
 
-    /// Bytes that a checkpoint holds.
-    pub(crate) fn written_bytes(&self) -> usize {
-        self.written.len() * PAGE
-    }
-
-    /// The state of now in the form in which it may wait.
-    pub(crate) fn parked(&self, budget: &'static Budget) -> io::Result<Checkpoint> {
-        let pages = Pages::parked(self.live.bytes(), self.written.clone(), budget)?;
+    /// The state of now.
+    pub(crate) fn checkpoint(&self, budget: &'static Budget) -> io::Result<Checkpoint> {
+        let (memory, written) = (self.live.bytes(), self.written.clone());
+        let pages = match budget.keep(written.len() * PAGE) {
+            Some(share) => Pages::copied(memory, written, share),
+            None => Pages::parked(memory, written, budget)?,
+        };
         Ok(self.live.checkpoint(pages))
     }
 }
@@ -190,11 +192,12 @@ impl Live {
     /// The interpreter as it waits for its next turn: as it is where there is room for it, else its pages alone.
     pub(crate) fn rest(self, budget: &'static Budget) -> io::Result<Idle> {
         let written = pages::written(self.bytes());
-        if let Some(share) = budget.keep_hot(written.len() * PAGE) {
+        if let Some((place, share)) = budget.keep_hot(written.len() * PAGE) {
             return Ok(Idle::Hot(Box::new(Hot {
                 live: self,
                 written,
                 share,
+                _place: place,
             })));
         }
         let pages = Pages::parked(self.bytes(), written, budget)?;

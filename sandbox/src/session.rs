@@ -125,16 +125,12 @@ impl Session {
     /// [`SandboxError::Abandoned`], or a state that could not be kept.
     pub fn checkpoint(&mut self) -> Result<Checkpoint, SandboxError> {
         let idle = std::mem::replace(&mut self.state, State::Lost).settled()?;
-        let budget = self.engine.budget();
         let checkpoint = match &idle {
             Idle::Parked(checkpoint) => Ok(checkpoint.clone()),
-            Idle::Hot(hot) => match budget.keep(hot.written_bytes()) {
-                Some(share) => Ok(hot.checkpoint(Some(share))),
-                None => hot.parked(budget).map_err(SandboxError::Park),
-            },
+            Idle::Hot(hot) => hot.checkpoint(self.engine.budget()),
         };
         self.state = State::Idle(idle);
-        checkpoint
+        checkpoint.map_err(SandboxError::Park)
     }
 
     /// Goes back to a state of this or another session of the same engine.
@@ -201,40 +197,34 @@ impl Job {
             .settled()
             .and_then(|idle| begin(&engine, &tools, idle));
         // Nobody listens any more when the caller gave up.
-        let (live, before, kept) = match begun {
+        let (live, before) = match begun {
             Ok(begun) => begun,
             Err(error) => return drop(reply.send(Err(error))),
         };
         let (output, left) = turn(&engine, live, before, Turn::new(abandoned), (&code, echo));
         let _ = reply.send(output);
-        drop(kept);
-        let budget = engine.budget();
         let idle = match left {
-            Left::Running(live) => live.rest(budget),
-            Left::Undone(before) => before.parked(budget).map(Idle::Parked),
+            Left::Running(live) => live.rest(engine.budget()),
+            Left::Undone(before) => Ok(Idle::Parked(before)),
         };
         drop(share);
         let _ = settle.send(idle);
     }
 }
 
-/// The interpreter, the state that an undone turn goes back to, and the part of the budget which that takes.
+/// The interpreter, and the state that an undone turn goes back to.
 fn begin(
     engine: &SandboxEngine,
     tools: &Arc<dyn Tools>,
     idle: Idle,
-) -> Result<(Live, Checkpoint, Option<[Share; 2]>), SandboxError> {
+) -> Result<(Live, Checkpoint), SandboxError> {
     Ok(match idle {
-        // The copy takes the place that the interpreter had among those kept.
-        Idle::Hot(hot) => {
-            let before = hot.checkpoint(None);
-            (hot.live, before, Some(hot.share))
-        }
+        Idle::Hot(hot) => hot.wake(),
         Idle::Parked(checkpoint) => {
             let mut live = engine.instantiate(Arc::clone(tools), checkpoint.outside.clone())?;
             live.restore(&checkpoint)
                 .map_err(|error| interpreter(&error))?;
-            (live, checkpoint, None)
+            (live, checkpoint)
         }
     })
 }

@@ -49,7 +49,7 @@ impl Interpreter for Session {
 ///
 /// # Errors
 /// When it cannot be opened, or another one of the process has another `total_mib`.
-pub fn sandbox(
+pub(super) fn sandbox(
     settings: LimitSettings,
     notice: &mut dyn FnMut(Notice),
 ) -> Result<SandboxEngine, SandboxError> {

@@ -26,7 +26,7 @@ pub enum SearchMode {
 
 /// A page that was found.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub(crate) struct Found {
     /// The page's id.
     pub id: String,
     /// The page's title.
@@ -37,7 +37,7 @@ pub struct Found {
 
 /// The reason why nothing was searched.
 #[derive(Debug, thiserror::Error)]
-pub enum FindError {
+pub(crate) enum FindError {
     /// The query is to blame.
     #[error(transparent)]
     Refused(#[from] Refused),
@@ -88,7 +88,7 @@ impl Finder {
     ///
     /// # Errors
     /// Faults of the infrastructure, and queries that cannot be searched for; one without a match finds nothing.
-    pub async fn find(&self, query: &str, count: usize) -> Result<Vec<Found>, FindError> {
+    pub(crate) async fn find(&self, query: &str, count: usize) -> Result<Vec<Found>, FindError> {
         match &self.by {
             By::Index(index) => {
                 ask::check(query)?;
