@@ -3,7 +3,7 @@
 //! A query that no retriever takes, or that this one refuses for what it is, is its writer's doing: the policy reads why, and the
 //! episode goes on. Every other failure is one of ours and ends the episode without a score.
 
-use forage_retriever::{Hit, Query, Retriever, RetrieverError};
+use forage_contracts::retriever::{Hit, Query, Retriever, RetrieverError};
 
 /// Most bytes of a query: servers refuse longer ones.
 const MAX_QUERY_BYTES: usize = 64 << 10;
@@ -54,7 +54,9 @@ mod tests {
     use std::sync::Arc;
 
     use async_trait::async_trait;
-    use forage_retriever::{Bm25Retriever, Fingerprint, Passage};
+    use forage_contracts::corpus::Passage;
+    use forage_contracts::retriever::Fingerprint;
+    use forage_retriever::Bm25Retriever;
 
     use super::*;
     use crate::environment::Action;

@@ -10,14 +10,14 @@ use forage_sandbox::{
 use super::settings::LimitSettings;
 
 /// Opens interpreters, one per episode; shared by all.
-pub trait Interpreters: Send + Sync {
+pub(crate) trait Interpreters: Send + Sync {
     /// A fresh interpreter whose programs find `tools`; `seed` decides its randomness.
     fn open(&self, tools: Arc<dyn Tools>, seed: u64) -> Box<dyn Interpreter>;
 }
 
 /// One episode's interpreter.
 #[async_trait]
-pub trait Interpreter: Send {
+pub(crate) trait Interpreter: Send {
     /// Runs a program; its variables stay for the next.
     ///
     /// # Errors
