@@ -17,7 +17,7 @@ use wasmtime::{
     Caller, Extern, ExternType, Linker, Memory, Module, ResourceLimiter, Result, Val, bail,
 };
 
-use crate::record::{abridged, abridged_arguments};
+use crate::record::abridged_arguments;
 use crate::{CallRecord, Limits, SandboxError, ToolError, ToolSpec, Tools};
 
 /// The time at which every session begins: 2025-01-01 00:00:00 UTC, in nanoseconds.
@@ -220,7 +220,7 @@ impl Host {
                 serde_json::to_vec(&json!({ "value": value }))?
             }
             Err(ToolError::Raise { kind, message }) => {
-                record.error = Some(abridged(format!("{kind}: {message}")));
+                record.error = Some(CallRecord::abridged(format!("{kind}: {message}")));
                 raise(kind, &message)
             }
             Err(ToolError::Fault(reason)) => {

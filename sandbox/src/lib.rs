@@ -25,7 +25,6 @@ pub use checkpoint::Checkpoint;
 pub use engine::{EngineOptions, Notice, SandboxEngine};
 pub use error::SandboxError;
 pub use limits::Limits;
-pub use record::abridged;
 pub use session::Session;
 pub use tools::{NoTools, Parameter, ToolError, ToolSpec, Tools};
 pub use turn::{CallRecord, PyError, Status, TurnOutput};

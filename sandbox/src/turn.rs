@@ -130,7 +130,7 @@ pub struct PyError {
 pub struct CallRecord {
     /// The tool.
     pub tool: String,
-    /// Its arguments by name; what is longer than a kilobyte is abridged, see [`crate::abridged`].
+    /// Its arguments by name; what is longer than a kilobyte is abridged, see [`CallRecord::abridged`].
     pub arguments: Map<String, Value>,
     /// The size of the result: characters of a string, items of a list, 1 for anything else.
     pub size: usize,

@@ -5,7 +5,7 @@ mod more;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use forage_contracts::retriever::RetrieverError;
-use forage_sandbox::{ToolError, ToolSpec, Tools, abridged};
+use forage_sandbox::{CallRecord, ToolError, ToolSpec, Tools};
 use futures::FutureExt;
 use serde_json::{Map, Value, json};
 use tokio::runtime::Handle;
@@ -286,7 +286,7 @@ impl PageTools {
         };
         let mut call = FunctionCall {
             tool: tool.to_owned(),
-            argument: abridged(argument),
+            argument: CallRecord::abridged(argument),
             found: Vec::new(),
             size: 0,
             error: None,
@@ -307,7 +307,7 @@ impl PageTools {
             }
             Err(failure) => {
                 if let Failure::Raise(kind, message) = &failure {
-                    call.error = Some(abridged(format!("{kind}: {message}")));
+                    call.error = Some(CallRecord::abridged(format!("{kind}: {message}")));
                     log.calls.push(call);
                 }
                 Err(failure)
