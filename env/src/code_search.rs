@@ -46,7 +46,6 @@ pub use action::parse;
 pub use forage_sandbox::Status;
 pub(crate) use interpreter::Interpreter;
 pub(crate) use interpreter::Interpreters;
-pub(crate) use interpreter::sandbox;
 pub use observation::NOTHING_PRINTED;
 pub use profile::Profile;
 pub use prompt::CodePrompt;
@@ -123,7 +122,7 @@ fn make(settings: Value, resources: Resources) -> Result<Arc<dyn EnvFactory>, Re
         Form::FunctionCalls => None,
         Form::Tags | Form::PythonCalls => {
             let mut notice = |notice| (resources.notice)(&interpreter::words(&notice));
-            let engine = sandbox(&settings.limits.limits(), &mut notice)
+            let engine = interpreter::sandbox(settings.limits, &mut notice)
                 .map_err(|error| RegistryError::Sandbox(error.into()))?;
             let engine: Arc<dyn Interpreters> = Arc::new(engine);
             Some(engine)
@@ -291,14 +290,14 @@ impl Shared {
         let interpreter = match &mut episode.interpreter {
             Some(interpreter) => {
                 if self.settings.state == StateMode::Fresh {
-                    interpreter.reset().map_err(failed)?;
+                    interpreter.reset();
                 }
                 interpreter
             }
             none => {
                 let tools: Arc<dyn Tools> = episode.tools.clone();
                 let seed = episode.seed.child("sandbox", &[]).0;
-                none.insert(sandbox.open(tools, seed).await.map_err(failed)?)
+                none.insert(sandbox.open(tools, seed))
             }
         };
         let prelude = &self.settings.prelude;

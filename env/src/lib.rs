@@ -52,6 +52,7 @@ pub mod dataset;
 pub mod wiki;
 pub mod world;
 
+mod ask;
 mod merge;
 pub mod nearest;
 mod paraphrases;

@@ -16,8 +16,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use forage_contracts::entry::{EnvEntry, Passages, Pieces, Resolved, Vocabulary};
-use forage_contracts::retriever::{Query, Retriever};
+use forage_contracts::retriever::Retriever;
 
+use crate::ask::ask;
 use crate::chat::tools::{CallFault, can_be_written};
 use crate::environment::{
     Action, Call, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
@@ -199,32 +200,42 @@ impl SearchR1 {
             let observation = Observation::default();
             return Ok(Step::reply(observation, TurnKind::Calls { calls: records }));
         }
-        let queries: Vec<&String> = calls.iter().flatten().flatten().collect();
+        let queries = calls.iter().flatten().flatten().map(String::as_str);
+        let queries: Vec<&str> = queries.collect();
         let budget = settings.search_budget;
         if budget > 0 && self.queries + queries.len() > budget {
             return Ok(self.over_budget(budget, calls.len(), turns_left));
         }
         self.queries += queries.len();
-        let asked: Vec<Query> = queries.iter().map(|query| Query::new(*query)).collect();
-        let found = self.shared.retriever.search(&asked, settings.top_k).await?;
-        let mut found = queries.into_iter().zip(&found);
-        let mut found = found.by_ref().map(|(query, hits)| Found { query, hits });
+        let found = ask(self.shared.retriever.as_ref(), &queries, settings.top_k).await?;
+        let found = queries.into_iter().zip(&found);
+        let mut found = found.map(|(query, hits)| match hits {
+            Ok(hits) => Ok(Found { query, hits }),
+            Err(refused) => Err(refused.to_string()),
+        });
         let (mut results, mut read) = (Vec::with_capacity(calls.len()), String::new());
         let mut recorded = records.iter_mut();
         for call in &calls {
             let rendered = match call {
                 Err(fault) => self.shared.wrapped(fault.to_string()),
                 Ok(queries) => {
-                    let found: Vec<Found<'_>> = found.by_ref().take(queries.len()).collect();
-                    let tokenizer = self.shared.tokenizer.as_ref();
-                    let rendered = settings.observation.render(&found, tokenizer);
-                    if let Some(record) = recorded.next() {
-                        let hits = found.iter().flat_map(|found| found.hits);
-                        let ids = hits.take(rendered.shown).map(|hit| hit.id.clone());
-                        record.shown.extend(ids);
+                    let of_call: Vec<_> = found.by_ref().take(queries.len()).collect();
+                    let of_call: Result<Vec<Found<'_>>, String> = of_call.into_iter().collect();
+                    let record = recorded.next();
+                    match of_call {
+                        Err(refused) => self.shared.wrapped(refused),
+                        Ok(found) => {
+                            let tokenizer = self.shared.tokenizer.as_ref();
+                            let rendered = settings.observation.render(&found, tokenizer);
+                            if let Some(record) = record {
+                                let hits = found.iter().flat_map(|found| found.hits);
+                                let ids = hits.take(rendered.shown).map(|hit| hit.id.clone());
+                                record.shown.extend(ids);
+                            }
+                            read.push_str(&rendered.content);
+                            rendered
+                        }
                     }
-                    read.push_str(&rendered.content);
-                    rendered
                 }
             };
             results.push(rendered);

@@ -2,19 +2,23 @@
 //!
 //! Opens the engine, with its compiled interpreter kept in the folder CACHE, and prints one JSON line; then one for every line
 //! read: `session N` (fresh sessions), `first N` (the first turn of fresh sessions), `later N` (turns of one session), `live N`
-//! (memory of sessions alive together), `throughput SECONDS` (turns on two threads), `checkpoint N`, `restore N`, `fork N`. So
+//! (memory of sessions alive together), `hold N` (memory of sessions that each ask for 200 MiB), `throughput SECONDS` (turns on two threads), `checkpoint N`, `restore N`, `fork N`. So
 //! a driver can interleave rounds with other systems. Times are microseconds.
 
 use std::collections::{BTreeSet, HashMap};
 use std::error::Error;
 use std::fs;
 use std::io::BufRead;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use forage_sandbox::{EngineOptions, SandboxEngine, Session, Status, ToolError, ToolSpec, Tools};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+
+/// Takes memory until there is none, or 200 MiB.
+const HOLD: &str = "x = []\ntry:\n    while len(x) < 25:\n        x.append(bytes([len(x)]) * (8 << 20))\nexcept MemoryError:\n    pass";
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -49,6 +53,7 @@ fn main() -> Outcome<()> {
             "first" => bench.first_turns(amount)?,
             "later" => bench.later_turns(amount)?,
             "live" => bench.live(amount)?,
+            "hold" => bench.hold(amount)?,
             "throughput" => bench.throughput(Duration::from_secs(amount as u64))?,
             "checkpoint" => bench.checkpoints(amount)?,
             "restore" => bench.restores(amount)?,
@@ -134,7 +139,7 @@ struct Bench {
 
 impl Bench {
     fn session(&self) -> Outcome<Session> {
-        Ok(self.engine.session(self.tools.clone(), 0)?)
+        Ok(self.engine.session(self.tools.clone(), 0))
     }
 
     /// A session in the middle of an episode.
@@ -177,7 +182,10 @@ impl Bench {
         let checkpoint = session.checkpoint()?;
         times(count, || {
             run(&mut session, "seen = None")?;
-            let restored = timed(|| Ok(session.restore(&checkpoint)?))?;
+            let restored = timed(|| {
+                session.restore(&checkpoint);
+                Ok(())
+            })?;
             run(&mut session, "assert len(seen) > 0")?;
             Ok(restored)
         })
@@ -190,7 +198,7 @@ impl Bench {
             run(&mut session, &self.turn)?;
             let (time, mut forked) = timed(|| {
                 let mut forked = self.session()?;
-                forked.restore(&session.checkpoint()?)?;
+                forked.restore(&session.checkpoint()?);
                 Ok(forked)
             })?;
             run(&mut forked, "assert len(seen) > 0")?;
@@ -205,6 +213,32 @@ impl Bench {
             .collect::<Outcome<Vec<_>>>()?;
         let each = (pss_kib()? - before) / count as f64;
         Ok(json!({"sessions": alive.len(), "kib_each": each}))
+    }
+
+    /// Sessions that each ask for 200 MiB and stay alive, from two threads.
+    fn hold(&self, count: usize) -> Outcome<Value> {
+        let (next, alive) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        let work = || -> Result<(), String> {
+            while next.fetch_add(1, Ordering::Relaxed) < count {
+                let mut session = self.session().map_err(|error| error.to_string())?;
+                for code in [HOLD, "print(len(x))"] {
+                    let turn = session.run_blocking(code);
+                    turn.map_err(|error| error.to_string())?;
+                }
+                alive.lock().expect("no thread panics").push(session);
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let threads = [scope.spawn(work), scope.spawn(work)];
+            let mut ends = threads.into_iter().map(|thread| thread.join());
+            ends.try_for_each(|end| end.expect("no thread panics"))
+        })?;
+        let mib = |name| Ok::<_, Box<dyn Error>>(kib("/proc/self/status", name)? / 1024.0);
+        let sessions = alive.into_inner().expect("no thread panics");
+        Ok(
+            json!({"sessions": sessions.len(), "peak_mib": mib("VmHWM:")?, "held_mib": mib("VmRSS:")?}),
+        )
     }
 
     fn throughput(&self, time: Duration) -> Outcome<Value> {
@@ -254,11 +288,14 @@ fn times<T>(count: usize, mut act: impl FnMut() -> Outcome<(Duration, T)>) -> Ou
 
 /// This process's share of the memory it uses.
 fn pss_kib() -> Outcome<f64> {
-    let rollup = fs::read_to_string("/proc/self/smaps_rollup")?;
-    let line = rollup
-        .lines()
-        .find_map(|line| line.strip_prefix("Pss:"))
-        .ok_or("no Pss")?;
+    kib("/proc/self/smaps_rollup", "Pss:")
+}
+
+/// A number of KiB that the system tells.
+fn kib(file: &str, name: &str) -> Outcome<f64> {
+    let text = fs::read_to_string(file)?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let line = line.ok_or_else(|| format!("no {name}"))?;
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 

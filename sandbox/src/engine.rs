@@ -5,21 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
 use wasmtime::{Config, Engine, InstancePre, Module, PoolingAllocationConfig};
 
+use crate::budget::Budget;
 use crate::host::{self, Host, Outside};
-use crate::session::Live;
+use crate::live::Live;
 use crate::{Checkpoint, Limits, SandboxError, Session, Tools, cache};
 
 /// The interval at which running code is asked for the time it has used.
 const TICK: Duration = Duration::from_millis(5);
-/// Most sessions alive at once. Each reserves 4 GiB of addresses, none of memory.
-const SESSIONS: u32 = 1024;
+/// Most instances at once: more than the budget lets run and stay. Each reserves 4 GiB of addresses, none of memory.
+const INSTANCES: u32 = 1024;
 /// Stack of the interpreter; Python's own recursion limit is met long before it.
 const WASM_STACK: usize = 32 << 20;
 /// Stack of the threads it runs on.
 const THREAD_STACK: usize = 64 << 20;
+/// The time an idle thread stays, with the memory it has freed.
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// Functions of the interpreter, with room.
 const TABLE: usize = 32_000;
 
@@ -33,6 +35,7 @@ struct Shared {
     engine: Engine,
     interpreter: InstancePre<Host>,
     limits: Arc<Limits>,
+    budget: &'static Budget,
     /// Runs turns on threads with enough stack, one each, so that the system shares the processors fairly among them.
     threads: Option<Runtime>,
 }
@@ -44,6 +47,9 @@ pub struct EngineOptions {
     pub limits: Limits,
     /// The folder where the compiled interpreter is kept between processes.
     pub cache: PathBuf,
+    /// Memory that all sandboxes of this process share, in bytes; a quarter of what is free when the first is opened unless
+    /// given. Engines that give it must agree.
+    pub memory_bytes: Option<usize>,
 }
 
 impl Default for EngineOptions {
@@ -56,6 +62,7 @@ impl Default for EngineOptions {
         Self {
             limits: Limits::default(),
             cache,
+            memory_bytes: None,
         }
     }
 }
@@ -79,7 +86,7 @@ impl SandboxEngine {
     /// Opens the interpreter. The first time on a machine compiles it, which takes up to a minute.
     ///
     /// # Errors
-    /// When the machine has no room for it or cannot run it.
+    /// When the machine has no room for it or cannot run it, or the memory of the process's sandboxes does not fit.
     pub fn open(options: &EngineOptions) -> Result<Self, SandboxError> {
         Self::open_with(options, &mut |_| {})
     }
@@ -92,9 +99,11 @@ impl SandboxEngine {
         options: &EngineOptions,
         notice: &mut dyn FnMut(Notice),
     ) -> Result<Self, SandboxError> {
-        let engine = engine(&options.limits)?;
+        let limits = &options.limits;
+        let budget = Budget::of_process(options.memory_bytes, limits.memory_bytes, &options.cache)?;
+        let engine = engine(limits)?;
         let module = cache::load(&engine, &options.cache, notice)?;
-        Self::over(engine, &module, options.limits.clone())
+        Self::over(engine, &module, limits.clone(), budget)
     }
 
     /// An engine over an interpreter of one's own: a WebAssembly module that speaks as `guest/` does.
@@ -102,12 +111,18 @@ impl SandboxEngine {
     /// # Errors
     /// When the module cannot be compiled or asks for more than there is.
     pub fn with_guest(wasm: &[u8], limits: Limits) -> Result<Self, SandboxError> {
+        let budget = Budget::of_process(None, limits.memory_bytes, &std::env::temp_dir())?;
         let engine = engine(&limits)?;
         let module = Module::new(&engine, wasm).map_err(|error| interpreter(&error))?;
-        Self::over(engine, &module, limits)
+        Self::over(engine, &module, limits, budget)
     }
 
-    fn over(engine: Engine, module: &Module, limits: Limits) -> Result<Self, SandboxError> {
+    fn over(
+        engine: Engine,
+        module: &Module,
+        limits: Limits,
+        budget: &'static Budget,
+    ) -> Result<Self, SandboxError> {
         let linker = host::linker(module).map_err(|error| interpreter(&error))?;
         let interpreter = linker
             .instantiate_pre(module)
@@ -115,7 +130,8 @@ impl SandboxEngine {
         let threads = tokio::runtime::Builder::new_current_thread()
             .thread_name("sandbox")
             .thread_stack_size(THREAD_STACK)
-            .max_blocking_threads(SESSIONS as usize)
+            .thread_keep_alive(KEEP_ALIVE)
+            .max_blocking_threads(INSTANCES as usize)
             .build()
             .map_err(|error| SandboxError::Interpreter(error.to_string()))?;
         tick(&engine)?;
@@ -123,6 +139,7 @@ impl SandboxEngine {
             engine,
             interpreter,
             limits: Arc::new(limits),
+            budget,
             threads: Some(threads),
         };
         Ok(Self {
@@ -130,25 +147,16 @@ impl SandboxEngine {
         })
     }
 
-    /// A fresh interpreter whose code finds `tools`; `seed` decides all its randomness.
-    ///
-    /// # Errors
-    /// When too many sessions are alive.
-    pub fn session(&self, tools: Arc<dyn Tools>, seed: u64) -> Result<Session, SandboxError> {
-        Session::begin(self.clone(), tools, seed)
+    /// A fresh interpreter whose code finds `tools`; `seed` decides all its randomness. It takes next to nothing until its
+    /// first turn.
+    pub fn session(&self, tools: Arc<dyn Tools>, seed: u64) -> Session {
+        Session::new(self.clone(), Checkpoint::fresh(seed), tools)
     }
 
     /// A session that goes on from a checkpoint of another: a fork of its episode. The functions its code sees are those of
     /// the session the checkpoint is of; `tools` answers them.
-    ///
-    /// # Errors
-    /// When too many sessions are alive.
-    pub fn fork(
-        &self,
-        checkpoint: &Checkpoint,
-        tools: Arc<dyn Tools>,
-    ) -> Result<Session, SandboxError> {
-        Session::resume(self.clone(), checkpoint, tools)
+    pub fn fork(&self, checkpoint: &Checkpoint, tools: Arc<dyn Tools>) -> Session {
+        Session::new(self.clone(), checkpoint.clone(), tools)
     }
 
     /// The limits of each turn.
@@ -165,24 +173,31 @@ impl SandboxEngine {
         let shared = &self.shared;
         let host = Host::new(tools, Arc::clone(&shared.limits), outside);
         Live::new(&shared.engine, &shared.interpreter, host).map_err(|error| SandboxError::Full {
-            limit: SESSIONS,
+            limit: INSTANCES,
             reason: format!("{error:#}"),
         })
     }
 
-    /// Runs a job on a thread of its own; the receiver gets what it returns.
-    pub(crate) fn spawn<T: Send + 'static>(
-        &self,
-        job: impl FnOnce() -> T + Send + 'static,
-    ) -> oneshot::Receiver<T> {
-        let (sender, receiver) = oneshot::channel();
+    pub(crate) fn budget(&self) -> &'static Budget {
+        self.shared.budget
+    }
+
+    /// Runs a job on a thread of its own.
+    pub(crate) fn spawn(&self, job: impl FnOnce() + Send + 'static) {
         if let Some(threads) = &self.shared.threads {
-            threads.spawn_blocking(move || {
-                // Nobody waits any more when the caller gave up.
-                let _ = sender.send(job());
-            });
+            threads.spawn_blocking(job);
         }
-        receiver
+    }
+
+    /// Waits for a session's work outside of any runtime.
+    pub(crate) fn block_on<T>(
+        &self,
+        work: impl Future<Output = Result<T, SandboxError>>,
+    ) -> Result<T, SandboxError> {
+        match &self.shared.threads {
+            Some(threads) => threads.block_on(work),
+            None => Err(SandboxError::Abandoned),
+        }
     }
 }
 
@@ -212,9 +227,9 @@ pub(crate) fn interpreter(error: &wasmtime::Error) -> SandboxError {
 /// reserves its own.
 fn engine(limits: &Limits) -> Result<Engine, SandboxError> {
     let mut pool = PoolingAllocationConfig::default();
-    pool.total_core_instances(SESSIONS)
-        .total_memories(SESSIONS)
-        .total_tables(SESSIONS)
+    pool.total_core_instances(INSTANCES)
+        .total_memories(INSTANCES)
+        .total_tables(INSTANCES)
         .max_memory_size(limits.memory_bytes.max(64 << 20))
         .table_elements(TABLE);
     let pooled = Engine::new(config().allocation_strategy(pool));

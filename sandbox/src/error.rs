@@ -26,13 +26,35 @@ pub enum SandboxError {
         #[source]
         source: std::io::Error,
     },
-    /// No more sessions fit.
-    #[error("no room for another session beside the {limit} there may be: {reason}")]
+    /// No more instances of the interpreter fit.
+    #[error("no room for another interpreter beside the {limit} there may be: {reason}")]
     Full {
         /// The most there may be.
         limit: u32,
         /// The cause, in the runtime's words.
         reason: String,
+    },
+    /// The memory that all sandboxes of the process share does not fit what is asked.
+    #[error("the sandboxes of this process share {shared_mib} MiB, {what}")]
+    Budget {
+        /// The memory they share, in MiB.
+        shared_mib: usize,
+        /// The contradiction and the fix.
+        what: String,
+    },
+    /// The memory of an idle session could not be put away, or not be read back; the session is gone.
+    #[error(
+        "the state of a session cannot be kept between its turns; free some space where the cache folder lies, or raise \
+         `total_mib`, the memory of all sandboxes"
+    )]
+    Park(#[source] std::io::Error),
+    /// The tools took too long, which may be nobody's fault but the machine's that answers them.
+    #[error(
+        "the tools of one turn took {seconds:.0} s together; look at what answers them, or raise `tool_time_ms` or lower `calls`"
+    )]
+    Slow {
+        /// The time they took.
+        seconds: f64,
     },
     /// A turn was given up by its caller before it ended; the session is gone.
     #[error("the session was lost when one of its turns was abandoned; begin a new one")]

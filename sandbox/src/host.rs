@@ -3,6 +3,7 @@
 //! Every pointer and length comes from code that is not trusted, and is checked against the memory it points into.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cpu_time::ThreadTime;
@@ -16,7 +17,8 @@ use wasmtime::{
     Caller, Extern, ExternType, Linker, Memory, Module, ResourceLimiter, Result, Val, bail,
 };
 
-use crate::{CallRecord, Limits, ToolError, ToolSpec, Tools};
+use crate::record::abridged_arguments;
+use crate::{CallRecord, Limits, SandboxError, ToolError, ToolSpec, Tools};
 
 /// The time at which every session begins: 2025-01-01 00:00:00 UTC, in nanoseconds.
 const BEGIN: u64 = 1_735_689_600_000_000_000;
@@ -48,6 +50,7 @@ pub(crate) struct Outside {
 }
 
 /// The effects of a turn so far.
+#[derive(Default)]
 pub(crate) struct Turn {
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
@@ -60,7 +63,11 @@ pub(crate) struct Turn {
     begun: Duration,
     /// Processor time of tools.
     tools: Duration,
-    pub(crate) fault: Option<(String, String)>,
+    /// Time of tools by the clock on the wall.
+    waited: Duration,
+    /// Set when the turn's caller has given up.
+    abandoned: Arc<AtomicBool>,
+    pub(crate) fault: Option<SandboxError>,
     pub(crate) limit: Option<Limit>,
 }
 
@@ -83,18 +90,17 @@ impl Outside {
 }
 
 impl Turn {
-    pub(crate) fn new() -> Self {
+    /// A turn that begins now, on this thread.
+    pub(crate) fn new(abandoned: Arc<AtomicBool>) -> Self {
         Self {
-            stdout: Vec::new(),
-            stderr: Vec::new(),
-            calls: Vec::new(),
-            refused: 0,
-            answer: Vec::new(),
             begun: processor_time(),
-            tools: Duration::ZERO,
-            fault: None,
-            limit: None,
+            abandoned,
+            ..Self::default()
         }
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
     }
 }
 
@@ -106,7 +112,7 @@ impl Host {
             specs,
             limits,
             outside,
-            turn: Turn::new(),
+            turn: Turn::default(),
         }
     }
 
@@ -115,8 +121,11 @@ impl Host {
         &self.specs
     }
 
-    /// Returns true when the turn has used up its time. Asked every few milliseconds.
-    pub(crate) fn out_of_time(&mut self) -> bool {
+    /// Returns true when the turn has used up its time or nobody waits for it. Asked every few milliseconds.
+    pub(crate) fn must_stop(&mut self) -> bool {
+        if self.turn.is_abandoned() {
+            return true;
+        }
         let over = processor_time()
             .saturating_sub(self.turn.begun)
             .saturating_sub(self.turn.tools)
@@ -185,15 +194,25 @@ impl Host {
                 &format!("{tool}() got other arguments than it has parameters"),
             ));
         };
+        if self.turn.is_abandoned() {
+            bail!("nobody waits for the turn");
+        }
+        if self.turn.waited >= self.limits.tool_time {
+            let seconds = self.turn.waited.as_secs_f64();
+            self.turn.fault = Some(SandboxError::Slow { seconds });
+            bail!("the tools take too long");
+        }
         let (wall, processor) = (Instant::now(), processor_time());
         let result = self.tools.call(&tool, &arguments);
+        let wall = wall.elapsed();
         self.turn.tools += processor_time().saturating_sub(processor);
+        self.turn.waited += wall;
         let mut record = CallRecord {
             tool,
-            arguments,
+            arguments: abridged_arguments(arguments),
             size: 0,
             error: None,
-            wall_us: micros(wall.elapsed()),
+            wall_us: micros(wall),
         };
         let answer = match result {
             Ok(value) => {
@@ -201,11 +220,12 @@ impl Host {
                 serde_json::to_vec(&json!({ "value": value }))?
             }
             Err(ToolError::Raise { kind, message }) => {
-                record.error = Some(format!("{kind}: {message}"));
+                record.error = Some(CallRecord::abridged(format!("{kind}: {message}")));
                 raise(kind, &message)
             }
             Err(ToolError::Fault(reason)) => {
-                self.turn.fault = Some((record.tool, reason));
+                let tool = record.tool;
+                self.turn.fault = Some(SandboxError::Tool { tool, reason });
                 bail!("a tool failed");
             }
         };

@@ -6,19 +6,25 @@
 //!
 //! The crate knows nothing of learning or retrieval.
 
+mod budget;
 mod cache;
+mod checkpoint;
 mod engine;
 mod error;
 mod host;
 mod limits;
+mod live;
 mod pages;
+mod record;
 mod session;
+mod spill;
 mod tools;
 mod turn;
 
+pub use checkpoint::Checkpoint;
 pub use engine::{EngineOptions, Notice, SandboxEngine};
 pub use error::SandboxError;
 pub use limits::Limits;
-pub use session::{Checkpoint, Session};
+pub use session::Session;
 pub use tools::{NoTools, Parameter, ToolError, ToolSpec, Tools};
 pub use turn::{CallRecord, PyError, Status, TurnOutput};

@@ -13,6 +13,9 @@ pub struct Limits {
     pub output_bytes: usize,
     /// Calls of tools.
     pub calls: usize,
+    /// Time of all calls of tools together, by the clock on the wall. No call begins after it; the turn then fails as one of
+    /// ours, because what answers the calls decides how long they take.
+    pub tool_time: Duration,
     /// Length of the code in bytes.
     pub code_bytes: usize,
 }
@@ -21,9 +24,10 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             time: Duration::from_secs(5),
-            memory_bytes: 256 << 20,
+            memory_bytes: 128 << 20,
             output_bytes: 1 << 20,
             calls: 64,
+            tool_time: Duration::from_secs(300),
             code_bytes: 64 << 10,
         }
     }

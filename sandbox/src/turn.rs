@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::host::{Limit, Turn};
-use crate::session::Reply;
+use crate::live::Reply;
 
 /// The outcome of one program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -130,11 +130,11 @@ pub struct PyError {
 pub struct CallRecord {
     /// The tool.
     pub tool: String,
-    /// Its arguments by name.
+    /// Its arguments by name; what is longer than a kilobyte is abridged, see [`CallRecord::abridged`].
     pub arguments: Map<String, Value>,
     /// The size of the result: characters of a string, items of a list, 1 for anything else.
     pub size: usize,
-    /// The exception it raised, if any.
+    /// The exception it raised, if any, abridged as the arguments are.
     pub error: Option<String>,
     /// Its duration in microseconds.
     pub wall_us: u64,

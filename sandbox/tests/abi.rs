@@ -79,7 +79,7 @@ proptest! {
 
     #[test]
     fn any_calls_end_in_an_output_within_the_limits(programs in prop::collection::vec(program(), 1..4)) {
-        let mut session = ENGINE.session(Arc::new(Echo), 1).unwrap();
+        let mut session = ENGINE.session(Arc::new(Echo), 1);
         for program in programs {
             let output = session.run_blocking(&program).unwrap();
             prop_assert!(output.stdout.len() <= 3 * 1000 && output.stderr.len() <= 3 * 1000, "{:?}", output);
@@ -92,7 +92,7 @@ proptest! {
 
 #[test]
 fn a_well_behaved_interpreter_is_understood() {
-    let mut session = ENGINE.session(Arc::new(Echo), 1).unwrap();
+    let mut session = ENGINE.session(Arc::new(Echo), 1);
     let output = session
         .run_blocking(&code(&[step(3, 0, 0), step(4, 200, 0), step(0, 64, 14)]))
         .unwrap();
@@ -119,7 +119,7 @@ fn pointers_beyond_memory_and_lies_about_replies_are_crashes_that_undo_the_turn(
         vec![step(10, 0, u32::MAX)],
         vec![step(11, 0, 1)],
     ] {
-        let mut session = ENGINE.session(Arc::new(Echo), 1).unwrap();
+        let mut session = ENGINE.session(Arc::new(Echo), 1);
         session.run_blocking("").unwrap();
         let output = session.run_blocking(&code(&steps)).unwrap();
         assert_eq!(output.status, Status::Crash, "{steps:?}");

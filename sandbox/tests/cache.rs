@@ -12,7 +12,7 @@ fn open(options: &EngineOptions) -> (SandboxEngine, Vec<Notice>) {
 }
 
 fn works(engine: &SandboxEngine) {
-    let mut session = engine.session(Arc::new(NoTools), 0).unwrap();
+    let mut session = engine.session(Arc::new(NoTools), 0);
     assert_eq!(session.run_blocking("print(6 * 7)").unwrap().stdout, "42\n");
 }
 
@@ -23,6 +23,7 @@ fn damage_is_repaired_and_a_useless_folder_is_done_without() {
     let options = EngineOptions {
         limits: Limits::default(),
         cache: folder.path().join("deep/cache"),
+        memory_bytes: None,
     };
     // What the user's cache already holds is copied, so that only the repair compiles.
     fs::create_dir_all(&options.cache).unwrap();

@@ -48,9 +48,7 @@ fn engine(limits: Limits) -> SandboxEngine {
 }
 
 fn session() -> Session {
-    engine(Limits::default())
-        .session(Arc::new(Wiki), 7)
-        .unwrap()
+    engine(Limits::default()).session(Arc::new(Wiki), 7)
 }
 
 fn run(session: &mut Session, code: &str) -> TurnOutput {
@@ -151,6 +149,29 @@ fn tools_bind_arguments_as_python_does() {
 }
 
 #[test]
+fn long_arguments_are_recorded_by_their_beginning_length_and_digest() {
+    let mut session = session();
+    let output = run(
+        &mut session,
+        "q = 'é' * 500000\nsearch_pages(q)\nsearch_pages([q])\ntry:\n    read_section(q)\nexcept ValueError:\n    print('refused')",
+    );
+    assert_eq!(output.stdout, "refused\n");
+    assert_eq!(output.calls.len(), 3);
+    for call in &output.calls {
+        let record = serde_json::to_string(call).unwrap();
+        assert!(record.len() < 3000, "{} bytes", record.len());
+        assert!(record.contains("bytes, blake3 "), "{record}");
+    }
+    let query = output.calls[0].arguments["query"].as_str().unwrap();
+    assert!(
+        query.starts_with("éé") && query.contains("... [1000000 bytes, blake3 "),
+        "{query}"
+    );
+    let short = run(&mut session, "search_pages('x' * 1024)");
+    assert_eq!(short.calls[0].arguments["query"], "x".repeat(1024));
+}
+
+#[test]
 fn a_tool_that_fails_is_a_fault_of_ours_and_undoes_the_turn() {
     let mut session = session();
     run(&mut session, "x = 1");
@@ -185,9 +206,10 @@ fn every_limit_has_its_status_and_leaves_the_session_usable() {
         calls: 3,
         output_bytes: 1000,
         code_bytes: 500,
+        memory_bytes: 256 << 20,
         ..Limits::default()
     };
-    let mut session = engine(limits).session(Arc::new(Wiki), 1).unwrap();
+    let mut session = engine(limits).session(Arc::new(Wiki), 1);
     run(&mut session, "x = ['kept']");
     let cases = [
         (
@@ -199,7 +221,7 @@ fn every_limit_has_its_status_and_leaves_the_session_usable() {
         (
             "x.append(1)\ny = []\nwhile True:\n    y.append(bytearray(30_000_000))",
             Status::Memory,
-            "MemoryLimit",
+            "MemoryError",
             "",
         ),
         (
@@ -243,7 +265,7 @@ fn a_first_turn_that_is_stopped_leaves_a_fresh_session() {
         time: Duration::from_millis(200),
         ..Limits::default()
     };
-    let mut session = engine(limits).session(Arc::new(Wiki), 1).unwrap();
+    let mut session = engine(limits).session(Arc::new(Wiki), 1);
     assert_eq!(
         run(&mut session, "x = 1\nwhile True: pass").status,
         Status::Timeout
@@ -258,23 +280,23 @@ fn a_first_turn_that_is_stopped_leaves_a_fresh_session() {
 #[test]
 fn checkpoints_go_back_and_fork() {
     let engine = engine(Limits::default());
-    let mut session = engine.session(Arc::new(Wiki), 3).unwrap();
+    let mut session = engine.session(Arc::new(Wiki), 3);
     let fresh = session.checkpoint().unwrap();
     run(
         &mut session,
         "import random\nx = {'a': [1, 2]}\ng = (n * n for n in range(9))\nnext(g)\nblob = 'é' * 3000000",
     );
     let before = session.checkpoint().unwrap();
-    let mut twin = engine.fork(&before, Arc::new(Wiki)).unwrap();
+    let mut twin = engine.fork(&before, Arc::new(Wiki));
     let code = "x['b'] = next(g)\nprint(x, len(blob), random.random(), hash('a'), id(x))";
     let first = stdout(&mut session, code);
     assert_eq!(stdout(&mut twin, code), first);
-    session.restore(&before).unwrap();
+    session.restore(&before);
     assert_eq!(stdout(&mut session, code), first);
-    session.restore(&fresh).unwrap();
+    session.restore(&fresh);
     assert_eq!(error(&run(&mut session, "x")).0, "NameError");
     run(&mut session, "x = 1");
-    session.reset().unwrap();
+    session.reset();
     assert_eq!(error(&run(&mut session, "x")).0, "NameError");
 }
 
@@ -284,7 +306,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_does_not() {
     let code = "import random, time, datetime, os\nprint(random.random(), random.sample(range(100), 5), os.urandom(4))\n\
                 print({'b', 'a', 'c', 'x'}, hash('text'), object(), time.time(), datetime.datetime.now())\n\
                 time.sleep(3600)\nprint(time.time())";
-    let output = |seed| run(&mut engine.session(Arc::new(Wiki), seed).unwrap(), code).stdout;
+    let output = |seed| run(&mut engine.session(Arc::new(Wiki), seed), code).stdout;
     assert_eq!(output(1), output(1));
     assert_ne!(output(1), output(2));
     assert!(output(1).contains("2025-01-01"), "{}", output(1));
@@ -412,7 +434,7 @@ fn an_abandoned_turn_loses_the_session_and_nothing_else() {
         .build()
         .unwrap();
     runtime.block_on(async {
-        let mut session = engine.session(Arc::new(NoTools), 0).unwrap();
+        let mut session = engine.session(Arc::new(NoTools), 0);
         let turn = session.run("while True: pass");
         assert!(
             tokio::time::timeout(Duration::from_millis(20), turn)
@@ -423,7 +445,7 @@ fn an_abandoned_turn_loses_the_session_and_nothing_else() {
             session.run("1").await,
             Err(SandboxError::Abandoned)
         ));
-        let mut other = engine.session(Arc::new(NoTools), 0).unwrap();
+        let mut other = engine.session(Arc::new(NoTools), 0);
         assert_eq!(other.run("print(1)").await.unwrap().stdout, "1\n");
     });
 }

@@ -76,7 +76,7 @@ impl Python {
             }
             .run(input, out);
         }
-        let mut session = engine.session(tools(), self.seed)?;
+        let mut session = engine.session(tools(), self.seed);
         if self.file.is_none() && std::io::stdin().is_terminal() {
             return prompt::run(&mut session);
         }

@@ -4,27 +4,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use forage_sandbox::{
-    EngineOptions, Limits, Notice, SandboxEngine, SandboxError, Session, Tools, TurnOutput,
+    EngineOptions, Notice, SandboxEngine, SandboxError, Session, Tools, TurnOutput,
 };
-use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Most sessions of the sandbox alive at once; whoever comes later waits for an episode to end. A little less than the
-/// sandbox has room for, which would be a fault rather than a wait.
-const SESSIONS: usize = 1000;
-static ROOM: Semaphore = Semaphore::const_new(SESSIONS);
+use super::settings::LimitSettings;
 
 /// Opens interpreters, one per episode; shared by all.
-#[async_trait]
 pub(crate) trait Interpreters: Send + Sync {
     /// A fresh interpreter whose programs find `tools`; `seed` decides its randomness.
-    ///
-    /// # Errors
-    /// A failure of ours.
-    async fn open(
-        &self,
-        tools: Arc<dyn Tools>,
-        seed: u64,
-    ) -> Result<Box<dyn Interpreter>, SandboxError>;
+    fn open(&self, tools: Arc<dyn Tools>, seed: u64) -> Box<dyn Interpreter>;
 }
 
 /// One episode's interpreter.
@@ -37,65 +25,47 @@ pub(crate) trait Interpreter: Send {
     async fn run(&mut self, code: &str) -> Result<TurnOutput, SandboxError>;
 
     /// Forgets everything.
-    ///
-    /// # Errors
-    /// A failure of ours.
-    fn reset(&mut self) -> Result<(), SandboxError>;
+    fn reset(&mut self);
 }
 
-/// A session and its place among those alive.
-struct Placed {
-    session: Session,
-    _place: Option<SemaphorePermit<'static>>,
-}
-
-#[async_trait]
 impl Interpreters for SandboxEngine {
-    async fn open(
-        &self,
-        tools: Arc<dyn Tools>,
-        seed: u64,
-    ) -> Result<Box<dyn Interpreter>, SandboxError> {
-        // The semaphore is never closed, so a place always comes.
-        let place = ROOM.acquire().await.ok();
-        Ok(Box::new(Placed {
-            session: self.session(tools, seed)?,
-            _place: place,
-        }))
+    fn open(&self, tools: Arc<dyn Tools>, seed: u64) -> Box<dyn Interpreter> {
+        Box::new(self.session(tools, seed))
     }
 }
 
 #[async_trait]
-impl Interpreter for Placed {
+impl Interpreter for Session {
     async fn run(&mut self, code: &str) -> Result<TurnOutput, SandboxError> {
-        self.session.run(code).await
+        Self::run(self, code).await
     }
 
-    fn reset(&mut self) -> Result<(), SandboxError> {
-        self.session.reset()
+    fn reset(&mut self) {
+        Self::reset(self);
     }
 }
 
 /// The process's sandbox with these limits, opened when first asked for. `notice` hears what takes long.
 ///
 /// # Errors
-/// When it cannot be opened.
-pub(crate) fn sandbox(
-    limits: &Limits,
+/// When it cannot be opened, or another one of the process has another `total_mib`.
+pub(super) fn sandbox(
+    settings: LimitSettings,
     notice: &mut dyn FnMut(Notice),
 ) -> Result<SandboxEngine, SandboxError> {
-    static OPEN: Mutex<Vec<(Limits, SandboxEngine)>> = Mutex::new(Vec::new());
-    // Opening under the lock: whoever comes meanwhile would only do the same work again.
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, engine)) = open.iter().find(|(known, _)| known == limits) {
-        return Ok(engine.clone());
-    }
+    static OPEN: Mutex<Vec<(EngineOptions, SandboxEngine)>> = Mutex::new(Vec::new());
     let options = EngineOptions {
-        limits: limits.clone(),
+        limits: settings.limits(),
+        memory_bytes: settings.total_mib.map(|mib| mib << 20),
         ..EngineOptions::default()
     };
+    // Opening under the lock: whoever comes meanwhile would only do the same work again.
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, engine)) = open.iter().find(|(known, _)| *known == options) {
+        return Ok(engine.clone());
+    }
     let engine = SandboxEngine::open_with(&options, notice)?;
-    open.push((limits.clone(), engine.clone()));
+    open.push((options, engine.clone()));
     Ok(engine)
 }
 

@@ -81,6 +81,7 @@ fn stopped(status: Status, settings: &CodeSearchSettings) -> String {
         memory_mib,
         calls,
         code_bytes,
+        ..
     } = settings.limits;
     let why = match status {
         Status::Timeout => format!("it ran for more than {} s", time_ms as f64 / 1000.0),
@@ -177,7 +178,7 @@ mod tests {
         let mut seen = Vec::new();
         for (status, words) in [
             (Status::Timeout, "more than 5 s"),
-            (Status::Memory, "256 MiB"),
+            (Status::Memory, "128 MiB"),
             (Status::Stack, "too deep"),
             (Status::Output, "too much"),
             (Status::Calls, "more than 64 times"),

@@ -176,10 +176,17 @@ impl Default for FunctionSettings {
 pub struct LimitSettings {
     /// Processor time, searches and reading excluded, in milliseconds.
     pub time_ms: u64,
-    /// Memory of the interpreter in MiB, of which it needs about 28 itself.
+    /// Memory of the interpreter in MiB, of which it needs about 28 itself. A program that needs more gets a `MemoryError`.
     pub memory_mib: usize,
+    /// Memory in MiB that all programs of the process share; a quarter of what is free when the first is run unless given.
+    /// Turns wait for room in it, so it changes no outcome.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total_mib: Option<usize>,
     /// Calls of functions.
     pub calls: usize,
+    /// Time that the functions of one program may take together, by the clock on the wall, in milliseconds. More is a fault
+    /// of the infrastructure: the episode has no score.
+    pub tool_time_ms: u64,
     /// Length of the program in bytes.
     pub code_bytes: usize,
 }
@@ -190,13 +197,16 @@ impl Default for LimitSettings {
             time,
             memory_bytes,
             calls,
+            tool_time,
             code_bytes,
             ..
         } = Limits::default();
         Self {
             time_ms: time.as_millis() as u64,
             memory_mib: memory_bytes >> 20,
+            total_mib: None,
             calls,
+            tool_time_ms: tool_time.as_millis() as u64,
             code_bytes,
         }
     }
@@ -209,6 +219,7 @@ impl LimitSettings {
             time: Duration::from_millis(self.time_ms),
             memory_bytes: self.memory_mib << 20,
             calls: self.calls,
+            tool_time: Duration::from_millis(self.tool_time_ms),
             code_bytes: self.code_bytes,
             ..Limits::default()
         }
@@ -306,7 +317,9 @@ impl CodeSearchSettings {
             ("functions.top_k", self.functions.top_k),
             ("limits.time_ms", self.limits.time_ms as usize),
             ("limits.memory_mib", self.limits.memory_mib),
+            ("limits.total_mib", self.limits.total_mib.unwrap_or(1)),
             ("limits.calls", self.limits.calls),
+            ("limits.tool_time_ms", self.limits.tool_time_ms as usize),
             ("limits.code_bytes", self.limits.code_bytes),
         ];
         if let Some(&(key, _)) = positive.iter().find(|(_, value)| *value == 0) {

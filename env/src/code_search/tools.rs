@@ -5,7 +5,7 @@ mod more;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use forage_contracts::retriever::RetrieverError;
-use forage_sandbox::{ToolError, ToolSpec, Tools};
+use forage_sandbox::{CallRecord, ToolError, ToolSpec, Tools};
 use futures::FutureExt;
 use serde_json::{Map, Value, json};
 use tokio::runtime::Handle;
@@ -13,10 +13,11 @@ use tokio::runtime::Handle;
 use super::action::{Call, PYTHON_TOOL};
 use super::settings::{CodeSearchSettings, Flavour, Form, FunctionSettings};
 use super::turn::FunctionCall;
+use crate::ask::Refused;
 use crate::chat::tools::{Kind, Parameter, Tool};
 use crate::nearest::nearest;
 use crate::reward::grading::{normalize, stands_in};
-use crate::wiki::find::Finder;
+use crate::wiki::find::{FindError, Finder};
 use crate::wiki::{Page, section};
 
 use more::{FIND_TOOL, OPEN_TOOL, RANK_TOOL};
@@ -148,6 +149,21 @@ impl From<RetrieverError> for Failure {
     }
 }
 
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        Self::Raise("ValueError", refused.to_string())
+    }
+}
+
+impl From<FindError> for Failure {
+    fn from(error: FindError) -> Self {
+        match error {
+            FindError::Refused(refused) => refused.into(),
+            FindError::Retriever(error) => error.into(),
+        }
+    }
+}
+
 fn raise<T>(kind: &'static str, message: impl Into<String>) -> Result<T, Failure> {
     Err(Failure::Raise(kind, message.into()))
 }
@@ -270,7 +286,7 @@ impl PageTools {
         };
         let mut call = FunctionCall {
             tool: tool.to_owned(),
-            argument,
+            argument: CallRecord::abridged(argument),
             found: Vec::new(),
             size: 0,
             error: None,
@@ -291,7 +307,7 @@ impl PageTools {
             }
             Err(failure) => {
                 if let Failure::Raise(kind, message) = &failure {
-                    call.error = Some(format!("{kind}: {message}"));
+                    call.error = Some(CallRecord::abridged(format!("{kind}: {message}")));
                     log.calls.push(call);
                 }
                 Err(failure)

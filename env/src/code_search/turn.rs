@@ -33,7 +33,7 @@ pub struct CodeTurn {
 pub struct FunctionCall {
     /// The function, without a profile's prefix: `search_pages`, `view_sections`, `read_section`.
     pub tool: String,
-    /// Its first argument: the query, the page's id or the section's.
+    /// Its first argument: the query, the page's id or the section's; of a long one the beginning, length and digest.
     pub argument: String,
     /// Ids of what came back: the pages found, the page whose sections were listed, the section read.
     #[serde(default)]

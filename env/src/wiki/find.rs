@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use forage_contracts::pages::{Found, PagePart, Pages};
-use forage_contracts::retriever::{Hit, Query, Retriever, RetrieverError};
+use forage_contracts::retriever::{Hit, Retriever, RetrieverError};
 use serde::{Deserialize, Serialize};
+
+use crate::ask::{self, Refused, ask};
 
 /// Passages asked for per page wanted when hits of passages are folded into pages.
 const PASSAGES_PER_PAGE: usize = 8;
@@ -20,6 +22,17 @@ pub enum SearchMode {
     Pages,
     /// The configured retriever over passages; a page ranks as its best passage.
     Passages,
+}
+
+/// The reason why nothing was searched.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FindError {
+    /// The query is to blame.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The infrastructure failed.
+    #[error(transparent)]
+    Retriever(#[from] RetrieverError),
 }
 
 /// Finds pages of a wiki, best first, equal scores by id.
@@ -65,16 +78,18 @@ impl Finder {
     /// The best `count` pages. At once when the index is in this process.
     ///
     /// # Errors
-    /// Only faults of the infrastructure; a query without a match finds nothing.
-    pub async fn find(&self, query: &str, count: usize) -> Result<Vec<Found>, RetrieverError> {
+    /// Faults of the infrastructure, and queries that cannot be searched for; one without a match finds nothing.
+    pub(crate) async fn find(&self, query: &str, count: usize) -> Result<Vec<Found>, FindError> {
         match &self.by {
-            By::Part(part) => self.wiki.find(*part, query, count),
+            By::Part(part) => {
+                ask::check(query)?;
+                Ok(self.wiki.find(*part, query, count)?)
+            }
             By::Passages(retriever) => {
-                let asked = [Query::new(query)];
-                let hits = retriever
-                    .search(&asked, count.saturating_mul(PASSAGES_PER_PAGE))
-                    .await?;
-                self.fold(hits.into_iter().next().unwrap_or_default(), count)
+                let passages = count.saturating_mul(PASSAGES_PER_PAGE);
+                let hits = ask(retriever.as_ref(), &[query], passages).await?;
+                let hits = hits.into_iter().next().transpose()?;
+                Ok(self.fold(hits.unwrap_or_default(), count)?)
             }
         }
     }

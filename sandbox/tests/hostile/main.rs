@@ -158,7 +158,7 @@ fn engine() -> &'static SandboxEngine {
 }
 
 fn session() -> Session {
-    engine().session(Arc::new(Library), 7).unwrap()
+    engine().session(Arc::new(Library), 7)
 }
 
 /// How a program ends with ten times the time: where it ran out of time unexpectedly, the machine may be slow.
@@ -174,7 +174,7 @@ fn with_patience(program: &Program) -> TurnOutput {
         ..EngineOptions::default()
     })
     .unwrap();
-    let mut session = engine.session(Arc::new(Library), 7).unwrap();
+    let mut session = engine.session(Arc::new(Library), 7);
     for code in ["kept = ['kept', 1]"]
         .into_iter()
         .chain(program.before.as_deref())
@@ -344,7 +344,7 @@ fn check(program: &Program, outside: &Outside, witness: &mut Session) -> Vec<Str
     {
         wrong.push(format!("after it: {}", ended(&then)));
     }
-    session.reset().unwrap();
+    session.reset();
     for (what, session, code, prints) in [
         (
             "after a reset",

@@ -73,7 +73,7 @@ impl Batch {
 
     fn output(&self, code: &str) -> Result<TurnOutput, SandboxError> {
         self.engine
-            .session((self.tools)(), self.seed)?
+            .session((self.tools)(), self.seed)
             .run_blocking(code)
     }
 }

@@ -6,6 +6,7 @@ use forage_retriever::Bm25Retriever;
 use serde_json::{Map, Value, json};
 
 use super::{Failure, Outcome, PageTools, Returned, raise, text, wrong_type};
+use crate::ask;
 use crate::chat::tools::{Kind, Parameter, Tool};
 
 /// Opens a page, part by part.
@@ -107,6 +108,7 @@ impl PageTools {
 
     pub(super) async fn rank(&self, arguments: &Map<String, Value>) -> Result<Outcome, Failure> {
         let query = text(RANK_TOOL, arguments, "query")?;
+        ask::check(query)?;
         let given = arguments.get("page_ids").unwrap_or(&Value::Null);
         let ids: Option<Vec<&str>> = given
             .as_array()

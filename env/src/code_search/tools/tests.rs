@@ -185,3 +185,34 @@ fn what_was_returned_is_remembered() {
     .expect("read");
     assert!(returned("velm"));
 }
+
+#[test]
+fn long_arguments_are_the_programs_fault_and_recorded_in_short() {
+    let long = "x ".repeat(50_000);
+    for mode in [SearchMode::Titles, SearchMode::Pages, SearchMode::Passages] {
+        let tools = tools(FunctionSettings {
+            search: mode,
+            more: true,
+            ..FunctionSettings::default()
+        });
+        let refused = "ValueError: the query has 100000 bytes; at most 65536 are searched for";
+        for (name, arguments) in [
+            ("search_pages", json!({"query": long})),
+            ("rank_pages", json!({"query": long, "page_ids": ["orlen"]})),
+        ] {
+            assert_eq!(call(&tools, name, arguments), Err(refused.to_owned()));
+        }
+        let error = call(&tools, "view_sections", json!({"page_id": long}));
+        assert!(error.expect_err("no such page").len() > 100_000);
+        let calls = tools.take_calls();
+        assert_eq!(calls.len(), 3);
+        for call in calls {
+            let recorded = serde_json::to_string(&call).expect("serialises");
+            assert!(recorded.len() < 3_000, "{} bytes", recorded.len());
+            assert!(
+                call.argument.contains("[100000 bytes, blake3 "),
+                "{recorded}"
+            );
+        }
+    }
+}

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::cache::Cache;
-use super::prompt::{Question, Shown, batch_messages, messages, pair_messages};
+use super::prompt::{Question, Room, Shown, batch_messages, messages, pair_messages};
 use super::settings::JudgeSettings;
 use super::verdict::{Preference, Refusal, Verdict, read_preference, read_verdict, read_verdicts};
 
@@ -53,6 +53,25 @@ pub enum JudgeError {
     },
 }
 
+impl JudgeError {
+    /// Returns true when the server refuses a request for what is in it, as it does when that exceeds its context.
+    fn refuses_request(&self) -> bool {
+        let Self::Call(error) = self else {
+            return false;
+        };
+        matches!(
+            error.fault,
+            Fault::Status {
+                status: 400 | 413 | 422,
+                ..
+            }
+        )
+    }
+}
+
+/// Characters of an episode, and of an answer, that are shown to a judge who refuses more.
+const SHORTER: [usize; 5] = [8_000, 4_000, 2_000, 1_000, 500];
+
 /// The cost of a judge so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
@@ -60,6 +79,8 @@ pub struct Spent {
     pub calls: u64,
     /// Tokens read and written, as the server counts them.
     pub tokens: u64,
+    /// Times that more was left out of what is judged, because the server refused its length.
+    pub shortened: u64,
 }
 
 /// A language model that judges.
@@ -69,6 +90,7 @@ pub struct Judge {
     cache: OnceCell<Cache>,
     calls: AtomicU64,
     tokens: AtomicU64,
+    shortened: AtomicU64,
 }
 
 impl std::fmt::Debug for Judge {
@@ -122,6 +144,7 @@ impl Judge {
             cache: OnceCell::new(),
             calls: AtomicU64::new(0),
             tokens: AtomicU64::new(0),
+            shortened: AtomicU64::new(0),
         })
     }
 
@@ -130,6 +153,7 @@ impl Judge {
         Spent {
             calls: self.calls.load(Ordering::Relaxed),
             tokens: self.tokens.load(Ordering::Relaxed),
+            shortened: self.shortened.load(Ordering::Relaxed),
         }
     }
 
@@ -138,16 +162,12 @@ impl Judge {
     /// # Errors
     /// [`JudgeError`] when there is no verdict after all tries, or the budget is spent.
     pub async fn ask(&self, question: &Question<'_>) -> Result<Verdict, JudgeError> {
-        let JudgeSettings {
-            rubric,
-            transcript_chars,
-            ..
-        } = &self.settings;
+        let rubric = &self.settings.rubric;
         if rubric.is_empty() && question.golds.is_empty() {
             return Err(JudgeError::NoGold);
         }
         let read = |reply: &str| read_verdict(reply, rubric.len());
-        self.reply(&messages(question, rubric, *transcript_chars), read)
+        self.judged(|room| messages(question, rubric, room), read)
             .await
     }
 
@@ -164,8 +184,8 @@ impl Judge {
         if golds.is_empty() {
             return Err(JudgeError::NoGold);
         }
-        let messages = batch_messages(question, golds, shown, self.settings.transcript_chars);
-        self.reply(&messages, |reply: &str| read_verdicts(reply, shown.len()))
+        let read = |reply: &str| read_verdicts(reply, shown.len());
+        self.judged(|room| batch_messages(question, golds, shown, room), read)
             .await
     }
 
@@ -179,8 +199,39 @@ impl Judge {
         golds: &[String],
         answers: [&str; 2],
     ) -> Result<Preference, JudgeError> {
-        self.reply(&pair_messages(question, golds, answers), read_preference)
-            .await
+        self.judged(
+            |room| pair_messages(question, golds, answers, room),
+            read_preference,
+        )
+        .await
+    }
+
+    /// Asks with as much of the policy's texts as the server takes: their length is the policy's doing, so a server that
+    /// refuses it is shown less. One that refuses even the least refuses everything, which is a fault of ours.
+    async fn judged<T>(
+        &self,
+        messages: impl Fn(Room) -> Value + Send + Sync,
+        read: impl Fn(&str) -> Result<T, Refusal> + Copy + Send + Sync,
+    ) -> Result<T, JudgeError> {
+        let transcript = self.settings.transcript_chars;
+        let mut asked = messages(Room::all(transcript));
+        let mut reply = self.reply(&asked, read).await;
+        for chars in SHORTER {
+            if !matches!(&reply, Err(error) if error.refuses_request()) {
+                break;
+            }
+            let shorter = messages(Room {
+                transcript: transcript.min(chars),
+                answer: chars,
+            });
+            if shorter != asked {
+                asked = shorter;
+                self.shortened.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(chars, "judge refuses the length of what it is shown");
+                reply = self.reply(&asked, read).await;
+            }
+        }
+        reply
     }
 
     async fn reply<T>(
@@ -252,7 +303,7 @@ impl Judge {
     }
 
     fn exceeded(&self) -> Option<JudgeError> {
-        let Spent { calls, tokens } = self.spent();
+        let Spent { calls, tokens, .. } = self.spent();
         let limits = [
             ("max_calls", calls, self.settings.max_calls),
             ("max_total_tokens", tokens, self.settings.max_total_tokens),

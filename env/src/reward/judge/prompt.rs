@@ -45,18 +45,29 @@ const ANSWER_REPLY: &str = "Reply with one JSON object and nothing else: {\"corr
 const PAIR_TASK: &str = "Decide which of the two answers is better: the one that means the same as an accepted answer; tie \
 if both or neither do.\nReply with one JSON object and nothing else: {\"better\": \"A\" or \"B\" or \"tie\"}";
 
+/// Most characters of what others wrote; the middle of a longer text is left out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// Of an episode.
+    pub(super) transcript: usize,
+    /// Of an answer.
+    pub(super) answer: usize,
+}
+
+impl Room {
+    /// Whole answers.
+    pub(super) fn all(transcript: usize) -> Self {
+        Self {
+            transcript,
+            answer: usize::MAX,
+        }
+    }
+}
+
 /// The messages that ask for a verdict.
-pub(super) fn messages(
-    question: &Question<'_>,
-    rubric: &[String],
-    transcript_chars: usize,
-) -> Value {
+pub(super) fn messages(question: &Question<'_>, rubric: &[String], room: Room) -> Value {
     let mut parts = given(question.question, question.golds);
-    parts.extend(shown(
-        (question.answer, question.transcript),
-        "",
-        transcript_chars,
-    ));
+    parts.extend(shown((question.answer, question.transcript), "", room));
     let task = || format!("Decide two things.\n{MEASURES}\n{ANSWER_REPLY}");
     ask(
         &parts,
@@ -73,11 +84,11 @@ pub(super) fn batch_messages(
     question: &str,
     golds: &[String],
     all: &[Shown<'_>],
-    transcript_chars: usize,
+    room: Room,
 ) -> Value {
     let mut parts = given(question, golds);
     for (number, one) in (1..).zip(all) {
-        parts.extend(shown(*one, &format!(" {number}"), transcript_chars));
+        parts.extend(shown(*one, &format!(" {number}"), room));
     }
     let task = format!(
         "Decide two things of each of these {} agents.\n{MEASURES}\nReply with one JSON object and nothing else, one entry for \
@@ -87,12 +98,12 @@ pub(super) fn batch_messages(
     ask(&parts, &task)
 }
 
-fn shown((answer, transcript): Shown<'_>, number: &str, transcript_chars: usize) -> Vec<Part> {
+fn shown((answer, transcript): Shown<'_>, number: &str, room: Room) -> Vec<Part> {
     let mut parts = Vec::new();
     if let Transcript::Turns(turns) = transcript {
         parts.push((
             format!("EPISODE{number}"),
-            shortened(&written(turns), transcript_chars),
+            shortened(&written(turns), room.transcript),
         ));
     }
     let name = if answer.is_some() {
@@ -102,19 +113,24 @@ fn shown((answer, transcript): Shown<'_>, number: &str, transcript_chars: usize)
     };
     parts.push((
         format!("{name}{number}"),
-        answer.unwrap_or_default().to_owned(),
+        shortened(answer.unwrap_or_default(), room.answer),
     ));
     parts
 }
 
 /// The messages that ask which of two answers is better.
-pub(super) fn pair_messages(question: &str, golds: &[String], answers: [&str; 2]) -> Value {
+pub(super) fn pair_messages(
+    question: &str,
+    golds: &[String],
+    answers: [&str; 2],
+    room: Room,
+) -> Value {
     let mut parts = given(question, golds);
     parts.extend(
         ["A", "B"]
             .iter()
             .zip(answers)
-            .map(|(name, answer)| (format!("ANSWER {name}"), answer.to_owned())),
+            .map(|(name, answer)| (format!("ANSWER {name}"), shortened(answer, room.answer))),
     );
     ask(&parts, PAIR_TASK)
 }

@@ -1,0 +1,172 @@
+//! The memory that all sandboxes of a process share.
+//!
+//! Three quarters are for turns that run, a quarter for sessions that wait for their next turn. A turn is admitted with all
+//! that its limit lets it take, so that it never waits for memory while it holds some: whoever holds a place gives it back
+//! without needing another. Waiting for a place changes no outcome; a refusal would depend on the load. What sessions keep
+//! between turns is counted by the pages they have written, compressed unless there are few of them and few sessions, and
+//! goes to a file where the quarter is full.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::error::SandboxError;
+use crate::spill::Spill;
+
+/// A part of the budget, given back when dropped.
+pub(crate) type Share = OwnedSemaphorePermit;
+
+/// Sessions whose interpreters stay as they are between turns.
+const HOT_SESSIONS: usize = 64;
+/// The most written memory of such a session. Where the system does not tell what was written, all of the snapshot counts.
+const HOT_BYTES: usize = if cfg!(target_os = "linux") { 8 } else { 48 } << 20;
+/// Most turns at a time, whatever the memory: with the sessions above fewer than an engine has room for.
+const TURNS: usize = 900;
+/// The budget where the system does not say what is free.
+const UNKNOWN: usize = 4 << 30;
+/// Bytes of the file of idle sessions for each of the budget's.
+const SPILLED: u64 = 8;
+
+pub(crate) struct Budget {
+    bytes: usize,
+    /// Whether a person chose the size.
+    chosen: bool,
+    turns_mib: usize,
+    /// In MiB.
+    turns: Arc<Semaphore>,
+    /// In KiB.
+    kept: Arc<Semaphore>,
+    hot: Arc<Semaphore>,
+    pub(crate) spill: Spill,
+}
+
+impl Budget {
+    /// The process's budget. Its size is `asked`, or a quarter of what is free, for whoever comes first; `limit` is what one
+    /// turn may take, `folder` where the file of idle sessions lies.
+    pub(crate) fn of_process(
+        asked: Option<usize>,
+        limit: usize,
+        folder: &Path,
+    ) -> Result<&'static Self, SandboxError> {
+        static PROCESS: OnceLock<Budget> = OnceLock::new();
+        let budget = PROCESS.get_or_init(|| {
+            let bytes = asked.unwrap_or_else(|| {
+                let free = available().map_or(UNKNOWN, |free| free / 4);
+                // Room for one turn on the smallest machine.
+                free.max(limit.saturating_mul(2))
+            });
+            Self::new(bytes, asked.is_some(), folder.to_owned())
+        });
+        let fault = |what: String| {
+            let shared_mib = budget.bytes >> 20;
+            Err(SandboxError::Budget { shared_mib, what })
+        };
+        match asked {
+            Some(asked) if asked >> 20 != budget.bytes >> 20 => {
+                let chosen = if budget.chosen { "chosen" } else { "measured" };
+                fault(format!(
+                    "{chosen} when the first was opened, not {} MiB; give all the same `total_mib`",
+                    asked >> 20
+                ))
+            }
+            _ if limit >> 20 > budget.turns_mib => fault(format!(
+                "and a turn with a limit of {} MiB needs 4/3 of that; raise `total_mib` or lower `memory_mib`",
+                limit >> 20
+            )),
+            _ => Ok(budget),
+        }
+    }
+
+    fn new(bytes: usize, chosen: bool, folder: PathBuf) -> Self {
+        let turns_mib = (bytes / 4 * 3) >> 20;
+        Self {
+            bytes,
+            chosen,
+            turns_mib,
+            turns: Arc::new(Semaphore::new(turns_mib)),
+            kept: Arc::new(Semaphore::new(bytes / 4 / 1024)),
+            hot: Arc::new(Semaphore::new(HOT_SESSIONS)),
+            spill: Spill::new(bytes as u64 * SPILLED, folder),
+        }
+    }
+
+    /// Waits for the memory of a turn that may take `limit` bytes; first come, first served.
+    pub(crate) async fn turn(&self, limit: usize) -> Option<Share> {
+        let mib = limit
+            .div_ceil(1 << 20)
+            .max(self.turns_mib.div_ceil(TURNS))
+            .min(self.turns_mib);
+        let turns = Arc::clone(&self.turns);
+        // The semaphore is never closed.
+        turns.acquire_many_owned(mib as u32).await.ok()
+    }
+
+    /// Room for `bytes` between turns, if there is any.
+    pub(crate) fn keep(&self, bytes: usize) -> Option<Share> {
+        let kib = u32::try_from(bytes.div_ceil(1024)).ok()?;
+        Arc::clone(&self.kept).try_acquire_many_owned(kib).ok()
+    }
+
+    /// A place for an interpreter that stays as it is, and room for its `bytes` of written memory.
+    pub(crate) fn keep_hot(&self, bytes: usize) -> Option<(Share, Share)> {
+        if bytes > HOT_BYTES {
+            return None;
+        }
+        let place = Arc::clone(&self.hot).try_acquire_owned().ok()?;
+        Some((place, self.keep(bytes)?))
+    }
+}
+
+/// Gives back what exceeds `bytes`.
+pub(crate) fn trim(share: &mut Share, bytes: usize) {
+    let spare = share.num_permits().saturating_sub(bytes.div_ceil(1024));
+    drop(share.split(spare));
+}
+
+/// Bytes that the system, or the group of processes this one belongs to, has left.
+fn available() -> Option<usize> {
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let number = |path: &str| read(path)?.trim().parse::<usize>().ok();
+    let text = read("/proc/meminfo")?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let free = line.trim().strip_suffix(" kB")?.parse::<usize>().ok()? * 1024;
+    let left = number("/sys/fs/cgroup/memory.max").map(|most| {
+        most.saturating_sub(number("/sys/fs/cgroup/memory.current").unwrap_or_default())
+    });
+    Some(left.map_or(free, |left| left.min(free)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_given_back_and_never_exceed_the_budget() {
+        let budget = Budget::new(1 << 30, true, PathBuf::new());
+        assert_eq!(budget.turns_mib, 768);
+        let mut share = budget.keep(256 << 20).expect("a quarter is for idle ones");
+        assert!(budget.keep(1).is_none());
+        trim(&mut share, 1 << 20);
+        assert!(budget.keep(255 << 20).is_some());
+        assert!(budget.keep_hot(HOT_BYTES + 1).is_none());
+        let hot: Vec<_> = std::iter::from_fn(|| budget.keep_hot(4096)).collect();
+        assert_eq!(hot.len(), HOT_SESSIONS);
+        drop(share);
+        drop(hot);
+        assert!(budget.keep(256 << 20).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_turn_waits_for_the_memory_it_may_take() {
+        let budget = Budget::new(256 << 20, true, PathBuf::new());
+        let first = budget.turn(128 << 20).await.expect("room");
+        let mut second = Box::pin(budget.turn(128 << 20));
+        let waited = std::time::Duration::from_millis(20);
+        assert!(tokio::time::timeout(waited, &mut second).await.is_err());
+        drop(first);
+        assert!(second.await.is_some());
+    }
+}

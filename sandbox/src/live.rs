@@ -1,0 +1,226 @@
+//! A running interpreter.
+
+use std::io;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use wasmtime::error::Context;
+use wasmtime::{Engine, InstancePre, Memory, Result, Store, Trap, TypedFunc, UpdateDeadline};
+
+use crate::budget::{Budget, Share};
+use crate::checkpoint::{Checkpoint, Pages};
+use crate::host::{Host, Limit, Turn, slice};
+use crate::pages::{self, PAGE};
+use crate::{Limits, PyError, Status, TurnOutput};
+
+/// The longest reply about a turn that is read, in bytes.
+const REPLY_BYTES: u32 = 4 << 20;
+
+/// The interpreter's report on a turn that it finished.
+#[derive(Deserialize)]
+pub(crate) struct Reply {
+    pub(crate) error: Option<PyError>,
+    pub(crate) redefined: Vec<String>,
+}
+
+/// The reason why the interpreter did not finish.
+pub(crate) struct Stop(wasmtime::Error);
+
+impl Stop {
+    pub(crate) fn output(&self, turn: Turn, limits: &Limits, wall_us: u64) -> TurnOutput {
+        let (status, kind, message) = match (turn.limit, self.0.downcast_ref::<Trap>()) {
+            (Some(Limit::Time), _) => {
+                let message = format!(
+                    "the code ran longer than {} s of processor time",
+                    limits.time.as_secs_f64()
+                );
+                (Status::Timeout, "TimeLimit", message)
+            }
+            // Rust's own stack lies at the bottom of the interpreter's memory and overflows out of it.
+            (_, Some(Trap::StackOverflow | Trap::MemoryOutOfBounds)) => (
+                Status::Stack,
+                "StackLimit",
+                "the code ran out of stack".to_owned(),
+            ),
+            (Some(Limit::Memory), _) => {
+                let message = format!(
+                    "the code needed more than {} MiB of memory",
+                    limits.memory_bytes >> 20
+                );
+                (Status::Memory, "MemoryError", message)
+            }
+            (Some(Limit::Calls), None) => {
+                let message = format!("the code went on after its {} calls of tools", limits.calls);
+                (Status::Calls, "ToolCallLimit", message)
+            }
+            _ => (
+                Status::Crash,
+                "SystemError",
+                "the interpreter failed on this code".to_owned(),
+            ),
+        };
+        TurnOutput::stopped(status, kind, message, turn, wall_us)
+    }
+}
+
+/// An interpreter between turns.
+pub(crate) enum Idle {
+    /// As the turn left it.
+    Hot(Box<Hot>),
+    /// Without an instance: its pages alone are kept.
+    Parked(Checkpoint),
+}
+
+/// An interpreter that stays instantiated, and its parts of the budget.
+pub(crate) struct Hot {
+    live: Live,
+    /// The pages written since the snapshot.
+    written: Vec<u32>,
+    /// The memory of the pages.
+    share: Share,
+    _place: Share,
+}
+
+impl Hot {
+    /// The interpreter for its next turn, and its state of now, to which the memory between turns goes.
+    pub(crate) fn wake(self) -> (Live, Checkpoint) {
+        let pages = Pages::copied(self.live.bytes(), self.written, self.share);
+        let before = self.live.checkpoint(pages);
+        (self.live, before)
+    }
+
+    /// The state of now.
+    pub(crate) fn checkpoint(&self, budget: &'static Budget) -> io::Result<Checkpoint> {
+        let (memory, written) = (self.live.bytes(), self.written.clone());
+        let pages = match budget.keep(written.len() * PAGE) {
+            Some(share) => Pages::copied(memory, written, share),
+            None => Pages::parked(memory, written, budget)?,
+        };
+        Ok(self.live.checkpoint(pages))
+    }
+}
+
+/// An instance of the interpreter.
+pub(crate) struct Live {
+    store: Store<Host>,
+    memory: Memory,
+    buffer: TypedFunc<u32, u32>,
+    start: TypedFunc<(), ()>,
+    run: TypedFunc<u32, ()>,
+    /// The seed to start with, until that is done.
+    pending: Option<u64>,
+    reply_pointer: TypedFunc<(), u32>,
+    reply_length: TypedFunc<(), u32>,
+}
+
+impl Live {
+    pub(crate) fn new(
+        engine: &Engine,
+        interpreter: &InstancePre<Host>,
+        host: Host,
+    ) -> Result<Self> {
+        let mut store = Store::new(engine, host);
+        store.limiter(|host| host);
+        store.set_epoch_deadline(1);
+        store.epoch_deadline_callback(|mut context| {
+            if context.data_mut().must_stop() {
+                Ok(UpdateDeadline::Interrupt)
+            } else {
+                Ok(UpdateDeadline::Continue(1))
+            }
+        });
+        let instance = interpreter.instantiate(&mut store)?;
+        let memory = instance
+            .get_memory(&mut store, "memory")
+            .context("no memory")?;
+        Ok(Self {
+            memory,
+            buffer: instance.get_typed_func(&mut store, "buffer")?,
+            start: instance.get_typed_func(&mut store, "start")?,
+            run: instance.get_typed_func(&mut store, "run")?,
+            pending: None,
+            reply_pointer: instance.get_typed_func(&mut store, "reply_pointer")?,
+            reply_length: instance.get_typed_func(&mut store, "reply_length")?,
+            store,
+        })
+    }
+
+    /// Runs one program.
+    pub(crate) fn turn(&mut self, turn: Turn, code: &[u8], echo: bool) -> Result<Reply, Stop> {
+        self.store.data_mut().turn = turn;
+        self.store.set_epoch_deadline(1);
+        self.reply_to(code, echo).map_err(Stop)
+    }
+
+    /// The effects of the turn that has ended.
+    pub(crate) fn take_turn(&mut self) -> Turn {
+        std::mem::take(&mut self.store.data_mut().turn)
+    }
+
+    fn reply_to(&mut self, code: &[u8], echo: bool) -> Result<Reply> {
+        if let Some(seed) = self.pending.take() {
+            self.start(seed)?;
+        }
+        self.input(code)?;
+        self.run.call(&mut self.store, u32::from(echo))?;
+        let at = self.reply_pointer.call(&mut self.store, ())?;
+        let length = self.reply_length.call(&mut self.store, ())?;
+        wasmtime::ensure!(length <= REPLY_BYTES, "a reply of {length} bytes");
+        let reply = slice(self.bytes(), at, length)?;
+        serde_json::from_slice(reply).context("a reply that cannot be read")
+    }
+
+    /// Seeds the interpreter and gives it its tools, before the first turn.
+    fn start(&mut self, seed: u64) -> Result<()> {
+        let start = serde_json::json!({ "seed": seed, "tools": self.store.data().specs() });
+        self.input(start.to_string().as_bytes())?;
+        self.start.call(&mut self.store, ())
+    }
+
+    fn input(&mut self, bytes: &[u8]) -> Result<()> {
+        let at = self
+            .buffer
+            .call(&mut self.store, u32::try_from(bytes.len())?)?;
+        self.memory.write(&mut self.store, at as usize, bytes)?;
+        Ok(())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.memory.data(&self.store)
+    }
+
+    /// The interpreter as it waits for its next turn: as it is where there is room for it, else its pages alone.
+    pub(crate) fn rest(self, budget: &'static Budget) -> io::Result<Idle> {
+        let written = pages::written(self.bytes());
+        if let Some((place, share)) = budget.keep_hot(written.len() * PAGE) {
+            return Ok(Idle::Hot(Box::new(Hot {
+                live: self,
+                written,
+                share,
+                _place: place,
+            })));
+        }
+        let pages = Pages::parked(self.bytes(), written, budget)?;
+        Ok(Idle::Parked(self.checkpoint(pages)))
+    }
+
+    fn checkpoint(&self, pages: Pages) -> Checkpoint {
+        Checkpoint {
+            outside: self.store.data().outside.clone(),
+            pending: self.pending,
+            size: self.bytes().len(),
+            pages: Arc::new(pages),
+        }
+    }
+
+    pub(crate) fn restore(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+        self.pending = checkpoint.pending;
+        let missing = checkpoint
+            .size
+            .saturating_sub(self.memory.data_size(&self.store));
+        self.memory.grow(&mut self.store, (missing >> 16) as u64)?;
+        let memory = self.memory.data_mut(&mut self.store);
+        checkpoint.pages.write_to(memory)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,207 @@
+//! A file for the memory of idle sessions that the budget has no room for. It has no name and goes with the process. It lies
+//! in the cache folder where that can be written: the folder for temporary files may itself be memory.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub(crate) struct Spill {
+    most: u64,
+    folder: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    file: Option<File>,
+    /// The first byte that was never given out.
+    end: u64,
+    /// Lengths of the gaps before it, by where they begin; no two touch.
+    gaps: BTreeMap<u64, u64>,
+}
+
+/// A piece of the file, given back when dropped.
+pub(crate) struct Extent {
+    spill: &'static Spill,
+    at: u64,
+    length: u64,
+}
+
+impl Spill {
+    /// A file of at most so many bytes, made when it is first needed.
+    pub(crate) fn new(most: u64, folder: PathBuf) -> Self {
+        Self {
+            most,
+            folder,
+            state: Mutex::default(),
+        }
+    }
+
+    /// A piece of so many bytes.
+    pub(crate) fn reserve(&'static self, length: u64) -> io::Result<Extent> {
+        let mut state = self.state();
+        if state.file.is_none() {
+            let file = tempfile::tempfile_in(&self.folder);
+            state.file = Some(file.or_else(|_| tempfile::tempfile())?);
+        }
+        let gap = state.gaps.iter().find(|(_, gap)| **gap >= length);
+        let at = match gap.map(|(&at, &gap)| (at, gap)) {
+            Some((at, gap)) => {
+                state.gaps.remove(&at);
+                if gap > length {
+                    state.gaps.insert(at + length, gap - length);
+                }
+                at
+            }
+            None => {
+                let at = state.end;
+                if at.saturating_add(length) > self.most {
+                    let why = format!("idle sessions would take more than {} bytes", self.most);
+                    return Err(io::Error::new(io::ErrorKind::QuotaExceeded, why));
+                }
+                state.end += length;
+                at
+            }
+        };
+        let spill = self;
+        Ok(Extent { spill, at, length })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn free(&mut self, mut at: u64, mut length: u64) {
+        if let Some((&before, &gap)) = self.gaps.range(..at).next_back()
+            && before + gap == at
+        {
+            self.gaps.remove(&before);
+            (at, length) = (before, gap + length);
+        }
+        if let Some(gap) = self.gaps.remove(&(at + length)) {
+            length += gap;
+        }
+        if at + length < self.end {
+            self.gaps.insert(at, length);
+            return;
+        }
+        self.end = at;
+        if let Some(file) = &self.file {
+            // Only room on the disk would be lost.
+            let _ = file.set_len(at);
+        }
+    }
+
+    fn seek(&mut self, at: u64) -> io::Result<&mut File> {
+        let file = self.file.as_mut().ok_or(io::ErrorKind::NotFound)?;
+        file.seek(SeekFrom::Start(at))?;
+        Ok(file)
+    }
+}
+
+impl Extent {
+    /// Gives back all but the first bytes.
+    pub(crate) fn shrink(&mut self, length: u64) {
+        if length < self.length {
+            let (at, spare) = (self.at + length, self.length - length);
+            self.spill.state().free(at, spare);
+            self.length = length;
+        }
+    }
+
+    /// A reader or writer from the beginning on.
+    pub(crate) fn cursor(&self) -> Cursor<'_> {
+        Cursor {
+            extent: self,
+            done: 0,
+        }
+    }
+}
+
+impl Drop for Extent {
+    fn drop(&mut self) {
+        if self.length > 0 {
+            self.spill.state().free(self.at, self.length);
+        }
+    }
+}
+
+/// A place in an [`Extent`].
+pub(crate) struct Cursor<'a> {
+    extent: &'a Extent,
+    pub(crate) done: u64,
+}
+
+impl Cursor<'_> {
+    fn room(&self, wanted: usize) -> usize {
+        (self.extent.length - self.done).min(wanted as u64) as usize
+    }
+}
+
+impl Write for Cursor<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = self.room(bytes.len());
+        let mut state = self.extent.spill.state();
+        let file = state.seek(self.extent.at + self.done)?;
+        let written = file.write(&bytes[..room])?;
+        self.done += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for Cursor<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let room = self.room(bytes.len());
+        let mut state = self.extent.spill.state();
+        let file = state.seek(self.extent.at + self.done)?;
+        let read = file.read(&mut bytes[..room])?;
+        self.done += read as u64;
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_apart_and_gaps_are_used_again() {
+        let spill: &'static Spill = Box::leak(Box::new(Spill::new(100, std::env::temp_dir())));
+        let fill = |length: u64, with: u8| {
+            let extent = spill.reserve(length).unwrap();
+            extent
+                .cursor()
+                .write_all(&vec![with; length as usize])
+                .unwrap();
+            extent
+        };
+        let holds = |extent: &Extent, with: u8| {
+            let mut bytes = Vec::new();
+            extent.cursor().read_to_end(&mut bytes).unwrap();
+            assert_eq!(bytes, vec![with; extent.length as usize]);
+        };
+        let (a, mut b, c) = (fill(40, 1), fill(40, 2), fill(20, 3));
+        assert!(spill.reserve(1).is_err(), "the file is full");
+        b.shrink(10);
+        let d = fill(30, 4);
+        for (extent, with) in [(&a, 1), (&b, 2), (&c, 3), (&d, 4)] {
+            holds(extent, with);
+        }
+        drop((a, d));
+        drop(b);
+        let whole = fill(80, 5);
+        holds(&c, 3);
+        drop((whole, c));
+        let state = spill.state();
+        assert_eq!((state.end, state.gaps.len()), (0, 0));
+        assert_eq!(state.file.as_ref().unwrap().metadata().unwrap().len(), 0);
+    }
+}
