@@ -39,7 +39,10 @@ class Grounds:
         index = self.work / "long-index"
         if not index.exists():
             draw = random.Random(1)
-            words = ["".join(draw.choices("bcdfglmnprstv", k=1) + draw.choices("aeiou", k=1) * 2 + draw.choices("lmnrst", k=1)) for _ in range(400)]
+            words = [
+                "".join(draw.choices("bcdfglmnprstv", k=1) + draw.choices("aeiou", k=1) * 2 + draw.choices("lmnrst", k=1))
+                for _ in range(400)
+            ]
             corpus = self.work / "long.jsonl"
             with open(corpus, "w") as file:
                 for number in range(1000):
@@ -130,7 +133,10 @@ def planted_code(g):
     ended = run("python", script, env={"XDG_CACHE_HOME": str(planted)}, timeout=180)
     loaded = not files or any(file.exists() and file.stat().st_atime > 1 for file in files)
     warned = "another user" in ended.stderr
-    return f"rc {ended.rc}; machine code of another user {'loaded' if loaded else 'not read'}, {'a warning' if warned else 'no word'}", not loaded and warned
+    return (
+        f"rc {ended.rc}; machine code of another user {'loaded' if loaded else 'not read'}, {'a warning' if warned else 'no word'}",
+        not loaded and warned,
+    )
 
 
 def aged(folder):
@@ -167,7 +173,10 @@ def session_memory(g):
                 turn(server, number, "x = bytearray(80*2**20)")
             more = [turn(server, number, "print(len(x))")[0] for number in range(30)]
         answers = set(outcomes) | set(more)
-        return f"{before:.0f} -> {peak.worst_mib:.0f} MiB, 30 sessions of 80 MiB included; answers {answers}", peak.worst_mib - before < 4096 and answers == {200}
+        return (
+            f"{before:.0f} -> {peak.worst_mib:.0f} MiB, 30 sessions of 80 MiB included; answers {answers}",
+            peak.worst_mib - before < 4096 and answers == {200},
+        )
 
 
 def large_answer(g):
@@ -177,7 +186,10 @@ def large_answer(g):
         begun = time.monotonic()
         with Peak(server) as peak:
             status, body = server.ask("POST", "/retrieve", {"queries": ["river"] * 20, "topk": 1000}, timeout=60)
-        return f"{status}, {len(body) >> 20} MiB answered, peak {peak.worst_mib:.0f} MiB, {time.monotonic() - begun:.1f} s", peak.worst_mib < 600
+        return (
+            f"{status}, {len(body) >> 20} MiB answered, peak {peak.worst_mib:.0f} MiB, {time.monotonic() - begun:.1f} s",
+            peak.worst_mib < 600,
+        )
 
 
 def phrases(g):
@@ -188,7 +200,9 @@ def phrases(g):
     with Server(g.work, "phrases", "retriever", index) as server:
         one = server.ask("POST", "/retrieve", {"queries": ['"' + " ".join(g.words[:6]) + '"'], "topk": 3, "mode": "boolean"})[0]
         begun = time.monotonic()
-        attack = threading.Thread(target=lambda: at_once(2, lambda _: server.ask("POST", "/retrieve", body, timeout=60)), daemon=True)
+        attack = threading.Thread(
+            target=lambda: at_once(2, lambda _: server.ask("POST", "/retrieve", body, timeout=60)), daemon=True
+        )
         attack.start()
         time.sleep(0.3)
         begun_word = time.monotonic()
@@ -212,7 +226,10 @@ def two_processes(g):
     folders.until(lambda: len(rows(folder)) >= 3 or first.process.poll() is not None)
     second = run("train", SMOKE, *runs, "--resume", "--out", folder, timeout=60)
     ended = first.wait()
-    return f"second rc {second.rc}: {shown(second.error, 100)}; first rc {ended.rc}, {len(rows(folder))} of 30 rows", second.rc > 0 and ended.rc == 0 and len(rows(folder)) == 30
+    return (
+        f"second rc {second.rc}: {shown(second.error, 100)}; first rc {ended.rc}, {len(rows(folder))} of 30 rows",
+        second.rc > 0 and ended.rc == 0 and len(rows(folder)) == 30,
+    )
 
 
 def large_prompt(g):
@@ -222,7 +239,10 @@ def large_prompt(g):
             cpu, begun = server.cpu_s(), time.monotonic()
             outcomes = at_once(4, lambda _: server.ask("POST", "/v1/completions", body, timeout=120)[0])
             took, cpu = time.monotonic() - begun, server.cpu_s() - cpu
-        return f"four of 8 MiB: {set(outcomes)} after {took:.1f} s, {cpu:.1f} s of CPU, peak {peak.worst_mib:.0f} MiB", took < 5 and peak.worst_mib < 600
+        return (
+            f"four of 8 MiB: {set(outcomes)} after {took:.1f} s, {cpu:.1f} s of CPU, peak {peak.worst_mib:.0f} MiB",
+            took < 5 and peak.worst_mib < 600,
+        )
 
 
 CODE_REMOTE = """seed = 1
@@ -251,7 +271,11 @@ em = 1.0
 def long_query(g):
     with Server(g.work, "passages", "retriever", g.index) as retriever:
         config = g.work / "code-remote.toml"
-        config.write_text(CODE_REMOTE.replace("LIMITS", "").format(questions=g.questions, pages=g.world / "pages" / "pages.jsonl", url=f"http://127.0.0.1:{retriever.port}"))
+        config.write_text(
+            CODE_REMOTE.replace("LIMITS", "").format(
+                questions=g.questions, pages=g.world / "pages" / "pages.jsonl", url=f"http://127.0.0.1:{retriever.port}"
+            )
+        )
         with Server(g.work, "long-query", "env", "--config", config) as server:
             session(server, 1)
             status, body = turn(server, 1, 'print(search_pages("x" * 70000))')
@@ -288,12 +312,23 @@ def held_bodies(g):
 
 
 def amplified(g):
-    with Server(g.work, "amplified", "env", "search-r1", "--pages", "200") as server:
-        before = server.resident_mib()
-        body = b"[" + b"[]," * ((8 << 20) // 3 - 4) + b"[]]"
-        with Peak(server, pulse=True) as peak:
-            statuses = [server.ask("POST", route, body)[0] for route in ("/reset", "/step", "/verify")]
-        return f"answers {statuses}, {before:.0f} -> {peak.worst_mib:.0f} MiB, /healthz at worst {peak.worst_s:.2f} s", peak.worst_mib - before < 300 and peak.worst_s < 0.5
+    found, held = [], True
+    lists = b"[]," * ((8 << 20) // 3 - 40) + b"[]"
+    cases = {
+        "/verify": (
+            ["env", "search-r1", "--pages", "200"],
+            b'{"responses_create_params":{"input":"x"},"response":[' + lists + b"]}",
+        ),
+        "/retrieve": (["retriever", g.index], b'{"queries":[' + lists + b"]}"),
+    }
+    for route, (arguments, body) in cases.items():
+        with Server(g.work, "amplified", *arguments) as server:
+            before = server.resident_mib()
+            with Peak(server, pulse=True) as peak:
+                status = server.ask("POST", route, body, timeout=60)[0]
+            found.append(f"{route} {status}, {before:.0f} -> {peak.worst_mib:.0f} MiB, /healthz at worst {peak.worst_s:.2f} s")
+            held &= peak.worst_mib - before < 200 and peak.worst_s < 0.5
+    return "; ".join(found), held
 
 
 def large_arguments(g):
@@ -322,16 +357,26 @@ def interpreters(g):
             begun = time.monotonic()
             turn(server, 2, "print(1)")
             beside = time.monotonic() - begun
-        return f"{threads} threads ({before} before), {peak.worst_mib:.0f} MiB, another's turn {alone * 1e3:.0f} -> {beside * 1e3:.0f} ms", threads < before + 16 and beside < 1
+        return (
+            f"{threads} threads ({before} before), {peak.worst_mib:.0f} MiB, another's turn {alone * 1e3:.0f} -> {beside * 1e3:.0f} ms",
+            threads < before + 16 and beside < 1,
+        )
 
 
 def browsers(g):
     seen = {}
     evil = {"origin": "https://evil.example"}
     with Server(g.work, "browsers", "env", "search-r1", "--pages", "200") as server:
-        key = {"upgrade": "websocket", "connection": "Upgrade", "sec-websocket-version": "13", "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ=="}
+        key = {
+            "upgrade": "websocket",
+            "connection": "Upgrade",
+            "sec-websocket-version": "13",
+            "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+        }
         seen["/ws of a foreign origin"] = server.ask("GET", "/ws", headers={**evil, **key, "host": "evil.example"}, timeout=5)[0]
-        seen["/reset as text/plain"] = server.ask("POST", "/reset", {"seed": 1}, headers={**evil, "content-type": "text/plain"})[0]
+        seen["/reset as text/plain"] = server.ask("POST", "/reset", {"seed": 1}, headers={**evil, "content-type": "text/plain"})[
+            0
+        ]
         seen["/tasks of a foreign host"] = server.ask("GET", "/tasks", headers={"host": "evil.example"})[0]
         seen["/mcp of a foreign origin"] = server.ask("POST", "/mcp", {}, headers=evil)[0]
     with Server(g.work, "browsers-retriever", "retriever", g.index) as server:
@@ -468,7 +513,19 @@ def hostile_config(g):
         (folder / "config.json").write_text(json.dumps(config))
         prompts = g.work / "prompts.jsonl"
         prompts.write_text('{"id": "a", "text": "Question: Who?\\n"}\n')
-        ended = run("policy", "generate", "--model", folder, "--input", prompts, "--output", g.work / "out.jsonl", "--max-tokens", 2, timeout=60)
+        ended = run(
+            "policy",
+            "generate",
+            "--model",
+            folder,
+            "--input",
+            prompts,
+            "--output",
+            g.work / "out.jsonl",
+            "--max-tokens",
+            2,
+            timeout=60,
+        )
         calm = ended.rc in (1, 2) and key in ended.error and "panicked" not in ended.stderr
         found.append(f"{key}: rc {ended.rc}" + ("" if calm else f" {shown(ended.error, 60)}"))
         held &= calm
@@ -492,8 +549,11 @@ def endless_template(g):
             cpu = server.cpu_s()
             time.sleep(1)
             still = server.cpu_s() - cpu
-            return f"{status} after {took:.1f} s, {still:.1f} s of work in the second after; {shown(answer.decode(errors='replace'), 80)}", status in (400, 422, 500) and still < 0.2
-    except SystemExit as refused:
+            return (
+                f"{status} after {took:.1f} s, {still:.1f} s of work in the second after; {shown(answer.decode(errors='replace'), 80)}",
+                status in (400, 422, 500) and still < 0.2,
+            )
+    except RuntimeError as refused:
         return f"refused at start: {shown(str(refused), 100)}", True
 
 
@@ -503,10 +563,14 @@ ATTACKS = [
     ("compiled interpreter planted in a folder of another user", "its machine code ran as root", planted_code),
     ("10 sessions that keep 200 MiB each", "59 -> 6272 MiB", session_memory),
     ("a request of 207 bytes for 20 x 1000 passages of 54 KB", "2061 MiB answered, peak 4355 MiB, 17.6 s", large_answer),
-    ("two boolean queries of 42 phrases each", "an ordinary word got 503 after 25 s, twice; work went on after the answers", phrases),
+    (
+        "two boolean queries of 42 phrases each",
+        "an ordinary word got 503 after 25 s, twice; work went on after the answers",
+        phrases,
+    ),
     ("two processes on one run folder", "first rc 0 with 20 of 60 rows", two_processes),
     ("four prompts of 8 MiB for a context of 512 tokens", "27.5 s of CPU, 4.7 GB", large_prompt),
-    ("`search_pages(\"x\" * 70000)` over a remote server", "episode lost without a reward (422 of the retriever)", long_query),
+    ('`search_pages("x" * 70000)` over a remote server', "episode lost without a reward (422 of the retriever)", long_query),
     ("300 half headers, 256 descriptors", "0 of 300 closed after 45 s, /healthz never answers", loris),
     ("100 unfinished bodies of 8 MiB, `--queue 8`", "21 -> 1022 MiB", held_bodies),
     ("8 MiB of `[],`", "420-660 MB, /healthz at worst 1.3-1.5 s", amplified),

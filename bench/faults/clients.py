@@ -68,7 +68,9 @@ def retriever(work, world):
     text = (ROOT / "configs" / "smoke.toml").read_text()
     begin, end = text.index("[data.world]"), text.index("[environment]")
     questions = world / "search-r1"
-    files = "\n".join(f'{split} = "{questions / name}.jsonl"' for split, name in [("train", "train"), ("dev", "dev"), ("test", "test")])
+    files = "\n".join(
+        f'{split} = "{questions / name}.jsonl"' for split, name in [("train", "train"), ("dev", "dev"), ("test", "test")]
+    )
     remote = '[retriever.remote]\nkind = "search-r1"\nurl = "URL"\n\n'
     limits = "[retriever.remote.http]\ntimeout_ms = 1000\nattempts = 4\nbackoff_ms = 100\ndeadline_ms = 8000\n\n"
     config = work / "retriever.toml"
@@ -149,15 +151,21 @@ def lasting(client, fault, kinds, work):
     return cell.done()
 
 
-def silent(client, work):
-    """Results that are always empty: no fault by the protocol, and no run to learn from."""
-    cell = Cell(client.name, "empty results, always", "an alarm that says so")
+def silent(client, work, always):
+    """Empty results: no fault by the protocol, and no run to learn from."""
+    cell = Cell(
+        client.name,
+        "empty results, always" if always else "empty results, from then on",
+        "an alarm within 20 steps, 5 where it worked before",
+    )
     peer = Peer(client.sound)
-    folder = work / f"{client.name}-empty"
-    peer.fail("empty results")
-    ended = client.train(peer, folder, "--set", "grpo.steps=12")
+    folder = work / f"{client.name}-empty-{always}"
+    peer.fail("empty results", after=0 if always else client.asked // 2)
+    ended = client.train(peer, folder, "--set", f"grpo.steps={22 if always else 12}")
     peer.close()
-    raised = [alarm for alarm in alarms(folder) if "empty" in f"{alarm['kind']} {alarm['message']}" or "no passage" in alarm["message"]]
+    raised = [
+        alarm for alarm in alarms(folder) if "empty" in f"{alarm['kind']} {alarm['message']}" or "no passage" in alarm["message"]
+    ]
     shares = [value for row in rows(folder) for name, value in row.items() if "empty" in name and value]
     cell.seen = f"rc {ended.rc}; " + shown(raised[0]["message"] if raised else ended.error)
     cell.typed = f"alarm {raised[0]['kind']} at step {raised[0]['step']}" if raised else "none"
@@ -192,7 +200,11 @@ def cells(work, world):
     for client in clients:
         client.prepare(work)
     by_name = {client.name: client for client in clients}
-    found = [lambda: silent(by_name["retriever"], work), lambda: refused(by_name["retriever"], work)]
+    found = [
+        lambda: silent(by_name["retriever"], work, True),
+        lambda: silent(by_name["retriever"], work, False),
+        lambda: refused(by_name["retriever"], work),
+    ]
     always = {
         "hang": ["timeout", "gone"],
         "slow header": ["timeout", "gone"],
@@ -211,7 +223,18 @@ def cells(work, world):
         "oversized header": ["connect", "gone"],
         "refused": ["connect", "gone"],
     }
-    rare = ["500", "503", "429", "hang", "slow header", "byte drip", "cut body", "connection reset", "garbage with status 200", "empty body with status 200"]
+    rare = [
+        "500",
+        "503",
+        "429",
+        "hang",
+        "slow header",
+        "byte drip",
+        "cut body",
+        "connection reset",
+        "garbage with status 200",
+        "empty body with status 200",
+    ]
     for client in clients:
         for fault, kinds in always.items():
             found.append(lambda client=client, fault=fault, kinds=kinds: lasting(client, fault, kinds, work))

@@ -58,7 +58,9 @@ class Runs:
 
     def stopped(self, component, fault, number):
         """A signal that asks a run to end."""
-        cell = Cell(component, fault, f"writes a checkpoint, says how to go on, ends within {PROMPT_S} s; resumes to the same weights")
+        cell = Cell(
+            component, fault, f"writes a checkpoint, says how to go on, ends within {PROMPT_S} s; resumes to the same weights"
+        )
         folder = self.work / f"signal-{number}"
         command = self.begun(folder)
         known = len(rows(folder))
@@ -71,7 +73,9 @@ class Runs:
         cell.typed = "stopped" if "--resume" in ended.stderr else "killed"
         cell.counted = f"checkpoint of step {newest}, {len(rows(folder))} rows"
         cell.check("--resume" in ended.stderr, "nothing says how to go on")
-        cell.check(newest >= known and newest == len(rows(folder)), f"no checkpoint of the last step: {newest} of {len(rows(folder))}")
+        cell.check(
+            newest >= known and newest == len(rows(folder)), f"no checkpoint of the last step: {newest} of {len(rows(folder))}"
+        )
         cell.check(cell.told_s <= PROMPT_S, "it took too long")
         self.resumed(cell, folder)
         return cell.done()
@@ -89,14 +93,18 @@ class Runs:
     def two(self, resume):
         """A second process on the folder of one that runs, as a scheduler's requeue starts it."""
         fault = "two processes on one run" + (", the second with --resume" if resume else "")
-        cell = Cell("run folder", fault, "the second ends within 5 s with one error that names the folder; the first loses no row")
+        cell = Cell(
+            "run folder", fault, "the second ends within 5 s with one error that names the folder; the first loses no row"
+        )
         folder = self.work / f"two-{resume}"
         first = self.begun(folder)
         second = train(folder, *(["--resume"] if resume else []), timeout=30)
         ended = first.wait()
         cell.told_s = round(second.seconds, 1)
         cell.seen = f"second: rc {second.rc}; {shown(second.error)}; first: rc {ended.rc}, {len(rows(folder))} rows"
-        cell.typed = next((word for word in ("in use", "another process", "holds a run", "holds it") if word in second.error), "other")
+        cell.typed = next(
+            (word for word in ("in use", "another process", "holds a run", "holds it") if word in second.error), "other"
+        )
         cell.lost = "nothing" if self.same(folder) else f"{STEPS - len(rows(folder))} rows"
         cell.check(second.rc not in (0, None) and second.rc > 0, "the second did not end with an error")
         cell.check(second.seconds <= 5, "the second took too long")
@@ -107,7 +115,11 @@ class Runs:
 
     def full(self):
         """A disk without room, from the middle of the run on."""
-        cell = Cell("run folder", "disk full", f"stops within {PROMPT_S} s and names the file; the last checkpoint stays; resumes to the same weights")
+        cell = Cell(
+            "run folder",
+            "disk full",
+            f"stops within {PROMPT_S} s and names the file; the last checkpoint stays; resumes to the same weights",
+        )
         with small_disk(self.work / "small", 256) as disk:
             if disk is None:
                 return self.limited(cell)
@@ -310,7 +322,9 @@ def build(corpus, folder, *more, start=run, **options):
 
 
 def index_full(work, corpus):
-    cell = Cell("index", "disk full while it is built", "ends with an error that names the disk; the index of before answers as before")
+    cell = Cell(
+        "index", "disk full while it is built", "ends with an error that names the disk; the index of before answers as before"
+    )
     with small_disk(work / "small-index", 64) as disk:
         if disk is None:
             cell.fault, cell.seen = f"{cell.fault} (left out: needs root)", "not run"

@@ -94,12 +94,15 @@ class Server:
                 preexec_fn=preexec,
             )
         self.port = None
-        while self.port is None and time.monotonic() - begun < 60:
+        while self.port is None:
+            if time.monotonic() - begun > 180:
+                self.process.kill()
+                raise RuntimeError(f"{name} is not ready after three minutes: {self.log.read_text()}")
             found = re.search(r"listening on http://127\.0\.0\.1:(\d+)", self.log.read_text())
             if found:
                 self.port = int(found[1])
             elif self.process.poll() is not None:
-                raise SystemExit(f"{name} ended with {self.process.returncode}: {self.log.read_text()}")
+                raise RuntimeError(f"{name} ended with {self.process.returncode}: {self.log.read_text()}")
             else:
                 time.sleep(0.02)
         self.ready_s = time.monotonic() - begun

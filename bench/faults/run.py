@@ -36,7 +36,11 @@ def guarded(cell):
     rows = found if isinstance(found, list) else [found]
     for row in rows:
         mark = "ok  " if row.held else "FAIL"
-        print(f"{mark} {row.component}: {row.fault}" + (f" ({'; '.join(row.misses)})" if row.misses else ""), file=sys.stderr, flush=True)
+        print(
+            f"{mark} {row.component}: {row.fault}" + (f" ({'; '.join(row.misses)})" if row.misses else ""),
+            file=sys.stderr,
+            flush=True,
+        )
     return rows
 
 
@@ -58,7 +62,9 @@ def main():
     for row in rows:
         told = "" if row.told_s is None else f"{row.told_s} s"
         held = "yes" if row.held else "**no**: " + "; ".join(row.misses)
-        print(f"| {row.component} | {row.fault} | {row.expected} | {row.seen} | {row.typed} | {row.counted} | {row.lost} | {told} | {held} |")
+        print(
+            f"| {row.component} | {row.fault} | {row.expected} | {row.seen} | {row.typed} | {row.counted} | {row.lost} | {told} | {held} |"
+        )
     missed = [f"{row.component}: {row.fault}" for row in rows if not row.held]
     figures = {
         "cells": len(rows),

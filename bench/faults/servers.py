@@ -51,8 +51,15 @@ def kinds(index, world):
     large = {"queries": ["river"] * 50, "topk": 100}
     return [
         Kind("retriever", ["retriever", index], "/retrieve", {"queries": ["river"], "topk": 3}, large),
-        Kind("env", ["env", "search-r1", "--index", index, "--questions", questions, "--drain-seconds", "5"], "/reset", {"seed": 7}),
-        Kind("policy", ["policy", "builtin:quickstart", "--cache-mib", "32"], "/v1/completions", {"model": "quickstart", "prompt": "Question: Who?\n", "max_tokens": 8}),
+        Kind(
+            "env", ["env", "search-r1", "--index", index, "--questions", questions, "--drain-seconds", "5"], "/reset", {"seed": 7}
+        ),
+        Kind(
+            "policy",
+            ["policy", "builtin:quickstart", "--cache-mib", "32"],
+            "/v1/completions",
+            {"model": "quickstart", "prompt": "Question: Who?\n", "max_tokens": 8},
+        ),
     ]
 
 
@@ -358,7 +365,9 @@ def ended(kind, work):
         torn = [answer for status, answer in outcomes if status is None and b"refused" not in answer.lower()]
         cell.told_s = round(took, 1)
         cell.seen = f"rc {rc}; " + shown(server.log.read_text().splitlines()[-1], 100)
-        cell.counted = f"{sum(status == 200 for status, _ in outcomes)} answered, {sum(status == 503 for status, _ in outcomes)} refused"
+        cell.counted = (
+            f"{sum(status == 200 for status, _ in outcomes)} answered, {sum(status == 503 for status, _ in outcomes)} refused"
+        )
         cell.lost = "nothing" if not torn else f"{len(torn)} torn: {shown(torn[0].decode(errors='replace'), 40)}"
         cell.check(rc == 0 and took <= 10, "it did not end in time")
         # A connection in the backlog when the port closes is reset: it was never accepted.
@@ -445,7 +454,9 @@ def upstream_gone(kind, work, index, world):
     with open(world / "search-r1" / "wiki.jsonl") as lines:
         peer = Peer(Passages([json.loads(line) for line, _ in zip(lines, range(50))]))
     remote = work / f"{kind.name}-remote.toml"
-    remote.write_text(f'kind = "search-r1"\nurl = "{peer.url}"\n[http]\ntimeout_ms = 1000\nattempts = 3\nbackoff_ms = 100\ndeadline_ms = 5000\n')
+    remote.write_text(
+        f'kind = "search-r1"\nurl = "{peer.url}"\n[http]\ntimeout_ms = 1000\nattempts = 3\nbackoff_ms = 100\ndeadline_ms = 5000\n'
+    )
     arguments = ["retriever", "--remote", remote]
     if kind.name == "env":
         config = work / "env-remote-config.toml"
