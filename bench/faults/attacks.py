@@ -17,7 +17,7 @@ from pathlib import Path
 
 import folders
 import servers
-from peers import Passages, Peer, head
+from peers import Hub, Passages, Peer
 from program import ROOT, Command, Server, checkpoints, rows, run, shown
 
 SMOKE = ROOT / "configs" / "smoke.toml"
@@ -416,42 +416,6 @@ def flipped(g):
         found.append(f"{Path(file).name}: rc {ended.rc} {shown(ended.error, 90)}")
         held &= ended.rc > 0 and Path(file).name in ended.error
     return "; ".join(found), held
-
-
-class Hub:
-    """A hub whose ETag is a path on the client's machine."""
-
-    def __init__(self, etag):
-        self.etag, self.tokens = etag, []
-        self.listener = socket.create_server(("0.0.0.0", 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.serve, daemon=True).start()
-
-    def serve(self):
-        while True:
-            try:
-                stream, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.answer, args=(stream,), daemon=True).start()
-
-    def answer(self, stream):
-        with stream, stream.makefile("rb") as reader:
-            while line := reader.readline():
-                path = line.split()[1].decode()
-                fields = {}
-                while (header := reader.readline().strip()) != b"":
-                    name, _, value = header.partition(b":")
-                    fields[name.lower().decode()] = value.strip().decode()
-                self.tokens.append(fields.get("authorization"))
-                if path.startswith("/api/"):
-                    files = [{"rfilename": name} for name in ("config.json", "tokenizer.json", "model.safetensors")]
-                    text = json.dumps({"sha": "0" * 40, "siblings": files}).encode()
-                    stream.sendall(head(200, len(text)) + text)
-                    continue
-                text = b"planted by a stranger"
-                more = f'etag: "{self.etag}"\r\nx-repo-commit: {"0" * 40}\r\ncontent-range: bytes 0-{len(text) - 1}/{len(text)}\r\naccept-ranges: bytes\r\n'
-                stream.sendall(head(206, len(text), more) + (b"" if line.startswith(b"HEAD") else text))
 
 
 def address():

@@ -1,4 +1,5 @@
-"""Peers that fail on purpose: a Search-R1 server, a judge and a vLLM server, on plain sockets so that they can break HTTP anywhere.
+"""Peers that fail on purpose: a Search-R1 server, a judge, a vLLM server and a hub, on plain sockets so that they can break HTTP
+anywhere.
 
 A peer answers well, and the same to the same request, until a fault is set; the fault then hits every request, or one in ten.
 """
@@ -308,3 +309,39 @@ class Peer:
             if self.first_failure is None:
                 self.first_failure = time.monotonic()
             return self.act
+
+
+class Hub:
+    """A hub whose ETag is a path on the client's machine."""
+
+    def __init__(self, etag):
+        self.etag, self.tokens = etag, []
+        self.listener = socket.create_server(("0.0.0.0", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self):
+        while True:
+            try:
+                stream, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.answer, args=(stream,), daemon=True).start()
+
+    def answer(self, stream):
+        with stream, stream.makefile("rb") as reader:
+            while line := reader.readline():
+                path = line.split()[1].decode()
+                fields = {}
+                while (header := reader.readline().strip()) != b"":
+                    name, _, value = header.partition(b":")
+                    fields[name.lower().decode()] = value.strip().decode()
+                self.tokens.append(fields.get("authorization"))
+                if path.startswith("/api/"):
+                    files = [{"rfilename": name} for name in ("config.json", "tokenizer.json", "model.safetensors")]
+                    text = json.dumps({"sha": "0" * 40, "siblings": files}).encode()
+                    stream.sendall(head(200, len(text)) + text)
+                    continue
+                text = b"planted by a stranger"
+                more = f'etag: "{self.etag}"\r\nx-repo-commit: {"0" * 40}\r\ncontent-range: bytes 0-{len(text) - 1}/{len(text)}\r\naccept-ranges: bytes\r\n'
+                stream.sendall(head(206, len(text), more) + (b"" if line.startswith(b"HEAD") else text))
