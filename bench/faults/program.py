@@ -194,8 +194,9 @@ def received(stream, timeout=30.0):
     """An answer that ends with the connection or with its length: status and body."""
     stream.settimeout(timeout)
     data = bytearray()
-    length = None
-    while True:
+    # Where the body begins, and where it ends if the head says so.
+    start = end = None
+    while end is None or len(data) < end:
         try:
             piece = stream.recv(1 << 16)
         except (ConnectionResetError, BrokenPipeError):
@@ -205,17 +206,14 @@ def received(stream, timeout=30.0):
         if not piece:
             break
         data += piece
-        head, separator, body = data.partition(b"\r\n\r\n")
-        if separator and length is None:
-            found = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
-            length = int(found[1]) if found else -1
-        if separator and length is not None and 0 <= length <= len(body):
-            break
-    head, _, body = bytes(data).partition(b"\r\n\r\n")
-    parts = head.split(b" ", 2)
+        if start is None and (place := data.find(b"\r\n\r\n")) >= 0:
+            start = place + 4
+            length = re.search(rb"content-length: *(\d+)", data[:start], re.IGNORECASE)
+            end = start + int(length[1]) if length else None
+    parts = bytes(data[: start or 0]).split(b" ", 2)
     if len(parts) < 2 or not parts[1].isdigit():
         return None, bytes(data) or b"closed without an answer"
-    return int(parts[1]), body
+    return int(parts[1]), bytes(data[start:])
 
 
 # --- run folders
