@@ -209,7 +209,8 @@ def received(stream, timeout=30.0):
         if start is None and (place := data.find(b"\r\n\r\n")) >= 0:
             start = place + 4
             length = re.search(rb"content-length: *(\d+)", data[:start], re.IGNORECASE)
-            end = start + int(length[1]) if length else None
+            # An upgraded connection goes on in another protocol.
+            end = start if data.startswith(b"HTTP/1.1 101") else start + int(length[1]) if length else None
     parts = bytes(data[: start or 0]).split(b" ", 2)
     if len(parts) < 2 or not parts[1].isdigit():
         return None, bytes(data) or b"closed without an answer"
