@@ -7,6 +7,7 @@ same kind of machine (two cores, 23 GiB).
 import json
 import os
 import random
+import resource
 import signal
 import socket
 import subprocess
@@ -469,6 +470,10 @@ def slow_tools(g):
 def hostile_config(g):
     """Checkpoints whose config.json asks for the impossible."""
     found, held = [], True
+
+    def small():
+        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+
     for key, value in (("num_hidden_layers", 4_000_000_000), ("rms_norm_eps", -1.0), ("rope_theta", 0.0)):
         folder = g.work / f"model-{key}"
         subprocess.run(["cp", "-r", ROOT / "configs" / "quickstart", folder], check=True)
@@ -477,19 +482,8 @@ def hostile_config(g):
         (folder / "config.json").write_text(json.dumps(config))
         prompts = g.work / "prompts.jsonl"
         prompts.write_text('{"id": "a", "text": "Question: Who?\\n"}\n')
-        ended = run(
-            "policy",
-            "generate",
-            "--model",
-            folder,
-            "--input",
-            prompts,
-            "--output",
-            g.work / "out.jsonl",
-            "--max-tokens",
-            2,
-            timeout=60,
-        )
+        files = ["--input", prompts, "--output", g.work / "out.jsonl"]
+        ended = run("policy", "generate", "--model", folder, *files, "--max-tokens", 2, timeout=60, preexec=small)
         calm = ended.rc in (1, 2) and key in ended.error and "panicked" not in ended.stderr
         found.append(f"{key}: rc {ended.rc}" + ("" if calm else f" {shown(ended.error, 60)}"))
         held &= calm
