@@ -1,10 +1,12 @@
 //! `forage bench generate`: the generation engine.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Barrier};
+use std::task::Poll;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use forage_env::policy::{GenerateRequest, Policy, Sampling};
 use forage_env::seed::Seed;
@@ -12,6 +14,7 @@ use forage_trainer::device::DeviceSpec;
 use forage_trainer::generate::{Engine, EngineConfig};
 use forage_trainer::weights::Checkpoint;
 use forage_trainer::workers::Workers;
+use futures::future::try_join_all;
 
 use super::counters::Counters;
 use super::{Weights, open};
@@ -120,12 +123,32 @@ impl Job {
     }
 }
 
+/// A pool whose threads are all kept waiting.
+struct Held(Arc<Barrier>);
+
+impl Held {
+    fn new(pool: &rayon::ThreadPool) -> Self {
+        let barrier = Arc::new(Barrier::new(pool.current_num_threads() + 1));
+        let inside = Arc::clone(&barrier);
+        pool.spawn_broadcast(move |_| {
+            inside.wait();
+            inside.wait();
+        });
+        barrier.wait();
+        Self(barrier)
+    }
+
+    fn let_go(self) {
+        self.0.wait();
+    }
+}
+
 impl Generate {
     pub(super) fn run(self) -> Result<()> {
         let jobs = self
             .jobs
             .iter()
-            .map(|text| Ok((text, Arc::new(Job::parse(text)?))))
+            .map(|text| Ok((text, Job::parse(text)?)))
             .collect::<Result<Vec<_>>>()?;
         let checkpoint = open(&self.model, self.weights, self.device)?;
         for (text, job) in jobs {
@@ -134,12 +157,9 @@ impl Generate {
         Ok(())
     }
 
-    fn measure(&self, checkpoint: &Checkpoint, text: &str, job: &Arc<Job>) -> Result<()> {
+    fn measure(&self, checkpoint: &Checkpoint, text: &str, job: &Job) -> Result<()> {
         let threads = std::thread::available_parallelism()?.get();
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let episodes = job.prompts * job.members;
         let config = EngineConfig {
             context: job.length().max(4096),
@@ -148,26 +168,25 @@ impl Generate {
             sequences: 256,
             bf16: self.weights != Weights::F32 && !self.device.is_cpu(),
         };
-        let engine = Arc::new(Engine::start(
-            checkpoint,
-            config,
-            Workers::new(threads).kernel_pool(),
-        ));
+        let pool = Workers::new(threads).kernel_pool();
+        let engine = Engine::start(checkpoint, config, Arc::clone(&pool));
         let mut counters = Counters::new(self.counters.clone());
         let (mut seconds, mut counted) = (Vec::new(), Vec::new());
         for round in 0..self.rounds {
             counters.since(checkpoint)?;
             let begin = Instant::now();
             runtime.block_on(async {
-                let run = |episode| {
-                    let (job, engine) = (Arc::clone(job), Arc::clone(&engine));
-                    tokio::spawn(async move { job.episode(&engine, episode, round).await })
-                };
-                let handles: Vec<_> = (0..episodes).map(run).collect();
-                for handle in handles {
-                    handle.await.context("an episode panicked")??;
+                let run = |episode| job.episode(&engine, episode, round);
+                let mut running = pin!(try_join_all((0..episodes).map(run)));
+                // The engine waits until it has every first request: which of them share a pass must not depend on which
+                // thread was quicker.
+                let held = Held::new(&pool);
+                let first = futures::poll!(running.as_mut());
+                held.let_go();
+                match first {
+                    Poll::Ready(ended) => ended,
+                    Poll::Pending => running.await,
                 }
-                Ok::<_, anyhow::Error>(())
             })?;
             seconds.push(begin.elapsed().as_secs_f64());
             counted.extend(counters.since(checkpoint)?);
