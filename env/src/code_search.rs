@@ -14,6 +14,7 @@ mod prompt;
 mod repr;
 mod scripts;
 mod settings;
+mod telemetry;
 mod tools;
 mod turn;
 
@@ -30,7 +31,9 @@ use crate::environment::{
     TurnTool,
 };
 use crate::episode::Boundary;
-use crate::registry::{EnvEntry, Passages, Pieces, RegistryError, Resolved, Resources, Vocabulary};
+use crate::registry::{
+    EnvEntry, MakeFunctions, Passages, Pieces, RegistryError, Resolved, Resources, Vocabulary,
+};
 use crate::reward::grading::{normalize, stands_in};
 use crate::seed::Seed;
 use crate::settings::{OnInvalid, SettingsError};
@@ -72,6 +75,8 @@ pub const ENTRY: EnvEntry = EnvEntry {
     scripts: scripts::SCRIPTS,
     measures: turn::measures,
     declares: turn::DECLARED,
+    telemetry: telemetry::TELEMETRY,
+    functions: Some(functions),
     vocabulary: Vocabulary {
         tags: &[
             "<think>",
@@ -105,12 +110,7 @@ fn make(settings: Value, resources: Resources) -> Result<Arc<dyn EnvFactory>, Re
     if settings.form != Form::Tags && !can_be_written(resources.tokenizer.as_ref()) {
         return Err(SettingsError::unwritable_calls().into());
     }
-    let wiki = resources.open_wiki()?;
-    let finder = Finder::new(
-        wiki,
-        settings.functions.search,
-        Arc::clone(&resources.retriever),
-    )?;
+    let finder = finder(&settings, &resources)?;
     let sandbox = match settings.form {
         Form::FunctionCalls => None,
         Form::Tags | Form::PythonCalls => {
@@ -121,6 +121,28 @@ fn make(settings: Value, resources: Resources) -> Result<Arc<dyn EnvFactory>, Re
         }
     };
     Ok(CodeSearch::factory(settings, finder, sandbox)?)
+}
+
+fn finder(settings: &CodeSearchSettings, resources: &Resources) -> Result<Finder, RegistryError> {
+    let retriever = Arc::clone(&resources.retriever);
+    Ok(Finder::new(
+        resources.open_wiki()?,
+        settings.functions.search,
+        retriever,
+    )?)
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the signature of every entry"
+)]
+fn functions(settings: Value, resources: Resources) -> Result<MakeFunctions, RegistryError> {
+    let settings = CodeSearchSettings::from_value(settings)?;
+    settings.check()?;
+    let finder = finder(&settings, &resources)?;
+    Ok(Box::new(move || {
+        Arc::new(PageTools::new(finder.clone(), settings.functions.clone()))
+    }))
 }
 
 /// What the policy reads before its last turn when answers stand in tags.

@@ -4,14 +4,14 @@ use std::error::Error;
 use std::sync::Arc;
 
 use forage_retriever::{Entry, Registry, Retriever};
-use forage_sandbox::SandboxError;
+use forage_sandbox::{SandboxError, Tools};
 use serde_json::{Map, Value};
 
 use crate::check;
 use crate::code_search;
 use crate::environment::{EnvFactory, Outcome};
 use crate::episode::Episode;
-use crate::monitor::{Metric, STEP_METRICS};
+use crate::monitor::{EnvTelemetry, Metric, STEP_METRICS};
 use crate::nearest::nearest;
 use crate::plugins::environments;
 use crate::policy::Policy;
@@ -86,6 +86,9 @@ pub type StepMetrics = fn(&[Episode], &mut dyn FnMut(&str, f64));
 /// Hands numbers about an episode over, each by its name.
 pub type Measures = fn(&Episode, &mut dyn FnMut(&'static str, f64));
 
+/// Makes the functions that the programs of one session call.
+pub type MakeFunctions = Box<dyn Fn() -> Arc<dyn Tools> + Send + Sync>;
+
 /// One registered environment: everything that is peculiar to it, reached from here. [`EnvEntry::new`] takes what every
 /// environment has; the other fields have defaults.
 ///
@@ -130,6 +133,10 @@ pub struct EnvEntry {
     pub measures: Measures,
     /// The metrics that [`Self::metrics`] and [`Self::measures`] hand over.
     pub declares: &'static [Metric],
+    /// Items of telemetry of its own, and how the common ones read its turns.
+    pub telemetry: EnvTelemetry,
+    /// Makes the functions that its programs call, for programs without an episode; for settings as written.
+    pub functions: Option<fn(Value, Resources) -> Result<MakeFunctions, RegistryError>>,
     /// For the checker: a turn that is valid under the default settings and, where episodes have several turns, does not end
     /// the episode.
     pub probe: &'static str,
@@ -228,6 +235,8 @@ impl EnvEntry {
             metrics: |_, _| {},
             measures: |_, _| {},
             declares: &[],
+            telemetry: EnvTelemetry::COMMON,
+            functions: None,
             probe,
             last: check::answer,
             gold: check::gold_answer,

@@ -22,6 +22,7 @@ use crate::environment::{
     Action, Call, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
     TurnTool,
 };
+use crate::monitor::EnvTelemetry;
 use crate::protocol::Tag;
 use crate::registry::{EnvEntry, Passages, Pieces, Resolved, Vocabulary};
 use crate::reward::grading::sub_exact_match;
@@ -76,6 +77,11 @@ pub const ENTRY: EnvEntry = EnvEntry {
         pieces: Pieces::Words,
     },
     quickstart: Some(include_str!("../../configs/quickstart.toml")),
+    telemetry: EnvTelemetry {
+        actions: &[[Tag::Search.opening(), Tag::Search.closing()]],
+        observations: &[Tag::Information.opening()],
+        ..EnvTelemetry::COMMON
+    },
     ..EnvEntry::new(
         "forage/search-r1-v0",
         "think, search, information and answer tags over any retriever",

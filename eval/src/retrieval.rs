@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ranking::{Judgments, average_precision, ndcg, precision, recall, reciprocal_rank};
 use crate::stats::{Bootstrap, Interval, StatsError, mean_interval};
 use crate::text;
+use forage_env::reward::ranking::{
+    Judgments, average_precision, ndcg, precision, recall, reciprocal_rank,
+};
 
 /// Document ids per query id, best first.
 pub type Rankings = BTreeMap<String, Vec<String>>;

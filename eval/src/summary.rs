@@ -40,7 +40,7 @@ pub struct EvalSummary {
     pub episodes: usize,
     /// Episodes lost to infrastructure faults.
     pub infra: usize,
-    /// Every metric by name (see [`crate::measures::episode_measures`]).
+    /// Every metric by name (`docs/metrics.md`).
     pub metrics: BTreeMap<String, Metric>,
     /// The same by number of hops; 0 means unknown.
     pub by_hops: BTreeMap<u8, HopSummary>,

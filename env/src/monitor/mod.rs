@@ -1,4 +1,4 @@
-//! The vocabulary of what is measured while a policy learns: metrics by name, and alarms.
+//! The vocabulary of what is measured while a policy learns: metrics by name, items of telemetry, and alarms.
 //!
 //! It lives here because everyone names metrics and raises alarms: the trainer's sentinel, the telemetry of `forage-eval`,
 //! reports and the terminal. The trainer judges a running step against the run's own past and saves what it has seen in
@@ -6,6 +6,8 @@
 
 mod alarm;
 mod metric;
+mod telemetry;
 
 pub use alarm::{Alarm, Example, Severity};
 pub use metric::{Direction, Metric, STEP_METRICS};
+pub use telemetry::{EnvTelemetry, Item, Look, Reading, Sign};

@@ -8,9 +8,8 @@ use crate::compare::signed;
 use crate::stats::{Bootstrap, Interval, StatsError, mean_interval, paired_bootstrap};
 
 /// The property that `k` samples of a question are tested for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AtK {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AtK {
     /// One right answer among them ([`pass_at_k`]).
     Pass,
     /// A right answer by vote ([`majority_at_k`]).
@@ -48,7 +47,7 @@ pub struct CurvePoint {
 ///
 /// # Errors
 /// [`StatsError`] for no questions, a question with fewer samples than some `k`, and settings out of range.
-pub fn curve(
+pub(crate) fn curve(
     at_k: AtK,
     questions: &[Attempts],
     ks: &[usize],
@@ -109,7 +108,7 @@ pub struct CurveComparison {
 /// # Errors
 /// [`StatsError`] for different numbers of questions, fewer than `most` samples of one, a `most` below 2, and settings out of
 /// range.
-pub fn compare_pass_curves(
+fn compare_pass_curves(
     a: &[Attempts],
     b: &[Attempts],
     most: usize,
