@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use forage_env::reward::ranking::{
+    Judgments, average_precision, ndcg, precision, recall, reciprocal_rank,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::stats::{Bootstrap, Interval, StatsError, mean_interval};
 use crate::text;
-use forage_env::reward::ranking::{
-    Judgments, average_precision, ndcg, precision, recall, reciprocal_rank,
-};
 
 /// Document ids per query id, best first.
 pub type Rankings = BTreeMap<String, Vec<String>>;

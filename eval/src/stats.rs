@@ -84,6 +84,11 @@ impl Bootstrap {
         }
     }
 
+    /// `95 % interval`.
+    pub(crate) fn label(&self) -> String {
+        format!("{:.0} % interval", 100.0 * self.confidence)
+    }
+
     fn check(&self) -> Result<(), StatsError> {
         if self.resamples == 0 {
             return Err(StatsError::NoResamples);

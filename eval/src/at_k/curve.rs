@@ -4,7 +4,7 @@ use forage_env::episode::Episode;
 use serde::{Deserialize, Serialize};
 
 use super::{Attempts, attempts_by_question, majority_at_k, pass_at_k};
-use crate::compare::signed;
+use crate::compare::{interval_words, signed};
 use crate::stats::{Bootstrap, Interval, StatsError, mean_interval, paired_bootstrap};
 
 /// The property that `k` samples of a question are tested for.
@@ -205,10 +205,9 @@ impl CurveComparison {
 
     /// `pass@8 +0.10, 95 % interval +0.02 to +0.18`.
     fn evidence(&self, point: &CurvePoint) -> String {
-        let confidence = 100.0 * self.bootstrap.confidence;
-        let [low, high] = point.value.ends().map(signed);
         let (k, gain) = (point.k, signed(point.value.estimate));
-        format!("pass@{k} {gain}, {confidence:.0} % interval {low} to {high}")
+        let interval = interval_words(point.value, self.bootstrap.confidence);
+        format!("pass@{k} {gain}, {interval}")
     }
 }
 

@@ -153,7 +153,7 @@ impl Course {
                 alarm.map_or_else(String::new, |step| step.to_string()),
             ])
         });
-        let interval = format!("{:.0} % interval", 100.0 * self.bootstrap.confidence);
+        let interval = self.bootstrap.label();
         let header = [
             "item",
             "first quarter",

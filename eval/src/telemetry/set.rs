@@ -82,7 +82,7 @@ impl Telemetry {
 
     /// An aligned table of the items and the counts, then the alarms.
     pub fn to_text(&self) -> String {
-        let interval = format!("{:.0} % interval", 100.0 * self.bootstrap.confidence);
+        let interval = self.bootstrap.label();
         let rows = every().filter_map(|item| {
             let SetItem { interval, episodes } = *self.items.get(item.name)?;
             Some(vec![
@@ -124,9 +124,9 @@ fn alarm(
         estimate > threshold
     };
     let evidence = format!(
-        "{} ({:.0} % interval {} to {}, {} episodes)",
+        "{} ({} {} to {}, {} episodes)",
         number(estimate),
-        100.0 * bootstrap.confidence,
+        bootstrap.label(),
         number(low),
         number(high),
         found.episodes
