@@ -76,7 +76,6 @@ pub const ENTRY: EnvEntry = EnvEntry {
     measures: turn::measures,
     declares: turn::DECLARED,
     telemetry: telemetry::TELEMETRY,
-    functions: Some(functions),
     vocabulary: Vocabulary {
         tags: &[
             "<think>",
@@ -132,14 +131,10 @@ fn finder(settings: &CodeSearchSettings, resources: &Resources) -> Result<Finder
     )?)
 }
 
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "the signature of every entry"
-)]
-fn functions(settings: Value, resources: Resources) -> Result<MakeFunctions, RegistryError> {
-    let settings = CodeSearchSettings::from_value(settings)?;
-    settings.check()?;
-    let finder = finder(&settings, &resources)?;
+/// The functions of programs under the default settings.
+pub(crate) fn functions(resources: &Resources) -> Result<MakeFunctions, RegistryError> {
+    let settings = CodeSearchSettings::default();
+    let finder = finder(&settings, resources)?;
     Ok(Box::new(move || {
         Arc::new(PageTools::new(finder.clone(), settings.functions.clone()))
     }))

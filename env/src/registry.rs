@@ -86,9 +86,6 @@ pub type StepMetrics = fn(&[Episode], &mut dyn FnMut(&str, f64));
 /// Hands numbers about an episode over, each by its name.
 pub type Measures = fn(&Episode, &mut dyn FnMut(&'static str, f64));
 
-/// Makes the functions that the programs of one session call.
-pub type MakeFunctions = Box<dyn Fn() -> Arc<dyn Tools> + Send + Sync>;
-
 /// One registered environment: everything that is peculiar to it, reached from here. [`EnvEntry::new`] takes what every
 /// environment has; the other fields have defaults.
 ///
@@ -135,8 +132,6 @@ pub struct EnvEntry {
     pub declares: &'static [Metric],
     /// Items of telemetry of its own, and how the common ones read its turns.
     pub telemetry: EnvTelemetry,
-    /// Makes the functions that its programs call, for programs without an episode; for settings as written.
-    pub functions: Option<fn(Value, Resources) -> Result<MakeFunctions, RegistryError>>,
     /// For the checker: a turn that is valid under the default settings and, where episodes have several turns, does not end
     /// the episode.
     pub probe: &'static str,
@@ -236,7 +231,6 @@ impl EnvEntry {
             measures: |_, _| {},
             declares: &[],
             telemetry: EnvTelemetry::COMMON,
-            functions: None,
             probe,
             last: check::answer,
             gold: check::gold_answer,
@@ -289,6 +283,18 @@ impl Entry for EnvEntry {
     fn registry() -> &'static Registry<Self> {
         &REGISTRY
     }
+}
+
+/// Makes the functions that the programs of one session call.
+pub type MakeFunctions = Box<dyn Fn() -> Arc<dyn Tools> + Send + Sync>;
+
+/// The functions over whole pages that programs of `code-search` call under the default settings, for programs without an
+/// episode.
+///
+/// # Errors
+/// When there are no pages, or they cannot be opened or indexed.
+pub fn page_functions(resources: &Resources) -> Result<MakeFunctions, RegistryError> {
+    code_search::functions(resources)
 }
 
 /// Every built-in reward, in the order in which scores add them. A new one is a file and a line here; one from outside is

@@ -10,14 +10,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use forage_env::plugins::environments;
-use forage_env::registry::{MakeFunctions, Resources};
+use forage_env::registry::{MakeFunctions, Resources, page_functions};
 use forage_env::tokenizer::ByteTokenizer;
 use forage_env::wiki::Wiki;
 use forage_lab::RunError;
 use forage_retriever::{Bm25Retriever, CorpusFormat};
 use forage_sandbox::{EngineOptions, NoTools, Notice, SandboxEngine, Session, TurnOutput};
-use serde_json::json;
 
 use crate::terminal::note;
 
@@ -112,20 +110,18 @@ impl Python {
         )?)
     }
 
-    /// Makes the functions of a session: those of the first environment whose programs call any.
+    /// Makes the functions of a session.
     fn tools(&self) -> Result<MakeFunctions> {
         let Some(path) = &self.pages else {
             return Ok(Box::new(|| Arc::new(NoTools)));
         };
-        let make = environments().find_map(|entry| entry.functions);
-        let make = make.context("no environment has functions over pages")?;
         let format = CorpusFormat::detect(path)?;
         let wiki = Arc::new(
             Wiki::read(path, format).with_context(|| format!("--pages {}", path.display()))?,
         );
         let passages = Arc::new(Bm25Retriever::new(Arc::clone(wiki.index())));
         let resources = Resources::new(passages, Arc::new(ByteTokenizer)).with_open_wiki(wiki);
-        Ok(make(json!({}), resources)?)
+        Ok(page_functions(&resources)?)
     }
 
     fn code(&self) -> Result<Vec<u8>> {

@@ -10,4 +10,4 @@ mod telemetry;
 
 pub use alarm::{Alarm, Example, Severity};
 pub use metric::{Direction, Metric, STEP_METRICS};
-pub use telemetry::{EnvTelemetry, Item, Look, Reading, Sign};
+pub use telemetry::{EnvTelemetry, Item, Look, Reading, Sign, excerpt};

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::Example;
 use crate::environment::Call;
 use crate::episode::Episode;
 
@@ -51,19 +50,6 @@ impl Reading<'_> {
     pub fn measure(&self, name: &str) -> Option<Sign> {
         let value = self.measures.get(name).copied();
         value.filter(|value| value.is_finite()).map(Sign::number)
-    }
-
-    /// The episode as an example.
-    pub fn example(&self, excerpt: String) -> Example {
-        let Episode { task, member, .. } = self.episode;
-        Example {
-            step: None,
-            data_source: task.data_source.clone(),
-            task: task.id.clone(),
-            member: *member,
-            question: self::excerpt(&task.question),
-            excerpt,
-        }
     }
 }
 
@@ -162,8 +148,8 @@ impl EnvTelemetry {
 /// Longest excerpt, characters.
 const EXCERPT: usize = 240;
 
-/// The beginning of a text on one line.
-fn excerpt(text: &str) -> String {
+/// The beginning of a text on one line, as alarms show it.
+pub fn excerpt(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(EXCERPT) {
         Some((end, _)) => format!("{} ...", &line[..end]),

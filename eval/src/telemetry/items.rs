@@ -1,6 +1,7 @@
 //! The list of items.
 
-use forage_env::monitor::{Alarm, Example, Item, Reading, Severity, Sign};
+use forage_env::episode::Episode;
+use forage_env::monitor::{Alarm, Example, Item, Reading, Severity, Sign, excerpt};
 use forage_env::plugins::environments;
 
 use super::{conduct, grounding};
@@ -25,10 +26,21 @@ pub(super) fn find<'r, 'e>(
         };
         values.push((reading, value));
         if let Some(excerpt) = excerpt.filter(|_| examples.len() < count) {
-            examples.push(reading.example(excerpt));
+            examples.push(example(reading.episode, excerpt));
         }
     }
     (values, examples)
+}
+
+fn example(Episode { task, member, .. }: &Episode, excerpt: String) -> Example {
+    Example {
+        step: None,
+        data_source: task.data_source.clone(),
+        task: task.id.clone(),
+        member: *member,
+        question: self::excerpt(&task.question),
+        excerpt,
+    }
 }
 
 /// An item's alarm: the mean `value` is above `threshold`, as `evidence` shows.
