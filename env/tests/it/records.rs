@@ -1,5 +1,6 @@
 //! The record of an episode of each built-in environment: a change of what files hold shows in its snapshot.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use forage_env::registry::{ENVIRONMENTS, EnvEntry, make};
@@ -36,7 +37,9 @@ fn folded(value: Value) -> Value {
         }
         Value::Array(list) => list.into_iter().map(folded).collect(),
         Value::Object(map) => {
-            let folded = map.into_iter().map(|(key, value)| (key, folded(value)));
+            // In the order of keys, whether or not the features of this build keep that of the record.
+            let sorted: BTreeMap<String, Value> = map.into_iter().collect();
+            let folded = sorted.into_iter().map(|(key, value)| (key, folded(value)));
             Value::Object(folded.collect())
         }
         other => other,
