@@ -8,9 +8,9 @@
 use serde_json::Value;
 
 /// Opens a call.
-pub const OPEN: &str = "<tool_call>";
+pub(crate) const OPEN: &str = "<tool_call>";
 /// Closes a call.
-pub const CLOSE: &str = "</tool_call>";
+pub(crate) const CLOSE: &str = "</tool_call>";
 
 /// A call of a tool.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,7 +70,7 @@ pub enum Piece {
 }
 
 /// Reads a whole turn, its pieces in order.
-pub fn pieces(text: &str) -> Vec<Piece> {
+pub(crate) fn pieces(text: &str) -> Vec<Piece> {
     let mut stream = Stream::default();
     let mut pieces = stream.push(text);
     pieces.extend(stream.finish());

@@ -5,9 +5,7 @@
 //! checkpoints; telemetry needs statistics that the trainer does not depend on. Both raise the same [`Alarm`].
 
 mod alarm;
-mod metric;
-mod telemetry;
 
 pub use alarm::{Alarm, Example, Severity};
-pub use metric::{Direction, Metric, STEP_METRICS};
-pub use telemetry::{EnvTelemetry, Item, Look, Reading, Sign, excerpt};
+pub use forage_contracts::metric::{Direction, Metric, STEP_METRICS};
+pub use forage_contracts::telemetry::{EnvTelemetry, Item, Look, Reading, Sign, excerpt};

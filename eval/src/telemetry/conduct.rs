@@ -2,8 +2,8 @@
 
 use forage_env::episode::Turn;
 use forage_env::monitor::{Reading, Sign};
-use forage_env::plugins::environments;
 use forage_env::protocol::{CALL_CLOSE, CALL_OPEN, REASONING_CLOSE, REASONING_OPEN, Tag};
+use forage_env::registry::environments;
 use forage_env::reward::give_up::is_give_up;
 
 use super::reading::{last_turn, named, searches_itself, tried};

@@ -2,7 +2,7 @@
 
 use forage_env::episode::Episode;
 use forage_env::monitor::{Alarm, Example, Item, Reading, Severity, Sign, excerpt};
-use forage_env::plugins::environments;
+use forage_env::registry::environments;
 
 use super::{conduct, grounding};
 

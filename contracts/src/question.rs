@@ -1,0 +1,212 @@
+//! Question formats, and the values in a row that they ask for.
+
+use serde_json::{Map, Value};
+
+use crate::registry::Entry;
+use crate::row::RowFault;
+use crate::task::{Split, Task};
+
+/// A question format: the fields of a row and the task they make. Rows may be JSON lines, one JSON list or parquet.
+#[derive(Clone, Copy, Debug)]
+pub struct QuestionEntry {
+    /// The name used in messages.
+    pub name: &'static str,
+    /// The fields, in a few words.
+    pub about: &'static str,
+    /// Tells whether a data set has this format by its first row. Formats are asked in the order of the list, those of
+    /// plug-ins after the built-in ones.
+    pub detect: fn(&Map<String, Value>) -> bool,
+    /// The task of a row.
+    pub read: fn(&QuestionRow<'_>) -> Result<Task, RowFault>,
+}
+
+impl Entry for QuestionEntry {
+    const KIND: &'static str = "question format";
+
+    fn label(&self) -> (&'static str, &'static str) {
+        (self.name, self.about)
+    }
+}
+
+/// A row and its surroundings.
+#[derive(Clone, Debug)]
+pub struct QuestionRow<'a> {
+    /// The fields, nested ones as they are.
+    pub fields: Map<String, Value>,
+    /// 1-based line or row, counted on from file to file of a folder.
+    pub line: usize,
+    /// The data set's name, for rows that do not say.
+    pub source: &'a str,
+    /// The split that is read.
+    pub split: Split,
+}
+
+impl QuestionRow<'_> {
+    /// The value of a field.
+    pub fn get(&self, field: &str) -> Option<&Value> {
+        self.fields.get(field)
+    }
+
+    /// Tells whether there is such a field, even a null one.
+    pub fn has(&self, field: &str) -> bool {
+        self.fields.contains_key(field)
+    }
+
+    /// A required string, or a number in its written form.
+    ///
+    /// # Errors
+    /// A fault that names the field; as for the other fields.
+    pub fn text(&self, field: &str) -> Result<String, RowFault> {
+        let fix = format!("write `{field}` as a string");
+        let Some(value) = self.get(field) else {
+            return Err(RowFault::new(format!("`{field}` is missing"), fix));
+        };
+        scalar(value).ok_or_else(|| RowFault::new(format!("`{field}` is {value}"), fix))
+    }
+
+    /// A required id.
+    ///
+    /// # Errors
+    /// As [`QuestionRow::text`].
+    pub fn id(&self, field: &str) -> Result<String, RowFault> {
+        let found = self.text(field)?;
+        if found.is_empty() {
+            let what = format!("`{field}` is empty");
+            return Err(RowFault::new(what, "write a unique id"));
+        }
+        Ok(found)
+    }
+
+    /// The field `id`, or the line where there is none.
+    ///
+    /// # Errors
+    /// As [`QuestionRow::text`].
+    pub fn id_or_line(&self) -> Result<String, RowFault> {
+        match self.get("id") {
+            None | Some(Value::Null) => Ok(format!("line-{}", self.line)),
+            Some(_) => self.id("id"),
+        }
+    }
+
+    /// A required list of strings or numbers.
+    ///
+    /// # Errors
+    /// As [`QuestionRow::text`].
+    pub fn list(&self, field: &str) -> Result<Vec<String>, RowFault> {
+        list(self.get(field), field)
+    }
+
+    /// The accepted answers in `answer` or `answers`: a string, a number, or a list of them.
+    ///
+    /// # Errors
+    /// As [`QuestionRow::text`], and when there is no answer or an empty one.
+    pub fn answers(&self) -> Result<Vec<String>, RowFault> {
+        self.answers_in(if self.has("answer") {
+            "answer"
+        } else {
+            "answers"
+        })
+    }
+
+    /// The accepted answers in a field.
+    ///
+    /// # Errors
+    /// As [`QuestionRow::answers`].
+    pub fn answers_in(&self, field: &str) -> Result<Vec<String>, RowFault> {
+        let found = match self.get(field) {
+            Some(Value::Array(_)) => self.list(field)?,
+            _ => vec![self.text(field)?],
+        };
+        not_empty(found).ok_or_else(|| no_answer(field))
+    }
+
+    /// The task of a question in `question` or `text`.
+    ///
+    /// # Errors
+    /// As [`QuestionRow::text`], and when the question is empty.
+    pub fn task(&self, id: String, golds: Vec<String>) -> Result<Task, RowFault> {
+        let field = if self.has("question") {
+            "question"
+        } else {
+            "text"
+        };
+        self.asked((field, self.text(field)?), id, golds)
+    }
+
+    /// The task of a question that was found in `field`, with `data_source` where the row has one.
+    ///
+    /// # Errors
+    /// When the question is empty or `data_source` is not a string.
+    pub fn asked(
+        &self,
+        (field, question): (&str, String),
+        id: String,
+        golds: Vec<String>,
+    ) -> Result<Task, RowFault> {
+        if question.trim().is_empty() {
+            let what = format!("`{field}` is empty");
+            return Err(RowFault::new(what, "write the question's text"));
+        }
+        let data_source = match self.get("data_source") {
+            None | Some(Value::Null) => self.source.to_owned(),
+            // verl's preparation puts the name of the recipe before the data set's.
+            Some(_) => self
+                .text("data_source")?
+                .trim_start_matches("searchR1_")
+                .to_owned(),
+        };
+        Ok(Task {
+            golds: distinct(golds),
+            data_source,
+            split: self.split,
+            ..Task::new(id, question)
+        })
+    }
+}
+
+/// A list of strings or numbers that was found in `field`.
+///
+/// # Errors
+/// When it is something else.
+pub fn list(value: Option<&Value>, field: &str) -> Result<Vec<String>, RowFault> {
+    let fix = "write a list of strings";
+    let Some(Value::Array(items)) = value else {
+        return Err(RowFault::new(format!("`{field}` is not a list"), fix));
+    };
+    let text = |item: &Value| {
+        scalar(item).ok_or_else(|| RowFault::new(format!("`{field}` holds {item}"), fix))
+    };
+    items.iter().map(text).collect()
+}
+
+/// A string, or a number in its written form.
+pub fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// The texts, if there are any and none is empty.
+pub fn not_empty(texts: Vec<String>) -> Option<Vec<String>> {
+    let is_full = !texts.is_empty() && texts.iter().all(|text| !text.trim().is_empty());
+    is_full.then_some(texts)
+}
+
+/// The fault of a row without an answer.
+pub fn no_answer(field: &str) -> RowFault {
+    let what = format!("`{field}` has no answer or an empty one");
+    RowFault::new(what, "write at least one answer, none of them empty")
+}
+
+/// Each item once, in the order of the first.
+pub fn distinct(items: Vec<String>) -> Vec<String> {
+    let mut kept: Vec<String> = Vec::with_capacity(items.len());
+    for item in items {
+        if !kept.contains(&item) {
+            kept.push(item);
+        }
+    }
+    kept
+}

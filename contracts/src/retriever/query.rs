@@ -1,0 +1,70 @@
+//! Queries, filters and hits.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Restricts a search to passages whose fields have given values.
+///
+/// Every named field must have one of its values (exact, case-sensitive). `id` and `title` are fields of every passage;
+/// the others are those the corpus gave, see [`crate::corpus::Passage::fields`]. An empty filter keeps everything; a field
+/// without values, or one that no passage has, keeps nothing. Written in JSON as `{"page": ["p1", "p2"]}`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Filter(pub BTreeMap<String, Vec<String>>);
+
+impl Filter {
+    /// Tells whether everything passes.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// One query: any text, taken as a bag of words. No character in it has a meaning of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Query {
+    /// As the policy wrote it.
+    pub text: String,
+    /// Passages to consider.
+    #[serde(default, skip_serializing_if = "Filter::is_empty")]
+    pub filter: Filter,
+}
+
+impl Query {
+    /// Makes a query of a text, over all passages.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            filter: Filter::default(),
+        }
+    }
+
+    /// The same query over fewer passages.
+    #[must_use]
+    pub fn filtered(mut self, filter: Filter) -> Self {
+        self.filter = filter;
+        self
+    }
+}
+
+/// One retrieved passage.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Hit {
+    /// External id of the passage.
+    pub id: String,
+    /// Higher is better; the scale is the retriever's own.
+    pub score: f32,
+    /// May be empty.
+    pub title: String,
+    /// Body, without the title.
+    pub text: String,
+}
+
+impl Hit {
+    /// The order of lists: score descending, then id ascending.
+    pub fn rank(&self, other: &Self) -> Ordering {
+        let scores = other.score.total_cmp(&self.score);
+        scores.then_with(|| self.id.cmp(&other.id))
+    }
+}

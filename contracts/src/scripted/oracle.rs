@@ -1,0 +1,393 @@
+//! The oracle: knows which queries to send, and answers from what it reads.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::engine::{Script, Scripted, View};
+use super::{ANSWER, Cast, read, turn};
+use crate::policy::PolicyError;
+use crate::seed::Seed;
+use crate::task::Task;
+
+/// Names (words that begin with a capital) and numbers, each after a word in lower case, so not at the start of a sentence.
+fn names(text: &str) -> Vec<&str> {
+    let (mut found, mut taken) = (Vec::new(), 0);
+    for (space, _) in text.match_indices(' ') {
+        if space < taken || !follows_word(&text[..space]) {
+            continue;
+        }
+        let rest = &text[space + 1..];
+        let length = match name_length(rest) {
+            0 => leading(rest, |letter| letter.is_ascii_digit()),
+            length => length,
+        };
+        if length > 0 {
+            found.push(&rest[..length]);
+            taken = space + 1 + length;
+        }
+    }
+    found
+}
+
+/// Whether a text ends with a whole word in lower case, maybe with a comma after it.
+fn follows_word(text: &str) -> bool {
+    let text = text.strip_suffix(',').unwrap_or(text);
+    let before = text.trim_end_matches(|letter: char| letter.is_ascii_lowercase());
+    before.len() < text.len() && !before.ends_with(in_word)
+}
+
+/// Bytes of the words at the start of a text that begin with a capital and have a second letter.
+fn name_length(text: &str) -> usize {
+    let mut length = 0;
+    loop {
+        let gap = usize::from(length > 0);
+        let Some(word) = text[length..].strip_prefix(&" "[..gap]) else {
+            return length;
+        };
+        if !word.starts_with(|letter: char| letter.is_ascii_uppercase()) {
+            return length;
+        }
+        match leading(&word[1..], |letter| in_word(letter) || letter == '\'') {
+            0 => return length,
+            more => length += gap + 1 + more,
+        }
+    }
+}
+
+fn in_word(letter: char) -> bool {
+    letter.is_alphanumeric() || letter == '_'
+}
+
+/// Bytes of the letters at the start of a text that are of a kind.
+fn leading(text: &str, of_kind: impl Fn(char) -> bool) -> usize {
+    text.find(|letter| !of_kind(letter)).unwrap_or(text.len())
+}
+
+/// What the oracle writes around its actions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OracleStyle {
+    /// The action alone: `<search>Q</search>`, `<answer>A</answer>`; programs are as short as they can be.
+    Terse,
+    /// A short thought between think tags before each action; programs check what they find.
+    #[default]
+    Plain,
+}
+
+/// How often a demonstrator is hasty instead of careful. Whether it is depends on the question alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Haste {
+    /// Share of questions it answers without a search, with a name from the question. Its queries name the relation alone.
+    pub guess: f64,
+    /// Share of questions it answers after the first search, with the first name or number it reads. Its programs print
+    /// the first sentence of the page, whatever was asked; its queries are the words of the name alone.
+    pub skim: f64,
+    /// Share of questions for which its program forgets to print, and it gives up, or its turn holds no query. Means
+    /// nothing with search tags.
+    pub silent: f64,
+    /// Share of questions for which its program does not run, and it gives up, or its query has to be repaired. Means
+    /// nothing with search tags.
+    pub broken: f64,
+}
+
+/// How one question is played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conduct {
+    /// As well as the solution allows.
+    Careful,
+    /// With an answer from the question, without a search.
+    Guess,
+    /// With what is read first.
+    Skim,
+    /// Without showing what was found.
+    Silent,
+    /// By a name that is not defined.
+    Undefined,
+    /// With broken syntax.
+    Malformed,
+}
+
+impl Haste {
+    /// Nothing but careful play.
+    pub const NONE: Self = Self {
+        guess: 0.0,
+        skim: 0.0,
+        silent: 0.0,
+        broken: 0.0,
+    };
+
+    /// How a question is played.
+    pub fn conduct(self, question: &str) -> Conduct {
+        let hash = Seed::root(0).child(question, &[]).0;
+        let mut share = hash as f64 / u64::MAX as f64;
+        let shares = [
+            (self.guess, Conduct::Guess),
+            (self.skim, Conduct::Skim),
+            (self.silent, Conduct::Silent),
+            (self.broken / 2.0, Conduct::Undefined),
+            (self.broken / 2.0, Conduct::Malformed),
+        ];
+        for (least, conduct) in shares {
+            if share < least {
+                return conduct;
+            }
+            share -= least;
+        }
+        Conduct::Careful
+    }
+}
+
+/// Tasks that a script recognises by their questions.
+#[derive(Clone, Debug)]
+pub struct Known(HashMap<String, Arc<Task>>);
+
+impl Known {
+    /// Knows `tasks`.
+    pub fn new(tasks: impl IntoIterator<Item = Arc<Task>>) -> Self {
+        Self(
+            tasks
+                .into_iter()
+                .map(|task| (task.question.trim().to_owned(), task))
+                .collect(),
+        )
+    }
+
+    /// The task of a prompt. Of questions that contain each other, the longest is the one that was asked.
+    ///
+    /// # Errors
+    /// When the prompt asks none of the questions.
+    pub fn task(&self, prompt: &str) -> Result<&Task, PolicyError> {
+        let question = read::question(prompt);
+        let contained = || {
+            let known = self
+                .0
+                .iter()
+                .filter(|(question, _)| prompt.contains(question.as_str()));
+            known
+                .max_by_key(|(question, _)| question.len())
+                .map(|(_, task)| task)
+        };
+        self.0
+            .get(question)
+            .or_else(contained)
+            .map(AsRef::as_ref)
+            .ok_or_else(|| {
+                PolicyError::BadRequest(format!(
+                    "the oracle does not know the question `{question}`"
+                ))
+            })
+    }
+}
+
+/// How an environment's oracle acts and what it reads: the turns of [`OracleScript`].
+#[derive(Clone, Copy, Debug)]
+pub struct Hand {
+    /// The turn that looks for the fact a query asks for, after a thought.
+    pub search: fn(thought: &str, query: &str, style: OracleStyle, conduct: Conduct) -> String,
+    /// The turn that looks for a question of which no solution is known, after a thought.
+    pub by_question: fn(thought: &str, question: &str) -> String,
+    /// What an observation lets the policy read.
+    pub read: fn(observation: &str) -> Option<&str>,
+}
+
+/// Sends the known query of each hop, checks that the finding was shown, and answers with the last finding.
+///
+/// When a finding is not in what it read, it answers with the title of the best passage instead: its score says what a
+/// perfect searcher can reach with the retriever at hand. A task without known queries is searched by its question.
+pub struct OracleScript {
+    known: Known,
+    hand: Hand,
+    style: OracleStyle,
+    haste: Haste,
+}
+
+/// [`OracleScript`] as a policy.
+pub type Oracle = Scripted<OracleScript>;
+
+impl Scripted<OracleScript> {
+    /// An oracle for the tasks of `cast` that acts by `hand`. With haste it is careful only some of the time: what it shows is
+    /// the protocol, not how to be right.
+    pub fn new(cast: Cast, hand: Hand) -> Self {
+        let known = Known::new(cast.tasks);
+        Self::with_script(
+            OracleScript {
+                known,
+                hand,
+                style: cast.style,
+                haste: cast.haste,
+            },
+            cast.tokenizer,
+        )
+    }
+}
+
+impl OracleScript {
+    fn answer(&self, answer: &str) -> String {
+        turn(&self.thought(format!("It is {answer}.")), ANSWER, answer)
+    }
+
+    fn thought(&self, thought: String) -> String {
+        if self.style == OracleStyle::Plain {
+            thought
+        } else {
+            String::new()
+        }
+    }
+
+    /// What was read last.
+    fn last_read<'a>(&self, view: &View<'a>) -> &'a str {
+        view.shown
+            .last()
+            .and_then(|shown| (self.hand.read)(shown))
+            .unwrap_or_default()
+    }
+
+    /// The hasty answer, when it is time for one.
+    fn rush(&self, task: &Task, view: &View<'_>, conduct: Conduct) -> Option<String> {
+        match (conduct, view.shown.last()) {
+            (Conduct::Guess, None) => {
+                Some(self.answer(names(&task.question).last().unwrap_or(&"unknown")))
+            }
+            (Conduct::Skim, Some(_)) => {
+                let mut read = names(self.last_read(view)).into_iter();
+                let new = read.find(|name| !task.question.contains(name));
+                Some(self.answer(new.unwrap_or_else(|| guess(view))))
+            }
+            _ => None,
+        }
+    }
+
+    /// The next turn of a task with known queries.
+    fn follow(&self, task: &Task, view: &View<'_>, conduct: Conduct) -> String {
+        let hop = view.shown.len().min(task.oracle.len());
+        let found = hop
+            .checked_sub(1)
+            .map(|last| task.oracle[last].finding.as_str());
+        if let Some(found) = found
+            && !self.last_read(view).contains(found)
+        {
+            return self.answer(guess(view));
+        }
+        match (task.oracle.get(hop), found) {
+            (Some(next), _) if !view.must_answer => {
+                let thought = found.map_or_else(
+                    || "I need to search.".to_owned(),
+                    |found| format!("{found}. Next."),
+                );
+                (self.hand.search)(&self.thought(thought), &next.query, self.style, conduct)
+            }
+            (None, Some(found)) => self.answer(found),
+            _ => self.answer(guess(view)),
+        }
+    }
+
+    /// The next turn of a task without known queries.
+    fn by_question(&self, task: &Task, view: &View<'_>) -> String {
+        if view.shown.is_empty() && !view.must_answer {
+            let thought = self.thought("I need to search.".to_owned());
+            return (self.hand.by_question)(&thought, task.question.trim());
+        }
+        let read = self.last_read(view);
+        let gold = task
+            .golds
+            .iter()
+            .find(|gold| !gold.is_empty() && read.contains(gold.as_str()));
+        self.answer(gold.map_or_else(|| guess(view), String::as_str))
+    }
+}
+
+/// The title of the best passage last read; programs leave none.
+fn guess<'a>(view: &View<'a>) -> &'a str {
+    let mut blocks = view
+        .shown
+        .iter()
+        .rev()
+        .filter_map(|shown| read::information(shown));
+    blocks
+        .find_map(|block| read::titles(block).next())
+        .unwrap_or("unknown")
+}
+
+impl Script for OracleScript {
+    fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
+        let task = self.known.task(view.prompt)?;
+        let conduct = self.haste.conduct(&task.question);
+        if let Some(rushed) = self.rush(task, view, conduct) {
+            return Ok(rushed);
+        }
+        Ok(if task.oracle.is_empty() {
+            self.by_question(task, view)
+        } else {
+            self.follow(task, view, conduct)
+        })
+    }
+}
+
+/// An oracle that writes what a function of the task and the observations so far says.
+pub struct SolutionScript {
+    known: Known,
+    next: fn(task: &Task, shown: &[String]) -> String,
+}
+
+impl Scripted<SolutionScript> {
+    /// Plays the tasks of `cast`, whose style and haste mean nothing here.
+    pub fn solution(cast: Cast, next: fn(task: &Task, shown: &[String]) -> String) -> Self {
+        Self::with_script(
+            SolutionScript {
+                known: Known::new(cast.tasks),
+                next,
+            },
+            cast.tokenizer,
+        )
+    }
+}
+
+impl Script for SolutionScript {
+    fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
+        Ok((self.next)(self.known.task(view.prompt)?, view.shown))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn haste_has_its_shares_and_depends_on_the_question() {
+        let haste = Haste {
+            guess: 0.2,
+            skim: 0.25,
+            silent: 0.1,
+            broken: 0.2,
+        };
+        let count = |conduct| {
+            (0..4000)
+                .filter(|i| haste.conduct(&format!("Who is {i}?")) == conduct)
+                .count()
+        };
+        for (conduct, share) in [
+            (Conduct::Guess, 0.2),
+            (Conduct::Skim, 0.25),
+            (Conduct::Silent, 0.1),
+            (Conduct::Undefined, 0.1),
+            (Conduct::Malformed, 0.1),
+            (Conduct::Careful, 0.25),
+        ] {
+            assert!(
+                (count(conduct) as f64 / 4000.0 - share).abs() < 0.03,
+                "{conduct:?}"
+            );
+        }
+        assert_eq!(haste.conduct("Who?"), haste.conduct("Who?"));
+        assert_eq!(Haste::NONE.conduct("Who?"), Conduct::Careful);
+    }
+
+    #[test]
+    fn names_and_numbers_are_found_inside_sentences() {
+        let text = "Pana Zanga: The occupation of Pana Zanga is sculptor. She had a mentor called Fomel Navi, in 1807.";
+        assert_eq!(names(text), ["Pana Zanga", "Fomel Navi", "1807"]);
+        let odd = "See, A or Jo's B, xA by 12th of éa Bo, then 'tis Élan in 7";
+        assert_eq!(names(odd), ["Jo's", "12", "7"]);
+    }
+}
