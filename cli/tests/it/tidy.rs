@@ -154,7 +154,7 @@ fn files_stay_readable() {
     for path in found {
         let lines = std::fs::read_to_string(&path).unwrap().lines().count();
         assert!(
-            lines <= 750,
+            lines <= 600,
             "{} has {lines} lines: split it by meaning",
             path.display()
         );
@@ -172,6 +172,7 @@ fn built_in_environments_are_named_in_their_folders_and_the_registry() {
         ENVIRONMENTS.into_iter().any(mine)
             || path == "env/src/registry.rs"
             || path.ends_with("tests.rs")
+            || path.contains("/tests/")
     };
     let names = |line: &str| {
         let imported = |name: &str| {
@@ -231,7 +232,7 @@ fn string_errors(text: &str) -> usize {
 #[test]
 fn errors_of_libraries_are_types() {
     // What is left to give a type.
-    const LEFT: [&str; 24] = [
+    const LEFT: [&str; 18] = [
         "contracts/src/environment/tool.rs",
         "contracts/src/policy.rs",
         "contracts/src/reward.rs",
@@ -248,14 +249,8 @@ fn errors_of_libraries_are_types() {
         "retriever/src/remote/elastic/answer.rs",
         "retriever/src/remote/hits.rs",
         "retriever/src/remote/wire.rs",
-        "trainer/src/bert/config.rs",
-        "trainer/src/bert/runner.rs",
-        "trainer/src/bert/tokens.rs",
-        "trainer/src/lora/config.rs",
         "trainer/src/model/config.rs",
-        "trainer/src/model/decoder.rs",
         "trainer/src/model/families/family.rs",
-        "trainer/src/watch/sentinel.rs",
     ];
     assert_eq!(
         string_errors("Result<(), String> Result<Vec<(u8, String)>, E> Result<A<B>,\n String>"),

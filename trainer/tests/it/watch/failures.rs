@@ -499,7 +499,8 @@ fn settings_at_fault_are_named() {
             "window",
         ),
     ] {
-        assert!(Sentinel::new(config, true).unwrap_err().starts_with(key));
+        let error = Sentinel::new(config, true).unwrap_err().to_string();
+        assert!(error.starts_with(key), "{error}");
     }
     let error = serde_json::from_str::<SentinelConfig>(r#"{"windows": 3}"#).unwrap_err();
     assert!(error.to_string().contains("windows"));
