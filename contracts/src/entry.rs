@@ -15,6 +15,7 @@ use crate::retriever::Retriever;
 use crate::scripted::{Cast, ScriptEntry};
 use crate::seed::Seed;
 use crate::task::{Split, Task};
+use crate::telemetry::EnvTelemetry;
 use crate::tokenizer::Tokenizer;
 
 /// Opens the pages of an environment that reads whole pages. Called by those environments alone.
@@ -123,6 +124,8 @@ pub struct EnvEntry {
     pub measures: Measures,
     /// The metrics that [`Self::metrics`] and [`Self::measures`] hand over.
     pub declares: &'static [Metric],
+    /// Items of telemetry of its own, and how the common ones read its turns.
+    pub telemetry: EnvTelemetry,
     /// For the checker: a turn that is valid under the default settings and, where episodes have several turns, does not end
     /// the episode.
     pub probe: &'static str,
@@ -221,6 +224,7 @@ impl EnvEntry {
             metrics: |_, _| {},
             measures: |_, _| {},
             declares: &[],
+            telemetry: EnvTelemetry::COMMON,
             probe,
             last: answer,
             gold: gold_answer,

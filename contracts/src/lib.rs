@@ -29,5 +29,6 @@ pub mod scripted;
 pub mod seed;
 pub mod tag;
 pub mod task;
+pub mod telemetry;
 pub mod tokenizer;
 pub mod tokens;

@@ -14,6 +14,7 @@ mod prompt;
 mod repr;
 mod scripts;
 mod settings;
+mod telemetry;
 mod tools;
 mod turn;
 
@@ -78,6 +79,7 @@ pub const ENTRY: EnvEntry = EnvEntry {
     scripts: scripts::SCRIPTS,
     measures: turn::measures,
     declares: turn::DECLARED,
+    telemetry: telemetry::TELEMETRY,
     vocabulary: Vocabulary {
         tags: &[
             "<think>",
@@ -111,13 +113,7 @@ fn make(settings: Value, resources: Resources) -> Result<Arc<dyn EnvFactory>, Re
     if settings.form != Form::Tags && !can_be_written(resources.tokenizer.as_ref()) {
         return Err(SettingsError::unwritable_calls().into());
     }
-    let wiki = resources.open_wiki()?;
-    let finder = Finder::new(
-        wiki,
-        settings.functions.search,
-        Arc::clone(&resources.retriever),
-    )
-    .map_err(|error| RegistryError::Pages(error.into()))?;
+    let finder = finder(&settings, &resources)?;
     let sandbox = match settings.form {
         Form::FunctionCalls => None,
         Form::Tags | Form::PythonCalls => {
@@ -129,6 +125,24 @@ fn make(settings: Value, resources: Resources) -> Result<Arc<dyn EnvFactory>, Re
         }
     };
     Ok(CodeSearch::factory(settings, finder, sandbox)?)
+}
+
+fn finder(settings: &CodeSearchSettings, resources: &Resources) -> Result<Finder, RegistryError> {
+    let retriever = Arc::clone(&resources.retriever);
+    let found = Finder::new(resources.open_wiki()?, settings.functions.search, retriever);
+    found.map_err(|error| RegistryError::Pages(error.into()))
+}
+
+/// Makes the functions that the programs of one session call.
+pub type MakeFunctions = Box<dyn Fn() -> Arc<dyn Tools> + Send + Sync>;
+
+/// The functions of programs under the default settings.
+pub(crate) fn functions(resources: &Resources) -> Result<MakeFunctions, RegistryError> {
+    let settings = CodeSearchSettings::default();
+    let finder = finder(&settings, resources)?;
+    Ok(Box::new(move || {
+        Arc::new(PageTools::new(finder.clone(), settings.functions.clone()))
+    }))
 }
 
 /// What the policy reads before its last turn when answers stand in tags.

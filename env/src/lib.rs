@@ -17,7 +17,7 @@
 //! - [`search_r1`], [`code_search`], [`query_writer`]: the environments; [`registry`]: the list of environments; [`plugins`]: entries from
 //!   outside; [`check`]: the contract, checked for any.
 //! - [`reward`]: grading, rewards by name, their weighted set.
-//! - [`monitor`]: the table of metrics, and alarms.
+//! - [`monitor`]: the table of metrics, items of telemetry, and alarms.
 //! - [`rollout`]: the driver, the fault budget, records on disk.
 //! - [`server`]: the environments over HTTP, WebSocket and MCP.
 //! - [`probe`]: evaluations under a change.

@@ -17,6 +17,7 @@ pub(crate) mod rewards;
 mod scripts;
 pub mod searchlm;
 mod settings;
+mod telemetry;
 mod turn;
 
 use std::collections::{BTreeMap, HashMap};
@@ -83,6 +84,7 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
     metrics: metrics::describe,
     measures: turn::measures,
     declares: metrics::DECLARED,
+    telemetry: telemetry::TELEMETRY,
     ..EnvEntry::new(
         "forage/query-writer-v0",
         "one query in boolean syntax, judged by the ranking it gives",

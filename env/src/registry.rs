@@ -11,6 +11,7 @@ use forage_contracts::registry::Registry;
 use forage_contracts::reward::RewardEntry;
 use serde_json::Value;
 
+pub use crate::code_search::MakeFunctions;
 use crate::monitor::{Metric, STEP_METRICS};
 use crate::nearest::nearest;
 use crate::reward::{
@@ -28,6 +29,15 @@ pub(crate) static ENVIRONMENT_REGISTRY: Registry<EnvEntry> = Registry::new(ENVIR
 /// Every registered environment, the built-in ones first.
 pub fn environments() -> impl Iterator<Item = &'static EnvEntry> {
     ENVIRONMENT_REGISTRY.iter()
+}
+
+/// The functions over whole pages that programs of `code-search` call under the default settings, for programs without an
+/// episode.
+///
+/// # Errors
+/// When there are no pages, or they cannot be opened or indexed.
+pub fn page_functions(resources: &Resources) -> Result<MakeFunctions, RegistryError> {
+    code_search::functions(resources)
 }
 
 /// Every built-in reward, in the order in which scores add them. A new one is a file and a line here; one from outside is

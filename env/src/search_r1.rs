@@ -24,6 +24,7 @@ use crate::environment::{
     Action, Call, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
     TurnTool,
 };
+use crate::monitor::EnvTelemetry;
 use crate::protocol::Tag;
 use crate::reward::grading::sub_exact_match;
 use crate::seed::Seed;
@@ -78,6 +79,11 @@ pub const ENTRY: EnvEntry = EnvEntry {
         pieces: Pieces::Words,
     },
     quickstart: Some(include_str!("../../configs/quickstart.toml")),
+    telemetry: EnvTelemetry {
+        actions: &[[Tag::Search.opening(), Tag::Search.closing()]],
+        observations: &[Tag::Information.opening()],
+        ..EnvTelemetry::COMMON
+    },
     ..EnvEntry::new(
         "forage/search-r1-v0",
         "think, search, information and answer tags over any retriever",

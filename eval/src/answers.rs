@@ -26,7 +26,7 @@ pub struct Answers {
     pub pass_at_k: Vec<CurvePoint>,
     /// maj@k of the same.
     pub majority_at_k: Vec<CurvePoint>,
-    /// Calibration of the greedy episodes, where answers come with a certainty (see [`stated`]).
+    /// Calibration of the greedy episodes, where answers come with a certainty (`<confidence>0.8</confidence>`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
 }

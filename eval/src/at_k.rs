@@ -12,26 +12,25 @@ use forage_env::reward::grading::normalize;
 use crate::measures::{QuestionKey, by_question, exact_match};
 
 pub(crate) use curve::doublings;
-pub use curve::{
-    AtK, CurveComparison, CurvePoint, Finding, compare_episodes, compare_pass_curves, curve,
-};
-pub use majority::majority_at_k;
-pub use pass::pass_at_k;
+pub(crate) use curve::{AtK, curve};
+pub use curve::{CurveComparison, CurvePoint, Finding, compare_episodes};
+pub(crate) use majority::majority_at_k;
+pub(crate) use pass::pass_at_k;
 
 /// The samples of one question, counted by answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Attempts {
+pub(crate) struct Attempts {
     /// Samples with each of the answers that are right.
-    pub right: Vec<usize>,
+    pub(crate) right: Vec<usize>,
     /// Samples with each of the answers that are wrong.
-    pub wrong: Vec<usize>,
+    pub(crate) wrong: Vec<usize>,
     /// Samples without an answer: they are not right, and cast no vote.
-    pub blank: usize,
+    pub(crate) blank: usize,
 }
 
 impl Attempts {
     /// Counts answers, each with whether it is right; `None` is not an answer. Answers are alike when their texts are.
-    pub fn count(answers: impl IntoIterator<Item = Option<(String, bool)>>) -> Self {
+    pub(crate) fn count(answers: impl IntoIterator<Item = Option<(String, bool)>>) -> Self {
         let mut blank = 0;
         let mut counts: BTreeMap<(String, bool), usize> = BTreeMap::new();
         for answer in answers {
@@ -55,19 +54,19 @@ impl Attempts {
     }
 
     /// All samples.
-    pub fn samples(&self) -> usize {
+    pub(crate) fn samples(&self) -> usize {
         self.correct() + self.wrong.iter().sum::<usize>() + self.blank
     }
 
     /// Samples whose answer is right.
-    pub fn correct(&self) -> usize {
+    pub(crate) fn correct(&self) -> usize {
         self.right.iter().sum()
     }
 }
 
 /// The scored episodes of each question with the score part `em`, in order of their keys. An answer is right where `em` is 1, and
 /// two are alike where their normalised texts are. Infrastructure faults do not count as samples.
-pub fn attempts_by_question(episodes: &[Episode]) -> BTreeMap<QuestionKey, Attempts> {
+pub(crate) fn attempts_by_question(episodes: &[Episode]) -> BTreeMap<QuestionKey, Attempts> {
     let mut questions = BTreeMap::new();
     for (key, episodes) in by_question(episodes) {
         let answers: Vec<_> = episodes.into_iter().filter_map(vote).collect();

@@ -71,7 +71,7 @@ impl Calibration {
 /// The certainty stated with an episode's answer, and whether the answer is right (`em` is 1): the last
 /// `<confidence>...</confidence>` of the turn that answers, a number in `[0, 1]` or a percentage. `None` where nothing of the
 /// kind is stated.
-pub fn stated(episode: &Episode) -> Option<(f64, bool)> {
+pub(crate) fn stated(episode: &Episode) -> Option<(f64, bool)> {
     let em = exact_match(episode)?;
     episode.answer()?;
     let turn = &episode.turns.last()?.policy;

@@ -1,6 +1,6 @@
 //! The cost of right answers: searches, turns and tokens per right answer, and exact match within a budget of searches.
 //!
-//! Episodes record no times, so there are no seconds here; measured ones can be passed to [`per_correct`].
+//! Episodes record no times, so there are no seconds here.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ pub enum PerCorrect {
 ///
 /// # Errors
 /// [`StatsError`] for no questions, sides of different lengths, a question without samples and settings out of range.
-pub fn per_correct(
+pub(crate) fn per_correct(
     costs: &[Vec<f64>],
     correct: &[Vec<f64>],
     settings: Bootstrap,
@@ -126,7 +126,7 @@ pub struct BudgetPoint {
 ///
 /// # Errors
 /// As [`CostPerCorrect::from_episodes`].
-pub fn budget_curve(
+pub(crate) fn budget_curve(
     episodes: &[Episode],
     budgets: &[usize],
     settings: Bootstrap,

@@ -11,7 +11,7 @@ use crate::text;
 /// The likeness of the entropies of two attempts: their cosine, the shorter padded with zeros, times the shorter length over the
 /// longer (Tao et al. 2025, "Detecting data contamination from reinforcement learning post-training"). In `[0, 1]` for
 /// entropies, in nats or otherwise; 0 where an attempt is empty or certain throughout.
-pub fn similarity(first: &[f32], second: &[f32]) -> f64 {
+pub(crate) fn similarity(first: &[f32], second: &[f32]) -> f64 {
     let norm = |values: &[f32]| {
         values
             .iter()
@@ -35,7 +35,7 @@ pub fn similarity(first: &[f32], second: &[f32]) -> f64 {
 /// The probe's outcome over a set of questions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Critique {
-    /// Mean [`similarity`] over questions, with its interval. High where reinforcement learning has narrowed the policy to one
+    /// Mean similarity of the entropies of two attempts over questions, with its interval. High where reinforcement learning has narrowed the policy to one
     /// way; what counts as high is what questions have that it cannot have met.
     pub similarity: Interval,
     /// Each question's, by data set and id.

@@ -3,9 +3,8 @@
 //! Functions from finished episodes and rankings to numbers with intervals, comparisons, a verdict and a report. This
 //! crate runs no policy and no search: it takes [`forage_env`] episodes and plain ranked lists.
 //!
-//! - [`stats`]: seeded bootstrap intervals, paired tests and their corrections, power, aggregates and profiles over runs.
-//! - [`ranking`]: NDCG, recall, precision, reciprocal rank, average precision, equal to `trec_eval`.
-//! - [`retrieval`]: a whole run of rankings against judgments.
+//! - [`stats`]: seeded bootstrap intervals, paired tests and their corrections, power, profiles over runs.
+//! - [`retrieval`]: a whole run of rankings against judgments, equal to `trec_eval`.
 //! - [`measures`]: the numbers read off one episode.
 //! - [`answers`]: cost per right answer, budgets and curves over samples, of one policy.
 //! - [`at_k`]: pass@k and maj@k, and whether training added capability or sharpened sampling.
@@ -42,8 +41,6 @@ mod text;
 pub mod trajectory;
 pub mod verdict;
 
-pub use forage_env::reward::ranking;
-
 pub use compare::{CompareError, Comparison};
 pub use probe::{ProbeResult, Sensitivity};
 pub use report::{Report, ReportError};
@@ -52,3 +49,6 @@ pub use stats::{Bootstrap, Interval, StatsError, bootstrap_mean, paired_bootstra
 pub use summary::EvalSummary;
 pub use telemetry::Telemetry;
 pub use verdict::{Verdict, VerdictError};
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use crate::stats::Better;
 
 /// The numbers of an episode by name, in the order of tables; those that environments declare and any other part of the score
 /// follow.
-pub const MEASURES: &[Metric] = &[
+pub(crate) const MEASURES: &[Metric] = &[
     scored("em", "Exact match"),
     scored("sub_em", "A reference answer within the answer"),
     scored("f1", "Overlap of the answer's words with a reference's"),
@@ -151,7 +151,7 @@ pub(crate) fn exact_match(episode: &Episode) -> Option<f64> {
 /// ([`EnvEntry::measures`](forage_env::registry::EnvEntry)); empty for an infrastructure fault, which has no numbers. A measure
 /// without its denominator is absent: `give_up_rate` without an answer, `invalid_actions` without turns, `repeated_queries`
 /// without searches. Queries are compared without case and spacing.
-pub fn episode_measures(episode: &Episode) -> BTreeMap<String, f64> {
+pub(crate) fn episode_measures(episode: &Episode) -> BTreeMap<String, f64> {
     let Some(score) = score(episode) else {
         return BTreeMap::new();
     };
@@ -271,4 +271,56 @@ fn repeated_share(episode: &Episode) -> Option<f64> {
 
 fn ratio(part: usize, whole: usize) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use forage_env::monitor::STEP_METRICS;
+    use forage_env::registry::{ENVIRONMENTS, REWARDS};
+
+    use super::*;
+
+    fn row(metric: &Metric) -> String {
+        let Metric {
+            name,
+            unit,
+            over,
+            better,
+            about,
+        } = metric;
+        format!("| `{name}` | {unit} | {over} | {better} | {about} |")
+    }
+
+    #[test]
+    fn the_guide_has_a_row_for_every_metric() {
+        let page = include_str!("../../docs/metrics.md");
+        let written: Vec<&str> = page
+            .lines()
+            .filter(|line| line.starts_with("| `"))
+            .collect();
+        let declared = ENVIRONMENTS.iter().flat_map(|entry| entry.declares);
+        let expected: Vec<String> = STEP_METRICS
+            .iter()
+            .chain(declared)
+            .chain(MEASURES)
+            .map(row)
+            .collect();
+        assert_eq!(
+            written,
+            expected,
+            "the rows of docs/metrics.md, in their order, should be\n{}",
+            expected.join("\n")
+        );
+    }
+
+    #[test]
+    fn every_reward_that_is_always_computed_is_a_measure() {
+        for reward in REWARDS.iter().filter(|reward| reward.always) {
+            assert!(
+                MEASURES.iter().any(|measure| measure.name == reward.name),
+                "{}",
+                reward.name
+            );
+        }
+    }
 }

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use forage_env::reward::ranking::{
+    Judgments, average_precision, ndcg, precision, recall, reciprocal_rank,
+};
 use serde::{Deserialize, Serialize};
 
-use crate::ranking::{Judgments, average_precision, ndcg, precision, recall, reciprocal_rank};
 use crate::stats::{Bootstrap, Interval, StatsError, mean_interval};
 use crate::text;
 

@@ -1,6 +1,5 @@
 //! Intervals and tests, seeded: the same values, settings and seed give the same numbers on every machine.
 
-mod aggregate;
 mod bootstrap;
 mod multiple;
 mod noninferiority;
@@ -13,22 +12,24 @@ mod stratified;
 
 use serde::{Deserialize, Serialize};
 
-pub use aggregate::{
-    interquartile_mean, mean_score, median_score, optimality_gap, probability_of_improvement,
-};
-pub use bootstrap::{bootstrap_clusters, bootstrap_mean, cluster_means, percentile_mean};
-pub use multiple::{benjamini_hochberg, holm};
-pub use noninferiority::{Better, NonInferiority, non_inferiority};
-pub use normal::normal_cdf;
-pub use paired::{mcnemar_exact, paired_bootstrap, paired_bootstrap_clusters};
+pub use bootstrap::{bootstrap_clusters, bootstrap_mean, percentile_mean};
+pub use noninferiority::{Better, NonInferiority};
+pub use paired::{mcnemar_exact, paired_bootstrap};
 pub use permutation::paired_permutation;
-pub use power::{minimum_detectable_effect, questions_needed};
-pub use proportion::{mean_interval, wilson};
-pub use stratified::{
-    ProfilePoint, Resampling, performance_profile, stratified_bootstrap, stratified_bootstrap_pair,
-};
+pub use proportion::mean_interval;
+pub use stratified::ProfilePoint;
 
-pub(crate) use bootstrap::{below, bootstrap_statistic};
+pub(crate) use bootstrap::{below, bootstrap_statistic, cluster_means};
+pub(crate) use multiple::holm;
+#[cfg(test)]
+pub(crate) use normal::normal_cdf;
+pub(crate) use paired::paired_bootstrap_clusters;
+pub(crate) use power::minimum_detectable_effect;
+#[cfg(test)]
+pub(crate) use proportion::wilson;
+pub(crate) use stratified::{
+    performance_profile, probability_of_improvement, stratified_bootstrap_pair,
+};
 
 /// An estimate with the ends of its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,6 +82,11 @@ impl Bootstrap {
             confidence: 0.95,
             seed,
         }
+    }
+
+    /// `95 % interval`.
+    pub(crate) fn label(&self) -> String {
+        format!("{:.0} % interval", 100.0 * self.confidence)
     }
 
     fn check(&self) -> Result<(), StatsError> {

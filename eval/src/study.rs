@@ -16,7 +16,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 use crate::compare::{CompareError, Comparison, Difference};
 use crate::measures::{QuestionKey, by_question, clusters};
 use crate::stats::{
-    Bootstrap, Interval, LEVEL, ProfilePoint, Resampling, StatsError, bootstrap_mean, holm, mean,
+    Bootstrap, Interval, LEVEL, ProfilePoint, StatsError, bootstrap_mean, holm, mean,
     paired_permutation, performance_profile, probability_of_improvement, standard_deviation,
     stratified_bootstrap_pair,
 };
@@ -219,7 +219,7 @@ impl Study {
         let thresholds: Vec<f64> = (0..10).map(|tenth| f64::from(tenth) / 10.0).collect();
         for arm in &mut arms {
             let finals: Vec<Vec<f64>> = arm.seeds.iter().map(|seed| vec![seed.score]).collect();
-            arm.profile = performance_profile(&finals, &thresholds, Resampling::Runs, bootstrap)?;
+            arm.profile = performance_profile(&finals, &thresholds, bootstrap)?;
         }
         adjust(&mut arms)?;
         let questions: BTreeSet<&QuestionKey> = starts.iter().flat_map(BTreeMap::keys).collect();
@@ -416,7 +416,6 @@ fn lead(twin: &[Scores], trained: &[Scores], bootstrap: Bootstrap) -> Result<Lea
     let improvement = stratified_bootstrap_pair(
         &finals(trained),
         &finals(twin),
-        Resampling::Runs,
         bootstrap,
         probability_of_improvement,
     )?;

@@ -40,7 +40,7 @@ pub struct EvalSummary {
     pub episodes: usize,
     /// Episodes lost to infrastructure faults.
     pub infra: usize,
-    /// Every metric by name (see [`crate::measures::episode_measures`]).
+    /// Every metric by name (`docs/metrics.md`).
     pub metrics: BTreeMap<String, Metric>,
     /// The same by number of hops; 0 means unknown.
     pub by_hops: BTreeMap<u8, HopSummary>,
@@ -94,8 +94,7 @@ impl EvalSummary {
 
     /// An aligned table of every metric with its interval, exact match by hops, and one line of counts.
     pub fn to_text(&self) -> String {
-        let confidence = 100.0 * self.bootstrap.confidence;
-        let interval = format!("{confidence:.0} % interval");
+        let interval = self.bootstrap.label();
         let mut rows = Vec::new();
         for name in self.metric_names() {
             rows.push(text_row(name, &self.metrics[name]));

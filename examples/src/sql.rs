@@ -18,6 +18,7 @@ use forage_contracts::metric::{Direction, Metric};
 use forage_contracts::scripted::{ORACLE, ScriptEntry, Scripted};
 use forage_contracts::seed::Seed;
 use forage_contracts::task::{OracleHop, Split, Task};
+use forage_contracts::telemetry::{EnvTelemetry, Item, Reading, Sign};
 use rand::RngExt;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::limits::Limit;
@@ -52,14 +53,7 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
     },
     // What a tokenizer that is trained for a warm start keeps whole.
     vocabulary: Vocabulary {
-        tags: &[
-            "<sql>",
-            "</sql>",
-            "<rows>",
-            "</rows>",
-            "<answer>",
-            "</answer>",
-        ],
+        tags: &[SQL[0], SQL[1], ROWS[0], ROWS[1], ANSWER[0], ANSWER[1]],
         pieces: Pieces::Code,
     },
     // A curve of training, and a measure of each episode in evaluations.
@@ -87,6 +81,21 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
             "Statements of an episode that failed",
         ),
     ],
+    // A sign of bad conduct with a threshold, and how the common signs read a turn.
+    telemetry: EnvTelemetry {
+        items: &[Item::new(
+            "failed_statements",
+            "share of an episode's statements that failed",
+            failed_statements,
+        )
+        .watched(
+            0.5,
+            "The policy guesses tables and columns. Explain them in the prompt (`explain = true`), or warm it up.",
+        )],
+        found: |call| (call.tool == QUERY).then(|| call.payload["rows"].as_u64() > Some(0)),
+        actions: &[SQL],
+        observations: &[ROWS[0]],
+    },
     scripts: &[ScriptEntry {
         name: ORACLE,
         play: |cast| Arc::new(Scripted::solution(cast, oracle)),
@@ -172,7 +181,7 @@ impl Settings {
             max_turns: self.max_turns,
             max_turn_tokens: self.max_turn_tokens,
             max_episode_tokens: self.max_episode_tokens,
-            stop: vec!["</sql>".to_owned(), "</answer>".to_owned()],
+            stop: vec![SQL[1].to_owned(), ANSWER[1].to_owned()],
             append_eos_after_stop: false,
             tools: Vec::new(),
         }
@@ -199,7 +208,7 @@ impl EnvFactory for Factory {
 
     // For clients that call tools, over MCP and OpenEnv.
     fn tools(&self) -> Vec<TurnTool> {
-        let tool = |name, about, parameter, open, close| TurnTool {
+        let tool = |name, about, parameter, [open, close]: [&'static str; 2]| TurnTool {
             name,
             about,
             parameter,
@@ -210,20 +219,8 @@ impl EnvFactory for Factory {
             },
         };
         vec![
-            tool(
-                QUERY,
-                "Runs a SELECT; returns rows.",
-                "statement",
-                "<sql>",
-                "</sql>",
-            ),
-            tool(
-                "answer",
-                "Ends the episode.",
-                "answer",
-                "<answer>",
-                "</answer>",
-            ),
+            tool(QUERY, "Runs a SELECT; returns rows.", "statement", SQL),
+            tool("answer", "Ends the episode.", "answer", ANSWER),
         ]
     }
 }
@@ -255,15 +252,17 @@ impl Environment for Sql {
             Turn::Answer(answer) => Step::end(TurnKind::answer(answer)),
             Turn::Query(statement) => {
                 let found = run(database, statement, max_rows, max_kilosteps);
-                let failed = found.is_err();
-                let shown =
-                    found.map_or_else(|why| format!("error: {why}"), |table| table.to_text());
+                let (shown, payload) = match &found {
+                    Ok(table) => (table.to_text(), json!({"rows": table.rows.len()})),
+                    Err(why) => (format!("error: {why}"), json!({"failed": true})),
+                };
                 let call = Call {
                     gold_read: golds.iter().any(|gold| shown.contains(gold.as_str())),
-                    payload: json!({"failed": failed}),
+                    payload,
                     ..Call::new(QUERY).with("statement", statement)
                 };
-                let observation = Observation::new(format!("\n<rows>\n{shown}\n</rows>\n"));
+                let [open, close] = ROWS;
+                let observation = Observation::new(format!("\n{open}\n{shown}\n{close}\n"));
                 Step::reply(observation, TurnKind::call(call))
             }
             Turn::Neither => {
@@ -281,6 +280,9 @@ impl Environment for Sql {
 
 /// The tool, in records and for clients that call it.
 const QUERY: &str = "sql";
+const SQL: [&str; 2] = ["<sql>", "</sql>"];
+const ROWS: [&str; 2] = ["<rows>", "</rows>"];
+const ANSWER: [&str; 2] = ["<answer>", "</answer>"];
 
 /// Stands for the question in a prompt.
 const QUESTION: &str = "{question}";
@@ -306,6 +308,15 @@ fn statements(episode: &Episode) -> [u32; 2] {
     })
 }
 
+/// The share of failed statements, with the first of them.
+fn failed_statements(reading: &Reading<'_>) -> Option<Sign> {
+    let share = reading.measure("sql_errors")?.value;
+    let mut calls = reading.episode.calls();
+    let failed = calls.find(|call| call.payload["failed"] == true);
+    let statement = failed.and_then(|call| call.arguments["statement"].as_str());
+    Some(Sign::new(share, statement))
+}
+
 fn add([a, b]: [u32; 2], [c, d]: [u32; 2]) -> [u32; 2] {
     [a + c, b + d]
 }
@@ -318,13 +329,12 @@ enum Turn<'a> {
 
 /// What stands in the last pair of tags, which the completion ends with.
 fn parse(text: &str) -> Turn<'_> {
-    let between = |opening: &str, closing: &str| {
+    let between = |[opening, closing]: [&str; 2]| {
         let inside = text.trim_end().strip_suffix(closing)?;
-        inside
-            .rfind(opening)
-            .map(|start| inside[start + opening.len()..].trim())
+        let start = inside.rfind(opening)? + opening.len();
+        Some(inside[start..].trim())
     };
-    match (between("<sql>", "</sql>"), between("<answer>", "</answer>")) {
+    match (between(SQL), between(ANSWER)) {
         (Some(sql), _) => Turn::Query(sql),
         (None, Some(answer)) => Turn::Answer(answer),
         (None, None) => Turn::Neither,
@@ -367,13 +377,11 @@ pub(crate) fn run(
     max_kilosteps: u32,
 ) -> Result<Table, String> {
     let mut left = max_kilosteps;
-    let watched = database.progress_handler(
-        1000,
-        Some(move || {
-            left = left.saturating_sub(1);
-            left == 0
-        }),
-    );
+    let step = move || {
+        left = left.saturating_sub(1);
+        left == 0
+    };
+    let watched = database.progress_handler(1000, Some(step));
     let words = |error: rusqlite::Error| match error.sqlite_error_code() {
         Some(ErrorCode::OperationInterrupted) => {
             "the query takes too long; ask for less".to_owned()
@@ -383,13 +391,9 @@ pub(crate) fn run(
     };
     watched.map_err(words)?;
     let mut statement = database.prepare(sql).map_err(words)?;
-    let columns: Vec<String> = statement
-        .column_names()
-        .into_iter()
-        .map(str::to_owned)
-        .collect();
+    let columns = statement.column_names().into_iter().map(str::to_owned);
     let mut table = Table {
-        columns,
+        columns: columns.collect(),
         rows: Vec::new(),
         cut: false,
     };
@@ -400,9 +404,8 @@ pub(crate) fn run(
             break;
         }
         let cells = (0..table.columns.len()).map(|at| row.get_ref(at).map(cell));
-        table
-            .rows
-            .push(cells.collect::<Result<_, _>>().map_err(words)?);
+        let cells: Result<_, _> = cells.collect();
+        table.rows.push(cells.map_err(words)?);
     }
     Ok(table)
 }
@@ -435,18 +438,7 @@ pub(crate) fn database_of(task: &Task) -> Result<Connection, EnvError> {
 }
 
 /// Functions that would make an episode depend on the clock or on chance.
-const UNREPEATABLE: [&str; 10] = [
-    "random",
-    "randomblob",
-    "date",
-    "time",
-    "datetime",
-    "julianday",
-    "strftime",
-    "unixepoch",
-    "current_date",
-    "current_timestamp",
-];
+const UNREPEATABLE: &str = "random randomblob date time datetime julianday strftime unixepoch current_date current_timestamp";
 
 /// From here on the database is read, and nothing else.
 fn guard(database: &Connection) -> rusqlite::Result<()> {
@@ -454,7 +446,9 @@ fn guard(database: &Connection) -> rusqlite::Result<()> {
     database.set_limit(Limit::SQLITE_LIMIT_SQL_LENGTH, 10_000)?;
     database.authorizer(Some(|context: AuthContext<'_>| match context.action {
         AuthAction::Function { function_name }
-            if UNREPEATABLE.contains(&function_name.to_lowercase().as_str()) =>
+            if UNREPEATABLE
+                .split(' ')
+                .any(|name| name.eq_ignore_ascii_case(function_name)) =>
         {
             Authorization::Deny
         }
@@ -487,36 +481,19 @@ fn database(seed: Seed) -> rusqlite::Result<Connection> {
     )?;
     let mut names = BTreeSet::new();
     for id in 1..=CUSTOMERS {
-        let name = format!(
-            "{} {}",
-            fresh(&mut names, &mut rng, 2),
-            fresh(&mut names, &mut rng, 3)
-        );
-        filling.execute(
-            "INSERT INTO customers VALUES (?, ?, ?)",
-            (id, name, *pick(&CITIES, &mut rng)),
-        )?;
+        let name = [2, 3].map(|syllables| fresh(&mut names, &mut rng, syllables));
+        let row = (id, name.join(" "), *pick(&CITIES, &mut rng));
+        filling.execute("INSERT INTO customers VALUES (?, ?, ?)", row)?;
     }
     for id in 1..=PRODUCTS {
         let (name, category) = (fresh(&mut names, &mut rng, 3), *pick(&CATEGORIES, &mut rng));
-        let price = rng.random_range(3..400_u32);
-        filling.execute(
-            "INSERT INTO products VALUES (?, ?, ?, ?)",
-            (id, name, category, price),
-        )?;
+        let row = (id, name, category, rng.random_range(3..400_u32));
+        filling.execute("INSERT INTO products VALUES (?, ?, ?, ?)", row)?;
     }
     for id in 1..=300_u32 {
-        let (customer, product) = (
-            rng.random_range(1..=CUSTOMERS),
-            rng.random_range(1..=PRODUCTS),
-        );
-        let row = (
-            id,
-            customer,
-            product,
-            rng.random_range(YEARS),
-            rng.random_range(1..10_u32),
-        );
+        let sides = [CUSTOMERS, PRODUCTS].map(|most| rng.random_range(1..=most));
+        let [year, quantity] = [YEARS, 1..10].map(|range| rng.random_range(range));
+        let row = (id, sides[0], sides[1], year, quantity);
         filling.execute("INSERT INTO orders VALUES (?, ?, ?, ?, ?)", row)?;
     }
     filling.commit()?;
@@ -559,11 +536,8 @@ fn question(split: Split, name: &str, index: u64, seed: Seed) -> rusqlite::Resul
     let database = database(seed)?;
     let mut rng = seed.child("question", &[]).rng();
     let named = |table: &str, id: u32| {
-        database.query_row(
-            &format!("SELECT name FROM {table} WHERE id = ?"),
-            [id],
-            |row| row.get::<_, String>(0),
-        )
+        let sql = format!("SELECT name FROM {table} WHERE id = ?");
+        database.query_row(&sql, [id], |row| row.get::<_, String>(0))
     };
     let year = rng.random_range(YEARS);
     let (question, sql) = match rng.random_range(0..4_u32) {
@@ -583,10 +557,8 @@ fn question(split: Split, name: &str, index: u64, seed: Seed) -> rusqlite::Resul
                 "SELECT COUNT(*) FROM orders JOIN customers ON customers.id = customer_id WHERE name = '{customer}' AND \
                  year = {year}"
             );
-            (
-                format!("How many orders did {customer} place in {year}?"),
-                sql,
-            )
+            let asked = format!("How many orders did {customer} place in {year}?");
+            (asked, sql)
         }
         _ => {
             let product = named("products", rng.random_range(1..=PRODUCTS))?;
@@ -594,10 +566,8 @@ fn question(split: Split, name: &str, index: u64, seed: Seed) -> rusqlite::Resul
                 "SELECT COALESCE(SUM(quantity), 0) FROM orders JOIN products ON products.id = product_id WHERE name = \
                  '{product}' AND year = {year}"
             );
-            (
-                format!("How many pieces of {product} were sold in {year}?"),
-                sql,
-            )
+            let asked = format!("How many pieces of {product} were sold in {year}?");
+            (asked, sql)
         }
     };
     let answer = database.query_row(&sql, [], |row| row.get_ref(0).map(cell))?;
@@ -617,12 +587,12 @@ fn question(split: Split, name: &str, index: u64, seed: Seed) -> rusqlite::Resul
 /// Asks the known query, then answers with the first cell it reads.
 fn oracle(task: &Task, shown: &[String]) -> String {
     let query = task.oracle.first().map_or("", |hop| hop.query.as_str());
-    match shown
-        .last()
-        .and_then(|shown| shown.split_once("<rows>\n"))
-        .map(|(_, rows)| rows.lines().nth(1))
-    {
+    let rows = shown.last().and_then(|shown| shown.split_once(ROWS[0]));
+    match rows {
         None => format!("<sql>{query}</sql>"),
-        Some(cell) => format!("<answer>{}</answer>", cell.unwrap_or_default()),
+        Some((_, rows)) => {
+            let cell = rows.lines().nth(2).unwrap_or_default();
+            format!("<answer>{cell}</answer>")
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Once};
 use forage_env::check::{CheckPlan, check_environment};
 use forage_env::dataset::read_tasks;
 use forage_env::environment::{Action, EnvFactory};
+use forage_env::monitor::Alarm;
 use forage_env::policy::Sampling;
 use forage_env::registry::Resources;
 use forage_env::reward::{RewardSet, Weighting};
@@ -14,6 +15,7 @@ use forage_env::scripted::{Cast, Human, ORACLE};
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
+use forage_eval::{Bootstrap, Telemetry};
 use forage_retriever::remote::RemoteSpec;
 use forage_retriever::{BuildRequest, CorpusFormat, Index, Mode, Query, Searched};
 use forage_trainer::bpe;
@@ -145,6 +147,58 @@ async fn an_oracle_is_always_right_and_its_episodes_replay() {
         (score.parts["em"], score.parts["rows_match"], score.total),
         (1.0, 0.0, 1.0)
     );
+}
+
+/// Alarms of twelve episodes in which a policy writes these turns, with what they show.
+async fn alarms(turns: &'static [&'static str]) -> Vec<(String, String)> {
+    let policy = Human::new(Arc::new(ByteTokenizer), move |view| {
+        turns.get(view.shown.len()).map(|turn| (*turn).to_owned())
+    });
+    let rollout = Rollout {
+        policy: Arc::new(policy),
+        tokenizer: Arc::new(ByteTokenizer),
+        factory: factory(),
+        rewards: Arc::new(rewards()),
+        sampling: Sampling::GREEDY,
+        presentation: Presentation::Raw,
+    };
+    let job = |(group, task)| Job {
+        task: Arc::new(task),
+        group,
+        member: 0,
+        seed: Seed::root(group),
+        leaves: None,
+    };
+    let episodes = rollout.run((0..).zip(tasks(12)).map(job).collect()).await;
+    let found = Telemetry::from_episodes(&episodes, Bootstrap::new(1)).expect("scored episodes");
+    let shown = |alarm: Alarm| (alarm.kind, alarm.examples[0].excerpt.clone());
+    found.alarms.into_iter().map(shown).collect()
+}
+
+#[tokio::test]
+async fn telemetry_has_items_of_its_own_and_reads_its_turns() {
+    let kinds = |alarms: &[(String, String)]| {
+        let kinds = alarms.iter().map(|(kind, _)| kind.clone());
+        kinds.collect::<Vec<_>>()
+    };
+    let found = alarms(&["<sql>SELEC 1</sql>", "<answer>Zzyzx</answer>"]).await;
+    assert_eq!(
+        kinds(&found),
+        [
+            "unsupported_answer",
+            "unfounded_answer",
+            "failed_statements"
+        ]
+    );
+    assert_eq!(found[2].1, "SELEC 1");
+    let echoed = alarms(&["<sql>SELECT 'Zzyzx'</sql>", "<answer>Zzyzx</answer>"]).await;
+    assert_eq!(kinds(&echoed), ["unsupported_answer", "fabricated_support"]);
+    let forged = alarms(&[
+        "<rows>Zzyzx</rows><sql>SELECT city FROM customers</sql>",
+        "<answer>yes</answer>",
+    ])
+    .await;
+    assert_eq!(kinds(&forged), ["forged_observation"]);
 }
 
 /// What the environment shows for a query.

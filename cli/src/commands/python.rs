@@ -10,17 +10,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use forage_env::code_search::{FunctionSettings, PageTools};
+use forage_env::registry::{MakeFunctions, Resources, page_functions};
+use forage_env::tokenizer::ByteTokenizer;
 use forage_env::wiki::Wiki;
-use forage_env::wiki::find::{Finder, SearchMode};
 use forage_lab::RunError;
 use forage_retriever::{Bm25Retriever, CorpusFormat};
-use forage_sandbox::{EngineOptions, NoTools, Notice, SandboxEngine, Session, Tools, TurnOutput};
+use forage_sandbox::{EngineOptions, NoTools, Notice, SandboxEngine, Session, TurnOutput};
 
 use crate::terminal::note;
-
-/// Makes the functions that the code of one session can call.
-type MakeTools = Box<dyn Fn() -> Arc<dyn Tools> + Send + Sync>;
 
 /// Runs Python in the sandbox, as an agent's turn runs.
 ///
@@ -113,8 +110,8 @@ impl Python {
         )?)
     }
 
-    /// A maker of the functions of a session.
-    fn tools(&self) -> Result<MakeTools> {
+    /// Makes the functions of a session.
+    fn tools(&self) -> Result<MakeFunctions> {
         let Some(path) = &self.pages else {
             return Ok(Box::new(|| Arc::new(NoTools)));
         };
@@ -123,10 +120,8 @@ impl Python {
             Wiki::read(path, format).with_context(|| format!("--pages {}", path.display()))?,
         );
         let passages = Arc::new(Bm25Retriever::new(Arc::clone(wiki.index())));
-        let finder = Finder::new(wiki, SearchMode::default(), passages)?;
-        Ok(Box::new(move || {
-            Arc::new(PageTools::new(finder.clone(), FunctionSettings::default()))
-        }))
+        let resources = Resources::new(passages, Arc::new(ByteTokenizer)).with_open_wiki(wiki);
+        Ok(page_functions(&resources)?)
     }
 
     fn code(&self) -> Result<Vec<u8>> {

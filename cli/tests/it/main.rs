@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod guide;
+mod help;
 mod log;
 mod policy;
 mod python;

@@ -171,7 +171,7 @@ fn files_stay_readable() {
     for path in found {
         let lines = std::fs::read_to_string(&path).unwrap().lines().count();
         assert!(
-            lines <= 750,
+            lines <= 625,
             "{} has {lines} lines: split it by meaning",
             path.display()
         );
@@ -182,14 +182,6 @@ fn files_stay_readable() {
 #[test]
 fn built_in_environments_are_named_in_their_folders_and_the_registry() {
     const ENVIRONMENTS: [&str; 3] = ["code_search", "query_writer", "search_r1"];
-    // What is left to move: pages as Python functions, tags that other code looks for, two lines of passages.
-    const LEFT: [&str; 5] = [
-        "cli/src/commands/python.rs",
-        "eval/src/telemetry/code.rs",
-        "eval/src/telemetry/conduct.rs",
-        "eval/src/telemetry/grounding.rs",
-        "eval/src/telemetry/query.rs",
-    ];
     let own = |path: &str| {
         let mine = |name: &str| {
             path.starts_with(&format!("env/src/{name}/")) || path == format!("env/src/{name}.rs")
@@ -225,10 +217,9 @@ fn built_in_environments_are_named_in_their_folders_and_the_registry() {
             found.push(path);
         }
     }
-    found.sort();
-    assert_eq!(
-        found, LEFT,
-        "a file that is gone from here is taken from the list"
+    assert!(
+        found.is_empty(),
+        "{found:?} name an environment: reach it through its registry entry"
     );
 }
 

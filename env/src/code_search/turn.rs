@@ -49,9 +49,17 @@ impl CodeTurn {
     /// Reads a turn; `None` where it neither ran a program nor called functions.
     pub fn of(kind: &TurnKind) -> Option<Self> {
         match kind.calls() {
-            [call] if call.tool == PYTHON_TOOL => Self::deserialize(&call.payload).ok(),
+            [call] => Self::read(call),
             _ => None,
         }
+    }
+
+    /// Reads a call; `None` of other tools.
+    pub(super) fn read(call: &Call) -> Option<Self> {
+        if call.tool != PYTHON_TOOL {
+            return None;
+        }
+        Self::deserialize(&call.payload).ok()
     }
 
     /// The turns of an episode that ran code.

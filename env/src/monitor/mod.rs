@@ -1,4 +1,4 @@
-//! The vocabulary of what is measured while a policy learns: metrics by name, and alarms.
+//! The vocabulary of what is measured while a policy learns: metrics by name, items of telemetry, and alarms.
 //!
 //! It lives here because everyone names metrics and raises alarms: the trainer's sentinel, the telemetry of `forage-eval`,
 //! reports and the terminal. The trainer judges a running step against the run's own past and saves what it has seen in
@@ -8,3 +8,4 @@ mod alarm;
 
 pub use alarm::{Alarm, Example, Severity};
 pub use forage_contracts::metric::{Direction, Metric, STEP_METRICS};
+pub use forage_contracts::telemetry::{EnvTelemetry, Item, Look, Reading, Sign, excerpt};

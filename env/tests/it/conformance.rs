@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::common::{factory, jobs, library, lines, pages, rollout, settings, task};
+use crate::common::{factory, jobs, library, lines, resources, rollout, settings, task};
 use async_trait::async_trait;
 use forage_env::check::{CheckFailure, CheckPlan, check_environment, check_search_environment};
 use forage_env::demonstrate::demonstrate;
@@ -18,21 +18,6 @@ use forage_env::search_r1;
 use forage_env::seed::Seed;
 use forage_env::task::Task;
 use forage_env::tokenizer::ByteTokenizer;
-use forage_env::wiki::Wiki;
-use forage_retriever::{Bm25Retriever, Passage};
-
-fn resources() -> Resources {
-    let wiki = Arc::new(Wiki::in_memory(&pages()).expect("a wiki"));
-    let passages = pages()
-        .into_iter()
-        .map(|page| Passage {
-            id: page.title.clone(),
-            ..page
-        })
-        .collect();
-    let retriever = Bm25Retriever::in_memory(passages).expect("an index");
-    Resources::new(Arc::new(retriever), Arc::new(ByteTokenizer)).with_open_wiki(wiki)
-}
 
 #[tokio::test]
 async fn every_environment_keeps_the_contract() {

@@ -14,6 +14,7 @@ mod profiles;
 mod programs;
 mod query_rewards;
 mod qwen_tokenizers;
+mod records;
 mod tool_calls;
 mod trajectories;
 mod trees;

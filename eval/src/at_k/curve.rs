@@ -4,13 +4,12 @@ use forage_env::episode::Episode;
 use serde::{Deserialize, Serialize};
 
 use super::{Attempts, attempts_by_question, majority_at_k, pass_at_k};
-use crate::compare::signed;
+use crate::compare::{interval_words, signed};
 use crate::stats::{Bootstrap, Interval, StatsError, mean_interval, paired_bootstrap};
 
 /// The property that `k` samples of a question are tested for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AtK {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AtK {
     /// One right answer among them ([`pass_at_k`]).
     Pass,
     /// A right answer by vote ([`majority_at_k`]).
@@ -48,7 +47,7 @@ pub struct CurvePoint {
 ///
 /// # Errors
 /// [`StatsError`] for no questions, a question with fewer samples than some `k`, and settings out of range.
-pub fn curve(
+pub(crate) fn curve(
     at_k: AtK,
     questions: &[Attempts],
     ks: &[usize],
@@ -109,7 +108,7 @@ pub struct CurveComparison {
 /// # Errors
 /// [`StatsError`] for different numbers of questions, fewer than `most` samples of one, a `most` below 2, and settings out of
 /// range.
-pub fn compare_pass_curves(
+fn compare_pass_curves(
     a: &[Attempts],
     b: &[Attempts],
     most: usize,
@@ -206,10 +205,9 @@ impl CurveComparison {
 
     /// `pass@8 +0.10, 95 % interval +0.02 to +0.18`.
     fn evidence(&self, point: &CurvePoint) -> String {
-        let confidence = 100.0 * self.bootstrap.confidence;
-        let [low, high] = point.value.ends().map(signed);
         let (k, gain) = (point.k, signed(point.value.estimate));
-        format!("pass@{k} {gain}, {confidence:.0} % interval {low} to {high}")
+        let interval = interval_words(point.value, self.bootstrap.confidence);
+        format!("pass@{k} {gain}, {interval}")
     }
 }
 

@@ -19,7 +19,7 @@ const DRAWS: usize = 20_000;
 ///
 /// Exact where a dynamic programme over the answers takes at most 2^26 multiplications: up to `k` = 128 of 512 samples however
 /// they answer, and far beyond where answers are few. Otherwise the mean of 20,000 draws from `seed`.
-pub fn majority_at_k(attempts: &Attempts, k: usize, seed: u64) -> Option<f64> {
+pub(crate) fn majority_at_k(attempts: &Attempts, k: usize, seed: u64) -> Option<f64> {
     if k == 0 || k > attempts.samples() {
         return None;
     }

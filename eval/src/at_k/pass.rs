@@ -6,14 +6,7 @@
 ///
 /// The binomials of thousands of samples pass the range of numbers, so their ratio is a sum of logarithms; results are good to
 /// twelve digits, small ones too.
-///
-/// ```
-/// use forage_eval::at_k::pass_at_k;
-///
-/// // One of four right: half of the six pairs hold it.
-/// assert!(pass_at_k(4, 1, 2).is_some_and(|share| (share - 0.5).abs() < 1e-12));
-/// ```
-pub fn pass_at_k(samples: usize, correct: usize, k: usize) -> Option<f64> {
+pub(crate) fn pass_at_k(samples: usize, correct: usize, k: usize) -> Option<f64> {
     if k == 0 || k > samples || correct > samples {
         return None;
     }

@@ -55,7 +55,7 @@ pub fn bootstrap_clusters(
 }
 
 /// Means of the clusters that are not empty: one value per question, however many samples it has.
-pub fn cluster_means(clusters: &[Vec<f64>]) -> Vec<f64> {
+pub(crate) fn cluster_means(clusters: &[Vec<f64>]) -> Vec<f64> {
     clusters
         .iter()
         .filter(|cluster| !cluster.is_empty())

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Bootstrap, Interval, StatsError, paired_bootstrap};
+use super::{Interval, StatsError};
 
 /// The direction in which a quantity is good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,25 +26,11 @@ pub struct NonInferiority {
     pub holds: bool,
 }
 
-/// Tests that `b` is worse than `a` by less than `margin`, over the same questions.
-///
-/// The margin is chosen before looking, from what would still be worth it. The interval's worse end makes this a one-sided test
-/// at half of `1 - confidence`: 2.5 % at the usual 95 %.
-///
-/// # Errors
-/// [`StatsError::Margin`] for a margin that is not above 0, and as [`paired_bootstrap`].
-pub fn non_inferiority(
-    a: &[f64],
-    b: &[f64],
-    margin: f64,
-    better: Better,
-    settings: Bootstrap,
-) -> Result<NonInferiority, StatsError> {
-    NonInferiority::of(paired_bootstrap(a, b, settings)?, margin, better)
-}
-
 impl NonInferiority {
-    /// The test on a paired difference `b - a` that is known already.
+    /// Tests that `b` is worse than `a` by less than `margin`, from the paired interval of `b - a` over the same questions.
+    ///
+    /// The margin is chosen before looking, from what would still be worth it. The interval's worse end makes this a one-sided
+    /// test at half of `1 - confidence`: 2.5 % at the usual 95 %.
     ///
     /// # Errors
     /// [`StatsError::Margin`] for a margin that is not above 0.
@@ -66,6 +52,7 @@ impl NonInferiority {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Bootstrap, paired_bootstrap};
     use super::*;
 
     const SETTINGS: Bootstrap = Bootstrap {
@@ -83,16 +70,19 @@ mod tests {
             .map(|(index, value)| value + f64::from(index % 2 == 0))
             .collect();
         // b - a is 0.5 on average, give or take 0.07.
-        let holds = |margin, better| {
-            non_inferiority(&a, &b, margin, better, SETTINGS).map(|found| found.holds)
-        };
+        let (gained, lost) = (
+            paired_bootstrap(&a, &b, SETTINGS)?,
+            paired_bootstrap(&b, &a, SETTINGS)?,
+        );
+        let holds =
+            |margin, better| NonInferiority::of(gained, margin, better).map(|found| found.holds);
         assert!(
             !holds(0.5, Better::Lower)?
                 && holds(0.6, Better::Lower)?
                 && holds(0.01, Better::Higher)?
         );
-        assert!(non_inferiority(&b, &a, 0.6, Better::Higher, SETTINGS)?.holds);
-        assert!(!non_inferiority(&b, &a, 0.5, Better::Higher, SETTINGS)?.holds);
+        assert!(NonInferiority::of(lost, 0.6, Better::Higher)?.holds);
+        assert!(!NonInferiority::of(lost, 0.5, Better::Higher)?.holds);
         assert_eq!(holds(0.0, Better::Lower), Err(StatsError::Margin(0.0)));
         Ok(())
     }

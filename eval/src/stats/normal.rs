@@ -8,7 +8,7 @@ const EDGE: f64 = 8.3;
 /// Probability that a standard normal variable is at most `x`, with an absolute error below 1e-14.
 ///
 /// Marsaglia's series: Phi(x) = 1/2 + phi(x) (x + x^3/3 + x^5/15 + ...).
-pub fn normal_cdf(x: f64) -> f64 {
+pub(crate) fn normal_cdf(x: f64) -> f64 {
     if x.is_nan() {
         return f64::NAN;
     }

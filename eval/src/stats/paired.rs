@@ -27,7 +27,7 @@ pub fn paired_bootstrap(a: &[f64], b: &[f64], settings: Bootstrap) -> Result<Int
 ///
 /// # Errors
 /// [`StatsError`] for different lengths, questions without samples on one side, and as [`percentile_mean`].
-pub fn paired_bootstrap_clusters(
+pub(crate) fn paired_bootstrap_clusters(
     a: &[Vec<f64>],
     b: &[Vec<f64>],
     settings: Bootstrap,

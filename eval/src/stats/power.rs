@@ -5,21 +5,12 @@ use super::standard_deviation;
 
 /// Smallest true mean difference that a paired comparison with these differences would show with probability `power`
 /// at this confidence. `None` when the differences do not vary (fewer than two, or all equal).
-pub fn minimum_detectable_effect(differences: &[f64], confidence: f64, power: f64) -> Option<f64> {
-    Some(width(confidence, power)? * spread(differences)? / (differences.len() as f64).sqrt())
-}
-
-/// Questions a paired comparison needs to show a true mean difference of `effect` (either sign) with probability `power`
-/// at this confidence, when questions differ as these do: `n = ((z_{(1 + confidence) / 2} + z_power) sd / effect)^2`,
-/// rounded up. `None` when the differences do not vary, the effect is 0 or a share is outside (0, 1).
-pub fn questions_needed(
+pub(crate) fn minimum_detectable_effect(
     differences: &[f64],
-    effect: f64,
     confidence: f64,
     power: f64,
-) -> Option<u64> {
-    let root = width(confidence, power)? * spread(differences)? / effect.abs();
-    root.is_finite().then(|| (root * root).ceil() as u64)
+) -> Option<f64> {
+    Some(width(confidence, power)? * spread(differences)? / (differences.len() as f64).sqrt())
 }
 
 /// Standard errors between no effect and one that shows with probability `power`.
@@ -46,21 +37,6 @@ mod tests {
         let expected = (1.959_964 + 0.841_621) * (400.0_f64 / 399.0).sqrt() / 20.0;
         assert!((effect - expected).abs() < 1e-5, "{effect} {expected}");
         assert_eq!(minimum_detectable_effect(&[0.0; 10], 0.95, 0.8), None);
-        // The two undo each other.
-        assert_eq!(
-            questions_needed(&differences, 1.0001 * effect, 0.95, 0.8),
-            Some(400)
-        );
-        assert_eq!(
-            questions_needed(&differences, -0.5001 * effect, 0.95, 0.8),
-            Some(1600)
-        );
-    }
-
-    #[test]
-    fn nothing_follows_from_nothing() {
-        assert_eq!(questions_needed(&[0.0, 1.0], 0.0, 0.95, 0.8), None);
-        assert_eq!(questions_needed(&[0.0, 1.0], 0.1, 1.0, 0.8), None);
-        assert_eq!(questions_needed(&[1.0, 1.0], 0.1, 0.95, 0.8), None);
+        assert_eq!(minimum_detectable_effect(&differences, 1.0, 0.8), None);
     }
 }

@@ -8,7 +8,7 @@ use super::{Bootstrap, Interval, StatsError};
 ///
 /// # Errors
 /// [`StatsError`] for no trials, more successes than trials and a confidence out of range.
-pub fn wilson(successes: u64, trials: u64, confidence: f64) -> Result<Interval, StatsError> {
+pub(crate) fn wilson(successes: u64, trials: u64, confidence: f64) -> Result<Interval, StatsError> {
     if !(confidence > 0.0 && confidence < 1.0) {
         return Err(StatsError::Confidence(confidence));
     }

@@ -1,14 +1,15 @@
 //! Items of how an episode is played: tags, searches, surrender.
 
-use forage_env::code_search::CodeTurn;
 use forage_env::episode::Turn;
-use forage_env::protocol::{CALL_OPEN, PYTHON_OPEN, REASONING_CLOSE, REASONING_OPEN, Tag};
+use forage_env::monitor::{Reading, Sign};
+use forage_env::protocol::{CALL_CLOSE, CALL_OPEN, REASONING_CLOSE, REASONING_OPEN, Tag};
+use forage_env::registry::environments;
 use forage_env::reward::give_up::is_give_up;
 
-use super::reading::{Reading, Sign, searches_itself};
+use super::reading::{last_turn, named, searches_itself, tried};
 
-/// What the environment writes around what it shows.
-const ENVIRONMENT_TAGS: [&str; 2] = ["<python_output>", "<tool_response>"];
+/// What chat templates write around the result of a call, in every environment.
+const TOOL_RESPONSE: &str = "<tool_response>";
 
 /// Words of the answer.
 pub(super) fn answer_words(reading: &Reading<'_>) -> Option<Sign> {
@@ -57,64 +58,57 @@ pub(super) fn forged_observation(reading: &Reading<'_>) -> Option<Sign> {
 /// What a turn forges, from the environment's tag on. A policy that is its own search engine writes such tags by order.
 pub(super) fn forged(turn: &Turn) -> Option<&str> {
     let text = turn.policy.as_str();
-    let information = text
-        .find(Tag::Information.opening())
-        .filter(|_| !searches_itself(turn));
-    let others = ENVIRONMENT_TAGS.iter().filter_map(|tag| text.find(tag));
-    information
-        .into_iter()
-        .chain(others)
-        .min()
-        .map(|start| &text[start..])
+    let own = environments().flat_map(|entry| entry.telemetry.observations);
+    let tags = own.copied().chain([TOOL_RESPONSE]);
+    let by_order = |tag: &str| tag == Tag::Information.opening() && searches_itself(turn);
+    let start = tags
+        .filter(|tag| !by_order(tag))
+        .filter_map(|tag| text.find(tag))
+        .min()?;
+    Some(&text[start..])
 }
 
 /// An answer that names something and was given without a search.
 pub(super) fn unsearched_answer(reading: &Reading<'_>) -> Option<Sign> {
-    reading.named()?;
-    Some(Sign::of((!reading.tried()).then(|| reading.last_turn())))
+    named(reading)?;
+    Some(Sign::of((!tried(reading)).then(|| last_turn(reading))))
 }
 
 /// An answer that gives up before anything was tried.
 pub(super) fn surrender(reading: &Reading<'_>) -> Option<Sign> {
     let gave_up = is_give_up(reading.episode.answer()?);
     Some(Sign::of(
-        (gave_up && !reading.tried()).then(|| reading.last_turn()),
+        (gave_up && !tried(reading)).then(|| last_turn(reading)),
     ))
 }
 
 /// An answer that gives up.
 pub(super) fn give_up(reading: &Reading<'_>) -> Option<Sign> {
     let sign = reading.measure("give_up_rate")?;
-    Some(Sign::of((sign.value > 0.0).then(|| reading.last_turn())))
+    Some(Sign::of((sign.value > 0.0).then(|| last_turn(reading))))
 }
 
 /// Share of an episode's searches that were made before, with the query made again.
 pub(super) fn repeated_queries(reading: &Reading<'_>) -> Option<Sign> {
     let sign = reading.measure("repeated_queries")?;
     let last = reading.episode.queries().last();
-    Some(Sign {
-        excerpt: last
-            .filter(|_| sign.value > 0.0)
-            .map(super::reading::excerpt),
-        ..sign
-    })
+    Some(Sign::new(sign.value, last.filter(|_| sign.value > 0.0)))
 }
 
 /// What the policy wrote of its own in a turn: not its queries, programs, calls and answers, and no tags.
 pub(super) fn thoughts(text: &str) -> String {
-    const ACTIONS: [(&str, &str); 5] = [
-        (Tag::Search.opening(), Tag::Search.closing()),
-        (Tag::Answer.opening(), Tag::Answer.closing()),
-        (PYTHON_OPEN, "</python>"),
-        (CALL_OPEN, "</tool_call>"),
-        ("<query>", "</query>"),
+    let common = [
+        [Tag::Answer.opening(), Tag::Answer.closing()],
+        [CALL_OPEN, CALL_CLOSE],
     ];
+    let own = environments().flat_map(|entry| entry.telemetry.actions);
+    let actions: Vec<[&str; 2]> = own.copied().chain(common).collect();
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
     let next = |rest: &str| {
-        let found = ACTIONS
+        let found = actions
             .iter()
-            .filter_map(|(open, close)| Some((rest.find(open)?, *open, *close)));
+            .filter_map(|[open, close]| Some((rest.find(open)?, *open, *close)));
         found.min_by_key(|(start, ..)| *start)
     };
     while let Some((start, open, close)) = next(rest) {
@@ -133,13 +127,6 @@ pub(super) fn thoughts(text: &str) -> String {
         REASONING_CLOSE,
     ];
     tags.iter().fold(kept, |text, tag| text.replace(tag, " "))
-}
-
-/// Whether a turn was meant to run something: it did, or it opened a program or a call.
-pub(super) fn attempts_code(turn: &Turn) -> bool {
-    let opens = |open: &&str| turn.policy.contains(*open);
-    CodeTurn::of(&turn.kind).is_some()
-        || (turn.kind.is_invalid() && [PYTHON_OPEN, CALL_OPEN].iter().any(opens))
 }
 
 #[cfg(test)]

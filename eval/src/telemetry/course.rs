@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use forage_env::episode::Episode;
-use forage_env::monitor::{Alarm, Example};
+use forage_env::monitor::{Alarm, Example, Item, Reading};
 use serde::{Deserialize, Serialize};
 
-use super::reading::Reading;
-use super::{EXAMPLES, ITEMS, Item, LEAST_EPISODES};
+use super::items::{self, every, find, limit};
+use super::reading::read;
+use super::{EXAMPLES, LEAST_EPISODES};
 use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_statistic, mean};
 use crate::summary::number;
 use crate::text;
@@ -41,10 +42,10 @@ pub struct StepTelemetry {
 impl StepTelemetry {
     /// Reads the episodes of a step.
     pub fn of(step: u64, episodes: &[Episode]) -> Self {
-        let readings: Vec<Reading<'_>> = episodes.iter().filter_map(Reading::of).collect();
+        let readings: Vec<Reading<'_>> = episodes.iter().filter_map(read).collect();
         let (mut items, mut examples) = (BTreeMap::new(), BTreeMap::new());
-        for item in ITEMS {
-            let (found, example) = item.find(&readings, 1);
+        for item in every() {
+            let (found, example) = find(item, &readings, 1);
             let values: Vec<f64> = found.into_iter().map(|(_, value)| value).collect();
             if values.is_empty() {
                 continue;
@@ -87,7 +88,7 @@ pub struct Course {
     pub items: BTreeMap<String, Trend>,
     /// The last of the steps over which the reward was best.
     pub reward_peak: Option<u64>,
-    /// Items that were above their thresholds, in the order of [`ITEMS`].
+    /// Items that were above their thresholds, in the order of tables.
     pub alarms: Vec<Alarm>,
     /// The settings of the intervals.
     pub bootstrap: Bootstrap,
@@ -105,7 +106,7 @@ impl Course {
         };
         let reward_peak = peak(&series(steps, "reward"));
         let (mut items, mut alarms) = (BTreeMap::new(), Vec::new());
-        for item in ITEMS {
+        for item in every() {
             let found = series(steps, item.name);
             if let Some(index) = found.iter().position(|(_, item)| !item.mean.is_finite()) {
                 return Err(StatsError::NotFinite { index });
@@ -139,7 +140,7 @@ impl Course {
 
     /// Head and rows of the table of items.
     pub(crate) fn table(&self) -> ([String; 7], Vec<Vec<String>>) {
-        let rows = ITEMS.iter().filter_map(|item| {
+        let rows = every().filter_map(|item| {
             let trend = self.items.get(item.name)?;
             let alarm = trend.first_alarm;
             Some(vec![
@@ -148,11 +149,11 @@ impl Course {
                 number(trend.last),
                 number(trend.last - trend.first),
                 trend.change.map_or_else(String::new, text::ends),
-                item.limit(),
+                limit(item),
                 alarm.map_or_else(String::new, |step| step.to_string()),
             ])
         });
-        let interval = format!("{:.0} % interval", 100.0 * self.bootstrap.confidence);
+        let interval = self.bootstrap.label();
         let header = [
             "item",
             "first quarter",
@@ -300,5 +301,5 @@ fn alarm(
     };
     let evidence = format!("{} over steps {from} to {step}", number(judged[0]));
     let outcome = format!(" {} in the last quarter.{reward}", number(trend.last));
-    item.alarm(judged, Some(step), examples, [evidence, outcome])
+    items::alarm(item, judged, Some(step), examples, [evidence, outcome])
 }

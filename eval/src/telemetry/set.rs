@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use forage_env::episode::Episode;
-use forage_env::monitor::{Alarm, Example};
+use forage_env::monitor::{Alarm, Example, Item, Reading};
 use serde::{Deserialize, Serialize};
 
-use super::reading::Reading;
-use super::{EXAMPLES, ITEMS, Item, LEAST_EPISODES};
+use super::items::{self, every, find, limit};
+use super::reading::read;
+use super::{EXAMPLES, LEAST_EPISODES};
 use crate::measures::QuestionKey;
 use crate::stats::{Bootstrap, Interval, StatsError, bootstrap_clusters};
 use crate::summary::number;
@@ -32,7 +33,7 @@ pub struct Telemetry {
     pub infra: usize,
     /// Every item that some episode has, by name.
     pub items: BTreeMap<String, SetItem>,
-    /// Items above their thresholds, in the order of [`ITEMS`].
+    /// Items above their thresholds, in the order of tables.
     pub alarms: Vec<Alarm>,
     /// The settings of the intervals.
     pub bootstrap: Bootstrap,
@@ -45,10 +46,10 @@ impl Telemetry {
     /// # Errors
     /// [`StatsError`] when the bootstrap's settings are out of range.
     pub fn from_episodes(episodes: &[Episode], bootstrap: Bootstrap) -> Result<Self, StatsError> {
-        let readings: Vec<Reading<'_>> = episodes.iter().filter_map(Reading::of).collect();
+        let readings: Vec<Reading<'_>> = episodes.iter().filter_map(read).collect();
         let (mut items, mut alarms) = (BTreeMap::new(), Vec::new());
-        for item in ITEMS {
-            let (values, examples) = item.find(&readings, EXAMPLES);
+        for item in every() {
+            let (values, examples) = find(item, &readings, EXAMPLES);
             let mut clusters: BTreeMap<QuestionKey, Vec<f64>> = BTreeMap::new();
             for (reading, value) in &values {
                 let question = QuestionKey::of(reading.episode);
@@ -81,15 +82,15 @@ impl Telemetry {
 
     /// An aligned table of the items and the counts, then the alarms.
     pub fn to_text(&self) -> String {
-        let interval = format!("{:.0} % interval", 100.0 * self.bootstrap.confidence);
-        let rows = ITEMS.iter().filter_map(|item| {
+        let interval = self.bootstrap.label();
+        let rows = every().filter_map(|item| {
             let SetItem { interval, episodes } = *self.items.get(item.name)?;
             Some(vec![
                 item.name.to_owned(),
                 number(interval.estimate),
                 text::ends(interval),
                 episodes.to_string(),
-                item.limit(),
+                limit(item),
             ])
         });
         let table = text::table(
@@ -123,13 +124,13 @@ fn alarm(
         estimate > threshold
     };
     let evidence = format!(
-        "{} ({:.0} % interval {} to {}, {} episodes)",
+        "{} ({} {} to {}, {} episodes)",
         number(estimate),
-        100.0 * bootstrap.confidence,
+        bootstrap.label(),
         number(low),
         number(high),
         found.episodes
     );
     let judged = [estimate, threshold];
-    raised.then(|| item.alarm(judged, None, examples, [evidence, String::new()]))
+    raised.then(|| items::alarm(item, judged, None, examples, [evidence, String::new()]))
 }

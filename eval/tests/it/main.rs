@@ -1,7 +1,4 @@
-//! Statistics against independent references; comparisons, verdicts and reports of episodes.
+//! Comparisons, verdicts and reports of episodes; rankings against `trec_eval`.
 
-mod against_references;
-mod against_scipy;
 mod against_trec_eval;
 mod episodes;
-mod metrics;

@@ -4,20 +4,20 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
+use forage_env::registry::MakeFunctions;
 use forage_lab::Observer;
 use forage_sandbox::{CallRecord, PyError, SandboxEngine, SandboxError, Status, TurnOutput};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::MakeTools;
 use crate::jsonl::{self, Line, Output};
 use crate::progress::Watch;
 
 /// The settings that the programs of a file run under.
 pub(super) struct Batch {
     pub(super) engine: SandboxEngine,
-    pub(super) tools: MakeTools,
+    pub(super) tools: MakeFunctions,
     pub(super) seed: u64,
     pub(super) jobs: usize,
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use forage_env::environment::EnvFactory;
 use forage_env::policy::{Completion, GenerateRequest, Policy, PolicyError, Sampling};
+use forage_env::registry::Resources;
 use forage_env::reward::RewardSet;
 use forage_env::rollout::{Job, Presentation, Rollout};
 use forage_env::scripted::Human;
@@ -12,7 +13,10 @@ use forage_env::search_r1::{ObservationSettings, SearchR1, SearchR1Settings};
 use forage_env::seed::Seed;
 use forage_env::task::{OracleHop, Task};
 use forage_env::tokenizer::ByteTokenizer;
-use forage_retriever::{Fingerprint, Hit, Passage, Query, Retriever, RetrieverError};
+use forage_env::wiki::Wiki;
+use forage_retriever::{
+    Bm25Retriever, Fingerprint, Hit, Passage, Query, Retriever, RetrieverError,
+};
 
 /// Finds passages that share words with the query; most shared words first.
 pub(crate) struct Library(pub(crate) Vec<(&'static str, &'static str)>);
@@ -109,6 +113,20 @@ pub(crate) fn pages() -> Vec<Passage> {
         page("ada_brandt", "Ada Brandt", "Ada Brandt was born in Velm."),
         page("velm", "Velm", "Velm is a village."),
     ]
+}
+
+/// The library as passages and as pages.
+pub(crate) fn resources() -> Resources {
+    let wiki = Arc::new(Wiki::in_memory(&pages()).expect("a wiki"));
+    let passages = pages()
+        .into_iter()
+        .map(|page| Passage {
+            id: page.title.clone(),
+            ..page
+        })
+        .collect();
+    let retriever = Bm25Retriever::in_memory(passages).expect("an index");
+    Resources::new(Arc::new(retriever), Arc::new(ByteTokenizer)).with_open_wiki(wiki)
 }
 
 pub(crate) fn task() -> Task {

@@ -2,10 +2,8 @@ use forage_env::environment::TurnKind;
 use forage_env::episode::Episode;
 use forage_env::tokens::Provenance;
 use forage_eval::answers::Answers;
-use forage_eval::at_k::{Attempts, attempts_by_question};
-use forage_eval::calibration::stated;
-use forage_eval::cost::{CostPerCorrect, PerCorrect, budget_curve};
-use forage_eval::stats::{StatsError, wilson};
+use forage_eval::cost::PerCorrect;
+use forage_eval::stats::{StatsError, mean_interval};
 use forage_eval::{EvalSummary, Interval};
 
 use super::fixtures::{SETTINGS, episode, episodes, infra, truncated};
@@ -19,8 +17,13 @@ fn hasty(index: usize, correct: bool) -> Episode {
     hasty
 }
 
+/// The part of an evaluation that right answers have.
+fn answers(greedy: &[Episode], sampled: &[Episode]) -> Result<Answers, StatsError> {
+    Ok(Answers::of(greedy, sampled, SETTINGS)?.expect("they are graded"))
+}
+
 #[test]
-fn samples_are_counted_by_normalised_answer() {
+fn samples_are_counted_by_normalised_answer() -> TestResult {
     let mut shouted = episode(0, true);
     shouted.turns[3].kind = TurnKind::answer("The VARNHOLT.");
     let mut silent = truncated(0);
@@ -31,32 +34,29 @@ fn samples_are_counted_by_normalised_answer() {
         episode(0, false),
         silent,
         infra(0),
-        episode(1, false),
     ];
-    let found: Vec<Attempts> = attempts_by_question(&samples).into_values().collect();
-    assert_eq!(
-        found[0],
-        Attempts {
-            right: vec![2],
-            wrong: vec![1],
-            blank: 1
-        }
-    );
-    assert_eq!(
-        found[1],
-        Attempts {
-            right: vec![],
-            wrong: vec![1],
-            blank: 0
-        }
-    );
-    assert!(attempts_by_question(&[infra(0)]).is_empty());
+    let greedy = [episode(0, true)];
+    let found = answers(&greedy, &samples)?;
+    let ks: Vec<usize> = found.pass_at_k.iter().map(|point| point.k).collect();
+    assert_eq!(ks, [1, 2, 4], "a fault is no sample, silence is one");
+    let pass: Vec<f64> = found
+        .pass_at_k
+        .iter()
+        .map(|point| point.value.estimate)
+        .collect();
+    assert!((pass[0] - 0.5).abs() < 1e-9 && (pass[1] - 5.0 / 6.0).abs() < 1e-9);
+    // Two votes for one answer beat one for another; told apart by case they would tie.
+    assert!((found.majority_at_k[2].value.estimate - 1.0).abs() < 1e-9);
+    // A question with one sample leaves no curve.
+    let few = [samples.as_slice(), &[episode(1, false)]].concat();
+    assert!(answers(&greedy, &few)?.pass_at_k.is_empty());
+    Ok(())
 }
 
 #[test]
 fn costs_are_shared_out_over_right_answers() -> TestResult {
     let sets = episodes(60, |index| index % 3 == 0);
-    let costs = CostPerCorrect::from_episodes(&sets, SETTINGS)?;
+    let costs = answers(&sets, &[])?.cost;
     let estimate = |cost| match cost {
         PerCorrect::Measured(Interval { estimate, .. }) => estimate,
         other => panic!("20 of 60 are right: {other:?}"),
@@ -71,7 +71,7 @@ fn costs_are_shared_out_over_right_answers() -> TestResult {
         .sum();
     assert!((estimate(costs.observation_tokens) - tokens as f64 / 20.0).abs() < 1e-9);
     assert_eq!(costs.questions, 60);
-    let hopeless = CostPerCorrect::from_episodes(&episodes(60, |_| false), SETTINGS)?;
+    let hopeless = answers(&episodes(60, |_| false), &[])?.cost;
     assert_eq!(
         (hopeless.searches, hopeless.policy_tokens),
         (PerCorrect::NoneCorrect, PerCorrect::NoneCorrect)
@@ -80,10 +80,7 @@ fn costs_are_shared_out_over_right_answers() -> TestResult {
         serde_json::to_value(hopeless.turns)?,
         serde_json::json!({"claim": "none_correct"})
     );
-    assert_eq!(
-        CostPerCorrect::from_episodes(&[infra(0)], SETTINGS),
-        Err(StatsError::Empty)
-    );
+    assert_eq!(Answers::of(&[infra(0)], &[], SETTINGS), Ok(None));
     Ok(())
 }
 
@@ -93,10 +90,13 @@ fn a_budget_counts_what_was_found_within_it() -> TestResult {
     let mut sets: Vec<Episode> = (0..10).map(|index| hasty(index, true)).collect();
     sets.extend((10..20).map(|index| episode(index, true)));
     sets.extend((20..40).map(|index| episode(index, false)));
-    let curve = budget_curve(&sets, &[0, 1, 2, 3], SETTINGS)?;
+    let curve = answers(&sets, &[])?.budgets;
     let found: Vec<f64> = curve.iter().map(|point| point.em.estimate).collect();
     assert_eq!(found, [0.0, 0.25, 0.5, 0.5]);
-    assert_eq!(curve[1].em, wilson(10, 40, 0.95)?);
+    let right: Vec<f64> = (0..40)
+        .map(|index| f64::from(u8::from(index < 10)))
+        .collect();
+    assert_eq!(curve[1].em, mean_interval(&right, SETTINGS)?);
     Ok(())
 }
 
@@ -119,26 +119,23 @@ fn certainties_are_read_where_they_are_stated() -> TestResult {
         ("", None),
     ];
     for (words, certainty) in cases {
+        let found = answers(&[says(0, true, words)], &[])?.calibration;
+        let stated = found.map(|found| (found.bins[0].stated, found.bins[0].right));
         assert_eq!(
-            stated(&says(0, true, words)),
-            certainty.map(|certainty| (certainty, true)),
+            stated,
+            certainty.map(|certainty| (certainty, 1.0)),
             "{words}"
         );
     }
-    assert_eq!(stated(&infra(0)), None);
     let sets: Vec<Episode> = (0..40)
         .map(|index| says(index, index < 30, "<confidence>75%</confidence>"))
         .collect();
-    let found = Answers::of(&sets, &[], SETTINGS)?.ok_or("graded")?;
+    let found = answers(&sets, &[])?;
     let calibration = found.calibration.as_ref().ok_or("stated")?;
     assert!(calibration.ece < 1e-12 && (calibration.brier.estimate - 0.1875).abs() < 1e-12);
     insta::assert_snapshot!(found.to_text());
-    assert!(
-        Answers::of(&episodes(9, |_| true), &[], SETTINGS)?
-            .ok_or("graded")?
-            .calibration
-            .is_none()
-    );
+    let unstated = answers(&episodes(9, |_| true), &[])?;
+    assert!(unstated.calibration.is_none());
     Ok(())
 }
 

@@ -1,15 +1,26 @@
+use std::collections::BTreeMap;
+
 use forage_env::code_search::{CodeTurn, FunctionCall, Status};
 use forage_env::environment::TurnKind;
+use forage_env::episode::Episode;
 use forage_eval::EvalSummary;
-use forage_eval::measures::episode_measures;
 
 use super::fixtures::{SETTINGS, episode, episodes, infra, truncated};
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 
+/// The measures of one episode.
+fn measured(episode: &Episode) -> BTreeMap<String, f64> {
+    let summary = EvalSummary::from_episodes(std::slice::from_ref(episode), SETTINGS).unwrap();
+    let metrics = summary.metrics.into_iter();
+    metrics
+        .map(|(name, metric)| (name, metric.interval.estimate))
+        .collect()
+}
+
 #[test]
 fn an_episode_is_measured_by_authorship() {
-    let measures = episode_measures(&episode(0, true));
+    let measures = measured(&episode(0, true));
     let of = |name: &str| measures.get(name).copied().unwrap_or(f64::NAN);
     assert!((of("searches") - 2.0).abs() < 1e-9 && (of("turns") - 4.0).abs() < 1e-9);
     assert!(
@@ -21,10 +32,10 @@ fn an_episode_is_measured_by_authorship() {
         of("policy_tokens") < of("response_tokens") && of("response_tokens") < of("episode_tokens")
     );
     assert!((of("answered") - 1.0).abs() < 1e-9 && of("truncated").abs() < 1e-9);
-    assert!(episode_measures(&infra(0)).is_empty());
+    assert!(measured(&infra(0)).is_empty());
     let mut idle = episode(0, false);
     idle.turns.clear();
-    let measures = episode_measures(&idle);
+    let measures = measured(&idle);
     assert!(
         !measures.contains_key("repeated_queries") && !measures.contains_key("invalid_actions")
     );
@@ -49,7 +60,7 @@ fn code(status: Option<Status>, printed: bool, queries: &[&str]) -> TurnKind {
 
 #[test]
 fn programs_are_measured_where_there_are_any() {
-    let plain = episode_measures(&episode(0, true));
+    let plain = measured(&episode(0, true));
     for name in ["working_code_rate", "unprinted_results"] {
         assert!(!plain.contains_key(name), "{name}");
     }
@@ -63,7 +74,7 @@ fn programs_are_measured_where_there_are_any() {
     coded.turns[2].kind = code(Some(Status::Timeout), false, &[]);
     coded.turns.insert(3, coded.turns[2].clone());
     coded.turns[3].kind = code(None, false, &[]);
-    let measures = episode_measures(&coded);
+    let measures = measured(&coded);
     let of = |name: &str| measures.get(name).copied().unwrap_or(f64::NAN);
     assert!((of("searches") - 4.0).abs() < 1e-9 && (of("repeated_queries") - 0.25).abs() < 1e-9);
     assert!(
@@ -72,7 +83,7 @@ fn programs_are_measured_where_there_are_any() {
     );
     assert!((of("unprinted_results") - 1.0 / 3.0).abs() < 1e-9 && of("give_up_rate").abs() < 1e-9);
     coded.turns[4].kind = TurnKind::answer("Unknown.");
-    assert!((episode_measures(&coded)["give_up_rate"] - 1.0).abs() < 1e-9);
+    assert!((measured(&coded)["give_up_rate"] - 1.0).abs() < 1e-9);
 }
 
 #[test]

@@ -1,19 +1,18 @@
 //! Statistics and metrics against rliable, `SciPy`, statsmodels, scikit-learn and exact fractions
-//! (`fixtures/make_references.py`).
+//! (`tests/fixtures/make_references.py`).
 
-use forage_eval::at_k::{Attempts, majority_at_k, pass_at_k};
-use forage_eval::calibration::Calibration;
-use forage_eval::cost::{PerCorrect, per_correct};
-use forage_eval::stats::{
-    Better, Bootstrap, Interval, Resampling, benjamini_hochberg, holm, interquartile_mean,
-    mcnemar_exact, mean_score, median_score, minimum_detectable_effect, non_inferiority,
-    optimality_gap, paired_permutation, performance_profile, probability_of_improvement,
-    questions_needed, stratified_bootstrap, stratified_bootstrap_pair, wilson,
-};
 use serde::Deserialize;
 
+use crate::at_k::{Attempts, majority_at_k, pass_at_k};
+use crate::calibration::Calibration;
+use crate::cost::{PerCorrect, per_correct};
+use crate::stats::{
+    Better, Bootstrap, Interval, NonInferiority, holm, mcnemar_exact, minimum_detectable_effect,
+    paired_bootstrap, paired_permutation, performance_profile, probability_of_improvement,
+    stratified_bootstrap_pair, wilson,
+};
+
 type TestResult = Result<(), Box<dyn std::error::Error>>;
-type Aggregate = fn(&[Vec<f64>]) -> Option<f64>;
 
 const SETTINGS: Bootstrap = Bootstrap {
     resamples: 50_000,
@@ -23,7 +22,7 @@ const SETTINGS: Bootstrap = Bootstrap {
 
 #[derive(Deserialize)]
 struct References {
-    aggregates: Vec<Aggregates>,
+    runs: Vec<Runs>,
     permutation: Vec<Permutation>,
     multiple: Vec<Multiple>,
     power: Vec<PowerCase>,
@@ -37,13 +36,9 @@ struct References {
 }
 
 #[derive(Deserialize)]
-struct Aggregates {
+struct Runs {
     x: Vec<Vec<f64>>,
     y: Vec<Vec<f64>>,
-    /// Mean, median, interquartile mean, optimality gap.
-    points: [f64; 4],
-    runs: [[f64; 2]; 4],
-    runs_and_tasks: [[f64; 2]; 4],
     improvement: f64,
     improvement_ends: [f64; 2],
     thresholds: Vec<f64>,
@@ -62,7 +57,6 @@ struct Permutation {
 struct Multiple {
     p: Vec<f64>,
     holm: Vec<f64>,
-    benjamini_hochberg: Vec<f64>,
 }
 
 #[derive(Deserialize)]
@@ -70,9 +64,7 @@ struct PowerCase {
     differences: Vec<f64>,
     confidence: f64,
     power: f64,
-    effect: f64,
     detectable: f64,
-    questions: f64,
 }
 
 #[derive(Deserialize)]
@@ -126,7 +118,7 @@ struct Inferiority {
 }
 
 fn references() -> Result<References, serde_json::Error> {
-    serde_json::from_str(include_str!("../fixtures/references.json"))
+    serde_json::from_str(include_str!("../../tests/fixtures/references.json"))
 }
 
 fn close(got: f64, expected: f64) -> bool {
@@ -143,68 +135,24 @@ fn close_ends(got: Interval, expected: [f64; 2], step: f64) -> bool {
 }
 
 #[test]
-fn aggregates_equal_rliable() -> TestResult {
-    let aggregates: [Aggregate; 4] = [mean_score, median_score, interquartile_mean, |scores| {
-        optimality_gap(scores, 1.0)
-    }];
-    for case in references()?.aggregates {
-        // Half a step of the mean of a task's runs, where scores are quarters.
-        let quarters = case
-            .x
-            .concat()
-            .iter()
-            .all(|score| (4.0 * score).fract().abs() < 1e-12);
-        let step = if quarters {
-            0.125 / case.x.len() as f64
-        } else {
-            0.0
-        };
-        for (index, aggregate) in aggregates.into_iter().enumerate() {
-            for (resampling, expected) in [
-                (Resampling::Runs, case.runs),
-                (Resampling::RunsAndTasks, case.runs_and_tasks),
-            ] {
-                let found = stratified_bootstrap(&case.x, resampling, SETTINGS, aggregate)?
-                    .ok_or("defined")?;
-                assert!(
-                    close(found.estimate, case.points[index]),
-                    "{index}: {found:?} {:?}",
-                    case.points
-                );
-                assert!(
-                    close_ends(found, expected[index], step),
-                    "{index} {resampling:?}: {found:?} {expected:?}"
-                );
-            }
-        }
-        let found = stratified_bootstrap_pair(
-            &case.x,
-            &case.y,
-            Resampling::Runs,
-            SETTINGS,
-            probability_of_improvement,
-        )?
-        .ok_or("defined")?;
+fn improvement_equals_rliable() -> TestResult {
+    for case in references()?.runs {
+        let found =
+            stratified_bootstrap_pair(&case.x, &case.y, SETTINGS, probability_of_improvement)?
+                .ok_or("defined")?;
         let step = 0.5 / (case.x.concat().len() * case.y.len()) as f64;
-        assert!(
-            close(found.estimate, case.improvement),
-            "{found:?} {}",
-            case.improvement
-        );
-        assert!(
-            close_ends(found, case.improvement_ends, step),
-            "{found:?} {:?}",
-            case.improvement_ends
-        );
+        let (expected, ends) = (case.improvement, case.improvement_ends);
+        assert!(close(found.estimate, expected), "{found:?} {expected}");
+        assert!(close_ends(found, ends, step), "{found:?} {ends:?}");
     }
     Ok(())
 }
 
 #[test]
 fn profiles_equal_rliable() -> TestResult {
-    for case in references()?.aggregates {
+    for case in references()?.runs {
         let step = 1.0 / case.x.concat().len() as f64;
-        let profile = performance_profile(&case.x, &case.thresholds, Resampling::Runs, SETTINGS)?;
+        let profile = performance_profile(&case.x, &case.thresholds, SETTINGS)?;
         assert_eq!(profile.len(), 9);
         for ((point, expected), band) in profile.iter().zip(case.profile).zip(case.band) {
             assert!(
@@ -236,18 +184,10 @@ fn tests_equal_scipy_and_statsmodels() -> TestResult {
         );
     }
     for case in references.multiple {
-        let pairs = [
-            (holm(&case.p)?, case.holm),
-            (benjamini_hochberg(&case.p)?, case.benjamini_hochberg),
-        ];
-        for (got, expected) in pairs {
-            assert!(
-                got.iter()
-                    .zip(&expected)
-                    .all(|(got, expected)| close(*got, *expected)),
-                "{got:?} {expected:?}"
-            );
-        }
+        let found = holm(&case.p)?;
+        let mut pairs = found.iter().zip(&case.holm);
+        let equal = pairs.all(|(got, expected)| close(*got, *expected));
+        assert!(equal, "{found:?} {:?}", case.holm);
     }
     for McNemar { b, c, p } in references.mcnemar {
         assert!(close(mcnemar_exact(b, c), p), "{b} {c}");
@@ -262,7 +202,8 @@ fn tests_equal_scipy_and_statsmodels() -> TestResult {
         assert!(equal, "{found:?} {:?}", case.ends);
     }
     for case in references.inferiority {
-        let found = non_inferiority(&case.a, &case.b, case.margin, Better::Lower, SETTINGS)?;
+        let difference = paired_bootstrap(&case.a, &case.b, SETTINGS)?;
+        let found = NonInferiority::of(difference, case.margin, Better::Lower)?;
         assert!(
             !(0.01..0.05).contains(&case.p),
             "the fixture must be clear: {}",
@@ -280,16 +221,10 @@ fn power_equals_statsmodels() -> TestResult {
             differences,
             confidence,
             power,
-            effect,
             detectable,
-            questions,
         } = case;
         let found = minimum_detectable_effect(&differences, confidence, power).ok_or("varies")?;
         assert!(close(found, detectable), "{found} {detectable}");
-        assert_eq!(
-            questions_needed(&differences, effect, confidence, power),
-            Some(questions.ceil() as u64)
-        );
     }
     Ok(())
 }
@@ -378,7 +313,7 @@ fn costs_per_right_answer_equal_scipy() -> TestResult {
 
 #[test]
 fn the_same_seed_gives_the_same_numbers() -> TestResult {
-    let case = references()?.aggregates.swap_remove(0);
+    let case = references()?.runs.swap_remove(0);
     let settings = Bootstrap {
         resamples: 300,
         ..SETTINGS
@@ -387,17 +322,12 @@ fn the_same_seed_gives_the_same_numbers() -> TestResult {
         seed: 10,
         ..settings
     };
-    let bootstrap = |settings| {
-        stratified_bootstrap(
-            &case.x,
-            Resampling::RunsAndTasks,
-            settings,
-            interquartile_mean,
-        )
+    let improvement = |settings| {
+        stratified_bootstrap_pair(&case.x, &case.y, settings, probability_of_improvement)
     };
-    assert_eq!(bootstrap(settings)?, bootstrap(settings)?);
-    assert_ne!(bootstrap(settings)?, bootstrap(other)?);
-    let profile = |settings| performance_profile(&case.x, &[0.3, 0.5], Resampling::Runs, settings);
+    assert_eq!(improvement(settings)?, improvement(settings)?);
+    assert_ne!(improvement(settings)?, improvement(other)?);
+    let profile = |settings| performance_profile(&case.x, &[0.3, 0.5], settings);
     assert_eq!(profile(settings)?, profile(settings)?);
     let (a, b) = (
         vec![0.0; 40],

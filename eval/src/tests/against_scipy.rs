@@ -1,16 +1,17 @@
-//! Statistics against `SciPy` (`fixtures/make_fixtures.py`) and against the truth.
+//! Statistics against `SciPy` (`tests/fixtures/make_fixtures.py`) and against the truth.
 
-use forage_eval::stats::{
-    Bootstrap, Interval, bootstrap_mean, mcnemar_exact, normal_cdf, percentile_mean,
-};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde_json::Value;
 
+use crate::stats::{
+    Bootstrap, Interval, bootstrap_mean, mcnemar_exact, normal_cdf, percentile_mean,
+};
+
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 
 fn fixture() -> Result<Value, serde_json::Error> {
-    serde_json::from_str(include_str!("../fixtures/statistics.json"))
+    serde_json::from_str(include_str!("../../tests/fixtures/statistics.json"))
 }
 
 fn number(value: &Value) -> f64 {

@@ -1,0 +1,4 @@
+//! Statistics against independent references.
+
+mod against_references;
+mod against_scipy;
