@@ -379,6 +379,8 @@ fn interrupted_training_saves_and_resumes() {
         "--resume",
         "--set",
         &steps,
+        "--set",
+        "grpo.keep_checkpoints=2",
     ]);
     assert_eq!(rows(&run), done + 2);
     assert!(run.join("policy/model.safetensors").exists());
