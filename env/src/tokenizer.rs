@@ -70,12 +70,14 @@ impl HfTokenizer {
     /// # Errors
     /// When the file is missing or malformed, or has no token `eos`.
     pub fn from_file(path: &Path, eos: &str) -> Result<Self, TokenizerError> {
-        let error = |message| TokenizerError {
-            path: path.display().to_string(),
-            message,
-        };
-        let bytes = std::fs::read(path).map_err(|cause| error(cause.to_string()))?;
-        Self::parse(&bytes, eos).map_err(error)
+        let name = path.display().to_string();
+        match std::fs::read(path) {
+            Ok(bytes) => Self::parse(name, &bytes, eos),
+            Err(error) => Err(TokenizerError {
+                path: name,
+                message: error.to_string(),
+            }),
+        }
     }
 
     /// Reads the content of a `tokenizer.json`.
@@ -83,26 +85,23 @@ impl HfTokenizer {
     /// # Errors
     /// As [`Self::from_file`].
     pub fn from_bytes(bytes: &[u8], eos: &str) -> Result<Self, TokenizerError> {
-        Self::parse(bytes, eos).map_err(|message| TokenizerError {
-            path: "(embedded)".to_owned(),
-            message,
-        })
+        Self::parse("(embedded)".to_owned(), bytes, eos)
     }
 
-    /// Reads a file of strangers: the library panics at some, and some are read and cannot encode.
-    fn parse(bytes: &[u8], eos: &str) -> Result<Self, String> {
-        std::panic::catch_unwind(|| {
+    /// Reads a file of strangers: the library panics at some, and others are read but cannot encode.
+    fn parse(path: String, bytes: &[u8], eos: &str) -> Result<Self, TokenizerError> {
+        let read = std::panic::catch_unwind(|| {
             let inner =
                 tokenizers::Tokenizer::from_bytes(bytes).map_err(|cause| cause.to_string())?;
             let read = Self::new(inner, eos)?;
-            let tried = read
-                .inner
-                .encode_fast(TRIAL, false)
-                .and_then(|found| read.inner.decode(found.get_ids(), false));
-            tried.map_err(|cause| format!("cannot encode text: {cause}"))?;
-            Ok(read)
-        })
-        .unwrap_or_else(|_| Err("is malformed: reading it panics".to_owned()))
+            let encoded = read.inner.encode_fast(TRIAL, false);
+            encoded
+                .and_then(|found| read.inner.decode(found.get_ids(), false))
+                .map_err(|cause| format!("cannot encode text: {cause}"))?;
+            Ok::<_, String>(read)
+        });
+        read.unwrap_or_else(|_| Err("is malformed: reading it panics".to_owned()))
+            .map_err(|message| TokenizerError { path, message })
     }
 
     fn new(mut inner: tokenizers::Tokenizer, eos: &str) -> Result<Self, String> {

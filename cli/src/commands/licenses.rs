@@ -12,6 +12,17 @@ use crate::terminal::out;
 #[derive(Args, Debug)]
 pub(crate) struct Licenses {}
 
+impl Licenses {
+    /// Prints them all.
+    pub(crate) fn run() -> Result<()> {
+        for (title, text) in TEXTS {
+            out(&format!("==== {title} ====\n\n{}\n", text.trim()));
+        }
+        out(&format!("==== crates ====\n\n{}", crates()?.trim()));
+        Ok(())
+    }
+}
+
 /// Titles and texts.
 const TEXTS: [(&str, &str); 6] = [
     ("NOTICE", include_str!("../../../NOTICE")),
@@ -23,16 +34,6 @@ const TEXTS: [(&str, &str); 6] = [
 ];
 /// The crates with their texts, as `.ci/licenses.py` collects them.
 const CRATES: &[u8] = include_bytes!("../../licenses/crates.txt.gz");
-
-impl Licenses {
-    pub(crate) fn run(self) -> Result<()> {
-        for (title, text) in TEXTS {
-            out(&format!("==== {title} ====\n\n{}\n", text.trim()));
-        }
-        out(&format!("==== crates ====\n\n{}", crates()?.trim()));
-        Ok(())
-    }
-}
 
 fn crates() -> Result<String> {
     let mut text = String::new();

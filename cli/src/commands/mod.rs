@@ -147,7 +147,7 @@ impl Cli {
             Command::Play(command) => command.run(),
             Command::Python(command) => command.run(),
             Command::Doctor(command) => command.run(),
-            Command::Licenses(command) => command.run(),
+            Command::Licenses(_) => licenses::Licenses::run(),
             Command::Bench(command) => command.run(),
             Command::Envs(command) => {
                 command.run();

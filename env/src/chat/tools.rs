@@ -226,13 +226,13 @@ pub fn check(tools: &[Tool], call: &ToolCall) -> Result<(), CallFault> {
 }
 
 /// Returns true when a tokenizer gives a call back as it was written: one that swallows the tags would hide every call.
-pub fn can_be_written(tokenizer: &dyn Tokenizer) -> bool {
+pub(crate) fn can_be_written(tokenizer: &dyn Tokenizer) -> bool {
     let call = "<tool_call>\n{\"name\": \"a\"}\n</tool_call>";
     tokenizer.decode(&tokenizer.encode(call)).trim() == call
 }
 
 /// The text after the last thought: a model may quote the tags of calls while it thinks.
-pub fn after_thoughts(text: &str) -> &str {
+pub(crate) fn after_thoughts(text: &str) -> &str {
     text.rsplit_once("</think>")
         .map_or(text, |(_, after)| after)
 }
