@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use forage_contracts::entry::{EnvEntry, answer, gold_answer};
+
 use crate::environment::{Action, EnvFactory};
 use crate::episode::{Episode, Score};
 use crate::policy::Finish;
-use crate::registry::EnvEntry;
 use crate::reward::RewardSet;
 use crate::rollout::stage::Stage;
 use crate::seed::Seed;
@@ -104,16 +105,6 @@ impl CheckPlan {
             wrong: (entry.last)(WRONG),
         }
     }
-}
-
-/// The turn that answers with the first gold, after a thought.
-pub fn gold_answer(task: &Task) -> String {
-    answer(task.golds.first().map_or("", String::as_str))
-}
-
-/// The turn that answers, after a thought.
-pub fn answer(answer: &str) -> String {
-    format!("<think>known</think><answer>{answer}</answer>")
 }
 
 /// Puts an environment through its contract on `tasks`: determinism under a seed, a clean start after each reset, an end with

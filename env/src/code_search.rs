@@ -21,6 +21,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use forage_contracts::entry::{
+    EnvEntry, Passages, Pieces, RegistryError, Resolved, Resources, Vocabulary,
+};
 use forage_sandbox::{SandboxError, Tools, TurnOutput};
 use serde_json::Value;
 
@@ -30,16 +33,20 @@ use crate::environment::{
     TurnTool,
 };
 use crate::episode::Boundary;
-use crate::registry::{EnvEntry, Passages, Pieces, RegistryError, Resolved, Resources, Vocabulary};
 use crate::reward::grading::{normalize, stands_in};
 use crate::seed::Seed;
 use crate::settings::{OnInvalid, SettingsError};
 use crate::task::Task;
 use crate::wiki::find::{Finder, SearchMode};
 
-pub use action::{Call, CodeAction, CodeFault, PYTHON_TOOL, parse};
+pub use action::Call;
+pub use action::CodeAction;
+pub use action::CodeFault;
+pub use action::parse;
 pub use forage_sandbox::Status;
-pub use interpreter::{Interpreter, Interpreters, sandbox};
+pub(crate) use interpreter::Interpreter;
+pub(crate) use interpreter::Interpreters;
+pub(crate) use interpreter::sandbox;
 pub use observation::NOTHING_PRINTED;
 pub use profile::Profile;
 pub use prompt::CodePrompt;
@@ -47,7 +54,7 @@ pub use settings::{
     AnswerForm, CodeObservation, CodeSearchSettings, ErrorForm, Flavour, Form, FunctionSettings,
     LimitSettings, Opening, StateMode, ToldBy,
 };
-pub use tools::{PageTools, READ_TOOL, SEARCH_TOOL, VIEW_TOOL};
+pub use tools::PageTools;
 pub use turn::{CodeTurn, FunctionCall};
 
 /// The registry's entry.
@@ -110,13 +117,15 @@ fn make(settings: Value, resources: Resources) -> Result<Arc<dyn EnvFactory>, Re
         wiki,
         settings.functions.search,
         Arc::clone(&resources.retriever),
-    )?;
+    )
+    .map_err(|error| RegistryError::Pages(error.into()))?;
     let sandbox = match settings.form {
         Form::FunctionCalls => None,
         Form::Tags | Form::PythonCalls => {
             let mut notice = |notice| (resources.notice)(&interpreter::words(&notice));
-            let engine: Arc<dyn Interpreters> =
-                Arc::new(sandbox(&settings.limits.limits(), &mut notice)?);
+            let engine = sandbox(&settings.limits.limits(), &mut notice)
+                .map_err(|error| RegistryError::Sandbox(error.into()))?;
+            let engine: Arc<dyn Interpreters> = Arc::new(engine);
             Some(engine)
         }
     };
@@ -126,7 +135,7 @@ fn make(settings: Value, resources: Resources) -> Result<Arc<dyn EnvFactory>, Re
 /// What the policy reads before its last turn when answers stand in tags.
 pub const REMINDER: &str = "\nThis is your last turn. Answer now between <answer> and </answer>.\n";
 /// What the policy reads before its last turn when a message is the answer.
-pub const MESSAGE_REMINDER: &str = "\nThis is your last turn. Reply with the answer now.\n";
+pub(crate) const MESSAGE_REMINDER: &str = "\nThis is your last turn. Reply with the answer now.\n";
 
 /// What the policy reads after a turn that is not an action, by form.
 fn notice(form: Form) -> &'static str {
@@ -166,7 +175,7 @@ struct Episode {
 }
 
 /// The code-search environment.
-pub struct CodeSearch {
+pub(crate) struct CodeSearch {
     shared: Arc<Shared>,
     episode: Option<Episode>,
 }
@@ -197,7 +206,7 @@ impl CodeSearch {
     ///
     /// # Errors
     /// When the settings contradict themselves or the prompt template cannot be read.
-    pub fn factory(
+    pub(crate) fn factory(
         settings: CodeSearchSettings,
         finder: Finder,
         sandbox: Option<Arc<dyn Interpreters>>,

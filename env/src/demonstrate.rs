@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use forage_contracts::entry::RegistryError;
+
 use crate::environment::EnvFactory;
 use crate::episode::Episode;
 use crate::policy::Sampling;
-use crate::registry::{self, RegistryError};
+use crate::registry;
 use crate::reward::RewardSet;
 use crate::rollout::{Job, Presentation, Rollout};
 use crate::scripted::{Cast, Haste, ORACLE, OracleStyle};

@@ -24,16 +24,9 @@
 //! - [`scripted`]: policies without a model: oracle, controls, human; [`demonstrate`]: what oracles show.
 //! - [`world`], [`dataset`]: generated and published questions.
 
-pub mod task;
+pub use forage_contracts::{environment, episode, policy, scripted, seed, task, tokens};
 
-pub mod seed;
-
-pub mod environment;
-pub mod policy;
 pub mod tokenizer;
-
-pub mod episode;
-pub mod tokens;
 
 pub mod chat;
 pub mod protocol;
@@ -52,8 +45,6 @@ pub mod monitor;
 pub mod reward;
 
 pub mod rollout;
-
-pub mod scripted;
 
 pub mod server;
 

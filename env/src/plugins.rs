@@ -1,16 +1,20 @@
 //! Entries from outside: environments, rewards, question and corpus formats, search modes and retrievers, each a file with
 //! an entry, registered in a line.
 //!
-//! Every kind of entry has a list ([`forage_retriever::Registry`]) whose beginning is built in. A program that brings its own
+//! Every kind of entry has a list ([`registry::Registry`]) whose beginning is built in. A program that brings its own
 //! entries adds them once, before anything is looked up; from then on they are found wherever a built-in one is: configs,
 //! commands, `inverse` and `noisy`, suggestions, help texts.
 
-use forage_retriever::remote::RetrieverEntry;
-use forage_retriever::{CorpusEntry, Entry, ModeEntry};
+use forage_contracts::corpus::CorpusEntry;
+use forage_contracts::entry::EnvEntry;
+use forage_contracts::question::QuestionEntry;
+use forage_contracts::registry::{self, Entry};
+use forage_contracts::retriever::RetrieverEntry;
+use forage_contracts::reward::RewardEntry;
+use forage_retriever::{Listed, ModeEntry};
 
-use crate::dataset::QuestionEntry;
-use crate::registry::{ENVIRONMENTS, EnvEntry};
-use crate::reward::RewardEntry;
+use crate::dataset::QUESTION_FORMATS;
+use crate::registry::{ENVIRONMENT_REGISTRY, ENVIRONMENTS, REWARD_REGISTRY};
 
 /// The entries that a program adds.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +33,7 @@ pub struct Plugins {
 pub enum PluginError {
     /// A name is taken, or plug-ins are installed already.
     #[error(transparent)]
-    Entry(#[from] forage_retriever::PluginError),
+    Entry(#[from] registry::PluginError),
     /// An id of another form.
     #[error("environment id `{id}` is not of the form NAMESPACE/NAME-vN, like lab/sql-v0")]
     Id {
@@ -99,11 +103,11 @@ impl Plugins {
             let mut names = others.flat_map(EnvEntry::names);
             if let Some(name) = names.find(|name| entry.names().contains(name)) {
                 let kind = EnvEntry::KIND;
-                return Err(forage_retriever::PluginError::Taken { kind, name }.into());
+                return Err(registry::PluginError::Taken { kind, name }.into());
             }
         }
-        RewardEntry::registry().check(&self.rewards)?;
-        QuestionEntry::registry().check(&self.question_formats)?;
+        REWARD_REGISTRY.check(&self.rewards)?;
+        QUESTION_FORMATS.check(&self.question_formats)?;
         CorpusEntry::registry().check(&self.corpus_formats)?;
         ModeEntry::registry().check(&self.modes)?;
         Ok(RetrieverEntry::registry().check(&self.retrievers)?)
@@ -115,9 +119,9 @@ impl Plugins {
     /// As [`Plugins::check`], and when plug-ins are installed already.
     pub fn install(self) -> Result<(), PluginError> {
         self.check()?;
-        EnvEntry::registry().install(self.environments)?;
-        RewardEntry::registry().install(self.rewards)?;
-        QuestionEntry::registry().install(self.question_formats)?;
+        ENVIRONMENT_REGISTRY.install(self.environments)?;
+        REWARD_REGISTRY.install(self.rewards)?;
+        QUESTION_FORMATS.install(self.question_formats)?;
         CorpusEntry::registry().install(self.corpus_formats)?;
         ModeEntry::registry().install(self.modes)?;
         Ok(RetrieverEntry::registry().install(self.retrievers)?)
@@ -143,16 +147,6 @@ fn well_formed(id: &str) -> bool {
         && version.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Every registered environment, the built-in ones first.
-pub fn environments() -> impl Iterator<Item = &'static EnvEntry> {
-    EnvEntry::registry().iter()
-}
-
-/// Every registered reward, the built-in ones first.
-pub fn rewards() -> impl Iterator<Item = &'static RewardEntry> {
-    RewardEntry::registry().iter()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,7 +154,7 @@ mod tests {
     use crate::search_r1;
 
     fn taken_name(kind: &'static str, name: &'static str) -> PluginError {
-        forage_retriever::PluginError::Taken { kind, name }.into()
+        registry::PluginError::Taken { kind, name }.into()
     }
 
     #[test]

@@ -13,13 +13,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use forage_contracts::entry::{RegistryError, Resources};
 use serde_json::Value;
 
 use crate::dataset::LabelError;
 use crate::environment::{
     Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step, TurnTool,
 };
-use crate::registry::{RegistryError, Resources, make};
+use crate::registry::make;
 use crate::seed::Seed;
 use crate::task::Task;
 

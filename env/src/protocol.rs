@@ -4,10 +4,15 @@ mod blocks;
 pub mod structure;
 pub mod tags;
 
-pub use blocks::{
-    ANSWER_PREFIX, CALL_CLOSE, CALL_OPEN, PYTHON_CLOSE, PYTHON_OPEN, QUERY_CLOSE, QUERY_OPEN,
-    REASONING_CLOSE, REASONING_OPEN,
-};
+pub(crate) use blocks::ANSWER_PREFIX;
+pub use blocks::CALL_CLOSE;
+pub use blocks::CALL_OPEN;
+pub use blocks::PYTHON_CLOSE;
+pub use blocks::PYTHON_OPEN;
+pub(crate) use blocks::QUERY_CLOSE;
+pub(crate) use blocks::QUERY_OPEN;
+pub use blocks::REASONING_CLOSE;
+pub use blocks::REASONING_OPEN;
 pub(crate) use blocks::{Block, first_closed, first_opened, last_closed, query_line};
 pub use structure::{Author, Segment, is_valid_sequence};
 pub use tags::{ActionFault, ParsedAction, Tag, TagEvent, TagParser, parse_action};

@@ -2,11 +2,11 @@
 //!
 //! The policy reads an information need and writes `<reasoning>text</reasoning><query>query</query>`, the reasoning if it
 //! likes. The query is run over BM25 in boolean mode, whose syntax `docs/query-syntax.md` describes, and the episode ends.
-//! With [`QueryForm::ToolCalls`] the query is the argument of a call. What the query found is compared with the task's judgments ([`crate::task::Task::judgments`]); a task without any is an
+//! With `form = "tool_calls"` the query is the argument of a call. What the query found is compared with the task's judgments ([`crate::task::Task::judgments`]); a task without any is an
 //! error that names it. A turn without a query, a query that had to be repaired and a query that found nothing relevant are
 //! three different records: [`TurnKind::Invalid`], [`QueryTurn::repairs`], [`QueryTurn::found`].
 //!
-//! Collections that share an index are kept apart by [`QueryWriterSettings::corpus_field`], which restricts the search
+//! Collections that share an index are kept apart by the setting `corpus_field`, which restricts the search
 //! itself: passages of other collections neither take places among the hits nor have to be removed from them afterwards.
 //! Without it an index holds one collection.
 
@@ -23,7 +23,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use forage_retriever::{BooleanAnswer, BooleanSearch, Filter, Query};
+use forage_contracts::entry::{EnvEntry, Passages, Pieces, RegistryError, Resolved, Vocabulary};
+use forage_contracts::retriever::{BooleanAnswer, BooleanSearch, Filter, Query};
 use serde_json::{Map, Value};
 
 use crate::chat::tools::can_be_written;
@@ -32,20 +33,24 @@ use crate::environment::{
     TurnKind, TurnTool,
 };
 use crate::protocol::{QUERY_CLOSE, QUERY_OPEN, REASONING_CLOSE, REASONING_OPEN};
-use crate::registry::{EnvEntry, Passages, Pieces, RegistryError, Resolved, Vocabulary};
 use crate::seed::Seed;
 use crate::settings::SettingsError;
 use crate::task::Task;
 
-pub use action::{
-    QueryFault, QueryForm, SUBMIT_QUERY, Take, WrittenQuery, parse, parse_call, quoted,
-};
-pub use keywords::{KEYWORDS, STOP_WORDS, keyword_query};
-pub use settings::{QueryPrompt, QueryWriterSettings};
+pub use action::QueryFault;
+pub(crate) use action::QueryForm;
+pub(crate) use action::SUBMIT_QUERY;
+pub use action::Take;
+pub use action::WrittenQuery;
+pub use action::parse;
+pub use action::parse_call;
+pub(crate) use action::quoted;
+pub use keywords::keyword_query;
+pub(crate) use settings::QueryWriterSettings;
 pub use turn::QueryTurn;
 
 /// The registry's entry.
-pub const ENTRY: EnvEntry = EnvEntry {
+pub(crate) const ENTRY: EnvEntry = EnvEntry {
     last: |query| [QUERY_OPEN, query, QUERY_CLOSE].concat(),
     gold: judged_ids,
     for_bytes: |settings| {
@@ -129,7 +134,7 @@ struct Shared {
 }
 
 /// The query-writer environment.
-pub struct QueryWriter {
+pub(crate) struct QueryWriter {
     shared: Arc<Shared>,
     task: Option<Task>,
 }
@@ -177,7 +182,7 @@ impl QueryWriter {
     ///
     /// # Errors
     /// When a limit is 0 or the prompt template cannot be read.
-    pub fn factory(
+    pub(crate) fn factory(
         settings: QueryWriterSettings,
         index: Arc<dyn BooleanSearch>,
     ) -> Result<Arc<dyn EnvFactory>, SettingsError> {

@@ -2,7 +2,9 @@
 
 use std::borrow::Cow;
 
-use async_trait::async_trait;
+pub use forage_contracts::reward::{
+    Built, GroupReward, Make, Making, Pieces, Reward, RewardEntry, RewardError,
+};
 
 use crate::episode::Episode;
 use crate::seed::Seed;
@@ -33,64 +35,8 @@ pub mod settings;
 #[cfg(test)]
 mod tests;
 
-pub use set::{RewardEntry, RewardSet, RewardSetError, default_weights};
-pub use settings::{Built, Make, Making, Weighting};
-
-/// A reward could not be computed. An infrastructure fault, never a reward of zero.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("reward `{name}` failed: {message}")]
-pub struct RewardError {
-    /// The reward's name.
-    pub name: String,
-    /// What went wrong.
-    pub message: String,
-}
-
-/// Scores one aspect of a finished episode.
-#[async_trait]
-pub trait Reward: Send + Sync {
-    /// Name under which the part is logged.
-    fn name(&self) -> &'static str;
-
-    /// The score, before weighting.
-    ///
-    /// # Errors
-    /// [`RewardError`] when no score could be computed.
-    async fn score(&self, task: &Task, episode: &Episode) -> Result<f32, RewardError>;
-
-    /// The score and what it is made of, each piece logged as `NAME_PIECE`. Most rewards are of one piece.
-    ///
-    /// # Errors
-    /// As [`Reward::score`].
-    async fn score_in_pieces(
-        &self,
-        task: &Task,
-        episode: &Episode,
-    ) -> Result<(f32, Pieces), RewardError> {
-        Ok((self.score(task, episode).await?, Pieces::new()))
-    }
-}
-
-/// Scores the finished episodes of a group by comparing them.
-#[async_trait]
-pub trait GroupReward: Send + Sync {
-    /// Name under which the part is logged.
-    fn name(&self) -> &'static str;
-
-    /// The scores of the members before weighting, in their order, each with the pieces it is made of. The members are the
-    /// group's episodes of `task` that no fault ended; a group may be of one.
-    ///
-    /// # Errors
-    /// [`RewardError`] when no scores could be computed; every member is then a fault.
-    async fn score_group(
-        &self,
-        task: &Task,
-        members: &[&Episode],
-    ) -> Result<Vec<(f32, Pieces)>, RewardError>;
-}
-
-/// Pieces of a score by name, for people to read: they carry no weight.
-pub type Pieces = Vec<(String, f32)>;
+pub use set::{RewardSet, RewardSetError, default_weights};
+pub use settings::Weighting;
 
 /// The range of most rewards.
 pub(crate) const UNIT: [f32; 2] = [0.0, 1.0];

@@ -15,7 +15,8 @@ mod settings;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use forage_retriever::{Query, Retriever};
+use forage_contracts::entry::{EnvEntry, Passages, Pieces, Resolved, Vocabulary};
+use forage_contracts::retriever::{Query, Retriever};
 
 use crate::chat::tools::{CallFault, can_be_written};
 use crate::environment::{
@@ -23,14 +24,14 @@ use crate::environment::{
     TurnTool,
 };
 use crate::protocol::Tag;
-use crate::registry::{EnvEntry, Passages, Pieces, Resolved, Vocabulary};
 use crate::reward::grading::sub_exact_match;
 use crate::seed::Seed;
 use crate::settings::{OnInvalid, SettingsError};
 use crate::task::Task;
 use crate::tokenizer::Tokenizer;
 
-pub use action::{Asked, SEARCH, parse};
+pub use action::Asked;
+pub use action::parse;
 pub use forms::{
     CallSettings, ClosingTurn, OnBadCall, QueryArgument, SearchAnswer, SearchForm, Searcher, Take,
 };

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use forage_contracts::entry::RegistryError;
 use serde::{Deserialize, Serialize};
 
 /// What a turn that is not an action leads to.
@@ -52,6 +53,12 @@ pub enum SettingsError {
         #[source]
         source: std::io::Error,
     },
+}
+
+impl From<SettingsError> for RegistryError {
+    fn from(error: SettingsError) -> Self {
+        Self::Settings(error.into())
+    }
 }
 
 impl SettingsError {

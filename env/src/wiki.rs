@@ -9,15 +9,17 @@ pub mod section;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use forage_contracts::corpus::Passage;
+pub use forage_contracts::pages::{Found, Page, PagePart, Pages};
+use forage_contracts::retriever::RetrieverError;
 use forage_retriever::{
-    Bm25Params, Bm25Retriever, CorpusFormat, CorpusReader, Index, IndexError, Passage, ReadError,
-    RetrieverError,
+    Bm25Params, Bm25Retriever, CorpusFormat, CorpusReader, Index, IndexError, ReadError,
 };
 
 use crate::world::World;
 
-pub use find::{Finder, Found};
-pub use section::{Section, SectionMode, Span};
+pub use find::Finder;
+pub use section::SectionMode;
 
 /// A wiki could not be opened or read.
 #[derive(Debug, thiserror::Error)]
@@ -31,22 +33,13 @@ pub enum WikiError {
     Index(#[from] IndexError),
 }
 
-/// One page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Page<'a> {
-    /// Unique within the wiki.
-    pub id: &'a str,
-    /// May be empty.
-    pub title: &'a str,
-    /// Markdown.
-    pub content: &'a str,
-}
-
 /// Pages by id.
 pub struct Wiki {
     index: Arc<Index>,
     /// BM25 over the titles alone, made when first asked for.
-    titles: OnceLock<Arc<Bm25Retriever>>,
+    titles: OnceLock<Bm25Retriever>,
+    /// BM25 over whole pages.
+    whole: OnceLock<Bm25Retriever>,
 }
 
 impl std::fmt::Debug for Wiki {
@@ -65,6 +58,7 @@ impl Wiki {
         Self {
             index,
             titles: OnceLock::new(),
+            whole: OnceLock::new(),
         }
     }
 
@@ -115,17 +109,6 @@ impl Wiki {
         &self.index
     }
 
-    /// The page with this id, by binary search and without a copy.
-    ///
-    /// # Errors
-    /// When the index is damaged.
-    pub fn page(&self, id: &str) -> Result<Option<Page<'_>>, RetrieverError> {
-        let Some(ordinal) = self.index.ordinal_of(id)? else {
-            return Ok(None);
-        };
-        self.at(ordinal).map(Some)
-    }
-
     /// The page at a place of the index.
     fn at(&self, ordinal: u32) -> Result<Page<'_>, RetrieverError> {
         let document = self.index.document(ordinal)?;
@@ -136,18 +119,58 @@ impl Wiki {
         })
     }
 
-    /// The index of titles: document `n` is the title of page `n`.
-    fn titles(&self) -> Result<Arc<Bm25Retriever>, WikiError> {
-        if let Some(titles) = self.titles.get() {
-            return Ok(Arc::clone(titles));
+    /// What finds pages by a part: document `n` of it stands for page `n`.
+    fn finds(&self, part: PagePart) -> Result<&Bm25Retriever, RetrieverError> {
+        match part {
+            PagePart::Whole => {
+                let whole = || Bm25Retriever::new(Arc::clone(&self.index));
+                Ok(self.whole.get_or_init(whole))
+            }
+            PagePart::Title => {
+                if let Some(titles) = self.titles.get() {
+                    return Ok(titles);
+                }
+                let mut passages = Vec::with_capacity(self.len());
+                for ordinal in 0..self.len() as u32 {
+                    let document = self.index.document(ordinal)?;
+                    passages.push(Passage::new(document.id, document.title, ""));
+                }
+                let made = Bm25Retriever::in_memory(passages)?;
+                Ok(self.titles.get_or_init(|| made))
+            }
         }
-        let mut passages = Vec::with_capacity(self.len());
-        for ordinal in 0..self.len() as u32 {
-            let document = self.index.document(ordinal)?;
-            passages.push(Passage::new(document.id, document.title, ""));
-        }
-        let made = Arc::new(Bm25Retriever::in_memory(passages)?);
-        Ok(Arc::clone(self.titles.get_or_init(|| made)))
+    }
+}
+
+impl Pages for Wiki {
+    /// By binary search and without a copy.
+    fn page(&self, id: &str) -> Result<Option<Page<'_>>, RetrieverError> {
+        let Some(ordinal) = self.index.ordinal_of(id)? else {
+            return Ok(None);
+        };
+        self.at(ordinal).map(Some)
+    }
+
+    fn prepare(&self, part: PagePart) -> Result<(), RetrieverError> {
+        self.finds(part).map(|_| ())
+    }
+
+    fn find(
+        &self,
+        part: PagePart,
+        query: &str,
+        count: usize,
+    ) -> Result<Vec<Found>, RetrieverError> {
+        let ranked = self.finds(part)?.search_ids(query, count)?;
+        let found = ranked.into_iter().map(|(ordinal, score)| {
+            let page = self.at(ordinal)?;
+            Ok(Found {
+                id: page.id.to_owned(),
+                title: page.title.to_owned(),
+                score,
+            })
+        });
+        found.collect()
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use forage_env::episode::{Ending, Episode, Score};
 use forage_env::monitor::Direction::{Higher, Lower};
 use forage_env::monitor::{Direction, Metric};
-use forage_env::plugins::environments;
+use forage_env::registry::environments;
 use forage_env::reward::give_up::is_give_up;
 use forage_env::tokens::Provenance;
 

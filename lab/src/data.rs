@@ -7,7 +7,7 @@ use forage_env::dataset::{Labels, digest_ids, pick_ids, read_tasks, relabel, spl
 use forage_env::registry::{self, MakeQuestions, OpenWiki};
 use forage_env::seed::Seed;
 use forage_env::task::{Split, Task};
-use forage_env::wiki::Wiki;
+use forage_env::wiki::{Pages, Wiki};
 use forage_env::world::export::{self, QuestionCounts};
 use forage_env::world::{World, WorldSpec};
 use forage_retriever::{
@@ -219,13 +219,13 @@ pub(crate) fn first(tasks: &Tasks, limit: Option<usize>) -> Tasks {
 
 /// Pages that are opened, or indexed first, when an environment asks for them; once for all that ask.
 pub(crate) fn lazily(open: impl Fn() -> Result<Wiki> + Send + Sync + 'static) -> OpenWiki {
-    let opened: Mutex<Option<Arc<Wiki>>> = Mutex::default();
+    let opened: Mutex<Option<Arc<dyn Pages>>> = Mutex::default();
     Arc::new(move || {
         let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(wiki) = opened.as_ref() {
             return Ok(Arc::clone(wiki));
         }
-        let wiki = Arc::new(open()?);
+        let wiki: Arc<dyn Pages> = Arc::new(open()?);
         Ok(Arc::clone(opened.insert(wiki)))
     })
 }

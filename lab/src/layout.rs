@@ -216,7 +216,7 @@ impl RunLayout {
     /// # Errors
     /// When the run has no complete checkpoint yet, or its newest one is damaged.
     pub fn newest_policy(&self) -> Result<Option<PathBuf>> {
-        let step = checkpoint::list(&self.0)?.pop();
+        let step = checkpoint::newest(&self.0)?;
         if step.is_none() && self.checkpoints().exists() {
             bail!(
                 "{} holds no complete checkpoint yet; let it train to its next one",
@@ -224,9 +224,6 @@ impl RunLayout {
             );
         }
         let step = step.unwrap_or_else(|| self.0.clone());
-        if step.join("state.json").exists() {
-            checkpoint::verify(&step)?;
-        }
         // A quickstart keeps its trained policy alone.
         let places = [step.join("model"), self.policy()];
         Ok(places.into_iter().find(|model| model.is_dir()))

@@ -14,10 +14,9 @@ mod shape;
 mod verify;
 mod window;
 
-use std::ops::Range;
+use forage_contracts::retriever::Fingerprint;
 
 pub(crate) use eval::MODE;
-pub use eval::{BooleanAnswer, BooleanSearch};
 pub(crate) use parser::parse_with;
 pub use shape::QueryShape;
 
@@ -34,13 +33,9 @@ pub(crate) const MAX_BOOST: f32 = 1000.0;
 /// Issues reported one by one.
 pub(crate) const MAX_ISSUES: usize = 64;
 
-/// Something in a query that was not taken as written.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct ParseIssue {
-    /// Bytes of the query text it is about, at character boundaries.
-    pub at: Range<usize>,
-    /// The finding and the repair, in plain words.
-    pub message: String,
+/// The fingerprint of boolean mode over what `bm25` ranks.
+pub(crate) fn boolean_fingerprint(bm25: &Fingerprint) -> Fingerprint {
+    Fingerprint::of(&format!("boolean 1\n{}\n", bm25.0))
 }
 
 /// A parsed boolean query.

@@ -8,15 +8,12 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use forage_contracts::retriever::{
+    BooleanSearch, Fingerprint, Hit, Query, Retriever, RetrieverError,
+};
 use futures::FutureExt;
 use futures::future::{Shared, WeakShared, join_all};
 use quick_cache::sync::Cache;
-
-use crate::boolean::BooleanSearch;
-use crate::error::RetrieverError;
-use crate::index::Fingerprint;
-use crate::query::{Hit, Query};
-use crate::retriever::Retriever;
 
 /// Largest `k` whose answers are kept: a few deep runs must not push out the answers of many rollouts.
 const LARGEST_K: usize = 128;

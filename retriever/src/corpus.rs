@@ -8,52 +8,15 @@ mod search_r1;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use forage_contracts::corpus::Passage;
 
 use crate::error::ReadError;
 use crate::rows::{RowReader, corpus_files};
-pub use format::{CorpusEntry, CorpusFormat};
+pub use format::CorpusFormat;
 pub(crate) use search_r1::split_contents;
 
-/// The unit of retrieval.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Passage {
-    /// Unique within its corpus.
-    pub id: String,
-    /// May be empty.
-    pub title: String,
-    /// Body, without the title.
-    pub text: String,
-    /// Further columns of the corpus, for filters: `page`, `section`, `source`, `year`. Exact values, no analysis.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub fields: BTreeMap<String, String>,
-}
-
-impl Passage {
-    /// Makes a passage from anything that turns into strings.
-    pub fn new(id: impl Into<String>, title: impl Into<String>, text: impl Into<String>) -> Self {
-        Self {
-            id: id.into(),
-            title: title.into(),
-            text: text.into(),
-            fields: BTreeMap::new(),
-        }
-    }
-
-    /// Adds a field.
-    #[must_use]
-    pub fn with_field(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.fields.insert(name.into(), value.into());
-        self
-    }
-
-    /// Equal for passages that read the same, whatever their ids and fields: 128 bits of BLAKE3.
-    pub(crate) fn content_hash(&self) -> [u8; 16] {
-        content_hash(&self.title, &self.text)
-    }
-}
-
-/// BLAKE3 of title and text, each after its length, cut to 128 bits.
+/// Equal for passages that read the same, whatever their ids and fields: BLAKE3 of title and text, each after its length, cut
+/// to 128 bits.
 pub(crate) fn content_hash(title: &str, text: &str) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new();
     for part in [title, text] {

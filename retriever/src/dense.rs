@@ -5,7 +5,6 @@
 
 mod batcher;
 mod embed;
-pub(crate) mod encoder;
 mod flat;
 mod graph;
 mod import;
@@ -19,10 +18,9 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
+use forage_contracts::retriever::RetrieverError;
 use serde::de::IntoDeserializer;
 use serde::{Deserialize, Serialize};
-
-use crate::error::RetrieverError;
 
 pub use embed::{EmbedProgress, EmbedSummary, VectorSource, embed};
 pub use flat::FlatIndex;

@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+
+use forage_contracts::retriever::RetrieverError;
+use forage_net::{NetError, SettingError};
 
 use crate::corpus::CorpusFormat;
 use crate::rows::Place;
-use forage_net::{NetError, SettingError};
 
 /// Failures of reading a corpus, queries or relevance judgements.
 #[derive(Debug, thiserror::Error)]
@@ -259,121 +260,18 @@ impl IndexError {
     }
 }
 
-/// Failures of answering a query.
-///
-/// Always a fault of the infrastructure, never of the policy that asked: an episode that meets one has no reward. It must
-/// not be graded as a wrong answer or scored zero.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RetrieverError {
-    /// The index could not be opened, or a stored passage is damaged.
-    #[error(transparent)]
-    Index(#[from] IndexError),
-    /// Postings could not be read.
-    #[error("read postings of `{}`; the index may be damaged or its disk unreachable", path.display())]
-    Postings {
-        /// The index folder, or `memory`.
-        path: PathBuf,
-        /// The cause.
-        #[source]
-        source: io::Error,
-    },
-    /// Statistics that cannot be those of a collection this index is part of.
-    #[error("statistics of the collection do not fit index `{}`: {what}; gather them again from all shards", path.display())]
-    Statistics {
-        /// The index folder, or `memory`.
-        path: PathBuf,
-        /// The mismatch.
-        what: String,
-    },
-    /// The backend has no way to do what was asked.
-    #[error("{retriever} cannot {what}; use another mode or backend")]
-    Unsupported {
-        /// The backend.
-        retriever: String,
-        /// The request: `filter by field`, `rank with given statistics`.
-        what: &'static str,
-    },
-    /// The encoder or the reranker failed.
-    #[error("{model} failed: {what}; check the model folder and free memory")]
-    Model {
-        /// Name of the model.
-        model: String,
-        /// The failure.
-        what: String,
-    },
-    /// Vectors that cannot be searched.
-    #[error("vectors of `{}`: {what}", path.display())]
-    Vectors {
-        /// File or index folder, or `memory`.
-        path: PathBuf,
-        /// The fault and the fix.
-        what: String,
-    },
-    /// A remote backend did not answer as it should, retries included.
-    #[error("{0}; check that the server runs and what it logs")]
-    Remote(NetError),
-    /// A remote backend is set up in a way that cannot work.
-    #[error("remote retriever, `{key}`: {what}")]
-    Setting {
-        /// The key as written in the file.
-        key: String,
-        /// The fault and the fix.
-        what: String,
-    },
-    /// There is nothing to search.
-    #[error(
-        "there are no passages to search; give the run a corpus, an index or a remote retriever"
-    )]
-    NoPassages,
-    /// A tape answers only what was recorded.
-    #[error("`{}` has no answer to `{query}` (k = {k}); record the tools again, or replay with the passages at hand", path.display())]
-    NotRecorded {
-        /// The tape.
-        path: PathBuf,
-        /// The query.
-        query: String,
-        /// Hits asked for.
-        k: usize,
-    },
-    /// A tape cannot be written.
-    #[error(transparent)]
-    Tape(#[from] crate::tape::TapeError),
-    /// The work could not be finished because the program is shutting down or a worker is gone.
-    #[error("search was stopped before it was done; ask again")]
-    Stopped,
-    /// A search that several callers waited for failed; each of them gets its failure.
-    #[error(transparent)]
-    Shared(#[from] Arc<RetrieverError>),
-}
-
-impl RetrieverError {
-    /// A setting that cannot work.
-    pub(crate) fn setting(key: impl Into<String>, what: impl Into<String>) -> Self {
-        Self::Setting {
-            key: key.into(),
-            what: what.into(),
-        }
-    }
-
-    /// The failure itself, whether or not several callers share it.
-    pub fn root(&self) -> &Self {
-        match self {
-            Self::Shared(failure) => failure.root(),
-            failure => failure,
-        }
+impl From<IndexError> for RetrieverError {
+    fn from(error: IndexError) -> Self {
+        Self::Index(error.into())
     }
 }
 
-impl From<NetError> for RetrieverError {
-    fn from(error: NetError) -> Self {
-        Self::Remote(error)
-    }
+/// The failure of a search whose server did not answer as it should, retries included.
+pub(crate) fn remote(error: NetError) -> RetrieverError {
+    RetrieverError::Remote(error.into())
 }
 
-impl From<SettingError> for RetrieverError {
-    fn from(SettingError { key, what }: SettingError) -> Self {
-        let key = key.to_owned();
-        Self::Setting { key, what }
-    }
+/// The failure of a search whose client is set up in a way that cannot work.
+pub(crate) fn setting(SettingError { key, what }: SettingError) -> RetrieverError {
+    RetrieverError::setting(key, what)
 }

@@ -3,13 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use forage_contracts::retriever::{Fingerprint, Hit, Query, Retriever, RetrieverError};
 use futures::future::try_join_all;
 
-use crate::error::RetrieverError;
-use crate::index::Fingerprint;
 use crate::mode::{Mode, ModeEntry};
-use crate::query::{Hit, Query};
-use crate::retriever::Retriever;
 
 /// Passages of each list that the mode fuses.
 const FUSED: usize = 100;

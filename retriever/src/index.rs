@@ -24,7 +24,7 @@ mod verify;
 pub use build::{
     AddRequest, BuildProgress, BuildRequest, BuildStage, BuildSummary, Duplicates, Existing,
 };
-pub use manifest::{Counts, FileRecord, Fingerprint, Manifest, SegmentManifest, Source};
+pub use manifest::{Counts, FileRecord, Manifest, SegmentManifest, Source};
 pub use open::Index;
 pub use store::Document;
 

@@ -29,6 +29,7 @@ mod analyzer;
 mod bm25;
 mod boolean;
 mod cache;
+mod choice;
 mod corpus;
 pub mod dense;
 mod error;
@@ -39,36 +40,41 @@ mod none;
 mod porter;
 mod qrels;
 mod queries;
-mod query;
-mod registry;
 pub mod remote;
 mod rerank;
 mod retriever;
 mod rows;
 pub mod server;
 mod snippet;
+mod statistics;
 mod tape;
 mod top;
 
 pub use analyzer::{ANALYZER_ID, analyze};
 pub use bm25::Bm25Params;
-pub use boolean::{BooleanAnswer, BooleanSearch, ParseIssue, QueryShape};
+pub use boolean::QueryShape;
 pub use cache::{CacheStats, CachedRetriever};
-pub use corpus::{CorpusEntry, CorpusFormat, CorpusHasher, CorpusReader, Passage, corpus_digest};
-pub use dense::encoder::{Encoder, TextKind};
-pub use error::{IndexError, ReadError, RetrieverError};
+pub use choice::{Choice, Listed};
+pub use corpus::{CorpusFormat, CorpusHasher, CorpusReader, corpus_digest};
+pub use error::{IndexError, ReadError};
+pub use forage_contracts::corpus::{CorpusEntry, Passage};
+pub use forage_contracts::registry::{Entry, PluginError, Registry, UnknownName};
+pub use forage_contracts::retriever::{
+    BooleanAnswer, BooleanSearch, Encoder, Filter, Fingerprint, Hit, ParseIssue, Query, Retriever,
+    RetrieverError, TextKind,
+};
+pub use forage_contracts::row::{Cell, Row, RowFault};
 pub use index::{
     AddRequest, BuildProgress, BuildRequest, BuildStage, BuildSummary, Counts, Document,
-    Duplicates, Existing, FileRecord, Fingerprint, Index, Manifest, SegmentManifest, Source,
+    Duplicates, Existing, FileRecord, Index, Manifest, SegmentManifest, Source,
 };
 pub use mode::{Mode, ModeEntry, Searched};
 pub use none::NoPassages;
 pub use qrels::{Qrels, read_qrels, write_run};
 pub use queries::{QueryRecord, read_queries};
-pub use query::{Filter, Hit, Query, Statistics};
-pub use registry::{Choice, Entry, PluginError, Registry, UnknownName};
 pub use rerank::{RerankedRetriever, Reranker};
-pub use retriever::{Bm25Retriever, Retriever};
-pub use rows::{Cell, Place, Row, RowFault, RowReader, row_files};
+pub use retriever::Bm25Retriever;
+pub use rows::{Place, RowReader, row_files};
 pub use snippet::{Snippet, snippet};
+pub use statistics::Statistics;
 pub use tape::{RecordingRetriever, Tape, TapeError, TapeWriter};

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::dense::encoder::Encoder;
-use crate::error::RetrieverError;
+use forage_contracts::registry::{Entry, Registry};
+use forage_contracts::retriever::{Encoder, Retriever, RetrieverError};
+
+use crate::choice::{Choice, Listed};
 use crate::index::Index;
-use crate::registry::{Choice, Entry, Registry};
-use crate::retriever::Retriever;
 use crate::{boolean, dense, hybrid, retriever};
 
 /// A way to search an index folder: `mode = "NAME"` in a config's `[retriever]`, `--mode NAME`, `"mode"` in a request.
@@ -54,7 +54,9 @@ impl Entry for ModeEntry {
     fn label(&self) -> (&'static str, &'static str) {
         (self.name, self.about)
     }
+}
 
+impl Listed for ModeEntry {
     fn registry() -> &'static Registry<Self> {
         &MODES
     }

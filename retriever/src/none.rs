@@ -1,9 +1,6 @@
 //! A retriever for runs without passages.
 
-use crate::error::RetrieverError;
-use crate::index::Fingerprint;
-use crate::query::{Hit, Query};
-use crate::retriever::Retriever;
+use forage_contracts::retriever::{Fingerprint, Hit, Query, Retriever, RetrieverError};
 
 /// Stands where environments that search nothing are given a retriever; a query is an error.
 #[derive(Debug, Clone, Copy, Default)]

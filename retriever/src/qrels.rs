@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
 
+use forage_contracts::row::{Cell, RowFault};
+
 use crate::error::ReadError;
-use crate::rows::{Cell, RowFault, RowReader, each_line, is_parquet};
+use crate::rows::{RowReader, each_line, is_parquet};
 
 /// Grades by query id, then passage id. Ordered, so that iteration is deterministic.
 pub type Qrels = BTreeMap<String, BTreeMap<String, i32>>;

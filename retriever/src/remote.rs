@@ -31,8 +31,9 @@ mod vectors;
 mod wire;
 
 pub use elastic::{ElasticOptions, ElasticRetriever, MatchType};
+pub use forage_contracts::retriever::{RetrieverEntry, RetrieverSettings};
 pub use hits::FieldNames;
 pub use qdrant::{QdrantOptions, QdrantRetriever};
 pub use search_r1::{SearchR1Client, SearchR1Options};
 pub use shards::{Shard, ShardedRetriever, ShardsOptions};
-pub use spec::{RemoteSpec, RetrieverEntry, RetrieverSettings};
+pub use spec::RemoteSpec;

@@ -2,12 +2,8 @@
 
 use std::sync::Arc;
 
+use forage_contracts::retriever::{Fingerprint, Hit, Query, Retriever, RetrieverError};
 use tokio::runtime::Handle;
-
-use crate::error::RetrieverError;
-use crate::index::Fingerprint;
-use crate::query::{Hit, Query};
-use crate::retriever::Retriever;
 
 /// Scores query and passage together, as a cross-encoder does.
 pub trait Reranker: Send + Sync {

@@ -6,37 +6,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use forage_contracts::corpus::Passage;
+use forage_contracts::retriever::{
+    BooleanSearch, Filter, Fingerprint, Hit, Query, Retriever, RetrieverError,
+};
 use rayon::prelude::*;
 
 use crate::bm25::{Bm25Params, Scratch, Totals};
-use crate::boolean::BooleanSearch;
-use crate::corpus::Passage;
-use crate::error::{IndexError, RetrieverError};
-use crate::index::{Fingerprint, Index, Ranking};
+use crate::error::IndexError;
+use crate::index::{Index, Ranking};
 use crate::mode::ModeEntry;
-use crate::query::{Filter, Hit, Query, Statistics};
-
-/// Finds the best passages for queries.
-///
-/// Contract: one list per query, in the order of the queries; at most `k` hits each, fewer when fewer passages match; no
-/// id twice in a list; sorted by score descending, equal scores by id ascending (byte order), also at the cut; the same
-/// answer for the same query as long as [`Retriever::fingerprint`] is the same.
-#[async_trait::async_trait]
-pub trait Retriever: Send + Sync {
-    /// Names everything that decides the answers.
-    fn fingerprint(&self) -> Fingerprint;
-
-    /// The best `k` passages for each query.
-    ///
-    /// # Errors
-    /// Only faults of the infrastructure; a query without a match is an empty list.
-    async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError>;
-
-    /// Boolean mode over the same passages; `None` where queries can only be text.
-    fn boolean(self: Arc<Self>) -> Option<Arc<dyn BooleanSearch>> {
-        None
-    }
-}
+use crate::statistics::Statistics;
 
 /// Bag of words, ranked as Lucene does.
 pub(crate) const BM25: ModeEntry = ModeEntry {
@@ -45,6 +25,18 @@ pub(crate) const BM25: ModeEntry = ModeEntry {
     needs_encoder: false,
     open: |searched| Ok(Arc::new(Bm25Retriever::new(Arc::clone(searched.index)))),
 };
+
+/// The fingerprint of BM25 with these constants over passages with this digest.
+pub(crate) fn bm25_fingerprint(
+    contents_digest: &str,
+    analyzer: &str,
+    params: Bm25Params,
+) -> Fingerprint {
+    let (k1, b) = (params.k1.to_bits(), params.b.to_bits());
+    Fingerprint::of(&format!(
+        "bm25\ncorpus={contents_digest}\nanalyzer={analyzer}\nk1={k1:08x}\nb={b:08x}\n"
+    ))
+}
 
 thread_local! {
     /// Buffers of the searching thread: a query allocates little more than its answer, and no lock is taken.
@@ -252,7 +244,7 @@ impl Bm25Retriever {
 impl Retriever for Bm25Retriever {
     fn fingerprint(&self) -> Fingerprint {
         let manifest = self.index.manifest();
-        Fingerprint::of_bm25(&manifest.contents_digest, &manifest.analyzer, self.params)
+        bm25_fingerprint(&manifest.contents_digest, &manifest.analyzer, self.params)
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {

@@ -6,14 +6,12 @@ mod list;
 mod markdown;
 mod parquet;
 mod reader;
-mod row;
 
 pub(crate) use files::corpus_files;
 pub use files::row_files;
 pub(crate) use lines::each_line;
 pub(crate) use reader::is_parquet;
 pub use reader::{Place, RowReader};
-pub use row::{Cell, Row, RowFault};
 
 /// Longest record of any file, bytes. The wiki pages people index stay below 1 MiB; a longer line is a file without line
 /// ends or one that is not text at all, and reading it whole could take all memory.

@@ -31,13 +31,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forage_contracts::retriever::Retriever;
 pub use forage_net::{BaseConfig, ServeError, Summary};
 use tokio::net::TcpListener;
 
 use crate::cache::CachedRetriever;
 use crate::mode::Mode;
 use crate::rerank::Reranker;
-use crate::retriever::{Bm25Retriever, Retriever};
+use crate::retriever::Bm25Retriever;
 use app::App;
 
 /// The retrievers that are served.

@@ -10,14 +10,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use forage_contracts::retriever::{
+    BooleanAnswer, BooleanSearch, Fingerprint, Hit, ParseIssue, Query, Retriever, RetrieverError,
+};
 use serde::{Deserialize, Serialize};
 
-use crate::boolean::{BooleanAnswer, BooleanSearch, ParseIssue};
+use crate::boolean::boolean_fingerprint;
 use crate::cache::key;
-use crate::error::RetrieverError;
-use crate::index::Fingerprint;
-use crate::query::{Hit, Query};
-use crate::retriever::Retriever;
 
 /// Counted up when a reader of the old form would misread the new one.
 const SCHEMA: u32 = 1;
@@ -59,6 +58,12 @@ pub enum TapeError {
     },
 }
 
+impl From<TapeError> for RetrieverError {
+    fn from(error: TapeError) -> Self {
+        Self::Tape(error.into())
+    }
+}
+
 impl TapeError {
     fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self + use<> {
         let path = path.to_owned();
@@ -95,7 +100,7 @@ struct Line {
 /// The address of an answer; boolean mode has addresses of its own.
 fn address(fingerprint: &Fingerprint, boolean: bool, query: &Query, k: usize) -> String {
     let of = if boolean {
-        fingerprint.boolean()
+        boolean_fingerprint(fingerprint)
     } else {
         fingerprint.clone()
     };
@@ -360,8 +365,8 @@ impl BooleanSearch for Tape {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::corpus::Passage;
     use crate::retriever::Bm25Retriever;
+    use forage_contracts::corpus::Passage;
 
     fn block_on<T>(work: impl Future<Output = T>) -> T {
         tokio::runtime::Runtime::new()

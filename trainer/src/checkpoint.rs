@@ -222,7 +222,7 @@ fn episodes(path: &Path) -> Result<Option<Vec<Episode>>, RecordError> {
 ///
 /// # Errors
 /// [`CheckpointError`] when the folder cannot be listed.
-pub fn list(run: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
+pub(crate) fn list(run: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     let folder = run.join("checkpoints");
     if !folder.exists() {
         return Ok(Vec::new());
@@ -240,12 +240,20 @@ pub fn list(run: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Checks that a checkpoint is as it was written.
+/// The newest checkpoint of a run, or the checkpoint whose folder this is; `None` where there is none.
 ///
 /// # Errors
-/// [`CheckpointError`] that names the file that is damaged, and the ways to go on.
-pub fn verify(folder: &Path) -> Result<(), CheckpointError> {
-    read_state(folder).map(drop)
+/// [`CheckpointError`] that names the file that is not as it was written, and the ways to go on.
+pub fn newest(place: &Path) -> Result<Option<PathBuf>, CheckpointError> {
+    let newest = if place.join("state.json").exists() {
+        Some(place.to_owned())
+    } else {
+        list(place)?.pop()
+    };
+    if let Some(folder) = &newest {
+        read_state(folder)?;
+    }
+    Ok(newest)
 }
 
 /// Copies a checkpoint, and the metrics up to it, into the new folder `run`, as one of settings with digest `config_digest`.

@@ -1,7 +1,7 @@
 //! `forage envs`: the registered environments and rewards.
 
 use clap::Args;
-use forage_env::plugins::{environments, rewards};
+use forage_env::registry::{environments, rewards};
 
 use crate::terminal::out;
 

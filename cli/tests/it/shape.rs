@@ -140,11 +140,7 @@ fn folder<'a>(module: &'a [String], imports: &Imports) -> &'a str {
 #[test]
 fn folders_do_not_import_each_other_in_circles() {
     /// Circles that are left, by crate. The list only ever shrinks.
-    const LEFT: [&str; 3] = [
-        "env: check, code_search, plugins, query_writer, registry, reward::altered, search_r1",
-        "retriever: corpus, error",
-        "trainer: lora, weights",
-    ];
+    const LEFT: [&str; 2] = ["retriever: corpus, error", "trainer: lora, weights"];
     let mut circles = BTreeSet::new();
     for member in ORDER {
         let imports = imports(member);
@@ -172,7 +168,7 @@ fn folders_do_not_import_each_other_in_circles() {
 #[test]
 fn the_public_surface_does_not_grow() {
     /// Public items at the top level of the library crates' files. It only ever falls.
-    const MOST: usize = 975;
+    const MOST: usize = 931;
     let kinds = [
         "fn ",
         "const fn ",

@@ -1,5 +1,6 @@
 //! Rules of the tree that no compiler checks: which crate names which engine, sizes of files, what docs may say.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 pub(crate) fn root() -> PathBuf {
@@ -7,7 +8,8 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// Crates in the order dependencies may point: to the left only.
-pub(crate) const ORDER: [&str; 8] = [
+pub(crate) const ORDER: [&str; 9] = [
+    "contracts",
     "net",
     "sandbox",
     "retriever",
@@ -78,6 +80,40 @@ fn nothing_depends_on_what_stands_outside() {
 #[test]
 fn sandbox_and_retriever_know_nothing_of_each_other() {
     assert!(!dependencies("retriever").contains(&"forage-sandbox".to_owned()));
+}
+
+/// A plug-in builds against the contracts alone: they bring no index, sandbox, server or tensors.
+#[test]
+fn the_contracts_are_light() {
+    const LIGHT: [&str; 6] = [
+        "async-trait",
+        "blake3",
+        "rand_chacha",
+        "serde",
+        "serde_json",
+        "thiserror",
+    ];
+    assert_eq!(dependencies("contracts"), LIGHT);
+    let lock: toml::Table = std::fs::read_to_string(root().join("Cargo.lock"))
+        .unwrap()
+        .parse()
+        .unwrap();
+    let packages = lock["package"].as_array().unwrap();
+    let (mut seen, mut next) = (BTreeSet::new(), vec!["forage-contracts"]);
+    while let Some(name) = next.pop() {
+        if !seen.insert(name) {
+            continue;
+        }
+        let named = |package: &&toml::Value| package["name"].as_str() == Some(name);
+        for package in packages.iter().filter(named) {
+            let below = package.get("dependencies").and_then(toml::Value::as_array);
+            let names = below.into_iter().flatten().filter_map(toml::Value::as_str);
+            next.extend(names.filter_map(|name| name.split(' ').next()));
+        }
+    }
+    for heavy in ["burn", "wasmtime", "tantivy", "axum", "tokenizers", "tokio"] {
+        assert!(!seen.contains(heavy), "{heavy} is behind the contracts");
+    }
 }
 
 #[test]
@@ -205,15 +241,15 @@ fn string_errors(text: &str) -> usize {
 fn errors_of_libraries_are_types() {
     // What is left to give a type.
     const LEFT: [&str; 24] = [
+        "contracts/src/environment/tool.rs",
+        "contracts/src/policy.rs",
+        "contracts/src/reward.rs",
         "env/src/code_search/tools.rs",
-        "env/src/environment/tool.rs",
-        "env/src/policy.rs",
         "env/src/probe.rs",
         "env/src/reward/altered.rs",
         "env/src/reward/judge/client.rs",
         "env/src/reward/judge/group.rs",
         "env/src/reward/published.rs",
-        "env/src/reward/settings.rs",
         "env/src/tokenizer.rs",
         "retriever/src/dense/graph/links.rs",
         "retriever/src/dense/import.rs",
@@ -235,7 +271,15 @@ fn errors_of_libraries_are_types() {
         2
     );
     let mut files = Vec::new();
-    for member in ["sandbox", "retriever", "env", "trainer", "eval", "lab"] {
+    for member in [
+        "contracts",
+        "sandbox",
+        "retriever",
+        "env",
+        "trainer",
+        "eval",
+        "lab",
+    ] {
         sources(&root().join(member).join("src"), &mut files);
     }
     let mut found = Vec::new();

@@ -70,7 +70,7 @@ pub enum Piece {
 }
 
 /// Reads a whole turn, its pieces in order.
-pub fn pieces(text: &str) -> Vec<Piece> {
+pub(crate) fn pieces(text: &str) -> Vec<Piece> {
     let mut stream = Stream::default();
     let mut pieces = stream.push(text);
     pieces.extend(stream.finish());

@@ -11,7 +11,7 @@ use crate::protocol::{
 };
 
 /// The tool that runs a program.
-pub const PYTHON_TOOL: &str = "python";
+pub(crate) const PYTHON_TOOL: &str = "python";
 
 /// Why a turn is not an action.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

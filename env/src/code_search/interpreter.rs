@@ -15,7 +15,7 @@ static ROOM: Semaphore = Semaphore::const_new(SESSIONS);
 
 /// Opens interpreters, one per episode; shared by all.
 #[async_trait]
-pub trait Interpreters: Send + Sync {
+pub(crate) trait Interpreters: Send + Sync {
     /// A fresh interpreter whose programs find `tools`; `seed` decides its randomness.
     ///
     /// # Errors
@@ -29,7 +29,7 @@ pub trait Interpreters: Send + Sync {
 
 /// One episode's interpreter.
 #[async_trait]
-pub trait Interpreter: Send {
+pub(crate) trait Interpreter: Send {
     /// Runs a program; its variables stay for the next.
     ///
     /// # Errors
@@ -80,7 +80,7 @@ impl Interpreter for Placed {
 ///
 /// # Errors
 /// When it cannot be opened.
-pub fn sandbox(
+pub(crate) fn sandbox(
     limits: &Limits,
     notice: &mut dyn FnMut(Notice),
 ) -> Result<SandboxEngine, SandboxError> {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use forage_retriever::{
-    Bm25Retriever, Fingerprint, Hit, Passage, Query, Retriever, RetrieverError,
-};
+use forage_contracts::corpus::Passage;
+use forage_contracts::retriever::{Fingerprint, Hit, Query, Retriever, RetrieverError};
+use forage_retriever::Bm25Retriever;
 use forage_sandbox::{PyError, SandboxError, ToolError, Tools, TurnOutput};
 use serde_json::{Map, Value, json};
 

@@ -4,7 +4,7 @@ mod more;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use forage_retriever::RetrieverError;
+use forage_contracts::retriever::RetrieverError;
 use forage_sandbox::{ToolError, ToolSpec, Tools};
 use futures::FutureExt;
 use serde_json::{Map, Value, json};
@@ -22,11 +22,11 @@ use crate::wiki::{Page, section};
 use more::{FIND_TOOL, OPEN_TOOL, RANK_TOOL};
 
 /// Finds pages: its calls are an episode's searches.
-pub const SEARCH_TOOL: &str = "search_pages";
+pub(crate) const SEARCH_TOOL: &str = "search_pages";
 /// Lists the sections of a page.
-pub const VIEW_TOOL: &str = "view_sections";
+pub(crate) const VIEW_TOOL: &str = "view_sections";
 /// Reads a section.
-pub const READ_TOOL: &str = "read_section";
+pub(crate) const READ_TOOL: &str = "read_section";
 
 /// The tools of a form as the chat template shows them.
 pub(super) fn schemas(settings: &CodeSearchSettings) -> Vec<Value> {

@@ -1,7 +1,6 @@
 //! The door for question formats: one entry per format, in one list.
 
 mod annotated;
-mod fields;
 mod hotpot_qa;
 mod messages;
 mod musique;
@@ -13,28 +12,13 @@ mod search_r1;
 mod trivia;
 mod verl;
 
-use forage_retriever::{Entry, Registry, RowFault};
+pub use forage_contracts::question::{QuestionEntry, QuestionRow};
+use forage_contracts::registry::Registry;
+use forage_contracts::row::RowFault;
 use serde_json::{Map, Value};
 
-pub use fields::QuestionRow;
-
-use crate::task::Task;
-
-/// A question format: the fields of a row and the task they make. Rows may be JSON lines, one JSON list or parquet.
-#[derive(Clone, Copy, Debug)]
-pub struct QuestionEntry {
-    /// The name used in messages.
-    pub name: &'static str,
-    /// The fields, in a few words.
-    pub about: &'static str,
-    /// Tells whether a data set has this format by its first row. Formats are asked in the order of the list, those of
-    /// plug-ins after the built-in ones.
-    pub detect: fn(&Map<String, Value>) -> bool,
-    /// The task of a row.
-    pub read: fn(&QuestionRow<'_>) -> Result<Task, RowFault>,
-}
-
-static FORMATS: Registry<QuestionEntry> = Registry::new(&[
+/// The question formats, the built-in ones first.
+pub(crate) static QUESTION_FORMATS: Registry<QuestionEntry> = Registry::new(&[
     native::ENTRY,
     search_r1::ENTRY,
     verl::ENTRY,
@@ -47,18 +31,6 @@ static FORMATS: Registry<QuestionEntry> = Registry::new(&[
     prompt::ENTRY,
 ]);
 
-impl Entry for QuestionEntry {
-    const KIND: &'static str = "question format";
-
-    fn label(&self) -> (&'static str, &'static str) {
-        (self.name, self.about)
-    }
-
-    fn registry() -> &'static Registry<Self> {
-        &FORMATS
-    }
-}
-
 /// The format whose fields a row has.
 pub(super) fn detect(row: &Map<String, Value>) -> Result<&'static QuestionEntry, RowFault> {
     if row.contains_key("nl_query") && row.contains_key("boolean_query") {
@@ -67,10 +39,10 @@ pub(super) fn detect(row: &Map<String, Value>) -> Result<&'static QuestionEntry,
             "give the file to `forage sft`; questions for query-writer are BEIR folders",
         ));
     }
-    let found = FORMATS.iter().find(|entry| (entry.detect)(row));
+    let found = QUESTION_FORMATS.iter().find(|entry| (entry.detect)(row));
     found.ok_or_else(|| {
         let fields: Vec<&str> = row.keys().map(String::as_str).collect();
-        let known = FORMATS
+        let known = QUESTION_FORMATS
             .iter()
             .map(|entry| format!("{} ({})", entry.name, entry.about));
         let known = known.collect::<Vec<_>>().join(", ");
@@ -84,4 +56,9 @@ pub(super) fn detect(row: &Map<String, Value>) -> Result<&'static QuestionEntry,
 /// Tells whether a row has a question and its answer.
 fn is_answered(row: &Map<String, Value>) -> bool {
     row.contains_key("question") && (row.contains_key("answer") || row.contains_key("answers"))
+}
+
+/// The number of hops in a record, which is small.
+fn hops(count: usize) -> u8 {
+    u8::try_from(count).unwrap_or(u8::MAX)
 }

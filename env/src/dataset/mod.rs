@@ -17,6 +17,7 @@ mod split;
 pub use contamination::{Contamination, Leak, Repeated, contamination};
 pub use digest::digest_ids;
 pub use error::DatasetError;
+pub(crate) use format::QUESTION_FORMATS;
 pub use format::{QuestionEntry, QuestionRow};
 pub use labels::{LabelError, Labels, relabel};
 pub use read::{read_all, read_tasks};

@@ -5,7 +5,6 @@
 //! checkpoints; telemetry needs statistics that the trainer does not depend on. Both raise the same [`Alarm`].
 
 mod alarm;
-mod metric;
 
 pub use alarm::{Alarm, Example, Severity};
-pub use metric::{Direction, Metric, STEP_METRICS};
+pub use forage_contracts::metric::{Direction, Metric, STEP_METRICS};

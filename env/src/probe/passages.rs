@@ -4,12 +4,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use forage_retriever::{Fingerprint, Hit, Query, Retriever, RetrieverError};
+use forage_contracts::entry::Passages;
+use forage_contracts::retriever::{Fingerprint, Hit, Query, Retriever, RetrieverError};
 use serde_json::Value;
 
 use super::{Probe, ProbeError};
 use crate::dataset::{Labels, relabel};
-use crate::registry::{self, Passages};
+use crate::registry;
 use crate::seed::Seed;
 use crate::task::Task;
 

@@ -9,15 +9,15 @@ pub const CALL_OPEN: &str = "<tool_call>";
 /// Closes a Hermes tool call.
 pub const CALL_CLOSE: &str = "</tool_call>";
 /// Opens a query that its episode is judged by.
-pub const QUERY_OPEN: &str = "<query>";
+pub(crate) const QUERY_OPEN: &str = "<query>";
 /// Closes such a query.
-pub const QUERY_CLOSE: &str = "</query>";
+pub(crate) const QUERY_CLOSE: &str = "</query>";
 /// Opens the reasoning before a query.
 pub const REASONING_OPEN: &str = "<reasoning>";
 /// Closes the reasoning before a query.
 pub const REASONING_CLOSE: &str = "</reasoning>";
 /// Announces an answer without tags.
-pub const ANSWER_PREFIX: &str = "Answer:";
+pub(crate) const ANSWER_PREFIX: &str = "Answer:";
 
 /// The line above the passages of a query.
 pub(crate) fn query_line(query: &str) -> String {

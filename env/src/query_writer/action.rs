@@ -11,7 +11,7 @@ use crate::protocol::{
 /// How the policy gives its query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum QueryForm {
+pub(crate) enum QueryForm {
     /// Between `<query>` and `</query>`.
     #[default]
     Tags,
@@ -20,9 +20,9 @@ pub enum QueryForm {
 }
 
 /// The tool that takes a query.
-pub const SUBMIT_QUERY: &str = "submit_query";
+pub(crate) const SUBMIT_QUERY: &str = "submit_query";
 
-/// Which query of a turn counts. For [`QueryForm::Tags`].
+/// Which query of a turn counts. For `form = "tags"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Take {
@@ -130,6 +130,6 @@ pub fn parse_call(text: &str) -> Result<WrittenQuery, QueryFault> {
 }
 
 /// A text as a phrase or value of the boolean syntax.
-pub fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -1,11 +1,11 @@
 //! The keyword query of a question: what a query has to beat.
 
 /// Words of a keyword query at most.
-pub const KEYWORDS: usize = 5;
+pub(crate) const KEYWORDS: usize = 5;
 
 /// Words that say nothing about what a question is about; lower case, sorted. The choice is ours: SearchLM's baseline is
 /// published as leaving out 89 words, but which they are is not.
-pub const STOP_WORDS: [&str; 88] = [
+pub(crate) const STOP_WORDS: [&str; 88] = [
     "about", "after", "all", "also", "among", "and", "any", "are", "because", "been", "before",
     "being", "between", "both", "but", "can", "cannot", "could", "did", "does", "doing", "done",
     "each", "every", "for", "from", "had", "has", "have", "having", "her", "here", "him", "his",
@@ -19,7 +19,7 @@ pub const STOP_WORDS: [&str; 88] = [
 /// Letters of the shortest keyword.
 const SHORTEST: usize = 3;
 
-/// The first [`KEYWORDS`] words of a question in lower case that have three letters or more and are no [`STOP_WORDS`];
+/// The first `KEYWORDS` words of a question in lower case that have three letters or more and are no `STOP_WORDS`;
 /// marks count as spaces. Nothing in it is an operator.
 ///
 /// ```

@@ -129,9 +129,8 @@ pub(super) fn describe(episodes: &[Episode], set: &mut dyn FnMut(&str, f64)) {
 
 #[cfg(test)]
 mod tests {
+    use forage_contracts::retriever::ParseIssue;
     use std::collections::{BTreeMap, BTreeSet};
-
-    use forage_retriever::ParseIssue;
 
     use crate::environment::TurnKind;
     use crate::episode::{Ending, Turn};

@@ -4,7 +4,7 @@
 //! Both are computed with its own NDCG ([`ndcg_searchlm`]), the reciprocal rank over all that was found (its limit is 100) and
 //! grades as the task has them. What is not the same: its parser is Tantivy's and refuses some queries, which earn 0; ours
 //! repairs, and a query that had to be repaired earns 0 here. Its second reward subtracts what keywords find without 89 stop
-//! words, a list that is not part of its publication: ours are [`STOP_WORDS`](super::STOP_WORDS).
+//! words, a list that is not part of its publication: ours are those of `keywords.rs`.
 
 use super::rewards::Judged;
 use super::turn::QueryTurn;
@@ -14,7 +14,7 @@ use crate::reward::rankings::DEPTH;
 use crate::reward::{Make, RewardEntry, UNIT};
 
 /// Its NDCG alone, beside the true one.
-pub const NDCG: RewardEntry = RewardEntry {
+pub(crate) const NDCG: RewardEntry = RewardEntry {
     name: "ndcg_searchlm",
     about: "queries: NDCG@10 against the best order of what was found, as SearchLM reports it",
     always: true,
@@ -29,7 +29,7 @@ pub const NDCG: RewardEntry = RewardEntry {
 };
 
 /// The first reward.
-pub const V1: RewardEntry = RewardEntry {
+pub(crate) const V1: RewardEntry = RewardEntry {
     name: "searchlm_v1",
     about: "queries: SearchLM's first reward, 0.6 ndcg_searchlm + 0.4 mrr, which short keyword queries win",
     always: false,
@@ -44,7 +44,7 @@ pub const V1: RewardEntry = RewardEntry {
 };
 
 /// The second reward.
-pub const V2: RewardEntry = RewardEntry {
+pub(crate) const V2: RewardEntry = RewardEntry {
     name: "searchlm_v2",
     about: "queries: SearchLM's second reward: gain over keywords, halved without operators, and a bonus for reasoning",
     always: false,
@@ -60,7 +60,7 @@ pub const V2: RewardEntry = RewardEntry {
 
 /// Facts about a query that the rewards look at.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// Whether the query could be run as written.
     pub valid: bool,
     /// [`ndcg_searchlm`] of the query.
@@ -78,7 +78,7 @@ pub struct Facts {
 }
 
 /// `0.6 NDCG + 0.4 MRR`.
-pub fn v1(judged: &Facts) -> f64 {
+pub(crate) fn v1(judged: &Facts) -> f64 {
     if judged.valid {
         0.6 * judged.ndcg + 0.4 * judged.mrr
     } else {
@@ -88,7 +88,7 @@ pub fn v1(judged: &Facts) -> f64 {
 
 /// `m (0.6 max(0, NDCG - keywords' NDCG) + 0.4 MRR) + 0.15 min(reasoning words / 100, 1)` with `m` 1 for boolean queries and
 /// 0.5 for others; 0 for queries of less than three words.
-pub fn v2(judged: &Facts) -> f64 {
+pub(crate) fn v2(judged: &Facts) -> f64 {
     if !judged.valid || judged.words < 3 {
         return 0.0;
     }
@@ -100,7 +100,7 @@ pub fn v2(judged: &Facts) -> f64 {
 
 /// Its test for a boolean query, in upper case: ` AND `, ` OR ` or ` NOT ` inside, `NOT ` at the start, or a straight quote.
 /// Lower-case words pass too, although no parser takes them for operators.
-pub fn uses_operators(query: &str) -> bool {
+pub(crate) fn uses_operators(query: &str) -> bool {
     let query = query.to_uppercase();
     [" AND ", " OR ", " NOT ", "\""]
         .iter()

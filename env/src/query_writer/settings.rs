@@ -20,7 +20,7 @@ const BY_CALL: &str = "You may think first. Then call the tool submit_query with
 /// The opening prompt; `{question}` stands for the information need.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum QueryPrompt {
+pub(crate) enum QueryPrompt {
     /// `configs/prompts/query_writer.txt`: explains the syntax and the tags, or with tool calls that there is a tool.
     #[default]
     Full,
@@ -37,7 +37,7 @@ impl QueryPrompt {
     ///
     /// # Errors
     /// When the file cannot be read or `{question}` is missing.
-    pub fn read(&self, settings: &QueryWriterSettings) -> Result<String, SettingsError> {
+    pub(crate) fn read(&self, settings: &QueryWriterSettings) -> Result<String, SettingsError> {
         let text = match self {
             Self::Full => {
                 let giving = match settings.form {
@@ -64,7 +64,7 @@ impl QueryPrompt {
     }
 
     /// The same instructions in other words, as values of the setting `prompt`; none where there are none.
-    pub fn wordings(&self, settings: &QueryWriterSettings) -> Vec<Value> {
+    pub(crate) fn wordings(&self, settings: &QueryWriterSettings) -> Vec<Value> {
         prompts(match self {
             Self::Full if settings.form == QueryForm::Tags => Some(paraphrases!("query_writer")),
             Self::Short => Some(SHORT),
@@ -76,7 +76,7 @@ impl QueryPrompt {
 /// Settings of `forage/query-writer-v0`. Missing keys take their defaults; unknown keys are errors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct QueryWriterSettings {
+pub(crate) struct QueryWriterSettings {
     /// How the policy gives its query.
     pub form: QueryForm,
     /// Which query of a turn counts.
@@ -117,7 +117,7 @@ impl QueryWriterSettings {
     ///
     /// # Errors
     /// When a number is 0 that must not be, or `limit` cuts what NDCG@10 looks at.
-    pub fn check(&self) -> Result<(), SettingsError> {
+    pub(crate) fn check(&self) -> Result<(), SettingsError> {
         for (key, value) in [
             ("max_turn_tokens", self.max_turn_tokens),
             ("max_episode_tokens", self.max_episode_tokens),

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use forage_retriever::{Bm25Retriever, Passage, RetrieverError};
+use forage_contracts::corpus::Passage;
+use forage_contracts::retriever::RetrieverError;
+use forage_retriever::Bm25Retriever;
 use proptest::prelude::*;
 
 use super::*;
 use crate::check::{CheckPlan, check_environment};
 use crate::episode::{Boundary, Ending, Episode};
 use crate::policy::{Policy, Sampling};
+use crate::query_writer::keywords::STOP_WORDS;
+use crate::query_writer::settings::QueryPrompt;
 use crate::registry::REWARDS;
 use crate::reward::RewardSet;
 use crate::rollout::{Job, Presentation, Rollout};

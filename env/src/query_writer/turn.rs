@@ -1,6 +1,7 @@
 //! The record of a query that its episode is judged by.
 
-use forage_retriever::{ParseIssue, QueryShape};
+use forage_contracts::retriever::ParseIssue;
+use forage_retriever::QueryShape;
 use serde::{Deserialize, Serialize};
 
 use super::action::SUBMIT_QUERY;

@@ -7,12 +7,11 @@ use serde_json::Map;
 use super::{Built, Make, Making, Reward, RewardEntry, RewardError, UNIT, draw};
 use crate::episode::Episode;
 use crate::nearest::nearest;
-use crate::plugins;
 use crate::seed::Seed;
 use crate::task::Task;
 
 /// The registry's entry of the inverse.
-pub const INVERSE: RewardEntry = RewardEntry {
+pub(crate) const INVERSE: RewardEntry = RewardEntry {
     name: "inverse",
     about: "control: 1 minus another reward (settings: of = \"em\")",
     always: false,
@@ -29,7 +28,7 @@ pub const INVERSE: RewardEntry = RewardEntry {
 };
 
 /// The registry's entry of the noise.
-pub const NOISY: RewardEntry = RewardEntry {
+pub(crate) const NOISY: RewardEntry = RewardEntry {
     name: "noisy",
     about: "control: another reward, with probability `flip` 1 minus it, seeded (settings: of = \"em\", flip = 0.1)",
     always: false,
@@ -80,13 +79,19 @@ fn inner(of: Option<&str>, making: &Making) -> Result<Box<dyn Reward>, String> {
             && entry.range == UNIT
             && ![INVERSE.name, NOISY.name].contains(&entry.name)
     };
-    let Some(entry) = plugins::rewards()
+    let Some(entry) = making
+        .registered
+        .iter()
         .filter(usable)
         .find(|entry| entry.name == of)
     else {
         let nearest = nearest(
             of,
-            plugins::rewards().filter(usable).map(|entry| entry.name),
+            making
+                .registered
+                .iter()
+                .filter(usable)
+                .map(|entry| entry.name),
         );
         return Err(format!(
             "of is `{of}`, which is not a reward of range 0 to 1 here; did you mean `{nearest}`?"

@@ -11,7 +11,7 @@ use crate::episode::Episode;
 use crate::task::Task;
 
 /// The registry's entry of [`Constant`].
-pub const CONSTANT: RewardEntry = RewardEntry {
+pub(crate) const CONSTANT: RewardEntry = RewardEntry {
     name: "constant",
     about: "control: the same for every episode, so no group has a direction",
     always: false,
@@ -21,7 +21,7 @@ pub const CONSTANT: RewardEntry = RewardEntry {
 };
 
 /// The registry's entry of [`FormatOnly`].
-pub const FORMAT_ONLY: RewardEntry = RewardEntry {
+pub(crate) const FORMAT_ONLY: RewardEntry = RewardEntry {
     name: "format_only",
     about: "control: any answer that is not empty (settings: form = \"answer\", \"boxed\" or \"text\")",
     always: false,
@@ -34,7 +34,7 @@ pub const FORMAT_ONLY: RewardEntry = RewardEntry {
 };
 
 /// The registry's entry of [`Contains`].
-pub const CONTAINS: RewardEntry = RewardEntry {
+pub(crate) const CONTAINS: RewardEntry = RewardEntry {
     name: "contains",
     about: "control: the policy wrote a word, in any case of letters (settings: token = \"python\")",
     always: false,
@@ -56,7 +56,7 @@ pub const CONTAINS: RewardEntry = RewardEntry {
 
 /// 1 for every episode.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Constant;
+pub(crate) struct Constant;
 
 #[async_trait]
 impl Reward for Constant {
@@ -72,7 +72,7 @@ impl Reward for Constant {
 /// What counts as an answer in form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Form {
+pub(crate) enum Form {
     /// An answer in the environment's tags.
     #[default]
     Answer,
@@ -90,7 +90,7 @@ struct FormatSettings {
 
 /// 1 for an answer with anything in it, right or wrong.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct FormatOnly {
+pub(crate) struct FormatOnly {
     /// What counts.
     pub form: Form,
 }
@@ -156,7 +156,7 @@ impl Default for ContainsSettings {
 
 /// 1 where the policy wrote the token anywhere; what it read does not count.
 #[derive(Clone, Debug)]
-pub struct Contains {
+pub(crate) struct Contains {
     /// In lower case.
     pub token: String,
 }

@@ -11,7 +11,7 @@ use crate::tokens::Provenance;
 const COST: [f32; 2] = [-1.0, 0.0];
 
 /// The registry's entry of [`SearchCost`].
-pub const SEARCH_COST: RewardEntry = RewardEntry {
+pub(crate) const SEARCH_COST: RewardEntry = RewardEntry {
     name: "search_cost",
     about: "minus the searches made, as a share of `most` (settings: most = 10)",
     always: false,
@@ -27,7 +27,7 @@ pub const SEARCH_COST: RewardEntry = RewardEntry {
 };
 
 /// The registry's entry of [`Length`].
-pub const LENGTH: RewardEntry = RewardEntry {
+pub(crate) const LENGTH: RewardEntry = RewardEntry {
     name: "length",
     about: "0 down to -1 over the last `buffer` of the `most` tokens a policy should sample (settings: 1024, 256)",
     always: false,
@@ -48,7 +48,7 @@ pub const LENGTH: RewardEntry = RewardEntry {
 /// `-min(searches, most) / most`.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct SearchCost {
+pub(crate) struct SearchCost {
     /// Searches that cost 1; more cost no more.
     pub most: usize,
 }
@@ -74,7 +74,7 @@ impl Reward for SearchCost {
 /// in all turns: 0 up to `most - buffer`, then evenly down to -1 at `most`, and no further.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Length {
+pub(crate) struct Length {
     /// Tokens that cost 1.
     pub most: usize,
     /// Tokens over which the cost grows.

@@ -15,7 +15,7 @@ use crate::protocol::{
 use crate::task::Task;
 
 /// The registry's entry.
-pub const ENTRY: RewardEntry = RewardEntry {
+pub(crate) const ENTRY: RewardEntry = RewardEntry {
     name: "format",
     about: "the response is think, (search, information, think)*, answer",
     always: true,
@@ -26,7 +26,7 @@ pub const ENTRY: RewardEntry = RewardEntry {
 
 /// Format: 1 when the whole response has the structure think, (search, information, think)*, answer.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Format;
+pub(crate) struct Format;
 
 #[async_trait]
 impl Reward for Format {

@@ -18,10 +18,15 @@ mod verdict;
 use async_trait::async_trait;
 
 pub use client::{Judge, JudgeError, Spent};
-pub use group::{BATCH, Batch, TOURNAMENT, Tournament};
-pub use prompt::{Question, Shown, Transcript};
+pub use group::BATCH;
+pub use group::TOURNAMENT;
+pub use prompt::Question;
+pub use prompt::Transcript;
 pub use settings::JudgeSettings;
-pub use verdict::{Preference, Refusal, Verdict, read_preference, read_verdict, read_verdicts};
+pub use verdict::Preference;
+pub use verdict::Refusal;
+pub use verdict::Verdict;
+pub use verdict::read_verdict;
 
 use super::{Make, Pieces, Reward, RewardEntry, RewardError, UNIT, indicator};
 use crate::environment::Outcome;
@@ -48,7 +53,7 @@ const CORRECT: f32 = 0.75;
 
 /// The reward of a [`Judge`].
 #[derive(Debug)]
-pub struct Judged {
+pub(crate) struct Judged {
     /// Who judges.
     pub judge: Judge,
 }

@@ -12,7 +12,7 @@ use crate::episode::Episode;
 use crate::task::Task;
 
 /// The registry's entry.
-pub const ENTRY: RewardEntry = RewardEntry {
+pub(crate) const ENTRY: RewardEntry = RewardEntry {
     name: "majority",
     about: "control: the answer that most of the group gave, whatever the golds say",
     always: false,
@@ -29,7 +29,7 @@ pub const ENTRY: RewardEntry = RewardEntry {
 /// 1 for the group's most frequent answer after normalisation, of equally frequent ones the first; 0 for others and for no
 /// answer, which does not vote. The reward of TTRL (Zuo et al. 2025), which Spurious Rewards calls `ttt`.
 #[derive(Clone, Copy, Debug)]
-pub struct Majority;
+pub(crate) struct Majority;
 
 #[async_trait]
 impl GroupReward for Majority {

@@ -23,7 +23,7 @@ use crate::protocol::ANSWER_PREFIX;
 use crate::task::Task;
 
 /// The registry's entry.
-pub const ENTRY: RewardEntry = RewardEntry {
+pub(crate) const ENTRY: RewardEntry = RewardEntry {
     name: "published",
     about: "what a published system pays, flaws included (settings: grader = \"search_r1_v03\", \"verl\", ...)",
     always: false,
@@ -211,7 +211,7 @@ impl PublishedSettings {
 
 /// A published system's score.
 #[derive(Clone, Debug)]
-pub struct Published {
+pub(crate) struct Published {
     /// Whose, and with which weights.
     pub settings: PublishedSettings,
 }

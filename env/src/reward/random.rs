@@ -9,7 +9,7 @@ use crate::seed::Seed;
 use crate::task::Task;
 
 /// The registry's entry.
-pub const ENTRY: RewardEntry = RewardEntry {
+pub(crate) const ENTRY: RewardEntry = RewardEntry {
     name: "random",
     about: "control: a coin per task and member, seeded; no skill can earn it (settings: p = 0.5)",
     always: false,
@@ -42,7 +42,7 @@ impl Default for Settings {
 /// 1 with probability `p`, drawn from the task's id, the member and the seed, never from what was written: `randomP` of
 /// Spurious Rewards (Shao et al. 2025), seeded.
 #[derive(Clone, Copy, Debug)]
-pub struct Random {
+pub(crate) struct Random {
     /// Start of the stream.
     pub seed: Seed,
     /// Probability of 1.

@@ -13,7 +13,7 @@ use crate::protocol::{Tag, query_line};
 use crate::task::Task;
 
 /// The registry's entry.
-pub const ENTRY: RewardEntry = RewardEntry {
+pub(crate) const ENTRY: RewardEntry = RewardEntry {
     name: "retrieval",
     about: "a gold stands in something a search showed",
     always: true,
@@ -24,7 +24,7 @@ pub const ENTRY: RewardEntry = RewardEntry {
 
 /// Retrieval: 1 when some gold stands in something a search showed, after normalisation.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Retrieval;
+pub(crate) struct Retrieval;
 
 #[async_trait]
 impl Reward for Retrieval {

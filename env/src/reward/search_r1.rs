@@ -12,7 +12,7 @@ use crate::protocol::structure::Machine;
 /// Weights of the v0.3 score table.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct StructuredWeights {
+pub(crate) struct StructuredWeights {
     /// Earned by valid structure with a wrong answer; lost by a right answer with invalid structure.
     pub structure: f32,
     /// Earned by a wrong answer with invalid structure.
@@ -44,7 +44,7 @@ pub struct Judged {
 }
 
 /// The score table of Search-R1 v0.3.
-pub fn structured_score(judged: Judged, weights: StructuredWeights) -> f32 {
+pub(crate) fn structured_score(judged: Judged, weights: StructuredWeights) -> f32 {
     let structured = weights.structure
         + if judged.retrieved {
             weights.retrieval

@@ -2,38 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::settings::{Built, Make, Making, Weighting};
-use super::{Pieces, Reward, RewardError};
+use forage_contracts::reward::{Built, Make, Making, Pieces, Reward, RewardError};
+
+use super::settings::Weighting;
 use crate::environment::Outcome;
 use crate::episode::{Episode, Score};
 use crate::nearest::nearest;
-use crate::plugins;
+use crate::registry::{REWARD_REGISTRY, rewards as registered};
 use crate::seed::Seed;
 use crate::task::Task;
-
-/// One registered reward.
-#[derive(Clone, Copy, Debug)]
-pub struct RewardEntry {
-    /// The name in configs and records.
-    pub name: &'static str,
-    /// When it is earned, in a few words.
-    pub about: &'static str,
-    /// Whether it is computed and logged without a weight.
-    pub always: bool,
-    /// The episodes it judges; `None` for any.
-    pub judges: Option<Outcome>,
-    /// Lowest and highest score.
-    pub range: [f32; 2],
-    /// Builds it.
-    pub make: Make,
-}
-
-impl RewardEntry {
-    /// Whether it can judge episodes of this kind.
-    pub fn fits(&self, outcome: Outcome) -> bool {
-        self.judges.is_none_or(|judged| judged == outcome)
-    }
-}
 
 /// What is weighted where nobody says: exact match; for queries mostly the true ranking, some of it only as far as it beats
 /// the question's keywords, and a little for valid syntax and for finding anything relevant at all.
@@ -123,7 +100,7 @@ impl Part {
 }
 
 fn unfit(name: &str, outcome: Outcome) -> RewardSetError {
-    let fitting = plugins::rewards()
+    let fitting = registered()
         .filter(|entry| entry.fits(outcome))
         .map(|entry| entry.name);
     let outcome = match outcome {
@@ -180,8 +157,8 @@ impl RewardSet {
         seed: Seed,
     ) -> Result<Self, RewardSetError> {
         for (name, weighting) in rewards {
-            let Some(entry) = plugins::rewards().find(|entry| entry.name == name) else {
-                let nearest = nearest(name, plugins::rewards().map(|entry| entry.name));
+            let Some(entry) = registered().find(|entry| entry.name == name) else {
+                let nearest = nearest(name, registered().map(|entry| entry.name));
                 return Err(RewardSetError::Unknown {
                     name: name.clone(),
                     nearest,
@@ -199,7 +176,7 @@ impl RewardSet {
             }
         }
         let mut parts = Vec::new();
-        for entry in plugins::rewards() {
+        for entry in registered() {
             let written = rewards.get(entry.name);
             let weight = written.map_or(0.0, Weighting::weight);
             let logged = (entry.always && entry.fits(outcome))
@@ -210,6 +187,7 @@ impl RewardSet {
                     outcome,
                     seed,
                     settings,
+                    registered: &REWARD_REGISTRY,
                 });
                 let reward = reward.map_err(|what| RewardSetError::Settings {
                     name: entry.name.to_owned(),
@@ -228,7 +206,7 @@ impl RewardSet {
 
     /// [`Outcome::measure`] with weight 1, everything else logged only.
     pub fn measure(outcome: Outcome) -> Self {
-        let entries = plugins::rewards().filter(|entry| entry.always && entry.fits(outcome));
+        let entries = registered().filter(|entry| entry.always && entry.fits(outcome));
         let parts = entries.filter_map(|entry| {
             // What is always computed takes no settings.
             let Make::Plain(make) = entry.make else {

@@ -14,7 +14,7 @@ use crate::protocol::{
 };
 
 /// The tool that searches.
-pub const SEARCH: &str = "search";
+pub(crate) const SEARCH: &str = "search";
 
 /// What a turn asks for.
 #[derive(Clone, Debug, PartialEq)]

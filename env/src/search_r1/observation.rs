@@ -1,6 +1,6 @@
 //! How passages are shown to the policy.
 
-use forage_retriever::Hit;
+use forage_contracts::retriever::Hit;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::query_line;

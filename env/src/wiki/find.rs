@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use forage_retriever::{Bm25Retriever, Query, Retriever, RetrieverError};
+use forage_contracts::pages::{Found, PagePart, Pages};
+use forage_contracts::retriever::{Hit, Query, Retriever, RetrieverError};
 use serde::{Deserialize, Serialize};
-
-use super::{Wiki, WikiError};
 
 /// Passages asked for per page wanted when hits of passages are folded into pages.
 const PASSAGES_PER_PAGE: usize = 8;
@@ -23,28 +22,16 @@ pub enum SearchMode {
     Passages,
 }
 
-/// A page that was found.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Found {
-    /// The page's id.
-    pub id: String,
-    /// The page's title.
-    pub title: String,
-    /// The retriever's score.
-    pub score: f32,
-}
-
 /// Finds pages of a wiki, best first, equal scores by id.
 #[derive(Clone)]
 pub struct Finder {
-    wiki: Arc<Wiki>,
+    wiki: Arc<dyn Pages>,
     by: By,
 }
 
 #[derive(Clone)]
 enum By {
-    /// Document `n` of the index stands for page `n` of the wiki.
-    Index(Arc<Bm25Retriever>),
+    Part(PagePart),
     Passages(Arc<dyn Retriever>),
 }
 
@@ -53,22 +40,25 @@ impl Finder {
     /// page ids, or page ids followed by `#` and a number.
     ///
     /// # Errors
-    /// When the titles cannot be indexed.
+    /// When the pages cannot be indexed.
     pub fn new(
-        wiki: Arc<Wiki>,
+        wiki: Arc<dyn Pages>,
         mode: SearchMode,
         passages: Arc<dyn Retriever>,
-    ) -> Result<Self, WikiError> {
+    ) -> Result<Self, RetrieverError> {
         let by = match mode {
-            SearchMode::Titles => By::Index(wiki.titles()?),
-            SearchMode::Pages => By::Index(Arc::new(Bm25Retriever::new(Arc::clone(wiki.index())))),
+            SearchMode::Titles => By::Part(PagePart::Title),
+            SearchMode::Pages => By::Part(PagePart::Whole),
             SearchMode::Passages => By::Passages(passages),
         };
+        if let By::Part(part) = by {
+            wiki.prepare(part)?;
+        }
         Ok(Self { wiki, by })
     }
 
     /// The wiki searched.
-    pub fn wiki(&self) -> &Arc<Wiki> {
+    pub fn wiki(&self) -> &Arc<dyn Pages> {
         &self.wiki
     }
 
@@ -78,18 +68,7 @@ impl Finder {
     /// Only faults of the infrastructure; a query without a match finds nothing.
     pub async fn find(&self, query: &str, count: usize) -> Result<Vec<Found>, RetrieverError> {
         match &self.by {
-            By::Index(index) => {
-                let ranked = index.search_ids(query, count)?;
-                let found = ranked.into_iter().map(|(ordinal, score)| {
-                    let page = self.wiki.at(ordinal)?;
-                    Ok(Found {
-                        id: page.id.to_owned(),
-                        title: page.title.to_owned(),
-                        score,
-                    })
-                });
-                found.collect()
-            }
+            By::Part(part) => self.wiki.find(*part, query, count),
             By::Passages(retriever) => {
                 let asked = [Query::new(query)];
                 let hits = retriever
@@ -101,11 +80,7 @@ impl Finder {
     }
 
     /// Pages of passages, each at the place of its best passage; passages of pages the wiki does not have are passed over.
-    fn fold(
-        &self,
-        hits: Vec<forage_retriever::Hit>,
-        count: usize,
-    ) -> Result<Vec<Found>, RetrieverError> {
+    fn fold(&self, hits: Vec<Hit>, count: usize) -> Result<Vec<Found>, RetrieverError> {
         let mut found: Vec<Found> = Vec::new();
         for hit in hits {
             if found.len() == count {

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::Page;
 
 /// The section that is the whole page.
-pub const FULL: &str = "full";
+pub(crate) const FULL: &str = "full";
 /// Its name.
-pub const FULL_NAME: &str = "Full Page";
+pub(crate) const FULL_NAME: &str = "Full Page";
 
 /// What a section is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub enum SectionMode {
 
 /// A section as listed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Section {
+pub(crate) struct Section {
     /// What `read_section` takes.
     #[serde(rename = "section_id")]
     pub id: String,
@@ -42,7 +42,7 @@ pub struct Section {
 
 /// A section and where it stands in the content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Span {
+pub(crate) struct Span {
     /// What follows the colon of a section id.
     pub key: String,
     /// The heading.
@@ -59,7 +59,7 @@ struct Heading<'a> {
 }
 
 /// The sections of `content` in order; none when it has no heading.
-pub fn spans(content: &str, mode: SectionMode) -> Vec<Span> {
+pub(crate) fn spans(content: &str, mode: SectionMode) -> Vec<Span> {
     let headings = headings(content, mode);
     let mut used = HashMap::new();
     let mut spans = Vec::with_capacity(headings.len());
@@ -84,7 +84,7 @@ pub fn spans(content: &str, mode: SectionMode) -> Vec<Span> {
 }
 
 /// The list `view_sections` gives.
-pub fn list(page: &Page<'_>, mode: SectionMode) -> Vec<Section> {
+pub(crate) fn list(page: &Page<'_>, mode: SectionMode) -> Vec<Section> {
     let id = |key: &str| format!("{}:{key}", page.id);
     let spans = spans(page.content, mode);
     if spans.is_empty() {
@@ -105,7 +105,7 @@ pub fn list(page: &Page<'_>, mode: SectionMode) -> Vec<Section> {
 /// The text of the section `key`, its heading's line first; the first when several have that key.
 ///
 /// As published, all that goes is the line end before the next heading; a subtree is without blank lines at its end.
-pub fn read<'a>(page: &Page<'a>, key: &str, mode: SectionMode) -> Option<&'a str> {
+pub(crate) fn read<'a>(page: &Page<'a>, key: &str, mode: SectionMode) -> Option<&'a str> {
     if key == FULL {
         return Some(page.content);
     }

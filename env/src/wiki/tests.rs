@@ -1,6 +1,8 @@
 use std::sync::Arc;
 
-use forage_retriever::{Bm25Retriever, CorpusFormat, Passage, Retriever};
+use forage_contracts::corpus::Passage;
+use forage_contracts::retriever::Retriever;
+use forage_retriever::{Bm25Retriever, CorpusFormat};
 use futures::FutureExt;
 
 use super::*;
@@ -143,7 +145,7 @@ fn a_world_is_a_wiki() {
         page.content()
     );
     for mode in [SearchMode::Titles, SearchMode::Pages] {
-        let finder = Finder::new(Arc::clone(&wiki), mode, passages()).expect("indexed");
+        let finder = Finder::new(wiki.clone(), mode, passages()).expect("indexed");
         let found = finder
             .find(&page.title, 3)
             .now_or_never()

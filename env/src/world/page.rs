@@ -1,6 +1,6 @@
 //! Pages: an entity's facts in sections.
 
-use forage_retriever::Passage;
+use forage_contracts::corpus::Passage;
 
 use super::entity::{Entity, World, stream};
 use super::facts::{Value, mention};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use forage_env::plugins::environments;
 use forage_env::policy::Policy;
+use forage_env::registry::environments;
 use forage_env::registry::{self, EnvEntry};
 use forage_env::rollout::ChatSettings;
 use forage_env::scripted::{Cast, Constant};

@@ -6,17 +6,18 @@
 
 use std::sync::Arc;
 
+use forage_contracts::retriever::{
+    BooleanAnswer, BooleanSearch, Fingerprint, Hit, ParseIssue, Query, Retriever, RetrieverError,
+};
 use tantivy::TERMINATED;
 
 use super::plan::{LeafStep, Plan, Step, plan};
 use super::window::{Bits, NONE, Stream, WINDOW};
-use super::{MAX_ISSUES, ParseIssue, parse_with};
+use super::{MAX_ISSUES, boolean_fingerprint, parse_with};
 use crate::bm25::{DocSet, Scorer};
-use crate::error::RetrieverError;
-use crate::index::{Fingerprint, Index, Segment, floor};
+use crate::index::{Index, Segment, floor};
 use crate::mode::ModeEntry;
-use crate::query::{Hit, Query};
-use crate::retriever::{Bm25Retriever, Retriever};
+use crate::retriever::Bm25Retriever;
 use crate::top::{Scored, TopK};
 
 /// AND, OR, NOT, phrases and fields, ranked by BM25.
@@ -29,15 +30,6 @@ pub(crate) const MODE: ModeEntry = ModeEntry {
         Ok(Arc::new(BooleanRetriever::new(bm25)))
     },
 };
-
-/// Hits of a boolean query and its repairs.
-#[derive(Debug, Clone, PartialEq)]
-pub struct BooleanAnswer {
-    /// Best first, ties by id.
-    pub hits: Vec<Hit>,
-    /// In the order of the text.
-    pub issues: Vec<ParseIssue>,
-}
 
 impl Bm25Retriever {
     /// The best `k` passages that a query in boolean syntax matches, and the repairs of the query.
@@ -76,17 +68,6 @@ impl Bm25Retriever {
     }
 }
 
-/// Boolean mode with the repairs of each query.
-#[async_trait::async_trait]
-pub trait BooleanSearch: Send + Sync {
-    /// The best `k` passages that a query in boolean syntax matches, and its repairs. Words without operators
-    /// rank as the bag of words does.
-    ///
-    /// # Errors
-    /// Only faults of the infrastructure; never because of the query.
-    async fn answer(&self, query: &Query, k: usize) -> Result<BooleanAnswer, RetrieverError>;
-}
-
 #[async_trait::async_trait]
 impl BooleanSearch for Bm25Retriever {
     async fn answer(&self, query: &Query, k: usize) -> Result<BooleanAnswer, RetrieverError> {
@@ -107,7 +88,7 @@ impl BooleanRetriever {
 #[async_trait::async_trait]
 impl Retriever for BooleanRetriever {
     fn fingerprint(&self) -> Fingerprint {
-        self.0.fingerprint().boolean()
+        boolean_fingerprint(&self.0.fingerprint())
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {

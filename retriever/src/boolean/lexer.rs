@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use super::{MAX_BOOST, MAX_ISSUES, ParseIssue};
+use forage_contracts::retriever::ParseIssue;
+
+use super::{MAX_BOOST, MAX_ISSUES};
 use crate::analyzer::has_word;
 
 #[derive(Debug, Clone, PartialEq)]

@@ -8,10 +8,12 @@
 
 use std::ops::Range;
 
+use forage_contracts::retriever::ParseIssue;
+
 use super::lexer::{Issues, Token, TokenKind, is_plain, tokens};
 use super::{
     BooleanQuery, Clause, Kind, Leaf, MAX_BOOST, MAX_DEPTH, MAX_PREFIXES, MAX_QUERY_BYTES,
-    MAX_TERMS, Node, Occur, ParseIssue, Part,
+    MAX_TERMS, Node, Occur, Part,
 };
 use crate::analyzer::{TermStream, is_one_word};
 

@@ -2,11 +2,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
+use forage_contracts::retriever::Filter;
 use proptest::prelude::*;
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::query::Filter;
 
 /// Answers every query with a hit that spells it out, when it is let; fails for texts that begin with `fail`.
 struct Echo {

@@ -1,7 +1,7 @@
 //! The BEIR format.
 
-use super::{CorpusEntry, Passage};
-use crate::rows::{Row, RowFault};
+use forage_contracts::corpus::{CorpusEntry, Passage};
+use forage_contracts::row::{Row, RowFault};
 
 const FIX: &str =
     "BEIR rows are {\"_id\", \"title\", \"text\"}; fix the row or name another format";

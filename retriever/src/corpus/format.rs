@@ -2,27 +2,13 @@
 
 use std::path::Path;
 
-use super::{Passage, beir, pages, search_r1};
-use crate::error::ReadError;
-use crate::registry::{Choice, Entry, Registry};
-use crate::rows::{Row, RowFault, RowReader, corpus_files};
+use forage_contracts::corpus::CorpusEntry;
+use forage_contracts::registry::Registry;
 
-/// A corpus format: a set of columns. Each may be written as JSON lines, plain or gzip, as one JSON list or as parquet, in
-/// one file or in a folder of shards; which it is shows in the first bytes of the files.
-#[derive(Debug, Clone, Copy)]
-pub struct CorpusEntry {
-    /// The name used in configs and on the command line.
-    pub name: &'static str,
-    /// The columns, in a few words.
-    pub about: &'static str,
-    /// Tells whether a corpus has this format by its first row. Formats are asked in the order of the list, those of plug-ins
-    /// after the built-in ones.
-    pub detect: fn(&Row<'_>) -> bool,
-    /// The passages of one row, in order.
-    pub read: fn(Row<'_>) -> Result<Vec<Passage>, RowFault>,
-    /// The format that reads the same rows as one passage each, where this one cuts them.
-    pub whole: Option<&'static CorpusEntry>,
-}
+use super::{beir, pages, search_r1};
+use crate::choice::{Choice, Listed};
+use crate::error::ReadError;
+use crate::rows::{RowReader, corpus_files};
 
 /// A corpus format, chosen by name.
 pub type CorpusFormat = Choice<CorpusEntry>;
@@ -34,13 +20,7 @@ static FORMATS: Registry<CorpusEntry> = Registry::new(&[
     pages::WHOLE_PAGES,
 ]);
 
-impl Entry for CorpusEntry {
-    const KIND: &'static str = "corpus format";
-
-    fn label(&self) -> (&'static str, &'static str) {
-        (self.name, self.about)
-    }
-
+impl Listed for CorpusEntry {
     fn registry() -> &'static Registry<Self> {
         &FORMATS
     }

@@ -1,9 +1,8 @@
 //! Whole wiki pages in markdown, and passages of about a hundred words cut from them.
 
+use forage_contracts::corpus::{CorpusEntry, Passage};
+use forage_contracts::row::{Row, RowFault};
 use unicode_segmentation::UnicodeSegmentation;
-
-use super::{CorpusEntry, Passage};
-use crate::rows::{Row, RowFault};
 
 const FIX: &str =
     "page rows are {\"id\", \"title\", \"content\"}; fix the row or name another format";

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::{CorpusEntry, Passage};
-use crate::rows::{Row, RowFault};
+use forage_contracts::corpus::{CorpusEntry, Passage};
+use forage_contracts::row::{Row, RowFault};
 
 const FIX: &str = "Search-R1 rows are {\"id\", \"contents\"} or {\"id\", \"title\", \"text\"}; fix the row or name another \
                    format";

@@ -6,9 +6,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use forage_contracts::retriever::RetrieverError;
 use tokio::sync::oneshot;
-
-use crate::error::RetrieverError;
 
 /// The time that the first caller waits for others.
 const WINDOW: Duration = Duration::from_millis(2);

@@ -5,12 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::encoder::{Encoder, TextKind};
+use forage_contracts::retriever::{Encoder, RetrieverError, TextKind};
+
 use super::import::{VectorMetric, VectorRows};
 use super::storage::{DenseManifest, VECTORS_FILE, index_file, save_index};
 use super::vectors::{VectorFile, VectorWriter};
 use super::{VectorIndexKind, fault};
-use crate::error::{IndexError, RetrieverError};
+use crate::error::IndexError;
 use crate::index::{Document, Index, Manifest, Segment};
 
 /// Passages that are put in order of length together.

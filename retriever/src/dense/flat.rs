@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use forage_contracts::retriever::RetrieverError;
 use rayon::prelude::*;
 
 use super::kernel::{self, GROUP};
 use super::vectors::VectorFile;
 use super::{VectorIndex, VectorIndexKind, check_queries};
-use crate::error::RetrieverError;
 use crate::top::{Scored, TopK};
 
 /// Bytes of rows that all queries see before the next rows are read: well inside a second-level cache.

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use super::vectors::VectorFile;
 use super::{VectorIndex, VectorIndexKind, check_queries, flat, kernel};
-use crate::error::RetrieverError;
 use crate::top::{Scored, TopK};
+use forage_contracts::retriever::RetrieverError;
 use links::Links;
 
 /// Rows kept while walking, per hit asked for and at least: the `ef` of the paper.

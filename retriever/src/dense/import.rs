@@ -4,9 +4,8 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use forage_contracts::retriever::RetrieverError;
 use half::f16;
-
-use crate::error::RetrieverError;
 
 const NPY_MAGIC: [u8; 6] = *b"\x93NUMPY";
 /// Longest `.npy` header; `numpy.save` writes less than 200 bytes for a plain array.

@@ -4,11 +4,12 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
+use forage_contracts::retriever::RetrieverError;
 use turbovec::TurboQuantIndex;
 
 use super::vectors::VectorFile;
 use super::{VectorIndex, VectorIndexKind, check_queries, fault, flat};
-use crate::error::{IndexError, RetrieverError};
+use crate::error::IndexError;
 use crate::top::TopK;
 
 const BITS: usize = 4;

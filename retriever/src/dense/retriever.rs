@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use forage_contracts::retriever::{
+    Encoder, Filter, Fingerprint, Hit, Query, Retriever, RetrieverError, TextKind,
+};
+
 use super::batcher::{Batcher, FULL_BATCH};
 use super::embed::{RowSource, encode_checked, write_rows};
-use super::encoder::{Encoder, TextKind};
 use super::storage::{DenseManifest, build_index};
 use super::vectors::VectorFile;
 use super::{VectorIndex, VectorIndexKind, fault};
-use crate::error::RetrieverError;
-use crate::index::{Fingerprint, Index, Segment};
+use crate::index::{Index, Segment};
 use crate::mode::ModeEntry;
-use crate::query::{Filter, Hit, Query};
-use crate::retriever::Retriever;
 
 /// Nearest vectors.
 pub(crate) const MODE: ModeEntry = ModeEntry {

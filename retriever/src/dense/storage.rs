@@ -12,11 +12,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use forage_contracts::retriever::RetrieverError;
 use serde::{Deserialize, Serialize};
 
 use super::vectors::VectorFile;
 use super::{FlatIndex, GraphIndex, QuantisedIndex, VectorIndex, VectorIndexKind, fault};
-use crate::error::{IndexError, RetrieverError};
+use crate::error::IndexError;
 use crate::index::{Manifest, SegmentManifest};
 
 pub(super) const VECTORS_FILE: &str = "vectors.f32";

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use forage_contracts::retriever::RetrieverError;
 use tantivy::directory::{Directory, MmapDirectory, OwnedBytes};
 
 use super::{LARGEST, fault, first_unusable, kernel};
-use crate::error::{IndexError, RetrieverError};
+use crate::error::IndexError;
 
 /// The distance from 1 that the norm of a unit vector may have: half precision leaves about this much.
 const UNIT_TOLERANCE: f32 = 2e-3;

@@ -8,6 +8,7 @@ mod staging;
 use std::path::Path;
 use std::sync::mpsc::channel;
 
+use forage_contracts::corpus::Passage;
 use tantivy::directory::{Directory, OwnedBytes, RamDirectory};
 
 use super::change::segment_name;
@@ -16,7 +17,7 @@ use super::open::Index;
 use super::segment::{Segment, SegmentInfo};
 use super::store::{Store, StoreWriter};
 use crate::bm25::{Bm25Params, Postings};
-use crate::corpus::{CorpusReader, Passage};
+use crate::corpus::CorpusReader;
 use crate::error::{IndexError, ReadError};
 use segment::{bounds, counts, engine, index_run, unique_order};
 

@@ -6,13 +6,14 @@ use super::build::{
     AddRequest, BuildProgress, BuildSummary, FileFeed, IndexFeed, Plan, Staging, available_threads,
     files_below,
 };
-use super::manifest::{Fingerprint, Manifest};
+use super::manifest::Manifest;
 use super::open::Index;
 use super::segment::Segment;
 use super::{SEGMENT_PREFIX, verify};
 use crate::bm25::Postings;
 use crate::corpus::CorpusReader;
 use crate::error::IndexError;
+use crate::retriever::bm25_fingerprint;
 
 /// Memory of a merge for postings, MiB.
 const MERGE_MEMORY_MIB: usize = 256;
@@ -158,7 +159,7 @@ impl Index {
         manifest.contents_digest = self.digest_contents()?;
         manifest.corpus_digest.clone_from(&manifest.contents_digest);
         manifest.fingerprint =
-            Fingerprint::of_bm25(&manifest.contents_digest, &manifest.analyzer, manifest.bm25);
+            bm25_fingerprint(&manifest.contents_digest, &manifest.analyzer, manifest.bm25);
         Ok(())
     }
 }

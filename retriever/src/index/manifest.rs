@@ -1,55 +1,23 @@
 //! The description of an index: its manifest.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
+use forage_contracts::retriever::Fingerprint;
 use serde::{Deserialize, Serialize};
 
 use super::MANIFEST_FILE;
 use crate::analyzer::ANALYZER_ID;
 use crate::bm25::Bm25Params;
 use crate::error::IndexError;
+use crate::retriever::bm25_fingerprint;
 
 /// Version of the folder layout and of every file in it.
 pub(super) const FORMAT_VERSION: u32 = 2;
 /// The name of a manifest until it is whole.
 pub(super) const MANIFEST_DRAFT: &str = "manifest.json.draft";
-
-/// Names everything that decides a ranking: corpus, analyzer, BM25 constants. 64 hex digits.
-///
-/// Equal fingerprints give equal hits for equal queries.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Fingerprint(pub String);
-
-impl Fingerprint {
-    /// The fingerprint of BM25 with these constants over passages with this digest.
-    pub(crate) fn of_bm25(contents_digest: &str, analyzer: &str, params: Bm25Params) -> Self {
-        let (k1, b) = (params.k1.to_bits(), params.b.to_bits());
-        let named = format!(
-            "bm25\ncorpus={contents_digest}\nanalyzer={analyzer}\nk1={k1:08x}\nb={b:08x}\n"
-        );
-        Self::of(&named)
-    }
-
-    /// The digest of a text that names everything.
-    pub(crate) fn of(named: &str) -> Self {
-        Self(blake3::hash(named.as_bytes()).to_hex().to_string())
-    }
-
-    /// The fingerprint of boolean mode over the same.
-    pub(crate) fn boolean(&self) -> Self {
-        Self::of(&format!("boolean 1\n{}\n", self.0))
-    }
-}
-
-impl fmt::Display for Fingerprint {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
-    }
-}
 
 /// Sizes of an index or of one of its segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -141,7 +109,7 @@ impl Manifest {
         Self {
             format_version: FORMAT_VERSION,
             generation: 1,
-            fingerprint: Fingerprint::of_bm25(&digests.contents, ANALYZER_ID, bm25),
+            fingerprint: bm25_fingerprint(&digests.contents, ANALYZER_ID, bm25),
             corpus_digest: digests.corpus,
             contents_digest: digests.contents,
             sources: Vec::new(),

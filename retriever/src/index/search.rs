@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use forage_contracts::retriever::{Filter, RetrieverError};
+
 use super::open::Index;
 use super::segment::Segment;
 use crate::bm25::{Bag, Bm25Params, DocSet, Scorer, Scratch, SegmentPart, Totals, Widening};
-use crate::error::{IndexError, RetrieverError};
-use crate::query::{Filter, Statistics};
+use crate::error::IndexError;
+use crate::statistics::Statistics;
 
 /// BM25 with given constants and collection totals, fitted to the segments of one index.
 #[derive(Debug)]

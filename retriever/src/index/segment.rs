@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use forage_contracts::retriever::Filter;
 use tantivy::directory::{Directory, MmapDirectory, OwnedBytes};
 
 use super::manifest::SegmentManifest;
@@ -11,7 +12,6 @@ use super::store::{Document, Store, read_u32};
 use super::{BOUNDS_FILE, BY_ID_FILE, DOCS_FILE, OFFSETS_FILE, POSTINGS_FOLDER};
 use crate::bm25::{Bm25Params, DocSet, Postings, Scorer, Totals};
 use crate::error::IndexError;
-use crate::query::Filter;
 
 /// The passages of a segment and its folder.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use forage_contracts::corpus::Passage;
 use rayon::slice::ParallelSliceMut;
 use tantivy::directory::OwnedBytes;
 
-use crate::corpus::{CorpusHasher, Passage};
+use crate::corpus::CorpusHasher;
 
 /// Bytes of the lengths before each record: id, title and fields, u32 LE each; the text takes the rest.
 const HEADER_BYTES: usize = 12;

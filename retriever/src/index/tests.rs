@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use forage_contracts::corpus::Passage;
+use forage_contracts::retriever::{Filter, Hit, Query, RetrieverError};
 use proptest::prelude::*;
 
 use super::{AddRequest, BuildRequest, Index};
-use crate::{
-    Bm25Params, Bm25Retriever, CorpusFormat, Filter, Hit, IndexError, Passage, Query,
-    RetrieverError, Statistics,
-};
+use crate::statistics::Statistics;
+use crate::{Bm25Params, Bm25Retriever, CorpusFormat, IndexError};
 
 /// Writes passages as a BEIR corpus.
 fn corpus_file(folder: &Path, name: &str, passages: &[Passage]) -> PathBuf {

@@ -6,19 +6,17 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use forage_contracts::retriever::{
+    Encoder, Fingerprint, Hit, Query, Retriever, RetrieverEntry, RetrieverError, RetrieverSettings,
+};
 use forage_net::{Client, Fault, HttpOptions, KeyHeader, Request};
 use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::hits::{FieldNames, arrange, fingerprint, finite, id_of};
-use super::spec::{RetrieverEntry, RetrieverSettings};
 use crate::corpus::split_contents;
-use crate::dense::encoder::Encoder;
-use crate::error::RetrieverError;
-use crate::index::Fingerprint;
-use crate::query::{Hit, Query};
-use crate::retriever::Retriever;
+use crate::error::{remote, setting};
 
 /// An index and where it is served.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,7 +80,8 @@ impl AnseriniRetriever {
             &options.url,
             options.http.clone(),
             KeyHeader::Named("x-api-key"),
-        )?;
+        )
+        .map_err(setting)?;
         Ok(Self { http, options })
     }
 
@@ -96,7 +95,10 @@ impl AnseriniRetriever {
             .append_pair("query", &query.text)
             .append_pair("hits", &k.to_string());
         let take = |answer: Answer| self.hits(answer, k);
-        Ok(self.http.call(Request::get(url), take).await?)
+        self.http
+            .call(Request::get(url), take)
+            .await
+            .map_err(remote)
     }
 
     fn hits(&self, answer: Answer, k: usize) -> Result<Vec<Hit>, Fault> {

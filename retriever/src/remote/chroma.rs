@@ -7,19 +7,18 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use forage_contracts::retriever::{
+    Encoder, Filter, Fingerprint, Hit, Query, Retriever, RetrieverEntry, RetrieverError,
+    RetrieverSettings,
+};
 use forage_net::{Client, Fault, HttpOptions, KeyHeader, Request, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::hits::{FieldNames, arrange, fingerprint, finite, keeps_nothing};
 use super::search_r1::in_batches;
-use super::spec::{RetrieverEntry, RetrieverSettings};
 use super::vectors;
-use crate::dense::encoder::Encoder;
-use crate::error::RetrieverError;
-use crate::index::Fingerprint;
-use crate::query::{Filter, Hit, Query};
-use crate::retriever::Retriever;
+use crate::error::{remote, setting};
 
 /// The content of a record's document.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,7 +124,8 @@ impl ChromaRetriever {
             &options.url,
             options.http.clone(),
             KeyHeader::Named("x-chroma-token"),
-        )?;
+        )
+        .map_err(setting)?;
         let (tenant, database) = (options.tenant.as_str(), options.database.as_str());
         let above = [
             "api",
@@ -137,7 +137,7 @@ impl ChromaRetriever {
             "collections",
         ];
         let url = http.url(&[&above[..], &[&options.collection]].concat());
-        let described: Value = http.call(Request::get(url), Ok).await?;
+        let described: Value = http.call(Request::get(url), Ok).await.map_err(remote)?;
         if let Some(size) = described["dimension"].as_u64()
             && size != encoder.dimension() as u64
         {
@@ -186,10 +186,8 @@ impl ChromaRetriever {
         });
         self.restrict(&mut body, &queries[0].filter);
         let take = |answer| self.hits(answer, queries.len(), k);
-        Ok(self
-            .http
-            .call(Request::json(self.query.clone(), &body), take)
-            .await?)
+        let request = Request::json(self.query.clone(), &body);
+        self.http.call(request, take).await.map_err(remote)
     }
 
     /// Metadata goes into `where`, which takes one condition or an `$and` of several; ids have a key of their own.

@@ -12,19 +12,18 @@ mod answer;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use forage_contracts::retriever::{
+    Encoder, Filter, Fingerprint, Hit, Query, Retriever, RetrieverEntry, RetrieverError,
+    RetrieverSettings,
+};
 use forage_net::{Client, HttpOptions, KeyHeader, Request, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::hits::{FieldNames, fingerprint, keeps_nothing};
 use super::search_r1::in_batches;
-use super::spec::{RetrieverEntry, RetrieverSettings};
 use super::vectors;
-use crate::dense::encoder::Encoder;
-use crate::error::RetrieverError;
-use crate::index::Fingerprint;
-use crate::query::{Filter, Hit, Query};
-use crate::retriever::Retriever;
+use crate::error::{remote, setting};
 use answer::MultiAnswer;
 
 /// Candidates a shard considers for each of the `k` neighbours, and the least number of them, where none is given.
@@ -145,7 +144,8 @@ impl ElasticRetriever {
             )?),
             None => None,
         };
-        let http = Client::new(&options.url, options.http.clone(), KeyHeader::Authorization)?;
+        let http = Client::new(&options.url, options.http.clone(), KeyHeader::Authorization)
+            .map_err(setting)?;
         let msearch = http.url(&["_msearch"]);
         Ok(Self {
             http,
@@ -182,7 +182,7 @@ impl ElasticRetriever {
         }
         let take = |answer: MultiAnswer| answer.into_hits(&self.options.fields, queries.len(), k);
         let request = Request::post(self.msearch.clone(), "application/x-ndjson", lines);
-        Ok(self.http.call(request, take).await?)
+        self.http.call(request, take).await.map_err(remote)
     }
 
     fn header(&self) -> Value {

@@ -2,12 +2,11 @@
 
 use std::collections::HashSet;
 
+use forage_contracts::retriever::{Filter, Fingerprint, Hit};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::corpus::{content_hash, split_contents};
-use crate::index::Fingerprint;
-use crate::query::{Filter, Hit};
 
 /// The fields of a stored object that hold the parts of a passage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,19 +8,18 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use forage_contracts::retriever::{
+    Encoder, Filter, Fingerprint, Hit, Query, Retriever, RetrieverEntry, RetrieverError,
+    RetrieverSettings,
+};
 use forage_net::{Client, Fault, HttpOptions, KeyHeader, Request, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::hits::{FieldNames, arrange, fingerprint, finite, id_of, keeps_nothing};
 use super::search_r1::in_batches;
-use super::spec::{RetrieverEntry, RetrieverSettings};
 use super::vectors;
-use crate::dense::encoder::Encoder;
-use crate::error::RetrieverError;
-use crate::index::Fingerprint;
-use crate::query::{Filter, Hit, Query};
-use crate::retriever::Retriever;
+use crate::error::{remote, setting};
 
 /// A collection and how it is searched.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -111,11 +110,13 @@ impl QdrantRetriever {
             &options.url,
             options.http.clone(),
             KeyHeader::Named("api-key"),
-        )?;
+        )
+        .map_err(setting)?;
         let url = http.url(&["collections", &options.collection]);
         let collection: Value = http
             .call(Request::get(url), |found: Collection| Ok(found.result))
-            .await?;
+            .await
+            .map_err(remote)?;
         let vectors = &collection["config"]["params"]["vectors"];
         let parameters = match &options.vector {
             None if vectors.get("size").is_some() => vectors,
@@ -184,7 +185,7 @@ impl QdrantRetriever {
             .collect();
         let take = |answer| self.hits(answer, queries.len(), k);
         let request = Request::json(self.query.clone(), &json!({ "searches": searches }));
-        Ok(self.http.call(request, take).await?)
+        self.http.call(request, take).await.map_err(remote)
     }
 
     fn one(&self, vector: &[f32], filter: &Filter, k: usize) -> Value {

@@ -4,20 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use forage_contracts::retriever::{
+    Encoder, Fingerprint, Hit, Query, Retriever, RetrieverEntry, RetrieverError, RetrieverSettings,
+};
 use forage_net::{Client, Fault, HttpOptions, KeyHeader, NetError, Request, Url};
 use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::hits::fingerprint;
-use super::spec::{RetrieverEntry, RetrieverSettings};
 use super::wire::{RetrieveAnswer, RetrieveRequest};
-use crate::dense::encoder::Encoder;
-use crate::error::RetrieverError;
-use crate::index::Fingerprint;
+use crate::error::{remote, setting};
 use crate::mode::Mode;
-use crate::query::{Hit, Query};
-use crate::retriever::Retriever;
 
 /// A server and how it is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,7 +111,7 @@ impl SearchR1Client {
         let request = RetrieveRequest::new(queries, k, self.mode);
         let take = |answer: RetrieveAnswer| answer.into_hits(queries.len(), k);
         let request = Request::json(self.retrieve.clone(), &request);
-        Ok(self.http.call(request, take).await?)
+        self.http.call(request, take).await.map_err(remote)
     }
 }
 
@@ -184,7 +182,7 @@ impl Info {
 /// Calls to a server that speaks the protocol.
 pub(super) fn forage_http(url: &str, options: HttpOptions) -> Result<Client, RetrieverError> {
     let base = url.trim_end_matches('/').trim_end_matches("/retrieve");
-    Ok(Client::new(base, options, KeyHeader::Named("x-api-key"))?)
+    Client::new(base, options, KeyHeader::Named("x-api-key")).map_err(setting)
 }
 
 /// The answer to `GET /info`; none when the server has no such page.
@@ -201,6 +199,6 @@ pub(super) async fn info(http: &Client) -> Result<Option<Info>, RetrieverError> 
                 | Fault::Protocol(_),
             ..
         }) => Ok(None),
-        Err(other) => Err(other.into()),
+        Err(other) => Err(remote(other)),
     }
 }

@@ -11,6 +11,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use forage_contracts::retriever::{
+    Encoder, Fingerprint, Hit, Query, Retriever, RetrieverEntry, RetrieverError, RetrieverSettings,
+};
 use forage_net::{Client, HttpOptions, Request, Url};
 use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
@@ -18,14 +21,10 @@ use serde_json::json;
 
 use super::hits::{arrange, fingerprint};
 use super::search_r1::{Info, forage_http, in_batches, info};
-use super::spec::{RetrieverEntry, RetrieverSettings};
 use super::wire::{RetrieveAnswer, RetrieveRequest};
-use crate::dense::encoder::Encoder;
-use crate::error::RetrieverError;
-use crate::index::Fingerprint;
+use crate::error::remote;
 use crate::mode::Mode;
-use crate::query::{Hit, Query, Statistics};
-use crate::retriever::Retriever;
+use crate::statistics::Statistics;
 
 /// A part of a collection that can be ranked with the numbers of the whole.
 #[async_trait]
@@ -267,7 +266,7 @@ impl Shard for ForageShard {
     async fn statistics(&self, queries: &[Query]) -> Result<Statistics, RetrieverError> {
         let texts: Vec<&str> = queries.iter().map(|query| query.text.as_str()).collect();
         let request = Request::json(self.statistics.clone(), &json!({ "queries": texts }));
-        Ok(self.http.call(request, Ok).await?)
+        self.http.call(request, Ok).await.map_err(remote)
     }
 
     async fn search_with(
@@ -280,7 +279,7 @@ impl Shard for ForageShard {
         request.statistics = Some(whole);
         let take = |answer: RetrieveAnswer| answer.into_hits(queries.len(), k);
         let request = Request::json(self.retrieve.clone(), &request);
-        Ok(self.http.call(request, take).await?)
+        self.http.call(request, take).await.map_err(remote)
     }
 }
 

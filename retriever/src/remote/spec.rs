@@ -2,61 +2,16 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use serde::de::{DeserializeOwned, Error as _};
+use forage_contracts::registry::Registry;
+use forage_contracts::retriever::{
+    Encoder, Retriever, RetrieverEntry, RetrieverError, RetrieverSettings,
+};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::{anserini, chroma, elastic, qdrant, search_r1, shards};
-use crate::dense::encoder::Encoder;
-use crate::error::RetrieverError;
-use crate::registry::{Choice, Entry, Registry};
-use crate::retriever::Retriever;
-
-/// A kind of retriever that brings its own passages: `kind = "NAME"` in a config's `[retriever.remote]`, beside its
-/// settings.
-#[derive(Debug, Clone, Copy)]
-pub struct RetrieverEntry {
-    /// The name used in configs.
-    pub name: &'static str,
-    /// A few words about it.
-    pub about: &'static str,
-    /// Reads the settings, as they are written in the file.
-    pub read: fn(Value) -> Result<Box<dyn RetrieverSettings>, serde_json::Error>,
-}
-
-/// Settings of a retriever that brings its own passages.
-#[async_trait]
-pub trait RetrieverSettings: Send {
-    /// Tells whether searches need query vectors, and so an encoder.
-    fn needs_encoder(&self) -> bool {
-        false
-    }
-
-    /// Makes the retriever, within a Tokio runtime with time and network.
-    ///
-    /// # Errors
-    /// [`RetrieverError::Setting`] for settings that cannot work or an encoder that is missing, [`RetrieverError::Remote`]
-    /// when a server does not answer.
-    async fn open(
-        self: Box<Self>,
-        encoder: Option<Arc<dyn Encoder>>,
-    ) -> Result<Arc<dyn Retriever>, RetrieverError>;
-}
-
-impl RetrieverEntry {
-    /// The entry of settings that serde reads; they should refuse unknown keys.
-    pub const fn new<S: RetrieverSettings + DeserializeOwned + 'static>(
-        name: &'static str,
-        about: &'static str,
-    ) -> Self {
-        Self {
-            name,
-            about,
-            read: |written| Ok(Box::new(serde_json::from_value::<S>(written)?)),
-        }
-    }
-}
+use crate::choice::{Choice, Listed};
 
 static KINDS: Registry<RetrieverEntry> = Registry::new(&[
     search_r1::ENTRY,
@@ -67,13 +22,7 @@ static KINDS: Registry<RetrieverEntry> = Registry::new(&[
     anserini::ENTRY,
 ]);
 
-impl Entry for RetrieverEntry {
-    const KIND: &'static str = "kind of remote retriever";
-
-    fn label(&self) -> (&'static str, &'static str) {
-        (self.name, self.about)
-    }
-
+impl Listed for RetrieverEntry {
     fn registry() -> &'static Registry<Self> {
         &KINDS
     }

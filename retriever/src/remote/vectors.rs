@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::dense::encoder::{Encoder, TextKind};
-use crate::error::RetrieverError;
-use crate::query::Query;
+use forage_contracts::retriever::{Encoder, Query, RetrieverError, TextKind};
 
 /// One vector per query, encoded on a thread that may block.
 pub(super) async fn encode(

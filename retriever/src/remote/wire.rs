@@ -1,5 +1,6 @@
 //! The Search-R1 protocol as a client sees it: `POST /retrieve`, and what this crate's server adds to it.
 
+use forage_contracts::retriever::{Filter, Hit, Query};
 use forage_net::Fault;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -7,7 +8,7 @@ use serde_json::Value;
 use super::hits::{arrange, finite, id_of, id_of_contents};
 use crate::corpus::split_contents;
 use crate::mode::Mode;
-use crate::query::{Filter, Hit, Query, Statistics};
+use crate::statistics::Statistics;
 
 /// A request. Foreign servers know the first three fields; the others are left out for them.
 #[derive(Serialize)]

@@ -1,7 +1,7 @@
+use forage_contracts::corpus::Passage;
 use futures::FutureExt;
 
 use super::*;
-use crate::corpus::Passage;
 use crate::retriever::Bm25Retriever;
 
 /// Scores by how often a passage has the letter `e`, or as told.

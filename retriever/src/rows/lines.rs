@@ -8,8 +8,8 @@ use flate2::bufread::MultiGzDecoder;
 
 use super::MAX_RECORD_BYTES;
 use super::reader::{Place, Rows, Stop, open_failure, stopped};
-use super::row::{Row, RowFault, parse_json};
 use crate::error::ReadError;
+use forage_contracts::row::{Row, RowFault};
 
 const BUFFER_BYTES: usize = 1 << 18;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -109,7 +109,7 @@ impl Rows for LineReader {
     }
 
     fn row(&self) -> Result<Row<'_>, RowFault> {
-        parse_json(self.text()?)
+        Row::parse_json(self.text()?)
     }
 
     fn place(&self) -> Place {

@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 
 use super::lines::not_utf8;
 use super::reader::{Place, Rows, Stop};
-use super::row::{Row, RowFault, parse_json};
+use forage_contracts::row::{Row, RowFault};
 
 /// Longest list, bytes: it is held in memory as a whole.
 const MAX_LIST_BYTES: u64 = 1 << 30;
@@ -104,7 +104,8 @@ impl Rows for JsonList {
     }
 
     fn row(&self) -> Result<Row<'_>, RowFault> {
-        parse_json(&self.text[self.record.clone()]).map_err(|fault| RowFault::new(fault.what, FIX))
+        Row::parse_json(&self.text[self.record.clone()])
+            .map_err(|fault| RowFault::new(fault.what, FIX))
     }
 
     fn place(&self) -> Place {

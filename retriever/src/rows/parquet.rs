@@ -14,7 +14,7 @@ use serde_json::Number;
 
 use super::MAX_RECORD_BYTES;
 use super::reader::{Place, Rows, Stop};
-use super::row::{Cell, Row, RowFault, fraction};
+use forage_contracts::row::{Cell, Row, RowFault};
 
 /// First and last bytes of a parquet file.
 pub(super) const MAGIC: [u8; 4] = *b"PAR1";
@@ -148,8 +148,8 @@ fn cell<'a>(name: &str, field: &'a Field) -> Result<Cell<'a>, RowFault> {
         Field::UShort(value) => integer((*value).into()),
         Field::UInt(value) => integer((*value).into()),
         Field::ULong(value) => Cell::Number(Number::from(*value)),
-        Field::Float(value) => fraction((*value).into()),
-        Field::Double(value) => fraction(*value),
+        Field::Float(value) => Cell::fraction((*value).into()),
+        Field::Double(value) => Cell::fraction(*value),
         Field::Str(text) => Cell::Text(short_enough(name, text)?.into()),
         // Some writers leave the text annotation out.
         Field::Bytes(bytes) => match std::str::from_utf8(bytes.data()) {

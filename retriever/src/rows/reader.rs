@@ -10,8 +10,8 @@ use super::lines::LineReader;
 use super::list::JsonList;
 use super::markdown::MarkdownFile;
 use super::parquet::{MAGIC, ParquetRows};
-use super::row::{Row, RowFault};
 use crate::error::ReadError;
+use forage_contracts::row::{Row, RowFault};
 
 /// Bytes in which a file shows what it is written in.
 const START_BYTES: u64 = 64;

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use forage_contracts::retriever::{Hit, ParseIssue};
 use serde::Serialize;
 
 use super::request::Shape;
-use crate::boolean::ParseIssue;
-use crate::query::Hit;
 use crate::snippet::Snippet;
 
 /// What one job adds to an answer: entries of the outer lists, separated by commas.

@@ -2,11 +2,11 @@
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use forage_contracts::retriever::RetrieverError;
 use forage_net::{Refusal, Refuse, refused};
 use serde::Serialize;
 
 use super::request::Problem;
-use crate::error::RetrieverError;
 
 /// A reason for which a request got no answer.
 #[derive(Debug)]

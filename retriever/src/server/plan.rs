@@ -3,19 +3,18 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use forage_contracts::retriever::{Hit, ParseIssue, Query, Retriever, RetrieverError};
 use forage_net::{Refusal, Ticket};
 
 use super::answer::{Part, assemble, push_snippet, put};
 use super::app::App;
 use super::fault::Fault;
 use super::request::{RerankRequest, RetrieveRequest};
-use crate::boolean::ParseIssue;
-use crate::error::RetrieverError;
 use crate::mode::Mode;
-use crate::query::{Hit, Query, Statistics};
 use crate::rerank::{Reranker, reorder, scores};
-use crate::retriever::{Bm25Retriever, Retriever};
+use crate::retriever::Bm25Retriever;
 use crate::snippet::snippet;
+use crate::statistics::Statistics;
 
 /// Queries per job. BM25 takes well under a millisecond each, so a job is a few milliseconds: long against the cost of
 /// handing it over, short against what another request may be kept waiting.

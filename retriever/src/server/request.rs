@@ -7,10 +7,11 @@
 mod fields;
 mod problem;
 
+use forage_contracts::retriever::{Filter, Query};
 use serde_json::Value;
 
 use crate::mode::Mode;
-use crate::query::{Filter, Query, Statistics};
+use crate::statistics::Statistics;
 use fields::Fields;
 pub use problem::{Place, Problem};
 

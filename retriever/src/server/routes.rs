@@ -125,7 +125,7 @@ async fn document(State(app): Shared, Path(id): Path<String>) -> Response {
                 },
             );
             out.push(b'}');
-            Ok::<_, crate::error::RetrieverError>(Some(out))
+            Ok::<_, forage_contracts::retriever::RetrieverError>(Some(out))
         };
         let found = in_time_of(&app, app.pool.run(&ticket, job)).await???;
         found.map(json).ok_or_else(missing)

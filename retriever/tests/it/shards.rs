@@ -222,14 +222,14 @@ async fn servers_over_parts_rank_as_one_index() {
     // One part goes away: an error that names it, not fewer passages.
     let gone = servers.pop().unwrap().url.clone();
     let error = front.search(&queries, 10).await.unwrap_err();
-    let RetrieverError::Remote(NetError {
+    let RetrieverError::Remote(error) = error else {
+        panic!("{error}")
+    };
+    let NetError {
         url,
         fault,
         attempts,
-    }) = error
-    else {
-        panic!("{error}")
-    };
+    } = *error.downcast().unwrap();
     assert!(url.starts_with(&gone), "{url}");
     assert!(matches!(fault, Fault::Connect(_)), "{fault}");
     assert_eq!(attempts, 2);

@@ -1,6 +1,8 @@
 //! Functions beyond the three published ones: paging through a page, finding in it, ordering pages.
 
-use forage_retriever::{Bm25Retriever, Passage, Query, Retriever, RetrieverError};
+use forage_contracts::corpus::Passage;
+use forage_contracts::retriever::{Query, Retriever, RetrieverError};
+use forage_retriever::Bm25Retriever;
 use serde_json::{Map, Value, json};
 
 use super::{Failure, Outcome, PageTools, Returned, raise, text, wrong_type};

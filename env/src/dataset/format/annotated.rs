@@ -1,7 +1,7 @@
 //! `HotpotQA`-like with evidence: `_id`, `question` or `text`, `answer` or `answers`, and optionally `answer_aliases`, `gold`
 //! (passage ids), `decomposition`.
 
-use forage_retriever::RowFault;
+use forage_contracts::row::RowFault;
 use serde_json::Value;
 
 use super::{QuestionEntry, QuestionRow};

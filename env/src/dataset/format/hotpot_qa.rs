@@ -1,11 +1,11 @@
 //! `HotpotQA` and `2WikiMultihopQA` as published: `_id` or `id`, `question`, `answer`, `supporting_facts`, whose titles are
 //! the evidence, and `context`.
 
-use forage_retriever::RowFault;
+use forage_contracts::question::{distinct, list, scalar};
+use forage_contracts::row::RowFault;
 use serde_json::Value;
 
-use super::fields::{distinct, hops, list, scalar};
-use super::{QuestionEntry, QuestionRow, is_answered};
+use super::{QuestionEntry, QuestionRow, hops, is_answered};
 use crate::task::Task;
 
 pub(super) const ENTRY: QuestionEntry = QuestionEntry {

@@ -1,6 +1,6 @@
 //! Prompts that are messages, and the answers beside them.
 
-use forage_retriever::RowFault;
+use forage_contracts::row::RowFault;
 use serde_json::{Map, Value};
 
 use super::QuestionRow;

@@ -1,11 +1,11 @@
 //! `MuSiQue` as published: `id`, `question`, `answer`, `answer_aliases`, `paragraphs`, whose supporting ones are the evidence
 //! by title, and `question_decomposition`.
 
-use forage_retriever::RowFault;
+use forage_contracts::question::{distinct, scalar};
+use forage_contracts::row::RowFault;
 use serde_json::Value;
 
-use super::fields::{distinct, hops, scalar};
-use super::{QuestionEntry, QuestionRow, is_answered};
+use super::{QuestionEntry, QuestionRow, hops, is_answered};
 use crate::task::Task;
 
 pub(super) const ENTRY: QuestionEntry = QuestionEntry {

@@ -1,9 +1,9 @@
 //! [`Task`] rows as forage writes them.
 
-use forage_retriever::RowFault;
+use forage_contracts::question::no_answer;
+use forage_contracts::row::RowFault;
 use serde_json::Value;
 
-use super::fields::no_answer;
 use super::{QuestionEntry, QuestionRow};
 use crate::task::Task;
 

@@ -1,6 +1,6 @@
 //! `NeMo` Gym: `responses_create_params` with the input, and a field with the answer.
 
-use forage_retriever::RowFault;
+use forage_contracts::row::RowFault;
 
 use super::messages::{answer_of, last_user};
 use super::{QuestionEntry, QuestionRow};

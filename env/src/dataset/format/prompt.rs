@@ -1,6 +1,6 @@
 //! TRL, verifiers and Spurious Rewards: `prompt` (text or messages), and a field with the answer.
 
-use forage_retriever::RowFault;
+use forage_contracts::row::RowFault;
 
 use super::messages::{answer_of, last_user};
 use super::{QuestionEntry, QuestionRow};

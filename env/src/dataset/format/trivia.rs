@@ -1,6 +1,6 @@
 //! Questions about wiki pages: `question`, `answer` and the page's `filename`, which is the evidence.
 
-use forage_retriever::RowFault;
+use forage_contracts::row::RowFault;
 
 use super::{QuestionEntry, QuestionRow, is_answered};
 use crate::task::Task;

@@ -1,9 +1,9 @@
 //! verl and `SkyRL`: `prompt` (messages), `data_source`, and `ground_truth.target` in `reward_model` or `reward_spec`.
 
-use forage_retriever::RowFault;
+use forage_contracts::question::{no_answer, not_empty, scalar};
+use forage_contracts::row::RowFault;
 use serde_json::Value;
 
-use super::fields::{no_answer, not_empty, scalar};
 use super::messages::last_user;
 use super::{QuestionEntry, QuestionRow};
 use crate::task::Task;

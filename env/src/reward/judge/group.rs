@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::{ENTRY, Judge, JudgeError, JudgeSettings, Preference, Transcript, points};
 use crate::environment::Outcome;
 use crate::episode::Episode;
+use crate::reward::Making;
 use crate::reward::grading::normalize;
-use crate::reward::settings::Making;
 use crate::reward::{GroupReward, Make, Pieces, RewardEntry, RewardError, UNIT};
 use crate::task::Task;
 
@@ -75,7 +75,7 @@ fn failed(name: &'static str, task: &Task, cause: &JudgeError) -> RewardError {
 /// Judges the answers of a group, up to [`Batch::together`] in one request: a judge that sees them side by side is asked less
 /// often and grades them by one scale, as the code-search project found.
 #[derive(Debug)]
-pub struct Batch {
+pub(crate) struct Batch {
     /// Who judges.
     pub judge: Judge,
     /// Most answers in one request.
@@ -127,7 +127,7 @@ impl GroupReward for Batch {
 ///
 /// Nobody is asked where the outcome is plain: an answer beats none, equal answers tie. A group of one scores 0.5.
 #[derive(Debug)]
-pub struct Tournament {
+pub(crate) struct Tournament {
     /// Who judges.
     pub judge: Judge,
     /// Rounds; all pairs meet where it is half the group or more.

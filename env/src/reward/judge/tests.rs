@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forage_retriever::{Bm25Retriever, Passage};
+use forage_contracts::corpus::Passage;
+use forage_retriever::Bm25Retriever;
 use proptest::prelude::*;
 
 use super::prompt::{messages, pair_messages};
@@ -15,6 +16,7 @@ use super::*;
 use crate::episode::{Boundary, Ending};
 use crate::policy::Sampling;
 use crate::reward::RewardSet;
+use crate::reward::judge::verdict::read_preference;
 use crate::reward::tests::{episode, task};
 use crate::rollout::{Job, Presentation, Rollout};
 use crate::scripted::Constant;

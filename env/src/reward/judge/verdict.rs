@@ -107,7 +107,7 @@ pub fn read_verdict(reply: &str, principles: usize) -> Result<Verdict, Refusal> 
 ///
 /// # Errors
 /// [`Refusal`] for anything else.
-pub fn read_verdicts(reply: &str, count: usize) -> Result<Vec<Verdict>, Refusal> {
+pub(crate) fn read_verdicts(reply: &str, count: usize) -> Result<Vec<Verdict>, Refusal> {
     let BatchReply { verdicts } = object(reply)?;
     if verdicts.len() != count {
         return Err(Refusal(format!(
@@ -122,7 +122,7 @@ pub fn read_verdicts(reply: &str, count: usize) -> Result<Vec<Verdict>, Refusal>
 ///
 /// # Errors
 /// [`Refusal`] for anything else.
-pub fn read_preference(reply: &str) -> Result<Preference, Refusal> {
+pub(crate) fn read_preference(reply: &str) -> Result<Preference, Refusal> {
     object::<PairReply>(reply).map(|reply| reply.better)
 }
 

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use forage_contracts::corpus::Passage;
 use proptest::prelude::*;
 use tantivy::fieldnorm::FieldNormReader;
 
-use crate::{Bm25Params, Bm25Retriever, Index, Passage, analyze};
+use crate::{Bm25Params, Bm25Retriever, Index, analyze};
 
 /// Every passage as id, length in terms, and frequency per term.
 struct Bags(Vec<(String, usize, BTreeMap<String, u32>)>);

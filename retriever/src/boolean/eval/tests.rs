@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use forage_contracts::corpus::Passage;
+use forage_contracts::retriever::{Filter, Query};
 use proptest::prelude::*;
 use tantivy::fieldnorm::FieldNormReader;
 
+use crate::Bm25Retriever;
 use crate::analyzer::TermStream;
 use crate::boolean::{Kind, Leaf, Node, Occur, Part, parse_with};
-use crate::{Bm25Retriever, Filter, Passage, Query};
 
 /// The terms of a text with their positions.
 fn located(text: &str) -> Vec<(String, usize)> {

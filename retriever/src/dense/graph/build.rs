@@ -1,11 +1,11 @@
 //! Building the graph with `hnsw_rs` and taking its links out.
 
+use forage_contracts::retriever::RetrieverError;
 use hnsw_rs::prelude::{Distance, Hnsw};
 
 use super::links::{Links, Nodes};
 use crate::dense::vectors::VectorFile;
 use crate::dense::{fault, kernel};
-use crate::error::RetrieverError;
 
 /// Links per row above the lowest layer, twice as many in it: the `M` of the paper.
 const NEIGHBOURS: usize = 16;

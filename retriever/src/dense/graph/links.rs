@@ -9,11 +9,12 @@
 use std::ops::Range;
 use std::path::Path;
 
+use forage_contracts::retriever::RetrieverError;
 use tantivy::directory::OwnedBytes;
 
 use crate::dense::fault;
 use crate::dense::vectors::map;
-use crate::error::{IndexError, RetrieverError};
+use crate::error::IndexError;
 
 /// "FGR1" in the file.
 const MAGIC: u32 = u32::from_le_bytes(*b"FGR1");

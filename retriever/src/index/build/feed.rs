@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use crate::corpus::{CorpusHasher, CorpusReader, Passage, content_hash};
+use forage_contracts::corpus::Passage;
+
+use crate::corpus::{CorpusHasher, CorpusReader, content_hash};
 use crate::error::{IndexError, ReadError};
 use crate::index::manifest::Source;
 use crate::index::open::Index;
@@ -74,7 +76,7 @@ impl<'a> FileFeed<'a> {
         let Some(seen) = &mut self.seen else {
             return true;
         };
-        seen.insert(passage.content_hash())
+        seen.insert(content_hash(&passage.title, &passage.text))
     }
 }
 

@@ -3,9 +3,11 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use forage_contracts::retriever::Fingerprint;
+
 use crate::bm25::Bm25Params;
 use crate::corpus::CorpusFormat;
-use crate::index::manifest::{Counts, Fingerprint};
+use crate::index::manifest::Counts;
 
 /// The treatment of an index that is already where the new one should go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

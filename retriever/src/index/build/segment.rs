@@ -393,12 +393,12 @@ pub(super) fn engine(path: &Path) -> impl FnOnce(tantivy::TantivyError) -> Index
 
 #[cfg(test)]
 mod tests {
+    use forage_contracts::corpus::Passage;
     use std::sync::{Arc, Mutex};
 
     use tantivy::directory::{OwnedBytes, RamDirectory};
 
     use super::*;
-    use crate::Passage;
 
     /// Memory that is used up makes another part; merged, the parts hold what one would.
     #[test]

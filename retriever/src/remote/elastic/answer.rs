@@ -1,10 +1,10 @@
 //! Answers of the multi-search API. A search that was not done whole is a fault, however many hits it found.
 
+use forage_contracts::retriever::Hit;
 use forage_net::Fault;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::query::Hit;
 use crate::remote::hits::{FieldNames, arrange, finite};
 
 const SHOWN_CHARS: usize = 300;

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use forage_contracts::retriever::Filter;
 use serde_json::{Map, Value};
 
 use super::{Limits, Place, Problem};
 use crate::mode::Mode;
-use crate::query::{Filter, Statistics};
+use crate::statistics::Statistics;
 
 /// Faults listed at most: a list of a thousand numbers for queries need not come back a thousandfold.
 const MAX_PROBLEMS: usize = 20;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forage_net::{Auth, Fault, HttpOptions};
+use forage_net::{Auth, Fault, HttpOptions, NetError};
 use forage_retriever::remote::{ElasticOptions, ElasticRetriever, FieldNames};
 use forage_retriever::{Filter, Hit, Query, Retriever, RetrieverError};
 use serde_json::{Value, json};
@@ -196,7 +196,10 @@ async fn fault(body: &'static str, queries: usize) -> (Fault, u32) {
         .await
         .unwrap_err()
     {
-        RetrieverError::Remote(error) => (error.fault, error.attempts),
+        RetrieverError::Remote(error) => {
+            let error = error.downcast::<NetError>().unwrap();
+            (error.fault, error.attempts)
+        }
         other => panic!("{other}"),
     }
 }

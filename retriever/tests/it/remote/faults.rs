@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use forage_net::{Auth, Fault, HttpOptions};
+use forage_net::{Auth, Fault, HttpOptions, NetError};
 use forage_retriever::remote::{SearchR1Client, SearchR1Options};
 use forage_retriever::{Query, Retriever, RetrieverError};
 use serde_json::json;
@@ -48,7 +48,10 @@ async fn search(
 
 fn remote(error: RetrieverError) -> (Fault, u32) {
     match error {
-        RetrieverError::Remote(error) => (error.fault, error.attempts),
+        RetrieverError::Remote(error) => {
+            let error = error.downcast::<NetError>().unwrap();
+            (error.fault, error.attempts)
+        }
         other => panic!("{other}"),
     }
 }

@@ -162,14 +162,12 @@ async fn a_missing_collection_and_a_short_answer_are_faults() {
         .await
         .err()
         .unwrap();
+    let RetrieverError::Remote(cause) = &error else {
+        panic!("{error}")
+    };
+    let cause: &NetError = cause.downcast_ref().unwrap();
     assert!(
-        matches!(
-            &error,
-            RetrieverError::Remote(NetError {
-                fault: Fault::Status { status: 404, .. },
-                ..
-            })
-        ),
+        matches!(cause.fault, Fault::Status { status: 404, .. }),
         "{error}"
     );
     assert!(error.to_string().contains("doesn't exist"), "{error}");

@@ -206,11 +206,12 @@ impl Retriever for Difficult {
             Difficulty::Computes(time) => std::thread::sleep(time * queries.len() as u32),
             Difficulty::Remote => {
                 let fault = Fault::Timeout { milliseconds: 5 };
-                return Err(RetrieverError::Remote(NetError {
+                let error = NetError {
                     url: "http://far".to_owned(),
                     fault,
                     attempts: 3,
-                }));
+                };
+                return Err(RetrieverError::Remote(error.into()));
             }
             Difficulty::Model => {
                 return Err(RetrieverError::Model {

@@ -6,6 +6,7 @@ use super::*;
 use crate::environment::Outcome;
 use crate::episode::Episode;
 use crate::reward::Weighting;
+use crate::reward::judge::verdict::read_verdicts;
 use crate::rollout::stage::judge_groups;
 
 /// The words between the fences of a part.

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 
 use crate::policy::{Completion, Finish, GenerateRequest, Policy, PolicyError};
-use crate::protocol::Tag;
 use crate::seed::Seed;
+use crate::tag::Tag;
 use crate::tokenizer::Tokenizer;
 
 /// What a script sees of its episode.

@@ -51,6 +51,11 @@ pub enum Cell<'a> {
 }
 
 impl Cell<'_> {
+    /// A number with a fraction; not a number is no value.
+    pub fn fraction(value: f64) -> Self {
+        Number::from_f64(value).map_or(Self::Null, Self::Number)
+    }
+
     fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -86,7 +91,19 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    pub(super) fn push(&mut self, name: impl Into<Cow<'a, str>>, cell: Cell<'a>) {
+    /// Reads one JSON object.
+    ///
+    /// # Errors
+    /// When the text is anything else.
+    pub fn parse_json(text: &'a str) -> Result<Self, RowFault> {
+        serde_json::from_str(text).map_err(|cause| {
+            let what = format!("not a JSON object ({cause})");
+            RowFault::new(what, "write one JSON object per line, in UTF-8")
+        })
+    }
+
+    /// Adds a field after the others.
+    pub fn push(&mut self, name: impl Into<Cow<'a, str>>, cell: Cell<'a>) {
         self.cells.push((name.into(), cell));
     }
 
@@ -177,11 +194,6 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A number with a fraction; not a number is no value.
-pub(super) fn fraction(value: f64) -> Cell<'static> {
-    Number::from_f64(value).map_or(Cell::Null, Cell::Number)
-}
-
 fn field((name, cell): &(Cow<'_, str>, Cell<'_>)) -> Option<(String, String)> {
     let value = match cell {
         Cell::Text(text) if !text.is_empty() && text.len() <= MAX_FIELD_BYTES => text.to_string(),
@@ -199,14 +211,6 @@ fn absent(name: &str, fix: &'static str) -> RowFault {
 fn misfit(name: &str, wanted: &str, found: &Cell<'_>, fix: &'static str) -> RowFault {
     let what = format!("field `{name}` is {}, not {wanted}", found.kind());
     RowFault::new(what, fix)
-}
-
-/// Reads one JSON object.
-pub(super) fn parse_json(text: &str) -> Result<Row<'_>, RowFault> {
-    serde_json::from_str(text).map_err(|cause| {
-        let what = format!("not a JSON object ({cause})");
-        RowFault::new(what, "write one JSON object per line, in UTF-8")
-    })
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Row<'a> {
@@ -279,7 +283,7 @@ impl<'de> Visitor<'de> for CellVisitor {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
-        Ok(fraction(value))
+        Ok(Cell::fraction(value))
     }
 
     fn visit_borrowed_str<E>(self, value: &'de str) -> Result<Self::Value, E> {
@@ -314,7 +318,7 @@ mod tests {
             r#"{{"year":1999,"live":true,"lang":"en","score":0.5,"none":null,"empty":"","long":"{long}","list":[1,{{}}],
                "other":{{"a":"b"}},"metadata":{{"url":"u","lang":"de","deep":{{"c":1}}}}}}"#
         );
-        let fields = parse_json(&line).unwrap().into_fields();
+        let fields = Row::parse_json(&line).unwrap().into_fields();
         let expected = [
             ("lang", "en"),
             ("live", "true"),
@@ -329,7 +333,7 @@ mod tests {
 
     #[test]
     fn the_last_of_equal_names_counts_and_none_is_left_behind() {
-        let mut row = parse_json(r#"{"id":"a","id":"b","i\u0064":"c"}"#).unwrap();
+        let mut row = Row::parse_json(r#"{"id":"a","id":"b","i\u0064":"c"}"#).unwrap();
         assert_eq!(row.id("id", "").unwrap(), "c");
         assert!(row.into_fields().is_empty());
     }
@@ -346,7 +350,7 @@ mod tests {
             &"{\"a\":".repeat(200),
         ] {
             assert!(
-                parse_json(text)
+                Row::parse_json(text)
                     .unwrap_err()
                     .what
                     .starts_with("not a JSON object ("),

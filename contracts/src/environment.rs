@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::Finish;
+use crate::retriever::RetrieverError;
 use crate::seed::Seed;
 use crate::task::Task;
 
@@ -190,13 +191,13 @@ impl EnvError {
     }
 }
 
-impl From<forage_retriever::RetrieverError> for EnvError {
-    fn from(error: forage_retriever::RetrieverError) -> Self {
+impl From<RetrieverError> for EnvError {
+    fn from(error: RetrieverError) -> Self {
         Self::at(Boundary::Retriever, error)
     }
 }
 
-/// One episode at a time. The [driver](crate::rollout) calls `reset` before `step`, no `step` after the end, and counts turns: an
+/// One episode at a time. The driver calls `reset` before `step`, no `step` after the end, and counts turns: an
 /// environment need not.
 #[async_trait]
 pub trait Environment: Send {

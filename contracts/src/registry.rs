@@ -1,13 +1,7 @@
 //! Lists of what there is under a name: entries that are built in, and those that a program adds when it starts.
 
-use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{Hash, Hasher};
-use std::ops::Deref;
-use std::str::FromStr;
 use std::sync::OnceLock;
-
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Something that configs and command lines name.
 pub trait Entry: Sized + Send + Sync + 'static {
@@ -16,9 +10,6 @@ pub trait Entry: Sized + Send + Sync + 'static {
 
     /// The name, and a few words about the entry.
     fn label(&self) -> (&'static str, &'static str);
-
-    /// The list that such entries are in.
-    fn registry() -> &'static Registry<Self>;
 }
 
 /// The entries of one kind, the built-in ones first.
@@ -26,6 +17,19 @@ pub struct Registry<E: 'static> {
     built_in: &'static [E],
     /// Set once, before the first lookup.
     added: OnceLock<Vec<E>>,
+}
+
+impl<E: Entry> fmt::Debug for Registry<E> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self
+            .built_in
+            .iter()
+            .chain(self.added.get().into_iter().flatten());
+        formatter
+            .debug_list()
+            .entries(names.map(|entry| entry.label().0))
+            .finish()
+    }
 }
 
 /// Entries that cannot be registered.
@@ -115,110 +119,6 @@ impl<E: Entry> Registry<E> {
     }
 }
 
-/// An entry that was chosen by its name: what a config or an argument holds. Two choices are equal when their names are.
-pub struct Choice<E: 'static>(pub(crate) &'static E);
-
-impl<E> Clone for Choice<E> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<E> Copy for Choice<E> {}
-
-impl<E: Entry> Choice<E> {
-    /// Every registered entry.
-    pub fn all() -> impl Iterator<Item = Self> {
-        E::registry().iter().map(Self)
-    }
-
-    /// The list of the entries.
-    pub fn registry() -> &'static Registry<E> {
-        E::registry()
-    }
-
-    /// The name used in configs, requests and on the command line.
-    pub fn name(self) -> &'static str {
-        self.0.label().0
-    }
-
-    /// The entries for a help text: each name with a few words about it.
-    pub fn help() -> String {
-        let lines = E::registry().iter().map(|entry| {
-            let (name, about) = entry.label();
-            format!("{name} ({about})")
-        });
-        lines.collect::<Vec<_>>().join(", ")
-    }
-}
-
-impl<E> Deref for Choice<E> {
-    type Target = E;
-
-    fn deref(&self) -> &E {
-        self.0
-    }
-}
-
-impl<E: Entry> PartialEq for Choice<E> {
-    fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name()
-    }
-}
-
-impl<E: Entry> Eq for Choice<E> {}
-
-impl<E: Entry> PartialOrd for Choice<E> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<E: Entry> Ord for Choice<E> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.name().cmp(other.name())
-    }
-}
-
-impl<E: Entry> Hash for Choice<E> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.name().hash(state);
-    }
-}
-
-impl<E: Entry> fmt::Debug for Choice<E> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
-    }
-}
-
-impl<E: Entry> fmt::Display for Choice<E> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
-    }
-}
-
-impl<E: Entry> FromStr for Choice<E> {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, UnknownName> {
-        E::registry().find(name).map(Self)
-    }
-}
-
-impl<E: Entry> Serialize for Choice<E> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
-impl<'de, E: Entry> Deserialize<'de> for Choice<E> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        name.parse().map_err(de::Error::custom)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,10 +133,6 @@ mod tests {
         fn label(&self) -> (&'static str, &'static str) {
             (self.0, "a colour")
         }
-
-        fn registry() -> &'static Registry<Self> {
-            &COLOURS
-        }
     }
 
     #[test]
@@ -250,9 +146,7 @@ mod tests {
         assert_eq!(COLOURS.install(vec![Colour("green")]), Ok(()));
         assert_eq!(COLOURS.install(Vec::new()), Err(PluginError::Again));
         assert_eq!(COLOURS.names(), "red, blue, green");
-        let green: Choice<Colour> = serde_json::from_str("\"green\"").unwrap();
-        assert_eq!(serde_json::to_string(&green).unwrap(), "\"green\"");
-        let unknown = "grey".parse::<Choice<Colour>>().unwrap_err().to_string();
+        let unknown = COLOURS.find("grey").err().unwrap().to_string();
         assert_eq!(
             unknown,
             "unknown colour `grey`; use one of: red, blue, green"

@@ -23,7 +23,7 @@ pub use human::{Human, HumanScript};
 pub use oracle::{Conduct, Hand, Haste, Known, Oracle, OracleScript, OracleStyle, SolutionScript};
 pub use read::{between, information, name_and_keyword, question, titles};
 
-use crate::protocol::Tag;
+use crate::tag::Tag;
 
 /// What a scripted policy is made from.
 #[derive(Clone)]

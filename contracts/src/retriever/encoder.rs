@@ -1,6 +1,6 @@
 //! The trait of models that turn text into vectors.
 
-use crate::error::RetrieverError;
+use super::RetrieverError;
 
 /// The role of a text; models prefix queries and passages differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,9 +1,32 @@
-//! A row of questions, and the values in it that formats ask for.
+//! Question formats, and the values in a row that they ask for.
 
-use forage_retriever::RowFault;
 use serde_json::{Map, Value};
 
+use crate::registry::Entry;
+use crate::row::RowFault;
 use crate::task::{Split, Task};
+
+/// A question format: the fields of a row and the task they make. Rows may be JSON lines, one JSON list or parquet.
+#[derive(Clone, Copy, Debug)]
+pub struct QuestionEntry {
+    /// The name used in messages.
+    pub name: &'static str,
+    /// The fields, in a few words.
+    pub about: &'static str,
+    /// Tells whether a data set has this format by its first row. Formats are asked in the order of the list, those of
+    /// plug-ins after the built-in ones.
+    pub detect: fn(&Map<String, Value>) -> bool,
+    /// The task of a row.
+    pub read: fn(&QuestionRow<'_>) -> Result<Task, RowFault>,
+}
+
+impl Entry for QuestionEntry {
+    const KIND: &'static str = "question format";
+
+    fn label(&self) -> (&'static str, &'static str) {
+        (self.name, self.about)
+    }
+}
 
 /// A row and its surroundings.
 #[derive(Clone, Debug)]
@@ -142,7 +165,10 @@ impl QuestionRow<'_> {
 }
 
 /// A list of strings or numbers that was found in `field`.
-pub(super) fn list(value: Option<&Value>, field: &str) -> Result<Vec<String>, RowFault> {
+///
+/// # Errors
+/// When it is something else.
+pub fn list(value: Option<&Value>, field: &str) -> Result<Vec<String>, RowFault> {
     let fix = "write a list of strings";
     let Some(Value::Array(items)) = value else {
         return Err(RowFault::new(format!("`{field}` is not a list"), fix));
@@ -154,7 +180,7 @@ pub(super) fn list(value: Option<&Value>, field: &str) -> Result<Vec<String>, Ro
 }
 
 /// A string, or a number in its written form.
-pub(super) fn scalar(value: &Value) -> Option<String> {
+pub fn scalar(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
@@ -163,18 +189,19 @@ pub(super) fn scalar(value: &Value) -> Option<String> {
 }
 
 /// The texts, if there are any and none is empty.
-pub(super) fn not_empty(texts: Vec<String>) -> Option<Vec<String>> {
+pub fn not_empty(texts: Vec<String>) -> Option<Vec<String>> {
     let is_full = !texts.is_empty() && texts.iter().all(|text| !text.trim().is_empty());
     is_full.then_some(texts)
 }
 
-pub(super) fn no_answer(field: &str) -> RowFault {
+/// The fault of a row without an answer.
+pub fn no_answer(field: &str) -> RowFault {
     let what = format!("`{field}` has no answer or an empty one");
     RowFault::new(what, "write at least one answer, none of them empty")
 }
 
 /// Each item once, in the order of the first.
-pub(super) fn distinct(items: Vec<String>) -> Vec<String> {
+pub fn distinct(items: Vec<String>) -> Vec<String> {
     let mut kept: Vec<String> = Vec::with_capacity(items.len());
     for item in items {
         if !kept.contains(&item) {
@@ -182,9 +209,4 @@ pub(super) fn distinct(items: Vec<String>) -> Vec<String> {
         }
     }
     kept
-}
-
-/// The number of hops in a record, which is small.
-pub(super) fn hops(count: usize) -> u8 {
-    u8::try_from(count).unwrap_or(u8::MAX)
 }

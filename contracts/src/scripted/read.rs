@@ -1,6 +1,6 @@
 //! Reading prompts and observations the way a script needs them.
 
-use crate::protocol::Tag;
+use crate::tag::Tag;
 
 /// The question of a prompt: what follows its last `Question:` up to the end of the line; else its last line.
 pub fn question(prompt: &str) -> &str {

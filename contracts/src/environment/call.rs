@@ -119,7 +119,7 @@ impl TurnKind {
     }
 
     /// Removes from the record what a limit kept from the policy.
-    pub(crate) fn hide(&mut self) {
+    pub fn hide(&mut self) {
         if let Self::Calls { calls } = self {
             for call in calls {
                 call.shown.clear();

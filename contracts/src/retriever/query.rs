@@ -1,4 +1,4 @@
-//! Queries, filters, hits, and the statistics of a collection.
+//! Queries, filters and hits.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Restricts a search to passages whose fields have given values.
 ///
 /// Every named field must have one of its values (exact, case-sensitive). `id` and `title` are fields of every passage;
-/// the others are those the corpus gave, see [`crate::Passage::fields`]. An empty filter keeps everything; a field
+/// the others are those the corpus gave, see [`crate::corpus::Passage::fields`]. An empty filter keeps everything; a field
 /// without values, or one that no passage has, keeps nothing. Written in JSON as `{"page": ["p1", "p2"]}`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -63,31 +63,8 @@ pub struct Hit {
 
 impl Hit {
     /// The order of lists: score descending, then id ascending.
-    pub(crate) fn rank(&self, other: &Self) -> Ordering {
+    pub fn rank(&self, other: &Self) -> Ordering {
         let scores = other.score.total_cmp(&self.score);
         scores.then_with(|| self.id.cmp(&other.id))
-    }
-}
-
-/// The numbers of a whole collection that exact BM25 needs when only a part of it is at hand. Statistics of parts add up.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Statistics {
-    /// Passages with at least one term: Lucene's `docCount`, the N of its formulas.
-    pub passages: u64,
-    /// Terms over all passages, repeats counted: Lucene's `sumTotalTermFreq`.
-    pub tokens: u64,
-    /// Passages that hold a term, for every analysed term that was asked about.
-    pub frequencies: BTreeMap<String, u64>,
-}
-
-impl Statistics {
-    /// Adds those of another, disjoint part of the collection.
-    pub fn add(&mut self, other: &Self) {
-        self.passages += other.passages;
-        self.tokens += other.tokens;
-        for (term, frequency) in &other.frequencies {
-            *self.frequencies.entry(term.clone()).or_default() += frequency;
-        }
     }
 }

@@ -1,0 +1,171 @@
+//! Rewards: pure judgements of finished episodes, and their entries.
+
+use async_trait::async_trait;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::environment::Outcome;
+use crate::episode::Episode;
+use crate::registry::{Entry, Registry};
+use crate::seed::Seed;
+use crate::task::Task;
+
+/// A reward could not be computed. An infrastructure fault, never a reward of zero.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("reward `{name}` failed: {message}")]
+pub struct RewardError {
+    /// The reward's name.
+    pub name: String,
+    /// What went wrong.
+    pub message: String,
+}
+
+/// Scores one aspect of a finished episode.
+#[async_trait]
+pub trait Reward: Send + Sync {
+    /// Name under which the part is logged.
+    fn name(&self) -> &'static str;
+
+    /// The score, before weighting.
+    ///
+    /// # Errors
+    /// [`RewardError`] when no score could be computed.
+    async fn score(&self, task: &Task, episode: &Episode) -> Result<f32, RewardError>;
+
+    /// The score and what it is made of, each piece logged as `NAME_PIECE`. Most rewards are of one piece.
+    ///
+    /// # Errors
+    /// As [`Reward::score`].
+    async fn score_in_pieces(
+        &self,
+        task: &Task,
+        episode: &Episode,
+    ) -> Result<(f32, Pieces), RewardError> {
+        Ok((self.score(task, episode).await?, Pieces::new()))
+    }
+}
+
+/// Scores the finished episodes of a group by comparing them.
+#[async_trait]
+pub trait GroupReward: Send + Sync {
+    /// Name under which the part is logged.
+    fn name(&self) -> &'static str;
+
+    /// The scores of the members before weighting, in their order, each with the pieces it is made of. The members are the
+    /// group's episodes of `task` that no fault ended; a group may be of one.
+    ///
+    /// # Errors
+    /// [`RewardError`] when no scores could be computed; every member is then a fault.
+    async fn score_group(
+        &self,
+        task: &Task,
+        members: &[&Episode],
+    ) -> Result<Vec<(f32, Pieces)>, RewardError>;
+}
+
+/// Pieces of a score by name, for people to read: they carry no weight.
+pub type Pieces = Vec<(String, f32)>;
+
+/// One registered reward.
+#[derive(Clone, Copy, Debug)]
+pub struct RewardEntry {
+    /// The name in configs and records.
+    pub name: &'static str,
+    /// When it is earned, in a few words.
+    pub about: &'static str,
+    /// Whether it is computed and logged without a weight.
+    pub always: bool,
+    /// The episodes it judges; `None` for any.
+    pub judges: Option<Outcome>,
+    /// Lowest and highest score.
+    pub range: [f32; 2],
+    /// Builds it.
+    pub make: Make,
+}
+
+impl RewardEntry {
+    /// Whether it can judge episodes of this kind.
+    pub fn fits(&self, outcome: Outcome) -> bool {
+        self.judges.is_none_or(|judged| judged == outcome)
+    }
+}
+
+impl Entry for RewardEntry {
+    const KIND: &'static str = "reward";
+
+    fn label(&self) -> (&'static str, &'static str) {
+        (self.name, self.about)
+    }
+}
+
+/// What a reward is built from.
+#[derive(Clone, Debug)]
+pub struct Making {
+    /// What the episodes end in.
+    pub outcome: Outcome,
+    /// Start of the streams of rewards that draw.
+    pub seed: Seed,
+    /// As written.
+    pub settings: Map<String, Value>,
+    /// The registered rewards, for one that is made of another.
+    pub registered: &'static Registry<RewardEntry>,
+}
+
+impl Making {
+    /// The settings as a type, which refuses unknown keys and fills in defaults.
+    ///
+    /// # Errors
+    /// In words, when a key is unknown or missing or a value does not fit.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, String> {
+        serde_json::from_value(Value::Object(self.settings.clone()))
+            .map_err(|cause| cause.to_string())
+    }
+}
+
+/// How a reward is built.
+#[derive(Clone, Copy, Debug)]
+pub enum Make {
+    /// Without settings.
+    Plain(fn(Seed) -> Box<dyn Reward>),
+    /// From its settings; the error says what is wrong and the fix.
+    Configured(fn(&Making) -> Result<Box<dyn Reward>, String>),
+    /// From its settings: one that compares the episodes of a group.
+    Group(fn(&Making) -> Result<Box<dyn GroupReward>, String>),
+}
+
+/// A reward as it was built.
+pub enum Built {
+    /// Scores an episode by itself.
+    Alone(Box<dyn Reward>),
+    /// Scores the episodes of a group by comparing them.
+    Group(Box<dyn GroupReward>),
+}
+
+impl Built {
+    /// Name under which the part is logged.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Alone(reward) => reward.name(),
+            Self::Group(reward) => reward.name(),
+        }
+    }
+}
+
+impl Make {
+    /// Builds the reward.
+    ///
+    /// # Errors
+    /// In words, when the settings cannot be used.
+    pub fn build(&self, making: &Making) -> Result<Built, String> {
+        match self {
+            Self::Configured(make) => make(making).map(Built::Alone),
+            Self::Group(make) => make(making).map(Built::Group),
+            Self::Plain(make) => match making.settings.keys().next() {
+                None => Ok(Built::Alone(make(making.seed))),
+                Some(key) => Err(format!(
+                    "`{key}` is not a setting: this reward has none; write its weight alone"
+                )),
+            },
+        }
+    }
+}
