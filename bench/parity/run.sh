@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Checkpoints made by transformers, written again by `forage export`: equal logits, chats, token ids, ends and config keys.
-# Tiny models of every family written by forage: logits of transformers on them. Adapters against PEFT: adapted logits, and merged weights against merge_and_unload. And random shapes: log-probabilities and
-# greedy continuations, with padding on either side, in f32 and bf16.
+# Tiny models of every family written by forage: logits of transformers on them. Adapters against PEFT: adapted logits, and merged
+# weights against merge_and_unload. And random shapes of every family: log-probabilities and greedy continuations, with padding on
+# either side, in f32 and bf16.
 #
 # Usage: bench/parity/run.sh
 # Needs the data folder (../shared/data from the tree, or FORAGE_BENCH_DATA) and a Python with torch, transformers and PEFT
@@ -18,7 +19,7 @@ if [[ -z "${PEER_PYTHON:-}" ]]; then
     fi
 fi
 cargo build --release --locked --quiet --bin forage
-cargo test --release --locked --quiet -p forage-trainer --test it folders_for_
+cargo test --release --locked --quiet -p forage-trainer --lib folders_for_
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 for name in qwen2 qwen3 llama olmo2; do

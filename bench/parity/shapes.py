@@ -3,8 +3,8 @@
 
     shapes.py FORAGE WORK [COUNT]
 
-Each case is a Qwen2 or Qwen3 model of random layers, heads, key-value heads, head width, tied or untied head and rotary base,
-and five sequences of different lengths, which transformers runs padded on the left and on the right. Compared are the
+Each case is a Qwen2 or Qwen3 model (the first forty), or one of Llama, with or without scaled rotary frequencies, or OLMo 2, of
+random layers, heads, key-value heads, head width, tied or untied head and rotary base, and five sequences of different lengths, which transformers runs padded on the left and on the right. Compared are the
 log-probabilities of every token, those of sixty other tokens at the end of a sequence (relative to the largest), and 64 greedy
 tokens; then the same weights in bf16, mapped by forage and computed by transformers once in f32 and once in bf16. Prints one JSON line per case and a
 last one with the verdict.
@@ -17,12 +17,17 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Olmo2Config, Olmo2ForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 FORAGE, WORK = sys.argv[1], Path(sys.argv[2])
-COUNT = int(sys.argv[3]) if len(sys.argv) > 3 else 40
+COUNT = int(sys.argv[3]) if len(sys.argv) > 3 else 80
 TOKENIZER = Path(__file__).parent.parent.parent / "configs/quickstart"
 NEW = 64
+FAMILIES = dict(qwen2=(Qwen2Config, Qwen2ForCausalLM), qwen3=(Qwen3Config, Qwen3ForCausalLM),
+                llama=(LlamaConfig, LlamaForCausalLM), olmo2=(Olmo2Config, Olmo2ForCausalLM))
+# Cases from which on the families that came later are drawn.
+LATER = 40
 
 
 def shape(rng):
@@ -41,19 +46,29 @@ def make(index):
     rng = random.Random(index)
     torch.manual_seed(index)
     settings = shape(rng)
-    old = rng.random() < 0.5
-    if old:
-        # Qwen2 has the head width that follows from the others.
+    first = rng.random() < 0.5
+    name = ("qwen2" if first else "qwen3") if index < LATER else ("llama" if first else "olmo2")
+    if name in ("qwen2", "olmo2"):
+        # Their head width follows from the others.
         settings["hidden_size"] = settings["num_attention_heads"] * settings["head_dim"]
         settings.pop("head_dim")
-    model = (Qwen2ForCausalLM(Qwen2Config(**settings)) if old else Qwen3ForCausalLM(Qwen3Config(**settings))).eval()
+    if name == "llama":
+        # Its class wants a multiple, whatever the head width.
+        heads = settings["num_attention_heads"]
+        settings["hidden_size"] = -(-settings["hidden_size"] // heads) * heads
+    if name == "llama" and rng.random() < 0.7:
+        settings["rope_parameters"].update(
+            rope_type="llama3", factor=rng.choice([2.0, 8.0, 32.0]), low_freq_factor=1.0, high_freq_factor=rng.choice([2.0, 4.0]),
+            original_max_position_embeddings=rng.choice([32, 64, 256]))
+    config, model = FAMILIES[name]
+    model = model(config(**settings)).eval()
     with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if name.endswith("bias") or "norm" in name:
+        for key, weight in model.named_parameters():
+            if key.endswith("bias") or "norm" in key:
                 weight.add_(0.1 * torch.randn_like(weight))
     sequences = [[rng.randrange(1, settings["vocab_size"]) for _ in range(length)]
                  for length in (rng.randrange(2, 6), 17, rng.randrange(20, 60), 64, rng.randrange(70, 140))]
-    return "qwen2" if old else "qwen3", model, sequences
+    return name, model, sequences
 
 
 def save(model, folder):

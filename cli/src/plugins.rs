@@ -5,6 +5,7 @@ use forage_env::registry::EnvEntry;
 use forage_env::reward::RewardEntry;
 use forage_retriever::remote::RetrieverEntry;
 use forage_retriever::{CorpusEntry, ModeEntry};
+use forage_trainer::model::{Family, install_families};
 use forage_trainer::objective::{AdvantageEntry, LossEntry, ObjectivePlugins};
 
 /// Everything that a program adds to the lists of built-in entries.
@@ -12,6 +13,7 @@ use forage_trainer::objective::{AdvantageEntry, LossEntry, ObjectivePlugins};
 pub struct Plugins {
     env: forage_env::plugins::Plugins,
     objective: ObjectivePlugins,
+    families: Vec<Family>,
 }
 
 impl Plugins {
@@ -76,12 +78,20 @@ impl Plugins {
         self
     }
 
+    /// Adds a model family.
+    #[must_use]
+    pub fn family(mut self, entry: Family) -> Self {
+        self.families.push(entry);
+        self
+    }
+
     /// Puts the entries beside the built-in ones, for the life of the process; [`crate::main_with`] does so.
     ///
     /// # Errors
     /// When a name is taken, an entry has another form, or plug-ins are installed already.
     pub fn install(self) -> anyhow::Result<()> {
         self.env.install()?;
-        Ok(self.objective.install()?)
+        self.objective.install()?;
+        Ok(install_families(self.families)?)
     }
 }

@@ -100,6 +100,8 @@ step_metrics! {
         "Repeated 4-grams of response tokens";
     TURNS = "turns/mean" ["turns" "episodes"] Neither "Turns per episode";
     SEARCHES = "search/calls_mean" ["searches" "episodes"] Neither "Searches per episode";
+    SEARCH_EMPTY = "search/empty_frac" ["share" "searches that may show documents"] Lower
+        "Searches that showed no document";
     VALID = "action/valid_frac" ["share" "turns"] Higher "Valid actions";
     FINISHED = "episode/finished_frac" ["share" "episodes"] Higher "Episodes that ended by themselves";
     INFRA = "episode/infra_frac" ["share" "episodes, lost ones too"] Lower

@@ -1,6 +1,7 @@
 //! Retrievers: what environments search through, and the entry of one that brings its own passages.
 
 mod boolean;
+mod cancel;
 mod encoder;
 mod entry;
 mod error;
@@ -13,10 +14,11 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 pub use boolean::{BooleanAnswer, BooleanSearch, ParseIssue};
+pub use cancel::CancelFlag;
 pub use encoder::{Encoder, TextKind};
 pub use entry::{RetrieverEntry, RetrieverSettings};
 pub use error::RetrieverError;
-pub use query::{Filter, Hit, Query};
+pub use query::{Filter, Hit, MAX_QUERY_BYTES, Query};
 
 /// Names everything that decides a ranking: corpus, analyzer, BM25 constants. 64 hex digits.
 ///

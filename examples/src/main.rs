@@ -1,6 +1,7 @@
 //! The command line of forage with plug-ins of somebody else's in it.
 
 mod median;
+mod mistral;
 mod notes;
 mod quiz;
 mod rows_match;
@@ -27,6 +28,7 @@ fn plugins() -> Plugins {
         .mode(trigrams::MODE)
         .loss(tapered::ENTRY)
         .advantage(median::ENTRY)
+        .family(mistral::ENTRY)
 }
 
 #[cfg(test)]

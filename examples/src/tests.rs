@@ -22,6 +22,7 @@ use forage_trainer::generate::EngineConfig;
 use forage_trainer::learner::{Learner, UpdateConfig};
 use forage_trainer::model::{Architecture, ModelConfig, init_random};
 use forage_trainer::sample::read_groups;
+use forage_trainer::sequence::Sequence;
 use forage_trainer::weights::{Checkpoint, byte_tokenizer};
 use forage_trainer::workers::Workers;
 use serde_json::json;
@@ -262,9 +263,10 @@ async fn formats_and_retrievers_from_outside_are_found_by_their_names() {
     assert!(message.contains("anserini, trigrams"), "{message}");
 }
 
-fn learner(update: UpdateConfig) -> Learner {
+/// A tiny model of a family.
+fn random(family: &str) -> Checkpoint {
     let config = ModelConfig {
-        architecture: Architecture::named("qwen3").expect("a family"),
+        architecture: Architecture::named(family).expect("a family"),
         vocab_size: 257,
         hidden_size: 16,
         intermediate_size: 32,
@@ -281,7 +283,10 @@ fn learner(update: UpdateConfig) -> Learner {
     let device = DeviceSpec::Cpu.open().expect("the processor");
     let decoder = init_random(&config, Seed::root(1), &device);
     let (tokenizer, json) = byte_tokenizer().expect("a tokenizer");
-    let checkpoint = Checkpoint::new(config, decoder, tokenizer, json, bpe::EOS);
+    Checkpoint::new(config, decoder, tokenizer, json, bpe::EOS)
+}
+
+fn learner(checkpoint: Checkpoint, update: UpdateConfig) -> Learner {
     let engine = EngineConfig {
         context: 32,
         cache_tokens: 64,
@@ -307,11 +312,69 @@ fn a_step_is_trained_with_the_loss_and_the_advantage_that_a_config_names() {
     });
     std::fs::write(&path, lines.concat()).expect("it can be written");
     let groups = read_groups(&path, 257, 32).expect("they can be read");
-    let stats = learner(update).improve(groups).expect("a finite gradient");
+    let stats = learner(random("qwen3"), update)
+        .improve(groups)
+        .expect("a finite gradient");
     assert_eq!((stats.updates, stats.tokens), (1, 8));
     assert!(stats.grad_norm > 0.0);
     // The median is 0.125, below which two of four earned; the mean would be above three.
     assert!((stats.clip_frac - 0.5).abs() < 1e-9, "{stats:?}");
+}
+
+#[test]
+fn a_family_from_outside_learns_as_the_one_it_is_made_of_and_is_written_under_its_own_name() {
+    install();
+    let sequence = Sequence {
+        ids: (1..24).collect(),
+        targets: (3..23).collect(),
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let losses = ["mistral", "llama"].map(|family| {
+        let mut learner = learner(random(family), UpdateConfig::default());
+        let mut losses = Vec::new();
+        for _ in 0..3 {
+            let step = learner.imitate(std::slice::from_ref(&sequence));
+            losses.push(step.expect("a finite gradient").loss.to_bits());
+        }
+        let place = folder.path().join(family);
+        learner
+            .checkpoint()
+            .save(&place)
+            .expect("it can be written");
+        losses
+    });
+    assert_eq!(losses[0], losses[1]);
+    assert_ne!(losses[0][0], losses[0][2]);
+    let weights = |family| std::fs::read(folder.path().join(family).join("model.safetensors"));
+    assert_eq!(
+        weights("mistral").expect("weights"),
+        weights("llama").expect("weights")
+    );
+    let place = folder.path().join("mistral/config.json");
+    let written = std::fs::read_to_string(&place).expect("a config");
+    let mut config: serde_json::Value = serde_json::from_str(&written).expect("JSON");
+    assert_eq!(config["model_type"], "mistral");
+    assert_eq!(config["architectures"], json!(["MistralForCausalLM"]));
+    // Without it transformers would give the model its default window.
+    assert!(config["sliding_window"].is_null() && written.contains("sliding_window"));
+    let read = ModelConfig::from_file(&place).expect("its own config");
+    assert_eq!(read.architecture.name(), "mistral");
+    // As version 0.1 was published.
+    config["sliding_window"] = json!(4096);
+    config
+        .as_object_mut()
+        .expect("a table")
+        .remove("use_sliding_window");
+    std::fs::write(&place, config.to_string()).expect("it can be written");
+    let error = ModelConfig::from_file(&place)
+        .expect_err("a window")
+        .to_string();
+    assert!(error.contains("sliding_window is not supported"), "{error}");
+    // Its published shape, and its name where names are listed.
+    let published = ModelConfig::published("Mistral-7B-v0.3").expect("a shape");
+    assert_eq!(published.parameters(), 7_248_023_552);
+    let error = Architecture::named("gemma").expect_err("no family");
+    assert!(error.contains("olmo2, mistral"), "{error}");
 }
 
 #[test]

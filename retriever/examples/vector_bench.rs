@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forage_retriever::CancelFlag;
 use forage_retriever::dense::{FlatIndex, GraphIndex, QuantisedIndex, VectorFile, VectorIndex};
 use serde_json::json;
 
@@ -41,11 +42,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     for line in std::io::stdin().lock().lines() {
         let (begun, cpu) = (Instant::now(), cpu_time()?);
         let rows = match line?.trim() {
-            "batch" => index.search(queries.values(), k, None)?,
+            "batch" => index.search(queries.values(), k, None, &CancelFlag::default())?,
             "single" => {
                 let mut rows = Vec::with_capacity(queries.rows());
                 for query in 0..queries.rows() {
-                    rows.append(&mut index.search(queries.row(query), k, None)?);
+                    rows.append(&mut index.search(
+                        queries.row(query),
+                        k,
+                        None,
+                        &CancelFlag::default(),
+                    )?);
                 }
                 rows
             }

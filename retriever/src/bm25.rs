@@ -12,7 +12,7 @@ use crate::error::IndexError;
 
 pub(crate) use docset::DocSet;
 pub(crate) use postings::Postings;
-pub(crate) use scorer::{Bag, Scorer, Scratch, SegmentPart, Totals, Widening};
+pub(crate) use scorer::{Bag, Scorer, Scratch, SegmentPart, Totals, Wanted, Widening};
 
 pub(crate) use writer::{Entry, Part, PartWriter, merge_parts};
 

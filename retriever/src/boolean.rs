@@ -20,8 +20,6 @@ pub(crate) use eval::MODE;
 pub(crate) use parser::parse_with;
 pub use shape::QueryShape;
 
-/// Most bytes of a query that are read.
-pub(crate) const MAX_QUERY_BYTES: usize = 64 << 10;
 /// Most terms of a query; every word of a phrase counts.
 pub(crate) const MAX_TERMS: usize = 256;
 /// Most `prefix*` terms of a query, each of which may stand for many index terms.
@@ -30,12 +28,15 @@ pub(crate) const MAX_PREFIXES: usize = 16;
 pub(crate) const MAX_DEPTH: usize = 32;
 /// Largest boost, alone or multiplied up through nested groups.
 pub(crate) const MAX_BOOST: f32 = 1000.0;
+/// Most bytes of passages that a query has read to decide what the index cannot: phrases, words in one part. Two seconds or
+/// so. When they are used up, the passages left match by what the index alone is sure of, and an issue says so.
+pub(crate) const MAX_VERIFIED_BYTES: u64 = 64 << 20;
 /// Issues reported one by one.
 pub(crate) const MAX_ISSUES: usize = 64;
 
 /// The fingerprint of boolean mode over what `bm25` ranks.
 pub(crate) fn boolean_fingerprint(bm25: &Fingerprint) -> Fingerprint {
-    Fingerprint::of(&format!("boolean 1\n{}\n", bm25.0))
+    Fingerprint::of(&format!("boolean 2\n{}\n", bm25.0))
 }
 
 /// A parsed boolean query.

@@ -23,7 +23,8 @@ const LARGEST_K: usize = 128;
 /// Queries are equal when text and filter are equal to the byte: nothing is normalised, because what a text means is the
 /// inner retriever's to say. Equal queries that come while one of them is being answered wait for its answer, in one batch
 /// or in several; the others of a call go to the inner retriever in one call. A failure is not kept and reaches
-/// everyone who waited. Callers that give up leave the search to those who still wait.
+/// everyone who waited. Callers that give up leave the search to those who still wait; when the search was ended by the flag
+/// of one of them, the others ask anew.
 pub struct CachedRetriever {
     shared: Arc<State>,
 }
@@ -111,6 +112,31 @@ impl Retriever for CachedRetriever {
     }
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
+        loop {
+            let answer = self.search_once(queries, k).await;
+            // The search was that of a caller who gave up: those who still wait ask anew.
+            let is_ours = |query: &Query| query.cancel.is_cancelled();
+            match answer {
+                Err(failure)
+                    if matches!(failure.root(), RetrieverError::Cancelled)
+                        && !queries.iter().any(is_ours) => {}
+                answer => return answer,
+            }
+        }
+    }
+
+    /// The inner retriever's; its answers are not kept.
+    fn boolean(self: Arc<Self>) -> Option<Arc<dyn BooleanSearch>> {
+        Arc::clone(&self.shared.inner).boolean()
+    }
+}
+
+impl CachedRetriever {
+    async fn search_once(
+        &self,
+        queries: &[Query],
+        k: usize,
+    ) -> Result<Vec<Vec<Hit>>, RetrieverError> {
         let state = &self.shared;
         let fingerprint = state.inner.fingerprint();
         let keys: Vec<Key> = queries
@@ -140,11 +166,6 @@ impl Retriever for CachedRetriever {
             .into_iter()
             .map(|answer| Ok(answer.ok_or(RetrieverError::Stopped)?.to_vec()))
             .collect()
-    }
-
-    /// The inner retriever's; its answers are not kept.
-    fn boolean(self: Arc<Self>) -> Option<Arc<dyn BooleanSearch>> {
-        Arc::clone(&self.shared.inner).boolean()
     }
 }
 

@@ -18,7 +18,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use forage_contracts::retriever::RetrieverError;
+use forage_contracts::retriever::{CancelFlag, RetrieverError};
 use serde::de::IntoDeserializer;
 use serde::{Deserialize, Serialize};
 
@@ -103,12 +103,13 @@ pub trait VectorIndex: Send + Sync {
     ///
     /// # Errors
     /// [`RetrieverError::Vectors`] when a query has another dimension or a coordinate that is not finite, or `allowed`
-    /// another length.
+    /// another length; [`RetrieverError::Cancelled`] once `cancel` is set.
     fn search(
         &self,
         queries: &[f32],
         k: usize,
         allowed: Option<&[bool]>,
+        cancel: &CancelFlag,
     ) -> Result<Vec<Vec<(u32, f32)>>, RetrieverError>;
 }
 
@@ -155,6 +156,21 @@ fn first_unusable(values: &[f32], dimension: usize) -> Option<(usize, usize, f32
         )
     })?;
     Some((at / dimension, at % dimension, values[at]))
+}
+
+/// The flaw of a file of vectors or links and its fix, before the path is said.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Flaw(String);
+
+impl Flaw {
+    fn new(what: impl Into<String>) -> Self {
+        Self(what.into())
+    }
+
+    fn of(self, path: &Path) -> RetrieverError {
+        fault(path, self.0)
+    }
 }
 
 fn fault(path: &Path, what: impl Into<String>) -> RetrieverError {

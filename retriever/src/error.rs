@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use forage_contracts::retriever::RetrieverError;
 use forage_net::{NetError, SettingError};
 
-use crate::corpus::CorpusFormat;
 use crate::rows::Place;
 
 /// Failures of reading a corpus, queries or relevance judgements.
@@ -86,6 +85,28 @@ pub enum ReadError {
         /// 1-based line of the second use.
         second: u64,
     },
+    /// A passage is judged twice for one query, with different grades.
+    #[error(
+        "`{}`: query `{query}` and passage `{document}` have grade {grade} on line {first} and grade {other} on line \
+         {second}; remove one of them",
+        path.display()
+    )]
+    Contradiction {
+        /// File being read.
+        path: PathBuf,
+        /// The query.
+        query: String,
+        /// The passage.
+        document: String,
+        /// 1-based line of the first judgement.
+        first: u64,
+        /// Its grade.
+        grade: i32,
+        /// 1-based line of the second judgement.
+        second: u64,
+        /// Its grade.
+        other: i32,
+    },
     /// A passage to be added carries the id of one that is in the index.
     #[error(
         "`{}` line {line}: id `{id}` is already in index `{}`; ids must be unique, remove or rename the passage",
@@ -112,15 +133,16 @@ pub enum ReadError {
     },
     /// The first record fits none of the known formats.
     #[error(
-        "cannot tell the corpus format of `{}` from its first record (fields: {fields}); name it: {}",
-        path.display(),
-        CorpusFormat::registry().names()
+        "cannot tell the corpus format of `{}` from its first record (fields: {fields}); name it: {known}",
+        path.display()
     )]
     UndetectedFormat {
         /// File that was read.
         path: PathBuf,
         /// Field names of the first record.
         fields: String,
+        /// The formats there are.
+        known: String,
     },
 }
 

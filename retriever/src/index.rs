@@ -14,6 +14,7 @@
 
 mod build;
 mod change;
+mod guard;
 mod manifest;
 mod open;
 mod search;
@@ -28,6 +29,7 @@ pub use manifest::{Counts, FileRecord, Manifest, SegmentManifest, Source};
 pub use open::Index;
 pub use store::Document;
 
+pub(crate) use guard::guarded;
 pub(crate) use search::{Ranking, floor};
 pub(crate) use segment::Segment;
 

@@ -29,6 +29,7 @@ mod analyzer;
 mod bm25;
 mod boolean;
 mod cache;
+mod cancel;
 mod choice;
 mod corpus;
 pub mod dense;
@@ -37,6 +38,7 @@ mod hybrid;
 mod index;
 mod mode;
 mod none;
+mod panics;
 mod porter;
 mod qrels;
 mod queries;
@@ -60,8 +62,8 @@ pub use error::{IndexError, ReadError};
 pub use forage_contracts::corpus::{CorpusEntry, Passage};
 pub use forage_contracts::registry::{Entry, PluginError, Registry, UnknownName};
 pub use forage_contracts::retriever::{
-    BooleanAnswer, BooleanSearch, Encoder, Filter, Fingerprint, Hit, ParseIssue, Query, Retriever,
-    RetrieverError, TextKind,
+    BooleanAnswer, BooleanSearch, CancelFlag, Encoder, Filter, Fingerprint, Hit, MAX_QUERY_BYTES,
+    ParseIssue, Query, Retriever, RetrieverError, TextKind,
 };
 pub use forage_contracts::row::{Cell, Row, RowFault};
 pub use index::{

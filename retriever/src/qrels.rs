@@ -1,6 +1,7 @@
 //! Relevance judgements (TREC and BEIR) and TREC run files.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -15,14 +16,19 @@ pub type Qrels = BTreeMap<String, BTreeMap<String, i32>>;
 /// A judgement and its line: query, passage, grade.
 type Judgement = (u64, String, String, i32);
 
+const TREC: &str = "TREC rows are `qid 0 docid grade`; BEIR files begin with the header `query-id corpus-id score`";
+const BEIR: &str = "BEIR rows are query-id, corpus-id, score, separated by tabs";
+const PARQUET: &str = "parquet judgements have the columns `query-id`, `corpus-id` and `score`";
+
 /// Reads judgements in one of three forms, told apart by the first bytes and the first line; text plain or gzip.
 ///
 /// TREC: `qid iteration docid grade`, separated by blanks. BEIR: `query-id corpus-id score` under a header, separated by
 /// tabs, or by blanks where a line has no tab; or parquet with these columns. Grades are whole numbers, also written `1.0`;
-/// negative ones are kept.
+/// negative ones are kept. A judgement that stands twice, as in some published files, counts once and is reported as a
+/// warning (`tracing`).
 ///
 /// # Errors
-/// A missing or unreadable file, a line that does not fit, a pair judged twice, or no judgement at all.
+/// A missing or unreadable file, a line that does not fit, a pair with two grades, or no judgement at all.
 pub fn read_qrels(path: &Path) -> Result<Qrels, ReadError> {
     let judgements = if is_parquet(path)? {
         parquet_judgements(path)?
@@ -35,17 +41,37 @@ pub fn read_qrels(path: &Path) -> Result<Qrels, ReadError> {
             what: "judgements",
         });
     }
-    let mut lines_of: BTreeMap<(String, String), u64> = BTreeMap::new();
-    let mut qrels = Qrels::new();
-    for (second, query, document, grade) in judgements {
-        if let Some(first) = lines_of.insert((query.clone(), document.clone()), second) {
-            return Err(ReadError::DuplicateId {
-                path: path.to_owned(),
-                id: format!("{query} {document}"),
-                first,
-                second,
-            });
+    let mut judged: BTreeMap<(String, String), (u64, i32)> = BTreeMap::new();
+    let mut repeated = 0_u64;
+    for (second, query, document, other) in judgements {
+        match judged.entry((query, document)) {
+            Entry::Vacant(pair) => {
+                pair.insert((second, other));
+            }
+            Entry::Occupied(pair) => {
+                let &(first, grade) = pair.get();
+                if grade != other {
+                    let (query, document) = pair.remove_entry().0;
+                    return Err(ReadError::Contradiction {
+                        path: path.to_owned(),
+                        query,
+                        document,
+                        first,
+                        grade,
+                        second,
+                        other,
+                    });
+                }
+                repeated += 1;
+            }
         }
+    }
+    if repeated > 0 {
+        let path = path.display();
+        tracing::warn!(%path, repeated, "judgements that stand twice count once");
+    }
+    let mut qrels = Qrels::new();
+    for ((query, document), (_, grade)) in judged {
         qrels.entry(query).or_default().insert(document, grade);
     }
     Ok(qrels)
@@ -61,18 +87,11 @@ fn text_judgements(path: &Path) -> Result<Vec<Judgement>, ReadError> {
                 return Ok(());
             }
         }
-        let (parsed, fix) = if is_beir == Some(true) {
-            (
-                parse_beir(text),
-                "BEIR rows are query-id, corpus-id, score, separated by tabs",
-            )
+        let (query, document, grade) = if is_beir == Some(true) {
+            parse_beir(text)?
         } else {
-            (
-                parse_trec(text),
-                "TREC rows are `qid 0 docid grade`; BEIR files begin with the header `query-id corpus-id score`",
-            )
+            parse_trec(text)?
         };
-        let (query, document, grade) = parsed.map_err(|what| RowFault::new(what, fix))?;
         judgements.push((line, query.to_owned(), document.to_owned(), grade));
         Ok(())
     })?;
@@ -80,14 +99,13 @@ fn text_judgements(path: &Path) -> Result<Vec<Judgement>, ReadError> {
 }
 
 fn parquet_judgements(path: &Path) -> Result<Vec<Judgement>, ReadError> {
-    let fix = "parquet judgements have the columns `query-id`, `corpus-id` and `score`";
     let mut judgements = Vec::new();
     let mut rows = RowReader::open(path)?;
     while let Some(mut row) = rows.next_row()? {
         let mut id = |name: &str| {
             let other = name.replace('-', "_");
             let known = if row.has(&other) { &other } else { name };
-            row.id(known, fix)
+            row.id(known, PARQUET)
         };
         let ids = id("query-id").and_then(|query| Ok((query, id("corpus-id")?)));
         let grade = match row.take("score") {
@@ -95,10 +113,8 @@ fn parquet_judgements(path: &Path) -> Result<Vec<Judgement>, ReadError> {
             Some(Cell::Text(grade)) => grade.into_owned(),
             _ => String::new(),
         };
-        let parsed = ids.and_then(|(query, document)| {
-            let grade = parse_grade(&grade).map_err(|what| RowFault::new(what, fix))?;
-            Ok((query, document, grade))
-        });
+        let parsed =
+            ids.and_then(|(query, document)| Ok((query, document, parse_grade(&grade, PARQUET)?)));
         let (query, document, grade) = parsed.map_err(|fault| rows.fault(fault))?;
         judgements.push((rows.place().number(), query, document, grade));
     }
@@ -115,7 +131,7 @@ fn is_beir_header(text: &str) -> bool {
         .trim_matches('"')
         .to_ascii_lowercase()
         .replace('_', "-");
-    matches!(name.as_str(), "query-id" | "qid" | "query") && parse_grade(grade).is_err()
+    matches!(name.as_str(), "query-id" | "qid" | "query") && parse_grade(grade, BEIR).is_err()
 }
 
 fn beir_columns(text: &str) -> Vec<&str> {
@@ -126,33 +142,35 @@ fn beir_columns(text: &str) -> Vec<&str> {
     }
 }
 
-fn parse_trec(text: &str) -> Result<(&str, &str, i32), String> {
+fn parse_trec(text: &str) -> Result<(&str, &str, i32), RowFault> {
     let columns: Vec<&str> = text.split_whitespace().collect();
     let [query, _, document, grade] = columns.as_slice() else {
-        return Err(format!("{} columns where 4 are expected", columns.len()));
+        let what = format!("{} columns where 4 are expected", columns.len());
+        return Err(RowFault::new(what, TREC));
     };
-    Ok((query, document, parse_grade(grade)?))
+    Ok((query, document, parse_grade(grade, TREC)?))
 }
 
-fn parse_beir(text: &str) -> Result<(&str, &str, i32), String> {
+fn parse_beir(text: &str) -> Result<(&str, &str, i32), RowFault> {
     let columns = beir_columns(text);
     let [query, document, grade] = columns.as_slice() else {
-        return Err(format!("{} columns where 3 are expected", columns.len()));
+        let what = format!("{} columns where 3 are expected", columns.len());
+        return Err(RowFault::new(what, BEIR));
     };
     if query.is_empty() || document.is_empty() {
-        return Err("an id is empty".to_owned());
+        return Err(RowFault::new("an id is empty", BEIR));
     }
-    Ok((query, document, parse_grade(grade)?))
+    Ok((query, document, parse_grade(grade, BEIR)?))
 }
 
-fn parse_grade(text: &str) -> Result<i32, String> {
+fn parse_grade(text: &str, fix: &'static str) -> Result<i32, RowFault> {
     let whole = text
         .split_once('.')
         .filter(|(_, fraction)| fraction.bytes().all(|digit| digit == b'0'));
     let whole = whole.map_or(text, |(whole, _)| whole);
     whole
         .parse()
-        .map_err(|_| format!("grade `{text}` is not a whole number"))
+        .map_err(|_| RowFault::new(format!("grade `{text}` is not a whole number"), fix))
 }
 
 /// Writes one query's ranking as TREC run lines: `qid Q0 docid rank score tag`, ranks from 1.
@@ -224,6 +242,17 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_judgement_that_stands_twice_counts_once() {
+        let twice = with_file("q1 0 d1 1\nq2 0 d1 0\nq1 0 d1 1\n", read_qrels).unwrap();
+        assert_eq!(
+            twice,
+            with_file("q1 0 d1 1\nq2 0 d1 0\n", read_qrels).unwrap()
+        );
+        let tabs = "query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\td1\t1.0\n";
+        assert_eq!(with_file(tabs, read_qrels).unwrap()["q1"]["d1"], 1);
+    }
+
     proptest::proptest! {
         #[test]
         fn written_judgements_read_back(
@@ -258,7 +287,7 @@ mod tests {
             ),
             (
                 "q1 0 d1 1\nq1 0 d1 2\n",
-                "id `q1 d1` is on line 1 and again on line 2",
+                "query `q1` and passage `d1` have grade 1 on line 1 and grade 2 on line 2; remove one",
             ),
             (
                 "query-id\tcorpus-id\tscore\nq1 d1\n",

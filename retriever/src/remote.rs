@@ -3,10 +3,10 @@
 //!
 //! | kind | server | what is asked |
 //! |---|---|---|
-//! | [`SearchR1Client`] | Search-R1's retrieval servers, and the one of this crate | `POST /retrieve` |
-//! | [`ShardedRetriever`] | several servers of this crate, each over a part of a corpus | `POST /statistics`, `POST /retrieve` |
-//! | [`ElasticRetriever`] | Elasticsearch 8 and 9, `OpenSearch`, Quickwit | `POST /_msearch` |
-//! | [`QdrantRetriever`] | Qdrant | `POST /collections/{name}/points/query/batch` |
+//! | `search-r1` | Search-R1's retrieval servers, and the one of this crate | `POST /retrieve` |
+//! | `shards` | several servers of this crate, each over a part of a corpus | `POST /statistics`, `POST /retrieve` |
+//! | `elasticsearch` | Elasticsearch 8 and 9, `OpenSearch`, Quickwit | `POST /_msearch` |
+//! | `qdrant` | Qdrant | `POST /collections/{name}/points/query/batch` |
 //! | `chroma` | Chroma | `POST .../collections/{id}/query` |
 //! | `anserini` | Anserini's REST server | `GET /v1/{index}/search` |
 //!
@@ -30,10 +30,6 @@ mod spec;
 mod vectors;
 mod wire;
 
-pub use elastic::{ElasticOptions, ElasticRetriever, MatchType};
 pub use forage_contracts::retriever::{RetrieverEntry, RetrieverSettings};
-pub use hits::FieldNames;
-pub use qdrant::{QdrantOptions, QdrantRetriever};
-pub use search_r1::{SearchR1Client, SearchR1Options};
-pub use shards::{Shard, ShardedRetriever, ShardsOptions};
+pub use shards::{Shard, ShardedRetriever};
 pub use spec::RemoteSpec;

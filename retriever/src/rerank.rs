@@ -55,13 +55,13 @@ impl Retriever for RerankedRetriever {
 
     async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
         let lists = self.first.search(queries, self.depth.max(k)).await?;
-        let texts: Vec<String> = queries.iter().map(|query| query.text.clone()).collect();
+        let queries = queries.to_vec();
         let reranker = Arc::clone(&self.reranker);
         let rerank = move || {
-            let reranked = texts
-                .iter()
-                .zip(lists)
-                .map(|(text, hits)| reorder(reranker.as_ref(), text, hits, k));
+            let reranked = queries.iter().zip(lists).map(|(query, hits)| {
+                query.cancel.check()?;
+                reorder(reranker.as_ref(), &query.text, hits, k)
+            });
             reranked.collect::<Result<Vec<_>, _>>()
         };
         match Handle::try_current() {

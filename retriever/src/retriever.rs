@@ -8,13 +8,13 @@ use std::time::Instant;
 
 use forage_contracts::corpus::Passage;
 use forage_contracts::retriever::{
-    BooleanSearch, Filter, Fingerprint, Hit, Query, Retriever, RetrieverError,
+    BooleanSearch, Fingerprint, Hit, Query, Retriever, RetrieverError,
 };
 use rayon::prelude::*;
 
 use crate::bm25::{Bm25Params, Scratch, Totals};
 use crate::error::IndexError;
-use crate::index::{Index, Ranking};
+use crate::index::{Index, Ranking, guarded};
 use crate::mode::ModeEntry;
 use crate::statistics::Statistics;
 
@@ -115,7 +115,7 @@ impl Bm25Retriever {
     /// # Errors
     /// [`RetrieverError`] when postings cannot be read.
     pub fn search_ids(&self, text: &str, k: usize) -> Result<Vec<(u32, f32)>, RetrieverError> {
-        self.rank(&self.ranking, (text, &Filter::default()), None, k)
+        self.rank(&self.ranking, &Query::new(text), None, k)
     }
 
     /// The best `k` passages with their text, on the calling thread.
@@ -128,8 +128,7 @@ impl Bm25Retriever {
 
     /// As [`Self::search_one`], over the passages that pass the query's filter. The filter changes no score.
     pub(crate) fn search_query(&self, query: &Query, k: usize) -> Result<Vec<Hit>, RetrieverError> {
-        let ranked = self.rank(&self.ranking, (&query.text, &query.filter), None, k)?;
-        self.hits(&ranked)
+        self.hits(&self.rank(&self.ranking, query, None, k)?)
     }
 
     /// The best `k` passages of every query, in the order of the queries: [`Retriever::search`] without the future.
@@ -173,12 +172,7 @@ impl Bm25Retriever {
             tokens: statistics.tokens,
         };
         let ranking = self.index.ranking(totals, self.params);
-        self.hits(&self.rank(
-            &ranking,
-            (&query.text, &query.filter),
-            Some(&statistics.frequencies),
-            k,
-        )?)
+        self.hits(&self.rank(&ranking, query, Some(&statistics.frequencies), k)?)
     }
 
     fn check_statistics(&self, statistics: &Statistics) -> Result<(), RetrieverError> {
@@ -214,11 +208,19 @@ impl Bm25Retriever {
     fn rank(
         &self,
         ranking: &Ranking,
-        query: (&str, &Filter),
+        query: &Query,
         frequencies: Option<&BTreeMap<String, u64>>,
         k: usize,
     ) -> Result<Vec<(u32, f32)>, RetrieverError> {
-        SCRATCH.with_borrow_mut(|scratch| self.index.top(ranking, query, frequencies, k, scratch))
+        SCRATCH.with_borrow_mut(|scratch| {
+            let search = || self.index.top(ranking, query, frequencies, k, scratch);
+            let found = guarded(self.index.place(), search);
+            if found.is_err() {
+                // A search that broke off leaves half of its work behind.
+                *scratch = Scratch::default();
+            }
+            found
+        })
     }
 
     pub(crate) fn ranking(&self) -> &Ranking {

@@ -115,7 +115,7 @@ impl Default for ServerConfig {
             topk: 3,
             max_topk: 1000,
             max_queries: 16_384,
-            max_query_bytes: 64 * 1024,
+            max_query_bytes: forage_contracts::retriever::MAX_QUERY_BYTES,
             workers: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             deadline: Duration::from_secs(25),
             // Its queue is twice the 256 searches slime keeps in flight.

@@ -14,16 +14,16 @@ use crate::grads::NamedGrads;
 use crate::logprobs::{Logits, ScoreGrads, Scores, Targets};
 use crate::model::{
     Batch, Decoder, Dense, Kept, LayerBackward, LayerSizes, Linear, ModelConfig, ParameterGrads,
-    RopeTables,
+    RopeTables, attention_numbers,
 };
-use crate::sequence::{Sequence, ids};
+use crate::sequence::{BatchSize, Sequence, ids};
 
 /// Gradient of a loss of the log-probabilities of `sequences`, and the rest of what `loss` returned; `None` when no sequence has
 /// a target.
 ///
 /// `decoder` is on a plain device; beside an adapter its base gets no gradients. `loss` is given log-probabilities and entropies of
 /// all targets, in order, and returns the derivative of the loss by each.
-pub fn gradients<T>(
+pub(crate) fn gradients<T>(
     decoder: &Decoder,
     config: &ModelConfig,
     rope: &RopeTables,
@@ -99,8 +99,7 @@ fn forward(
     let mut input = decoder.embed(batch.ids());
     let mut kept = Vec::new();
     // The last ones: what is kept of them is gone before the others are computed again.
-    let bytes = LayerSizes::of(config).activations * batch.ids().len() * size_of::<f32>();
-    let first = decoder.depth().saturating_sub(limit / bytes);
+    let first = decoder.depth() - layers_kept(config, batch.ids().len(), limit);
     for index in 0..decoder.depth() {
         let layer = decoder.layer(index);
         let (of_layer, output) = layer.keep(input, config, dense, index >= first);
@@ -108,6 +107,75 @@ fn forward(
         input = output;
     }
     (kept, input)
+}
+
+/// The number of layers whose activations fit into `limit` bytes.
+fn layers_kept(config: &ModelConfig, tokens: usize, limit: usize) -> usize {
+    let bytes = LayerSizes::of(config).activations * tokens * size_of::<f32>();
+    // A run may have had nothing to learn from.
+    (limit / bytes.max(1)).min(config.num_hidden_layers)
+}
+
+/// Bytes that [`gradients`] holds of one micro-batch on the processor, beside weights.
+pub(crate) struct Held {
+    /// Of the layers, from the forward pass on.
+    pub(crate) kept: usize,
+    /// While the gradient goes through the feed-forward part of a layer.
+    pub(crate) layer: usize,
+    /// While it goes through its attention: projections.
+    pub(crate) projections: usize,
+    /// While it goes through its attention: weights of blocks of queries.
+    pub(crate) attention: usize,
+    /// The logits of a chunk.
+    pub(crate) logits: usize,
+    /// Hidden states of the targets: out of the last layer, out of the last norm, and the gradient.
+    pub(crate) picked: usize,
+    /// A matrix of a layer, where it is kept in less than f32: one at a time is widened.
+    pub(crate) layer_weights: usize,
+    /// The head, where it is kept in less than f32.
+    pub(crate) head_weights: usize,
+    /// The gradient of the head: that of a chunk and the sum of those before.
+    pub(crate) head_gradients: usize,
+    /// The gradient of the embedding, which is the first that exists; where it is tied, the head's.
+    pub(crate) embedding_gradient: usize,
+}
+
+impl Held {
+    /// For a base in f32 or in less, all of which learns or none.
+    pub(crate) fn of(config: &ModelConfig, size: BatchSize, in_f32: bool, learns: bool) -> Self {
+        let bytes = |numbers: usize| numbers * size_of::<f32>();
+        let BatchSize {
+            tokens,
+            longest,
+            targets,
+        } = size;
+        let space = Workspace::PROCESSOR;
+        let (hidden, inner) = (config.hidden_size, config.intermediate_size);
+        let embedding = config.vocab_size * hidden;
+        let layer = LayerSizes::of(config);
+        let with_activations = layers_kept(config, tokens, space.kept_bytes);
+        let inputs = config.num_hidden_layers * layer.kept + hidden;
+        let shared = if with_activations > 0 {
+            layer.shared
+        } else {
+            0
+        };
+        let (logits, chunks) = Logits::chunks(targets, config.vocab_size, space.logits);
+        let widened = |numbers| if in_f32 { 0 } else { bytes(numbers) };
+        let gradients = |count| if learns { bytes(count * embedding) } else { 0 };
+        Self {
+            kept: bytes(tokens * (inputs + with_activations * layer.activations)),
+            layer: bytes(tokens * (layer.feed_forward - shared)),
+            projections: bytes(tokens * layer.attention),
+            attention: bytes(attention_numbers(config, longest, space.attention_scores)),
+            logits: bytes(logits),
+            picked: bytes(3 * targets * hidden),
+            layer_weights: widened(hidden * inner),
+            head_weights: widened(embedding),
+            head_gradients: gradients(if chunks > 1 { 2 } else { 1 }),
+            embedding_gradient: gradients(1),
+        }
+    }
 }
 
 /// Name of the embedding, which is the head as well where that is tied.

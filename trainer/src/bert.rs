@@ -27,7 +27,6 @@ mod reranker;
 mod runner;
 mod tokens;
 
-pub use config::BertConfig;
 pub use encoder::BertEncoder;
 pub use options::{EncoderFamily, EncoderOptions, Pooling, RerankerOptions};
 pub use reranker::BertReranker;

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::{Decoder, ModelConfig};
 use crate::optim::{AdamW, AdamWConfig, OptimError};
 use crate::watch::Sentinel;
-use crate::weights::{Checkpoint, WeightsError, load_decoder};
+use crate::weights::{Checkpoint, WeightsError, adapter, load_decoder};
 
 /// Everything besides weights and moments that the next step depends on. Random streams and the data order are functions
 /// of `seed` and `step`.
@@ -357,7 +357,7 @@ pub(crate) fn load(
     let device = start.decoder.device();
     let decoder = if start.lora.is_some() {
         let mut decoder = start.decoder.clone().without_adapter();
-        crate::lora::load(&mut decoder, &model)?;
+        adapter::load(&mut decoder, &model)?;
         decoder
     } else {
         let config =

@@ -9,7 +9,7 @@ use crate::model::{Decoder, LOW_RANK};
 
 /// One flat gradient per parameter, keyed by its path.
 #[derive(Clone, Debug, Default)]
-pub struct NamedGrads(pub BTreeMap<String, Tensor<1>>);
+pub(crate) struct NamedGrads(pub BTreeMap<String, Tensor<1>>);
 
 struct Collect<'a> {
     gradients: &'a Gradients,
@@ -37,7 +37,7 @@ impl ModuleVisitor for Collect<'_> {
 
 impl NamedGrads {
     /// Reads the gradient of every parameter of `decoder`.
-    pub fn collect(decoder: &Decoder, gradients: &Gradients) -> Self {
+    pub(crate) fn collect(decoder: &Decoder, gradients: &Gradients) -> Self {
         let mut visitor = Collect {
             gradients,
             path: Vec::new(),
@@ -48,7 +48,7 @@ impl NamedGrads {
     }
 
     /// Adds another micro-batch's gradients.
-    pub fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         for (name, gradient) in other.0 {
             let sum = match self.0.remove(&name) {
                 Some(before) => before + gradient,
@@ -62,7 +62,7 @@ impl NamedGrads {
     ///
     /// # Panics
     /// When the device is lost.
-    pub fn global_norm(&self) -> f64 {
+    pub(crate) fn global_norm(&self) -> f64 {
         let squares: Vec<Tensor<1>> = self
             .0
             .values()
@@ -79,7 +79,7 @@ impl NamedGrads {
 
     /// Scales all gradients so that their global norm is at most `limit`, as `torch.nn.utils.clip_grad_norm_` does.
     /// `norm` is the value of [`Self::global_norm`].
-    pub fn clip(&mut self, norm: f64, limit: f64) {
+    pub(crate) fn clip(&mut self, norm: f64, limit: f64) {
         let scale = limit / (norm + 1e-6);
         if scale < 1.0 {
             for gradient in self.0.values_mut() {
@@ -123,7 +123,7 @@ impl ModuleMapper for Track {
 ///
 /// Every thread that runs a backward pass needs leaves of its own: Burn joins graphs that share a leaf, and joining a
 /// graph while another thread walks it deadlocks.
-pub fn track(decoder: &Decoder) -> Decoder {
+pub(crate) fn track(decoder: &Decoder) -> Decoder {
     decoder.clone().map(&mut Track {
         adapted: decoder.is_adapted(),
         low_rank: false,

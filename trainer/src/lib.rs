@@ -13,16 +13,18 @@
 //! - [`lora`]: low-rank adapters.
 //! - [`generate`]: sampler and engine. [`server`]: OpenAI's protocol over it.
 //! - [`remote`]: rollouts from vLLM and SGLang servers through the same trait.
-//! - [`sample`], [`demonstrations`], [`sequence`], [`logprobs`], [`backward`], [`workers`], [`grads`], [`optim`]: a gradient step,
+//! - [`sample`], [`demonstrations`], [`sequence`], [`logprobs`], `backward`, [`workers`], `grads`, [`optim`]: a gradient step,
 //!   piece by piece.
-//! - [`objective`]: the GRPO family as functions over slices; [`update`]: the sequences of each optimizer step, and their loss.
+//! - [`objective`]: the GRPO family as functions over slices; `update`: the sequences of each optimizer step, and their loss.
 //! - [`bert`]: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
-//! - [`memory`]: what a run will take, before it starts.
+//! - [`memory`]: what a run will take, before it starts. [`bench`]: optimizer steps to be timed.
 //! - [`learner`], [`run`], [`warm_start`], [`sft_run`], [`checkpoint`], [`metrics`]: a training run. [`watch`]: what its numbers say.
 
 mod lesson_error;
+mod plugin_error;
 mod setting;
 pub use lesson_error::LessonError;
+pub use plugin_error::PluginError;
 pub use setting::SettingError;
 
 pub mod device;
@@ -42,20 +44,21 @@ pub mod server;
 
 pub mod remote;
 
-pub mod backward;
+mod backward;
 pub mod demonstrations;
 pub mod logprobs;
 pub mod sample;
 pub mod sequence;
 
-pub mod grads;
+mod grads;
 pub mod optim;
 pub mod workers;
 
 pub mod objective;
 mod student;
-pub mod update;
+mod update;
 
+pub mod bench;
 pub mod memory;
 
 pub mod learner;
@@ -67,3 +70,9 @@ pub mod warm_start;
 pub mod checkpoint;
 pub mod metrics;
 pub mod watch;
+
+// Tests inside of the crate and those outside share their fixtures, which name the crate as its users do.
+#[cfg(test)]
+extern crate self as forage_trainer;
+#[cfg(test)]
+mod tests;

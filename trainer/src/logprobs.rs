@@ -14,7 +14,7 @@ use crate::workers::Workers;
 
 /// Log-probabilities of every target of `sequences`, in order, under the full-vocabulary softmax at `temperature`.
 #[derive(Clone, Debug)]
-pub struct TokenLogprobs {
+pub(crate) struct TokenLogprobs {
     /// `[n]`, nats; carries the graph when the decoder does.
     pub logprobs: Tensor<1>,
     /// `[n]`, nats: entropy of the next-token distribution at each target; carries the graph when the decoder does.
@@ -23,7 +23,7 @@ pub struct TokenLogprobs {
 
 /// [`TokenLogprobs`] as plain numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Scores {
+pub(crate) struct Scores {
     /// `[n]`, nats.
     pub logprobs: Vec<f32>,
     /// `[n]`, nats.
@@ -32,7 +32,7 @@ pub struct Scores {
 
 /// Derivatives of a loss by [`Scores`].
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ScoreGrads {
+pub(crate) struct ScoreGrads {
     /// `[n]`: by each log-probability.
     pub logprobs: Vec<f32>,
     /// `[n]`: by each entropy; empty where the loss has none.
@@ -44,7 +44,7 @@ impl TokenLogprobs {
     ///
     /// # Panics
     /// When the device is lost.
-    pub fn scores(&self) -> Scores {
+    pub(crate) fn scores(&self) -> Scores {
         // Read back together: a device stops working each time it is waited for.
         let [count] = self.logprobs.dims();
         let data = Tensor::cat(vec![self.logprobs.clone(), self.entropy.clone()], 0)
@@ -60,7 +60,7 @@ impl TokenLogprobs {
 }
 
 /// Runs `sequences` as one batch. `None` when no sequence has a target.
-pub fn token_logprobs(
+pub(crate) fn token_logprobs(
     decoder: &Decoder,
     config: &ModelConfig,
     rope: &RopeTables,
@@ -231,7 +231,7 @@ impl Targets {
 }
 
 /// The number of targets whose logits are made together where there may be `logits` of them.
-pub(crate) fn targets_at_once(logits: usize, vocab_size: usize) -> usize {
+fn targets_at_once(logits: usize, vocab_size: usize) -> usize {
     (logits / vocab_size).max(1)
 }
 
@@ -245,6 +245,12 @@ pub(crate) struct Logits<'a> {
 }
 
 impl<'a> Logits<'a> {
+    /// Numbers of the largest chunk where there may be `logits`, and the number of chunks: the gradient takes the logits' place.
+    pub(crate) fn chunks(targets: usize, vocab_size: usize, logits: usize) -> (usize, usize) {
+        let at_once = targets_at_once(logits, vocab_size);
+        (targets.min(at_once) * vocab_size, targets.div_ceil(at_once))
+    }
+
     /// Of the `targets` with these hidden states, for both passes.
     pub(crate) fn new(targets: &Targets, decoder: &'a Decoder, hidden: &'a Tensor<2>) -> Self {
         let whole = targets.chunks(decoder.vocab_size()).nth(1).is_none();
@@ -281,7 +287,7 @@ fn entropy(distribution: &Tensor<2>) -> Tensor<2> {
 
 /// Gradients as [`crate::backward::gradients`] gives them, by one graph of Burn's autodiff through the whole decoder for
 /// comparison with the written-out derivatives. A loss of entropies is not differentiated.
-pub fn through_graph<T>(
+pub(crate) fn through_graph<T>(
     decoder: &Decoder,
     config: &ModelConfig,
     rope: &RopeTables,

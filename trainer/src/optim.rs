@@ -136,7 +136,7 @@ struct Moments {
 
 /// The optimizer with its state.
 #[derive(Clone, Debug)]
-pub struct AdamW {
+pub(crate) struct AdamW {
     config: AdamWConfig,
     /// Updates done.
     step: u64,
@@ -155,7 +155,7 @@ pub struct OptimError {
 
 impl AdamW {
     /// An optimizer that has done no step.
-    pub fn new(config: AdamWConfig) -> Self {
+    pub(crate) fn new(config: AdamWConfig) -> Self {
         Self {
             config,
             step: 0,
@@ -163,8 +163,19 @@ impl AdamW {
         }
     }
 
+    /// Bytes of the moments of so many parameters.
+    pub(crate) fn moments_bytes(parameters: usize) -> usize {
+        2 * parameters * size_of::<f32>()
+    }
+
+    /// Bytes that [`Self::apply`] holds besides: gradients, which go as weights change, and the parameter that is changing once
+    /// more where it is not changed in place; `largest` is the number of its numbers.
+    pub(crate) fn applying_bytes(parameters: usize, largest: usize) -> [usize; 2] {
+        [parameters, largest].map(|numbers| numbers * size_of::<f32>())
+    }
+
     /// Updates done so far.
-    pub fn steps(&self) -> u64 {
+    pub(crate) fn steps(&self) -> u64 {
         self.step
     }
 
@@ -176,7 +187,7 @@ impl AdamW {
     /// Clips the gradients, whose global norm is `norm`, and updates every parameter that has one. Where nothing else holds a
     /// parameter it is changed in place, so that no second copy of the weights is ever in memory. `shape` is the
     /// decoder's.
-    pub fn apply(
+    pub(crate) fn apply(
         &mut self,
         decoder: &mut Decoder,
         shape: &ModelConfig,
@@ -203,7 +214,7 @@ impl AdamW {
     ///
     /// # Errors
     /// [`OptimError`] that names the file.
-    pub fn save(&self, path: &Path) -> Result<(), OptimError> {
+    pub(crate) fn save(&self, path: &Path) -> Result<(), OptimError> {
         let mut tensors = Vec::new();
         for (name, moments) in &self.moments {
             for (kind, tensor) in [("first", &moments.first), ("second", &moments.second)] {

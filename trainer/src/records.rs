@@ -41,7 +41,7 @@ pub enum RunError {
     Checkpoint(#[from] CheckpointError),
     /// The sentinel's settings are out of range.
     #[error("grpo.sentinel: {0}")]
-    Sentinel(String),
+    Sentinel(SettingError),
     /// Rollouts cannot be replayed as the settings say.
     #[error("grpo.replay: {0}")]
     Replay(SettingError),

@@ -3,6 +3,8 @@
 use forage_env::seed::Seed;
 use forage_env::tokens::TokenLog;
 
+use crate::model::Batch;
+
 /// One sequence with the tokens that carry loss.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sequence {
@@ -24,6 +26,30 @@ impl Sequence {
     }
 }
 
+/// Size of a micro-batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchSize {
+    /// Tokens of all its sequences, those that they share counted once.
+    pub tokens: usize,
+    /// Tokens of the longest.
+    pub longest: usize,
+    /// Tokens that carry loss.
+    pub targets: usize,
+}
+
+impl BatchSize {
+    /// The size of these sequences, in their order.
+    pub fn of(sequences: &[&Sequence]) -> Self {
+        let lengths = sequences.iter().map(|sequence| sequence.ids.len());
+        let targets = sequences.iter().map(|sequence| sequence.targets.len());
+        Self {
+            tokens: Batch::new(&ids(sequences.iter().copied())).ids().len(),
+            longest: lengths.max().unwrap_or(0),
+            targets: targets.sum(),
+        }
+    }
+}
+
 /// Indices of the sequences of one forward and backward pass, in its order.
 pub(crate) type MicroBatch = Vec<usize>;
 
@@ -31,7 +57,7 @@ pub(crate) type MicroBatch = Vec<usize>;
 /// largest as small as that allows.
 ///
 /// Sequences are sorted by their tokens, so that those that begin alike are neighbours: what one has in common with the one
-/// before it takes no rows ([`crate::model::Batch`]). The cut depends on the tokens and the budget alone.
+/// before it takes no rows (`model::Batch`). The cut depends on the tokens and the budget alone.
 pub fn cut(sequences: &[&[u32]], budget: usize) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..sequences.len()).collect();
     order.sort_by_key(|&index| (sequences[index], index));
@@ -72,7 +98,7 @@ pub fn cut(sequences: &[&[u32]], budget: usize) -> Vec<Vec<usize>> {
 }
 
 /// Token ids of each, for [`cut`] and [`crate::model::Batch`].
-pub fn ids<'a>(sequences: impl IntoIterator<Item = &'a Sequence>) -> Vec<&'a [u32]> {
+pub(crate) fn ids<'a>(sequences: impl IntoIterator<Item = &'a Sequence>) -> Vec<&'a [u32]> {
     sequences
         .into_iter()
         .map(|sequence| sequence.ids.as_slice())

@@ -67,9 +67,9 @@ pub(crate) struct Student {
     /// Holds the current weights.
     pub(crate) checkpoint: Checkpoint,
     pub(crate) optimizer: AdamW,
-    rope: RopeTables,
+    pub(crate) rope: RopeTables,
     micro_batch_tokens: usize,
-    workers: Workers,
+    pub(crate) workers: Workers,
 }
 
 impl Student {

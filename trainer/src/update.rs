@@ -24,7 +24,7 @@ pub struct GroupCounts {
 
 /// A sequence with all that its loss needs besides its current log-probabilities.
 #[derive(Clone, Debug)]
-pub struct Scored {
+pub(crate) struct Scored {
     /// Tokens and targets.
     pub sequence: Sequence,
     /// The number of its group.
@@ -54,7 +54,7 @@ impl Scored {
 }
 
 /// Advantages of a batch of groups, given to tokens. Groups that teach nothing are left out and counted.
-pub fn score(groups: Vec<Vec<Sample>>, recipe: &Recipe) -> (Vec<Scored>, GroupCounts) {
+pub(crate) fn score(groups: Vec<Vec<Sample>>, recipe: &Recipe) -> (Vec<Scored>, GroupCounts) {
     let mut counts = GroupCounts {
         groups: groups.len(),
         ..GroupCounts::default()
@@ -117,7 +117,7 @@ pub fn score(groups: Vec<Vec<Sample>>, recipe: &Recipe) -> (Vec<Scored>, GroupCo
 }
 
 /// Cuts a batch into `count` optimizer steps of whole groups, as equal in groups as can be, and weighs each one's tokens.
-pub fn minibatches(scored: Vec<Scored>, count: usize, recipe: &Recipe) -> Vec<Vec<Scored>> {
+pub(crate) fn minibatches(scored: Vec<Scored>, count: usize, recipe: &Recipe) -> Vec<Vec<Scored>> {
     let mut groups: Vec<Vec<Scored>> = Vec::new();
     for sequence in scored {
         match groups.last_mut() {
@@ -157,7 +157,7 @@ fn weigh(step: &mut [Scored], recipe: &Recipe) {
 
 /// Sums over the tokens of some sequences.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct TokenSums {
+pub(crate) struct TokenSums {
     /// Of the objective.
     pub objective: ObjectiveStats,
     /// The step's share of the loss, with penalty and bonus.
@@ -188,7 +188,7 @@ impl std::ops::AddAssign for TokenSums {
 ///
 /// # Panics
 /// When numbers differ, or a recipe with a penalty is given no reference.
-pub fn loss(
+pub(crate) fn loss(
     rows: &[&Scored],
     recipe: &Recipe,
     scores: &Scores,

@@ -71,6 +71,16 @@ impl Workers {
             .sum()
     }
 
+    /// The number of micro-batches of a step whose tensors [`Self::gradients`] holds at once where `workers` run.
+    pub(crate) fn running(workers: usize, micro_batches: usize) -> usize {
+        workers.min(micro_batches).max(1)
+    }
+
+    /// The number of sums that [`Self::gradients`] holds beside the gradients of those: the first of a step is its own sum.
+    pub(crate) fn sums(micro_batches: usize) -> usize {
+        usize::from(micro_batches > 1)
+    }
+
     /// A pool of as many threads for work whose kernels split by themselves: generation.
     ///
     /// # Panics
@@ -110,7 +120,7 @@ impl Workers {
 
     /// Sum of the gradients that `job` gives for micro-batches 0..`jobs`, and what else it returned. One that returns nothing
     /// contributes nothing.
-    pub fn gradients<T: Send>(
+    pub(crate) fn gradients<T: Send>(
         &self,
         jobs: usize,
         job: impl Fn(usize) -> Option<(NamedGrads, T)> + Sync,

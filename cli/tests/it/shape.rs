@@ -140,7 +140,7 @@ fn folder<'a>(module: &'a [String], imports: &Imports) -> &'a str {
 #[test]
 fn folders_do_not_import_each_other_in_circles() {
     /// Circles that are left, by crate. The list only ever shrinks.
-    const LEFT: [&str; 2] = ["retriever: corpus, error", "trainer: lora, weights"];
+    const LEFT: [&str; 0] = [];
     let mut circles = BTreeSet::new();
     for member in ORDER {
         let imports = imports(member);
@@ -168,7 +168,7 @@ fn folders_do_not_import_each_other_in_circles() {
 #[test]
 fn the_public_surface_does_not_grow() {
     /// Public items at the top level of the library crates' files. It only ever falls.
-    const MOST: usize = 931;
+    const MOST: usize = 896;
     let kinds = [
         "fn ",
         "const fn ",

@@ -180,6 +180,7 @@ fn built_in_environments_are_named_in_their_folders_and_the_registry() {
         ENVIRONMENTS.into_iter().any(mine)
             || path == "env/src/registry.rs"
             || path.ends_with("tests.rs")
+            || path.contains("/tests/")
     };
     let names = |line: &str| {
         let imported = |name: &str| {
@@ -240,7 +241,7 @@ fn string_errors(text: &str) -> usize {
 #[test]
 fn errors_of_libraries_are_types() {
     // What is left to give a type.
-    const LEFT: [&str; 24] = [
+    const LEFT: [&str; 12] = [
         "contracts/src/environment/tool.rs",
         "contracts/src/policy.rs",
         "contracts/src/reward.rs",
@@ -251,20 +252,8 @@ fn errors_of_libraries_are_types() {
         "env/src/reward/judge/group.rs",
         "env/src/reward/published.rs",
         "env/src/tokenizer.rs",
-        "retriever/src/dense/graph/links.rs",
-        "retriever/src/dense/import.rs",
-        "retriever/src/qrels.rs",
-        "retriever/src/remote/elastic/answer.rs",
-        "retriever/src/remote/hits.rs",
-        "retriever/src/remote/wire.rs",
-        "trainer/src/bert/config.rs",
-        "trainer/src/bert/runner.rs",
-        "trainer/src/bert/tokens.rs",
-        "trainer/src/lora/config.rs",
         "trainer/src/model/config.rs",
-        "trainer/src/model/decoder.rs",
         "trainer/src/model/families/family.rs",
-        "trainer/src/watch/sentinel.rs",
     ];
     assert_eq!(
         string_errors("Result<(), String> Result<Vec<(u8, String)>, E> Result<A<B>,\n String>"),

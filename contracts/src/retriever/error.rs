@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 /// Failures of answering a query.
 ///
-/// Always a fault of the infrastructure, never of the policy that asked: an episode that meets one has no reward. It must
-/// not be graded as a wrong answer or scored zero.
+/// A fault of the infrastructure, never of the policy that asked: an episode that meets one has no reward. It must not be
+/// graded as a wrong answer or scored zero. The one exception is a refusal ([`Self::is_refusal`]): a backend that answers
+/// other queries will not take this one for what it is, so an environment shows the message to the policy as it would
+/// any bad call, and the episode goes on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RetrieverError {
@@ -59,6 +61,18 @@ pub enum RetrieverError {
     /// A remote backend did not answer as it should, retries included.
     #[error("{0}; check that the server runs and what it logs")]
     Remote(Box<dyn Error + Send + Sync>),
+    /// A remote backend refuses one query for what it is: too long, too many clauses, characters it cannot take. It
+    /// answers other queries, and would refuse this one again.
+    #[error(
+        "the search server refuses the query `{query}`: {refusal}; write it shorter or in other words"
+    )]
+    Refused {
+        /// The beginning of the query.
+        query: String,
+        /// The answer of the server.
+        #[source]
+        refusal: Box<dyn Error + Send + Sync>,
+    },
     /// A remote backend is set up in a way that cannot work.
     #[error("remote retriever, `{key}`: {what}")]
     Setting {
@@ -88,6 +102,11 @@ pub enum RetrieverError {
     /// The work could not be finished because the program is shutting down or a worker is gone.
     #[error("search was stopped before it was done; ask again")]
     Stopped,
+    /// The search's [`super::CancelFlag`] was set before it was done.
+    #[error(
+        "search was cancelled: its deadline passed or nobody waits for it; ask for less or allow more time"
+    )]
+    Cancelled,
     /// A search that several callers waited for failed; each of them gets its failure.
     #[error(transparent)]
     Shared(#[from] Arc<RetrieverError>),
@@ -100,6 +119,11 @@ impl RetrieverError {
             key: key.into(),
             what: what.into(),
         }
+    }
+
+    /// Tells whether the query itself was refused, which is the doing of whoever wrote it.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self.root(), Self::Refused { .. })
     }
 
     /// The failure itself, whether or not several callers share it.

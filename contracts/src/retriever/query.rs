@@ -5,6 +5,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::cancel::CancelFlag;
+
+/// Most bytes of a query text: boolean mode reads no more of one, this program's servers refuse longer ones, and environments
+/// should not send longer ones to any backend.
+pub const MAX_QUERY_BYTES: usize = 64 << 10;
+
 /// Restricts a search to passages whose fields have given values.
 ///
 /// Every named field must have one of its values (exact, case-sensitive). `id` and `title` are fields of every passage;
@@ -29,6 +35,9 @@ pub struct Query {
     /// Passages to consider.
     #[serde(default, skip_serializing_if = "Filter::is_empty")]
     pub filter: Filter,
+    /// Ends the search when nobody waits for it any more.
+    #[serde(skip)]
+    pub cancel: CancelFlag,
 }
 
 impl Query {
@@ -37,7 +46,15 @@ impl Query {
         Self {
             text: text.into(),
             filter: Filter::default(),
+            cancel: CancelFlag::default(),
         }
+    }
+
+    /// The same query, ended by this flag.
+    #[must_use]
+    pub fn cancelled_by(mut self, cancel: CancelFlag) -> Self {
+        self.cancel = cancel;
+        self
     }
 
     /// The same query over fewer passages.

@@ -8,7 +8,7 @@ use forage_env::policy::Policy;
 use forage_eval::stats::Bootstrap;
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::generate::{Engine, EngineConfig};
-use forage_trainer::model::{KvCache, ModelConfig};
+use forage_trainer::model::ModelConfig;
 use forage_trainer::weights::Checkpoint;
 use forage_trainer::workers::Workers;
 
@@ -162,9 +162,9 @@ impl Generation {
     pub fn engine(&self, model: &ModelConfig) -> EngineConfig {
         EngineConfig {
             context: self.sizes.context_tokens,
-            cache_tokens: KvCache::positions_in(
-                model,
+            cache_tokens: EngineConfig::cache_tokens_in(
                 self.sizes.cache_mib.saturating_mul(1024 * 1024),
+                model,
                 self.bf16,
             ),
             step_tokens: self.sizes.step_tokens,

@@ -8,6 +8,7 @@ use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
 use reqwest::{Method, Response, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::error::Category;
 use tokio::sync::Semaphore;
 
 use super::connect::{connected, parse};
@@ -63,8 +64,8 @@ impl Request {
 }
 
 /// Calls one server, with bounded concurrency, time and answers, and with retries where another attempt may do better:
-/// after a connection that fails or breaks off, an attempt that takes too long, and the statuses 408, 425, 429 and 5xx but
-/// 501. `Retry-After` in seconds takes the place of the policy's wait; dates in it are not read. Every request must be one
+/// after a connection that fails or breaks off, an attempt that takes too long, a body that is not JSON, and the statuses 408,
+/// 425, 429 and 5xx but 501. `Retry-After` in seconds takes the place of the policy's wait; dates in it are not read. Every request must be one
 /// that changes nothing when it is made twice.
 pub struct Client {
     http: reqwest::Client,
@@ -154,31 +155,41 @@ impl Client {
         admit: impl Fn() -> Result<(), String>,
         take: impl Fn(A) -> Result<T, Fault>,
     ) -> Result<T, NetError> {
-        // The semaphore is never closed.
-        let _permit = self.permits.acquire().await;
         let started = Instant::now();
-        let (timeout, deadline) = (self.options.timeout_ms, self.options.deadline_ms);
+        let timeout = Duration::from_millis(self.options.timeout_ms);
+        let deadline = Duration::from_millis(self.options.deadline_ms);
         let failed = |fault, attempts| NetError {
             url: shown(&request.url),
             fault,
             attempts,
         };
         let (request, admit, take, failed) = (&request, &admit, &take, &failed);
+        let Ok(_permit) = tokio::time::timeout(deadline, self.permits.acquire()).await else {
+            let queued = Fault::Queued {
+                milliseconds: self.options.deadline_ms,
+                concurrency: self.options.concurrency,
+            };
+            return Err(failed(queued, 0));
+        };
         let attempt = |number| async move {
             admit().map_err(|why| failed(Fault::Withheld(why), number - 1))?;
-            let left = Duration::from_millis(deadline).saturating_sub(started.elapsed());
-            let limit = left.min(Duration::from_millis(timeout));
+            let limit = deadline.saturating_sub(started.elapsed()).min(timeout);
             let answer = self.send(request, limit).await;
             let redact = |text: &str| self.credentials.redact(text);
             let taken = answer.and_then(|bytes| {
                 let json = serde_json::from_slice(&bytes);
-                let json = json.map_err(|cause| Fault::Protocol(cause.to_string()));
+                let json = json.map_err(|cause: serde_json::Error| match cause.classify() {
+                    // A proxy's page or half a body; the server itself may answer the next time.
+                    Category::Syntax | Category::Eof => Fault::Unusable(cause.to_string()),
+                    Category::Data | Category::Io => Fault::Protocol(cause.to_string()),
+                });
                 json.and_then(take).map_err(|fault| fault.map_text(redact))
             });
             taken.map_err(|fault| failed(fault, number))
         };
         let again = |error: &NetError| error.fault.again();
-        self.options.retry().run(attempt, again).await
+        let left = deadline.saturating_sub(started.elapsed());
+        self.options.retry(left).run(attempt, again).await
     }
 
     /// Sends a request once and gives the body of a successful answer. Dropping the future closes the connection, and with

@@ -57,6 +57,16 @@ pub enum Fault {
         /// The limit, ms.
         milliseconds: u64,
     },
+    /// Other calls held every place until the call's time was over.
+    #[error(
+        "none of the {concurrency} places for calls at once was free within {milliseconds} ms; raise `concurrency` or `deadline_ms`"
+    )]
+    Queued {
+        /// The time of the call, ms.
+        milliseconds: u64,
+        /// Most calls at once.
+        concurrency: usize,
+    },
     /// The HTTP status is not a success.
     #[error("HTTP status {status}: {body}")]
     Status {
@@ -70,7 +80,7 @@ pub enum Fault {
     /// The answer does not fit the protocol, and the next one will not either.
     #[error("the answer does not fit the protocol ({0})")]
     Protocol(String),
-    /// The answer cannot be used, but the next one may be: a model wrote it.
+    /// The answer cannot be used, but the next one may be: it is not even JSON, as a proxy's page, or a model wrote it.
     #[error("the answer does not fit the protocol ({0})")]
     Unusable(String),
     /// The caller lets nothing more be sent.
@@ -90,7 +100,9 @@ impl Fault {
                 retry_after,
                 ..
             } => retry_after.map_or(Again::Soon, Again::After),
-            Self::Status { .. } | Self::Protocol(_) | Self::Withheld(_) => Again::Never,
+            Self::Status { .. } | Self::Queued { .. } | Self::Protocol(_) | Self::Withheld(_) => {
+                Again::Never
+            }
         }
     }
 

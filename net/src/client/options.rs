@@ -15,7 +15,7 @@ use super::retry::Retry;
 pub struct HttpOptions {
     /// Longest time one try may take, ms.
     pub timeout_ms: u64,
-    /// Longest time a call may take, tries and waits together, ms; the time it queues for its turn is not counted.
+    /// Longest time a call may take, ms: queueing for its turn, tries and waits together.
     pub deadline_ms: u64,
     /// Most tries of one call, at least 1.
     pub attempts: u32,
@@ -66,11 +66,12 @@ impl HttpOptions {
         }
     }
 
-    pub(super) fn retry(&self) -> Retry {
+    /// The policy of a call that has this much of its time left.
+    pub(super) fn retry(&self, left: Duration) -> Retry {
         Retry {
             attempts: self.attempts,
             backoff: Duration::from_millis(self.backoff_ms),
-            deadline: Some(Duration::from_millis(self.deadline_ms)),
+            deadline: Some(left),
         }
     }
 }

@@ -106,6 +106,65 @@ async fn the_deadline_is_of_all_attempts_together() {
 }
 
 #[tokio::test]
+async fn the_wait_for_a_turn_counts() {
+    let (url, _) = server(vec![FINE.repeat(100)], Some(Duration::from_millis(20))).await;
+    let narrow = HttpOptions {
+        timeout_ms: 400,
+        deadline_ms: 600,
+        concurrency: 1,
+        ..options()
+    };
+    let client = Arc::new(Client::new(&url, narrow, KeyHeader::Named("x-api-key")).unwrap());
+    let begin = Instant::now();
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let client = Arc::clone(&client);
+        calls.spawn(async move {
+            let request = Request::json(client.url(&["ask"]), &json!({}));
+            client.call(request, |answer: Value| Ok(answer)).await
+        });
+    }
+    let answers = calls.join_all().await;
+    assert!(
+        begin.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        begin.elapsed()
+    );
+    let queued = answers.iter().filter(|answer| {
+        let fault = answer
+            .as_ref()
+            .err()
+            .map(|error| (&error.fault, error.attempts));
+        matches!(fault, Some((Fault::Queued { concurrency: 1, .. }, 0)))
+    });
+    assert!(queued.count() >= 6, "{answers:?}");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_json_is_asked_for_again_and_one_of_another_shape_is_not() {
+    let with = |body: &str| {
+        let length = body.len();
+        format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
+    };
+    for page in ["<html>bad gateway</html>", "", "{\"a\": "] {
+        let (url, _) = server(vec![with(page), FINE.to_owned()], None).await;
+        assert_eq!(ask(&url, options()).await.unwrap(), json!({}), "{page}");
+    }
+    let (url, seen) = server(vec![with("<html>")], None).await;
+    let error = ask(&url, options()).await.unwrap_err();
+    assert_eq!((error.attempts, seen.load(Ordering::SeqCst)), (3, 3));
+    let (url, _) = server(vec![with("[]"), FINE.to_owned()], None).await;
+    let client = Client::new(&url, options(), KeyHeader::Named("x-api-key")).unwrap();
+    let request = Request::json(client.url(&["ask"]), &json!({}));
+    let shaped = client.call(request, |answer: std::collections::BTreeMap<String, u8>| {
+        Ok(answer)
+    });
+    let error = shaped.await.unwrap_err();
+    assert!(matches!(error.fault, Fault::Protocol(_)), "{error}");
+    assert_eq!(error.attempts, 1);
+}
+
+#[tokio::test]
 async fn an_oversized_answer_is_refused_announced_or_not() {
     let announced = "HTTP/1.1 200 OK\r\ncontent-length: 1001\r\n\r\n".to_owned();
     let chunk = format!("fa\r\n{}\r\n", " ".repeat(250));

@@ -5,10 +5,15 @@
 //! essential term brings up and that could still enter. Essential terms are added up term by term into a window of
 //! documents, which keeps the inner loop free of branches and of a document-at-a-time merge.
 
+use std::io;
+
 use tantivy::postings::BlockSegmentPostings;
 use tantivy::{DocId, TERMINATED};
 
+use forage_contracts::retriever::CancelFlag;
+
 use super::docset::DocSet;
+use crate::cancel::check_io;
 use crate::top::{Scored, TopK};
 
 const WINDOW_DOCS: usize = 4096;
@@ -149,7 +154,11 @@ pub(super) struct Buffers {
 }
 
 /// Fills `buffers.top` with the best documents of `buffers.cursors`.
-pub(super) fn collect(buffers: &mut Buffers, norms: Norms<'_>) {
+pub(super) fn collect(
+    buffers: &mut Buffers,
+    norms: Norms<'_>,
+    cancel: &CancelFlag,
+) -> io::Result<()> {
     let Buffers {
         cursors,
         bounds,
@@ -165,11 +174,12 @@ pub(super) fn collect(buffers: &mut Buffers, norms: Norms<'_>) {
     }
     let mut essential = 0;
     loop {
+        check_io(cancel)?;
         essential += bounds[essential..].partition_point(|&bound| bound as f32 <= top.threshold());
         let (optional, required) = cursors.split_at_mut(essential);
         let first = required.iter().map(Cursor::doc).min().unwrap_or(TERMINATED);
         if first == TERMINATED {
-            return;
+            return Ok(());
         }
         window.base = first;
         let end = first.saturating_add(WINDOW_DOCS as DocId).min(TERMINATED);

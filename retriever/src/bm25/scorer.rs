@@ -8,6 +8,8 @@ use super::Bm25Params;
 use super::docset::DocSet;
 use super::maxscore::{self, Buffers, Cursor, Norms};
 use super::postings::{FoundTerm, Postings, inverse_norms};
+use forage_contracts::retriever::CancelFlag;
+
 use crate::analyzer::TermStream;
 
 /// More than any rounding of the two table lookups and the product in [`Scorer::widening`].
@@ -38,6 +40,17 @@ pub(crate) struct SegmentPart<'a> {
     pub(crate) widening: Widening,
     /// Documents that may be returned; `None` for all.
     pub(crate) allowed: Option<&'a DocSet>,
+}
+
+/// The documents that a search of one segment is for.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// The number of documents.
+    pub(crate) k: usize,
+    /// Only scores above it are wanted.
+    pub(crate) floor: f32,
+    /// Ends the search.
+    pub(crate) cancel: &'a CancelFlag,
 }
 
 /// Turns the stored bounds of a segment, which belong to the totals and constants of its build, into bounds under those
@@ -187,14 +200,12 @@ impl Scorer {
         Ok(())
     }
 
-    /// The best `k` documents of segment `slot` for the prepared text, best first, ties by document number; only those
-    /// with scores above `floor`.
+    /// The documents wanted of segment `slot` for the prepared text, best first, ties by document number.
     pub(crate) fn top(
         &self,
         parts: &[SegmentPart<'_>],
         slot: usize,
-        k: usize,
-        floor: f32,
+        Wanted { k, floor, cancel }: Wanted<'_>,
         scratch: &mut Scratch,
     ) -> io::Result<Vec<(u32, f32)>> {
         let Scratch {
@@ -229,14 +240,12 @@ impl Scorer {
                 .cursors
                 .push(Cursor::new(postings.blocks(&term.info)?, weight, bound));
         }
-        maxscore::collect(
-            buffers,
-            Norms {
-                ids: postings.norms(),
-                inverse: &self.inverse,
-                allowed,
-            },
-        );
+        let norms = Norms {
+            ids: postings.norms(),
+            inverse: &self.inverse,
+            allowed,
+        };
+        maxscore::collect(buffers, norms, cancel)?;
         buffers.cursors.clear();
         Ok(buffers.top.drain_sorted())
     }

@@ -2,23 +2,28 @@
 //!
 //! Documents are taken in windows. Bit sets give those that may match, the index's frequencies give the highest score each
 //! may have; phrases and words in one part, which the index cannot decide, are then read off the stored passage in the
-//! order of those scores, and only as long as one could still enter the list.
+//! order of those scores, and only as long as one could still enter the list and [`MAX_VERIFIED_BYTES`] are not used up.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use forage_contracts::retriever::{
-    BooleanAnswer, BooleanSearch, Fingerprint, Hit, ParseIssue, Query, Retriever, RetrieverError,
+    BooleanAnswer, BooleanSearch, CancelFlag, Fingerprint, Hit, ParseIssue, Query, Retriever,
+    RetrieverError,
 };
 use tantivy::TERMINATED;
 
 use super::plan::{LeafStep, Plan, Step, plan};
 use super::window::{Bits, NONE, Stream, WINDOW};
-use super::{MAX_ISSUES, boolean_fingerprint, parse_with};
+use super::{MAX_ISSUES, MAX_VERIFIED_BYTES, boolean_fingerprint, parse_with};
 use crate::bm25::{DocSet, Scorer};
-use crate::index::{Index, Segment, floor};
+use crate::index::{Document, Index, Segment, floor, guarded};
 use crate::mode::ModeEntry;
 use crate::retriever::Bm25Retriever;
 use crate::top::{Scored, TopK};
+
+/// Bytes that a passage counts for at least when it is read: finding it takes time too.
+const LEAST_BYTES: u64 = 256;
 
 /// AND, OR, NOT, phrases and fields, ranked by BM25.
 pub(crate) const MODE: ModeEntry = ModeEntry {
@@ -34,11 +39,23 @@ pub(crate) const MODE: ModeEntry = ModeEntry {
 impl Bm25Retriever {
     /// The best `k` passages that a query in boolean syntax matches, and the repairs of the query.
     ///
-    /// A passage scores the BM25 of the positive words and phrases it matches.
+    /// A passage scores the BM25 of the positive words and phrases it matches. A query whose phrases would take reading
+    /// more than 64 MiB of passages is answered by what was read, with an issue that says so.
     ///
     /// # Errors
-    /// [`RetrieverError`] when postings or passages cannot be read; never because of the query.
+    /// [`RetrieverError`] when postings or passages cannot be read, or the query's flag was set; never because of what the
+    /// query says.
     pub fn search_boolean(&self, query: &Query, k: usize) -> Result<BooleanAnswer, RetrieverError> {
+        let search = || self.search_boolean_within(query, k, MAX_VERIFIED_BYTES);
+        guarded(self.index().place(), search)
+    }
+
+    fn search_boolean_within(
+        &self,
+        query: &Query,
+        k: usize,
+        verified_bytes: u64,
+    ) -> Result<BooleanAnswer, RetrieverError> {
         let index = self.index();
         // A dictionary that cannot be read fails when the value is looked up.
         let is_field = |name: &str| {
@@ -51,15 +68,30 @@ impl Bm25Retriever {
         let segments = index.segments();
         let scorer = self.ranking().scorer();
         let mut ranked = Vec::new();
-        if let Some(plan) = plan(&parsed, segments, scorer).map_err(index.unreadable())? {
+        let planned = plan(&parsed, segments, scorer, &query.cancel);
+        if let Some(plan) = planned.map_err(index.unreadable())? {
             if issues.len() < MAX_ISSUES {
                 issues.extend(plan.broad.iter().map(|prefix| ParseIssue {
                     at: 0..query.text.len(),
                     message: format!("`{prefix}*` stands for too many words to rank by; it only decides what matches"),
                 }));
             }
-            let allowed = index.allowed(&query.filter)?;
-            ranked = all_segments(index, &plan, scorer, allowed.as_deref(), k)?;
+            let allowed = index.allowed(&query.filter, &query.cancel)?;
+            let reading = Reading {
+                left: Cell::new(Some(verified_bytes)),
+                cancel: &query.cancel,
+            };
+            ranked = all_segments(index, &plan, scorer, allowed.as_deref(), &reading, k)?;
+            if reading.is_over() {
+                issues.push(ParseIssue {
+                    at: 0..query.text.len(),
+                    message: format!(
+                        "too many passages have to be read for its phrases and words in one part: after {} MiB the \
+                         others were not searched for them; add rarer words that must match",
+                        verified_bytes >> 20
+                    ),
+                });
+            }
         }
         Ok(BooleanAnswer {
             hits: self.hits(&ranked)?,
@@ -108,6 +140,7 @@ fn all_segments(
     plan: &Plan,
     scorer: &Scorer,
     allowed: Option<&[DocSet]>,
+    reading: &Reading<'_>,
     k: usize,
 ) -> Result<Vec<(u32, f32)>, RetrieverError> {
     let mut best: Vec<(u32, f32)> = Vec::new();
@@ -124,6 +157,7 @@ fn all_segments(
             scorer,
             segment,
             allowed: allowed.map(|sets| &sets[slot]),
+            reading,
             streams,
             base: 0,
             top,
@@ -162,9 +196,32 @@ struct Search<'a> {
     scorer: &'a Scorer,
     segment: &'a Segment,
     allowed: Option<&'a DocSet>,
+    reading: &'a Reading<'a>,
     streams: Vec<Stream<'a>>,
     base: u32,
     top: TopK,
+}
+
+/// The reading of passages for one query, over all segments.
+struct Reading<'a> {
+    /// Bytes that may still be read; `None` once a passage was longer than that.
+    left: Cell<Option<u64>>,
+    cancel: &'a CancelFlag,
+}
+
+impl Reading<'_> {
+    /// Tells whether a passage may be read, and counts it.
+    fn allows(&self, document: Document<'_>) -> bool {
+        let bytes = (document.title.len() + document.text.len()) as u64;
+        let left = self.left.get();
+        let left = left.and_then(|left| left.checked_sub(bytes.max(LEAST_BYTES)));
+        self.left.set(left);
+        left.is_some()
+    }
+
+    fn is_over(&self) -> bool {
+        self.left.get().is_none()
+    }
 }
 
 impl Search<'_> {
@@ -172,6 +229,7 @@ impl Search<'_> {
         let len = self.segment.len() as u32;
         let mut candidates: Vec<Scored> = Vec::new();
         loop {
+            self.reading.cancel.check()?;
             let next = self.next(&self.plan.root);
             // Later documents lose ties, so nothing better can come when the list is full of the highest score.
             let possible = Scored {
@@ -198,7 +256,7 @@ impl Search<'_> {
                     continue;
                 }
                 let score = if self.plan.verifies {
-                    self.score(&self.plan.root, candidate.doc, Mode::Exact)?
+                    self.verified(candidate.doc)?
                 } else {
                     Some(f64::from(candidate.score))
                 };
@@ -211,6 +269,17 @@ impl Search<'_> {
             }
             self.base = self.base.saturating_add(WINDOW as u32);
         }
+    }
+
+    /// The score of a document by what stands in it, or by what the index is sure of once no more may be read.
+    fn verified(&self, doc: u32) -> Result<Option<f64>, RetrieverError> {
+        if !self.reading.is_over() {
+            let score = self.score(&self.plan.root, doc, Mode::Exact)?;
+            if !self.reading.is_over() {
+                return Ok(score);
+            }
+        }
+        self.score(&self.plan.root, doc, Mode::Certain)
     }
 
     /// The documents of the window that may match, with the highest scores they may have.
@@ -345,7 +414,11 @@ impl Search<'_> {
                 }
             }
             (Some(check), Mode::Exact) => {
+                self.reading.cancel.check()?;
                 let document = self.segment.document(self.segment.local_at_rank(doc)?)?;
+                if !self.reading.allows(document) {
+                    return Ok(None);
+                }
                 check.frequency(document)
             }
         };

@@ -8,12 +8,12 @@
 
 use std::ops::Range;
 
-use forage_contracts::retriever::ParseIssue;
+use forage_contracts::retriever::{MAX_QUERY_BYTES, ParseIssue};
 
 use super::lexer::{Issues, Token, TokenKind, is_plain, tokens};
 use super::{
-    BooleanQuery, Clause, Kind, Leaf, MAX_BOOST, MAX_DEPTH, MAX_PREFIXES, MAX_QUERY_BYTES,
-    MAX_TERMS, Node, Occur, Part,
+    BooleanQuery, Clause, Kind, Leaf, MAX_BOOST, MAX_DEPTH, MAX_PREFIXES, MAX_TERMS, Node, Occur,
+    Part,
 };
 use crate::analyzer::{TermStream, is_one_word};
 

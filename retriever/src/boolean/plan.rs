@@ -7,7 +7,10 @@ use tantivy::postings::TermInfo;
 use super::verify::{Check, Wanted};
 use super::{BooleanQuery, Kind, Leaf, MAX_BOOST, Node, Occur, Part};
 use crate::analyzer::{TermStream, simple_lowercase};
+use forage_contracts::retriever::CancelFlag;
+
 use crate::bm25::Scorer;
+use crate::cancel::check_io;
 use crate::index::Segment;
 
 /// Index terms a prefix may stand for and still take part in the ranking.
@@ -75,6 +78,7 @@ pub(super) fn plan(
     query: &BooleanQuery,
     segments: &[Segment],
     scorer: &Scorer,
+    cancel: &CancelFlag,
 ) -> io::Result<Option<Plan>> {
     let Some(root) = &query.root else {
         return Ok(None);
@@ -82,6 +86,7 @@ pub(super) fn plan(
     let mut planner = Planner {
         segments,
         scorer,
+        cancel,
         sources: Vec::new(),
         idfs: Vec::new(),
         places: Vec::new(),
@@ -102,6 +107,7 @@ pub(super) fn plan(
 struct Planner<'a> {
     segments: &'a [Segment],
     scorer: &'a Scorer,
+    cancel: &'a CancelFlag,
     sources: Vec<Source>,
     idfs: Vec<f32>,
     places: Vec<Vec<Place>>,
@@ -191,6 +197,7 @@ impl Planner<'_> {
         match source {
             Source::Term(term) => {
                 let (mut places, mut doc_freq) = (Vec::new(), 0);
+                check_io(self.cancel)?;
                 for segment in self.segments {
                     let found = segment.postings.find(term)?.map(|found| found.info);
                     doc_freq += found.as_ref().map_or(0, |info| u64::from(info.doc_freq));
@@ -202,7 +209,7 @@ impl Planner<'_> {
                 let mut places = Vec::new();
                 for segment in self.segments {
                     let mut set = vec![0; segment.len().div_ceil(64)];
-                    insert(&mut set, &segment.field_docs(field, value)?);
+                    insert(&mut set, &segment.field_docs(field, value, self.cancel)?);
                     places.push(Place::Set(set));
                 }
                 Ok((places, None))
@@ -221,6 +228,7 @@ impl Planner<'_> {
         for segment in self.segments {
             let (mut of_segment, mut set) = (Vec::new(), vec![0_u64; segment.len().div_ceil(64)]);
             let mut add = |term: &str, info: &TermInfo| {
+                check_io(self.cancel)?;
                 if names.len() <= MAX_RANKED_EXPANSION {
                     names.insert(term.to_owned());
                     of_segment.push(info.clone());

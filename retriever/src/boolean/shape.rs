@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::MAX_QUERY_BYTES;
 use super::lexer::{Issues, TokenKind, tokens};
+use forage_contracts::retriever::MAX_QUERY_BYTES;
 
 /// The parts of a query in boolean syntax, counted as written, whether they are repaired or not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -55,6 +55,9 @@ impl Retriever for Echo {
             queries.iter().all(|query| query.text != "panic"),
             "as asked"
         );
+        if let Some(query) = queries.iter().find(|query| query.cancel.is_cancelled()) {
+            query.cancel.check()?;
+        }
         if queries.iter().any(|query| query.text.starts_with("fail")) {
             return Err(RetrieverError::Model {
                 model: "echo".to_owned(),
@@ -302,4 +305,29 @@ proptest! {
         prop_assert!(stats.entries <= entries as u64 + 1);
         prop_assert!(cached.shared.lock().is_empty(), "no search is left behind");
     }
+}
+
+#[tokio::test]
+async fn the_flag_of_one_who_gave_up_ends_nobody_elses_search() {
+    let echo = Echo::new(0);
+    let cached = Arc::new(CachedRetriever::new(echo.clone(), 10));
+    let flag = forage_contracts::retriever::CancelFlag::new();
+    let ask = |query: Query| {
+        let cached = Arc::clone(&cached);
+        tokio::spawn(async move { cached.search(&[query], 1).await })
+    };
+    let first = ask(Query::new("a").cancelled_by(flag.clone()));
+    tokio::task::yield_now().await;
+    let second = ask(Query::new("a"));
+    tokio::task::yield_now().await;
+    flag.cancel();
+    echo.permits.add_permits(2);
+    let given_up = first.await.unwrap().unwrap_err();
+    assert!(
+        matches!(given_up.root(), RetrieverError::Cancelled),
+        "{given_up}"
+    );
+    let found = second.await.unwrap().unwrap();
+    assert_eq!(found, [expected(&Query::new("a"), 1)]);
+    assert_eq!(echo.calls.load(Ordering::SeqCst), 2);
 }

@@ -54,6 +54,7 @@ impl CorpusFormat {
                 let undetected = || ReadError::UndetectedFormat {
                     path: file.clone(),
                     fields: row.names().collect::<Vec<_>>().join(", "),
+                    known: FORMATS.names(),
                 };
                 let entry = FORMATS.iter().find(fits).ok_or_else(undetected)?;
                 return Ok(Choice(entry));

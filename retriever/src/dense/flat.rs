@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forage_contracts::retriever::RetrieverError;
+use forage_contracts::retriever::{CancelFlag, RetrieverError};
 use rayon::prelude::*;
 
 use super::kernel::{self, GROUP};
@@ -49,9 +49,10 @@ impl VectorIndex for FlatIndex {
         queries: &[f32],
         k: usize,
         allowed: Option<&[bool]>,
+        cancel: &CancelFlag,
     ) -> Result<Vec<Vec<(u32, f32)>>, RetrieverError> {
         check_queries(self, queries, allowed)?;
-        Ok(scan(&self.vectors, queries, k, allowed))
+        scan(&self.vectors, queries, k, allowed, cancel)
     }
 }
 
@@ -61,12 +62,13 @@ pub(super) fn scan(
     queries: &[f32],
     k: usize,
     allowed: Option<&[bool]>,
-) -> Vec<Vec<(u32, f32)>> {
+    cancel: &CancelFlag,
+) -> Result<Vec<Vec<(u32, f32)>>, RetrieverError> {
     let dimension = vectors.dimension();
     let count = queries.len() / dimension;
     let k = k.min(vectors.rows());
     if k == 0 || count == 0 {
-        return vec![Vec::new(); count];
+        return Ok(vec![Vec::new(); count]);
     }
     let block = (BLOCK_BYTES / (4 * dimension)).max(GROUP);
     let parts =
@@ -76,6 +78,7 @@ pub(super) fn scan(
         let mut tops = vec![TopK::new(k); count];
         let end = ((part + 1) * share).min(vectors.rows());
         for start in (part * share..end).step_by(block) {
+            cancel.check()?;
             scan_block(
                 vectors,
                 start..end.min(start + block),
@@ -84,12 +87,13 @@ pub(super) fn scan(
                 &mut tops,
             );
         }
-        tops
+        Ok::<_, RetrieverError>(tops)
     };
-    let mut tops = if parts == 1 {
-        vec![scan_part(0)]
+    let mut tops: Vec<Vec<TopK>> = if parts == 1 {
+        vec![scan_part(0)?]
     } else {
-        (0..parts).into_par_iter().map(scan_part).collect()
+        let scanned = (0..parts).into_par_iter().map(scan_part);
+        scanned.collect::<Result<_, _>>()?
     };
     // The best k of a total order are the same however the rows were shared out.
     let mut all = tops.swap_remove(0);
@@ -98,7 +102,7 @@ pub(super) fn scan(
             top.merge(of_part);
         }
     }
-    all.iter_mut().map(TopK::drain_sorted).collect()
+    Ok(all.iter_mut().map(TopK::drain_sorted).collect())
 }
 
 fn scan_block(

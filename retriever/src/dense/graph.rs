@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::vectors::VectorFile;
 use super::{VectorIndex, VectorIndexKind, check_queries, flat, kernel};
 use crate::top::{Scored, TopK};
-use forage_contracts::retriever::RetrieverError;
+use forage_contracts::retriever::{CancelFlag, RetrieverError};
 use links::Links;
 
 /// Rows kept while walking, per hit asked for and at least: the `ef` of the paper.
@@ -179,6 +179,7 @@ impl VectorIndex for GraphIndex {
         queries: &[f32],
         k: usize,
         allowed: Option<&[bool]>,
+        cancel: &CancelFlag,
     ) -> Result<Vec<Vec<(u32, f32)>>, RetrieverError> {
         let count = check_queries(self, queries, allowed)?;
         let k = k.min(self.len());
@@ -190,13 +191,14 @@ impl VectorIndex for GraphIndex {
             allowed.iter().filter(|&&row| row).count()
         });
         if usable < self.len() / SCAN_SHARE || kept > usable / SCAN_SHARE {
-            return Ok(flat::scan(&self.vectors, queries, k, allowed));
+            return flat::scan(&self.vectors, queries, k, allowed, cancel);
         }
         let answers = queries.chunks_exact(self.dimension()).map(|query| {
+            cancel.check()?;
             let mut best = self.walk(query, k, kept, allowed).drain_sorted();
             best.truncate(k);
-            best
+            Ok(best)
         });
-        Ok(answers.collect())
+        answers.collect()
     }
 }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use forage_contracts::retriever::RetrieverError;
 use half::f16;
 
+use super::Flaw;
+
 const NPY_MAGIC: [u8; 6] = *b"\x93NUMPY";
 /// Longest `.npy` header; `numpy.save` writes less than 200 bytes for a plain array.
 const MAX_NPY_HEADER_BYTES: u64 = 1 << 16;
@@ -71,11 +73,7 @@ impl VectorRows {
     /// [`RetrieverError::Vectors`] when there is no such file, it is of another kind, or its length is not what its header
     /// says.
     pub fn open(path: &Path) -> Result<Self, RetrieverError> {
-        let opened = open_rows(path);
-        opened.map_err(|what| RetrieverError::Vectors {
-            path: path.to_owned(),
-            what,
-        })
+        open_rows(path).map_err(|flaw| flaw.of(path))
     }
 
     /// Numbers per vector.
@@ -128,26 +126,28 @@ impl VectorRows {
     }
 }
 
-fn open_rows(path: &Path) -> Result<VectorRows, String> {
-    let file =
-        File::open(path).map_err(|cause| format!("cannot be opened ({cause}); check the path"))?;
+fn open_rows(path: &Path) -> Result<VectorRows, Flaw> {
+    let file = File::open(path)
+        .map_err(|cause| Flaw::new(format!("cannot be opened ({cause}); check the path")))?;
     let length = file
         .metadata()
-        .map_err(|cause| format!("cannot be opened ({cause}); check the path"))?
+        .map_err(|cause| Flaw::new(format!("cannot be opened ({cause}); check the path")))?
         .len();
     let mut source = BufReader::with_capacity(1 << 18, file);
     let header = read_header(&mut source)?;
     if header.rows == 0 || header.dimension == 0 {
-        return Err("holds no vectors; check that it is the right file".to_owned());
+        return Err(Flaw::new(
+            "holds no vectors; check that it is the right file",
+        ));
     }
     let numbers = header.rows.checked_mul(header.dimension);
     let bytes = numbers.and_then(|numbers| numbers.checked_mul(header.number.bytes() as u64));
     let expected = bytes.and_then(|bytes| bytes.checked_add(header.offset));
     if expected != Some(length) {
-        return Err(format!(
+        return Err(Flaw::new(format!(
             "has {length} bytes, but its header speaks of {} rows of {} numbers; fetch or write the file again",
             header.rows, header.dimension
-        ));
+        )));
     }
     Ok(VectorRows {
         path: path.to_owned(),
@@ -160,7 +160,7 @@ fn open_rows(path: &Path) -> Result<VectorRows, String> {
     })
 }
 
-fn read_header(source: &mut impl Read) -> Result<Header, String> {
+fn read_header(source: &mut impl Read) -> Result<Header, Flaw> {
     let mut magic = [0; 4];
     fill(source, &mut magic)?;
     if magic == NPY_MAGIC[..4] {
@@ -169,34 +169,35 @@ fn read_header(source: &mut impl Read) -> Result<Header, String> {
     match &magic {
         b"IxFI" => faiss_header(source, VectorMetric::InnerProduct),
         b"IxF2" => faiss_header(source, VectorMetric::L2),
-        b"IxMp" | b"IxM2" => Err("is a FAISS index with ids of its own (IndexIDMap); write the flat index inside it, \
+        b"IxMp" | b"IxM2" => Err(Flaw::new(
+            "is a FAISS index with ids of its own (IndexIDMap); write the flat index inside it, \
                                   `faiss.write_index(faiss.downcast_index(index.index), path)`, with rows in the order \
-                                  of the corpus"
-            .to_owned()),
-        [b'I', rest @ ..] if rest.iter().all(u8::is_ascii_alphanumeric) => Err(format!(
+                                  of the corpus",
+        )),
+        [b'I', rest @ ..] if rest.iter().all(u8::is_ascii_alphanumeric) => Err(Flaw::new(format!(
             "is a FAISS index of kind `{}`, which does not hold plain vectors; write an IndexFlatIP",
             String::from_utf8_lossy(&magic)
+        ))),
+        _ => Err(Flaw::new(
+            "is neither a .npy array nor a FAISS index; write it with `numpy.save` or `faiss.write_index`",
         )),
-        _ => {
-            Err("is neither a .npy array nor a FAISS index; write it with `numpy.save` or `faiss.write_index`"
-                .to_owned())
-        }
     }
 }
 
-fn fill(source: &mut impl Read, bytes: &mut [u8]) -> Result<(), String> {
-    source.read_exact(bytes).map_err(|cause| {
-        format!("breaks off in its header ({cause}); fetch or write the file again")
-    })
+fn fill(source: &mut impl Read, bytes: &mut [u8]) -> Result<(), Flaw> {
+    let broken = "fetch or write the file again";
+    source
+        .read_exact(bytes)
+        .map_err(|cause| Flaw::new(format!("breaks off in its header ({cause}); {broken}")))
 }
 
 /// `numpy/lib/format.py`: magic, version, length of the header (u16, from version 2 u32), a Python dictionary.
-fn npy_header(source: &mut impl Read) -> Result<Header, String> {
+fn npy_header(source: &mut impl Read) -> Result<Header, Flaw> {
     let mut start = [0; 4];
     fill(source, &mut start)?;
     let [_, _, version, _] = start;
     if start[..2] != NPY_MAGIC[4..] {
-        return Err("is not a .npy array; write it with `numpy.save`".to_owned());
+        return Err(Flaw::new("is not a .npy array; write it with `numpy.save`"));
     }
     let (length, length_bytes) = match version {
         1 => {
@@ -210,23 +211,25 @@ fn npy_header(source: &mut impl Read) -> Result<Header, String> {
             (u64::from(u32::from_le_bytes(bytes)), 4)
         }
         other => {
-            return Err(format!(
+            return Err(Flaw::new(format!(
                 ".npy version {other} is unknown; write the array with `numpy.save`"
-            ));
+            )));
         }
     };
     if length > MAX_NPY_HEADER_BYTES {
-        return Err(format!(
+        return Err(Flaw::new(format!(
             "has a header of {length} bytes; write a plain array with `numpy.save`"
-        ));
+        )));
     }
     let mut text = vec![0; length as usize];
     fill(source, &mut text)?;
     let text = std::str::from_utf8(&text)
-        .map_err(|_| "has a header that is not text; write it again".to_owned())?;
+        .map_err(|_| Flaw::new("has a header that is not text; write it again"))?;
     let number = npy_number(text)?;
     if entry(text, "fortran_order")?.starts_with("True") {
-        return Err("is in Fortran order; save `numpy.ascontiguousarray(array)`".to_owned());
+        return Err(Flaw::new(
+            "is in Fortran order; save `numpy.ascontiguousarray(array)`",
+        ));
     }
     let (rows, dimension) = npy_shape(text)?;
     Ok(Header {
@@ -239,17 +242,19 @@ fn npy_header(source: &mut impl Read) -> Result<Header, String> {
 }
 
 /// The text behind a key of the header's dictionary.
-fn entry<'t>(header: &'t str, key: &str) -> Result<&'t str, String> {
+fn entry<'t>(header: &'t str, key: &str) -> Result<&'t str, Flaw> {
     let behind = [format!("'{key}'"), format!("\"{key}\"")]
         .iter()
         .find_map(|quoted| header.split_once(quoted.as_str()))
         .and_then(|(_, rest)| rest.trim_start().strip_prefix(':'));
-    behind
-        .map(str::trim_start)
-        .ok_or_else(|| format!("has a .npy header without `{key}`; write it with `numpy.save`"))
+    behind.map(str::trim_start).ok_or_else(|| {
+        Flaw::new(format!(
+            "has a .npy header without `{key}`; write it with `numpy.save`"
+        ))
+    })
 }
 
-fn npy_number(header: &str) -> Result<Number, String> {
+fn npy_number(header: &str) -> Result<Number, Flaw> {
     let value = entry(header, "descr")?;
     let name = value
         .strip_prefix(['\'', '"'])
@@ -259,22 +264,23 @@ fn npy_number(header: &str) -> Result<Number, String> {
         "<f2" => Ok(Number::F16),
         "<f4" => Ok(Number::F32),
         "<f8" => Ok(Number::F64),
-        _ if name.starts_with(">f") => Err(format!(
+        _ if name.starts_with(">f") => Err(Flaw::new(format!(
             "holds big-endian numbers (`{name}`); save `array.astype('<f4')`"
-        )),
-        _ => Err(format!(
+        ))),
+        _ => Err(Flaw::new(format!(
             "holds `{name}`, not floating-point numbers; save `array.astype('<f4')`"
-        )),
+        ))),
     }
 }
 
-fn npy_shape(header: &str) -> Result<(u64, u64), String> {
+fn npy_shape(header: &str) -> Result<(u64, u64), Flaw> {
     let value = entry(header, "shape")?;
     let inside = value
         .strip_prefix('(')
         .and_then(|rest| rest.split_once(')'))
         .map(|(inside, _)| inside);
-    let inside = inside.ok_or("has a .npy header without a shape; write it with `numpy.save`")?;
+    let shapeless = "has a .npy header without a shape; write it with `numpy.save`";
+    let inside = inside.ok_or_else(|| Flaw::new(shapeless))?;
     let sizes = inside
         .split(',')
         .map(str::trim)
@@ -283,17 +289,17 @@ fn npy_shape(header: &str) -> Result<(u64, u64), String> {
     let sizes = sizes.collect::<Result<Vec<_>, _>>();
     match sizes.as_deref() {
         Ok(&[rows, dimension]) => Ok((rows, dimension)),
-        Ok(other) => Err(format!(
+        Ok(other) => Err(Flaw::new(format!(
             "has {} dimensions where 2 are needed; save one row per passage",
             other.len()
-        )),
-        Err(_) => Err(format!(
+        ))),
+        Err(_) => Err(Flaw::new(format!(
             "has the shape ({inside}); write it with `numpy.save`"
-        )),
+        ))),
     }
 }
 
-fn faiss_header(source: &mut impl Read, metric: VectorMetric) -> Result<Header, String> {
+fn faiss_header(source: &mut impl Read, metric: VectorMetric) -> Result<Header, Flaw> {
     let mut bytes = [0; FAISS_HEADER_BYTES - 4];
     fill(source, &mut bytes)?;
     let (dimension, rest) = split_array(&bytes);
@@ -303,14 +309,14 @@ fn faiss_header(source: &mut impl Read, metric: VectorMetric) -> Result<Header, 
     let rows = i64::from_le_bytes(rows);
     let count = u64::from_le_bytes(count);
     let (Ok(dimension), Ok(rows)) = (u64::try_from(dimension), u64::try_from(rows)) else {
-        return Err(format!(
+        return Err(Flaw::new(format!(
             "has a FAISS header of {rows} rows of {dimension} numbers; write the index again"
-        ));
+        )));
     };
     if rows.checked_mul(dimension) != Some(count) {
-        return Err(format!(
+        return Err(Flaw::new(format!(
             "has a FAISS header of {rows} rows of {dimension} numbers, but {count} numbers; write the index again"
-        ));
+        )));
     }
     Ok(Header {
         number: Number::F32,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
-use forage_contracts::retriever::RetrieverError;
+use forage_contracts::retriever::{CancelFlag, RetrieverError};
 use turbovec::TurboQuantIndex;
 
 use super::vectors::VectorFile;
@@ -18,6 +18,8 @@ const DIMENSION_STEP: usize = 8;
 /// Candidates that are scored again, per hit asked for and at least.
 const CANDIDATES_PER_HIT: usize = 4;
 const FEWEST_CANDIDATES: usize = 40;
+/// Queries that go over the codes together, between two looks at the flag that ends the search.
+const QUERIES_AT_ONCE: usize = 64;
 /// Rows coded at once while building.
 const ROWS_AT_ONCE: usize = 8192;
 
@@ -111,6 +113,7 @@ impl VectorIndex for QuantisedIndex {
         queries: &[f32],
         k: usize,
         allowed: Option<&[bool]>,
+        cancel: &CancelFlag,
     ) -> Result<Vec<Vec<(u32, f32)>>, RetrieverError> {
         let count = check_queries(self, queries, allowed)?;
         let k = k.min(self.len());
@@ -119,23 +122,24 @@ impl VectorIndex for QuantisedIndex {
         }
         let dimension = self.dimension();
         let candidates = (CANDIDATES_PER_HIT * k).max(FEWEST_CANDIDATES);
-        let found = self
-            .codes
-            .try_search_with_mask(&padded(queries, dimension), candidates, allowed)
-            .map_err(|cause| fault(Path::new("query"), cause.to_string()))?;
-        let rescored = queries
-            .chunks_exact(dimension)
-            .enumerate()
-            .map(|(at, query)| {
+        let mut answers = Vec::with_capacity(count);
+        for queries in queries.chunks(QUERIES_AT_ONCE * dimension) {
+            cancel.check()?;
+            let found = self
+                .codes
+                .try_search_with_mask(&padded(queries, dimension), candidates, allowed)
+                .map_err(|cause| fault(Path::new("query"), cause.to_string()))?;
+            for (at, query) in queries.chunks_exact(dimension).enumerate() {
                 let mut top = TopK::new(k);
                 let rows = found
                     .indices_for_query(at)
                     .iter()
                     .filter_map(|&row| u32::try_from(row).ok());
                 flat::score_rows(&self.vectors, query, rows, &mut top);
-                top.drain_sorted()
-            });
-        Ok(rescored.collect())
+                answers.push(top.drain_sorted());
+            }
+        }
+        Ok(answers)
     }
 }
 

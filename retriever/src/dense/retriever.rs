@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use forage_contracts::retriever::{
-    Encoder, Filter, Fingerprint, Hit, Query, Retriever, RetrieverError, TextKind,
+    CancelFlag, Encoder, Filter, Fingerprint, Hit, Query, Retriever, RetrieverError, TextKind,
 };
 
 use super::batcher::{Batcher, FULL_BATCH};
@@ -12,7 +12,8 @@ use super::embed::{RowSource, encode_checked, write_rows};
 use super::storage::{DenseManifest, build_index};
 use super::vectors::VectorFile;
 use super::{VectorIndex, VectorIndexKind, fault};
-use crate::index::{Index, Segment};
+use crate::cancel;
+use crate::index::{Index, Segment, guarded};
 use crate::mode::ModeEntry;
 
 /// Nearest vectors.
@@ -182,6 +183,7 @@ impl Searcher {
         let dimension = self.encoder.dimension();
         let mut encoded = Vec::with_capacity(queries.len() * dimension);
         for batch in queries.chunks(FULL_BATCH) {
+            cancel::all(queries.iter().map(|(query, _)| &query.cancel)).check()?;
             let texts: Vec<&str> = batch.iter().map(|(query, _)| query.text.as_str()).collect();
             encoded.extend(encode_checked(
                 self.encoder.as_ref(),
@@ -200,7 +202,9 @@ impl Searcher {
                 .iter()
                 .flat_map(|&at| &encoded[at * dimension..(at + 1) * dimension]);
             let rows: Vec<f32> = rows.copied().collect();
-            let found = self.candidates(&rows, k, filter, members.len())?;
+            let flags = members.iter().map(|&at| &queries[at].0.cancel);
+            let cancel = cancel::all(flags);
+            let found = self.candidates(&rows, k, filter, &cancel)?;
             for (at, candidates) in members.into_iter().zip(found) {
                 answers[at] = self.hits(candidates, k)?;
             }
@@ -208,18 +212,19 @@ impl Searcher {
         Ok(answers)
     }
 
-    /// The best `k` of every segment, for each of `count` queries.
+    /// The best `k` of every segment, for each query.
     fn candidates(
         &self,
         queries: &[f32],
         k: usize,
         filter: &Filter,
-        count: usize,
+        cancel: &CancelFlag,
     ) -> Result<Vec<Vec<Candidate>>, RetrieverError> {
+        let count = queries.len() / self.encoder.dimension();
         let mut found: Vec<Vec<Candidate>> = (0..count).map(|_| Vec::new()).collect();
         for (number, (segment, part)) in self.index.segments().iter().zip(&self.parts).enumerate() {
-            let allowed = self.allowed(segment, filter)?;
-            let of_segment = part.search(queries, k, allowed.as_deref())?;
+            let allowed = self.allowed(segment, filter, cancel)?;
+            let of_segment = part.search(queries, k, allowed.as_deref(), cancel)?;
             for (found, rows) in found.iter_mut().zip(of_segment) {
                 found.extend(rows.into_iter().map(|(rank, score)| Candidate {
                     score,
@@ -235,14 +240,12 @@ impl Searcher {
         &self,
         segment: &Segment,
         filter: &Filter,
+        cancel: &CancelFlag,
     ) -> Result<Option<Vec<bool>>, RetrieverError> {
-        let place = || self.index.place().to_owned();
-        let allowed = segment
-            .allowed(filter)
-            .map_err(|source| RetrieverError::Postings {
-                path: place(),
-                source,
-            })?;
+        let allowed = guarded(self.index.place(), || {
+            let allowed = segment.allowed(filter, cancel);
+            allowed.map_err(self.index.unreadable())
+        })?;
         Ok(allowed.map(|allowed| {
             (0..segment.len() as u32)
                 .map(|rank| allowed.contains(rank))

@@ -2,6 +2,8 @@ use std::fs;
 use std::sync::Arc;
 
 use proptest::prelude::*;
+
+use crate::cancel;
 use rand_like::Numbers;
 
 use super::*;
@@ -80,7 +82,9 @@ fn recall(
     k: usize,
     allowed: Option<&[bool]>,
 ) -> f64 {
-    let found = index.search(queries, k, allowed).unwrap();
+    let found = index
+        .search(queries, k, allowed, &CancelFlag::default())
+        .unwrap();
     let mut hits = 0;
     for (query, found) in queries.chunks(index.dimension()).zip(&found) {
         let wanted = reference(vectors, query, k, allowed);
@@ -131,7 +135,7 @@ proptest! {
         let queries = clustered(seed + 1, queries, dimension, false);
         let allowed: Vec<bool> = (0..rows).map(|row| row % 3 != 1).collect();
         for allowed in [None, Some(&allowed[..])] {
-            let found = FlatIndex::new(Arc::clone(&vectors)).search(&queries, k, allowed).unwrap();
+            let found = FlatIndex::new(Arc::clone(&vectors)).search(&queries, k, allowed, &CancelFlag::default()).unwrap();
             for (query, found) in queries.chunks(dimension).zip(found) {
                 let wanted = reference(&vectors, query, k, allowed);
                 prop_assert_eq!(found.len(), wanted.len());
@@ -193,10 +197,14 @@ fn answers_depend_neither_on_the_batch_nor_on_threads() {
     let vectors = file(clustered(5, 5000, 24, true), 24);
     let queries = clustered(6, 70, 24, true);
     for index in every_kind(&vectors) {
-        let together = index.search(&queries, 10, None).unwrap();
+        let together = index
+            .search(&queries, 10, None, &CancelFlag::default())
+            .unwrap();
         for (query, answer) in queries.chunks(24).zip(&together) {
             assert_eq!(
-                index.search(query, 10, None).unwrap()[0],
+                index
+                    .search(query, 10, None, &CancelFlag::default())
+                    .unwrap()[0],
                 *answer,
                 "{:?}",
                 index.kind()
@@ -208,7 +216,9 @@ fn answers_depend_neither_on_the_batch_nor_on_threads() {
                 .build()
                 .unwrap();
             assert_eq!(
-                pool.install(|| index.search(&queries, 10, None).unwrap()),
+                pool.install(|| index
+                    .search(&queries, 10, None, &CancelFlag::default())
+                    .unwrap()),
                 together,
                 "{:?}",
                 index.kind()
@@ -240,7 +250,11 @@ fn a_large_scan_is_the_same_on_every_number_of_threads() {
             .num_threads(threads)
             .build()
             .unwrap();
-        pool.install(|| index.search(&queries, 7, None).unwrap())
+        pool.install(|| {
+            index
+                .search(&queries, 7, None, &CancelFlag::default())
+                .unwrap()
+        })
     });
     assert_eq!(answers[0], answers[1]);
     assert_eq!(answers[0], answers[2]);
@@ -270,7 +284,10 @@ fn few_equal_zero_and_missing_rows_are_answered() {
         for index in every_kind(&vectors) {
             assert_eq!((index.len(), index.is_empty()), (rows, rows == 0));
             for k in [0, 1, 5, rows, rows + 10] {
-                let found = index.search(query, k, None).unwrap().remove(0);
+                let found = index
+                    .search(query, k, None, &CancelFlag::default())
+                    .unwrap()
+                    .remove(0);
                 assert_eq!(found.len(), k.min(rows), "{:?} of {rows}", index.kind());
                 let mut unique: Vec<u32> = found.iter().map(|(row, _)| *row).collect();
                 unique.sort_unstable();
@@ -279,8 +296,18 @@ fn few_equal_zero_and_missing_rows_are_answered() {
                 assert!(best_first(&found));
             }
             let nothing = vec![false; rows];
-            assert!(index.search(query, 5, Some(&nothing)).unwrap()[0].is_empty());
-            assert!(index.search(&[], 5, None).unwrap().is_empty());
+            assert!(
+                index
+                    .search(query, 5, Some(&nothing), &CancelFlag::default())
+                    .unwrap()[0]
+                    .is_empty()
+            );
+            assert!(
+                index
+                    .search(&[], 5, None, &CancelFlag::default())
+                    .unwrap()
+                    .is_empty()
+            );
         }
     }
 }
@@ -292,7 +319,10 @@ fn faults_of_queries_are_errors() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e20] {
             let mut query = vec![0.5; 16];
             query[11] = bad;
-            let failure = index.search(&query, 3, None).unwrap_err().to_string();
+            let failure = index
+                .search(&query, 3, None, &CancelFlag::default())
+                .unwrap_err()
+                .to_string();
             assert!(
                 failure.contains("query vector 1") && failure.contains("column 3"),
                 "{failure}"
@@ -300,12 +330,16 @@ fn faults_of_queries_are_errors() {
         }
         assert!(
             index
-                .search(&[0.5; 7], 3, None)
+                .search(&[0.5; 7], 3, None, &CancelFlag::default())
                 .unwrap_err()
                 .to_string()
                 .contains("dimension 8")
         );
-        assert!(index.search(&[0.5; 8], 3, Some(&[true; 99])).is_err());
+        assert!(
+            index
+                .search(&[0.5; 8], 3, Some(&[true; 99]), &CancelFlag::default())
+                .is_err()
+        );
     }
 }
 
@@ -380,7 +414,11 @@ fn saved_indexes_answer_as_before_and_damage_is_an_error() {
     graph.save(&links).unwrap();
     let load_codes = |vectors: &Arc<VectorFile>| QuantisedIndex::load(&codes, Arc::clone(vectors));
     let load_links = |vectors: &Arc<VectorFile>| GraphIndex::load(&links, Arc::clone(vectors));
-    let ask = |index: &dyn VectorIndex| index.search(&queries, 10, None).unwrap();
+    let ask = |index: &dyn VectorIndex| {
+        index
+            .search(&queries, 10, None, &CancelFlag::default())
+            .unwrap()
+    };
     assert_eq!(ask(&load_codes(&vectors).unwrap()), ask(&quantised));
     assert_eq!(ask(&load_links(&vectors).unwrap()), ask(&graph));
 
@@ -423,6 +461,26 @@ fn saved_indexes_answer_as_before_and_damage_is_an_error() {
         fs::write(&links, &flipped).unwrap();
         if let Ok(graph) = load_links(&vectors) {
             assert!(ask(&graph).iter().all(|answer| answer.len() <= 10));
+        }
+    }
+}
+
+#[test]
+fn a_scan_ends_within_a_block_once_nobody_waits() {
+    let (rows, dimension) = (3000, 64);
+    let mut numbers = Numbers::new(11);
+    let values: Vec<f32> = (0..rows * dimension).map(|_| numbers.next()).collect();
+    let vectors = Arc::new(VectorFile::in_memory(values, dimension).unwrap());
+    let indexes: [Box<dyn VectorIndex>; 2] = [
+        Box::new(FlatIndex::new(Arc::clone(&vectors))),
+        Box::new(QuantisedIndex::build(Arc::clone(&vectors)).unwrap()),
+    ];
+    let query = vectors.row(0);
+    // 256 KiB are 1024 rows of 64 numbers: three blocks.
+    for (index, blocks) in indexes.iter().zip([3, 1]) {
+        for looks in 0..=blocks {
+            let found = index.search(query, 5, None, &cancel::after(looks));
+            assert_eq!(found.is_ok(), looks == blocks, "{} {looks}", index.kind());
         }
     }
 }

@@ -6,6 +6,7 @@ use super::build::{
     AddRequest, BuildProgress, BuildSummary, FileFeed, IndexFeed, Plan, Staging, available_threads,
     files_below,
 };
+use super::guard::guarded;
 use super::manifest::Manifest;
 use super::open::Index;
 use super::segment::Segment;
@@ -154,8 +155,10 @@ impl Index {
             .collect();
         manifest.counts.passages = self.len() as u64;
         manifest.counts.tokens = self.totals().tokens;
-        manifest.counts.terms = Postings::distinct_terms(&postings)
-            .map_err(IndexError::io("read postings", &self.place))?;
+        manifest.counts.terms = guarded(&self.place, || {
+            let terms = Postings::distinct_terms(&postings);
+            terms.map_err(IndexError::io("read postings", &self.place))
+        })?;
         manifest.contents_digest = self.digest_contents()?;
         manifest.corpus_digest.clone_from(&manifest.contents_digest);
         manifest.fingerprint =

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Component, Path};
 
 use forage_contracts::retriever::Fingerprint;
 use serde::{Deserialize, Serialize};
@@ -174,7 +174,33 @@ impl Manifest {
             )));
         }
         manifest.bm25.validate()?;
-        Ok(manifest)
+        match manifest.stray_name() {
+            None => Ok(manifest),
+            Some(what) => Err(damaged(what)),
+        }
+    }
+
+    /// The first name that leads out of the index folder, in words.
+    fn stray_name(&self) -> Option<String> {
+        let parts = |name: &str| {
+            let components = Path::new(name).components();
+            components.fold(Some(0), |parts, component| match component {
+                Component::Normal(_) => parts.map(|parts| parts + 1),
+                _ => None,
+            })
+        };
+        for segment in &self.segments {
+            if parts(&segment.name) != Some(1) {
+                let name = &segment.name;
+                return Some(format!(
+                    "segment `{name}` is not the name of a folder in it"
+                ));
+            }
+            if let Some(name) = segment.files.keys().find(|name| parts(name).is_none()) {
+                return Some(format!("`{name}` leads out of segment `{}`", segment.name));
+            }
+        }
+        None
     }
 
     /// Writes the manifest of an index folder: whole or not at all.

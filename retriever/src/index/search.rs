@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use forage_contracts::retriever::{Filter, RetrieverError};
+use forage_contracts::retriever::{CancelFlag, Filter, Query, RetrieverError};
 
+use super::guard::guarded;
 use super::open::Index;
 use super::segment::Segment;
-use crate::bm25::{Bag, Bm25Params, DocSet, Scorer, Scratch, SegmentPart, Totals, Widening};
+use crate::bm25::{
+    Bag, Bm25Params, DocSet, Scorer, Scratch, SegmentPart, Totals, Wanted, Widening,
+};
 use crate::error::IndexError;
 use crate::statistics::Statistics;
 
@@ -32,6 +35,10 @@ impl Index {
     /// # Errors
     /// [`RetrieverError::Postings`] when the dictionary cannot be read.
     pub fn statistics(&self, texts: &[&str]) -> Result<Statistics, RetrieverError> {
+        guarded(&self.place, || self.count(texts))
+    }
+
+    fn count(&self, texts: &[&str]) -> Result<Statistics, RetrieverError> {
         let totals = self.totals();
         let mut frequencies = BTreeMap::new();
         let mut bag = Bag::default();
@@ -88,29 +95,33 @@ impl Index {
     }
 
     /// The documents of every segment that pass a filter; `None` when everything does.
-    pub(crate) fn allowed(&self, filter: &Filter) -> Result<Option<Vec<DocSet>>, RetrieverError> {
+    pub(crate) fn allowed(
+        &self,
+        filter: &Filter,
+        cancel: &CancelFlag,
+    ) -> Result<Option<Vec<DocSet>>, RetrieverError> {
         if filter.is_empty() {
             return Ok(None);
         }
         let mut sets = Vec::with_capacity(self.segments.len());
         for segment in &self.segments {
-            sets.extend(segment.allowed(filter).map_err(self.unreadable())?);
+            sets.extend(segment.allowed(filter, cancel).map_err(self.unreadable())?);
         }
         Ok(Some(sets))
     }
 
     /// The best `k` ordinals for a bag of words, best first, ties by external id.
     ///
-    /// `frequencies` overrides the frequencies of terms it knows, `filter` leaves passages out without changing scores.
+    /// `frequencies` overrides the frequencies of terms it knows; the filter leaves passages out without changing scores.
     pub(crate) fn top(
         &self,
         ranking: &Ranking,
-        (text, filter): (&str, &Filter),
+        query: &Query,
         frequencies: Option<&BTreeMap<String, u64>>,
         k: usize,
         scratch: &mut Scratch,
     ) -> Result<Vec<(u32, f32)>, RetrieverError> {
-        let allowed = self.allowed(filter)?;
+        let allowed = self.allowed(&query.filter, &query.cancel)?;
         let parts: Vec<SegmentPart<'_>> = (self.segments.iter().zip(&ranking.widening).enumerate())
             .map(|(slot, (segment, &widening))| SegmentPart {
                 postings: &segment.postings,
@@ -121,7 +132,7 @@ impl Index {
             .collect();
         ranking
             .scorer
-            .prepare(&parts, text, frequencies, scratch)
+            .prepare(&parts, &query.text, frequencies, scratch)
             .map_err(self.unreadable())?;
         let mut best: Vec<(u32, f32)> = Vec::new();
         for (slot, segment) in self.segments.iter().enumerate() {
@@ -132,7 +143,12 @@ impl Index {
                 continue;
             }
             let (most, floor) = (k.min(segment.len()), floor(&best, k));
-            let of_segment = ranking.scorer.top(&parts, slot, most, floor, scratch);
+            let wanted = Wanted {
+                k: most,
+                floor,
+                cancel: &query.cancel,
+            };
+            let of_segment = ranking.scorer.top(&parts, slot, wanted, scratch);
             let of_segment = of_segment.map_err(self.unreadable())?;
             self.merge_ranked(&mut best, segment, of_segment, k)?;
         }
@@ -168,12 +184,18 @@ impl Index {
 
     pub(crate) fn unreadable(&self) -> impl Fn(io::Error) -> RetrieverError {
         let path = self.place.clone();
-        move |source| match source.downcast::<IndexError>() {
-            Ok(fault) => fault.into(),
-            Err(source) => RetrieverError::Postings {
-                path: path.clone(),
-                source,
-            },
+        move |source| {
+            let source = match source.downcast::<RetrieverError>() {
+                Ok(cancelled) => return cancelled,
+                Err(source) => source,
+            };
+            match source.downcast::<IndexError>() {
+                Ok(fault) => fault.into(),
+                Err(source) => RetrieverError::Postings {
+                    path: path.clone(),
+                    source,
+                },
+            }
         }
     }
 }

@@ -4,14 +4,19 @@ use std::cmp::Ordering;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use forage_contracts::retriever::Filter;
+use forage_contracts::retriever::{CancelFlag, Filter};
 use tantivy::directory::{Directory, MmapDirectory, OwnedBytes};
 
+use super::guard::guarded;
 use super::manifest::SegmentManifest;
 use super::store::{Document, Store, read_u32};
 use super::{BOUNDS_FILE, BY_ID_FILE, DOCS_FILE, OFFSETS_FILE, POSTINGS_FOLDER};
 use crate::bm25::{Bm25Params, DocSet, Postings, Scorer, Totals};
+use crate::cancel::check_io;
 use crate::error::IndexError;
+
+/// Passages that are compared between two looks at the flag that ends a search.
+const SCAN_BLOCK: u32 = 4096;
 
 /// The passages of a segment and its folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,22 +134,32 @@ impl Segment {
     }
 
     /// Ranks, ascending, of the passages whose field has this value. `id` and `title` are fields too.
-    pub(crate) fn field_docs(&self, name: &str, value: &str) -> io::Result<Vec<u32>> {
+    pub(crate) fn field_docs(
+        &self,
+        name: &str,
+        value: &str,
+        cancel: &CancelFlag,
+    ) -> io::Result<Vec<u32>> {
+        check_io(cancel)?;
         if name == "id" {
             let rank = self.rank_of(value).map_err(io::Error::other)?;
             return Ok(rank.into_iter().collect());
         }
         match self.postings.field_docs(name, value)? {
             Some(ranks) => Ok(ranks),
-            None => self.scan(name, value).map_err(io::Error::other),
+            None => self.scan(name, value, cancel),
         }
     }
 
     /// Values too long to be indexed are compared passage by passage.
-    fn scan(&self, name: &str, value: &str) -> Result<Vec<u32>, IndexError> {
+    fn scan(&self, name: &str, value: &str, cancel: &CancelFlag) -> io::Result<Vec<u32>> {
         let mut ranks = Vec::new();
         for rank in 0..self.len() as u32 {
-            let document = self.document(self.local_at_rank(rank)?)?;
+            if rank.is_multiple_of(SCAN_BLOCK) {
+                check_io(cancel)?;
+            }
+            let local = self.local_at_rank(rank).map_err(io::Error::other)?;
+            let document = self.document(local).map_err(io::Error::other)?;
             if document.field(name).is_some_and(|found| found == value) {
                 ranks.push(rank);
             }
@@ -153,12 +168,16 @@ impl Segment {
     }
 
     /// The ranks that pass a filter: those with one of the values of every field. `None` when everything passes.
-    pub(crate) fn allowed(&self, filter: &Filter) -> io::Result<Option<DocSet>> {
+    pub(crate) fn allowed(
+        &self,
+        filter: &Filter,
+        cancel: &CancelFlag,
+    ) -> io::Result<Option<DocSet>> {
         let mut allowed: Option<DocSet> = None;
         for (name, values) in &filter.0 {
             let mut ranks = Vec::new();
             for value in values {
-                ranks.extend(self.field_docs(name, value)?);
+                ranks.extend(self.field_docs(name, value, cancel)?);
             }
             let of_field = DocSet::from_sorted(&ranks, self.len());
             match &mut allowed {
@@ -185,7 +204,7 @@ pub(super) fn open_postings(index: &Path, folder: &Path) -> Result<Postings, Ind
     };
     let directory =
         MmapDirectory::open(folder.join(POSTINGS_FOLDER)).map_err(|cause| failed(cause.into()))?;
-    Postings::open(directory.into()).map_err(failed)
+    guarded(index, || Postings::open(directory.into()).map_err(failed))
 }
 
 /// Maps a file of a segment. The mapping is tantivy's, which keeps unsafe code out of this crate.

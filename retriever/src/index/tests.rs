@@ -8,9 +8,11 @@ use forage_contracts::corpus::Passage;
 use forage_contracts::retriever::{Filter, Hit, Query, RetrieverError};
 use proptest::prelude::*;
 
+use crate::cancel;
+
 use super::{AddRequest, BuildRequest, Index};
 use crate::statistics::Statistics;
-use crate::{Bm25Params, Bm25Retriever, CorpusFormat, IndexError};
+use crate::{Bm25Params, Bm25Retriever, CancelFlag, CorpusFormat, IndexError};
 
 /// Writes passages as a BEIR corpus.
 fn corpus_file(folder: &Path, name: &str, passages: &[Passage]) -> PathBuf {
@@ -227,7 +229,7 @@ fn fields_are_stored_and_part_of_the_digest() {
     assert_eq!(other.document(0).unwrap().field("year"), None);
     assert_eq!(
         other.segments()[0]
-            .field_docs("a\0b", "\u{1F600}\"\n")
+            .field_docs("a\0b", "\u{1F600}\"\n", &CancelFlag::default())
             .unwrap(),
         [1]
     );
@@ -319,4 +321,31 @@ fn a_changed_manifest_takes_stock_of_new_files() {
     Index::rewrite_manifest::<IndexError>(&folder, &[], |_| Ok(())).unwrap();
     assert!(!folder.join("seg-000002/dense-5/vectors.f16").exists());
     Index::verify(&folder).unwrap();
+}
+
+/// A search over some windows of documents looks at the flag in each of them, whatever finds the documents.
+#[test]
+fn a_search_ends_within_a_window_of_its_deadline() {
+    let passages: Vec<Passage> = (0..9000)
+        .map(|number| Passage::new(format!("{number:05}"), "", "common"))
+        .collect();
+    let retriever = Bm25Retriever::in_memory(passages).unwrap();
+    let query = |looks| Query::new("common").cancelled_by(cancel::after(looks));
+    for looks in 0..3 {
+        let failures = [
+            retriever.search_query(&query(looks), 9000).unwrap_err(),
+            retriever.search_boolean(&query(looks), 9000).unwrap_err(),
+            retriever.search_many(&[query(looks)], 9000).unwrap_err(),
+        ];
+        for failure in failures {
+            assert!(matches!(failure, RetrieverError::Cancelled), "{failure}");
+        }
+    }
+    // Buffers are clean after a search that broke off.
+    assert_eq!(
+        retriever.search_query(&query(99), 9000).unwrap().len(),
+        9000
+    );
+    let late = Query::new("common").cancelled_by(CancelFlag::at(std::time::Instant::now()));
+    assert!(retriever.search_query(&late, 1).is_err());
 }

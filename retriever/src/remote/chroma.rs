@@ -8,16 +8,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use forage_contracts::retriever::{
-    Encoder, Filter, Fingerprint, Hit, Query, Retriever, RetrieverEntry, RetrieverError,
-    RetrieverSettings,
+    Encoder, Filter, Fingerprint, Hit, Retriever, RetrieverEntry, RetrieverError, RetrieverSettings,
 };
 use forage_net::{Client, Fault, HttpOptions, KeyHeader, Request, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::hits::{FieldNames, arrange, fingerprint, finite, keeps_nothing};
-use super::search_r1::in_batches;
-use super::vectors;
+use super::hits::{FieldNames, fingerprint, finite};
+use super::vectors::{self, Collection, VectorRetriever, check_dimension};
 use crate::error::{remote, setting};
 
 /// The content of a record's document.
@@ -82,23 +80,17 @@ impl RetrieverSettings for ChromaOptions {
         encoder: Option<Arc<dyn Encoder>>,
     ) -> Result<Arc<dyn Retriever>, RetrieverError> {
         let encoder = vectors::required(encoder, ENTRY.name)?;
-        Ok(Arc::new(ChromaRetriever::connect(*self, encoder).await?))
+        Ok(Arc::new(self.connect(encoder).await?))
     }
 }
 
-/// Searches one collection.
-pub(super) struct ChromaRetriever {
-    http: Client,
+/// One collection, as the server describes it.
+struct Records {
     query: Url,
-    collection: Collection,
-    options: ChromaOptions,
-    encoder: Arc<dyn Encoder>,
-}
-
-/// As the server describes it; the id is made when the collection is.
-struct Collection {
+    /// Made when the collection is.
     id: String,
     space: String,
+    options: ChromaOptions,
 }
 
 #[derive(Deserialize)]
@@ -109,16 +101,17 @@ struct Answer {
     metadatas: Vec<Vec<Option<Map<String, Value>>>>,
 }
 
-impl ChromaRetriever {
+impl ChromaOptions {
     /// Looks the collection up and checks that its vectors are the encoder's.
     ///
     /// # Errors
     /// [`RetrieverError::Setting`] for vectors of another length, [`RetrieverError::Remote`] when the server or the
     /// collection cannot be reached.
-    pub(super) async fn connect(
-        options: ChromaOptions,
+    async fn connect(
+        self,
         encoder: Arc<dyn Encoder>,
-    ) -> Result<Self, RetrieverError> {
+    ) -> Result<VectorRetriever<Records>, RetrieverError> {
+        let options = self;
         super::spec::at_least_one("batch_queries", options.batch_queries)?;
         let http = Client::new(
             &options.url,
@@ -138,15 +131,13 @@ impl ChromaRetriever {
         ];
         let url = http.url(&[&above[..], &[&options.collection]].concat());
         let described: Value = http.call(Request::get(url), Ok).await.map_err(remote)?;
-        if let Some(size) = described["dimension"].as_u64()
-            && size != encoder.dimension() as u64
-        {
-            let what = format!(
-                "`{}` has vectors of {size} numbers, the encoder makes {}; use the model it was made with",
-                options.collection,
-                encoder.dimension()
-            );
-            return Err(RetrieverError::setting("collection", what));
+        // A collection without records has no dimension yet.
+        if described["dimension"].is_u64() {
+            check_dimension(
+                &options.collection,
+                &described["dimension"],
+                encoder.as_ref(),
+            )?;
         }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let configuration = &described["configuration_json"];
@@ -155,53 +146,34 @@ impl ChromaRetriever {
         } else {
             &configuration["spann"]
         };
-        let collection = Collection {
-            id: text(&described["id"]),
-            space: text(&index["space"]),
-        };
-        if !matches!(collection.space.as_str(), "cosine" | "ip" | "l2") {
-            let what = format!(
-                "`{}` has the unknown space `{}`",
-                options.collection, collection.space
-            );
+        let (id, space) = (text(&described["id"]), text(&index["space"]));
+        if !matches!(space.as_str(), "cosine" | "ip" | "l2") {
+            let what = format!("`{}` has the unknown space `{space}`", options.collection);
             return Err(RetrieverError::setting("collection", what));
         }
-        let query = http.url(&[&above[..], &[&collection.id, "query"]].concat());
-        Ok(Self {
+        let query = http.url(&[&above[..], &[&id, "query"]].concat());
+        Ok(VectorRetriever {
             http,
-            query,
-            collection,
-            options,
+            batch_queries: options.batch_queries,
             encoder,
+            collection: Records {
+                query,
+                id,
+                space,
+                options,
+            },
         })
     }
+}
 
-    async fn ask(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        if keeps_nothing(&queries[0].filter) {
-            return Ok(vec![Vec::new(); queries.len()]);
-        }
-        let vectors = vectors::encode(&self.encoder, queries).await?;
-        let mut body = json!({
-            "query_embeddings": vectors, "n_results": k, "include": ["documents", "metadatas", "distances"],
-        });
-        self.restrict(&mut body, &queries[0].filter);
-        let take = |answer| self.hits(answer, queries.len(), k);
-        let request = Request::json(self.query.clone(), &body);
-        self.http.call(request, take).await.map_err(remote)
-    }
-
+impl Records {
     /// Metadata goes into `where`, which takes one condition or an `$and` of several; ids have a key of their own.
     fn restrict(&self, body: &mut Value, filter: &Filter) {
         let mut conditions = Vec::new();
         for (field, values) in &filter.0 {
-            let key = match (field.as_str(), &self.options.fields.id) {
-                ("id", None) => {
-                    body["ids"] = json!(values);
-                    continue;
-                }
-                ("id", Some(name)) => name,
-                ("title", _) => &self.options.fields.title,
-                (other, _) => other,
+            let Some(key) = self.options.fields.stored(field) else {
+                body["ids"] = json!(values);
+                continue;
             };
             conditions.push(json!({ key: { "$in": values } }));
         }
@@ -211,18 +183,31 @@ impl ChromaRetriever {
             body["where"] = only;
         }
     }
+}
 
-    fn hits(&self, answer: Answer, queries: usize, k: usize) -> Result<Vec<Vec<Hit>>, Fault> {
+impl Collection for Records {
+    type Answer = Answer;
+
+    fn request(&self, vectors: &[Vec<f32>], filter: &Filter, k: usize) -> Request {
+        let mut body = json!({
+            "query_embeddings": vectors, "n_results": k, "include": ["documents", "metadatas", "distances"],
+        });
+        self.restrict(&mut body, filter);
+        Request::json(self.query.clone(), &body)
+    }
+
+    fn hits(&self, answer: Answer) -> Result<Vec<Vec<Hit>>, Fault> {
         let Answer {
             ids,
             distances,
             documents,
             metadatas,
         } = answer;
-        if [ids.len(), distances.len(), documents.len(), metadatas.len()] != [queries; 4] {
-            return Err(format!("{} lists of ids for {queries} queries", ids.len()).into());
+        if [distances.len(), documents.len(), metadatas.len()] != [ids.len(); 3] {
+            let what = "as many lists of ids as of distances, documents and metadata are expected";
+            return Err(what.to_owned().into());
         }
-        let mut lists = Vec::with_capacity(queries);
+        let mut lists = Vec::with_capacity(ids.len());
         for (((ids, distances), documents), metadatas) in
             ids.into_iter().zip(distances).zip(documents).zip(metadatas)
         {
@@ -235,7 +220,7 @@ impl ChromaRetriever {
             for (((id, distance), document), metadata) in
                 ids.into_iter().zip(distances).zip(documents).zip(metadatas)
             {
-                let nearness = if self.collection.space == "l2" {
+                let nearness = if self.space == "l2" {
                     -distance
                 } else {
                     1.0 - distance
@@ -250,36 +235,15 @@ impl ChromaRetriever {
                 }
                 hits.push(self.options.fields.hit(stored, id, finite(nearness)?)?);
             }
-            arrange(&mut hits, k);
             lists.push(hits);
         }
         Ok(lists)
     }
-}
 
-#[async_trait]
-impl Retriever for ChromaRetriever {
-    fn fingerprint(&self) -> Fingerprint {
-        let how = format!(
-            "document={:?} encoder={}",
-            self.options.document,
-            self.encoder.identity()
-        );
-        fingerprint(
-            "chroma",
-            &[
-                self.http.base(),
-                &self.collection.id,
-                &how,
-                &self.options.fields.identity(),
-            ],
-        )
-    }
-
-    async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        in_batches(queries, k, self.options.batch_queries, |batch| {
-            self.ask(batch, k)
-        })
-        .await
+    fn fingerprint(&self, base: &str, encoder: &str) -> Fingerprint {
+        let options = &self.options;
+        let how = format!("document={:?} encoder={encoder}", options.document);
+        let fields = options.fields.identity();
+        fingerprint("chroma", &[base, &self.id, &how, &fields])
     }
 }

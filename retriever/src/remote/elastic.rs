@@ -35,7 +35,7 @@ const MOST_CANDIDATES: usize = 10_000;
 /// The way that the scores of several fields make one. Quickwit takes every one of them as `most_fields`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum MatchType {
+pub(super) enum MatchType {
     /// The best field's.
     #[default]
     BestFields,
@@ -48,35 +48,35 @@ pub enum MatchType {
 /// An index and how it is searched.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ElasticOptions {
+pub(super) struct ElasticOptions {
     /// Address; Quickwit's API is below `/api/v1/_elastic`.
-    pub url: String,
+    url: String,
     /// Name of the index or alias.
-    pub index: String,
+    index: String,
     /// Fields whose words are matched, `title^2` to weigh one (not in Quickwit). Ignored with `vector_field`.
     #[serde(default = "text_field")]
-    pub search_fields: Vec<String>,
+    search_fields: Vec<String>,
     /// The way that the scores of several fields make one.
     #[serde(default)]
-    pub match_type: MatchType,
+    match_type: MatchType,
     /// Uses frequencies over all shards of the index (`dfs_query_then_fetch`; not in Quickwit).
     #[serde(default)]
-    pub dfs: bool,
+    dfs: bool,
     /// A `dense_vector` field: search by nearest vectors instead of words (Elasticsearch only).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vector_field: Option<String>,
+    vector_field: Option<String>,
     /// Neighbours each shard considers, up to 10,000; none: ten times `k`, at least 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub num_candidates: Option<usize>,
+    num_candidates: Option<usize>,
     /// Most queries in one request.
     #[serde(default = "super::spec::batch_queries")]
-    pub batch_queries: usize,
+    batch_queries: usize,
     /// The fields of a passage's parts.
     #[serde(default)]
-    pub fields: FieldNames,
+    fields: FieldNames,
     /// Limits and credentials.
     #[serde(default)]
-    pub http: HttpOptions,
+    http: HttpOptions,
 }
 
 fn text_field() -> Vec<String> {
@@ -102,7 +102,7 @@ impl RetrieverSettings for ElasticOptions {
 }
 
 /// Searches one index of such a server.
-pub struct ElasticRetriever {
+pub(super) struct ElasticRetriever {
     http: Client,
     msearch: Url,
     options: ElasticOptions,
@@ -115,7 +115,7 @@ impl ElasticRetriever {
     ///
     /// # Errors
     /// [`RetrieverError::Setting`] for options that cannot work.
-    pub fn new(
+    pub(super) fn new(
         options: ElasticOptions,
         encoder: Option<Arc<dyn Encoder>>,
     ) -> Result<Self, RetrieverError> {
@@ -230,11 +230,7 @@ impl ElasticRetriever {
     fn terms(&self, filter: &Filter) -> Vec<Value> {
         let names = &self.options.fields;
         let term = |(field, values): (&String, &Vec<String>)| {
-            let field = match field.as_str() {
-                "id" => names.id.as_deref().unwrap_or("_id"),
-                "title" => names.title.as_str(),
-                other => other,
-            };
+            let field = names.stored(field).unwrap_or("_id");
             json!({ "terms": { field: values } })
         };
         filter.0.iter().map(term).collect()

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use forage_contracts::retriever::{Filter, Fingerprint, Hit};
+use forage_net::Fault;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -11,16 +12,16 @@ use crate::corpus::{content_hash, split_contents};
 /// The fields of a stored object that hold the parts of a passage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct FieldNames {
+pub(super) struct FieldNames {
     /// Field with the passage's id. None: the engine's own id.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
+    pub(super) id: Option<String>,
     /// Field with the title; a passage without it has an empty title.
-    pub title: String,
+    pub(super) title: String,
     /// Field with the text.
-    pub text: String,
+    pub(super) text: String,
     /// Field with title and text in Search-R1's form, read where there is no text.
-    pub contents: String,
+    pub(super) contents: String,
 }
 
 impl Default for FieldNames {
@@ -46,6 +47,15 @@ impl FieldNames {
         names
     }
 
+    /// The stored name of a field of passages; none for the engine's own id.
+    pub(super) fn stored<'a>(&'a self, field: &'a str) -> Option<&'a str> {
+        match field {
+            "id" => self.id.as_deref(),
+            "title" => Some(&self.title),
+            other => Some(other),
+        }
+    }
+
     /// Everything that decides the mapping, for fingerprints.
     pub(super) fn identity(&self) -> String {
         let id = self.id.as_deref().unwrap_or("");
@@ -61,12 +71,11 @@ impl FieldNames {
         mut object: Map<String, Value>,
         engine_id: String,
         score: f32,
-    ) -> Result<Hit, String> {
+    ) -> Result<Hit, Fault> {
         let id = match &self.id {
             None if engine_id.is_empty() => {
-                return Err(
-                    "a hit has no id; name the field that holds it in `fields.id`".to_owned(),
-                );
+                let what = "a hit has no id; name the field that holds it in `fields.id`";
+                return Err(what.to_owned().into());
             }
             None => engine_id,
             Some(field) => object
@@ -77,9 +86,9 @@ impl FieldNames {
         let mut take = |field: &str| match object.remove(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(format!(
+            Some(_) => Err(Fault::Protocol(format!(
                 "field `{field}` of `{id}` is not a string; see `fields`"
-            )),
+            ))),
         };
         let title = take(&self.title)?;
         if let Some(text) = take(&self.text)? {
@@ -91,10 +100,10 @@ impl FieldNames {
             });
         }
         let Some(contents) = take(&self.contents)? else {
-            return Err(format!(
+            return Err(Fault::Protocol(format!(
                 "`{id}` has neither `{}` nor `{}`; see `fields`",
                 self.text, self.contents
-            ));
+            )));
         };
         let (first, text) = split_contents("", contents.into());
         Ok(Hit {
@@ -122,12 +131,12 @@ pub(super) fn id_of_contents(title: &str, text: &str) -> String {
 }
 
 /// A score that can be compared.
-pub(super) fn finite(score: f64) -> Result<f32, String> {
+pub(super) fn finite(score: f64) -> Result<f32, Fault> {
     let narrow = score as f32;
     if narrow.is_finite() {
         Ok(narrow)
     } else {
-        Err(format!("score {score} is not a finite number"))
+        Err(format!("score {score} is not a finite number").into())
     }
 }
 
@@ -185,7 +194,7 @@ mod tests {
 
     #[test]
     fn scores_must_fit() {
-        assert_eq!(finite(0.25), Ok(0.25));
+        assert_eq!(finite(0.25).unwrap().to_bits(), 0.25_f32.to_bits());
         assert!(finite(f64::NAN).is_err() && finite(1e300).is_err());
     }
 }

@@ -9,41 +9,39 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use forage_contracts::retriever::{
-    Encoder, Filter, Fingerprint, Hit, Query, Retriever, RetrieverEntry, RetrieverError,
-    RetrieverSettings,
+    Encoder, Filter, Fingerprint, Hit, Retriever, RetrieverEntry, RetrieverError, RetrieverSettings,
 };
 use forage_net::{Client, Fault, HttpOptions, KeyHeader, Request, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::hits::{FieldNames, arrange, fingerprint, finite, id_of, keeps_nothing};
-use super::search_r1::in_batches;
-use super::vectors;
+use super::hits::{FieldNames, fingerprint, finite, id_of};
+use super::vectors::{self, Collection, VectorRetriever, check_dimension};
 use crate::error::{remote, setting};
 
 /// A collection and how it is searched.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct QdrantOptions {
+pub(super) struct QdrantOptions {
     /// Address, by default on port 6333.
-    pub url: String,
+    url: String,
     /// Name of the collection.
-    pub collection: String,
+    collection: String,
     /// Name of the vector, for collections with several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vector: Option<String>,
+    vector: Option<String>,
     /// Compares with every point instead of walking the graph: slower, no neighbour missed.
     #[serde(default)]
-    pub exact: bool,
+    exact: bool,
     /// Most queries in one request.
     #[serde(default = "super::spec::batch_queries")]
-    pub batch_queries: usize,
+    batch_queries: usize,
     /// The fields of a passage's parts in the payload.
     #[serde(default)]
-    pub fields: FieldNames,
+    fields: FieldNames,
     /// Limits and credentials; an API key goes into the header `api-key`.
     #[serde(default)]
-    pub http: HttpOptions,
+    http: HttpOptions,
 }
 
 /// Qdrant.
@@ -61,25 +59,23 @@ impl RetrieverSettings for QdrantOptions {
         encoder: Option<Arc<dyn Encoder>>,
     ) -> Result<Arc<dyn Retriever>, RetrieverError> {
         let encoder = vectors::required(encoder, ENTRY.name)?;
-        Ok(Arc::new(QdrantRetriever::connect(*self, encoder).await?))
+        Ok(Arc::new(self.connect(encoder).await?))
     }
 }
 
-/// Searches one collection.
-pub struct QdrantRetriever {
-    http: Client,
+/// One collection.
+struct Points {
     query: Url,
     options: QdrantOptions,
-    encoder: Arc<dyn Encoder>,
 }
 
 #[derive(Deserialize)]
 struct BatchAnswer {
-    result: Vec<Points>,
+    result: Vec<Found>,
 }
 
 #[derive(Deserialize)]
-struct Points {
+struct Found {
     points: Vec<Point>,
 }
 
@@ -91,20 +87,21 @@ struct Point {
 }
 
 #[derive(Deserialize)]
-struct Collection {
+struct Described {
     result: Value,
 }
 
-impl QdrantRetriever {
+impl QdrantOptions {
     /// Asks for the collection and checks that its vectors are the encoder's.
     ///
     /// # Errors
     /// [`RetrieverError::Setting`] for another length or a distance that cannot be used, [`RetrieverError::Remote`] when
     /// the server or the collection cannot be reached.
-    pub async fn connect(
-        options: QdrantOptions,
+    async fn connect(
+        self,
         encoder: Arc<dyn Encoder>,
-    ) -> Result<Self, RetrieverError> {
+    ) -> Result<VectorRetriever<Points>, RetrieverError> {
+        let options = self;
         super::spec::at_least_one("batch_queries", options.batch_queries)?;
         let http = Client::new(
             &options.url,
@@ -114,7 +111,7 @@ impl QdrantRetriever {
         .map_err(setting)?;
         let url = http.url(&["collections", &options.collection]);
         let collection: Value = http
-            .call(Request::get(url), |found: Collection| Ok(found.result))
+            .call(Request::get(url), |found: Described| Ok(found.result))
             .await
             .map_err(remote)?;
         let vectors = &collection["config"]["params"]["vectors"];
@@ -133,23 +130,8 @@ impl QdrantRetriever {
                 )
             })?,
         };
-        let (size, distance) = (
-            &parameters["size"],
-            parameters["distance"].as_str().unwrap_or("unknown"),
-        );
-        if size.as_u64() != Some(encoder.dimension() as u64) {
-            let what = format!(
-                "has vectors of {size} numbers, the encoder makes {}",
-                encoder.dimension()
-            );
-            return Err(RetrieverError::setting(
-                "collection",
-                format!(
-                    "`{}` {what}; use the model it was made with",
-                    options.collection
-                ),
-            ));
-        }
+        check_dimension(&options.collection, &parameters["size"], encoder.as_ref())?;
+        let distance = parameters["distance"].as_str().unwrap_or("unknown");
         if !matches!(distance, "Cosine" | "Dot") {
             let what = format!(
                 "`{}` uses distance {distance}; only Cosine and Dot rank upwards",
@@ -164,30 +146,16 @@ impl QdrantRetriever {
             "query",
             "batch",
         ]);
-        Ok(Self {
+        Ok(VectorRetriever {
             http,
-            query,
-            options,
+            batch_queries: options.batch_queries,
             encoder,
+            collection: Points { query, options },
         })
     }
+}
 
-    /// The queries have one filter.
-    async fn ask(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        if keeps_nothing(&queries[0].filter) {
-            return Ok(vec![Vec::new(); queries.len()]);
-        }
-        let vectors = vectors::encode(&self.encoder, queries).await?;
-        let searches: Vec<Value> = queries
-            .iter()
-            .zip(&vectors)
-            .map(|(query, vector)| self.one(vector, &query.filter, k))
-            .collect();
-        let take = |answer| self.hits(answer, queries.len(), k);
-        let request = Request::json(self.query.clone(), &json!({ "searches": searches }));
-        self.http.call(request, take).await.map_err(remote)
-    }
-
+impl Points {
     fn one(&self, vector: &[f32], filter: &Filter, k: usize) -> Value {
         let mut search =
             json!({ "query": vector, "limit": k, "with_payload": self.options.fields.wanted() });
@@ -209,68 +177,49 @@ impl QdrantRetriever {
     }
 
     fn condition(&self, field: &str, values: &[String]) -> Value {
-        let key = match (field, &self.options.fields.id) {
-            ("id", None) => {
-                let ids: Vec<Value> = values
-                    .iter()
-                    .map(|id| id.parse::<u64>().map_or_else(|_| json!(id), |id| json!(id)))
-                    .collect();
-                return json!({ "has_id": ids });
-            }
-            ("id", Some(name)) => name,
-            ("title", _) => &self.options.fields.title,
-            (other, _) => other,
+        let Some(key) = self.options.fields.stored(field) else {
+            let ids: Vec<Value> = values
+                .iter()
+                .map(|id| id.parse::<u64>().map_or_else(|_| json!(id), |id| json!(id)))
+                .collect();
+            return json!({ "has_id": ids });
         };
         json!({ "key": key, "match": { "any": values } })
     }
-
-    fn hits(&self, answer: BatchAnswer, queries: usize, k: usize) -> Result<Vec<Vec<Hit>>, Fault> {
-        if answer.result.len() != queries {
-            return Err(format!("{} results for {queries} searches", answer.result.len()).into());
-        }
-        let mut lists = Vec::with_capacity(queries);
-        for found in answer.result {
-            let mut hits = Vec::with_capacity(found.points.len());
-            for point in found.points {
-                let id = id_of(point.id)
-                    .ok_or_else(|| "a point's id is neither an integer nor a UUID".to_owned())?;
-                let payload = point
-                    .payload
-                    .ok_or_else(|| format!("point `{id}` has no payload"))?;
-                hits.push(self.options.fields.hit(payload, id, finite(point.score)?)?);
-            }
-            arrange(&mut hits, k);
-            lists.push(hits);
-        }
-        Ok(lists)
-    }
 }
 
-#[async_trait]
-impl Retriever for QdrantRetriever {
-    fn fingerprint(&self) -> Fingerprint {
-        let options = &self.options;
-        let how = format!(
-            "vector={} exact={} encoder={}",
-            options.vector.as_deref().unwrap_or(""),
-            options.exact,
-            self.encoder.identity()
-        );
-        fingerprint(
-            "qdrant",
-            &[
-                self.http.base(),
-                &options.collection,
-                &how,
-                &options.fields.identity(),
-            ],
-        )
+impl Collection for Points {
+    type Answer = BatchAnswer;
+
+    fn request(&self, vectors: &[Vec<f32>], filter: &Filter, k: usize) -> Request {
+        let searches = vectors.iter().map(|vector| self.one(vector, filter, k));
+        let body = json!({ "searches": searches.collect::<Vec<_>>() });
+        Request::json(self.query.clone(), &body)
     }
 
-    async fn search(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
-        in_batches(queries, k, self.options.batch_queries, |batch| {
-            self.ask(batch, k)
-        })
-        .await
+    fn hits(&self, answer: BatchAnswer) -> Result<Vec<Vec<Hit>>, Fault> {
+        let hit = |point: Point| {
+            let id = id_of(point.id)
+                .ok_or_else(|| "a point's id is neither an integer nor a UUID".to_owned())?;
+            let payload = point
+                .payload
+                .ok_or_else(|| format!("point `{id}` has no payload"))?;
+            self.options.fields.hit(payload, id, finite(point.score)?)
+        };
+        let lists = answer.result.into_iter();
+        lists
+            .map(|found| found.points.into_iter().map(hit).collect())
+            .collect()
+    }
+
+    fn fingerprint(&self, base: &str, encoder: &str) -> Fingerprint {
+        let options = &self.options;
+        let how = format!(
+            "vector={} exact={} encoder={encoder}",
+            options.vector.as_deref().unwrap_or(""),
+            options.exact,
+        );
+        let fields = options.fields.identity();
+        fingerprint("qdrant", &[base, &options.collection, &how, &fields])
     }
 }

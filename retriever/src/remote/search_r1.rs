@@ -1,7 +1,8 @@
 //! A server that speaks the Search-R1 protocol, of this crate or another.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::error::Error;
+use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
 use forage_contracts::retriever::{
@@ -17,21 +18,24 @@ use super::wire::{RetrieveAnswer, RetrieveRequest};
 use crate::error::{remote, setting};
 use crate::mode::Mode;
 
+/// Characters of a refused query that the error shows.
+const SHOWN_CHARS: usize = 80;
+
 /// A server and how it is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SearchR1Options {
+pub(super) struct SearchR1Options {
     /// Address; it may end in `/retrieve`, as Search-R1's own settings have it.
-    pub url: String,
+    url: String,
     /// Most queries in one request.
     #[serde(default = "super::spec::batch_queries")]
-    pub batch_queries: usize,
+    batch_queries: usize,
     /// The mode in which a server of this crate searches. None: its own default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mode: Option<Mode>,
+    mode: Option<Mode>,
     /// Limits and credentials; an API key goes into the header `x-api-key`.
     #[serde(default)]
-    pub http: HttpOptions,
+    http: HttpOptions,
 }
 
 /// A server that speaks the Search-R1 protocol.
@@ -58,7 +62,7 @@ impl RetrieverSettings for SearchR1Options {
 /// A server of this crate says through `GET /info` what it serves: its fingerprint becomes this one's, and filters are
 /// passed on to it. Of any other server the contents cannot be known and a query with a filter is
 /// [`RetrieverError::Unsupported`].
-pub struct SearchR1Client {
+pub(super) struct SearchR1Client {
     http: Client,
     retrieve: Url,
     batch_queries: usize,
@@ -72,7 +76,7 @@ impl SearchR1Client {
     ///
     /// # Errors
     /// [`RetrieverError::Setting`] for options that cannot work, [`RetrieverError::Remote`] when the server does not answer.
-    pub async fn connect(options: SearchR1Options) -> Result<Self, RetrieverError> {
+    pub(super) async fn connect(options: SearchR1Options) -> Result<Self, RetrieverError> {
         let batch_queries = super::spec::at_least_one("batch_queries", options.batch_queries)?;
         let http = forage_http(&options.url, options.http)?;
         let served = match info(&http).await?.filter(|info| info.fingerprint.is_some()) {
@@ -100,11 +104,6 @@ impl SearchR1Client {
             fingerprint,
             is_forage,
         })
-    }
-
-    /// Tells whether the server is one of this crate.
-    pub fn is_forage_server(&self) -> bool {
-        self.is_forage
     }
 
     async fn ask(&self, queries: &[Query], k: usize) -> Result<Vec<Vec<Hit>>, RetrieverError> {
@@ -149,8 +148,57 @@ where
     }
     let alike = queries.chunk_by(|one, other| one.filter == other.filter);
     let batches = alike.flat_map(|alike| alike.chunks(most));
-    let lists = try_join_all(batches.map(ask)).await?;
+    let lists = try_join_all(batches.map(|batch| ask_apart(batch, &ask))).await?;
     Ok(lists.into_iter().flatten().collect())
+}
+
+/// Asks for a batch. One that is refused is halved until the query that is to blame stands alone: the refusal is its own when
+/// the server takes another query, else the server is at fault.
+async fn ask_apart<'q, F>(
+    batch: &'q [Query],
+    ask: &impl Fn(&'q [Query]) -> F,
+) -> Result<Vec<Vec<Hit>>, RetrieverError>
+where
+    F: Future<Output = Result<Vec<Vec<Hit>>, RetrieverError>>,
+{
+    /// A query that every server takes.
+    static HARMLESS: LazyLock<[Query; 1]> = LazyLock::new(|| [Query::new("water")]);
+    let mut open = vec![batch];
+    let mut lists = Vec::with_capacity(batch.len());
+    while let Some(part) = open.pop() {
+        let refusal = match ask(part).await {
+            Ok(found) => {
+                lists.extend(found);
+                continue;
+            }
+            Err(RetrieverError::Remote(error)) if is_refusal(error.as_ref()) => error,
+            Err(error) => return Err(error),
+        };
+        if let [query] = part {
+            return Err(match ask(&*HARMLESS).await {
+                Ok(_) => RetrieverError::Refused {
+                    query: query.text.chars().take(SHOWN_CHARS).collect(),
+                    refusal,
+                },
+                Err(_) => RetrieverError::Remote(refusal),
+            });
+        }
+        let (first, second) = part.split_at(part.len() / 2);
+        open.extend([second, first]);
+    }
+    Ok(lists)
+}
+
+/// Tells whether a server says that it cannot take what was asked.
+fn is_refusal(error: &(dyn Error + Send + Sync + 'static)) -> bool {
+    let fault = error.downcast_ref().map(|error: &NetError| &error.fault);
+    matches!(
+        fault,
+        Some(Fault::Status {
+            status: 400 | 413 | 422,
+            ..
+        })
+    )
 }
 
 /// The description that a server of this crate gives of itself; any page may hold more.
@@ -196,7 +244,8 @@ pub(super) async fn info(http: &Client) -> Result<Option<Info>, RetrieverError> 
                     status: 404 | 405 | 501,
                     ..
                 }
-                | Fault::Protocol(_),
+                | Fault::Protocol(_)
+                | Fault::Unusable(_),
             ..
         }) => Ok(None),
         Err(other) => Err(remote(other)),

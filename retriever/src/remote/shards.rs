@@ -57,15 +57,15 @@ pub trait Shard: Send + Sync {
 /// Servers over the parts of one corpus.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ShardsOptions {
+pub(super) struct ShardsOptions {
     /// One address per part.
-    pub urls: Vec<String>,
+    urls: Vec<String>,
     /// Most queries in one request.
     #[serde(default = "super::spec::batch_queries")]
-    pub batch_queries: usize,
+    batch_queries: usize,
     /// Limits and credentials, the same for every server; `concurrency` counts per server.
     #[serde(default)]
-    pub http: HttpOptions,
+    http: HttpOptions,
 }
 
 /// Several servers of this crate over the parts of one corpus.
@@ -97,7 +97,7 @@ impl ShardedRetriever {
     /// # Errors
     /// [`RetrieverError::Setting`] when the servers do not make up one collection, [`RetrieverError::Remote`] when one
     /// does not answer.
-    pub async fn connect(options: ShardsOptions) -> Result<Self, RetrieverError> {
+    pub(super) async fn connect(options: ShardsOptions) -> Result<Self, RetrieverError> {
         let shards = options
             .urls
             .iter()

@@ -103,12 +103,12 @@ impl RetrieveAnswer {
 
 impl Item {
     /// `rank` from 0.
-    fn into_hit(self, rank: usize) -> Result<Hit, String> {
+    fn into_hit(self, rank: usize) -> Result<Hit, Fault> {
         let score = match self.score {
             // Nothing is known but the order, so the order becomes the score.
             None => 1.0 / (rank + 1) as f32,
             Some(Value::Number(number)) => finite(number.as_f64().unwrap_or(f64::NAN))?,
-            Some(other) => return Err(format!("score {other} is not a number")),
+            Some(other) => return Err(format!("score {other} is not a number").into()),
         };
         let Document {
             id,
@@ -124,7 +124,10 @@ impl Item {
         let (title, text) = match (text, contents) {
             (Some(text), _) => (title.unwrap_or_default(), text),
             (None, Some(contents)) => split_contents("", contents.into()),
-            (None, None) => return Err("a document has neither `text` nor `contents`".to_owned()),
+            (None, None) => {
+                let what = "a document has neither `text` nor `contents`";
+                return Err(what.to_owned().into());
+            }
         };
         let id = match id {
             None | Some(Value::Null) => id_of_contents(&title, &text),

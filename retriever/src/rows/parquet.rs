@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use parquet::errors::ParquetError;
@@ -14,6 +13,7 @@ use serde_json::Number;
 
 use super::MAX_RECORD_BYTES;
 use super::reader::{Place, Rows, Stop};
+use crate::panics;
 use forage_contracts::row::{Cell, Row, RowFault};
 
 /// First and last bytes of a parquet file.
@@ -93,10 +93,9 @@ impl Rows for ParquetRows {
 /// Runs code of the `parquet` crate, which indexes and asserts in places while it decodes damaged files; its panics are
 /// damage like any other. The reader is not used again after one: the corpus reader ends at the first error.
 fn guarded<T>(read: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
-    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
-        Err(ParquetError::General(
-            "the data contradicts itself".to_owned(),
-        ))
+    panics::caught(read).unwrap_or_else(|panicked| {
+        let what = format!("the data contradicts itself: {panicked}");
+        Err(ParquetError::General(what))
     })
 }
 

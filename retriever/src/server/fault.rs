@@ -34,7 +34,9 @@ impl Fault {
         match self {
             Self::Invalid(_)
             | Self::Retriever(
-                RetrieverError::Unsupported { .. } | RetrieverError::Statistics { .. },
+                RetrieverError::Unsupported { .. }
+                | RetrieverError::Statistics { .. }
+                | RetrieverError::Refused { .. },
             ) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Any(refusal) => refusal.status(),
             Self::BlankQuery => StatusCode::BAD_REQUEST,
@@ -107,6 +109,8 @@ impl Refuse for Fault {
             Self::Late => "deadline",
             Self::Retriever(error) => match error {
                 RetrieverError::Stopped => "stopped",
+                RetrieverError::Cancelled => "deadline",
+                RetrieverError::Refused { .. } => "refused",
                 RetrieverError::Index(_) => "index",
                 RetrieverError::Postings { .. } => "postings",
                 RetrieverError::Unsupported { .. } => "unsupported",

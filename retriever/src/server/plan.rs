@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use forage_contracts::retriever::{Hit, ParseIssue, Query, Retriever, RetrieverError};
+use forage_contracts::retriever::{CancelFlag, Hit, ParseIssue, Query, Retriever, RetrieverError};
 use forage_net::{Refusal, Ticket};
 
 use super::answer::{Part, assemble, push_snippet, put};
@@ -51,9 +51,13 @@ type Issues = Vec<Vec<ParseIssue>>;
 pub(super) async fn retrieve(
     app: &App,
     ticket: &Ticket,
-    request: RetrieveRequest,
+    mut request: RetrieveRequest,
 ) -> Result<Vec<u8>, Fault> {
     let begin = Instant::now();
+    let waiting = Waiting::default();
+    for query in &mut request.queries {
+        query.cancel = waiting.0.clone();
+    }
     let (shape, count) = (request.shape, request.queries.len());
     let plan = Arc::new(plan(app, request)?);
     let per_job = plan.queries_per_job();
@@ -70,6 +74,21 @@ pub(super) async fn retrieve(
         .await?;
     app.metrics.queries.inc_by(count as u64);
     Ok(assemble(&parts, shape, begin.elapsed()))
+}
+
+/// Ends the searches of a request that is given up: its time is over, or its client has gone.
+struct Waiting(CancelFlag);
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self(CancelFlag::new())
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
 }
 
 fn plan(app: &App, mut request: RetrieveRequest) -> Result<Plan, Fault> {
@@ -137,6 +156,7 @@ impl Plan {
             return Err(Refusal::Panicked.into());
         }
         for (query, hits) in queries.iter().zip(lists) {
+            query.cancel.check()?;
             let hits = match &self.reranker {
                 Some(reranker) => reorder(reranker.as_ref(), &query.text, hits, request.k)?,
                 None => hits,

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use forage_retriever::{AddRequest, BuildRequest, CorpusFormat, Index, IndexError};
+use forage_retriever::{
+    AddRequest, Bm25Retriever, BuildRequest, CorpusFormat, Filter, Index, IndexError, Manifest,
+    Query, RetrieverError,
+};
 
 fn corpus(folder: &Path, name: &str, ids: std::ops::Range<u32>) -> PathBuf {
     let row = |id: u32| {
@@ -173,4 +176,109 @@ fn a_changed_manifest_is_refused() {
     ));
     fs::write(&path, text).unwrap();
     Index::open(&index).unwrap();
+}
+
+/// Writes a manifest whose digests fit the files as they are: the work of whoever means harm.
+fn sign(index: &Path, mut manifest: Manifest) {
+    for segment in &mut manifest.segments {
+        for (name, record) in &mut segment.files {
+            if let Ok(bytes) = fs::read(index.join(&segment.name).join(name)) {
+                record.bytes = bytes.len() as u64;
+                record.blake3 = blake3::hash(&bytes).to_hex().to_string();
+            }
+        }
+    }
+    manifest.checksum = String::new();
+    let unsigned = serde_json::to_vec(&manifest).unwrap();
+    manifest.checksum = blake3::hash(&unsigned).to_hex().to_string();
+    fs::write(
+        index.join("manifest.json"),
+        serde_json::to_vec(&manifest).unwrap(),
+    )
+    .unwrap();
+}
+
+/// Everything that reads an index, whatever comes of it.
+fn use_it(index: &Path) -> Result<(), RetrieverError> {
+    Index::verify(index)?;
+    let retriever = Bm25Retriever::open(index)?;
+    let filter = Filter([("id".to_owned(), vec!["1007".to_owned()])].into());
+    let titled = Filter([("title".to_owned(), vec!["T1003".to_owned()])].into());
+    let mut outcomes = vec![
+        retriever.search_one("word common number1001", 5).map(drop),
+        retriever
+            .search_boolean(&Query::new("nu* AND \"word number1002\" OR title:T1003"), 5)
+            .map(drop),
+        retriever.index().statistics(&["word", "nothing"]).map(drop),
+        retriever.index().verify_contents().map_err(Into::into),
+    ];
+    for filter in [filter, titled] {
+        let query = Query::new("common").filtered(filter);
+        outcomes.push(
+            retriever
+                .search_many(&[query.clone(), query], 500)
+                .map(drop),
+        );
+    }
+    outcomes.into_iter().collect()
+}
+
+#[test]
+fn a_hostile_index_is_an_error_or_an_answer_and_never_a_panic() {
+    let scratch = tempfile::tempdir().unwrap();
+    let index = index(scratch.path());
+    let manifest = Index::open(&index).unwrap().manifest().clone();
+    sign(&index, manifest.clone());
+    use_it(&index).unwrap();
+    let names = files(&index);
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut draw = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as usize % below
+    };
+    let (mut refused, mut answered) = (0, 0);
+    for _ in 0..200 {
+        let path = index.join(&names[draw(names.len())]);
+        let whole = fs::read(&path).unwrap();
+        let mut bytes = whole.clone();
+        for _ in 0..=draw(3) {
+            let at = draw(bytes.len());
+            bytes[at] = [0, 0xFF, bytes[at] ^ (1 << draw(8)), draw(256) as u8][draw(4)];
+        }
+        if draw(8) == 0 {
+            bytes.truncate(draw(whole.len()));
+        }
+        fs::write(&path, bytes).unwrap();
+        sign(&index, manifest.clone());
+        match use_it(&index) {
+            Ok(()) => answered += 1,
+            Err(_) => refused += 1,
+        }
+        fs::write(&path, whole).unwrap();
+    }
+    assert!(refused > 20 && answered > 0, "{refused} {answered}");
+    sign(&index, manifest);
+    use_it(&index).unwrap();
+}
+
+#[test]
+fn names_that_lead_out_of_the_folder_are_refused() {
+    let scratch = tempfile::tempdir().unwrap();
+    let index = index(scratch.path());
+    let manifest = Index::open(&index).unwrap().manifest().clone();
+    for name in ["../other", "/etc", "", ".", "seg-000001/bm25"] {
+        let mut changed = manifest.clone();
+        changed.segments[0].name = name.to_owned();
+        sign(&index, changed);
+        refused(&index, "is not the name of a folder in it", name);
+    }
+    for name in ["../manifest.json", "/etc/passwd"] {
+        let mut changed = manifest.clone();
+        let record = changed.segments[0].files["docs.bin"].clone();
+        changed.segments[0].files.insert(name.to_owned(), record);
+        sign(&index, changed);
+        refused(&index, "leads out of segment", name);
+    }
 }

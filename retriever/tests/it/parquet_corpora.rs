@@ -92,13 +92,10 @@ fn flipped_bytes_never_panic() {
     let folder = tempfile::tempdir().unwrap();
     let whole = std::fs::read(fixture("beir-none.parquet")).unwrap();
     let path = folder.path().join("flipped.parquet");
-    // Panics of the parquet crate are caught and typed; their messages would drown the test's output.
-    std::panic::set_hook(Box::new(|_| {}));
     for at in (0..whole.len()).step_by(53) {
         let mut bytes = whole.clone();
         bytes[at] ^= 0x55;
         std::fs::write(&path, &bytes).unwrap();
         drop(read(&path));
     }
-    drop(std::panic::take_hook());
 }

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forage_net::{Fault, HttpOptions, NetError};
-use forage_retriever::remote::{Shard, ShardedRetriever, ShardsOptions};
+use forage_net::{Fault, NetError};
+use forage_retriever::remote::{RemoteSpec, Shard, ShardedRetriever};
 use forage_retriever::server::{ServerConfig, Services, serve};
 use forage_retriever::{
     Bm25Retriever, Filter, Fingerprint, Hit, Passage, Query, Retriever, RetrieverError, Statistics,
 };
 use proptest::prelude::*;
+use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -182,6 +183,13 @@ fn parts() -> Vec<Vec<Passage>> {
         .collect()
 }
 
+async fn connect(urls: &[&str]) -> Result<Arc<dyn Retriever>, RetrieverError> {
+    let http = json!({"attempts": 2, "backoff_ms": 10});
+    let settings = json!({"kind": "shards", "urls": urls, "batch_queries": 3, "http": http});
+    let spec: RemoteSpec = serde_json::from_value(settings).unwrap();
+    spec.open(None).await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_over_parts_rank_as_one_index() {
     let parts = parts();
@@ -189,19 +197,8 @@ async fn servers_over_parts_rank_as_one_index() {
     for passages in &parts {
         servers.push(start(passages.clone()).await);
     }
-    let urls = servers.iter().map(|server| server.url.clone()).collect();
-    let http = HttpOptions {
-        attempts: 2,
-        backoff_ms: 10,
-        ..HttpOptions::default()
-    };
-    let front = ShardedRetriever::connect(ShardsOptions {
-        urls,
-        batch_queries: 3,
-        http,
-    })
-    .await
-    .unwrap();
+    let urls: Vec<&str> = servers.iter().map(|server| server.url.as_str()).collect();
+    let front = connect(&urls).await.unwrap();
     let texts: Vec<String> = [
         "moon",
         "tide wind",
@@ -239,12 +236,7 @@ async fn servers_over_parts_rank_as_one_index() {
 async fn the_same_part_twice_is_refused() {
     let passages = parts().remove(0);
     let (one, two) = (start(passages.clone()).await, start(passages).await);
-    let options = ShardsOptions {
-        urls: vec![one.url.clone(), two.url.clone()],
-        batch_queries: 3,
-        http: HttpOptions::default(),
-    };
-    let error = ShardedRetriever::connect(options).await.err().unwrap();
+    let error = connect(&[&one.url, &two.url]).await.err().unwrap();
     assert!(
         matches!(error, RetrieverError::Setting { .. })
             && error.to_string().contains("same passages"),

@@ -6,28 +6,29 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::model::ConfigError;
+use crate::setting::SettingError;
 
 /// Shape of a BERT encoder: post-norm layers, learned absolute positions, exact GELU.
 #[derive(Clone, Debug, PartialEq)]
-pub struct BertConfig {
+pub(super) struct BertConfig {
     /// Rows of the word embedding.
-    pub vocab_size: usize,
+    pub(super) vocab_size: usize,
     /// Width of the residual stream; the dimension of a vector.
-    pub hidden_size: usize,
+    pub(super) hidden_size: usize,
     /// Number of layers.
-    pub num_hidden_layers: usize,
+    pub(super) num_hidden_layers: usize,
     /// Attention heads; divides `hidden_size`.
-    pub num_attention_heads: usize,
+    pub(super) num_attention_heads: usize,
     /// Width of the feed-forward layer.
-    pub intermediate_size: usize,
+    pub(super) intermediate_size: usize,
     /// Longest sequence, in tokens.
-    pub max_position_embeddings: usize,
+    pub(super) max_position_embeddings: usize,
     /// Rows of the token type embedding.
-    pub type_vocab_size: usize,
+    pub(super) type_vocab_size: usize,
     /// Epsilon of every layer normalisation.
-    pub layer_norm_eps: f64,
+    pub(super) layer_norm_eps: f64,
     /// Where the model was made from, as its makers wrote it; empty when absent.
-    pub name_or_path: String,
+    pub(super) name_or_path: String,
 }
 
 #[derive(Deserialize)]
@@ -67,31 +68,23 @@ impl BertConfig {
     /// # Errors
     /// When the file is missing or malformed, or asks for what is not implemented (another model type, relative positions,
     /// another activation, a decoder): never silently ignored.
-    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
+    pub(super) fn from_file(path: &Path) -> Result<Self, ConfigError> {
         let fail = |message: String| ConfigError {
             file: path.display().to_string(),
             message,
         };
         let text = std::fs::read_to_string(path)
             .map_err(|error| fail(format!("cannot be read: {error}")))?;
-        Self::from_json(&text).map_err(fail)
+        let value: Value =
+            serde_json::from_str(&text).map_err(|error| fail(format!("is no JSON: {error}")))?;
+        // Looked at first: another architecture has other keys, and a complaint about those would mislead.
+        check_type(&value).map_err(|error| fail(error.to_string()))?;
+        let hf: HfConfig = serde_json::from_value(value)
+            .map_err(|error| fail(format!("is no BERT config: {error}")))?;
+        Self::of(hf).map_err(|error| fail(error.to_string()))
     }
 
-    fn from_json(text: &str) -> Result<Self, String> {
-        let value: Value =
-            serde_json::from_str(text).map_err(|error| format!("is no JSON: {error}"))?;
-        // Looked at first: another architecture has other keys, and a complaint about those would mislead.
-        match value.get("model_type").and_then(Value::as_str) {
-            Some("bert") => {}
-            Some(other) => {
-                return Err(format!(
-                    "model_type `{other}` is not supported; use a BERT model (E5, BGE, MiniLM)"
-                ));
-            }
-            None => return Err("has no model_type; use a BERT model (E5, BGE, MiniLM)".to_owned()),
-        }
-        let hf: HfConfig =
-            serde_json::from_value(value).map_err(|error| format!("is no BERT config: {error}"))?;
+    fn of(hf: HfConfig) -> Result<Self, SettingError> {
         hf.refuse_unsupported()?;
         let config = Self {
             vocab_size: hf.vocab_size,
@@ -108,7 +101,7 @@ impl BertConfig {
         Ok(config)
     }
 
-    fn validate(&self) -> Result<(), String> {
+    fn validate(&self) -> Result<(), SettingError> {
         let sizes = [
             ("vocab_size", self.vocab_size),
             ("hidden_size", self.hidden_size),
@@ -119,32 +112,41 @@ impl BertConfig {
             ("type_vocab_size", self.type_vocab_size),
         ];
         if let Some((key, _)) = sizes.iter().find(|(_, size)| *size == 0) {
-            return Err(format!("{key} must be at least 1; download the file again"));
+            let fault = "must be at least 1; download the file again";
+            return Err(SettingError::new(*key, fault));
         }
         if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
-            return Err(
-                "num_attention_heads must divide hidden_size; download the file again".to_owned(),
-            );
+            let fault = "must divide hidden_size; download the file again";
+            return Err(SettingError::new("num_attention_heads", fault));
         }
         Ok(())
     }
 
     /// Width of one attention head.
-    pub fn head_dim(&self) -> usize {
+    pub(super) fn head_dim(&self) -> usize {
         self.hidden_size / self.num_attention_heads
     }
 }
 
+fn check_type(config: &Value) -> Result<(), SettingError> {
+    let fault = match config.get("model_type").and_then(Value::as_str) {
+        Some("bert") => return Ok(()),
+        Some(other) => format!("`{other}` is not supported; use a BERT model (E5, BGE, MiniLM)"),
+        None => "is not there; use a BERT model (E5, BGE, MiniLM)".to_owned(),
+    };
+    Err(SettingError::new("model_type", fault))
+}
+
 impl HfConfig {
-    fn refuse_unsupported(&self) -> Result<(), String> {
+    fn refuse_unsupported(&self) -> Result<(), SettingError> {
+        let refused = |key: &str, fault: String| Err(SettingError::new(key, fault));
         if let Some(other) = self
             .position_embedding_type
             .as_deref()
             .filter(|kind| *kind != "absolute")
         {
-            return Err(format!(
-                "position_embedding_type `{other}` is not supported; use a model with `absolute`"
-            ));
+            let fault = format!("`{other}` is not supported; use a model with `absolute`");
+            return refused("position_embedding_type", fault);
         }
         // An absent key means GELU in transformers.
         if let Some(other) = self
@@ -152,16 +154,15 @@ impl HfConfig {
             .as_ref()
             .filter(|act| act.as_str() != Some("gelu"))
         {
-            return Err(format!(
-                "hidden_act {other} is not supported; use a model with \"gelu\""
-            ));
+            let fault = format!("{other} is not supported; use a model with \"gelu\"");
+            return refused("hidden_act", fault);
         }
         for (key, set) in [
             ("is_decoder", self.is_decoder),
             ("add_cross_attention", self.add_cross_attention),
         ] {
             if set {
-                return Err(format!("{key} = true is not supported; use an encoder"));
+                return refused(key, "= true is not supported; use an encoder".to_owned());
             }
         }
         Ok(())
@@ -179,9 +180,16 @@ mod tests {
         })
     }
 
+    fn read(config: &Value) -> Result<BertConfig, ConfigError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.json");
+        std::fs::write(&path, config.to_string()).unwrap();
+        BertConfig::from_file(&path)
+    }
+
     #[test]
     fn absent_keys_take_the_defaults_of_transformers() {
-        let config = BertConfig::from_json(&tiny().to_string()).unwrap();
+        let config = read(&tiny()).unwrap();
         assert_eq!((config.type_vocab_size, config.layer_norm_eps), (2, 1e-12));
         assert_eq!(config.head_dim(), 4);
     }
@@ -198,7 +206,7 @@ mod tests {
         ] {
             let mut json = tiny();
             json[key] = value;
-            let error = BertConfig::from_json(&json.to_string()).unwrap_err();
+            let error = read(&json).unwrap_err().to_string();
             assert!(error.contains(key), "{key}: {error}");
         }
     }

@@ -12,7 +12,7 @@ use super::folder::{FolderSettings, folder_name};
 use super::load::WeightFiles;
 use super::model::BertModel;
 use super::options::{EncoderFamily, EncoderOptions, Pooling};
-use super::runner::Runner;
+use super::runner::{ModelFault, Runner};
 use super::tokens::BertTokenizer;
 use crate::model::ConfigError;
 
@@ -171,10 +171,7 @@ impl Encoder for BertEncoder {
     }
 
     fn encode(&self, kind: TextKind, texts: &[&str]) -> Result<Vec<f32>, RetrieverError> {
-        let fail = |what: String| RetrieverError::Model {
-            model: "BERT encoder".to_owned(),
-            what,
-        };
+        let fail = |fault: ModelFault| fault.of("BERT encoder");
         let texts: Vec<String> = texts
             .iter()
             .map(|text| self.settings.prepare(kind, text))

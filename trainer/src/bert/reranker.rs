@@ -13,7 +13,7 @@ use super::encoder::{check_limit, digest, pool};
 use super::load::WeightFiles;
 use super::model::{Affine, BertModel};
 use super::options::{Pooling, RerankerOptions};
-use super::runner::Runner;
+use super::runner::{ModelFault, Runner};
 use super::tokens::BertTokenizer;
 use crate::weights::WeightsError;
 
@@ -91,10 +91,7 @@ impl Reranker for BertReranker {
     }
 
     fn score(&self, query: &str, passages: &[&str]) -> Result<Vec<f32>, RetrieverError> {
-        let fail = |what: String| RetrieverError::Model {
-            model: "BERT cross-encoder".to_owned(),
-            what,
-        };
+        let fail = |fault: ModelFault| fault.of("BERT cross-encoder");
         let tokens = self
             .runner
             .install(|| self.tokenizer.pairs(query, passages))

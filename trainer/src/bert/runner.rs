@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
+use forage_retriever::RetrieverError;
 
 use super::batch::{Batch, Packing, plan};
 use super::model::BertModel;
@@ -16,6 +17,27 @@ const CPU_TOKENS: usize = 1024;
 const CPU_MIN_TOKENS: usize = 64;
 /// Most tokens of a batch on a GPU, padding included.
 const GPU_TOKENS: usize = 32 * 1024;
+
+/// Texts that cannot be run through a model.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ModelFault {
+    #[error("the tokenizer failed: {0}")]
+    Tokenizer(tokenizers::Error),
+    #[error("the device failed: {0}")]
+    Device(String),
+    #[error("it gave {0}; the weights are damaged or overflow")]
+    NotFinite(f32),
+}
+
+impl ModelFault {
+    /// The error of the retriever that `model` works for.
+    pub(super) fn of(self, model: &str) -> RetrieverError {
+        RetrieverError::Model {
+            model: model.to_owned(),
+            what: self.to_string(),
+        }
+    }
+}
 
 /// A model and the threads it runs on.
 #[derive(Debug)]
@@ -51,7 +73,7 @@ impl Runner {
         &self,
         tokens: &[Tokens],
         head: impl Fn(Tensor<2>, &Batch) -> Tensor<2> + Sync,
-    ) -> Result<Vec<f32>, String> {
+    ) -> Result<Vec<f32>, ModelFault> {
         let lengths: Vec<usize> = tokens.iter().map(|row| row.ids.len()).collect();
         let batches = plan(&lengths, self.packing(&lengths));
         let forward = |index: usize| {
@@ -59,11 +81,11 @@ impl Runner {
             let rows = head(self.model.forward(tokens, batch), batch);
             let data = rows
                 .try_into_data()
-                .map_err(|error| format!("the device failed: {error}"))?;
+                .map_err(|error| ModelFault::Device(error.to_string()))?;
             data.try_into_vec::<f32>()
-                .map_err(|error| format!("the device gave no f32: {error}"))
+                .map_err(|error| ModelFault::Device(format!("it gave no f32: {error}")))
         };
-        let parts: Vec<Result<Vec<f32>, String>> = match batches.len() {
+        let parts: Vec<Result<Vec<f32>, ModelFault>> = match batches.len() {
             0 => Vec::new(),
             count if self.on_cpu && count > 1 => self.workers.map(count, forward),
             count => self.kernels.install(|| (0..count).map(forward).collect()),
@@ -86,7 +108,7 @@ impl Runner {
     }
 }
 
-fn in_order(batches: &[Batch], parts: &[Vec<f32>], texts: usize) -> Result<Vec<f32>, String> {
+fn in_order(batches: &[Batch], parts: &[Vec<f32>], texts: usize) -> Result<Vec<f32>, ModelFault> {
     let Some(width) = parts
         .first()
         .zip(batches.first())
@@ -97,9 +119,7 @@ fn in_order(batches: &[Batch], parts: &[Vec<f32>], texts: usize) -> Result<Vec<f
     let mut all = vec![0.0; texts * width];
     for (batch, part) in batches.iter().zip(parts) {
         if let Some(bad) = part.iter().find(|number| !number.is_finite()) {
-            return Err(format!(
-                "it gave {bad}; the weights are damaged or overflow"
-            ));
+            return Err(ModelFault::NotFinite(*bad));
         }
         for (&text, row) in batch.texts.iter().zip(part.chunks_exact(width)) {
             all[text * width..][..width].copy_from_slice(row);

@@ -5,6 +5,7 @@ use std::path::Path;
 use rayon::prelude::*;
 use tokenizers::{Tokenizer, TruncationParams, TruncationStrategy};
 
+use super::runner::ModelFault;
 use crate::model::ConfigError;
 use crate::weights::{WeightsError, read};
 
@@ -67,7 +68,7 @@ impl BertTokenizer {
     }
 
     /// Token ids of each text, special tokens included.
-    pub(super) fn texts(&self, texts: &[String]) -> Result<Vec<Tokens>, String> {
+    pub(super) fn texts(&self, texts: &[String]) -> Result<Vec<Tokens>, ModelFault> {
         texts
             .par_iter()
             .map(|text| self.encode(text.as_str()))
@@ -75,7 +76,7 @@ impl BertTokenizer {
     }
 
     /// Token ids of the pairs of `first` with each of `seconds`.
-    pub(super) fn pairs(&self, first: &str, seconds: &[&str]) -> Result<Vec<Tokens>, String> {
+    pub(super) fn pairs(&self, first: &str, seconds: &[&str]) -> Result<Vec<Tokens>, ModelFault> {
         seconds
             .par_iter()
             .map(|second| self.encode((first, *second)))
@@ -85,11 +86,11 @@ impl BertTokenizer {
     fn encode<'a>(
         &self,
         input: impl Into<tokenizers::EncodeInput<'a>> + Send,
-    ) -> Result<Tokens, String> {
+    ) -> Result<Tokens, ModelFault> {
         let encoding = self
             .inner
             .encode_fast(input, true)
-            .map_err(|error| format!("the tokenizer failed: {error}"))?;
+            .map_err(ModelFault::Tokenizer)?;
         Ok(Tokens {
             ids: encoding.get_ids().to_vec(),
             types: encoding.get_type_ids().to_vec(),

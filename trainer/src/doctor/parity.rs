@@ -307,7 +307,7 @@ impl Model {
             tokenizer: Arc::new(ByteTokenizer),
             eos: vec![ByteTokenizer.eos()],
         };
-        Arc::new(Engine::start(model, sizes, Workers::new(2).kernel_pool()))
+        Arc::new(Engine::of(model, sizes, Workers::new(2).kernel_pool()))
     }
 
     /// Two turns of six episodes in groups of two: tokens, log-probabilities, and what the engine did.

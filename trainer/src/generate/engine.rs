@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::request::{Reply, ScoreReply, StreamOptions, TokenEvent, TokenStream};
 use super::worker::Worker;
-use crate::model::{BLOCK_POSITIONS, Decoder, ModelConfig};
+use crate::model::{BLOCK_POSITIONS, Decoder, KvCache, ModelConfig};
 use crate::weights::Checkpoint;
 
 /// Sizes of the engine.
@@ -35,6 +35,16 @@ pub struct EngineConfig {
 }
 
 impl EngineConfig {
+    /// Positions of a cache of `bytes`, at least one block of them, where the engine computes in bf16 or in f32.
+    pub fn cache_tokens_in(bytes: usize, model: &ModelConfig, bf16: bool) -> usize {
+        let size = if bf16 {
+            size_of::<half::bf16>()
+        } else {
+            size_of::<f32>()
+        };
+        (bytes / (KvCache::numbers_per_position(model) * size)).max(BLOCK_POSITIONS)
+    }
+
     /// Tokens one sequence of `model` can have, prompt and completion together.
     pub fn window(&self, model: &ModelConfig) -> usize {
         let cache = self.cache_tokens.div_ceil(BLOCK_POSITIONS).max(1) * BLOCK_POSITIONS;
@@ -43,7 +53,7 @@ impl EngineConfig {
 }
 
 /// A model to generate with.
-pub struct EngineModel {
+pub(crate) struct EngineModel {
     /// Weights.
     pub decoder: Decoder,
     /// Their shape.
@@ -125,14 +135,22 @@ impl Engine {
     /// # Panics
     /// When the operating system cannot start a thread.
     pub fn start(
-        model: impl Into<EngineModel>,
+        checkpoint: &Checkpoint,
+        config: EngineConfig,
+        pool: Arc<rayon::ThreadPool>,
+    ) -> Self {
+        Self::of(checkpoint.into(), config, pool)
+    }
+
+    /// As [`Self::start`], with a tokenizer and ends of the caller's choice.
+    pub(crate) fn of(
+        model: EngineModel,
         config: EngineConfig,
         pool: Arc<rayon::ThreadPool>,
     ) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared::default());
         let seen = Arc::clone(&shared);
-        let model = model.into();
         let run = move || {
             let inside = Arc::clone(&pool);
             // The kernels split their work among the threads of the pool the call comes from.
@@ -154,7 +172,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`PolicyError::Gone`] when the engine thread has stopped; other errors come through the stream.
-    pub fn stream(
+    pub(crate) fn stream(
         &self,
         request: GenerateRequest,
         options: StreamOptions,
@@ -179,7 +197,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Self::score`].
-    pub async fn score_with(
+    pub(crate) async fn score_with(
         &self,
         tokens: Vec<u32>,
         temperature: f32,
@@ -198,14 +216,14 @@ impl Engine {
     ///
     /// # Errors
     /// [`PolicyError::Gone`] when the engine thread has stopped.
-    pub async fn swap(&self, decoder: Decoder, version: u64) -> Result<(), PolicyError> {
+    pub(crate) async fn swap(&self, decoder: Decoder, version: u64) -> Result<(), PolicyError> {
         let (done, swapped) = oneshot::channel();
         self.send(Message::Swap(Box::new(decoder), version, done))?;
         swapped.await.map_err(|_| gone())
     }
 
     /// Returns whether the engine's thread still answers.
-    pub fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         self.sender
             .as_ref()
             .is_some_and(|sender| !sender.is_closed())
@@ -260,3 +278,6 @@ impl Policy for Engine {
         let _ = self.send(Message::Release(episode));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ mod sampler;
 mod scheduler;
 mod worker;
 
-pub use engine::{Engine, EngineConfig, EngineModel, EngineStats};
-pub use request::{Event, StreamOptions, TokenEvent, TokenStream};
-pub(crate) use runner::HEAD_ROWS;
+pub(crate) use engine::EngineModel;
+pub use engine::{Engine, EngineConfig, EngineStats};
+pub(crate) use request::{Event, StreamOptions, TokenEvent, TokenStream};
+pub(crate) use runner::pass_bytes;

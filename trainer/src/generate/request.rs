@@ -8,14 +8,14 @@ use super::sampler::{Distribution, Sampled};
 
 /// The content of a stream besides tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StreamOptions {
+pub(crate) struct StreamOptions {
     /// Most likely tokens reported at each place.
     pub top_logprobs: usize,
 }
 
 /// One token of a stream.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TokenEvent {
+pub(crate) struct TokenEvent {
     /// Token id.
     pub token: u32,
     /// ln p(token), nats, as [`Completion::logprobs`].
@@ -26,7 +26,7 @@ pub struct TokenEvent {
 
 /// An event of a stream.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub(crate) enum Event {
     /// The next token.
     Token(TokenEvent),
     /// The end, with everything once more.
@@ -35,13 +35,13 @@ pub enum Event {
 
 /// The tokens of one completion as they are drawn. Dropping it cancels the request and frees its cache.
 #[derive(Debug)]
-pub struct TokenStream {
+pub(crate) struct TokenStream {
     pub(super) events: mpsc::UnboundedReceiver<Result<Event, PolicyError>>,
 }
 
 impl TokenStream {
     /// The next event; `None` after the end or an error.
-    pub async fn next(&mut self) -> Option<Result<Event, PolicyError>> {
+    pub(crate) async fn next(&mut self) -> Option<Result<Event, PolicyError>> {
         self.events.recv().await
     }
 }

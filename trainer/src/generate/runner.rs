@@ -6,7 +6,7 @@ use forage_env::policy::PolicyError;
 use crate::model::{Decoder, KvCache, ModelConfig, Pass, RopeTables};
 
 /// Rows of logits that exist at once: with a vocabulary of 150,000 they are the largest thing of a pass.
-pub(crate) const HEAD_ROWS: usize = 256;
+const HEAD_ROWS: usize = 256;
 
 /// The model with its cache.
 pub(super) struct Runner {
@@ -14,6 +14,15 @@ pub(super) struct Runner {
     pub(super) config: ModelConfig,
     pub(super) rope: RopeTables,
     pub(super) cache: KvCache,
+}
+
+/// Bounds on the bytes that a pass of `rows` tokens holds, `sequences` of which get logits: of the layers, one of the widest
+/// matrices; of the logits, those of one part and a copy in plain memory.
+pub(crate) fn pass_bytes(config: &ModelConfig, rows: usize, sequences: usize) -> [usize; 2] {
+    let queries = config.num_attention_heads * config.head_dim;
+    let layer = rows * (3 * config.hidden_size + 3 * config.intermediate_size + 2 * queries);
+    let logits = 2 * sequences.min(HEAD_ROWS) * config.vocab_size;
+    [layer, logits].map(|numbers| numbers * size_of::<f32>())
 }
 
 impl Runner {

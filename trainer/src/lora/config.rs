@@ -5,6 +5,8 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::LoraError;
+use crate::model::{ModelConfig, projections};
+use crate::setting::SettingError;
 
 /// Which linear maps are adapted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +35,7 @@ pub struct LoraConfig {
 }
 
 /// The maps of every layer that published adapters change.
-pub const ALL_PROJECTIONS: [&str; 7] = [
+pub(crate) const ALL_PROJECTIONS: [&str; 7] = [
     "q_proj",
     "k_proj",
     "v_proj",
@@ -56,7 +58,7 @@ impl LoraConfig {
     }
 
     /// Whether the map of this name is adapted; `None` where only the file can tell.
-    pub(super) fn adapts(&self, module: &str) -> Option<bool> {
+    pub(crate) fn adapts(&self, module: &str) -> Option<bool> {
         let ends = |name: &String| {
             module == name
                 || module
@@ -71,7 +73,7 @@ impl LoraConfig {
     }
 
     /// Whether the map `name` (`q_proj` for instance) of a layer is adapted, or may be where only the file can tell.
-    pub(crate) fn may_adapt(&self, layer: usize, name: &str) -> bool {
+    fn may_adapt(&self, layer: usize, name: &str) -> bool {
         let block = if name.starts_with(['q', 'k', 'v', 'o']) {
             "self_attn"
         } else {
@@ -79,6 +81,16 @@ impl LoraConfig {
         };
         self.adapts(&format!("model.layers.{layer}.{block}.{name}"))
             .unwrap_or(true)
+    }
+
+    /// Numbers of an adapter of `model`: two matrices for every map that is adapted.
+    pub(crate) fn parameters(&self, model: &ModelConfig) -> usize {
+        let adapted = |name: &str| {
+            let layers = 0..model.num_hidden_layers;
+            layers.filter(|&layer| self.may_adapt(layer, name)).count()
+        };
+        let maps = projections(model).map(|map| adapted(map.name) * (map.inputs + map.outputs));
+        self.rank * maps.iter().sum::<usize>()
     }
 
     /// Reads `adapter_config.json`.
@@ -94,43 +106,43 @@ impl LoraConfig {
             .map_err(|error| fail(format!("cannot be read: {error}")))?;
         let map: Map<String, Value> = serde_json::from_str(&text)
             .map_err(|error| fail(format!("is not an adapter config: {error}")))?;
-        Self::from_map(&map).map_err(fail)
+        Self::from_map(&map).map_err(|error| fail(error.to_string()))
     }
 
-    fn from_map(map: &Map<String, Value>) -> Result<Self, String> {
+    fn from_map(map: &Map<String, Value>) -> Result<Self, SettingError> {
         refuse_unsupported(map)?;
         let rank = map
             .get("r")
             .and_then(Value::as_u64)
             .filter(|&rank| rank > 0);
-        let rank = rank.ok_or("has no rank: `r` must be a whole number above 0")? as usize;
+        let no_rank = || SettingError::new("r", "must be a whole number above 0: the rank");
+        let rank = rank.ok_or_else(no_rank)? as usize;
         let alpha = map
             .get("lora_alpha")
             .and_then(Value::as_f64)
             .filter(|alpha| alpha.is_finite());
-        let targets =
-            match map.get("target_modules") {
-                Some(Value::String(text)) if text == "all-linear" => Targets::AllLinear,
-                Some(Value::String(pattern)) => Targets::Pattern(pattern.clone()),
-                Some(Value::Array(names)) if !names.is_empty() => Targets::Names(
-                    names
-                        .iter()
-                        .filter_map(Value::as_str)
-                        .map(str::to_owned)
-                        .collect(),
-                ),
-                _ => return Err(
-                    "has no target_modules: a list of names, a regular expression or `all-linear`"
-                        .to_owned(),
-                ),
-            };
+        let targets = match map.get("target_modules") {
+            Some(Value::String(text)) if text == "all-linear" => Targets::AllLinear,
+            Some(Value::String(pattern)) => Targets::Pattern(pattern.clone()),
+            Some(Value::Array(names)) if !names.is_empty() => Targets::Names(
+                names
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .map(str::to_owned)
+                    .collect(),
+            ),
+            _ => {
+                let fault = "must be a list of names, a regular expression or `all-linear`";
+                return Err(SettingError::new("target_modules", fault));
+            }
+        };
         let base = map
             .get("base_model_name_or_path")
             .and_then(Value::as_str)
             .unwrap_or_default();
         Ok(Self {
             rank,
-            alpha: alpha.ok_or("has no `lora_alpha`")?,
+            alpha: alpha.ok_or_else(|| SettingError::new("lora_alpha", "must be a number"))?,
             rank_stabilised: map
                 .get("use_rslora")
                 .and_then(Value::as_bool)
@@ -169,22 +181,23 @@ impl LoraConfig {
 
 /// Keys that change what an adapter computes and are not implemented. `lora_dropout` is not among them: it acts only in
 /// training, where none is applied here.
-fn refuse_unsupported(map: &Map<String, Value>) -> Result<(), String> {
+fn refuse_unsupported(map: &Map<String, Value>) -> Result<(), SettingError> {
+    let refused = |key: &str, fault: String| Err(SettingError::new(key, fault));
     if let Some(other) = map
         .get("peft_type")
         .and_then(Value::as_str)
         .filter(|kind| *kind != "LORA")
     {
-        return Err(format!(
-            "peft_type `{other}` is not supported; only LORA is"
-        ));
+        let fault = format!("`{other}` is not supported; only LORA is");
+        return refused("peft_type", fault);
     }
     if let Some(other) = map
         .get("bias")
         .and_then(Value::as_str)
         .filter(|bias| *bias != "none")
     {
-        return Err(format!("bias `{other}` is not supported; only `none` is"));
+        let fault = format!("`{other}` is not supported; only `none` is");
+        return refused("bias", fault);
     }
     let set = |key: &str| match map.get(key) {
         None | Some(Value::Null | Value::Bool(false)) => false,
@@ -221,15 +234,14 @@ fn refuse_unsupported(map: &Map<String, Value>) -> Result<(), String> {
         .iter()
         .any(|kind| start.starts_with(kind))
     {
-        return Err(format!(
-            "init_lora_weights `{start}` is not supported; convert the adapter to plain LoRA with PEFT"
-        ));
+        let fault =
+            format!("`{start}` is not supported; convert the adapter to plain LoRA with PEFT");
+        return refused("init_lora_weights", fault);
     }
     let named = keys.iter().find(|key| set(key));
     named.map_or(Ok(()), |key| {
-        Err(format!(
-            "{key} is not supported; train or convert the adapter without it"
-        ))
+        let fault = "is not supported; train or convert the adapter without it";
+        refused(key, fault.to_owned())
     })
 }
 
@@ -305,6 +317,7 @@ mod tests {
             let mut map = plain().to_json();
             map[key] = value;
             let error = LoraConfig::from_map(map.as_object().unwrap()).unwrap_err();
+            let error = error.to_string();
             assert!(error.contains(key), "{key}: {error}");
         }
     }

@@ -1,24 +1,22 @@
-//! Low-rank adapters: attached, read and written in PEFT's format, merged.
+//! Low-rank adapters: attached and merged. [`crate::weights`] reads and writes their folders.
 //!
 //! An adapted decoder computes `x W + s (x A) B`; the product `A B` is made only by merging. Its base is frozen: gradients
-//! and moments exist for `A` and `B` alone (see [`crate::grads::track`]).
+//! and moments exist for `A` and `B` alone (see `grads::track`).
 
 mod config;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use burn::module::{Param, ParamId};
 use burn::tensor::{DType, Device, Tensor, TensorData};
 use forage_env::seed::Seed;
 use rand::RngExt;
 
-pub use config::{ALL_PROJECTIONS, LoraConfig, Targets};
+pub(crate) use config::ALL_PROJECTIONS;
+pub use config::{LoraConfig, Targets};
 
 use crate::model::{Decoder, Linear, LowRank};
-use crate::weights::{
-    FileType, Stored, WeightsError, Written, floats, name_list, open_file, save_file,
-};
 
 /// An adapter cannot be read or does not fit its base.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,18 +28,16 @@ pub struct LoraError {
     pub message: String,
 }
 
-/// Names of PEFT's files.
-pub(crate) const CONFIG: &str = "adapter_config.json";
-const WEIGHTS: &str = "adapter_model.safetensors";
-/// What PEFT puts before the names of a causal language model.
-const PREFIX: &str = "base_model.model.";
-
 /// Attaches a fresh adapter, as PEFT initialises it: `A` uniform in `±1 / sqrt(inputs)`, `B` zero, so that the model is
 /// unchanged at first. The same for the same seed.
 ///
 /// # Errors
 /// [`LoraError`] when nothing is adapted or a target names nothing.
-pub fn attach(decoder: &mut Decoder, config: &LoraConfig, seed: Seed) -> Result<(), LoraError> {
+pub(crate) fn attach(
+    decoder: &mut Decoder,
+    config: &LoraConfig,
+    seed: Seed,
+) -> Result<(), LoraError> {
     let fail = |message: String| LoraError {
         path: PathBuf::from("target_modules"),
         message,
@@ -87,8 +83,13 @@ pub fn attach(decoder: &mut Decoder, config: &LoraConfig, seed: Seed) -> Result<
     Ok(())
 }
 
-/// `a` is `[inputs, rank]`, `b` `[rank, outputs]`.
-fn set(linear: &mut Linear, config: &LoraConfig, (a, b): (Vec<f32>, Vec<f32>), device: &Device) {
+/// Gives a map its low-rank change: `a` is `[inputs, rank]`, `b` `[rank, outputs]`.
+pub(crate) fn set(
+    linear: &mut Linear,
+    config: &LoraConfig,
+    (a, b): (Vec<f32>, Vec<f32>),
+    device: &Device,
+) {
     let [inputs, outputs] = linear.shape();
     let param = |values, shape: [usize; 2]| {
         let tensor = Tensor::from_data(TensorData::new(values, shape), (device, DType::F32));
@@ -101,107 +102,9 @@ fn set(linear: &mut Linear, config: &LoraConfig, (a, b): (Vec<f32>, Vec<f32>), d
     });
 }
 
-/// Attaches the adapter of a PEFT folder.
-///
-/// # Errors
-/// [`WeightsError`] that names the file, key or tensor at fault.
-pub fn load(decoder: &mut Decoder, folder: &Path) -> Result<LoraConfig, WeightsError> {
-    let config = LoraConfig::from_file(&folder.join(CONFIG))?;
-    let path = folder.join(WEIGHTS);
-    let mut tensors: BTreeMap<String, Stored> = open_file(&path)?.into_iter().collect();
-    let device = decoder.device().without_autodiff();
-    let (mut missing, mut misshapen) = (BTreeSet::new(), BTreeSet::new());
-    for (name, linear) in decoder.linears() {
-        let [a_name, b_name] = names(&name);
-        let found = (tensors.remove(&a_name), tensors.remove(&b_name));
-        let expected = config
-            .adapts(&name)
-            .unwrap_or(found.0.is_some() || found.1.is_some());
-        if !expected {
-            // Left among the unexpected ones.
-            tensors.extend(
-                [(a_name, found.0), (b_name, found.1)]
-                    .into_iter()
-                    .filter_map(|(n, t)| Some((n, t?))),
-            );
-            continue;
-        }
-        let [inputs, outputs] = linear.shape();
-        let mut part = |name: String, stored: Option<Stored>, shape: [usize; 2]| {
-            let Some(stored) = stored else {
-                missing.insert(name);
-                return None;
-            };
-            let values = if stored.shape == shape {
-                floats(&stored, true)
-            } else {
-                None
-            };
-            if values.is_none() {
-                misshapen.insert(format!(
-                    "{name} ({:?} {:?} instead of {shape:?})",
-                    stored.dtype, stored.shape
-                ));
-            }
-            values
-        };
-        let a = part(a_name, found.0, [config.rank, inputs]);
-        let b = part(b_name, found.1, [outputs, config.rank]);
-        if let (Some(a), Some(b)) = (a, b) {
-            set(linear, &config, (a, b), &device);
-        }
-    }
-    let unexpected: BTreeSet<String> = tensors.into_keys().collect();
-    if missing.is_empty() && misshapen.is_empty() && unexpected.is_empty() && decoder.is_adapted() {
-        return Ok(config);
-    }
-    let message = format!(
-        "does not fit {CONFIG} and the base model {}: missing {}; unexpected {}; misshapen {}; use the base it was trained on",
-        config.base,
-        name_list(&missing),
-        name_list(&unexpected),
-        name_list(&misshapen)
-    );
-    Err(LoraError { path, message }.into())
-}
-
-/// PEFT's names of a module's two matrices.
-fn names(module: &str) -> [String; 2] {
-    ["lora_A", "lora_B"].map(|part| format!("{PREFIX}{module}.{part}.weight"))
-}
-
-/// Writes the adapter of a decoder as a PEFT folder: `adapter_config.json` and `adapter_model.safetensors`, f32.
-///
-/// # Errors
-/// [`WeightsError`] that names the file.
-pub fn save(decoder: &Decoder, config: &LoraConfig, folder: &Path) -> Result<(), WeightsError> {
-    std::fs::create_dir_all(folder).map_err(|source| WeightsError::Io {
-        path: folder.to_owned(),
-        source,
-    })?;
-    let mut tensors = Vec::new();
-    for (name, linear) in decoder.clone().linears() {
-        if let Some(LowRank { a, b, .. }) = &linear.low_rank {
-            let [a_name, b_name] = names(&name);
-            tensors.push((
-                a_name,
-                Written::new(&a.val().swap_dims(0, 1), FileType::F32),
-            ));
-            tensors.push((
-                b_name,
-                Written::new(&b.val().swap_dims(0, 1), FileType::F32),
-            ));
-        }
-    }
-    let path = folder.join(CONFIG);
-    std::fs::write(&path, format!("{:#}\n", config.to_json()))
-        .map_err(|source| WeightsError::Io { path, source })?;
-    save_file(&folder.join(WEIGHTS), tensors)
-}
-
 /// Adds every low-rank change to its weight, which keeps its type and order in memory, and removes it; a weight of 8 bits
 /// becomes f32.
-pub fn merge(decoder: &mut Decoder) {
+pub(crate) fn merge(decoder: &mut Decoder) {
     for (_, linear) in decoder.linears() {
         let Some(LowRank { a, b, scale }) = linear.low_rank.take() else {
             continue;

@@ -11,14 +11,14 @@ use crate::sequence::alike;
 
 /// Some sequences of a pass.
 #[derive(Clone, Debug)]
-pub struct Batch {
+pub(crate) struct Batch {
     ids: Vec<i32>,
     spans: Vec<Span>,
 }
 
 /// Where a sequence stands among the rows of its batch.
 #[derive(Clone, Debug, Default)]
-pub struct Span {
+pub(crate) struct Span {
     /// Rows of what it has in common with sequences before it, in order.
     pub(super) shared: Vec<Range<usize>>,
     /// Rows of the rest.
@@ -31,7 +31,7 @@ impl Batch {
     ///
     /// # Panics
     /// When there are no tokens.
-    pub fn new(sequences: &[&[u32]]) -> Self {
+    pub(crate) fn new(sequences: &[&[u32]]) -> Self {
         let (mut ids, mut spans): (Vec<i32>, Vec<Span>) = (Vec::new(), Vec::new());
         for (index, sequence) in sequences.iter().enumerate() {
             let shared = index.checked_sub(1).map_or_else(Vec::new, |before| {
@@ -49,7 +49,7 @@ impl Batch {
     }
 
     /// Rows of each sequence.
-    pub fn spans(&self) -> &[Span] {
+    pub(crate) fn spans(&self) -> &[Span] {
         &self.spans
     }
 
@@ -101,7 +101,7 @@ impl Span {
     ///
     /// # Panics
     /// When the sequence is not that long.
-    pub fn row(&self, position: usize) -> usize {
+    pub(crate) fn row(&self, position: usize) -> usize {
         let mut left = position;
         for rows in self.ranges() {
             if left < rows.len() {

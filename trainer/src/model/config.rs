@@ -80,6 +80,7 @@ struct HfConfig {
     #[serde(default)]
     tie_word_embeddings: bool,
     use_sliding_window: Option<bool>,
+    sliding_window: Option<u64>,
     layer_types: Option<Vec<String>>,
     hidden_act: Option<String>,
     attention_bias: Option<bool>,
@@ -217,6 +218,7 @@ impl ModelConfig {
             "attention_bias": false,
             "attention_dropout": 0.0,
             "use_sliding_window": false,
+            "sliding_window": null,
             "initializer_range": 0.02,
             "bos_token_id": null,
             "eos_token_id": eos,
@@ -272,6 +274,14 @@ fn refuse_unsupported(hf: &HfConfig, architecture: Architecture) -> Result<(), S
     if hf.use_sliding_window == Some(true) {
         return Err(
             "use_sliding_window = true is not supported; use a full-attention checkpoint"
+                .to_owned(),
+        );
+    }
+    // A family that has no such switch attends to a window wherever its width is given.
+    if hf.use_sliding_window.is_none() && hf.sliding_window.is_some_and(|width| width > 0) {
+        return Err(
+            "sliding_window is not supported; use a full-attention checkpoint, or set use_sliding_window to false where the model \
+             attends to everything before"
                 .to_owned(),
         );
     }

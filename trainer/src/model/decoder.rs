@@ -7,7 +7,7 @@ use burn::tensor::{DType, Device, Int, Tensor};
 use super::attend::Attend;
 use super::dense::Dense;
 use super::host;
-use super::layer::{Attention, Layer, Mlp, norm};
+use super::layer::{Attention, Layer, Mlp, Projection, norm, projections};
 use super::linear::{LOW_RANK, Linear};
 use super::quantised::BLOCK_INPUTS;
 use super::{Batch, Kernels, KvCache, ModelConfig, Pass, RopeTables};
@@ -20,6 +20,19 @@ struct Backbone {
     norm: RmsNorm,
 }
 
+/// Weights that cannot be kept in 8 bits.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum QuantiseError {
+    /// The device has no 8-bit integers.
+    #[error(
+        "8-bit weights cannot be kept on this device: its shaders have no 8-bit integers; choose f32"
+    )]
+    Device,
+    /// A matrix cannot be cut into blocks.
+    #[error("{name} has {inputs} inputs, and 8 bits take multiples of {BLOCK_INPUTS}; choose bf16")]
+    Inputs { name: String, inputs: usize },
+}
+
 /// A dense decoder.
 #[derive(Module, Debug)]
 pub struct Decoder {
@@ -29,7 +42,7 @@ pub struct Decoder {
 
 impl Decoder {
     /// A decoder of the given shape with Burn's own initial values; see [`super::init_random`] for seeded ones.
-    pub fn new(config: &ModelConfig, device: &Device) -> Self {
+    pub(crate) fn new(config: &ModelConfig, device: &Device) -> Self {
         let hidden = config.hidden_size;
         let embed_tokens = EmbeddingConfig::new(config.vocab_size, hidden).init(device);
         let layers = (0..config.num_hidden_layers)
@@ -52,7 +65,12 @@ impl Decoder {
     ///
     /// # Shapes
     /// Returns `[tokens, hidden]`, in the order of the batch.
-    pub fn hidden(&self, config: &ModelConfig, rope: &RopeTables, batch: &Batch) -> Tensor<2> {
+    pub(crate) fn hidden(
+        &self,
+        config: &ModelConfig,
+        rope: &RopeTables,
+        batch: &Batch,
+    ) -> Tensor<2> {
         let mut dense = Dense::new(config, rope, batch, &self.device());
         self.run(config, batch.ids(), &mut dense)
     }
@@ -61,7 +79,7 @@ impl Decoder {
     ///
     /// # Shapes
     /// Returns `[tokens of the pass, hidden]`, in the order of the pass.
-    pub fn hidden_cached(
+    pub(crate) fn hidden_cached(
         &self,
         config: &ModelConfig,
         rope: &RopeTables,
@@ -129,7 +147,7 @@ impl Decoder {
     }
 
     /// Logits `[n, vocab]` of hidden states `[n, hidden]`.
-    pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
+    pub(crate) fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         match &self.lm_head {
             Some(head) => head.forward(self.kernels(), hidden),
             None => self.kernels().matmul(hidden, self.embedding().transpose()),
@@ -140,7 +158,7 @@ impl Decoder {
     /// are multiplied twice as fast. Elsewhere, a decoder whose matrices are kept in half precision computes in it, and with `bf16`
     /// one whose matrices are kept in f32 gets a copy of them in bf16.
     #[must_use]
-    pub fn for_inference(self, bf16: bool) -> Self {
+    pub(crate) fn for_inference(self, bf16: bool) -> Self {
         let embedding = self.model.embed_tokens.weight.val();
         if self.kernels() == Kernels::Processor {
             return self.arranged();
@@ -163,13 +181,25 @@ impl Decoder {
         }
     }
 
+    /// Numbers of the matrices that [`Self::arranged`] copies.
+    pub(crate) fn arranged_numbers(config: &ModelConfig) -> usize {
+        let wide = |inputs: usize| inputs >= ARRANGED_INPUTS;
+        let maps = projections(config)
+            .into_iter()
+            .filter(|map| wide(map.inputs));
+        let layer: usize = maps.map(Projection::numbers).sum();
+        let head = !config.tie_word_embeddings && wide(config.hidden_size);
+        let head = usize::from(head) * config.vocab_size * config.hidden_size;
+        config.num_hidden_layers * layer + head
+    }
+
     /// The type that the decoder computes in.
     pub(crate) fn dtype(&self) -> DType {
         self.model.norm.gamma.val().dtype()
     }
 
     /// Returns true where any linear map has a low-rank change.
-    pub fn is_adapted(&self) -> bool {
+    pub(crate) fn is_adapted(&self) -> bool {
         self.clone()
             .linears()
             .iter()
@@ -178,7 +208,7 @@ impl Decoder {
 
     /// The base without its adapter: the reference policy of a run that trains one, without a second copy.
     #[must_use]
-    pub fn without_adapter(mut self) -> Self {
+    pub(crate) fn without_adapter(mut self) -> Self {
         for (_, linear) in self.linears() {
             linear.low_rank = None;
         }
@@ -229,16 +259,15 @@ impl Decoder {
     /// full.
     ///
     /// # Errors
-    /// A sentence about the matrix that cannot be kept so.
+    /// [`QuantiseError`], which says what cannot be kept so.
     pub(crate) fn quantise_layers(
         &mut self,
         mut fill: impl FnMut(&str, Linear) -> Linear,
-    ) -> Result<(), String> {
+    ) -> Result<(), QuantiseError> {
         // Asking for the embedding itself would draw random numbers.
         let device = self.model.embed_tokens.weight.lazy_device();
         if !keeps_bytes(&device) {
-            return Err("8-bit weights cannot be kept on this device: its shaders have no 8-bit integers; choose f32"
-                .to_owned());
+            return Err(QuantiseError::Device);
         }
         for (name, linear) in self
             .linears()
@@ -247,9 +276,9 @@ impl Decoder {
         {
             let taken = std::mem::replace(linear, Linear::new(1, 1, false, &device));
             *linear = fill(&name, taken);
-            linear.quantise().map_err(|inputs| {
-                format!("{name} has {inputs} inputs, and 8 bits take multiples of {BLOCK_INPUTS}; choose bf16")
-            })?;
+            linear
+                .quantise()
+                .map_err(|inputs| QuantiseError::Inputs { name, inputs })?;
         }
         Ok(())
     }
@@ -273,7 +302,7 @@ struct Arrange {
 }
 
 /// Inputs from which on a matrix is arranged: below, the product over neighbouring outputs is the faster one.
-pub(crate) const ARRANGED_INPUTS: usize = 768;
+const ARRANGED_INPUTS: usize = 768;
 
 impl ModuleMapper for Arrange {
     fn enter_module(&mut self, name: &str, _container_type: &str) {

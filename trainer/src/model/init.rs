@@ -168,7 +168,7 @@ pub fn init_random(config: &ModelConfig, seed: Seed, device: &Device) -> Decoder
 ///
 /// # Panics
 /// When a matrix cannot be kept in 8 bits: its inputs are no multiple of 32.
-pub fn init_quick(
+pub(crate) fn init_quick(
     config: &ModelConfig,
     seed: Seed,
     precision: Precision,
@@ -210,6 +210,31 @@ fn filled(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quick_models_are_the_same_at_either_precision() {
+        let config = ModelConfig {
+            num_hidden_layers: 1,
+            hidden_size: 256,
+            intermediate_size: 512,
+            vocab_size: 512,
+            ..ModelConfig::published("Qwen3-0.6B").unwrap()
+        };
+        let random = |precision| {
+            let mut decoder = init_quick(&config, Seed::root(3), precision, &Device::flex());
+            let mut all = vec![("embedding".to_owned(), decoder.embedding())];
+            let linears = decoder.linears();
+            all.extend(linears.into_iter().map(|(name, map)| (name, map.matrix())));
+            all.into_iter().map(|(name, matrix)| {
+                let values = matrix.into_data().convert::<f32>();
+                (name, values.try_into_vec::<f32>().unwrap())
+            })
+        };
+        let rounded = |value: &f32| bf16::from_f32(*value).to_f32();
+        for (full, half) in random(Precision::Full).zip(random(Precision::Half)) {
+            assert!(full.1.iter().map(rounded).eq(half.1), "{}", full.0);
+        }
+    }
 
     #[test]
     fn pieces_are_parts_of_one_stream() {

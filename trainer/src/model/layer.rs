@@ -77,13 +77,11 @@ impl Layer {
     /// A layer with Burn's own initial values.
     pub(super) fn new(config: &ModelConfig, device: &Device) -> Self {
         let hidden = config.hidden_size;
-        let linear = |input, output, bias| Linear::new(input, output, bias, device);
-        let (queries, keys) = (
-            config.num_attention_heads * config.head_dim,
-            config.num_key_value_heads * config.head_dim,
-        );
+        let [q, k, v, o, gate, up, down] = projections(config);
+        let (queries, keys) = (q.outputs, k.outputs);
         let family = config.architecture.family();
         let bias = family.qkv_bias;
+        let linear = |map: Projection, bias| Linear::new(map.inputs, map.outputs, bias, device);
         let qk_norm = |width| match family.qk_norm {
             QkNorm::None => None,
             QkNorm::Head => Some(norm(config.head_dim, config, device)),
@@ -93,18 +91,18 @@ impl Layer {
         Self {
             input_layernorm: placed(NormPlacement::Before),
             self_attn: Attention {
-                q_proj: linear(hidden, queries, bias),
-                k_proj: linear(hidden, keys, bias),
-                v_proj: linear(hidden, keys, bias),
-                o_proj: linear(queries, hidden, false),
+                q_proj: linear(q, bias),
+                k_proj: linear(k, bias),
+                v_proj: linear(v, bias),
+                o_proj: linear(o, false),
                 q_norm: qk_norm(queries),
                 k_norm: qk_norm(keys),
             },
             post_attention_layernorm: norm(hidden, config, device),
             mlp: Mlp {
-                gate_proj: linear(hidden, config.intermediate_size, false),
-                up_proj: linear(hidden, config.intermediate_size, false),
-                down_proj: linear(config.intermediate_size, hidden, false),
+                gate_proj: linear(gate, false),
+                up_proj: linear(up, false),
+                down_proj: linear(down, false),
             },
             post_feedforward_layernorm: placed(NormPlacement::After),
         }
@@ -360,6 +358,43 @@ impl LayerSizes {
             attention: 4 * h + 4 * q + 6 * k,
         }
     }
+}
+
+/// A linear map of a layer.
+#[derive(Clone, Copy)]
+pub(crate) struct Projection {
+    /// Name in its part of the layer.
+    pub(crate) name: &'static str,
+    pub(crate) inputs: usize,
+    pub(crate) outputs: usize,
+}
+
+impl Projection {
+    /// Numbers of its matrix.
+    pub(crate) fn numbers(self) -> usize {
+        self.inputs * self.outputs
+    }
+}
+
+/// The linear maps of a layer, those of attention first.
+pub(crate) fn projections(config: &ModelConfig) -> [Projection; 7] {
+    let (hidden, inner) = (config.hidden_size, config.intermediate_size);
+    let queries = config.num_attention_heads * config.head_dim;
+    let keys = config.num_key_value_heads * config.head_dim;
+    let of = |name, inputs, outputs| Projection {
+        name,
+        inputs,
+        outputs,
+    };
+    [
+        of("q_proj", hidden, queries),
+        of("k_proj", hidden, keys),
+        of("v_proj", hidden, keys),
+        of("o_proj", queries, hidden),
+        of("gate_proj", hidden, inner),
+        of("up_proj", hidden, inner),
+        of("down_proj", inner, hidden),
+    ]
 }
 
 /// `x`, normalised where there is a norm.

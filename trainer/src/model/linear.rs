@@ -10,7 +10,7 @@ use super::quantised::{BLOCK_INPUTS, Quantised};
 /// `y = x W + b`, and `+ s (x A) B` where it is adapted. The weight has the logical shape `[inputs, outputs]`, whatever
 /// its order in memory.
 #[derive(Module, Debug)]
-pub struct Linear {
+pub(crate) struct Linear {
     /// None where [`Self::quantised`] replaces it.
     weight: Option<Param<Tensor<2>>>,
     /// A frozen weight of 8 bits.
@@ -27,7 +27,7 @@ const ONE_OF_BOTH: &str = "a weight that is not kept as floats is quantised";
 
 /// A low-rank change of a linear map (`LoRA`, Hu et al. 2021), never multiplied out while it is trained or used.
 #[derive(Module, Debug)]
-pub struct LowRank {
+pub(crate) struct LowRank {
     /// `[inputs, rank]`
     pub(crate) a: Param<Tensor<2>>,
     /// `[rank, outputs]`

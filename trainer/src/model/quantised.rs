@@ -13,6 +13,11 @@ use super::{Kernels, host};
 /// Inputs that share a scale.
 pub(crate) const BLOCK_INPUTS: usize = 32;
 
+/// Bytes that matrices of so many numbers take in 8 bits, with their scales.
+pub(crate) fn bytes_of_8_bits(numbers: usize) -> usize {
+    numbers + numbers / BLOCK_INPUTS * size_of::<f32>()
+}
+
 /// A matrix `[inputs, outputs]` as 8-bit integers and scales.
 #[derive(Module, Debug)]
 pub(super) struct Quantised {

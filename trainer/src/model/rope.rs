@@ -8,7 +8,7 @@ use super::{ModelConfig, RopeScaling, host};
 
 /// Cosines and sines of every position; kept outside the module so that they are never saved.
 #[derive(Clone, Debug)]
-pub struct RopeTables {
+pub(crate) struct RopeTables {
     cos: Tensor<2>,
     sin: Tensor<2>,
     /// The same numbers where kernels of the processor reach them.
@@ -18,7 +18,7 @@ pub struct RopeTables {
 
 impl RopeTables {
     /// Tables of `positions` rows and `head_dim / 2` columns.
-    pub fn new(config: &ModelConfig, positions: usize, device: &Device) -> Self {
+    pub(crate) fn new(config: &ModelConfig, positions: usize, device: &Device) -> Self {
         let frequencies = frequencies(config);
         let half = frequencies.len();
         let angles = (0..positions).flat_map(|position| {
@@ -38,8 +38,13 @@ impl RopeTables {
         }
     }
 
+    /// Bytes of the tables of so many positions: cosines and sines, as tensors and in plain memory.
+    pub(crate) fn bytes(config: &ModelConfig, positions: usize) -> usize {
+        (positions * config.head_dim / 2) * 2 * 2 * size_of::<f32>()
+    }
+
     /// Rows for the given positions, each `[n, 1, head_dim / 2]`, ready to broadcast over heads.
-    pub fn rows(&self, positions: Tensor<1, Int>) -> (Tensor<3>, Tensor<3>) {
+    pub(crate) fn rows(&self, positions: Tensor<1, Int>) -> (Tensor<3>, Tensor<3>) {
         let cos = self.cos.clone().select(0, positions.clone());
         let sin = self.sin.clone().select(0, positions);
         (cos.unsqueeze_dim(1), sin.unsqueeze_dim(1))

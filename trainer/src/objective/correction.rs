@@ -59,7 +59,7 @@ pub struct Correction {
 
 /// The work of a correction, in policy tokens; sums over sequences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CorrectionCounts {
+pub(crate) struct CorrectionCounts {
     /// Tokens weighed.
     pub tokens: usize,
     /// Tokens whose weight was cut to the cap.

@@ -40,13 +40,13 @@ pub use advantage::{Advantage, AdvantageEntry, Group, GroupOutcome, SignWeights}
 pub use aggregate::Aggregation;
 pub use algorithm::{Algorithm, AlgorithmEntry, Recipe};
 pub use config::ObjectiveConfig;
-pub use correction::{Bound, Correction, CorrectionCounts, RatioLevel};
+pub use correction::{Bound, Correction, RatioLevel};
 pub use credit::Credit;
 pub use entropy::EntropyTerms;
 pub use entry::{Choice, Entry, Setting, Settings};
 pub use filter::GroupFilter;
 pub use kl::{KlEstimator, KlPenalty};
 pub use loss::{LossEntry, PolicyLoss, TokenInputs, TokenTerms};
-pub use plugins::{ObjectivePluginError, ObjectivePlugins};
-pub use step::ObjectiveStats;
+pub use plugins::ObjectivePlugins;
+pub(crate) use step::ObjectiveStats;
 pub(crate) use turns::Member;

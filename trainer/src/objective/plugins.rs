@@ -7,6 +7,7 @@ use super::advantages::ADVANTAGES;
 use super::entry::{Entry, MOST_SETTINGS};
 use super::loss::LossEntry;
 use super::losses::LOSSES;
+use crate::plugin_error::PluginError;
 
 /// Set once by [`ObjectivePlugins::install`]; empty in a program that brings nothing.
 static INSTALLED: OnceLock<ObjectivePlugins> = OnceLock::new();
@@ -16,30 +17,6 @@ static INSTALLED: OnceLock<ObjectivePlugins> = OnceLock::new();
 pub struct ObjectivePlugins {
     losses: Vec<LossEntry>,
     advantages: Vec<AdvantageEntry>,
-}
-
-/// Entries that cannot be registered.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ObjectivePluginError {
-    /// Two entries answer to one name.
-    #[error("{kind} `{name}` is registered twice; give one of them another name")]
-    Taken {
-        /// `loss` or `advantage`.
-        kind: &'static str,
-        /// The name.
-        name: &'static str,
-    },
-    /// An entry reads more than a table of a configuration holds.
-    #[error("{kind} `{name}` has more than {MOST_SETTINGS} settings")]
-    Settings {
-        /// `loss` or `advantage`.
-        kind: &'static str,
-        /// The name.
-        name: &'static str,
-    },
-    /// The lists were set before.
-    #[error("plug-ins are installed already; install all of them at once, when the program starts")]
-    Again,
 }
 
 impl ObjectivePlugins {
@@ -61,22 +38,26 @@ impl ObjectivePlugins {
     ///
     /// # Errors
     /// When a name is taken, an entry has too many settings, or plug-ins are installed already.
-    pub fn install(self) -> Result<(), ObjectivePluginError> {
+    pub fn install(self) -> Result<(), PluginError> {
         check(LOSSES, &self.losses)?;
         check(ADVANTAGES, &self.advantages)?;
-        INSTALLED.set(self).map_err(|_| ObjectivePluginError::Again)
+        INSTALLED.set(self).map_err(|_| PluginError::Again)
     }
 }
 
-fn check<E: Entry>(built_in: &[E], added: &[E]) -> Result<(), ObjectivePluginError> {
+fn check<E: Entry>(built_in: &[E], added: &[E]) -> Result<(), PluginError> {
     for (place, entry) in added.iter().enumerate() {
         let (kind, name) = (E::KIND, entry.name());
         let mut others = built_in.iter().chain(&added[..place]);
         if others.any(|other| other.name() == name) {
-            return Err(ObjectivePluginError::Taken { kind, name });
+            return Err(PluginError::Taken { kind, name });
         }
         if entry.settings().len() > MOST_SETTINGS {
-            return Err(ObjectivePluginError::Settings { kind, name });
+            return Err(PluginError::Settings {
+                kind,
+                name,
+                most: MOST_SETTINGS,
+            });
         }
     }
     Ok(())
@@ -114,10 +95,7 @@ mod tests {
             (vec![own("mine"), own("mine")], "mine"),
         ] {
             let kind = "loss";
-            assert_eq!(
-                plugins(&entries),
-                Err(ObjectivePluginError::Taken { kind, name })
-            );
+            assert_eq!(plugins(&entries), Err(PluginError::Taken { kind, name }));
         }
         let many = AdvantageEntry {
             name: "mine",

@@ -8,7 +8,7 @@ use super::loss::TokenInputs;
 
 /// Counts and sums of a step; sums over sequences, so those of micro-batches add up to those of the step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ObjectiveStats {
+pub(crate) struct ObjectiveStats {
     /// Policy tokens.
     pub tokens: usize,
     /// Weighed policy loss, correction included, penalty excluded: sums to the step's policy loss.

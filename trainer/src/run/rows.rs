@@ -64,6 +64,9 @@ pub(super) fn describe_episodes(row: &mut Row, episodes: &[Episode], version: u6
     );
     row.set(Metric::TURNS, mean(&|episode| episode.turns.len() as f64));
     row.set(Metric::SEARCHES, mean(&|episode| episode.searches() as f64));
+    if let Some(share) = empty_frac(&scored) {
+        row.set(Metric::SEARCH_EMPTY, share);
+    }
     let turns: Vec<_> = scored.iter().flat_map(|episode| &episode.turns).collect();
     let valid = turns.iter().filter(|turn| !turn.kind.is_invalid()).count();
     row.set(Metric::VALID, valid as f64 / turns.len().max(1) as f64);
@@ -92,6 +95,20 @@ pub(super) fn describe_episodes(row: &mut Row, episodes: &[Episode], version: u6
         Metric::INFRA,
         (episodes.len() - scored.len()) as f64 / episodes.len().max(1) as f64,
     );
+}
+
+/// Share of the searches that showed no document; none where no call searched. The searches of programs, of which the policy is
+/// shown what the program prints, and of turns that a limit cut are left out.
+fn empty_frac(episodes: &[&Episode]) -> Option<f64> {
+    let searched = episodes
+        .iter()
+        .filter(|episode| !matches!(episode.ending, Ending::Truncated { .. }))
+        .flat_map(|episode| episode.calls())
+        .filter(|call| !call.queries.is_empty() && call.tool != "python");
+    let (all, empty) = searched.fold((0_u64, 0_u64), |(all, empty), call| {
+        (all + 1, empty + u64::from(call.shown.is_empty()))
+    });
+    (all > 0).then(|| empty as f64 / all as f64)
 }
 
 /// Share of an episode's 4-grams of policy tokens that occurred before in it. A loop comes close to 1; the tags of a protocol
@@ -170,7 +187,7 @@ pub(super) fn describe_update(row: &mut Row, stats: &UpdateStats) {
 
 #[cfg(test)]
 mod tests {
-    use forage_env::environment::TurnKind;
+    use forage_env::environment::{Call, TurnKind};
     use forage_env::episode::{Boundary, Turn};
     use forage_env::policy::Finish;
     use forage_env::task::{Split, Task};
@@ -226,6 +243,7 @@ mod tests {
     #[test]
     fn a_row_describes_the_policys_own_tokens_and_leaves_lost_episodes_out() {
         let search = TurnKind::search("ada", Vec::new());
+        let found = TurnKind::search("ada", vec!["7".to_owned()]);
         let answer = TurnKind::answer("Ada");
         // 4-grams of the first: 5, then 3 of which 2 were seen before: 2/8. Those of the second: 7, all alike but one: 6/7.
         let first = episode(
@@ -233,6 +251,16 @@ mod tests {
             vec![search, answer],
         );
         let second = episode(&[&[7; 10]], vec![invalid()]);
+        let third = episode(&[&[7; 10]], vec![found]);
+        let program = Call {
+            queries: vec!["ada".to_owned()],
+            ..Call::new("python")
+        };
+        let fourth = episode(&[&[7; 10]], vec![TurnKind::call(program)]);
+        let share = |episodes: &[&Episode]| empty_frac(episodes);
+        assert_eq!(share(&[&first, &second]), Some(1.0));
+        assert_eq!(share(&[&first, &second, &third, &fourth]), Some(0.5));
+        assert_eq!(share(&[&second, &fourth]), None);
         let mut lost = episode(&[&[3; 100]], vec![invalid(), invalid()]);
         lost.ending = Ending::Infra {
             boundary: Boundary::Retriever,
@@ -244,6 +272,7 @@ mod tests {
             (Metric::REPEATED, f64::midpoint(2.0 / 8.0, 6.0 / 7.0)),
             (Metric::RESPONSE_TOKENS, 12.0),
             (Metric::SEARCHES, 0.5),
+            (Metric::SEARCH_EMPTY, 1.0),
             (Metric::VALID, 2.0 / 3.0),
             (Metric::REWARD_TURNS, 0.375),
             (Metric::INFRA, 1.0 / 3.0),

@@ -29,6 +29,7 @@ pub(super) const WATCHED: &[&str] = &[
     Metric::TRUNCATED,
     Metric::VALID,
     Metric::SEARCHES,
+    Metric::SEARCH_EMPTY,
     QUERY_WORDS,
     QUERY_DISTINCT,
     QUERY_STOP_WORDS,
@@ -39,7 +40,7 @@ pub(super) const WATCHED: &[&str] = &[
 type Rule = fn(&Facts<'_>) -> Option<Finding>;
 
 /// Every rule by the kind of its alarms, the gravest first.
-pub(super) const RULES: [(&str, Rule); 14] = [
+pub(super) const RULES: [(&str, Rule); 15] = [
     ("non_finite", |facts| facts.non_finite()),
     ("divergence", |facts| facts.divergence()),
     ("gradient_explosion", |facts| facts.gradient_explosion()),
@@ -51,6 +52,7 @@ pub(super) const RULES: [(&str, Rule); 14] = [
     ("no_variance", |facts| facts.no_variance()),
     ("truncation", |facts| facts.truncation()),
     ("no_search", |facts| facts.no_search()),
+    ("empty_search", |facts| facts.empty_search()),
     ("length_collapse", |facts| facts.length_collapse()),
     ("length_explosion", |facts| facts.length_explosion()),
     ("keyword_bag", |facts| facts.keyword_bag()),
@@ -479,6 +481,28 @@ impl Facts<'_> {
         };
         let level = trace.level(self.span).unwrap_or(0.0);
         Some(Finding::new(severity, [level, FEW], message).at_once())
+    }
+
+    /// Searches find nothing.
+    fn empty_search(&self) -> Option<Finding> {
+        // A retriever that works finds something for most of what any policy writes.
+        const MOST: f64 = 0.98;
+        let trace = self
+            .trace(Metric::SEARCH_EMPTY)
+            .filter(|_| self.has_search)?;
+        let Span { window, short } = self.span;
+        let worked = trace.first().is_some_and(|first| first < 0.5);
+        let steps = if worked { short } else { window };
+        if !trace.held(steps, |share| share > MOST) {
+            return None;
+        }
+        let message = format!(
+            "For {steps} steps searches have shown no document. The retriever answers every query with an empty list, or \
+             the policy writes queries that match nothing. Search for a word of the corpus with `forage search`; read some \
+             episodes."
+        );
+        let level = trace.level(self.span).unwrap_or(1.0);
+        Some(Finding::new(Severity::Warn, [level, MOST], message).at_once())
     }
 
     /// Responses shrink to almost nothing.

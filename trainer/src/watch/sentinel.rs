@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::rules::{Facts, Finding, RULES, WATCHED};
 use super::trace::{Span, Trace};
 use crate::metrics::Row;
+use crate::setting::SettingError;
 
 /// The patience of the sentinel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,16 +36,15 @@ impl SentinelConfig {
     /// Checks the ranges.
     ///
     /// # Errors
-    /// A sentence that names the key at fault.
-    pub fn check(&self) -> Result<(), String> {
+    /// [`SettingError`], which names the key at fault and the fix.
+    pub fn check(&self) -> Result<(), SettingError> {
         if self.patience == 0 {
-            return Err("patience must be at least 1".to_owned());
+            return Err(SettingError::new("patience", "must be at least 1"));
         }
-        if self.window < 3.max(2 * self.patience) {
-            return Err(format!(
-                "window must be at least 3 and twice patience, here {}",
-                3.max(2 * self.patience)
-            ));
+        let least = 3.max(2 * self.patience);
+        if self.window < least {
+            let fault = format!("must be at least 3 and twice patience, here {least}");
+            return Err(SettingError::new("window", fault));
         }
         Ok(())
     }
@@ -98,8 +98,8 @@ impl Sentinel {
     /// A sentinel that has seen nothing. `has_search`: whether the environment offers searches at all.
     ///
     /// # Errors
-    /// A sentence that names the key of `config` at fault.
-    pub fn new(config: SentinelConfig, has_search: bool) -> Result<Self, String> {
+    /// [`SettingError`], which names the key of `config` at fault.
+    pub fn new(config: SentinelConfig, has_search: bool) -> Result<Self, SettingError> {
         config.check()?;
         Ok(Self {
             config,

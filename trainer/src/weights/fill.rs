@@ -82,9 +82,9 @@ pub fn load_decoder_as(
             fill.path = name.split('.').map(str::to_owned).collect();
             linear.map(&mut fill)
         });
-        fault.map_err(|message| WeightsError::Tensors {
+        fault.map_err(|error| WeightsError::Tensors {
             path: folder.to_owned(),
-            message,
+            message: error.to_string(),
         })?;
         (fill.precision, fill.path) = (Precision::Half, Vec::new());
     }

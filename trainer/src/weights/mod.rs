@@ -1,8 +1,9 @@
 //! Hugging Face folders in and out: `config.json`, `*.safetensors` (one file or shards), tokenizer and chat template.
 //!
 //! `files` maps weight files, `fill` reads them into a decoder (`layout` converts), `write` writes them, `texts` keeps
-//! the files beside them, `hub` fetches folders by name, `random` makes a model of a published shape.
+//! the files beside them, `adapter` those of PEFT, `hub` fetches folders by name, `random` makes a model of a published shape.
 
+pub(crate) mod adapter;
 mod files;
 mod fill;
 mod hub;
@@ -19,15 +20,15 @@ use forage_env::chat::{ChatError, ChatTemplate};
 use forage_env::seed::Seed;
 use forage_env::tokenizer::{HfTokenizer, Tokenizer, TokenizerError};
 
-pub(crate) use files::{Stored, check_readable, open_file, safetensors_files};
+pub(crate) use files::{Stored, check_readable, safetensors_files};
 pub use fill::{Precision, load_decoder, load_decoder_as};
 pub use hub::{Hub, HubError};
-pub(crate) use layout::{Kept, floats, turned};
+pub(crate) use layout::{Kept, turned};
 pub use random::byte_tokenizer;
 pub use texts::GenerationDefaults;
 use texts::{Companions, Facts};
+pub(crate) use write::Written;
 pub use write::{FileType, SaveOptions, save_decoder, save_decoder_as};
-pub(crate) use write::{Written, save_file};
 
 use crate::lora::{self, LoraConfig, LoraError};
 use crate::model::{ConfigError, Decoder, ModelConfig};
@@ -146,14 +147,14 @@ impl Checkpoint {
     /// # Errors
     /// As [`LoraConfig::from_file`].
     pub fn adapter_base(folder: &Path) -> Result<Option<String>, WeightsError> {
-        let adapter = folder.join(lora::CONFIG);
+        let adapter = folder.join(adapter::CONFIG);
         if !adapter.exists() || folder.join("config.json").exists() {
             return Ok(None);
         }
         Ok(Some(LoraConfig::from_file(&adapter)?.base))
     }
 
-    /// Attaches a fresh adapter (see [`lora::attach`]).
+    /// Attaches a fresh adapter, as PEFT initialises it, which changes nothing at first. The same for the same seed.
     ///
     /// # Errors
     /// [`WeightsError`] when a target names nothing.
@@ -166,9 +167,9 @@ impl Checkpoint {
     /// Attaches the adapter of a PEFT folder.
     ///
     /// # Errors
-    /// As [`lora::load`].
+    /// [`WeightsError`] that names the file, key or tensor at fault.
     pub fn load_adapter(&mut self, folder: &Path) -> Result<(), WeightsError> {
-        self.lora = Some(lora::load(&mut self.decoder, folder)?);
+        self.lora = Some(adapter::load(&mut self.decoder, folder)?);
         Ok(())
     }
 
@@ -181,7 +182,7 @@ impl Checkpoint {
             path: folder.to_owned(),
             message: "there is no adapter to write".to_owned(),
         };
-        lora::save(&self.decoder, self.lora.as_ref().ok_or_else(none)?, folder)
+        adapter::save(&self.decoder, self.lora.as_ref().ok_or_else(none)?, folder)
     }
 
     /// The same model without an adapter: its changes are added to the weights.

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use forage_contracts::corpus::Passage;
-use forage_contracts::retriever::{Filter, Query};
+use forage_contracts::retriever::{Filter, Query, RetrieverError};
 use proptest::prelude::*;
 use tantivy::fieldnorm::FieldNormReader;
 
 use crate::Bm25Retriever;
 use crate::analyzer::TermStream;
 use crate::boolean::{Kind, Leaf, Node, Occur, Part, parse_with};
+use crate::cancel;
 
 /// The terms of a text with their positions.
 fn located(text: &str) -> Vec<(String, usize)> {
@@ -328,4 +329,80 @@ proptest! {
         let bag = retriever.search_one(&text, k).unwrap();
         prop_assert_eq!(retriever.search_boolean(&Query::new(text), k).unwrap().hits, bag);
     }
+}
+
+/// Long passages of few words, so that every phrase may be in every passage.
+fn long_pages(count: usize, words: usize) -> Bm25Retriever {
+    let vocabulary = [
+        "river", "stone", "light", "north", "glass", "paper", "cloud",
+    ];
+    let page = |number: usize| {
+        let text: Vec<&str> = (0..words)
+            .map(|place| vocabulary[(number * 31 + place * place + place / 7) % vocabulary.len()])
+            .collect();
+        Passage::new(number.to_string(), "Page", text.join(" "))
+    };
+    Bm25Retriever::in_memory((0..count).map(page).collect()).unwrap()
+}
+
+/// 42 phrases of six words: 252 of the 256 terms that a query may have, in 2 KB.
+fn phrases() -> String {
+    let words = ["river", "stone", "light", "north", "glass", "paper"];
+    let phrase = |number: usize| {
+        let turned: Vec<&str> = (0..6)
+            .map(|at| words[(at * (number + 1) + number) % 6])
+            .collect();
+        format!("\"{}\"~{number}", turned.join(" "))
+    };
+    (0..42).map(phrase).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn phrases_read_so_many_bytes_of_passages_and_the_answer_says_so() {
+    let (pages, query) = (long_pages(60, 400), Query::new(phrases()));
+    assert!(query.text.len() < 2400, "{}", query.text.len());
+    let budget = 64 << 10;
+    let cut = pages.search_boolean_within(&query, 100, budget).unwrap();
+    let told = |answer: &super::BooleanAnswer| {
+        let over = |issue: &&crate::ParseIssue| issue.message.contains("have to be read");
+        answer.issues.iter().filter(over).count()
+    };
+    let whole = pages.search_boolean_within(&query, 100, u64::MAX).unwrap();
+    assert_eq!((told(&cut), told(&whole)), (1, 0));
+    assert!(cut.hits.len() < whole.hits.len(), "{}", cut.hits.len());
+    // Those that were read have the scores that they have when everything is.
+    for hit in &cut.hits {
+        assert!(whole.hits.contains(hit), "{}", hit.id);
+    }
+    // What the index is sure of is found among the passages that were not read too, and nothing else is.
+    let sure = Query::new("river OR \"stone light\"");
+    assert_eq!(
+        pages
+            .search_boolean_within(&sure, 100, 0)
+            .unwrap()
+            .hits
+            .len(),
+        60
+    );
+    let unsure = Query::new("river NOT \"stone light\"");
+    assert!(
+        pages
+            .search_boolean_within(&unsure, 100, 0)
+            .unwrap()
+            .hits
+            .is_empty()
+    );
+}
+
+#[test]
+fn a_cancelled_search_ends_within_a_passage() {
+    let (pages, query) = (long_pages(60, 50), Query::new("\"river stone\""));
+    // Both words and the segment take a look each before the first passage is read.
+    for looks in 0..20 {
+        let query = query.clone().cancelled_by(cancel::after(looks));
+        let failure = pages.search_boolean(&query, 60).unwrap_err();
+        assert!(matches!(failure, RetrieverError::Cancelled), "{failure}");
+    }
+    let never = query.cancelled_by(cancel::after(1000));
+    assert!(pages.search_boolean(&never, 60).is_ok());
 }

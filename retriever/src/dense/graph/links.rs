@@ -12,8 +12,8 @@ use std::path::Path;
 use forage_contracts::retriever::RetrieverError;
 use tantivy::directory::OwnedBytes;
 
-use crate::dense::fault;
 use crate::dense::vectors::map;
+use crate::dense::{Flaw, fault};
 use crate::error::IndexError;
 
 /// "FGR1" in the file.
@@ -68,7 +68,7 @@ impl Links {
             }));
             words.extend(nodes.iter().flat_map(|(_, neighbours)| neighbours));
         }
-        Self::check(Table::Owned(words), rows).map_err(|what| fault(path, what))
+        Self::check(Table::Owned(words), rows).map_err(|flaw| flaw.of(path))
     }
 
     /// Maps a file and checks it.
@@ -81,7 +81,7 @@ impl Links {
             ));
         }
         Self::check(Table::Mapped(bytes), rows)
-            .map_err(|what| fault(path, format!("{what}; embed the index again")))
+            .map_err(|flaw| fault(path, format!("{flaw}; embed the index again")))
     }
 
     pub(super) fn save(&self, path: &Path) -> Result<(), RetrieverError> {
@@ -122,22 +122,22 @@ impl Links {
     }
 
     /// Checks that every number in the table points into it.
-    fn check(table: Table, rows: usize) -> Result<Self, String> {
+    fn check(table: Table, rows: usize) -> Result<Self, Flaw> {
         let words = table.words();
         let Some(&[magic, found, entry, count]) = words.first_chunk::<HEADER_WORDS>() else {
-            return Err("the file of links has no header".to_owned());
+            return Err(Flaw::new("the file of links has no header"));
         };
         if magic != MAGIC || found as usize != rows || (entry as usize >= rows && rows > 0) {
-            return Err(format!(
+            return Err(Flaw::new(format!(
                 "links of {found} rows, entry {entry}, where {rows} rows are expected"
-            ));
+            )));
         }
         let count = count as usize;
         let sizes = words
             .get(HEADER_WORDS..HEADER_WORDS + 2 * count.min(MOST_LAYERS))
             .unwrap_or_default();
         if count > MOST_LAYERS || sizes.len() != 2 * count || count == 0 {
-            return Err(format!("a graph cannot have {count} layers"));
+            return Err(Flaw::new(format!("a graph cannot have {count} layers")));
         }
         let mut position = HEADER_WORDS + 2 * count;
         let mut layers = Vec::with_capacity(count);
@@ -153,15 +153,17 @@ impl Links {
                 edges: part(edges),
             };
             if !parts.holds(words, nodes, rows, layer) {
-                return Err(format!("layer {layer} of the links makes no sense"));
+                return Err(Flaw::new(format!(
+                    "layer {layer} of the links makes no sense"
+                )));
             }
             layers.push(parts);
         }
         if position != words.len() {
-            return Err(format!(
+            return Err(Flaw::new(format!(
                 "{} words of links where {position} are expected",
                 words.len()
-            ));
+            )));
         }
         Ok(Self {
             table,

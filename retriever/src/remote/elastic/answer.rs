@@ -107,7 +107,7 @@ impl Response {
             .hits;
         let mut hits = Vec::with_capacity(found.len());
         for hit in found {
-            hits.push(hit.into_hit(fields).map_err(Fault::Protocol)?);
+            hits.push(hit.into_hit(fields)?);
         }
         arrange(&mut hits, k);
         Ok(hits)
@@ -115,7 +115,7 @@ impl Response {
 }
 
 impl Found {
-    fn into_hit(self, fields: &FieldNames) -> Result<Hit, String> {
+    fn into_hit(self, fields: &FieldNames) -> Result<Hit, Fault> {
         let score = self
             .score
             .or_else(|| self.sort.first().and_then(Value::as_f64));

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use forage_net::{Auth, Fault, HttpOptions, NetError};
-use forage_retriever::remote::{ElasticOptions, ElasticRetriever, FieldNames};
 use forage_retriever::{Filter, Hit, Query, Retriever, RetrieverError};
 use serde_json::{Value, json};
 
-use super::server::{LengthEncoder, Reply, Server, hasty, token_file};
+use super::server::{Reply, Server, hasty, open, token_file};
 
 const ELASTICSEARCH: &str = include_str!("exchanges/elasticsearch.json");
 const ERROR: &str = include_str!("exchanges/elasticsearch_error.json");
@@ -20,11 +19,12 @@ async fn replay(body: &'static str) -> Server {
     Server::start(move |_, _| Reply::new(200, body)).await
 }
 
-fn options(url: &str) -> ElasticOptions {
-    let mut options: ElasticOptions =
-        serde_json::from_value(json!({"url": url, "index": "wiki"})).unwrap();
-    options.http = hasty();
-    options
+async fn connect(url: &str, more: Value) -> Arc<dyn Retriever> {
+    let mut settings = json!({"url": url, "index": "wiki"});
+    for (key, value) in more.as_object().unwrap() {
+        settings[key] = value.clone();
+    }
+    open("elasticsearch", settings).await.unwrap()
 }
 
 fn hit(id: &str, score: f32, title: &str, text: &str) -> Hit {
@@ -52,14 +52,7 @@ async fn elasticsearch_words() {
         auth: Auth::ApiKey,
         ..hasty()
     };
-    let retriever = ElasticRetriever::new(
-        ElasticOptions {
-            http,
-            ..options(&server.url())
-        },
-        None,
-    )
-    .unwrap();
+    let retriever = connect(&server.url(), json!({ "http": http })).await;
     let queries = [
         Query::new("what raises the tide? (AND \"moon\")"),
         Query::new("nothing"),
@@ -100,16 +93,9 @@ async fn elasticsearch_words() {
 #[tokio::test]
 async fn elasticsearch_fields_filters_and_global_frequencies() {
     let server = replay(OPENSEARCH).await;
-    let asked = ElasticOptions {
-        search_fields: vec!["title^2".into(), "text".into()],
-        dfs: true,
-        fields: FieldNames {
-            id: Some("passage".into()),
-            ..FieldNames::default()
-        },
-        ..options(&server.url())
-    };
-    let retriever = ElasticRetriever::new(asked, None).unwrap();
+    let asked =
+        json!({"search_fields": ["title^2", "text"], "dfs": true, "fields": {"id": "passage"}});
+    let retriever = connect(&server.url(), asked).await;
     let query = Query::new("tides").filtered(filter("page", &["p1", "p2"]));
     let found = retriever.search(&[query], 2).await.unwrap();
     let expected = [
@@ -137,11 +123,7 @@ async fn elasticsearch_fields_filters_and_global_frequencies() {
 #[tokio::test]
 async fn elasticsearch_vectors() {
     let server = replay(ELASTICSEARCH).await;
-    let asked = ElasticOptions {
-        vector_field: Some("embedding".into()),
-        ..options(&server.url())
-    };
-    let retriever = ElasticRetriever::new(asked, Some(Arc::new(LengthEncoder))).unwrap();
+    let retriever = connect(&server.url(), json!({"vector_field": "embedding"})).await;
     let queries =
         [Query::new("a b"), Query::new("cd")].map(|query| query.filtered(filter("id", &["x"])));
     retriever.search(&queries, 20).await.unwrap();
@@ -164,21 +146,10 @@ async fn elasticsearch_vectors() {
 async fn quickwit() {
     let server = replay(QUICKWIT).await;
     let url = format!("{}/api/v1/_elastic", server.url());
-    let unnamed = ElasticRetriever::new(options(&url), None).unwrap();
+    let unnamed = connect(&url, json!({})).await;
     let error = unnamed.search(&[Query::new("moon")], 2).await.unwrap_err();
     assert!(error.to_string().contains("fields.id"), "{error}");
-    let fields = FieldNames {
-        id: Some("id".into()),
-        ..FieldNames::default()
-    };
-    let retriever = ElasticRetriever::new(
-        ElasticOptions {
-            fields,
-            ..options(&url)
-        },
-        None,
-    )
-    .unwrap();
+    let retriever = connect(&url, json!({"fields": {"id": "id"}})).await;
     let found = retriever.search(&[Query::new("moon")], 2).await.unwrap();
     let expected = [
         hit("tides-0", 4.75, "Tides", "The moon raises tides."),
@@ -190,7 +161,7 @@ async fn quickwit() {
 
 async fn fault(body: &'static str, queries: usize) -> (Fault, u32) {
     let server = replay(body).await;
-    let retriever = ElasticRetriever::new(options(&server.url()), None).unwrap();
+    let retriever = connect(&server.url(), json!({})).await;
     match retriever
         .search(&vec![Query::new("moon"); queries], 2)
         .await
@@ -251,23 +222,16 @@ async fn searches_that_were_not_done_whole_are_faults() {
 
 #[tokio::test]
 async fn the_fingerprint_tells_how_it_is_asked() {
-    let of = |change: fn(&mut ElasticOptions)| {
-        let mut asked = options("http://h:9200");
-        change(&mut asked);
-        ElasticRetriever::new(asked, Some(Arc::new(LengthEncoder)))
-            .unwrap()
-            .fingerprint()
-    };
-    let base = of(|_| {});
-    assert_eq!(base, of(|asked| asked.http.attempts = 9));
-    let changes: [fn(&mut ElasticOptions); 5] = [
-        |asked| asked.index = "other".into(),
-        |asked| asked.dfs = true,
-        |asked| asked.search_fields = vec!["title".into()],
-        |asked| asked.vector_field = Some("v".into()),
-        |asked| asked.fields.text = "body".into(),
-    ];
-    for change in changes {
-        assert_ne!(base, of(change));
+    let of = async |more: Value| connect("http://h:9200", more).await.fingerprint();
+    let base = of(json!({})).await;
+    assert_eq!(base, of(json!({"http": {"attempts": 9}})).await);
+    for more in [
+        json!({"index": "other"}),
+        json!({"dfs": true}),
+        json!({"search_fields": ["title"]}),
+        json!({"vector_field": "v"}),
+        json!({"fields": {"text": "body"}}),
+    ] {
+        assert_ne!(base, of(more).await);
     }
 }

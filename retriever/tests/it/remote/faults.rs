@@ -5,13 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use forage_net::{Auth, Fault, HttpOptions, NetError};
-use forage_retriever::remote::{SearchR1Client, SearchR1Options};
 use forage_retriever::{Query, Retriever, RetrieverError};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use super::server::{Reply, Seen, Server, hasty, token_file};
+use super::server::{Reply, Seen, Server, hasty, open, token_file};
 
 const FINE: &str =
     r#"{"result": [[{"document": {"id": "1", "contents": "\"A\"\nb"}, "score": 2.5}]]}"#;
@@ -25,15 +24,17 @@ async fn server(retrieve: impl Fn(&Seen, usize) -> Reply + Send + Sync + 'static
     .await
 }
 
-async fn client(server: &Server, http: HttpOptions) -> SearchR1Client {
-    SearchR1Client::connect(SearchR1Options {
-        url: server.url(),
-        batch_queries: 64,
-        mode: None,
-        http,
-    })
-    .await
-    .unwrap()
+async fn client(server: &Server, http: HttpOptions) -> Arc<dyn Retriever> {
+    connect(&server.url(), 64, &http).await.unwrap()
+}
+
+async fn connect(
+    url: &str,
+    batch_queries: usize,
+    http: &HttpOptions,
+) -> Result<Arc<dyn Retriever>, RetrieverError> {
+    let settings = json!({"url": url, "batch_queries": batch_queries, "http": http});
+    open("search-r1", settings).await
 }
 
 async fn search(
@@ -61,13 +62,7 @@ async fn nobody_listens() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let connected = SearchR1Client::connect(SearchR1Options {
-        url,
-        batch_queries: 1,
-        mode: None,
-        http: hasty(),
-    })
-    .await;
+    let connected = connect(&url, 1, &hasty()).await;
     let (fault, attempts) = remote(connected.err().unwrap());
     assert!(matches!(fault, Fault::Connect(_)), "{fault}");
     assert_eq!(attempts, 3);
@@ -139,31 +134,75 @@ async fn every_passing_status_is_tried_again_and_no_other() {
             (fault.to_string(), attempts),
             (format!("HTTP status {status}: no"), tries)
         );
-        assert_eq!(server.seen_at("/retrieve").len(), tries as usize);
+        // A server that refuses is asked a harmless query too: one that takes none is at fault itself.
+        let more = usize::from(matches!(status, 400 | 422));
+        assert_eq!(server.seen_at("/retrieve").len(), tries as usize + more);
         assert!(server.seen_at("/elsewhere").is_empty());
     }
 }
 
 #[tokio::test]
-async fn what_does_not_fit_the_protocol_is_not_tried_again() {
-    for (body, part) in [
-        ("", "EOF"),
-        ("<html>", "expected value"),
+async fn only_what_is_not_json_is_tried_again() {
+    for (body, part, tries) in [
+        ("", "EOF", 3),
+        ("<html>", "expected value", 3),
         (
             r#"{"result": [[{"document": {"id": "1", "contents": "a"}, "score": NaN}]]}"#,
             "expected value",
+            3,
         ),
-        (r#"{"result": [[], []]}"#, "2 lists for 1 queries"),
-        (r#"{"result": []}"#, "0 lists for 1 queries"),
-        (r#"{"results": [[]]}"#, "missing field `result`"),
+        (r#"{"result": [[], []]}"#, "2 lists for 1 queries", 1),
+        (r#"{"result": []}"#, "0 lists for 1 queries", 1),
+        (r#"{"results": [[]]}"#, "missing field `result`", 1),
     ] {
         let server = server(move |_, _| Reply::new(200, body)).await;
         let (fault, attempts) = remote(search(&server, hasty()).await.unwrap_err());
-        let Fault::Protocol(what) = fault else {
+        let (Fault::Protocol(what) | Fault::Unusable(what)) = fault else {
             panic!("{fault}")
         };
         assert!(what.contains(part), "{what}");
-        assert_eq!(attempts, 1);
+        assert_eq!(attempts, tries, "{what}");
+    }
+}
+
+/// A server with a limit on the length of a request, as most have; it refuses whole batches.
+#[tokio::test]
+async fn a_refused_query_is_told_apart_from_a_server_that_refuses_everything() {
+    for status in [400, 413, 422] {
+        let server = server(move |seen, _| {
+            let queries = seen.json()["queries"].as_array().unwrap().len();
+            if seen.body.len() > 200 {
+                return Reply::new(status, "too long");
+            }
+            let list = r#"[{"document": {"id": "1", "contents": "a"}, "score": 1.0}]"#;
+            Reply::new(
+                200,
+                format!("{{\"result\": [{}]}}", vec![list; queries].join(",")),
+            )
+        })
+        .await;
+        let client = client(&server, hasty()).await;
+        let short: Vec<Query> = (0..20)
+            .map(|at| Query::new(format!("query {at}")))
+            .collect();
+        let found = client.search(&short, 3).await.unwrap();
+        assert_eq!(found.len(), 20, "only together they were too long");
+        let mut queries = short;
+        queries[7] = Query::new("x".repeat(300));
+        let error = client.search(&queries, 3).await.unwrap_err();
+        assert!(error.is_refusal(), "{error}");
+        let RetrieverError::Refused { query, refusal } = &error else {
+            panic!("{error}")
+        };
+        assert!(query.len() < 100 && query.starts_with("xxx"), "{query}");
+        let refusal: &NetError = refusal.downcast_ref().unwrap();
+        assert!(matches!(refusal.fault, Fault::Status { status: found, .. } if found == status));
+        let alone = server
+            .seen_at("/retrieve")
+            .iter()
+            .filter(|seen| seen.json()["queries"] == json!(["x".repeat(300)]))
+            .count();
+        assert_eq!(alone, 1, "a refused query is not asked again");
     }
 }
 
@@ -205,14 +244,7 @@ async fn a_body_that_breaks_off_is_asked_for_again() {
             stream.write_all(answer.as_bytes()).await.unwrap();
         }
     });
-    let client = SearchR1Client::connect(SearchR1Options {
-        url,
-        batch_queries: 1,
-        mode: None,
-        http: hasty(),
-    })
-    .await
-    .unwrap();
+    let client = connect(&url, 1, &hasty()).await.unwrap();
     let (fault, attempts) = remote(client.search(&[Query::new("a")], 3).await.unwrap_err());
     assert!(
         fault.to_string().contains("breaks off after 13 bytes"),
@@ -278,13 +310,7 @@ async fn basic_credentials_are_encoded() {
     let echoing =
         Server::start(move |_, _| Reply::new(403, format!("`{sent}`, that is love lace, may not")))
             .await;
-    let options = SearchR1Options {
-        url: echoing.url(),
-        batch_queries: 1,
-        mode: None,
-        http,
-    };
-    let error = SearchR1Client::connect(options)
+    let error = connect(&echoing.url(), 1, &http)
         .await
         .err()
         .unwrap()
@@ -317,14 +343,7 @@ async fn no_more_calls_than_allowed_are_in_flight() {
         timeout_ms: 5_000,
         ..hasty()
     };
-    let client = SearchR1Client::connect(SearchR1Options {
-        url: server.url(),
-        batch_queries: 1,
-        mode: None,
-        http,
-    })
-    .await
-    .unwrap();
+    let client = connect(&server.url(), 1, &http).await.unwrap();
     let queries: Vec<Query> = (0..12)
         .map(|number| Query::new(format!("q{number}")))
         .collect();
@@ -373,13 +392,7 @@ async fn settings_that_cannot_work_are_refused_before_anything_is_sent() {
             "`ca_file`",
         ),
     ] {
-        let options = SearchR1Options {
-            url: url.to_owned(),
-            batch_queries: 1,
-            mode: None,
-            http,
-        };
-        let error = SearchR1Client::connect(options).await.err().unwrap();
+        let error = connect(url, 1, &http).await.err().unwrap();
         assert!(matches!(error, RetrieverError::Setting { .. }), "{error}");
         // The secret is longer than the random part of a temporary folder's name, which the error may name.
         assert!(

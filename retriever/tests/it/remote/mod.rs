@@ -3,7 +3,7 @@
 mod elastic;
 mod faults;
 mod own_server;
-mod qdrant;
 mod search_r1;
 mod server;
 mod spec;
+mod vectors;

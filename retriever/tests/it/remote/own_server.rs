@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forage_net::HttpOptions;
-use forage_retriever::remote::{SearchR1Client, SearchR1Options};
 use forage_retriever::server::{ServerConfig, Services, serve};
-use forage_retriever::{Bm25Retriever, Filter, Hit, Mode, Passage, Query, Retriever};
+use forage_retriever::{Bm25Retriever, Filter, Hit, Passage, Query, Retriever};
+use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
+
+use super::server::open;
 
 fn exact(lists: &[Vec<Hit>]) -> Vec<Vec<(&str, u32, &str, &str)>> {
     lists
@@ -66,14 +67,8 @@ async fn hits_are_those_of_the_index() {
         .await
         .unwrap();
     });
-    let options = SearchR1Options {
-        url,
-        batch_queries: 2,
-        mode: Some(Mode::BM25),
-        http: HttpOptions::default(),
-    };
-    let client = SearchR1Client::connect(options).await.unwrap();
-    assert!(client.is_forage_server());
+    let settings = json!({"url": url, "batch_queries": 2, "mode": "bm25", "http": {}});
+    let client = open("search-r1", settings).await.unwrap();
     assert_eq!(client.fingerprint(), index.fingerprint());
     let filter = Filter(BTreeMap::from([("page".to_owned(), vec!["p1".to_owned()])]));
     let queries = [

@@ -1,12 +1,12 @@
 //! The Search-R1 protocol as a client.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use forage_retriever::remote::{SearchR1Client, SearchR1Options};
-use forage_retriever::{Filter, Mode, Query, Retriever, RetrieverError};
+use forage_retriever::{Filter, Query, Retriever, RetrieverError};
 use serde_json::{Value, json};
 
-use super::server::{Reply, Seen, Server, hasty};
+use super::server::{Reply, Seen, Server, open};
 
 /// Answers every query with one passage named after it.
 fn echo(seen: &Seen) -> Reply {
@@ -18,14 +18,10 @@ fn echo(seen: &Seen) -> Reply {
     Reply::json(&json!({ "result": lists }))
 }
 
-async fn connect(server: &Server, path: &str, batch_queries: usize) -> SearchR1Client {
-    let options = SearchR1Options {
-        url: format!("{}{path}", server.url()),
-        batch_queries,
-        mode: None,
-        http: hasty(),
-    };
-    SearchR1Client::connect(options).await.unwrap()
+async fn connect(server: &Server, path: &str, batch_queries: usize) -> Arc<dyn Retriever> {
+    let url = format!("{}{path}", server.url());
+    let settings = json!({"url": url, "batch_queries": batch_queries});
+    open("search-r1", settings).await.unwrap()
 }
 
 #[tokio::test]
@@ -81,7 +77,6 @@ async fn nothing_is_sent_for_no_queries_or_no_hits() {
 async fn a_foreign_server_gets_no_filter() {
     let server = Server::start(|_, _| Reply::new(404, "")).await;
     let client = connect(&server, "", 2).await;
-    assert!(!client.is_forage_server());
     let filter = Filter(BTreeMap::from([("page".to_owned(), vec!["p".to_owned()])]));
     let error = client
         .search(&[Query::new("a").filtered(filter)], 3)
@@ -145,26 +140,19 @@ async fn modes_are_for_our_servers_that_have_them() {
         _ => echo(seen),
     })
     .await;
-    let ask = |url: String, mode| {
-        SearchR1Client::connect(SearchR1Options {
-            url,
-            batch_queries: 4,
-            mode,
-            http: hasty(),
-        })
-    };
-    let dense = ask(server.url(), Some(Mode::DENSE)).await.unwrap();
+    let ask = |url: String, mode: &str| open("search-r1", json!({"url": url, "mode": mode}));
+    let dense = ask(server.url(), "dense").await.unwrap();
     assert_eq!(dense.fingerprint().0, "beef");
     dense.search(&[Query::new("a")], 1).await.unwrap();
     assert_eq!(
         server.seen_at("/retrieve")[0].json()["mode"],
         json!("dense")
     );
-    let error = ask(server.url(), Some(Mode::HYBRID)).await.err().unwrap();
+    let error = ask(server.url(), "hybrid").await.err().unwrap();
     assert!(error.to_string().contains("only bm25, dense"), "{error}");
     let foreign = Server::start(|_, _| Reply::new(404, "")).await;
     assert!(matches!(
-        ask(foreign.url(), Some(Mode::BM25)).await,
+        ask(foreign.url(), "bm25").await,
         Err(RetrieverError::Setting { .. })
     ));
 }

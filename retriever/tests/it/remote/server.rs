@@ -9,8 +9,9 @@ use axum::body::{Body, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderMap, Response};
 use forage_net::HttpOptions;
-use forage_retriever::{Encoder, RetrieverError, TextKind};
-use serde_json::Value;
+use forage_retriever::remote::RemoteSpec;
+use forage_retriever::{Encoder, Retriever, RetrieverError, TextKind};
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 /// One request as it arrived.
@@ -153,6 +154,19 @@ pub(crate) fn hasty() -> HttpOptions {
         backoff_ms: 1,
         ..HttpOptions::default()
     }
+}
+
+/// Opens a retriever as a config names it, with limits that make faults quick unless `settings` has its own.
+pub(crate) async fn open(
+    kind: &str,
+    mut settings: Value,
+) -> Result<Arc<dyn Retriever>, RetrieverError> {
+    settings["kind"] = kind.into();
+    if settings["http"].is_null() {
+        settings["http"] = json!(hasty());
+    }
+    let spec: RemoteSpec = serde_json::from_value(settings).unwrap();
+    spec.open(Some(Arc::new(LengthEncoder))).await
 }
 
 /// A file with credentials, and the folder that holds it.

@@ -15,11 +15,11 @@ use super::{Decoder, ModelConfig, RopeTables};
 use crate::device::is_processor;
 
 /// Positions per block.
-pub const BLOCK_POSITIONS: usize = BLOCK;
+pub(crate) const BLOCK_POSITIONS: usize = BLOCK;
 
 /// New tokens of one sequence.
 #[derive(Clone, Copy, Debug)]
-pub struct Chunk<'a> {
+pub(crate) struct Chunk<'a> {
     /// Token ids.
     pub ids: &'a [u32],
     /// Position of the first one; the cache holds everything before it.
@@ -30,7 +30,7 @@ pub struct Chunk<'a> {
 
 /// The tokens that go through the model together.
 #[derive(Clone, Debug)]
-pub struct Pass<'a> {
+pub(crate) struct Pass<'a> {
     chunks: Vec<Chunk<'a>>,
     /// Rows with padding: shapes of a GPU repeat.
     rows: usize,
@@ -41,24 +41,15 @@ impl<'a> Pass<'a> {
     ///
     /// # Panics
     /// When there is nothing to run.
-    pub fn new(chunks: Vec<Chunk<'a>>) -> Self {
+    pub(crate) fn new(chunks: Vec<Chunk<'a>>) -> Self {
         let rows = chunks.iter().map(|chunk| chunk.ids.len()).sum();
         assert!(rows > 0, "a pass has tokens");
         Self { chunks, rows }
     }
 
     /// Tokens without padding.
-    pub fn tokens(&self) -> usize {
+    pub(crate) fn tokens(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.ids.len()).sum()
-    }
-
-    /// Row of the last token of each chunk.
-    pub fn last_rows(&self) -> impl Iterator<Item = usize> {
-        let ends = self.chunks.iter().scan(0, |end, chunk| {
-            *end += chunk.ids.len();
-            Some(*end - 1)
-        });
-        ends.collect::<Vec<_>>().into_iter()
     }
 
     pub(super) fn ids(&self) -> Vec<i32> {
@@ -91,8 +82,7 @@ fn bucket(size: usize) -> usize {
 
 /// Keys and values of every layer.
 #[derive(Debug)]
-pub struct KvCache {
-    blocks: usize,
+pub(crate) struct KvCache {
     store: Store,
 }
 
@@ -106,7 +96,7 @@ enum Store {
 
 impl KvCache {
     /// Memory for `blocks` blocks of [`BLOCK_POSITIONS`] positions of what `decoder` computes.
-    pub fn new(config: &ModelConfig, blocks: usize, decoder: &Decoder) -> Self {
+    pub(crate) fn new(config: &ModelConfig, blocks: usize, decoder: &Decoder) -> Self {
         let device = &decoder.device();
         let store = if is_processor(device) {
             Store::Host(host::HostCache::new(config, blocks))
@@ -118,32 +108,20 @@ impl KvCache {
                 device,
             ))
         };
-        Self { blocks, store }
+        Self { store }
     }
 
     /// The same cache in tensors whatever the device: what a GPU runs, where a test can reach it.
     #[cfg(test)]
     fn in_tensors(config: &ModelConfig, blocks: usize, device: &Device) -> Self {
         Self {
-            blocks,
             store: Store::Device(device::DeviceCache::new(config, blocks, DType::F32, device)),
         }
     }
 
-    /// Number of blocks.
-    pub fn blocks(&self) -> usize {
-        self.blocks
-    }
-
-    /// Positions that fit into `bytes`, at least one block of them, where the engine computes in bf16 or in f32.
-    pub fn positions_in(config: &ModelConfig, bytes: usize, bf16: bool) -> usize {
-        let numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim;
-        let size = if bf16 {
-            size_of::<half::bf16>()
-        } else {
-            size_of::<f32>()
-        };
-        (bytes / (numbers * size)).max(BLOCK_POSITIONS)
+    /// Numbers that a position takes: a key and a value of every layer.
+    pub(crate) fn numbers_per_position(config: &ModelConfig) -> usize {
+        2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
     }
 
     /// Pads a pass to shapes the device has seen before, where that matters.

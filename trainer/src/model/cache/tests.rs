@@ -5,6 +5,7 @@ use forage_env::seed::Seed;
 use proptest::prelude::*;
 
 use super::{BLOCK_POSITIONS, Chunk, KvCache, Pass};
+use crate::generate::EngineConfig;
 use crate::model::{Architecture, Batch, Decoder, ModelConfig, RopeTables, init_random};
 
 fn shape(
@@ -130,11 +131,11 @@ fn bf16_holds_twice_the_positions_of_f32() {
     let config = shape(4, 2, 16, Architecture::named("qwen3").unwrap());
     let bytes = 1 << 20;
     assert_eq!(
-        KvCache::positions_in(&config, bytes, true),
-        2 * KvCache::positions_in(&config, bytes, false)
+        EngineConfig::cache_tokens_in(bytes, &config, true),
+        2 * EngineConfig::cache_tokens_in(bytes, &config, false)
     );
     assert_eq!(
-        KvCache::positions_in(&config, bytes, false),
+        EngineConfig::cache_tokens_in(bytes, &config, false),
         bytes / (2 * 2 * 2 * 16 * 4)
     );
 }

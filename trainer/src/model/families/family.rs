@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::plugins::installed;
 use super::{llama, olmo2, qwen2, qwen3};
 use crate::model::RopeScaling;
 
-/// Every family that a `config.json` may name.
-const FAMILIES: [&Family; 4] = [
+/// The built-in families.
+pub(super) const FAMILIES: [&Family; 4] = [
     &qwen2::FAMILY,
     &qwen3::FAMILY,
     &llama::FAMILY,
@@ -15,7 +16,8 @@ const FAMILIES: [&Family; 4] = [
 
 /// Normalisation of queries and keys between their projections and the rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum QkNorm {
+pub enum QkNorm {
+    /// None.
     None,
     /// Each head by itself.
     Head,
@@ -25,7 +27,7 @@ pub(crate) enum QkNorm {
 
 /// Position of the two norms of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NormPlacement {
+pub enum NormPlacement {
     /// On the inputs of attention and the feed-forward part.
     Before,
     /// On their outputs, before these are added to the residual stream.
@@ -33,34 +35,54 @@ pub(crate) enum NormPlacement {
 }
 
 /// A decoder family. The names of its weights are those of the decoder's fields, in every family.
-#[derive(Debug)]
-pub(crate) struct Family {
+#[derive(Clone, Copy, Debug)]
+pub struct Family {
     /// `model_type` in `config.json`.
-    pub(crate) model_type: &'static str,
+    pub model_type: &'static str,
     /// Class in transformers: the entry of `architectures` in `config.json`.
-    pub(crate) class: &'static str,
+    pub class: &'static str,
     /// True where q, k and v have biases.
-    pub(crate) qkv_bias: bool,
-    pub(crate) qk_norm: QkNorm,
-    pub(crate) norms: NormPlacement,
+    pub qkv_bias: bool,
+    /// Norms of queries and keys.
+    pub qk_norm: QkNorm,
+    /// Norms of the layers.
+    pub norms: NormPlacement,
     /// Shapes of published models.
-    pub(crate) published: &'static [Published],
+    pub published: &'static [Published],
+}
+
+impl Family {
+    /// Llama's layers under other names: nothing has a bias, the norms stand before the parts of a layer, queries and keys are not
+    /// normalised.
+    pub const fn new(model_type: &'static str, class: &'static str) -> Self {
+        Self {
+            model_type,
+            class,
+            qkv_bias: false,
+            qk_norm: QkNorm::None,
+            norms: NormPlacement::Before,
+            published: &[],
+        }
+    }
 }
 
 /// Shape of a published model.
-#[derive(Debug)]
-pub(crate) struct Published {
+#[derive(Clone, Copy, Debug)]
+pub struct Published {
     /// Name without the publisher's.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Layers, hidden width, query heads, key-value heads, head width, feed-forward width, vocabulary.
-    pub(crate) sizes: [usize; 7],
+    pub sizes: [usize; 7],
     /// True where the head is the embedding.
-    pub(crate) tied: bool,
+    pub tied: bool,
     /// Longest sequence, in tokens.
-    pub(crate) context: usize,
-    pub(crate) rope_theta: f64,
-    pub(crate) rope_scaling: Option<RopeScaling>,
-    pub(crate) rms_norm_eps: f64,
+    pub context: usize,
+    /// Base of the rotary frequencies.
+    pub rope_theta: f64,
+    /// Scaling of the rotary frequencies, if there is any.
+    pub rope_scaling: Option<RopeScaling>,
+    /// Epsilon of every RMS normalisation.
+    pub rms_norm_eps: f64,
 }
 
 /// A family by its `model_type`.
@@ -77,14 +99,15 @@ impl Architecture {
         Self::all()
             .find(|each| each.0.model_type == model_type)
             .ok_or_else(|| {
-                let known = FAMILIES.map(|family| family.model_type).join(", ");
+                let known: Vec<&str> = Self::all().map(Self::name).collect();
+                let known = known.join(", ");
                 format!("model_type `{model_type}` is not supported; use a checkpoint of {known}")
             })
     }
 
-    /// Every family.
+    /// Every family, the built-in ones first.
     pub fn all() -> impl Iterator<Item = Self> {
-        FAMILIES.into_iter().map(Self)
+        FAMILIES.into_iter().chain(installed()).map(Self)
     }
 
     /// The name, `model_type` in `config.json`.

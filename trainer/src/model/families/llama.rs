@@ -1,14 +1,9 @@
 //! Llama 3, 3.1 and 3.2 (text): no biases, rotary frequencies scaled from 3.1 on.
 
-use super::{Family, NormPlacement, Published, QkNorm};
+use super::{Family, Published};
 use crate::model::RopeScaling;
 
 pub(super) const FAMILY: Family = Family {
-    model_type: "llama",
-    class: "LlamaForCausalLM",
-    qkv_bias: false,
-    qk_norm: QkNorm::None,
-    norms: NormPlacement::Before,
     published: &[
         shape(
             "Llama-3.1-8B",
@@ -29,6 +24,7 @@ pub(super) const FAMILY: Family = Family {
             32.0,
         ),
     ],
+    ..Family::new("llama", "LlamaForCausalLM")
 };
 
 const fn shape(name: &'static str, sizes: [usize; 7], tied: bool, factor: f64) -> Published {

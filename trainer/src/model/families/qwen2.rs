@@ -1,19 +1,16 @@
 //! Qwen2 and Qwen2.5: biases on q, k and v.
 
-use super::{Family, NormPlacement, Published, QkNorm};
+use super::{Family, Published};
 
 pub(super) const FAMILY: Family = Family {
-    model_type: "qwen2",
-    class: "Qwen2ForCausalLM",
     qkv_bias: true,
-    qk_norm: QkNorm::None,
-    norms: NormPlacement::Before,
     published: &[
         shape("Qwen2.5-0.5B", [24, 896, 14, 2, 64, 4864, 151_936], true),
         shape("Qwen2.5-1.5B", [28, 1536, 12, 2, 128, 8960, 151_936], true),
         shape("Qwen2.5-3B", [36, 2048, 16, 2, 128, 11008, 151_936], true),
         shape("Qwen2.5-7B", [28, 3584, 28, 4, 128, 18944, 152_064], false),
     ],
+    ..Family::new("qwen2", "Qwen2ForCausalLM")
 };
 
 const fn shape(name: &'static str, sizes: [usize; 7], tied: bool) -> Published {

@@ -1,18 +1,15 @@
 //! Qwen3: every query and key head is normalised, and nothing has a bias.
 
-use super::{Family, NormPlacement, Published, QkNorm};
+use super::{Family, Published, QkNorm};
 
 pub(super) const FAMILY: Family = Family {
-    model_type: "qwen3",
-    class: "Qwen3ForCausalLM",
-    qkv_bias: false,
     qk_norm: QkNorm::Head,
-    norms: NormPlacement::Before,
     published: &[
         shape("Qwen3-0.6B", [28, 1024, 16, 8, 128, 3072, 151_936]),
         shape("Qwen3-1.7B", [28, 2048, 16, 8, 128, 6144, 151_936]),
         shape("Qwen3-4B", [36, 2560, 32, 8, 128, 9728, 151_936]),
     ],
+    ..Family::new("qwen3", "Qwen3ForCausalLM")
 };
 
 const fn shape(name: &'static str, sizes: [usize; 7]) -> Published {

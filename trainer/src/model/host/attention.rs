@@ -117,56 +117,16 @@ impl WithSimd for Task<'_, '_> {
         let mut weights = vec![0.0; widest.min(rows) * padded];
         let mut first = 0;
         while first < rows {
-            let (task, weights) = (&mut self, weights.as_mut_slice());
+            let weights = weights.as_mut_slice();
             first += match (rows - first).min(widest) {
-                1 => simd.vectorize(Tile::<S, 1> {
-                    simd,
-                    task,
-                    first,
-                    weights,
-                }),
-                2 => simd.vectorize(Tile::<S, 2> {
-                    simd,
-                    task,
-                    first,
-                    weights,
-                }),
-                3 => simd.vectorize(Tile::<S, 3> {
-                    simd,
-                    task,
-                    first,
-                    weights,
-                }),
-                4 => simd.vectorize(Tile::<S, 4> {
-                    simd,
-                    task,
-                    first,
-                    weights,
-                }),
-                5 => simd.vectorize(Tile::<S, 5> {
-                    simd,
-                    task,
-                    first,
-                    weights,
-                }),
-                6 => simd.vectorize(Tile::<S, 6> {
-                    simd,
-                    task,
-                    first,
-                    weights,
-                }),
-                7 => simd.vectorize(Tile::<S, 7> {
-                    simd,
-                    task,
-                    first,
-                    weights,
-                }),
-                _ => simd.vectorize(Tile::<S, 8> {
-                    simd,
-                    task,
-                    first,
-                    weights,
-                }),
+                1 => self.tile::<S, 1>(simd, first, weights),
+                2 => self.tile::<S, 2>(simd, first, weights),
+                3 => self.tile::<S, 3>(simd, first, weights),
+                4 => self.tile::<S, 4>(simd, first, weights),
+                5 => self.tile::<S, 5>(simd, first, weights),
+                6 => self.tile::<S, 6>(simd, first, weights),
+                7 => self.tile::<S, 7>(simd, first, weights),
+                _ => self.tile::<S, 8>(simd, first, weights),
             };
         }
     }
@@ -176,6 +136,22 @@ impl Task<'_, '_> {
     /// Query heads per head of keys.
     fn group(&self) -> usize {
         self.row / self.layer.head_dim / self.layer.kv_heads
+    }
+
+    /// Does `R` rows from `first` on, and returns `R`.
+    #[inline(always)]
+    fn tile<S: Simd, const R: usize>(
+        &mut self,
+        simd: S,
+        first: usize,
+        weights: &mut [f32],
+    ) -> usize {
+        simd.vectorize(Tile::<S, R> {
+            simd,
+            task: self,
+            first,
+            weights,
+        })
     }
 
     /// Numbers of this head in block `index` of the sequence.

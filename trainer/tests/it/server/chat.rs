@@ -4,7 +4,7 @@ use forage_env::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
 use super::support::{Running, joined, numbers};
-use crate::common::tool_caller::{ANSWER, FINDING, GREETING, PREAMBLE, QUESTION, finding, tools};
+use crate::tool_caller::{ANSWER, FINDING, GREETING, PREAMBLE, QUESTION, finding, tools};
 
 const PATH: &str = "/v1/chat/completions";
 

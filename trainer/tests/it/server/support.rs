@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::common::tool_caller;
+use crate::tool_caller;
 
 pub(crate) struct Running {
     pub(crate) base: String,

@@ -95,6 +95,9 @@ const FAILURES: &[(&str, Severity, Failure)] = &[
         row.set("search/calls_mean", 0.0);
         scale(row, "reward/mean", 0.55);
     }),
+    ("empty_search", Severity::Warn, |row, _| {
+        row.set("search/empty_frac", 1.0);
+    }),
     ("length_collapse", Severity::Stop, |row, since| {
         scale(row, "response/tokens_mean", 0.8_f64.powf(since).max(0.04));
     }),
@@ -260,6 +263,7 @@ fn near_misses_raise_nothing() {
             row.set("response/truncated_frac", 0.4);
         }),
         ("no_search", |row, _| scale(row, "search/calls_mean", 0.1)),
+        ("empty_search", |row, _| row.set("search/empty_frac", 0.9)),
         ("length_collapse", |row, _| {
             scale(row, "response/tokens_mean", 0.4);
         }),
@@ -360,6 +364,11 @@ fn policies_that_never_search_or_never_follow_the_protocol() {
     assert_eq!(
         kinds(&mut sentinel(SentinelConfig::default()), no_search),
         [("no_search".to_owned(), Some(19))]
+    );
+    let finds_nothing = |row: &mut Row| row.set("search/empty_frac", 1.0);
+    assert_eq!(
+        kinds(&mut sentinel(SentinelConfig::default()), finds_nothing),
+        [("empty_search".to_owned(), Some(19))]
     );
     let mut closed_book = Sentinel::new(SentinelConfig::default(), false).unwrap();
     assert_eq!(run(&mut closed_book, 4, 200, never, u64::MAX), []);
@@ -499,7 +508,8 @@ fn settings_at_fault_are_named() {
             "window",
         ),
     ] {
-        assert!(Sentinel::new(config, true).unwrap_err().starts_with(key));
+        let error = Sentinel::new(config, true).unwrap_err().to_string();
+        assert!(error.starts_with(key), "{error}");
     }
     let error = serde_json::from_str::<SentinelConfig>(r#"{"windows": 3}"#).unwrap_err();
     assert!(error.to_string().contains("windows"));

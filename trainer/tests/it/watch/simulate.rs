@@ -102,6 +102,7 @@ impl Noise {
             "search/calls_mean",
             self.scaled(1.2 + 0.4 * part, 1.0 / health.episodes.sqrt()),
         );
+        row.set("search/empty_frac", 0.1);
         row.set("query/words_mean", self.scaled(8.0, 0.05));
         row.set("query/distinct_frac", self.scaled(0.8, 0.05));
         row.set("query/stop_word_frac", self.scaled(0.3, 0.1));

@@ -1,22 +1,22 @@
 //! Numbers equal transformers and `PyTorch` on tiny random checkpoints.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::common::{FAMILIES, assert_close, fixtures, floats, json, targets, tiny, tokens};
+use super::common::{fixtures, floats, json};
+use super::reference::{FAMILIES, assert_close, left, targets, tiny, tokens};
+use crate::generate::{Engine, EngineConfig, EngineModel};
+use crate::grads::NamedGrads;
+use crate::logprobs::token_logprobs;
+use crate::model::{Batch, ModelConfig};
+use crate::sequence::Sequence;
+use crate::weights::{SaveOptions, save_decoder_as};
+use crate::workers::Workers;
 use burn::module::Module;
 use burn::tensor::Device;
 use forage_env::policy::{GenerateRequest, Policy, Sampling};
 use forage_env::seed::Seed;
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
-use forage_trainer::generate::{Engine, EngineConfig, EngineModel};
-use forage_trainer::grads::NamedGrads;
-use forage_trainer::logprobs::token_logprobs;
-use forage_trainer::model::{Batch, ModelConfig};
-use forage_trainer::sequence::Sequence;
-use forage_trainer::weights::{SaveOptions, save_decoder_as};
-use forage_trainer::workers::Workers;
 use safetensors::SafeTensors;
 
 #[test]
@@ -76,7 +76,7 @@ async fn greedy_continuations_equal_transformers_alone_and_together() {
             tokenizer,
             eos,
         };
-        let engine = Arc::new(Engine::start(model, config, pool));
+        let engine = Arc::new(Engine::of(model, config, pool));
         let request = |index: usize| GenerateRequest {
             episode: index as u64,
             tokens: tokens(&sequences[index]["tokens"]),
@@ -168,7 +168,7 @@ fn loss_and_gradient_norm_equal_pytorch() {
 /// Leaves folders for `make_fixtures.py --check` under the fixtures of the build.
 #[test]
 fn folders_for_transformers_have_the_weights_they_were_read_from() {
-    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("families");
+    let out = left("families");
     for name in FAMILIES {
         let model = tiny(name, &Device::flex());
         assert_eq!(

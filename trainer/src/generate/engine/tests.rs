@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::{Engine, EngineConfig, EngineModel};
+use crate::generate::{Event, StreamOptions};
+use crate::model::{Architecture, Decoder, ModelConfig, init_random};
+use crate::workers::Workers;
 use burn::tensor::Device;
 use forage_env::policy::{Completion, Finish, GenerateRequest, Policy, PolicyError, Sampling};
 use forage_env::seed::Seed;
 use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
-use forage_trainer::generate::{Engine, EngineConfig, EngineModel, Event, StreamOptions};
-use forage_trainer::model::{Architecture, Decoder, ModelConfig, init_random};
-use forage_trainer::workers::Workers;
 
 /// Wide enough for the arrangement of weights that only large models get; the other one is not.
 fn shape(wide: bool) -> ModelConfig {
@@ -50,7 +51,7 @@ fn engine(wide: bool, config: EngineConfig) -> Arc<Engine> {
         tokenizer,
         eos: vec![ByteTokenizer.eos()],
     };
-    Arc::new(Engine::start(model, config, Workers::new(2).kernel_pool()))
+    Arc::new(Engine::of(model, config, Workers::new(2).kernel_pool()))
 }
 
 fn request(episode: u64, tokens: Vec<u32>, max_tokens: usize) -> GenerateRequest {

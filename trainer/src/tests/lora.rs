@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::common::{FAMILIES, assert_close, fixtures, floats, json, tiny, tokens};
+use super::common::{fixtures, floats, json};
+use super::reference::{FAMILIES, assert_close, left, tiny, tokens};
+use crate::backward;
+use crate::grads::{NamedGrads, track};
+use crate::logprobs::{ScoreGrads, token_logprobs};
+use crate::lora::{self, LoraConfig, Targets};
+use crate::model::{Batch, Decoder, ModelConfig, RopeTables, init_random};
+use crate::optim::{AdamW, AdamWConfig};
+use crate::sequence::Sequence;
+use crate::weights::{Precision, SaveOptions, adapter, load_decoder_as, save_decoder_as};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Tensor};
 use forage_env::seed::Seed;
-use forage_trainer::backward;
-use forage_trainer::grads::{NamedGrads, track};
-use forage_trainer::logprobs::{ScoreGrads, token_logprobs};
-use forage_trainer::lora::{self, LoraConfig, Targets};
-use forage_trainer::model::{Batch, Decoder, ModelConfig, RopeTables, init_random};
-use forage_trainer::optim::{AdamW, AdamWConfig};
-use forage_trainer::sequence::Sequence;
-use forage_trainer::weights::{Precision, SaveOptions, load_decoder_as, save_decoder_as};
 use serde_json::Value;
 
 fn references() -> Vec<(String, Value)> {
@@ -93,7 +94,7 @@ fn adapted_and_merged_models_compute_what_peft_computes() {
     for (name, reference) in references() {
         let base = reference["base"].as_str().unwrap();
         let mut decoder = tiny(base, &Device::flex()).decoder;
-        let config = lora::load(&mut decoder, &folder(&name)).unwrap();
+        let config = adapter::load(&mut decoder, &folder(&name)).unwrap();
         assert_eq!(config.base, base);
         assert_logits(&decoder, base, &reference["logits"], 1e-5, &name);
         assert_logits(
@@ -126,7 +127,7 @@ fn only_the_adapter_learns_and_its_gradients_are_those_of_peft() {
         let base = reference["base"].as_str().unwrap();
         let model = tiny(base, &Device::flex());
         let mut decoder = model.decoder;
-        lora::load(&mut decoder, &folder(&name)).unwrap();
+        adapter::load(&mut decoder, &folder(&name)).unwrap();
         let tracked = track(&decoder);
         let scored =
             token_logprobs(&tracked, &model.config, &model.rope, &[&sequence()], 1.0).unwrap();
@@ -180,11 +181,11 @@ fn a_saved_adapter_reads_back_and_a_fresh_one_changes_nothing() {
     for (name, reference) in references() {
         let base = reference["base"].as_str().unwrap();
         let mut decoder = tiny(base, &Device::flex()).decoder;
-        let config = lora::load(&mut decoder, &folder(&name)).unwrap();
-        lora::save(&decoder, &config, &out.path().join(&name)).unwrap();
+        let config = adapter::load(&mut decoder, &folder(&name)).unwrap();
+        adapter::save(&decoder, &config, &out.path().join(&name)).unwrap();
         let mut again = tiny(base, &Device::flex()).decoder;
         assert_eq!(
-            lora::load(&mut again, &out.path().join(&name)).unwrap(),
+            adapter::load(&mut again, &out.path().join(&name)).unwrap(),
             config
         );
         assert!(values(&again) == values(&decoder), "{name}");
@@ -234,13 +235,13 @@ fn a_half_precision_base_in_its_file_can_be_adapted_trained_and_merged() {
     let config = ModelConfig::from_file(&source.join("config.json")).unwrap();
     let full = tiny("tiny_qwen3", &Device::flex());
     let options = SaveOptions {
-        file_type: forage_trainer::weights::FileType::Bf16,
+        file_type: crate::weights::FileType::Bf16,
         ..SaveOptions::default()
     };
     save_decoder_as(out.path(), &full.decoder, options).unwrap();
     let load = |precision| {
         let mut decoder = load_decoder_as(out.path(), &config, precision, &Device::flex()).unwrap();
-        lora::load(&mut decoder, &folder("names")).unwrap();
+        adapter::load(&mut decoder, &folder("names")).unwrap();
         decoder
     };
     let (half, exact) = (load(Precision::Half), load(Precision::Full));
@@ -276,7 +277,7 @@ fn a_half_precision_base_in_its_file_can_be_adapted_trained_and_merged() {
 #[test]
 fn what_does_not_fit_is_named() {
     let load = |base: &str, path: &Path| {
-        lora::load(&mut tiny(base, &Device::flex()).decoder, path)
+        adapter::load(&mut tiny(base, &Device::flex()).decoder, path)
             .unwrap_err()
             .to_string()
     };
@@ -323,12 +324,12 @@ fn what_does_not_fit_is_named() {
 /// Leaves folders for `make_lora_fixtures.py --check` under the fixtures of the build.
 #[test]
 fn folders_for_peft_are_written() {
-    let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("lora");
+    let out = left("lora");
     for (name, reference) in references() {
         let base = reference["base"].as_str().unwrap();
         let mut decoder = tiny(base, &Device::flex()).decoder;
-        let config = lora::load(&mut decoder, &folder(&name)).unwrap();
-        lora::save(&decoder, &config, &out.join(&name)).unwrap();
+        let config = adapter::load(&mut decoder, &folder(&name)).unwrap();
+        adapter::save(&decoder, &config, &out.join(&name)).unwrap();
         lora::merge(&mut decoder);
         let merged = out.join(format!("{name}-merged"));
         std::fs::create_dir_all(&merged).unwrap();

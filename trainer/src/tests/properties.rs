@@ -2,8 +2,21 @@
 
 use std::sync::Arc;
 
-use crate::common::problem::{ENGINE, checkpoint, learner, problem, problem_of, settings, weights};
-use crate::common::tiny;
+use super::common::problem::{ENGINE, checkpoint, learner, problem, problem_of, settings, weights};
+use super::reference::tiny;
+use crate::backward;
+use crate::generate::{Engine, EngineConfig};
+use crate::grads::NamedGrads;
+use crate::learner::{Learner, UpdateConfig};
+use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
+use crate::model::Decoder;
+use crate::objective::{Algorithm, Credit, EntropyTerms, Recipe};
+use crate::optim::AdamWConfig;
+use crate::run::{Problem, group_jobs, rollout};
+use crate::sample::Sample;
+use crate::sequence::Sequence;
+use crate::update::{Scored, loss, score};
+use crate::workers::Workers;
 use burn::tensor::{Device, Tensor};
 use forage_env::episode::Episode;
 use forage_env::policy::{Completion, GenerateRequest, Policy, Sampling};
@@ -12,19 +25,6 @@ use forage_env::scripted::{Cast, Constant, ORACLE, OracleStyle};
 use forage_env::search_r1::{self, SearchR1Settings};
 use forage_env::seed::Seed;
 use forage_env::tokenizer::Tokenizer;
-use forage_trainer::backward;
-use forage_trainer::generate::{Engine, EngineConfig};
-use forage_trainer::grads::NamedGrads;
-use forage_trainer::learner::{Learner, UpdateConfig};
-use forage_trainer::logprobs::{ScoreGrads, Scores, token_logprobs};
-use forage_trainer::model::Decoder;
-use forage_trainer::objective::{Algorithm, Credit, EntropyTerms, Recipe};
-use forage_trainer::optim::AdamWConfig;
-use forage_trainer::run::{Problem, group_jobs, rollout};
-use forage_trainer::sample::Sample;
-use forage_trainer::sequence::Sequence;
-use forage_trainer::update::{Scored, loss, score};
-use forage_trainer::workers::Workers;
 
 fn update(learning_rate: f64) -> UpdateConfig {
     let optimizer = AdamWConfig {
@@ -111,7 +111,7 @@ async fn an_update_raises_what_was_rewarded_and_lowers_what_was_not() {
     let mut learner = learner(start, update(1e-3));
     let rewarded = |episodes: &[Episode], learner: &Learner| -> f64 {
         let model = learner.checkpoint();
-        let rope = forage_trainer::model::RopeTables::new(&model.config, 256, &Device::flex());
+        let rope = crate::model::RopeTables::new(&model.config, 256, &Device::flex());
         let mean = |sign: bool| {
             let chosen = episodes
                 .iter()

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{FAMILIES, Tiny, tiny};
+use super::reference::{FAMILIES, Tiny, tiny};
+use crate::backward::gradients;
+use crate::grads::{NamedGrads, track};
+use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
+use crate::lora::{self, LoraConfig, Targets};
+use crate::sequence::Sequence;
 use burn::tensor::{Device, Tensor};
 use forage_env::seed::Seed;
-use forage_trainer::backward::gradients;
-use forage_trainer::grads::{NamedGrads, track};
-use forage_trainer::logprobs::{ScoreGrads, Scores, token_logprobs};
-use forage_trainer::lora::{self, LoraConfig, Targets};
-use forage_trainer::sequence::Sequence;
 use rand::RngExt;
 
 /// Sequences of several lengths, some tokens of each in the loss, and one without any.

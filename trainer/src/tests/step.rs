@@ -4,20 +4,20 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::common::{Tiny, fixtures, tiny};
+use super::common::fixtures;
+use super::reference::{Tiny, tiny};
+use crate::backward;
+use crate::grads::{NamedGrads, track};
+use crate::logprobs::token_logprobs;
+use crate::model::Decoder;
+use crate::objective::{Algorithm, Recipe};
+use crate::optim::{AdamW, AdamWConfig};
+use crate::sample::read_groups;
+use crate::sequence::{Sequence, cut, ids};
+use crate::update::{Scored, loss, minibatches, score};
+use crate::weights::{adapter, save_decoder};
+use crate::workers::Workers;
 use burn::tensor::{Device, Tensor};
-use forage_trainer::backward;
-use forage_trainer::grads::{NamedGrads, track};
-use forage_trainer::logprobs::token_logprobs;
-use forage_trainer::lora;
-use forage_trainer::model::Decoder;
-use forage_trainer::objective::{Algorithm, Recipe};
-use forage_trainer::optim::{AdamW, AdamWConfig};
-use forage_trainer::sample::read_groups;
-use forage_trainer::sequence::{Sequence, cut, ids};
-use forage_trainer::update::{Scored, loss, minibatches, score};
-use forage_trainer::weights::save_decoder;
-use forage_trainer::workers::Workers;
 
 /// The decoder after the step.
 fn step(model: &Tiny, rollouts: &Path, graph: bool, budget: usize) -> Decoder {
@@ -138,7 +138,8 @@ fn a_step_of_an_adapter_equals_peft() {
     let reference = fixtures().join("step/adapter.safetensors");
     for (graph, budget) in WAYS {
         let mut model = tiny("tiny_qwen3", &Device::flex());
-        let config = lora::load(&mut model.decoder, &fixtures().join("lora/all_linear")).unwrap();
+        let config =
+            adapter::load(&mut model.decoder, &fixtures().join("lora/all_linear")).unwrap();
         let decoder = step(
             &model,
             &fixtures().join("step/adapter.jsonl"),
@@ -146,7 +147,7 @@ fn a_step_of_an_adapter_equals_peft() {
             budget,
         );
         let folder = tempfile::tempdir().unwrap();
-        lora::save(&decoder, &config, folder.path()).unwrap();
+        adapter::save(&decoder, &config, folder.path()).unwrap();
         let path = folder.path().join("adapter_model.safetensors");
         assert_same(
             &path,

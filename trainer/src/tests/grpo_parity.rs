@@ -1,14 +1,15 @@
 //! GRPO losses, gradients and `AdamW` steps equal `PyTorch` on fixed trajectories, however the step is cut.
 
-use crate::common::{Tiny, assert_close, floats, json, targets, tiny, tokens};
+use super::common::{floats, json};
+use super::reference::{Tiny, assert_close, targets, tiny, tokens};
+use crate::backward;
+use crate::grads::NamedGrads;
+use crate::objective::{Algorithm, KlEstimator, KlPenalty, Recipe};
+use crate::optim::{AdamW, AdamWConfig};
+use crate::sequence::{Sequence, cut, ids};
+use crate::update::{Scored, TokenSums, loss};
+use crate::workers::Workers;
 use burn::tensor::Device;
-use forage_trainer::backward;
-use forage_trainer::grads::NamedGrads;
-use forage_trainer::objective::{Algorithm, KlEstimator, KlPenalty, Recipe};
-use forage_trainer::optim::{AdamW, AdamWConfig};
-use forage_trainer::sequence::{Sequence, cut, ids};
-use forage_trainer::update::{Scored, TokenSums, loss};
-use forage_trainer::workers::Workers;
 use serde_json::Value;
 
 fn members(fixture: &Value) -> (Vec<Scored>, Vec<Vec<f32>>) {
@@ -175,7 +176,7 @@ fn three_adamw_steps_equal_pytorch() {
     );
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
-    forage_trainer::weights::save_decoder(&path, &model.decoder).unwrap();
+    crate::weights::save_decoder(&path, &model.decoder).unwrap();
     let bytes = std::fs::read(&path).unwrap();
     let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     for (name, reference) in expected["parameters"].as_object().unwrap() {

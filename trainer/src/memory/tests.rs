@@ -1,0 +1,220 @@
+//! What an estimate counts, and what makes it smaller.
+
+use super::*;
+
+#[test]
+fn a_workload_is_that_of_its_largest_batch_and_longest_step() {
+    let mut work = Workload::default();
+    let batch = |tokens, longest| BatchSize {
+        tokens,
+        longest,
+        targets: tokens / 2,
+    };
+    work.grow([batch(10, 5), batch(30, 6)]);
+    work.grow([batch(20, 20)]);
+    assert_eq!(
+        work,
+        Workload {
+            batch: batch(30, 6),
+            micro_batches: 2,
+            played_tokens: 0
+        }
+    );
+}
+
+fn plan(model: &ModelConfig, tokens: usize) -> MemoryPlan<'_> {
+    MemoryPlan {
+        model,
+        base: Precision::Full,
+        adapter: None,
+        reference: false,
+        file_bytes: 0,
+        context: tokens,
+        work: Workload {
+            batch: BatchSize {
+                tokens,
+                longest: tokens,
+                targets: tokens / 2,
+            },
+            micro_batches: 2,
+            played_tokens: 0,
+        },
+        workers: 1,
+        engine: None,
+    }
+}
+
+fn adapter(rank: usize) -> LoraConfig {
+    let targets = crate::lora::Targets::AllLinear;
+    LoraConfig {
+        rank,
+        alpha: 32.0,
+        rank_stabilised: false,
+        targets,
+        base: String::new(),
+    }
+}
+
+#[test]
+fn trained_weights_are_counted() {
+    let model = ModelConfig::published("Qwen2.5-0.5B").unwrap();
+    assert_eq!(plan(&model, 8).trained(), 494_032_768);
+    // PEFT prints 8,798,208 trainable parameters for rank 16 on all linear maps of this model.
+    let lora = adapter(16);
+    assert_eq!(
+        MemoryPlan {
+            adapter: Some(&lora),
+            ..plan(&model, 8)
+        }
+        .trained(),
+        8_798_208
+    );
+}
+
+#[test]
+fn long_sequences_take_memory_by_their_length() {
+    let model = ModelConfig::published("Qwen2.5-0.5B").unwrap();
+    let lora = adapter(16);
+    let peak = |tokens| {
+        MemoryPlan {
+            adapter: Some(&lora),
+            ..plan(&model, tokens)
+        }
+        .estimate()
+        .peak()
+    };
+    let steps = [8192, 12_288, 16_384].map(|tokens| peak(tokens + 4096) - peak(tokens));
+    assert!(
+        steps
+            .iter()
+            .all(|step| step.abs_diff(steps[0]) < steps[0] / 20),
+        "{steps:?}"
+    );
+}
+
+#[test]
+fn what_is_said_to_help_helps() {
+    let model = ModelConfig::published("Qwen2.5-0.5B").unwrap();
+    let lora = adapter(16);
+    let engine = |cache_tokens| EngineConfig {
+        context: 1024,
+        cache_tokens,
+        step_tokens: 2048,
+        sequences: 64,
+        bf16: false,
+    };
+    let small = plan(&model, 1024);
+    let work = Workload {
+        played_tokens: 1 << 30,
+        ..small.work
+    };
+    let run = |cache| MemoryPlan {
+        engine: Some(engine(cache)),
+        work,
+        ..small.clone()
+    };
+    let needed = |plan: MemoryPlan<'_>| plan.estimate().needed();
+    let full = needed(run(1 << 16));
+    assert!(needed(run(1 << 12)) < full);
+    let adapted = MemoryPlan {
+        adapter: Some(&lora),
+        ..run(1 << 16)
+    };
+    assert!(needed(adapted.clone()) < full);
+    let half = needed(MemoryPlan {
+        base: Precision::Half,
+        ..adapted.clone()
+    });
+    assert!(half < needed(adapted.clone()));
+    assert!(
+        needed(MemoryPlan {
+            base: Precision::Int8,
+            ..adapted.clone()
+        }) < half
+    );
+    let batch = BatchSize {
+        tokens: 512,
+        longest: 512,
+        targets: 256,
+    };
+    assert!(
+        needed(MemoryPlan {
+            work: Workload { batch, ..work },
+            ..adapted.clone()
+        }) < needed(adapted)
+    );
+    // A mapped file is no need.
+    let file = MemoryPlan {
+        file_bytes: 1 << 40,
+        ..run(1 << 16)
+    };
+    assert_eq!(needed(file.clone()), full);
+    assert!(file.estimate().peak() > 1 << 40);
+    assert_eq!(run(1 << 16).estimate().largest().unwrap().name, "gradients");
+}
+
+/// Totals that a second program computed from the shapes: all weights and adapters, tied and untied heads, each precision, with an
+/// engine and without.
+#[test]
+fn estimates_equal_an_independent_sum() {
+    let [qwen, llama, olmo] = ["Qwen2.5-0.5B", "Llama-3.2-1B", "OLMo-2-0425-1B"]
+        .map(|name| ModelConfig::published(name).unwrap());
+    let lora = adapter(16);
+    let work = |tokens, longest, targets, micro_batches, played_tokens| Workload {
+        batch: BatchSize {
+            tokens,
+            longest,
+            targets,
+        },
+        micro_batches,
+        played_tokens,
+    };
+    let engine = |cache_tokens, step_tokens, sequences| {
+        Some(EngineConfig {
+            context: 4096,
+            cache_tokens,
+            step_tokens,
+            sequences,
+            bf16: false,
+        })
+    };
+    let plans = [
+        MemoryPlan {
+            reference: true,
+            file_bytes: 988_097_824,
+            context: 1024,
+            work: work(4096, 1024, 2000, 3, 1 << 30),
+            workers: 2,
+            engine: engine(1 << 16, 2048, 64),
+            ..plan(&qwen, 0)
+        },
+        MemoryPlan {
+            base: Precision::Int8,
+            adapter: Some(&lora),
+            context: 4096,
+            work: work(8192, 4096, 6000, 1, 0),
+            workers: 2,
+            ..plan(&llama, 0)
+        },
+        MemoryPlan {
+            base: Precision::Half,
+            adapter: Some(&lora),
+            context: 4096,
+            work: work(100, 100, 90, 4, 5000),
+            workers: 4,
+            engine: engine(1 << 16, 2048, 64),
+            ..plan(&llama, 0)
+        },
+        MemoryPlan {
+            context: 300,
+            work: work(300, 300, 100, 2, 1000),
+            engine: engine(4096, 512, 600),
+            ..plan(&olmo, 0)
+        },
+    ];
+    let needed = plans.map(|plan| plan.estimate().needed());
+    assert_eq!(
+        needed,
+        [18_098_131_456, 5_516_693_504, 8_045_998_080, 36_010_328_064]
+    );
+}

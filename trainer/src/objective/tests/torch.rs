@@ -1,0 +1,220 @@
+//! Advantages, credit, losses and gradients equal `PyTorch` autograd.
+
+use super::*;
+use crate::objective::credit::{reward_to_go, whiten};
+
+#[test]
+fn advantages_equal_torch() {
+    let fixture = fixture("objective.json");
+    let groups: Vec<(Vec<f32>, Vec<usize>)> = fixture["groups"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|group| {
+            (
+                singles(&group["rewards"]),
+                floats(&group["tokens"])
+                    .into_iter()
+                    .map(|n| n as usize)
+                    .collect(),
+            )
+        })
+        .collect();
+    let groups: Vec<Group> = groups
+        .iter()
+        .map(|(rewards, tokens)| Group { rewards, tokens })
+        .collect();
+    let kinds = fixture["advantages"].as_object().unwrap();
+    assert_eq!(kinds.len(), 12);
+    for (name, expected) in kinds {
+        let found = advantage(name).of_batch(&groups);
+        assert_eq!(found.len(), groups.len());
+        for (outcome, expected) in found.iter().zip(expected.as_array().unwrap()) {
+            match outcome {
+                GroupOutcome::Learn(found) => close(found, &singles(expected), name),
+                other => assert!(
+                    expected.is_null() && *other == GroupOutcome::ZeroVariance,
+                    "{name}: {other:?}"
+                ),
+            }
+        }
+    }
+}
+
+#[test]
+fn credit_equals_torch() {
+    let fixture = &fixture("objective.json")["credit"];
+    let gamma = fixture["gamma"].as_f64().unwrap();
+    let (masks, rewards) = (masks(&fixture["mask"]), rows(&fixture["rewards"]));
+    let to_go: Vec<Vec<f32>> = rewards
+        .iter()
+        .zip(&masks)
+        .map(|(rewards, mask)| reward_to_go(rewards, mask, gamma))
+        .collect();
+    let whitened = whiten(&to_go).unwrap();
+    for row in 0..masks.len() {
+        close(
+            &to_go[row],
+            &singles(&fixture["reward_to_go"][row]),
+            "reward to go",
+        );
+        close(
+            &whitened[row],
+            &singles(&fixture["whitened"][row]),
+            "whitened",
+        );
+    }
+}
+
+#[test]
+fn credit_by_turn_equals_torch() {
+    let fixture = &fixture("objective.json")["turns"];
+    let (gamma, weight) = (
+        fixture["gamma"].as_f64().unwrap(),
+        fixture["weight"].as_f64().unwrap(),
+    );
+    let played = |member: &Value| Played {
+        reward: member["reward"].as_f64().unwrap() as f32,
+        turn_rewards: singles(&member["turn_rewards"]),
+        turns: floats(&member["turns"])
+            .into_iter()
+            .map(|n| n as usize)
+            .collect(),
+        states: member["states"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|state| floats(state).into_iter().map(|id| id as u32).collect())
+            .collect(),
+        tree: member["tree"].as_u64().unwrap(),
+    };
+    let groups = fixture["groups"].as_array().unwrap().iter();
+    let groups: Vec<Vec<Played>> = groups
+        .map(|group| group.as_array().unwrap().iter().map(played).collect())
+        .collect();
+    let check = |recipe: &Recipe, expected: &Value, what: &str| {
+        for (group, expected) in learned(recipe, &groups)
+            .iter()
+            .zip(expected.as_array().unwrap())
+        {
+            assert_eq!(group.len(), expected.as_array().unwrap().len());
+            for (found, expected) in group.iter().zip(expected.as_array().unwrap()) {
+                close(found, &singles(expected), what);
+            }
+        }
+    };
+    for kind in ["grpo", "grpo_population", "dr_grpo"] {
+        for (name, credit) in [
+            ("process_supervision", Credit::ProcessSupervision),
+            ("gigpo", Credit::Gigpo { gamma, weight }),
+            ("tree", Credit::Tree),
+        ] {
+            let recipe = Recipe {
+                advantage: advantage(kind),
+                credit,
+                ..algorithm("grpo")
+            };
+            check(&recipe, &fixture[name][kind], &format!("{name}, {kind}"));
+        }
+    }
+    let recipe = Recipe {
+        credit: Credit::RewardToGo { gamma },
+        ..algorithm("reinforce_pp")
+    };
+    check(&recipe, &fixture["reward_to_go"], "reward_to_go");
+}
+
+fn correction(name: &str) -> Correction {
+    let at = |level, bound| Correction {
+        level,
+        bound,
+        veto: None,
+    };
+    match name {
+        "tis_token" => Correction::tis_token(1.1),
+        "icepop" => Correction::icepop(0.9, 1.1),
+        "sequence_truncate" => at(RatioLevel::Sequence, Bound::Truncate { cap: 1.1 }),
+        "sequence_mask" => at(
+            RatioLevel::Sequence,
+            Bound::Mask {
+                low: 0.0,
+                high: 1.1,
+            },
+        ),
+        "geometric" => at(
+            RatioLevel::Geometric,
+            Bound::Reject {
+                low: 0.97,
+                high: 1.03,
+            },
+        ),
+        "veto" => Correction {
+            veto: Some(0.9),
+            ..Correction::tis_token(2.0)
+        },
+        other => panic!("{other}"),
+    }
+}
+
+fn case_recipe(case: &Value, max_tokens: usize) -> Recipe {
+    let aggregation = match case["aggregation"].as_str().unwrap() {
+        "dr_grpo" => Aggregation::DrGrpo { length: max_tokens },
+        name => part(name.into()),
+    };
+    let kl = case.get("kl").map(|name| KlPenalty {
+        estimator: part::<KlEstimator>(name.clone()),
+        coefficient: 0.1,
+        unbiased: case["unbiased"].as_bool().unwrap(),
+    });
+    let correction = case
+        .get("correction")
+        .map(|name| correction(name.as_str().unwrap()));
+    Recipe {
+        correction,
+        kl,
+        aggregation,
+        ..recipe(loss(case["loss"].as_str().unwrap()))
+    }
+}
+
+#[test]
+fn losses_and_gradients_equal_torch_at_every_position() {
+    let fixture = fixture("objective.json");
+    let max_tokens = fixture["max_tokens"].as_u64().unwrap() as usize;
+    for fixture in fixture["batches"].as_array().unwrap() {
+        let (rows, masks) = (batch(fixture), masks(&fixture["mask"]));
+        let cases = fixture["cases"].as_array().unwrap();
+        assert_eq!(cases.len(), 49);
+        for case in cases {
+            let named =
+                ["loss", "aggregation", "kl", "unbiased", "correction"].map(|part| case.get(part));
+            let what = format!("{:?}", named.into_iter().flatten().collect::<Vec<_>>());
+            let (value, gradients, _) = step(&case_recipe(case, max_tokens), &rows, rows.len());
+            assert_close(value, case["value"].as_f64().unwrap(), TOLERANCE, &what);
+            for (row, mask) in masks.iter().enumerate() {
+                // Positions that are not policy tokens have no place in ours, and gradient exactly 0 in the reference.
+                let mut found = gradients[row].iter();
+                let padded: Vec<f32> = mask
+                    .iter()
+                    .map(|&policy| if policy { *found.next().unwrap() } else { 0.0 })
+                    .collect();
+                close(&padded, &singles(&case["gradient"][row]), &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn weights_of_the_detached_losses_are_their_derivatives() {
+    for fixture in fixture("objective.json")["batches"].as_array().unwrap() {
+        for row in batch(fixture) {
+            for name in ["cispo", "cispo_verl", "vespo", "rollout_is", "reinforce"] {
+                let found = loss(name).tokens(&row.inputs());
+                for (at, &logprob) in row.logprobs.iter().enumerate() {
+                    let value = f64::from(found.gradients[at] * logprob);
+                    assert_close(value, f64::from(found.values[at]), TOLERANCE, name);
+                }
+            }
+        }
+    }
+}
