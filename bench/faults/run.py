@@ -1,0 +1,80 @@
+"""The matrix of components and faults: `run.py WORK [PART...]`, parts being clients, servers, folders. Called by run.sh."""
+
+import json
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import clients
+import folders
+import servers
+from program import Cell, run
+
+WORKERS = 3
+PARTS = ["folders", "clients", "servers"]
+
+
+def prepared(work):
+    """A world with questions, its corpus and its index."""
+    world, index = work / "world", work / "index"
+    for ended in (
+        run("world", "--pages", 300, "--seed", 1, "--out", world),
+        run("index", "build", "--corpus", world / "search-r1" / "wiki.jsonl", "--format", "search-r1", "--out", index),
+    ):
+        if ended.rc != 0:
+            raise SystemExit(ended.stderr)
+    return world, index
+
+
+def guarded(cell):
+    """A cell's rows; what breaks in the bench itself is a row that does not hold."""
+    try:
+        found = cell()
+    except Exception as error:  # noqa: BLE001
+        found = Cell("bench", f"{type(error).__name__}: {error}", "the cell runs", misses=["the cell broke"])
+    rows = found if isinstance(found, list) else [found]
+    for row in rows:
+        mark = "ok  " if row.held else "FAIL"
+        print(
+            f"{mark} {row.component}: {row.fault}" + (f" ({'; '.join(row.misses)})" if row.misses else ""),
+            file=sys.stderr,
+            flush=True,
+        )
+    return rows
+
+
+def main():
+    work, wanted = Path(sys.argv[1]), sys.argv[2:] or PARTS
+    begun = time.monotonic()
+    world, index = prepared(work)
+    corpus = world / "search-r1" / "wiki.jsonl"
+    made = {
+        "folders": lambda: folders.cells(work, corpus),
+        "clients": lambda: clients.cells(work, world),
+        "servers": lambda: servers.cells(work, index, world),
+    }
+    cells = [cell for part in PARTS if part in wanted for cell in made[part]()]
+    with ThreadPoolExecutor(WORKERS) as pool:
+        rows = [row for found in pool.map(guarded, cells) for row in found]
+    print("| component | fault | expected | seen | typed | counted | lost | told after | held |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for row in rows:
+        told = "" if row.told_s is None else f"{row.told_s} s"
+        held = "yes" if row.held else "**no**: " + "; ".join(row.misses)
+        print(
+            f"| {row.component} | {row.fault} | {row.expected} | {row.seen} | {row.typed} | {row.counted} | {row.lost} | {told} | {held} |"
+        )
+    missed = [f"{row.component}: {row.fault}" for row in rows if not row.held]
+    figures = {
+        "cells": len(rows),
+        "held": len(rows) - len(missed),
+        "not_held": missed,
+        "slowest_told_s": max((row.told_s for row in rows if row.told_s is not None), default=None),
+        "seconds": round(time.monotonic() - begun),
+    }
+    print(json.dumps({"bench": "faults", "held": not missed, "figures": figures}))
+    sys.exit(1 if missed else 0)
+
+
+main()
