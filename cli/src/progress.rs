@@ -26,6 +26,8 @@ enum Task {
     Lines(Instant),
 }
 
+/// Signals within this time are one request to stop.
+const ONE_REQUEST: Duration = Duration::from_secs(1);
 /// Seconds between plain lines of one task.
 const PLAIN_EVERY: Duration = Duration::from_secs(20);
 
@@ -39,14 +41,21 @@ impl Watch {
         }
     }
 
-    /// One that Ctrl-C stops, with a checkpoint.
+    /// One that Ctrl-C, SIGTERM and SIGHUP stop, with a checkpoint.
     pub(crate) fn stoppable() -> anyhow::Result<Self> {
         let watch = Self::new();
         let asked = Arc::clone(&watch.stop);
+        let mut first: Option<Instant> = None;
         ctrlc::set_handler(move || {
-            if asked.swap(true, Ordering::SeqCst) {
-                std::process::exit(130);
+            if let Some(first) = first {
+                // A shell and its terminal, or a scheduler and its shell, each tell of the same end.
+                if first.elapsed() > ONE_REQUEST {
+                    std::process::exit(130);
+                }
+                return;
             }
+            first = Some(Instant::now());
+            asked.store(true, Ordering::SeqCst);
             note(
                 "stopping after this step; press Ctrl-C again to stop at once (back to the last checkpoint)",
             );

@@ -1,5 +1,6 @@
 //! The terminal: answers on stdout, everything else on stderr.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -7,7 +8,6 @@ use forage_lab::RunError;
 
 /// Prints to stdout; a reader that left early ends the process quietly.
 pub(crate) fn out(text: &str) {
-    use std::io::Write;
     if let Err(error) = writeln!(std::io::stdout(), "{text}") {
         if error.kind() != std::io::ErrorKind::BrokenPipe {
             note(&format!("error: cannot write to stdout: {error}"));
@@ -18,12 +18,9 @@ pub(crate) fn out(text: &str) {
 }
 
 /// Prints to stderr.
-#[expect(
-    clippy::print_stderr,
-    reason = "whatever is not the answer goes to stderr"
-)]
+/// A terminal that was closed takes nothing: that ends no run.
 pub(crate) fn note(text: &str) {
-    eprintln!("{text}");
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Prints an error with its causes. Exit code 1, or 2 when the config or an argument was at fault.

@@ -25,20 +25,23 @@ pub struct HfTokenizer {
     byte_level: bool,
 }
 
+/// Text that every tokenizer can encode: letters, numbers, blanks, signs, and characters of two to four bytes.
+const TRIAL: &str = "The 1st test, it's\n\té 東京 🦀 <|x|>";
+
 impl HfTokenizer {
     /// Reads `tokenizer.json`; `eos` is the end-of-sequence token's text, for instance `<|endoftext|>`.
     ///
     /// # Errors
     /// When the file is missing or malformed, or has no token `eos`.
     pub fn from_file(path: &Path, eos: &str) -> Result<Self, TokenizerError> {
-        let inner = tokenizers::Tokenizer::from_file(path).map_err(|error| TokenizerError {
-            path: path.display().to_string(),
-            message: error.to_string(),
-        })?;
-        Self::new(inner, eos).map_err(|message| TokenizerError {
-            path: path.display().to_string(),
-            message,
-        })
+        let name = path.display().to_string();
+        match std::fs::read(path) {
+            Ok(bytes) => Self::parse(name, &bytes, eos),
+            Err(error) => Err(TokenizerError {
+                path: name,
+                message: error.to_string(),
+            }),
+        }
     }
 
     /// Reads the content of a `tokenizer.json`.
@@ -46,13 +49,23 @@ impl HfTokenizer {
     /// # Errors
     /// As [`Self::from_file`].
     pub fn from_bytes(bytes: &[u8], eos: &str) -> Result<Self, TokenizerError> {
-        let error = |message| TokenizerError {
-            path: "(embedded)".to_owned(),
-            message,
-        };
-        let inner =
-            tokenizers::Tokenizer::from_bytes(bytes).map_err(|cause| error(cause.to_string()))?;
-        Self::new(inner, eos).map_err(error)
+        Self::parse("(embedded)".to_owned(), bytes, eos)
+    }
+
+    /// Reads a file of strangers: the library panics at some, and others are read but cannot encode.
+    fn parse(path: String, bytes: &[u8], eos: &str) -> Result<Self, TokenizerError> {
+        let read = std::panic::catch_unwind(|| {
+            let inner =
+                tokenizers::Tokenizer::from_bytes(bytes).map_err(|cause| cause.to_string())?;
+            let read = Self::new(inner, eos)?;
+            let encoded = read.inner.encode_fast(TRIAL, false);
+            encoded
+                .and_then(|found| read.inner.decode(found.get_ids(), false))
+                .map_err(|cause| format!("cannot encode text: {cause}"))?;
+            Ok::<_, String>(read)
+        });
+        read.unwrap_or_else(|_| Err("is malformed: reading it panics".to_owned()))
+            .map_err(|message| TokenizerError { path, message })
     }
 
     fn new(mut inner: tokenizers::Tokenizer, eos: &str) -> Result<Self, String> {
@@ -147,6 +160,38 @@ impl Tokenizer for HfTokenizer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mutated_files_are_refused_or_encode() {
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/quickstart/tokenizer.json");
+        let whole = std::fs::read(path).unwrap();
+        let mut read = 0;
+        for number in 0..300 {
+            let mut bytes = whole.clone();
+            // The settings stand at both ends, the vocabulary between them.
+            let place = match number % 3 {
+                0 => number * 7,
+                1 => whole.len() - 1 - number * 3,
+                _ => number * whole.len() / 300,
+            };
+            bytes[place] = b"0\"}]-9 e"[number % 8];
+            if let Ok(tokenizer) = HfTokenizer::from_bytes(&bytes, "<|endoftext|>") {
+                read += 1;
+                let ids = tokenizer.encode("Who wrote it? é 東京");
+                tokenizer.decode(&ids);
+            }
+            assert!(HfTokenizer::from_bytes(&whole[..place], "<|endoftext|>").is_err());
+        }
+        assert!(read > 0 && read < 300, "{read}");
+    }
+
+    #[test]
+    fn a_tokenizer_that_cannot_encode_is_refused() {
+        let words = r#"{"version":"1.0","added_tokens":[],"model":{"type":"WordLevel","vocab":{"<e>":0},"unk_token":"<u>"}}"#;
+        let error = HfTokenizer::from_bytes(words.as_bytes(), "<e>").unwrap_err();
+        assert!(error.to_string().contains("cannot encode"), "{error}");
+    }
 
     #[test]
     fn bytes_of_tokens_are_those_of_the_text() {

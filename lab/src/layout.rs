@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use forage_trainer::checkpoint;
 
 use crate::error::{Context, Result, bail};
+use crate::lock::RunLock;
 
 /// The trained part of a quickstart.
 pub(crate) const TRAINED: &str = "trained";
@@ -170,8 +171,20 @@ impl RunLayout {
         self.metrics().exists() || self.checkpoints().exists()
     }
 
-    /// Checks that the folder holds a run exactly where one is to be resumed.
+    /// Claims the folder for this process, as [`RunLayout::check`] wants it.
+    pub(crate) fn claim(&self, resume: bool) -> Result<RunLock> {
+        let lock = RunLock::take(&self.0)?;
+        self.check_content(resume)?;
+        Ok(lock)
+    }
+
+    /// Checks that no process works in the folder, and that it holds a run exactly where one is to be resumed.
     pub(crate) fn check(&self, resume: bool) -> Result<()> {
+        RunLock::check_free(&self.0)?;
+        self.check_content(resume)
+    }
+
+    fn check_content(&self, resume: bool) -> Result<()> {
         let used = self.holds_run();
         if used && !resume {
             bail!(
@@ -201,9 +214,9 @@ impl RunLayout {
     /// `None` where this is not a run's folder.
     ///
     /// # Errors
-    /// When the run has no complete checkpoint yet.
+    /// When the run has no complete checkpoint yet, or its newest one is damaged.
     pub fn newest_policy(&self) -> Result<Option<PathBuf>> {
-        let step = checkpoint::list(&self.0)?.pop();
+        let step = checkpoint::newest(&self.0)?;
         if step.is_none() && self.checkpoints().exists() {
             bail!(
                 "{} holds no complete checkpoint yet; let it train to its next one",

@@ -19,6 +19,7 @@ mod evaluate;
 mod grpo;
 mod layout;
 mod lint;
+mod lock;
 mod memory;
 mod observer;
 mod page;

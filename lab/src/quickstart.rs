@@ -22,6 +22,7 @@ use crate::error::{Context, Result, bail};
 use crate::evaluate::{Evaluated, evaluate_checkpoint};
 use crate::grpo::{Experience, Grpo};
 use crate::layout::{CONTROL, RunLayout, START, TRAINED, make_folder};
+use crate::lock::RunLock;
 use crate::observer::Observer;
 use crate::page::{TRAJECTORIES, page};
 use crate::policy::start_of;
@@ -74,7 +75,7 @@ pub fn quickstart(
 ) -> Result<QuickstartReport> {
     let began = Instant::now();
     let layout = RunLayout::new(&options.folder);
-    prepare(&layout, options.resume)?;
+    let _lock = prepare(&layout, options.resume)?;
     let folder = layout.folder().display();
     observer.say(&format!("building the world and its index in {folder}"));
     let data = Data::load(config, layout.folder())?;
@@ -101,9 +102,10 @@ pub fn quickstart(
     conclude(config, &layout, &sets, minutes)
 }
 
-/// Makes the run folder; a folder with something in it is only taken for a resume.
-fn prepare(layout: &RunLayout, resume: bool) -> Result<()> {
+/// Claims the run folder; a folder with something in it is only taken for a resume.
+fn prepare(layout: &RunLayout, resume: bool) -> Result<RunLock> {
     let folder = layout.folder();
+    RunLock::check_free(folder)?;
     let used = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
     if used && !resume {
         bail!(
@@ -111,7 +113,7 @@ fn prepare(layout: &RunLayout, resume: bool) -> Result<()> {
             folder.display()
         );
     }
-    make_folder(folder)
+    RunLock::take(folder)
 }
 
 /// The policy that both runs begin with.

@@ -91,6 +91,7 @@ pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<FineTuned> {
         config_digest: options.digest()?,
         resume: options.resume,
     };
+    let _lock = layout.claim(options.resume)?;
     let settings = format!("{:#}\n", json!(options));
     layout.record(&layout.sft_settings(), &settings, options.resume)?;
     let estimate = options.memory(&start, &lessons);

@@ -11,6 +11,7 @@ use crate::data::{Data, first};
 use crate::error::{Context, Result, bail};
 use crate::evaluate::{Evaluated, evaluate_checkpoint};
 use crate::layout::{RunLayout, START, TRAINED, make_folder};
+use crate::lock::RunLock;
 use crate::observer::Observer;
 use crate::policy::{open_policy, start_of};
 use crate::records::write_episodes;
@@ -81,6 +82,7 @@ fn evaluated(
     if !run.policy().exists() {
         bail!("{folder} has not come to its end; `forage train --resume` ends it");
     }
+    let _lock = RunLock::take(run.folder())?;
     let twins = finished_twins(run)?;
     let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
     let data = Data::load(config, scratch.path())?;

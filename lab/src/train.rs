@@ -9,7 +9,7 @@ use crate::config::{Resolved, RunConfig};
 use crate::data::Data;
 use crate::error::{Result, bail};
 use crate::grpo::{Experience, Grpo, digest};
-use crate::layout::{RunLayout, make_folder};
+use crate::layout::RunLayout;
 use crate::memory::{self, Start};
 use crate::observer::Observer;
 use crate::policy::{save, start_of};
@@ -66,7 +66,7 @@ pub fn train(
     if let Some(estimate) = &estimate {
         observer.say(&memory::check(estimate, config.device)?);
     }
-    make_folder(layout.folder())?;
+    let _lock = layout.claim(options.resume)?;
     let data = match &options.rollouts {
         Some(_) => None,
         None => Some(load(config, options, observer)?),
@@ -112,6 +112,7 @@ pub fn train(
         }
         let layout = layout.twin(name);
         let resume = options.resume && layout.holds_run();
+        let _lock = layout.claim(resume)?;
         layout.record(&layout.config(), &config.record(digests)?, resume)?;
         if let Some(data) = &data {
             let data = data.relabelled(config)?;

@@ -2,8 +2,10 @@
 //!
 //! `checkpoints/step-000050/` holds `model/` (a Hugging Face folder, or a PEFT folder where an adapter is trained: the
 //! base does not change), `optimizer.safetensors`, `state.json` and, where episodes are played ahead, `ahead.jsonl`; where they are
-//! replayed, `replay.jsonl`. It is
+//! replayed, `replay.jsonl`. `BLAKE3SUMS` has the digests of all of them, which are checked before anything is read. It is
 //! written under another name and renamed at the end, so a run killed or out of disk leaves no half checkpoint.
+
+mod sums;
 
 use std::path::{Path, PathBuf};
 
@@ -37,7 +39,9 @@ pub(crate) struct RunState {
 }
 
 /// Format this version writes.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
+/// Format of versions that wrote no digests.
+const WITHOUT_DIGESTS: u32 = 1;
 
 /// A checkpoint cannot be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -113,11 +117,8 @@ pub(crate) fn save(
 ) -> Result<PathBuf, CheckpointError> {
     let folder = run.join("checkpoints");
     let target = folder.join(format!("step-{:06}", state.step));
-    let partial = folder.join(format!(".partial-step-{:06}", state.step));
-    let written = write(&partial, snapshot, state).and_then(|()| {
-        let _ = std::fs::remove_dir_all(&target);
-        std::fs::rename(&partial, &target).map_err(at(&target))
-    });
+    let partial = staging(&folder, state.step);
+    let written = write(&partial, snapshot, state).and_then(|()| publish(run, &partial, &target));
     if let Err(error) = written {
         let _ = std::fs::remove_dir_all(&partial);
         return Err(error);
@@ -137,7 +138,6 @@ fn write(folder: &Path, snapshot: &Snapshot<'_>, state: &RunState) -> Result<(),
         replay,
         ..
     } = snapshot;
-    let _ = std::fs::remove_dir_all(folder);
     std::fs::create_dir_all(folder).map_err(at(folder))?;
     match model.lora {
         Some(_) => model.save_adapter(&folder.join("model"))?,
@@ -151,13 +151,47 @@ fn write(folder: &Path, snapshot: &Snapshot<'_>, state: &RunState) -> Result<(),
         write_episodes(&folder.join(REPLAY), replay.iter().flatten())?;
     }
     write_state(folder, state)?;
-    // A power cut must not leave a renamed folder with empty files.
-    let entries = std::fs::read_dir(folder.join("model")).map_err(at(folder))?;
-    let model = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    for path in model.chain(["optimizer.safetensors", "state.json"].map(|name| folder.join(name))) {
-        std::fs::File::open(&path)
-            .and_then(|file| file.sync_all())
-            .map_err(at(&path))?;
+    sums::seal(folder)
+}
+
+/// Start of the names of checkpoints that are being written.
+const PARTIAL: &str = ".partial-";
+
+/// The folder in which this process writes the checkpoint of a step.
+fn staging(checkpoints: &Path, step: u64) -> PathBuf {
+    checkpoints.join(format!("{PARTIAL}step-{step:06}-{}", std::process::id()))
+}
+
+/// Gives a checkpoint that is on the disk its name, which is on the disk too when this returns: only then may others be removed.
+fn publish(run: &Path, partial: &Path, target: &Path) -> Result<(), CheckpointError> {
+    let _ = std::fs::remove_dir_all(target);
+    std::fs::rename(partial, target).map_err(at(target))?;
+    sync_folder(&run.join("checkpoints"))?;
+    sync_folder(run)
+}
+
+/// Waits until the names in a folder are on the disk, where the system can open folders.
+fn sync_folder(folder: &Path) -> Result<(), CheckpointError> {
+    if cfg!(unix) {
+        let synced = std::fs::File::open(folder).and_then(|file| file.sync_all());
+        synced.map_err(at(folder))?;
+    }
+    Ok(())
+}
+
+/// Removes what killed processes left half written. Only for the process that the run belongs to.
+///
+/// # Errors
+/// [`CheckpointError`] when a folder cannot be removed.
+pub(crate) fn clear_partial(run: &Path) -> Result<(), CheckpointError> {
+    let entries = std::fs::read_dir(run.join("checkpoints"))
+        .into_iter()
+        .flatten();
+    for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with(PARTIAL) {
+            std::fs::remove_dir_all(&path).map_err(at(&path))?;
+        }
     }
     Ok(())
 }
@@ -188,22 +222,38 @@ fn episodes(path: &Path) -> Result<Option<Vec<Episode>>, RecordError> {
 ///
 /// # Errors
 /// [`CheckpointError`] when the folder cannot be listed.
-pub fn list(run: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
+pub(crate) fn list(run: &Path) -> Result<Vec<PathBuf>, CheckpointError> {
     let folder = run.join("checkpoints");
     if !folder.exists() {
         return Ok(Vec::new());
     }
     let entries = std::fs::read_dir(&folder).map_err(at(&folder))?;
-    let named = |path: &PathBuf| {
-        path.file_name()
-            .is_some_and(|name| name.to_string_lossy().starts_with("step-"))
+    let step = |path: PathBuf| {
+        let digits = path.file_name()?.to_str()?.strip_prefix("step-")?;
+        let step: u64 = digits.parse().ok()?;
+        Some((step, path))
     };
-    let mut found: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(named)
+    let mut found: Vec<(u64, PathBuf)> = entries
+        .filter_map(|entry| step(entry.ok()?.path()))
         .collect();
     found.sort();
-    Ok(found)
+    Ok(found.into_iter().map(|(_, path)| path).collect())
+}
+
+/// The newest checkpoint of a run, or the checkpoint whose folder this is; `None` where there is none.
+///
+/// # Errors
+/// [`CheckpointError`] that names the file that is not as it was written, and the ways to go on.
+pub fn newest(place: &Path) -> Result<Option<PathBuf>, CheckpointError> {
+    let newest = if place.join("state.json").exists() {
+        Some(place.to_owned())
+    } else {
+        list(place)?.pop()
+    };
+    if let Some(folder) = &newest {
+        read_state(folder)?;
+    }
+    Ok(newest)
 }
 
 /// Copies a checkpoint, and the metrics up to it, into the new folder `run`, as one of settings with digest `config_digest`.
@@ -226,27 +276,24 @@ pub fn fork(other: &Path, run: &Path, config_digest: &str) -> Result<u64, Checkp
     let mut state = read_state(&newest)?;
     config_digest.clone_into(&mut state.config_digest);
     let folder = run.join("checkpoints");
-    let partial = folder.join(".partial-fork");
-    let _ = std::fs::remove_dir_all(&partial);
+    let partial = staging(&folder, state.step);
     copy(&newest, &partial)?;
     write_state(&partial, &state)?;
+    sums::seal(&partial)?;
     let target = folder.join(format!("step-{:06}", state.step));
-    std::fs::rename(&partial, &target).map_err(at(&target))?;
+    publish(run, &partial, &target)?;
     let metrics = other.join("metrics.jsonl");
     std::fs::copy(&metrics, run.join("metrics.jsonl")).map_err(at(&metrics))?;
     Ok(state.step)
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), CheckpointError> {
-    std::fs::create_dir_all(to).map_err(at(to))?;
-    for entry in std::fs::read_dir(from).map_err(at(from))? {
-        let path = entry.map_err(at(from))?.path();
-        let place = to.join(path.file_name().unwrap_or_default());
-        if path.is_dir() {
-            copy(&path, &place)?;
-        } else {
-            std::fs::copy(&path, &place).map_err(at(&path))?;
-        }
+    let (files, _) = sums::content(from)?;
+    for (name, path) in files {
+        let place = to.join(name);
+        let folder = place.parent().unwrap_or(to);
+        std::fs::create_dir_all(folder).map_err(at(folder))?;
+        std::fs::copy(&path, &place).map_err(at(&path))?;
     }
     Ok(())
 }
@@ -257,20 +304,32 @@ fn write_state(folder: &Path, state: &RunState) -> Result<(), CheckpointError> {
     std::fs::write(&path, text).map_err(at(&path))
 }
 
+/// Reads the state of a checkpoint whose files are as they were written.
 fn read_state(folder: &Path) -> Result<RunState, CheckpointError> {
+    let sealed = sums::verify(folder)?;
     let path = folder.join("state.json");
     let text = std::fs::read_to_string(&path).map_err(at(&path))?;
     let fail = |message: String| CheckpointError::File {
         path: path.clone(),
         message,
     };
-    let state: RunState =
+    let mut state: RunState =
         serde_json::from_str(&text).map_err(|error| fail(format!("is damaged: {error}")))?;
-    if state.format != FORMAT {
-        return Err(fail(format!(
-            "has format {}, this version reads {FORMAT}; start the run anew",
-            state.format
-        )));
+    match state.format {
+        FORMAT if sealed => {}
+        FORMAT => return Err(sums::damaged(folder, sums::SUMS, "is missing")),
+        WITHOUT_DIGESTS => {
+            tracing::warn!(
+                "{} is of a version that kept no digests; whether its files are whole is not known",
+                folder.display()
+            );
+            state.format = FORMAT;
+        }
+        format => {
+            return Err(fail(format!(
+                "has format {format}, this version reads {WITHOUT_DIGESTS} and {FORMAT}; start the run anew"
+            )));
+        }
     }
     Ok(state)
 }
@@ -327,5 +386,31 @@ pub(crate) fn at(path: &Path) -> impl FnOnce(std::io::Error) -> CheckpointError 
     |source| CheckpointError::Io {
         path: path.to_owned(),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checkpoints_are_listed_by_their_steps() {
+        let run = tempfile::tempdir().unwrap();
+        let names = ["step-000050", "step-999999", "step-1000000"];
+        for name in names
+            .iter()
+            .chain(&["step-x", ".partial-step-000060-7", "notes"])
+        {
+            std::fs::create_dir_all(run.path().join("checkpoints").join(name)).unwrap();
+        }
+        let found = list(run.path()).unwrap();
+        let found: Vec<_> = found
+            .iter()
+            .map(|path| path.file_name().unwrap().to_str().unwrap())
+            .collect();
+        assert_eq!(found, names);
+        clear_partial(run.path()).unwrap();
+        let left = std::fs::read_dir(run.path().join("checkpoints")).unwrap();
+        assert_eq!(left.count(), names.len() + 2);
     }
 }

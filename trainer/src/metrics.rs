@@ -52,7 +52,8 @@ pub struct MetricsWriter {
 
 impl MetricsWriter {
     /// Opens `path` for a run that continues at `step`: rows from that step on are cut off, so that a resumed run's
-    /// file equals an uninterrupted one's.
+    /// file equals an uninterrupted one's. The file is cut where it is, never replaced: readers and writers that have it open
+    /// keep it.
     ///
     /// # Errors
     /// [`MetricsError`] when the file cannot be read or written.
@@ -66,13 +67,12 @@ impl MetricsWriter {
         } else {
             Vec::new()
         };
-        // The lines as they are: numbers do not survive reading and writing to the last bit.
-        let kept = before.into_iter().filter(|(row, _)| row.step() < step);
-        let text: Vec<u8> = kept.flat_map(|(_, line)| line).collect();
-        let temporary = path.with_extension("jsonl.partial");
-        std::fs::write(&temporary, text).map_err(fail)?;
-        std::fs::rename(&temporary, path).map_err(fail)?;
-        let file = OpenOptions::new().append(true).open(path).map_err(fail)?;
+        let kept = before.iter().take_while(|(row, _)| row.step() < step);
+        let length: usize = kept.map(|(_, bytes)| bytes).sum();
+        let mut options = OpenOptions::new();
+        let file = options.append(true).create(true).open(path).map_err(fail)?;
+        file.set_len(length as u64).map_err(fail)?;
+        file.sync_all().map_err(fail)?;
         Ok(Self {
             path: path.to_owned(),
             file,
@@ -92,6 +92,17 @@ impl MetricsWriter {
                 message: format!("cannot be written: {error}; check the free space of the disk"),
             })
     }
+
+    /// Waits until the rows are on the disk.
+    ///
+    /// # Errors
+    /// [`MetricsError`] when the disk refuses them.
+    pub(crate) fn sync(&self) -> Result<(), MetricsError> {
+        self.file.sync_all().map_err(|error| MetricsError {
+            path: self.path.clone(),
+            message: format!("cannot be written: {error}; check the free space of the disk"),
+        })
+    }
 }
 
 /// Reads all rows. A last line without its end, as a killed run leaves it, is not a row.
@@ -102,8 +113,8 @@ pub fn read(path: &Path) -> Result<Vec<Row>, MetricsError> {
     Ok(read_lines(path)?.into_iter().map(|(row, _)| row).collect())
 }
 
-/// Rows with their lines, line ends included.
-fn read_lines(path: &Path) -> Result<Vec<(Row, Vec<u8>)>, MetricsError> {
+/// Rows with the bytes that they take, line ends included.
+fn read_lines(path: &Path) -> Result<Vec<(Row, usize)>, MetricsError> {
     let fail = |message: String| MetricsError {
         path: path.to_owned(),
         message,
@@ -122,7 +133,7 @@ fn read_lines(path: &Path) -> Result<Vec<(Row, Vec<u8>)>, MetricsError> {
             break;
         }
         match serde_json::from_slice(&line) {
-            Ok(Value::Object(row)) => rows.push((Row(row), line.clone())),
+            Ok(Value::Object(row)) => rows.push((Row(row), line.len())),
             _ => {
                 return Err(fail(format!(
                     "line {number} is not a JSON object; delete it"
@@ -157,6 +168,10 @@ mod tests {
         MetricsWriter::open(&path, 2).unwrap();
         let rows = read(&path).unwrap();
         assert_eq!(rows.iter().map(Row::step).collect::<Vec<_>>(), [0, 1]);
+        // The file is the one that was open, so what another process writes is not lost.
+        writer.write(&Row::new(2)).unwrap();
+        let steps: Vec<u64> = read(&path).unwrap().iter().map(Row::step).collect();
+        assert_eq!(steps, [0, 1, 2]);
         assert_eq!(
             (rows[1].get("reward/mean"), rows[1].get("policy/loss")),
             (Some(1.0), None)

@@ -134,6 +134,7 @@ impl<'a> Records<'a> {
         first: u64,
     ) -> Result<Self, RunError> {
         std::fs::create_dir_all(&place.folder).map_err(checkpoint::at(&place.folder))?;
+        checkpoint::clear_partial(&place.folder)?;
         let metrics = MetricsWriter::open(&place.folder.join("metrics.jsonl"), first)?;
         Ok(Self {
             place,
@@ -168,6 +169,8 @@ impl<'a> Records<'a> {
             config_digest: self.place.config_digest.clone(),
             sentinel: snapshot.sentinel.cloned(),
         };
+        // A resumed run needs the rows of all steps before its checkpoint.
+        self.metrics.sync()?;
         let folder = checkpoint::save(&self.place.folder, &snapshot, &state, self.saving.keep)?;
         if control == Control::Stop && done < self.steps {
             return Err(RunError::Interrupted { step: done, folder });

@@ -11,6 +11,7 @@ mod export;
 mod index;
 mod inspect;
 mod judge;
+mod licenses;
 mod play;
 mod policy;
 mod python;
@@ -77,6 +78,7 @@ enum Command {
     Python(python::Python),
     Envs(envs::Envs),
     Doctor(doctor::Doctor),
+    Licenses(licenses::Licenses),
     #[command(subcommand, hide = true)]
     Bench(bench::Bench),
 }
@@ -90,7 +92,10 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Evaluate", &["eval", "compare", "replay", "judge", "play"]),
     ("Data", &["world", "index", "search", "data", "envs"]),
     ("Serve", &["serve", "policy", "python"]),
-    ("Inspect", &["inspect", "report", "telemetry", "doctor"]),
+    (
+        "Inspect",
+        &["inspect", "report", "telemetry", "doctor", "licenses"],
+    ),
 ];
 
 /// The command line, whose help lists the commands by groups.
@@ -142,6 +147,7 @@ impl Cli {
             Command::Play(command) => command.run(),
             Command::Python(command) => command.run(),
             Command::Doctor(command) => command.run(),
+            Command::Licenses(_) => licenses::Licenses::run(),
             Command::Bench(command) => command.run(),
             Command::Envs(command) => {
                 command.run();

@@ -1,7 +1,7 @@
 //! Bad input and bad luck: one clear error, a non-zero exit, nothing half-written, a run that can be resumed.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 fn forage(arguments: &[&str]) -> Output {
@@ -250,9 +250,110 @@ fn a_checkpoint_without_a_tensor_is_named() {
     );
 }
 
+/// Changes a bit in the middle of a file.
+fn flip_a_bit(path: &Path) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 64;
+    std::fs::write(path, bytes).unwrap();
+}
+
 /// Metrics rows of a run.
 fn rows(run: &Path) -> usize {
     std::fs::read_to_string(run.join("metrics.jsonl")).map_or(0, |text| text.lines().count())
+}
+
+/// A training run that has taken some steps of many.
+fn training(run: &Path) -> Child {
+    let config = smoke();
+    let arguments = [
+        "train",
+        &config,
+        "--out",
+        text(run),
+        "--set",
+        "grpo.steps=500",
+    ];
+    let child = Command::new(env!("CARGO_BIN_EXE_forage"))
+        .args(arguments)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    while rows(run) < 3 {
+        assert!(started.elapsed() < Duration::from_mins(2), "no steps");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    child
+}
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill")
+        .args([name, &child.id().to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+}
+
+/// The exit code of a process that ends by itself, and its stderr.
+fn end(child: &mut Child) -> (Option<i32>, String) {
+    let mut stderr = String::new();
+    if let Some(pipe) = child.stderr.as_mut() {
+        std::io::Read::read_to_string(pipe, &mut stderr).unwrap();
+    }
+    (child.wait().unwrap().code(), stderr)
+}
+
+fn checkpoints(run: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(run.join("checkpoints")).into_iter();
+    let mut found: Vec<_> = entries
+        .flatten()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn a_terminated_run_saves_and_its_folder_takes_one_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let mut child = training(&run);
+    let config = smoke();
+    for more in [&["--resume"] as &[&str], &[]] {
+        let arguments = [&["train", &config, "--out", text(&run)], more].concat();
+        let (code, error) = fails(&arguments);
+        assert_eq!(code, 1);
+        let holder = format!("in use by process {}", child.id());
+        assert!(error.contains(&holder), "{error}");
+    }
+    let (_, error) = fails(&["eval", "--controls", text(&run)]);
+    assert!(error.contains("in use by process"), "{error}");
+    // A scheduler and the shell that it started may both pass the signal on: that is one request to stop.
+    signal(&child, "-TERM");
+    signal(&child, "-TERM");
+    let (code, stderr) = end(&mut child);
+    assert!(
+        code == Some(1) && stderr.contains("--resume"),
+        "{code:?} {stderr}"
+    );
+    assert_eq!(checkpoints(&run).len(), 1);
+    assert_eq!(
+        checkpoints(&run)[0].file_name().unwrap().to_string_lossy(),
+        format!("step-{:06}", rows(&run)),
+        "the rows of every step are in the file"
+    );
+}
+
+#[test]
+fn a_run_whose_terminal_is_closed_saves() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let mut child = training(&run);
+    drop(child.stderr.take());
+    signal(&child, "-HUP");
+    let (code, _) = end(&mut child);
+    assert_eq!(code, Some(1));
+    assert_eq!(checkpoints(&run).len(), 1);
 }
 
 #[test]
@@ -260,34 +361,10 @@ fn interrupted_training_saves_and_resumes() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     let config = smoke();
-    let arguments = [
-        "train",
-        &config,
-        "--out",
-        text(&run),
-        "--set",
-        "grpo.steps=500",
-    ];
-    let mut child = Command::new(env!("CARGO_BIN_EXE_forage"))
-        .args(arguments)
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let started = Instant::now();
-    while rows(&run) < 3 {
-        assert!(started.elapsed() < Duration::from_mins(2), "no steps");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    assert!(
-        Command::new("kill")
-            .args(["-INT", &child.id().to_string()])
-            .status()
-            .unwrap()
-            .success()
-    );
-    let mut stderr = String::new();
-    std::io::Read::read_to_string(child.stderr.as_mut().unwrap(), &mut stderr).unwrap();
-    assert!(!child.wait().unwrap().success());
+    let mut child = training(&run);
+    signal(&child, "-INT");
+    let (code, stderr) = end(&mut child);
+    assert_eq!(code, Some(1));
     assert!(
         stderr.contains("interrupted") && stderr.contains("--resume"),
         "{stderr}"
@@ -302,6 +379,8 @@ fn interrupted_training_saves_and_resumes() {
         "--resume",
         "--set",
         &steps,
+        "--set",
+        "grpo.keep_checkpoints=2",
     ]);
     assert_eq!(rows(&run), done + 2);
     assert!(run.join("policy/model.safetensors").exists());
@@ -311,12 +390,31 @@ fn interrupted_training_saves_and_resumes() {
     let exported = folder.path().join("exported");
     succeeds(&["export", text(&run), "--merged", text(&exported)]);
     let weights = |folder: PathBuf| std::fs::read(folder.join("model.safetensors")).unwrap();
-    let newest = std::fs::read_dir(run.join("checkpoints"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .max()
-        .unwrap();
+    let newest = checkpoints(&run).pop().unwrap();
     assert!(weights(exported) == weights(newest.join("model")));
+    let damaged = newest.join("model/model.safetensors");
+    flip_a_bit(&damaged);
+    let again = folder.path().join("again");
+    for arguments in [
+        ["export", text(&run), "--merged", text(&again)].as_slice(),
+        &["train", &config, "--out", text(&run), "--resume"],
+        &[
+            "train",
+            &config,
+            "--from",
+            text(&run),
+            "--out",
+            text(&again),
+        ],
+    ] {
+        let (_, error) = fails(arguments);
+        let named = format!("{}: is damaged", damaged.display());
+        assert!(
+            error.contains(&named) && error.contains("--from"),
+            "{error}"
+        );
+    }
+    assert_eq!(rows(&run), done + 2);
 }
 
 #[test]

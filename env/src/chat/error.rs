@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use minijinja::ErrorKind;
+
 /// A template could not be read or cannot render what it was given.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -37,6 +39,14 @@ pub enum ChatError {
         /// File and line.
         place: Place,
         /// The operation that failed.
+        message: String,
+    },
+    /// Rendering takes too long or writes too much: a template of a published model does neither.
+    #[error("chat template {place} does not come to an end: {message}; give another one")]
+    Endless {
+        /// File and line.
+        place: Place,
+        /// The limit that was reached.
         message: String,
     },
     /// An option has the name of a part of the conversation.
@@ -104,6 +114,8 @@ impl ChatError {
         let mut message = error
             .detail()
             .map_or_else(|| error.kind().to_string(), str::to_owned);
+        let beyond = |kind| matches!(kind, ErrorKind::OutOfFuel | ErrorKind::WriteFailure);
+        let mut endless = beyond(error.kind());
         let mut cause = std::error::Error::source(error);
         while let Some(inner) = cause {
             if let Some(Raised(message)) = inner.downcast_ref::<Raised>() {
@@ -115,11 +127,14 @@ impl ChatError {
             if let Some(inner) = inner.downcast_ref::<minijinja::Error>() {
                 // The innermost line is where it happened; the outer ones are the macros that led there.
                 place.line = inner.line().or(place.line);
+                endless |= beyond(inner.kind());
             }
             message = format!("{message}: {inner}");
             cause = inner.source();
         }
-        if rendering {
+        if endless {
+            Self::Endless { place, message }
+        } else if rendering {
             Self::Render { place, message }
         } else {
             Self::Syntax { place, message }

@@ -8,9 +8,9 @@
 use serde_json::Value;
 
 /// Opens a call.
-pub(crate) const OPEN: &str = "<tool_call>";
+const OPEN: &str = "<tool_call>";
 /// Closes a call.
-pub(crate) const CLOSE: &str = "</tool_call>";
+const CLOSE: &str = "</tool_call>";
 
 /// A call of a tool.
 #[derive(Clone, Debug, PartialEq)]

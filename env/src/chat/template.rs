@@ -1,6 +1,7 @@
 //! The Jinja environment that transformers gives to chat templates.
 
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -138,7 +139,11 @@ impl ChatTemplate {
     pub fn render(&self, conversation: &Conversation) -> Result<String, ChatError> {
         let fail = |error| ChatError::from_engine(&error, &self.name, true);
         let template = self.environment.get_template(TEMPLATE).map_err(fail)?;
-        template.render(self.context(conversation)).map_err(fail)
+        let mut text = Text(Vec::new());
+        template
+            .render_captured_to(self.context(conversation), &mut text)
+            .map_err(fail)?;
+        Ok(String::from_utf8_lossy(&text.0).into_owned())
     }
 
     fn context(&self, conversation: &Conversation) -> Value {
@@ -178,6 +183,7 @@ impl ChatTemplate {
             .lstrip_blocks(true)
             .build();
         environment.set_syntax(syntax.expect("the delimiters are the default ones"));
+        environment.set_fuel(Some(FUEL));
         environment.set_auto_escape_callback(|_| AutoEscape::None);
         environment.set_unknown_method_callback(python::method);
         environment.set_formatter(|out, state, value| match float(value) {
@@ -208,6 +214,29 @@ impl ChatTemplate {
 
 /// Variables of templates that are fields of a [`Conversation`]: no option may have their name.
 pub const RESERVED: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
+
+/// Instructions that rendering may take: a conversation of hundreds of messages takes a hundredth.
+const FUEL: u64 = 10_000_000;
+/// Most bytes of a rendered conversation.
+const MOST_TEXT: usize = 64 << 20;
+
+/// Rendered text, which ends at [`MOST_TEXT`].
+struct Text(Vec<u8>);
+
+impl io::Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MOST_TEXT {
+            let message = format!("the text is longer than {} MiB", MOST_TEXT >> 20);
+            return Err(io::Error::other(message));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// The only template of an environment.
 const TEMPLATE: &str = "chat";

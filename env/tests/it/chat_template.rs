@@ -156,6 +156,52 @@ fn errors_name_the_place_and_the_mend() {
 }
 
 #[test]
+fn templates_that_do_not_end_are_stopped() {
+    for (source, limit) in [
+        (
+            "{% for a in range(90000) %}{% for b in range(90000) %}{% endfor %}{% endfor %}",
+            "fuel",
+        ),
+        (
+            "{% macro m() %}{% for b in range(90000) %}{% for c in range(90000) %}{% endfor %}{% endfor %}{% endmacro %}{{ m() }}",
+            "fuel",
+        ),
+        (
+            "{% for a in range(90000) %}{{ 'x' * 10000000 }}{% endfor %}",
+            "64 MiB",
+        ),
+    ] {
+        let error = render(source, Vec::new(), Map::new()).expect_err("fails");
+        assert!(matches!(error, ChatError::Endless { .. }), "{error}");
+        assert!(error.to_string().contains(limit), "{error}");
+    }
+    let deep = "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}";
+    render(deep, Vec::new(), Map::new()).expect_err("a macro that calls itself");
+}
+
+#[test]
+fn mutated_templates_render_or_fail() {
+    let source = "{% for m in messages %}{% if m.role == 'user' and loop.index0 > 0 %}{{ '<|im_start|>' ~ m['role'] + '\\n' }}\
+                  {%- set t = m.content | trim | tojson %}{{ t[1:-1].split('a')[-1] }}{% else %}{{ raise_exception('no') }}\
+                  {% endif %}{%- endfor %}{{ 1 // 2 ** 3 % 4 }}";
+    let parts = [
+        "{%", "%}", "{{", "}}", "-", "9", "0", "(", ")", "[", "]", "*", "|", "'", " if ", ".", ":",
+        "é",
+    ];
+    let messages = vec![serde_json::json!({"role": "user", "content": " banana "}); 2];
+    let mut rendered = 0;
+    for place in (0..source.len()).filter(|&place| source.is_char_boundary(place)) {
+        for part in parts {
+            for kept in [place, (place + 1).min(source.len())] {
+                let mutated = format!("{}{part}{}", &source[..place], &source[kept..]);
+                rendered += usize::from(render(&mutated, messages.clone(), Map::new()).is_ok());
+            }
+        }
+    }
+    assert!(rendered > 0);
+}
+
+#[test]
 fn time_is_given_or_there_is_none() {
     let source = "{% if strftime_now is defined %}{{ strftime_now('%d %b %Y %H:%M:%S %j %A %-d %I%p %y') }}{% else %}no{% endif %}";
     let template = ChatTemplate::from_source(source, SpecialTokens::default()).expect("a template");

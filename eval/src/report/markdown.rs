@@ -14,7 +14,12 @@ pub(super) fn render(report: &Report) -> String {
         let _ = write!(text, "\n{}\n", cell(note));
     }
     for (run, verdict) in &report.verdicts {
-        let _ = write!(text, "\n**{}**: {}\n", cell(run), verdict.words().join(" "));
+        let _ = write!(
+            text,
+            "\n**{}**: {}\n",
+            cell(run),
+            cell(&verdict.words().join(" "))
+        );
     }
     if let Some((_, first)) = report.evaluations.first() {
         let _ = write!(
@@ -52,12 +57,14 @@ pub(super) fn render(report: &Report) -> String {
         let rows = recipe
             .digests
             .iter()
-            .map(|(name, digest)| [cell(name), format!("`{digest}`")]);
+            .map(|(name, digest)| [cell(name), code(digest)]);
         let digests = table(["of", "digest"], rows);
         let (run, config) = (cell(&recipe.run), recipe.config.trim_end());
+        let ticks = config.split(|c| c != '`').map(str::len).max();
+        let fence = "`".repeat(ticks.unwrap_or(0).max(3) + 1);
         let _ = write!(
             text,
-            "\n## Configuration of {run}\n\n{digests}\n````toml\n{config}\n````\n"
+            "\n## Configuration of {run}\n\n{digests}\n{fence}toml\n{config}\n{fence}\n"
         );
     }
     text
@@ -84,7 +91,7 @@ fn training(report: &Report) -> String {
                     number(end.estimate)
                 }
             };
-            let metric = format!("{words} (`{}`)", cell(&metric));
+            let metric = format!("{words} ({})", code(&metric));
             Some([
                 cell(&arm.name),
                 metric,
@@ -141,11 +148,37 @@ fn table<S: AsRef<str>, R: IntoIterator<Item: AsRef<str>>>(
     text
 }
 
-/// Text in one cell or line.
+/// Text in one cell or line. Nothing in it is markup: text of models and names of strangers make no links, images or code.
 fn cell(text: &str) -> String {
-    text.replace('|', "\\|")
-        .replace('<', "&lt;")
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ")
+    let mut escaped = String::new();
+    for character in text.chars() {
+        match character {
+            '<' => escaped.push_str("&lt;"),
+            '\\' | '|' | '`' | '[' | '!' => escaped.extend(['\\', character]),
+            _ => escaped.push(character),
+        }
+    }
+    escaped.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Code within a cell.
+fn code(text: &str) -> String {
+    let plain = text.replace('`', "'").replace('|', "\\|");
+    let words: Vec<_> = plain.split_whitespace().collect();
+    format!("`{}`", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_others_is_no_markup() {
+        let shown = cell("![x](http://a/b)\n[y]: `z` <img> | \\[w](u)");
+        assert_eq!(
+            shown,
+            r"\!\[x](http://a/b) \[y]: \`z\` &lt;img> \| \\\[w](u)"
+        );
+        assert_eq!(code("a`b|c\nd"), r"`a'b\|c d`");
+    }
 }

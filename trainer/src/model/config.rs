@@ -146,18 +146,26 @@ impl ModelConfig {
     /// # Errors
     /// A sentence that names the key at fault.
     pub fn validate(&self) -> Result<(), String> {
+        // Far above every published model: sizes beyond are a damaged file, and memory would be asked for by them.
         let sizes = [
-            ("vocab_size", self.vocab_size),
-            ("hidden_size", self.hidden_size),
-            ("intermediate_size", self.intermediate_size),
-            ("num_hidden_layers", self.num_hidden_layers),
-            ("num_attention_heads", self.num_attention_heads),
-            ("num_key_value_heads", self.num_key_value_heads),
-            ("head_dim", self.head_dim),
-            ("max_position_embeddings", self.max_position_embeddings),
+            ("vocab_size", self.vocab_size, 1 << 22),
+            ("hidden_size", self.hidden_size, 1 << 17),
+            ("intermediate_size", self.intermediate_size, 1 << 20),
+            ("num_hidden_layers", self.num_hidden_layers, 1024),
+            ("num_attention_heads", self.num_attention_heads, 1024),
+            ("num_key_value_heads", self.num_key_value_heads, 1024),
+            ("head_dim", self.head_dim, 512),
+            (
+                "max_position_embeddings",
+                self.max_position_embeddings,
+                1 << 21,
+            ),
         ];
-        if let Some((key, _)) = sizes.iter().find(|(_, size)| *size == 0) {
-            return Err(format!("{key} must be at least 1"));
+        if let Some((key, _, most)) = sizes
+            .iter()
+            .find(|(_, size, most)| !(1..=*most).contains(size))
+        {
+            return Err(format!("{key} must be between 1 and {most}"));
         }
         if !self
             .num_attention_heads
@@ -168,14 +176,20 @@ impl ModelConfig {
         if !self.head_dim.is_multiple_of(2) {
             return Err("head_dim must be even for rotary embeddings".to_owned());
         }
+        if !(1e-12..1.0).contains(&self.rms_norm_eps) {
+            return Err("rms_norm_eps must be between 1e-12 and 1".to_owned());
+        }
+        if !(1.0..=1e12).contains(&self.rope_theta) {
+            return Err("rope_theta must be between 1 and 1e12".to_owned());
+        }
         match self.rope_scaling {
             Some(RopeScaling {
                 factor,
                 low_freq_factor: low,
                 high_freq_factor: high,
                 original_max_position_embeddings: original,
-            }) if !(factor >= 1.0 && low > 0.0 && high > low && original > 0) => Err(
-                "rope_scaling needs a factor of at least 1, 0 < low_freq_factor < high_freq_factor and \
+            }) if !((1.0..=1e6).contains(&factor) && low > 0.0 && high > low && high <= 1e6 && original > 0) => Err(
+                "rope_scaling needs a factor between 1 and 1e6, 0 < low_freq_factor < high_freq_factor <= 1e6 and \
                  original_max_position_embeddings above 0"
                     .to_owned(),
             ),
@@ -520,6 +534,75 @@ mod tests {
             ModelConfig::from_json(olmo).unwrap(),
             ModelConfig::published("OLMo-2-0425-1B").unwrap()
         );
+    }
+
+    #[test]
+    fn a_hostile_config_is_refused_or_makes_a_decoder() {
+        let values = [
+            "null",
+            "true",
+            "0",
+            "-0.0",
+            "-1",
+            "1",
+            "2",
+            "3",
+            "1.5",
+            "4000000000",
+            "18446744073709551615",
+            "18446744073709551616",
+            "1e-400",
+            "1e-300",
+            "1e300",
+            "1e999",
+            "\"x\"",
+            "\"\"",
+            "[]",
+            "[0]",
+            "{}",
+            "{\"rope_type\":\"llama3\",\"factor\":1e300,\"low_freq_factor\":1e-300,\"high_freq_factor\":1e300,\
+             \"original_max_position_embeddings\":18446744073709551615}",
+            "{\"rope_theta\":-1.0}",
+        ];
+        let whole = tiny().to_json(3);
+        let keys: Vec<&String> = whole.as_object().unwrap().keys().collect();
+        let extra = ["rope_scaling", "rope_parameters", "layer_types"].map(str::to_owned);
+        let mut taken = 0;
+        for key in keys.into_iter().chain(&extra) {
+            for value in values {
+                let mut json = whole.clone();
+                json[key] = "@".into();
+                let text = json.to_string().replace("\"@\"", value);
+                let Ok(config) = ModelConfig::from_json(&text) else {
+                    continue;
+                };
+                taken += 1;
+                assert!(config.parameters() < 1 << 62, "{key} {value}");
+                crate::model::Decoder::new(&config, &burn::tensor::Device::flex());
+            }
+        }
+        assert!(taken > 100, "{taken}");
+        let sizes = [
+            "num_hidden_layers",
+            "vocab_size",
+            "max_position_embeddings",
+            "head_dim",
+        ];
+        let faults = sizes.map(|key| (key, "4000000000"));
+        let faults = faults.into_iter().chain([
+            ("rms_norm_eps", "-1"),
+            ("rms_norm_eps", "0"),
+            ("rope_theta", "0"),
+            ("rope_theta", "-1e6"),
+            ("rope_theta", "1e300"),
+        ]);
+        for (key, value) in faults {
+            let mut json = whole.clone();
+            json[key] = "@".into();
+            let text = json.to_string().replace("\"@\"", value);
+            let error = ModelConfig::from_json(&text).unwrap_err();
+            assert!(error.contains(key), "{key} {value}: {error}");
+        }
     }
 
     #[test]

@@ -56,6 +56,19 @@ pub fn load_decoder_as(
     device: &Device,
 ) -> Result<Decoder, WeightsError> {
     let files = WeightFiles::open(folder)?;
+    let stored = files.tensors.values();
+    let held: usize = stored.map(|one| one.shape.iter().product::<usize>()).sum();
+    // Whatever else does not fit is told tensor by tensor; this much of it could not even be allocated.
+    if config.parameters() / 16 > held {
+        return Err(WeightsError::Tensors {
+            path: folder.to_owned(),
+            message: format!(
+                "does not fit config.json: it asks for {} weights, and the files hold {held}; download the checkpoint again or \
+                 fix config.json",
+                config.parameters()
+            ),
+        });
+    }
     let mut fill = Fill {
         files: &files,
         precision,

@@ -1,11 +1,11 @@
 //! Checkpoints by name: a folder, or a repository of the Hugging Face hub kept in the cache that its own tools use.
 
+mod server;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use hf_hub::api::sync::{Api, ApiBuilder, ApiError};
-use hf_hub::{Cache, Repo, RepoType};
-
+use self::server::{Fault, Server, is_commit, is_plain};
 use super::files::{INDEX, SINGLE, shard_names};
 
 /// Where names are looked up.
@@ -57,6 +57,25 @@ pub enum HubError {
         cache: PathBuf,
         /// File that is not there.
         missing: String,
+    },
+    /// The token would travel where everyone on the way can read it.
+    #[error(
+        "{endpoint} is plain http on another machine: the access token would be readable on the way; set HF_ENDPOINT to an \
+         https address, or unset HF_TOKEN and HF_TOKEN_PATH and log out"
+    )]
+    PlainToken {
+        /// Address of the server.
+        endpoint: String,
+    },
+    /// The server answered what no hub does.
+    #[error("{name} is not fetched from {endpoint}: {message}; check HF_ENDPOINT")]
+    Untrusted {
+        /// Name as given.
+        name: String,
+        /// Address of the server.
+        endpoint: String,
+        /// The answer at fault.
+        message: String,
     },
     /// The server refused or could not be reached.
     #[error("{name} cannot be fetched from {endpoint}: {message}")]
@@ -128,7 +147,7 @@ impl Hub {
             return Ok(PathBuf::from(name));
         }
         let wanted = Wanted::parse(name).ok_or_else(|| HubError::Name(name.to_owned()))?;
-        let cached = self.cached(&wanted);
+        let cached = self.cached(&wanted.repo(MODELS, &wanted.revision));
         let missing = cached.as_ref().map_or_else(
             || NEEDED[0].to_owned(),
             |folder| missing(folder).unwrap_or_default(),
@@ -166,15 +185,13 @@ impl Hub {
             return Err(bad());
         };
         let wanted = Wanted::parse(&format!("{organisation}/{set}")).ok_or_else(bad)?;
-        if file.split('/').any(|part| part.is_empty() || part == "..") {
+        let outside = |part: &str| ["", ".", ".."].contains(&part) || part.contains(['\\', ':']);
+        if file.split('/').any(outside) {
             return Err(bad());
         }
-        let repo = Repo::with_revision(
-            wanted.id.clone(),
-            RepoType::Dataset,
-            wanted.revision.clone(),
-        );
-        if let Some(held) = Cache::new(self.cache.clone()).repo(repo.clone()).get(file) {
+        let repo = wanted.repo(DATASETS, &wanted.revision);
+        let held = self.cached(&repo).map(|folder| folder.join(file));
+        if let Some(held) = held.filter(|held| held.exists()) {
             return Ok(held);
         }
         if self.offline {
@@ -185,28 +202,27 @@ impl Hub {
                 missing,
             });
         }
-        let fetched = self.api().and_then(|api| api.repo(repo).get(file));
-        fetched.map_err(|error| self.failure(&wanted, &error))
+        let folder = repo.folder(&self.cache);
+        let fetched = self.server()?.fetch(&repo, file, &folder);
+        fetched
+            .and_then(|(path, commit)| refer(&folder, &repo.revision, &commit).map(|()| path))
+            .map_err(|fault| self.failure(&wanted, &fault))
     }
 
     /// The snapshot that the cache has of a revision, whole or not.
-    fn cached(&self, wanted: &Wanted) -> Option<PathBuf> {
-        let folder = self.cache.join(wanted.repo(&wanted.revision).folder_name());
-        let commit = std::fs::read_to_string(folder.join("refs").join(&wanted.revision)).ok();
-        let commit = commit.map_or_else(
-            || wanted.revision.clone(),
-            |commit| commit.trim().to_owned(),
-        );
+    fn cached(&self, repo: &Repo) -> Option<PathBuf> {
+        let folder = repo.folder(&self.cache);
+        let commit = std::fs::read_to_string(folder.join("refs").join(&repo.revision)).ok();
+        let commit =
+            commit.map_or_else(|| repo.revision.clone(), |commit| commit.trim().to_owned());
         Some(folder.join("snapshots").join(commit)).filter(|folder| folder.is_dir())
     }
 
     fn download(&self, wanted: &Wanted) -> Result<PathBuf, HubError> {
-        let fail = |error: &ApiError| self.failure(wanted, error);
-        let api = self.api().map_err(|error| fail(&error))?;
-        let info = api
-            .repo(wanted.repo(&wanted.revision))
-            .info()
-            .map_err(|error| fail(&error))?;
+        let fail = |fault: &Fault| self.failure(wanted, fault);
+        let server = self.server()?;
+        let named = wanted.repo(MODELS, &wanted.revision);
+        let info = server.info(&named).map_err(|fault| fail(&fault))?;
         let there: BTreeSet<&str> = info
             .siblings
             .iter()
@@ -224,15 +240,16 @@ impl Hub {
             return Err(lacks(missing));
         }
         // By commit, so that all files are of one state even if the branch moves meanwhile.
-        let repo = api.repo(wanted.repo(&info.sha));
-        let cache = Cache::new(self.cache.clone()).repo(wanted.repo(&wanted.revision));
-        let snapshot = cache.pointer_path(&info.sha);
+        let repo = wanted.repo(MODELS, &info.sha);
+        let folder = repo.folder(&self.cache);
+        let snapshot = folder.join("snapshots").join(&info.sha);
         let get = |file: &str| -> Result<(), HubError> {
             let held = snapshot.join(file).exists();
             if held {
                 Ok(())
             } else {
-                repo.download(file).map(drop).map_err(|error| fail(&error))
+                let fetched = server.fetch(&repo, file, &folder);
+                fetched.map(drop).map_err(|fault| fail(&fault))
             }
         };
         for text in TEXTS.iter().filter(|text| there.contains(**text)) {
@@ -256,44 +273,95 @@ impl Hub {
             }
             get(file)?;
         }
-        // Later sessions find the revision without the network.
-        cache
-            .create_ref(&info.sha)
-            .map_err(|error| fail(&ApiError::IoError(error)))?;
+        // Later processes find the revision without the network.
+        refer(&folder, &wanted.revision, &info.sha).map_err(|fault| fail(&fault))?;
         Ok(snapshot)
     }
 
-    fn api(&self) -> Result<Api, ApiError> {
-        ApiBuilder::from_cache(Cache::new(self.cache.clone()))
-            .with_endpoint(self.endpoint.clone())
-            .with_token(self.token.clone())
-            .with_user_agent("forage", env!("CARGO_PKG_VERSION"))
-            .with_retries(3)
-            // Bars belong to commands; a library writes nothing to the terminal.
-            .with_progress(false)
-            .build()
+    fn server(&self) -> Result<Server<'_>, HubError> {
+        if self.token.is_some() && is_plain(&self.endpoint) {
+            return Err(HubError::PlainToken {
+                endpoint: self.endpoint.clone(),
+            });
+        }
+        Ok(Server::new(&self.endpoint, self.token.as_deref()))
     }
 
-    fn failure(&self, wanted: &Wanted, error: &ApiError) -> HubError {
-        let text = error.to_string();
-        let status = |code: &str| matches!(error, ApiError::RequestError(_)) && text.contains(code);
-        let message = if status("401") || status("403") {
-            format!(
-                "access is refused ({text}); accept the model's terms there and set HF_TOKEN to a token of yours"
-            )
-        } else if status("404") {
-            format!(
-                "there is no revision {} of it ({text}); check the name",
+    fn failure(&self, wanted: &Wanted, fault: &Fault) -> HubError {
+        let (name, endpoint) = (wanted.name.clone(), self.endpoint.clone());
+        let message = match (fault, fault.status()) {
+            (Fault::Refused(words), _) => {
+                return HubError::Untrusted {
+                    name,
+                    endpoint,
+                    message: words.clone(),
+                };
+            }
+            (_, Some(401 | 403)) => format!(
+                "access is refused ({fault}); accept the model's terms there and set HF_TOKEN to a token of yours"
+            ),
+            (_, Some(404)) => format!(
+                "there is no revision {} of it ({fault}); check the name",
                 wanted.revision
-            )
-        } else {
-            format!("{text}; check the network, or set HF_HUB_OFFLINE=1 to use only the cache")
+            ),
+            (Fault::File { .. }, _) => format!("{fault}; check the cache's rights and free space"),
+            _ => {
+                format!("{fault}; check the network, or set HF_HUB_OFFLINE=1 to use only the cache")
+            }
         };
         HubError::Fetch {
-            name: wanted.name.clone(),
-            endpoint: self.endpoint.clone(),
+            name,
+            endpoint,
             message,
         }
+    }
+}
+
+/// Notes in the cache which commit a revision is, under another name first.
+fn refer(folder: &Path, revision: &str, commit: &str) -> Result<(), Fault> {
+    let path = folder.join("refs").join(revision);
+    let draft = path.with_extension(format!("{}.part", std::process::id()));
+    let parent = path.parent().unwrap_or(folder);
+    std::fs::create_dir_all(parent)
+        .and_then(|()| std::fs::write(&draft, commit))
+        .and_then(|()| std::fs::rename(&draft, &path))
+        .map_err(|source| Fault::File { path, source })
+}
+
+/// A revision of a repository.
+struct Repo {
+    /// [`MODELS`] or [`DATASETS`].
+    kind: &'static str,
+    id: String,
+    revision: String,
+}
+
+const MODELS: &str = "models";
+const DATASETS: &str = "datasets";
+
+impl Repo {
+    /// Its folder in the cache.
+    fn folder(&self, cache: &Path) -> PathBuf {
+        let name = format!("{}--{}", self.kind, self.id).replace('/', "--");
+        cache.join(name)
+    }
+
+    fn info_address(&self, endpoint: &str) -> String {
+        let revision = self.revision.replace('/', "%2F");
+        format!(
+            "{endpoint}/api/{}/{}/revision/{revision}",
+            self.kind, self.id
+        )
+    }
+
+    fn file_address(&self, endpoint: &str, file: &str) -> String {
+        let prefix = if self.kind == DATASETS {
+            "datasets/"
+        } else {
+            ""
+        };
+        let revision = self.revision.replace('/', "%2F");
+        format!("{endpoint}/{prefix}{}/resolve/{revision}/{file}", self.id)
     }
 }
 
@@ -349,11 +417,15 @@ impl Wanted {
     }
 
     fn is_commit(&self) -> bool {
-        self.revision.len() == 40 && self.revision.chars().all(|c| c.is_ascii_hexdigit())
+        is_commit(&self.revision)
     }
 
-    fn repo(&self, revision: &str) -> Repo {
-        Repo::with_revision(self.id.clone(), RepoType::Model, revision.to_owned())
+    fn repo(&self, kind: &'static str, revision: &str) -> Repo {
+        Repo {
+            kind,
+            id: self.id.clone(),
+            revision: revision.to_owned(),
+        }
     }
 }
 

@@ -20,6 +20,9 @@ const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 /// One repository, `org/tiny`, whose large files are answered with a redirect as the hub does.
 struct Served {
     files: BTreeMap<String, Vec<u8>>,
+    /// ETag of every file instead of its digest.
+    etag: Option<String>,
+    sha: &'static str,
     /// Paths of the requests, and whether they carried the token.
     log: Mutex<Vec<(String, bool)>>,
 }
@@ -45,8 +48,17 @@ impl Served {
         );
         Arc::new(Self {
             files,
+            etag: None,
+            sha: COMMIT,
             log: Mutex::default(),
         })
+    }
+
+    fn etag(&self, file: &str) -> String {
+        let own = || format!("{:x}", file.len() * 31 + usize::from(file.as_bytes()[0]));
+        let digest = |bytes: &Vec<u8>| blake3::hash(bytes).to_hex().to_string();
+        let digest = || self.files.get(file).map_or_else(own, digest);
+        self.etag.clone().unwrap_or_else(digest)
     }
 
     fn asked(&self) -> Vec<String> {
@@ -85,7 +97,7 @@ impl Served {
                 header::CONTENT_RANGE,
                 format!("bytes {start}-{}/{}", end - 1, bytes.len()),
             )
-            .header(header::ETAG, format!("\"etag-{}\"", file.replace('/', "-")))
+            .header(header::ETAG, format!("\"{}\"", self.etag(file)))
             .header("x-repo-commit", COMMIT)
             .body(Body::from(bytes[start..end].to_vec()))
             .unwrap()
@@ -116,8 +128,8 @@ async fn info(
         .keys()
         .map(|name| serde_json::json!({ "rfilename": name }))
         .collect();
-    let body =
-        serde_json::json!({ "id": "org/tiny", "sha": COMMIT, "siblings": siblings }).to_string();
+    let body = serde_json::json!({ "id": "org/tiny", "sha": served.sha, "siblings": siblings })
+        .to_string();
     Response::builder()
         .header(header::CONTENT_TYPE, "application/json")
         .body(Body::from(body))
@@ -137,7 +149,7 @@ async fn resolve(
     Response::builder()
         .status(StatusCode::FOUND)
         .header(header::LOCATION, format!("http://{host}/cdn/{file}"))
-        .header("x-linked-etag", format!("\"linked-{file}\""))
+        .header("x-linked-etag", format!("\"{}\"", served.etag(&file)))
         .header("x-repo-commit", COMMIT)
         .body(Body::empty())
         .unwrap()
@@ -238,7 +250,11 @@ async fn a_name_is_fetched_once_and_then_found_in_the_cache() {
             .join("config.json")
             .is_symlink()
     );
-    assert!(repo.join("blobs/etag-config.json").is_file());
+    assert!(
+        repo.join("blobs")
+            .join(served.etag("config.json"))
+            .is_file()
+    );
     // A second time only the revision is asked for; offline and by commit nothing is.
     let before = served.asked().len();
     open(hub.clone(), "org/tiny").await.unwrap();
@@ -303,6 +319,73 @@ async fn a_name_is_fetched_once_and_then_found_in_the_cache() {
     );
 }
 
+/// Everything below a folder but what is needed to hold it.
+fn written(folder: &Path) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(written(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hostile_server_writes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, cache) = (folder.path().join("source"), folder.path().join("cache"));
+    saved(&source, 1_000_000);
+    let escape = folder.path().join("escaped").display().to_string();
+    for (etag, sha) in [
+        (Some(escape.as_str()), COMMIT),
+        (Some("../../../../escaped"), COMMIT),
+        (Some(".."), COMMIT),
+        (None, "../../../escaped"),
+        (None, ""),
+    ] {
+        let mut served = Arc::into_inner(Served::new(&source)).unwrap();
+        (served.etag, served.sha) = (etag.map(str::to_owned), sha);
+        let hub = Hub {
+            cache: cache.clone(),
+            endpoint: serve(Arc::new(served)).await,
+            token: None,
+            offline: false,
+        };
+        let error = open(hub, "org/tiny").await.unwrap_err();
+        assert!(
+            error.contains("hexadecimal") && error.contains("HF_ENDPOINT"),
+            "{error}"
+        );
+        assert_eq!(written(&cache), Vec::<std::path::PathBuf>::new());
+        assert!(!folder.path().join("escaped").exists());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_token_is_never_sent_in_the_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let hub = Hub {
+        cache: folder.path().join("cache"),
+        endpoint: "http://hub.example".into(),
+        token: Some("secret".into()),
+        offline: false,
+    };
+    let error = open(hub.clone(), "org/tiny").await.unwrap_err();
+    assert!(
+        error.contains("plain http") && !error.contains("secret"),
+        "{error}"
+    );
+    let data = move || hub.fetch_data("hf://datasets/org/set/data.jsonl");
+    let error = tokio::task::spawn_blocking(data)
+        .await
+        .unwrap()
+        .unwrap_err();
+    assert!(error.to_string().contains("plain http"), "{error}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn files_of_data_sets_are_fetched_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -365,6 +448,8 @@ async fn files_of_data_sets_are_fetched_once() {
     for bad in [
         "hf://datasets/org/set",
         "hf://datasets/org/set/../x",
+        "hf://datasets/org/set/a/./x",
+        "hf://datasets/org/set/a\\..\\x",
         "hf://org/set/x",
         "hf://datasets//set/x",
     ] {

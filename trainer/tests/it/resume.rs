@@ -120,7 +120,7 @@ async fn resumed_equals_uninterrupted() {
     assert!(expected == found, "weights differ");
     assert_eq!(rows(whole.path()), rows(broken.path()));
     let moments = |folder: &Path| {
-        let newest = checkpoint::list(folder).unwrap().pop().unwrap();
+        let newest = checkpoint::newest(folder).unwrap().unwrap();
         std::fs::read(newest.join("optimizer.safetensors")).unwrap()
     };
     assert!(
@@ -245,11 +245,7 @@ async fn an_adapter_s_run_keeps_the_adapter_alone_and_resumes() {
     // The base is as it was; what was learned is in the adapter.
     assert!(base == weights(&learner(checkpoint(1), config().update)));
     let adapter = |folder: &Path| {
-        let newest = checkpoint::list(folder)
-            .unwrap()
-            .pop()
-            .unwrap()
-            .join("model");
+        let newest = checkpoint::newest(folder).unwrap().unwrap().join("model");
         assert!(!newest.join("model.safetensors").exists());
         std::fs::read(newest.join("adapter_model.safetensors")).unwrap()
     };
@@ -277,9 +273,11 @@ async fn a_kill_between_checkpoints_loses_only_unfinished_work() {
     // Stopped at step 3, then the checkpoint of step 3 vanishes as if the process had died before writing it.
     let _ = run(killed.path(), false, 3).await;
     std::fs::remove_dir_all(killed.path().join("checkpoints/step-000003")).unwrap();
-    std::fs::create_dir_all(killed.path().join("checkpoints/.partial-step-000003")).unwrap();
+    let partial = killed.path().join("checkpoints/.partial-step-000003-1");
+    std::fs::create_dir_all(&partial).unwrap();
     let (result, found) = run(killed.path(), true, u64::MAX).await;
     result.unwrap();
+    assert!(!partial.exists(), "a later run clears it");
     assert!(expected == found, "weights differ");
     assert_eq!(rows(whole.path()), rows(killed.path()));
 }
@@ -288,7 +286,7 @@ async fn a_kill_between_checkpoints_loses_only_unfinished_work() {
 async fn a_checkpoint_of_other_settings_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let _ = run(folder.path(), false, 2).await;
-    let newest = checkpoint::list(folder.path()).unwrap().pop().unwrap();
+    let newest = checkpoint::newest(folder.path()).unwrap().unwrap();
     let resumed = async |digest: &str| {
         let start = checkpoint(1);
         let problem = problem(&start, &[("random", 1.0)]);
@@ -311,5 +309,67 @@ async fn a_checkpoint_of_other_settings_is_refused() {
     assert!(error.contains("other settings"), "{error}");
     std::fs::write(newest.join("optimizer.safetensors"), b"short").unwrap();
     let error = resumed("one").await;
-    assert!(error.contains("not usable"), "{error}");
+    assert!(
+        error.contains("optimizer.safetensors: is damaged"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_damaged_checkpoint_is_named_and_the_one_before_it_is_taken_when_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let _ = run(folder.path(), false, 3).await;
+    let newest = checkpoint::newest(folder.path()).unwrap().unwrap();
+    let before = newest.with_file_name("step-000002");
+    let files = [
+        "state.json",
+        "optimizer.safetensors",
+        "model/model.safetensors",
+        "model/config.json",
+        "BLAKE3SUMS",
+    ];
+    for file in files {
+        let path = newest.join(file);
+        let good = std::fs::read(&path).unwrap();
+        let mut bad = good.clone();
+        bad[good.len() / 2] ^= 1;
+        for bad in [Some(bad), None] {
+            match bad {
+                Some(bad) => std::fs::write(&path, bad).unwrap(),
+                None => std::fs::remove_file(&path).unwrap(),
+            }
+            let (Err(RunError::Checkpoint(error)), _) = run(folder.path(), true, 1).await else {
+                panic!("{file} was taken");
+            };
+            let error = error.to_string();
+            assert!(error.contains(newest.to_str().unwrap()), "{error}");
+            assert!(
+                error.contains(&format!("--from {}", before.display())),
+                "{error}"
+            );
+            assert!(
+                file == "BLAKE3SUMS" || error.contains(path.to_str().unwrap()),
+                "{error}"
+            );
+        }
+        std::fs::write(&path, good).unwrap();
+    }
+    let damaged = newest.join("optimizer.safetensors");
+    std::fs::write(damaged, b"").unwrap();
+    std::fs::remove_dir_all(newest).unwrap();
+    run(folder.path(), true, u64::MAX).await.0.unwrap();
+}
+
+#[tokio::test]
+async fn a_checkpoint_of_a_version_without_digests_is_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let _ = run(folder.path(), false, 3).await;
+    for entry in std::fs::read_dir(folder.path().join("checkpoints")).unwrap() {
+        let checkpoint = entry.unwrap().path();
+        std::fs::remove_file(checkpoint.join("BLAKE3SUMS")).unwrap();
+        let state = checkpoint.join("state.json");
+        let text = std::fs::read_to_string(&state).unwrap();
+        std::fs::write(state, text.replace("\"format\": 2", "\"format\": 1")).unwrap();
+    }
+    run(folder.path(), true, u64::MAX).await.0.unwrap();
 }

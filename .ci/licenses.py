@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""Collects the licence texts of every crate in the program and in the sandbox's interpreter: .ci/licenses.py [--check]
+
+Writes cli/licenses/crates.txt.gz, which `forage licenses` prints. With --check it writes nothing and fails where a crate is missing
+from the file. A text that several crates share stands once, with their names above it.
+"""
+
+import collections
+import gzip
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+OUT = ROOT / "cli/licenses/crates.txt.gz"
+TARGETS = [
+    ("Cargo.toml", "forage", "x86_64-unknown-linux-gnu"),
+    ("sandbox/guest/Cargo.toml", "forage-guest", "wasm32-wasip1"),
+]
+LICENCE = re.compile(r"(?i)(licen[cs]e|copying|notice|unlicense|copyright)")
+
+
+def crates(manifest, root, target):
+    """The published crates that the code of a package is made of."""
+    command = ["cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform", target]
+    found = json.loads(subprocess.check_output([*command, "--manifest-path", ROOT / manifest]))
+    packages = {package["id"]: package for package in found["packages"]}
+    nodes = {node["id"]: node for node in found["resolve"]["nodes"]}
+    open_ = [identity for identity, package in packages.items() if package["name"] == root]
+    seen = set()
+    while open_:
+        identity = open_.pop()
+        if identity in seen:
+            continue
+        seen.add(identity)
+        for dependency in nodes[identity]["deps"]:
+            if any(kind["kind"] is None for kind in dependency["dep_kinds"]):
+                open_.append(dependency["pkg"])
+    return [packages[identity] for identity in seen if packages[identity]["source"]]
+
+
+def main():
+    found = {package["name"]: package for target in TARGETS for package in crates(*target)}
+    if sys.argv[1:] == ["--check"]:
+        text = gzip.decompress(OUT.read_bytes()).decode()
+        listed = set(re.findall(r"^  (\S+) \(", text, re.MULTILINE))
+        missing = sorted(set(found) - listed)
+        if missing:
+            sys.exit(f"{OUT.name} lacks {', '.join(missing)}: run .ci/licenses.py")
+        return
+    texts, without = collections.defaultdict(list), []
+    for name, package in sorted(found.items()):
+        folder = pathlib.Path(package["manifest_path"]).parent
+        files = sorted(path for path in folder.iterdir() if path.is_file() and LICENCE.match(path.name))
+        line = f"  {name} ({package['license'] or package['license_file']}) {package['repository'] or ''}".rstrip()
+        for path in files:
+            text = path.read_text(errors="replace").replace("\r\n", "\n").strip()
+            texts[text].append(line)
+        if not files:
+            without.append(f"{line} by {', '.join(package['authors']) or 'its authors'}")
+    parts = ["These crates bring no file with their licence; its usual text holds:\n\n" + "\n".join(without)]
+    for text, lines in sorted(texts.items(), key=lambda entry: entry[1]):
+        parts.append("\n".join(lines) + "\n\n" + text)
+    whole = ("\n\n" + "-" * 80 + "\n\n").join(parts) + "\n"
+    OUT.write_bytes(gzip.compress(whole.encode(), 9, mtime=0))
+    print(f"{OUT}: {len(found)} crates, {len(texts)} texts, {OUT.stat().st_size} bytes")
+
+
+main()

@@ -1,0 +1,395 @@
+//! The hub's server: it is not trusted, so what it answers is checked before any of it becomes a path, and the token goes to it alone.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use ureq::Body;
+use ureq::http::{HeaderMap, Response, StatusCode, Uri, header};
+
+use super::Repo;
+
+/// An answer that cannot be had or used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Fault {
+    #[error(transparent)]
+    Http(#[from] Box<ureq::Error>),
+    #[error("{0}")]
+    Refused(String),
+    #[error("the answer ended after {found} of {total} bytes")]
+    Cut { found: u64, total: u64 },
+    #[error("{path} cannot be written: {source}")]
+    File {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+}
+
+impl Fault {
+    /// The status of an answer that refuses.
+    pub(super) fn status(&self) -> Option<u16> {
+        match self {
+            Self::Http(error) => match **error {
+                ureq::Error::StatusCode(status) => Some(status),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Tells whether the same question may be answered a moment later.
+    fn passes(&self) -> bool {
+        match self {
+            Self::Http(_) => self
+                .status()
+                .is_none_or(|status| status >= 500 || status == 429 || status == 416),
+            Self::Cut { .. } => true,
+            Self::Refused(_) | Self::File { .. } => false,
+        }
+    }
+}
+
+/// Files of a revision.
+#[derive(Deserialize)]
+pub(super) struct Info {
+    /// The commit.
+    pub(super) sha: String,
+    #[serde(default)]
+    pub(super) siblings: Vec<Sibling>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Sibling {
+    pub(super) rfilename: String,
+}
+
+pub(super) struct Server<'a> {
+    pub(super) endpoint: &'a str,
+    pub(super) token: Option<&'a str>,
+    agent: ureq::Agent,
+}
+
+/// Time without a byte after which a server counts as away.
+const PATIENCE: Duration = Duration::from_mins(1);
+const MOST_REDIRECTS: usize = 8;
+/// Tries of a download after the first; each goes on where the last one ended.
+const RETRIES: u64 = 3;
+/// Most bytes of a description of a revision.
+const MOST_INFO: u64 = 64 << 20;
+
+impl<'a> Server<'a> {
+    pub(super) fn new(endpoint: &'a str, token: Option<&'a str>) -> Self {
+        let config = ureq::Agent::config_builder()
+            .max_redirects(0)
+            .timeout_connect(Some(PATIENCE))
+            .timeout_recv_response(Some(PATIENCE))
+            .timeout_per_read(Some(PATIENCE))
+            .user_agent(concat!("forage/", env!("CARGO_PKG_VERSION")));
+        Self {
+            endpoint,
+            token,
+            agent: config.build().new_agent(),
+        }
+    }
+
+    /// Describes a revision.
+    pub(super) fn info(&self, repo: &Repo) -> Result<Info, Fault> {
+        let mut response = self.get(&repo.info_address(self.endpoint), None, true)?;
+        let body = response.body_mut().with_config().limit(MOST_INFO);
+        let info: Info = body.read_json().map_err(Box::new)?;
+        if is_commit(&info.sha) {
+            return Ok(info);
+        }
+        Err(Fault::Refused(format!(
+            "it names the commit {:?}, which is not 40 hexadecimal digits",
+            info.sha
+        )))
+    }
+
+    /// Fetches a file into the layout of the hub's own tools: its content by its ETag, a link to it in the snapshot of its commit.
+    /// Returns the link and the commit.
+    pub(super) fn fetch(
+        &self,
+        repo: &Repo,
+        file: &str,
+        folder: &Path,
+    ) -> Result<(PathBuf, String), Fault> {
+        let address = repo.file_address(self.endpoint, file);
+        let answer = self.get(&address, Some("bytes=0-0"), false)?;
+        let (etag, commit) = description(answer.headers(), file)?;
+        if is_commit(&repo.revision) && commit != repo.revision {
+            return Err(Fault::Refused(format!("{file} is of the commit {commit}")));
+        }
+        let blob = folder.join("blobs").join(&etag);
+        let pointer = folder.join("snapshots").join(&commit).join(file);
+        for path in [&blob, &pointer] {
+            let parent = path.parent().unwrap_or(folder);
+            std::fs::create_dir_all(parent).map_err(at(parent))?;
+        }
+        if !blob.exists() {
+            self.download(&address, &blob)?;
+        }
+        let up = "../".repeat(file.split('/').count() + 1);
+        link(&blob, &format!("{up}blobs/{etag}"), &pointer).map_err(at(&pointer))?;
+        Ok((pointer, commit))
+    }
+
+    /// Fetches the content of an address into a file that appears when it is whole. One process at a time does; the others wait.
+    fn download(&self, address: &str, blob: &Path) -> Result<(), Fault> {
+        let part = blob.with_extension("part");
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).create(true).truncate(false);
+        let mut file = options.open(&part).map_err(at(&part))?;
+        file.lock().map_err(at(&part))?;
+        if blob.exists() {
+            return Ok(());
+        }
+        for attempt in 1.. {
+            match self.append(address, &mut file, &part) {
+                Ok(()) => break,
+                Err(fault) if attempt <= RETRIES && fault.passes() => {
+                    if fault.status() == Some(416) {
+                        file.set_len(0).map_err(at(&part))?;
+                    }
+                    std::thread::sleep(Duration::from_millis(300 * attempt));
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+        file.sync_all().map_err(at(&part))?;
+        std::fs::rename(&part, blob).map_err(at(blob))
+    }
+
+    /// Fetches what a file lacks.
+    fn append(&self, address: &str, file: &mut File, path: &Path) -> Result<(), Fault> {
+        let held = file.seek(SeekFrom::End(0)).map_err(at(path))?;
+        let response = self.get(address, Some(&format!("bytes={held}-")), true)?;
+        let (begin, total) = extent(&response)
+            .filter(|(begin, total)| *begin <= held && begin <= total)
+            .ok_or_else(|| Fault::Refused("it does not say how long the file is".to_owned()))?;
+        file.set_len(begin).map_err(at(path))?;
+        file.seek(SeekFrom::Start(begin)).map_err(at(path))?;
+        let mut body = response.into_body().into_reader().take(total - begin);
+        // An answer that breaks off is asked for again from where it did.
+        let _ = std::io::copy(&mut body, file);
+        let found = file.stream_position().map_err(at(path))?;
+        if found == total {
+            Ok(())
+        } else {
+            Err(Fault::Cut { found, total })
+        }
+    }
+
+    /// Asks for bytes of an address. Redirects that stay on the server are followed; others where `leave` says so, without the
+    /// token and never from https to http.
+    fn get(
+        &self,
+        address: &str,
+        range: Option<&str>,
+        leave: bool,
+    ) -> Result<Response<Body>, Fault> {
+        let mut address = parse(address)?;
+        let home = origin(&address);
+        for _ in 0..MOST_REDIRECTS {
+            let mut request = self.agent.get(&address.to_string());
+            // Ranges are of the file, not of its compressed form.
+            request = request.header(header::ACCEPT_ENCODING, "identity");
+            if let Some(range) = range {
+                request = request.header(header::RANGE, range);
+            }
+            if let Some(token) = self.token.filter(|_| origin(&address) == home) {
+                request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+            }
+            let response = request.call().map_err(Box::new)?;
+            if !response.status().is_redirection() {
+                return Ok(response);
+            }
+            let next = redirect(&address, response.headers())?;
+            if !leave && origin(&next) != home {
+                return Ok(response);
+            }
+            address = next;
+        }
+        Err(Fault::Refused("it redirects without end".to_owned()))
+    }
+}
+
+/// Tells whether an endpoint is reached in the open: over plain http, on another machine.
+pub(super) fn is_plain(endpoint: &str) -> bool {
+    let Ok(address) = endpoint.parse::<Uri>() else {
+        return true;
+    };
+    let host = address.host().unwrap_or_default();
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let loopback = host == "localhost"
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|ip| ip.is_loopback());
+    address.scheme_str() != Some("https") && !loopback
+}
+
+/// Tells whether this is the digest of a commit.
+pub(super) fn is_commit(text: &str) -> bool {
+    text.len() == 40 && text.bytes().all(|c| c.is_ascii_hexdigit())
+}
+
+/// ETag and commit of a file. Both become parts of paths.
+fn description(headers: &HeaderMap, file: &str) -> Result<(String, String), Fault> {
+    let named = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let refuse = |what: &str, found: Option<&str>| {
+        let found = found.unwrap_or_default();
+        Fault::Refused(format!(
+            "the {what} of {file} is {found:?}, which is not hexadecimal"
+        ))
+    };
+    let etag = named("x-linked-etag").or_else(|| named("etag"));
+    let digest = |text: &str| {
+        let text = text.strip_prefix("W/").unwrap_or(text).replace('"', "");
+        let allowed = |c: u8| matches!(c, b'0'..=b'9' | b'a'..=b'f' | b'-');
+        let valid = !text.is_empty() && text.len() <= 128 && text.bytes().all(allowed);
+        valid.then_some(text)
+    };
+    let commit = named("x-repo-commit");
+    Ok((
+        etag.and_then(digest).ok_or_else(|| refuse("ETag", etag))?,
+        commit
+            .filter(|commit| is_commit(commit))
+            .ok_or_else(|| refuse("commit", commit))?
+            .to_owned(),
+    ))
+}
+
+/// The first byte of an answer and the length of the whole.
+fn extent(response: &Response<Body>) -> Option<(u64, u64)> {
+    if response.status() == StatusCode::PARTIAL_CONTENT {
+        let range = response
+            .headers()
+            .get(header::CONTENT_RANGE)?
+            .to_str()
+            .ok()?;
+        let (ends, total) = range.strip_prefix("bytes ")?.split_once('/')?;
+        return Some((ends.split_once('-')?.0.parse().ok()?, total.parse().ok()?));
+    }
+    Some((0, response.body().content_length()?))
+}
+
+fn parse(address: &str) -> Result<Uri, Fault> {
+    let parsed = address.parse::<Uri>().ok();
+    let web =
+        |uri: &Uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some();
+    parsed
+        .filter(web)
+        .ok_or_else(|| Fault::Refused(format!("{address:?} is not an address of the web")))
+}
+
+fn redirect(from: &Uri, headers: &HeaderMap) -> Result<Uri, Fault> {
+    let location = headers.get(header::LOCATION);
+    let location = location
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let next = if location.starts_with('/') && !location.starts_with("//") {
+        let (scheme, authority) = origin(from);
+        parse(&format!("{scheme}://{authority}{location}"))?
+    } else {
+        parse(location)?
+    };
+    if from.scheme_str() == Some("https") && next.scheme_str() != Some("https") {
+        return Err(Fault::Refused(format!("it redirects from https to {next}")));
+    }
+    Ok(next)
+}
+
+fn origin(address: &Uri) -> (String, String) {
+    let scheme = address.scheme_str().unwrap_or_default();
+    let authority = address
+        .authority()
+        .map_or("", |authority| authority.as_str());
+    (scheme.to_owned(), authority.to_lowercase())
+}
+
+/// Makes a link to a blob in place of one that leads nowhere.
+fn link(blob: &Path, target: &str, pointer: &Path) -> std::io::Result<()> {
+    if pointer.exists() {
+        return Ok(());
+    }
+    if pointer.is_symlink() {
+        std::fs::remove_file(pointer)?;
+    }
+    #[cfg(unix)]
+    let made = {
+        let _ = blob;
+        std::os::unix::fs::symlink(target, pointer)
+    };
+    #[cfg(not(unix))]
+    let made = {
+        let _ = target;
+        std::fs::hard_link(blob, pointer)
+    };
+    // Another process may have been quicker.
+    made.or_else(|error| if pointer.exists() { Ok(()) } else { Err(error) })
+}
+
+fn at(path: &Path) -> impl FnOnce(std::io::Error) -> Fault {
+    |source| Fault::File {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_is_spoken_to_in_the_open() {
+        for private in [
+            "https://huggingface.co",
+            "http://127.0.0.1:8080",
+            "http://localhost",
+            "http://[::1]:80",
+        ] {
+            assert!(!is_plain(private), "{private}");
+        }
+        for open in [
+            "http://mirror",
+            "http://127.0.0.1.example:80",
+            "http://localhost.example",
+            "http://localhost@example",
+            "mirror",
+            "",
+        ] {
+            assert!(is_plain(open), "{open}");
+        }
+    }
+
+    #[test]
+    fn only_digests_become_paths() {
+        let commit = "0123456789abcdef0123456789abcdef01234567";
+        let described = |etag: &str, commit: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert("etag", etag.parse().unwrap());
+            headers.insert("x-repo-commit", commit.parse().unwrap());
+            description(&headers, "config.json")
+        };
+        for etag in ["\"ab-12\"", "W/\"ab-12\"", "ab-12"] {
+            let (etag, found) = described(etag, commit).unwrap();
+            assert_eq!((etag.as_str(), found.as_str()), ("ab-12", commit));
+        }
+        for etag in [
+            "/etc/passwd",
+            "\"../x\"",
+            "\"\"",
+            "a.b",
+            "AB",
+            "..",
+            &"a".repeat(129),
+        ] {
+            assert!(described(etag, commit).is_err(), "{etag}");
+        }
+        for commit in ["main", "../../x", "", &"0".repeat(39), &"g".repeat(40)] {
+            assert!(described("ab", commit).is_err(), "{commit}");
+        }
+    }
+}
