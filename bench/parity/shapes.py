@@ -52,6 +52,10 @@ def make(index):
         # Their head width follows from the others.
         settings["hidden_size"] = settings["num_attention_heads"] * settings["head_dim"]
         settings.pop("head_dim")
+    if name == "llama":
+        # Its class wants a multiple, whatever the head width.
+        heads = settings["num_attention_heads"]
+        settings["hidden_size"] = -(-settings["hidden_size"] // heads) * heads
     if name == "llama" and rng.random() < 0.7:
         settings["rope_parameters"].update(
             rope_type="llama3", factor=rng.choice([2.0, 8.0, 32.0]), low_freq_factor=1.0, high_freq_factor=rng.choice([2.0, 4.0]),

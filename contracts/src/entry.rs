@@ -74,10 +74,10 @@ impl Resources {
 pub type MakeQuestions = fn(split: Split, count: usize, seed: Seed) -> Vec<Task>;
 
 /// Hands numbers about a step's episodes over, each by its name.
-pub type StepMetrics = fn(&[Episode], &mut dyn FnMut(&str, f64));
+type StepMetrics = fn(&[Episode], &mut dyn FnMut(&str, f64));
 
 /// Hands numbers about an episode over, each by its name.
-pub type Measures = fn(&Episode, &mut dyn FnMut(&'static str, f64));
+type Measures = fn(&Episode, &mut dyn FnMut(&'static str, f64));
 
 /// One registered environment: everything that is peculiar to it, reached from here. [`EnvEntry::new`] takes what every
 /// environment has; the other fields have defaults.

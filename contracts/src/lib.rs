@@ -5,7 +5,8 @@
 //! - an environment: [`environment`], [`entry`], and [`scripted`] for its policies without a model;
 //! - a reward: [`reward`], which sees a [`task`] and an [`episode`];
 //! - a retriever that brings its own passages: [`retriever`];
-//! - a corpus format or a question format: [`corpus`], [`question`], over the [`row`]s of a file.
+//! - a corpus format or a question format: [`corpus`], [`question`], over the [`row`]s of a file;
+//! - a loss or an advantage: [`objective`], over plain slices.
 //!
 //! What runs them is in the crates above: indexes in `forage-retriever`, built-in environments, rewards and the rollout driver in
 //! `forage-env`, the learner in `forage-trainer`. A search mode works on an index folder, and so its entry is in
@@ -16,6 +17,7 @@ pub mod entry;
 pub mod environment;
 pub mod episode;
 pub mod metric;
+pub mod objective;
 pub mod pages;
 pub mod policy;
 pub mod question;

@@ -117,7 +117,13 @@ impl QuestionRow<'_> {
             Some(Value::Array(_)) => self.list(field)?,
             _ => vec![self.text(field)?],
         };
-        not_empty(found).ok_or_else(|| no_answer(field))
+        not_empty(found).ok_or_else(|| Self::no_answer(field))
+    }
+
+    /// The fault of a row without an answer.
+    pub fn no_answer(field: &str) -> RowFault {
+        let what = format!("`{field}` has no answer or an empty one");
+        RowFault::new(what, "write at least one answer, none of them empty")
     }
 
     /// The task of a question in `question` or `text`.
@@ -192,12 +198,6 @@ pub fn scalar(value: &Value) -> Option<String> {
 pub fn not_empty(texts: Vec<String>) -> Option<Vec<String>> {
     let is_full = !texts.is_empty() && texts.iter().all(|text| !text.trim().is_empty());
     is_full.then_some(texts)
-}
-
-/// The fault of a row without an answer.
-pub fn no_answer(field: &str) -> RowFault {
-    let what = format!("`{field}` has no answer or an empty one");
-    RowFault::new(what, "write at least one answer, none of them empty")
 }
 
 /// Each item once, in the order of the first.

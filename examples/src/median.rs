@@ -1,6 +1,6 @@
 //! An advantage from outside: the reward less the median of its group, which one lucky episode does not move.
 
-use forage_trainer::objective::{AdvantageEntry, Group, GroupOutcome};
+use forage_contracts::objective::{AdvantageEntry, Group, GroupOutcome};
 
 /// The registry's entry.
 pub(crate) const ENTRY: AdvantageEntry = AdvantageEntry::new(

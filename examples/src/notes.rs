@@ -1,6 +1,6 @@
 //! A corpus format from outside: rows of `key`, `heading` and `note`.
 
-use forage_retriever::{CorpusEntry, Passage};
+use forage_contracts::corpus::{CorpusEntry, Passage};
 
 const FIX: &str = "rows of notes are {\"key\", \"heading\", \"note\"}";
 

@@ -2,10 +2,10 @@
 //! ("execution accuracy"). It pays for the right query where the answer itself may be a guess.
 
 use async_trait::async_trait;
-use forage_env::environment::Outcome;
-use forage_env::episode::Episode;
-use forage_env::reward::{Make, Reward, RewardEntry, RewardError};
-use forage_env::task::Task;
+use forage_contracts::environment::Outcome;
+use forage_contracts::episode::Episode;
+use forage_contracts::reward::{Make, Reward, RewardEntry, RewardError};
+use forage_contracts::task::Task;
 use serde::Deserialize;
 
 use crate::sql;

@@ -8,17 +8,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use forage_env::environment::{
+use forage_contracts::entry::{EnvEntry, Passages, Pieces, RegistryError, Resolved, Vocabulary};
+use forage_contracts::environment::{
     Action, Call, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnForm,
     TurnKind, TurnTool,
 };
-use forage_env::episode::Episode;
-use forage_env::monitor::{Direction, Metric};
-use forage_env::registry::{EnvEntry, Passages, Pieces, RegistryError, Resolved, Vocabulary};
-use forage_env::reward::grading::sub_exact_match;
-use forage_env::scripted::{ORACLE, ScriptEntry, Scripted};
-use forage_env::seed::Seed;
-use forage_env::task::{OracleHop, Split, Task};
+use forage_contracts::episode::Episode;
+use forage_contracts::metric::{Direction, Metric};
+use forage_contracts::scripted::{ORACLE, ScriptEntry, Scripted};
+use forage_contracts::seed::Seed;
+use forage_contracts::task::{OracleHop, Split, Task};
 use rand::RngExt;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::limits::Limit;
@@ -260,7 +259,7 @@ impl Environment for Sql {
                 let shown =
                     found.map_or_else(|why| format!("error: {why}"), |table| table.to_text());
                 let call = Call {
-                    gold_read: sub_exact_match(&shown, golds),
+                    gold_read: golds.iter().any(|gold| shown.contains(gold.as_str())),
                     payload: json!({"failed": failed}),
                     ..Call::new(QUERY).with("statement", statement)
                 };

@@ -1,7 +1,7 @@
 //! A loss from outside: tapered off-policy REINFORCE (TOPR, arXiv 2503.14286). What was good is learned whoever wrote it; what was
 //! bad is unlearned the less, the less likely the policy is to write it now.
 
-use forage_trainer::objective::{LossEntry, Setting, TokenInputs, TokenTerms};
+use forage_contracts::objective::{LossEntry, Setting, TokenInputs, TokenTerms};
 
 /// The registry's entry.
 pub(crate) const ENTRY: LossEntry = LossEntry {

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use forage_retriever::remote::{RetrieverEntry, RetrieverSettings};
-use forage_retriever::{
-    CorpusFormat, CorpusHasher, CorpusReader, Encoder, Fingerprint, Hit, IndexError, ModeEntry,
-    Passage, Query, Retriever, RetrieverError,
+use forage_contracts::corpus::Passage;
+use forage_contracts::retriever::{
+    Encoder, Fingerprint, Hit, Query, Retriever, RetrieverEntry, RetrieverError, RetrieverSettings,
 };
+use forage_retriever::{CorpusFormat, CorpusHasher, CorpusReader, IndexError, ModeEntry};
 use serde::Deserialize;
 
 /// The registry's entry: `[retriever.remote]` with `kind = "trigrams"` and the settings below.

@@ -1,7 +1,9 @@
 //! From groups of rollouts to the sequences of each optimizer step: plain numbers, no tensors.
 
+use forage_contracts::objective::{GroupOutcome, TokenInputs};
+
 use crate::logprobs::{ScoreGrads, Scores};
-use crate::objective::{GroupOutcome, Member, ObjectiveStats, Recipe, TokenInputs};
+use crate::objective::{Member, ObjectiveStats, Recipe};
 use crate::sample::Sample;
 use crate::sequence::Sequence;
 

@@ -116,6 +116,23 @@ fn the_contracts_are_light() {
     }
 }
 
+/// The plug-ins of the examples that search no index need nothing but the contracts.
+#[test]
+fn plugins_are_written_against_the_contracts() {
+    for plugin in ["median", "notes", "quiz", "rows_match", "sql", "tapered"] {
+        let path = root().join(format!("{OUTSIDE}/src/{plugin}.rs"));
+        let text = std::fs::read_to_string(path).unwrap();
+        let named = text.split("use forage_").skip(1);
+        let named: BTreeSet<&str> = named.filter_map(|rest| rest.split("::").next()).collect();
+        assert_eq!(named, BTreeSet::from(["contracts"]), "{plugin}");
+        assert_eq!(
+            text.matches("forage_").count(),
+            text.matches("use forage_").count(),
+            "{plugin}"
+        );
+    }
+}
+
 #[test]
 fn each_engine_is_named_by_one_crate() {
     for (engine, owner) in [

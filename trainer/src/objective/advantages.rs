@@ -1,8 +1,8 @@
 //! The built-in advantages. A new one is an entry here, and its function.
 
-use super::advantage::{AdvantageEntry, Group, GroupOutcome};
+use forage_contracts::objective::{AdvantageEntry, Group, GroupOutcome, Setting};
+
 use super::credit::Moments;
-use super::entry::Setting;
 
 /// Below this population standard deviation the code-search rule falls back to r - 0.5.
 const CODE_SEARCH_FLAT: f64 = 0.01;

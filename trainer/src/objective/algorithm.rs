@@ -1,5 +1,6 @@
 //! Published algorithms by name.
 
+use forage_contracts::objective::Setting;
 use serde::{Deserialize, Serialize};
 
 use super::Advantage;
@@ -8,7 +9,7 @@ use super::aggregate::Aggregation;
 use super::correction::Correction;
 use super::credit::Credit;
 use super::entropy::EntropyTerms;
-use super::entry::{Choice, Entry, Setting};
+use super::entry::{Choice, Entry};
 use super::filter::GroupFilter;
 use super::kl::{KlEstimator, KlPenalty};
 use super::loss::PolicyLoss;

@@ -1,8 +1,9 @@
 //! The penalty for leaving a reference policy, per token.
 
+use forage_contracts::objective::TokenTerms;
 use serde::{Deserialize, Serialize};
 
-use super::loss::{Term, TokenTerms};
+use super::loss::Term;
 
 /// Nats at which [`KlEstimator::LowVar`] holds the difference (verl, SkyRL).
 const DIFFERENCE_LIMIT: f64 = 20.0;

@@ -5,57 +5,14 @@
 //! purpose (`luspo` by the length, `vespo` by phi(1) = 1) has the derivative -A by lp, so all are the same on the first update
 //! of a batch.
 
-use super::entry::{Choice, Entry, Setting, Settings};
+use forage_contracts::objective::{LossEntry, Setting, TokenInputs, TokenTerms};
+
+use super::entry::{Choice, Entry};
 use super::losses::LOSSES;
 use super::plugins;
 
 /// Log ratios are held within +-20 nats before exp (verl, SkyRL, slime); beyond, the ratio has no derivative.
 pub(super) const LOG_RATIO_LIMIT: f64 = 20.0;
-
-/// One registered loss.
-///
-/// ```
-/// # use forage_trainer::objective::{LossEntry, TokenTerms};
-/// const ENTRY: LossEntry = LossEntry::new("plain", "-A lp", |_, inputs| TokenTerms {
-///     values: inputs.advantages.iter().zip(inputs.logprobs).map(|(a, lp)| -a * lp).collect(),
-///     gradients: inputs.advantages.iter().map(|a| -a).collect(),
-///     bounded: 0,
-/// });
-/// assert_eq!(ENTRY.name, "plain");
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct LossEntry {
-    /// The name in configurations.
-    pub name: &'static str,
-    /// The formula and its source.
-    pub about: &'static str,
-    /// The settings that it reads from its table in a configuration, at most four.
-    pub settings: &'static [Setting],
-    /// The loss of each token of one sequence and its derivative, under one weight for all tokens.
-    pub tokens: fn(&Settings, &TokenInputs) -> TokenTerms,
-    /// Returns whether tokens without advantage have a loss.
-    pub penalises: fn(&Settings) -> bool,
-    /// `true` where a ratio weighs tokens that another policy wrote, as replayed rollouts need.
-    pub has_ratio: bool,
-}
-
-impl LossEntry {
-    /// A loss without settings, with a ratio, and of no effect where there is no advantage.
-    pub const fn new(
-        name: &'static str,
-        about: &'static str,
-        tokens: fn(&Settings, &TokenInputs) -> TokenTerms,
-    ) -> Self {
-        Self {
-            name,
-            about,
-            settings: &[],
-            tokens,
-            penalises: |_| false,
-            has_ratio: true,
-        }
-    }
-}
 
 impl Entry for LossEntry {
     const KIND: &'static str = "loss";
@@ -96,30 +53,6 @@ impl PolicyLoss {
     pub(super) fn tokens(&self, inputs: &TokenInputs) -> TokenTerms {
         (self.entry.tokens)(&self.settings, inputs)
     }
-}
-
-/// The policy tokens of one sequence; every slice `[n]`.
-#[derive(Clone, Copy, Debug)]
-pub struct TokenInputs<'a> {
-    /// Log-probabilities under the weights being trained, nats.
-    pub logprobs: &'a [f32],
-    /// Under the weights at the start of the step, recomputed by the trainer; the sampler's where it computes none.
-    pub proximal: &'a [f32],
-    /// As the sampler reported them.
-    pub sampler: &'a [f32],
-    /// Advantages.
-    pub advantages: &'a [f32],
-}
-
-/// Values and derivatives of `n` tokens.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TokenTerms {
-    /// `[n]`: each token's loss.
-    pub values: Vec<f32>,
-    /// `[n]`: derivative by the token's own log-probability, per nat.
-    pub gradients: Vec<f32>,
-    /// Tokens at which a bound of the loss acts.
-    pub bounded: usize,
 }
 
 /// One token of [`TokenInputs`].
@@ -169,30 +102,28 @@ impl FromIterator<Term> for TokenTerms {
     }
 }
 
-impl TokenInputs<'_> {
-    /// The tokens one by one.
-    ///
-    /// # Panics
-    /// When the slices differ in number.
-    pub(super) fn tokens(&self) -> Vec<Token> {
-        let count = self.logprobs.len();
-        let lengths = [
-            self.proximal.len(),
-            self.sampler.len(),
-            self.advantages.len(),
-        ];
-        assert!(
-            lengths.iter().all(|&length| length == count),
-            "{count} log-probabilities, but {lengths:?} beside them"
-        );
-        let token = |at: usize| Token {
-            lp: f64::from(self.logprobs[at]),
-            lo: f64::from(self.proximal[at]),
-            lr: f64::from(self.sampler[at]),
-            advantage: f64::from(self.advantages[at]),
-        };
-        (0..count).map(token).collect()
-    }
+/// The tokens of a sequence one by one.
+///
+/// # Panics
+/// When the slices differ in number.
+pub(super) fn tokens_of(inputs: &TokenInputs<'_>) -> Vec<Token> {
+    let count = inputs.logprobs.len();
+    let lengths = [
+        inputs.proximal.len(),
+        inputs.sampler.len(),
+        inputs.advantages.len(),
+    ];
+    assert!(
+        lengths.iter().all(|&length| length == count),
+        "{count} log-probabilities, but {lengths:?} beside them"
+    );
+    let token = |at: usize| Token {
+        lp: f64::from(inputs.logprobs[at]),
+        lo: f64::from(inputs.proximal[at]),
+        lr: f64::from(inputs.sampler[at]),
+        advantage: f64::from(inputs.advantages[at]),
+    };
+    (0..count).map(token).collect()
 }
 
 /// exp of a log ratio, and its derivative by the log-probability above the line.

@@ -1,7 +1,8 @@
 //! The built-in losses. A new one is an entry here, and its function.
 
-use super::entry::Setting;
-use super::loss::{LOG_RATIO_LIMIT, LossEntry, Ratio, Term, Token, TokenInputs, TokenTerms};
+use forage_contracts::objective::{LossEntry, Setting, TokenInputs, TokenTerms};
+
+use super::loss::{LOG_RATIO_LIMIT, Ratio, Term, Token, tokens_of};
 
 /// Least sequence ratio of VESPO.
 const VESPO_LEAST: f64 = 1e-8;
@@ -49,7 +50,7 @@ pub(super) const LOSSES: &[LossEntry] = &[
             "ppo_clip with the sequence's ratio exp(mean(lp - lo)) at each of its tokens; the token's derivative is that of its \
              own log-probability in place of the mean (GSPO-token, Zheng et al. 2025, 3e-4 and 4e-4), which equals the \
              sequence's under every aggregation here as long as its advantages are equal",
-            |s, inputs| gspo(&inputs.tokens(), s.number("low"), s.number("high")).collect(),
+            |s, inputs| gspo(&tokens_of(inputs), s.number("low"), s.number("high")).collect(),
         )
     },
     LossEntry {
@@ -59,7 +60,7 @@ pub(super) const LOSSES: &[LossEntry] = &[
             "gspo times the sequence's policy tokens, to be averaged over sequences: LUSPO (arXiv 2602.05261, 2e-3 and 2.5e-3; \
              TRL)",
             |s, inputs| {
-                let tokens = inputs.tokens();
+                let tokens = tokens_of(inputs);
                 gspo(&tokens, s.number("low"), s.number("high"))
                     .map(|term| term.scaled(tokens.len() as f64))
                     .collect()
@@ -72,7 +73,7 @@ pub(super) const LOSSES: &[LossEntry] = &[
             "gmpo",
             "-mean(A) exp(mean of lp - lo, held at high from above where A > 0 and at -low from below where A < 0): GMPO \
              (arXiv 2507.20673, 0.4 and 0.4; verl's geo_mean). In nats, not ratios",
-            |s, inputs| gmpo(&inputs.tokens(), s.number("low"), s.number("high")).collect(),
+            |s, inputs| gmpo(&tokens_of(inputs), s.number("low"), s.number("high")).collect(),
         )
     },
     LossEntry {
@@ -106,7 +107,7 @@ pub(super) const LOSSES: &[LossEntry] = &[
         "vespo",
         "-constant(phi) A lp, phi = exp(l + k ln W - l W), ln W the sum of the sequence's lp - lo held within ln 1e-8 and 20; \
          (k, l) = (2, 3) where A >= 0, else (3, 2): VESPO as in TRL, without its sampler weights in W",
-        |_, inputs| vespo(&inputs.tokens()).collect(),
+        |_, inputs| vespo(&tokens_of(inputs)).collect(),
     ),
     LossEntry {
         settings: &[LOW, HIGH, nats("kl_tau")],
@@ -157,7 +158,7 @@ pub(super) const LOSSES: &[LossEntry] = &[
 ];
 
 fn each(inputs: &TokenInputs, term: impl Fn(&Token) -> Term) -> TokenTerms {
-    inputs.tokens().iter().map(term).collect()
+    tokens_of(inputs).iter().map(term).collect()
 }
 
 fn ppo_clip(ratio: Ratio, advantage: f64, low: f64, high: f64, dual: Option<f64>) -> Term {

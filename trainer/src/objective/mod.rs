@@ -36,17 +36,20 @@ mod step;
 mod tests;
 mod turns;
 
-pub use advantage::{Advantage, AdvantageEntry, Group, GroupOutcome, SignWeights};
+pub use advantage::{Advantage, SignWeights};
 pub use aggregate::Aggregation;
 pub use algorithm::{Algorithm, AlgorithmEntry, Recipe};
 pub use config::ObjectiveConfig;
 pub use correction::{Bound, Correction, RatioLevel};
 pub use credit::Credit;
 pub use entropy::EntropyTerms;
-pub use entry::{Choice, Entry, Setting, Settings};
+pub use entry::{Choice, Entry};
 pub use filter::GroupFilter;
+pub use forage_contracts::objective::{
+    AdvantageEntry, Group, GroupOutcome, LossEntry, Setting, Settings, TokenInputs, TokenTerms,
+};
 pub use kl::{KlEstimator, KlPenalty};
-pub use loss::{LossEntry, PolicyLoss, TokenInputs, TokenTerms};
+pub use loss::PolicyLoss;
 pub use plugins::ObjectivePlugins;
 pub(crate) use step::ObjectiveStats;
 pub(crate) use turns::Member;

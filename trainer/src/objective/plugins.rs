@@ -2,10 +2,10 @@
 
 use std::sync::OnceLock;
 
-use super::advantage::AdvantageEntry;
+use forage_contracts::objective::{AdvantageEntry, LossEntry, Settings};
+
 use super::advantages::ADVANTAGES;
-use super::entry::{Entry, MOST_SETTINGS};
-use super::loss::LossEntry;
+use super::entry::Entry;
 use super::losses::LOSSES;
 use crate::plugin_error::PluginError;
 
@@ -52,11 +52,11 @@ fn check<E: Entry>(built_in: &[E], added: &[E]) -> Result<(), PluginError> {
         if others.any(|other| other.name() == name) {
             return Err(PluginError::Taken { kind, name });
         }
-        if entry.settings().len() > MOST_SETTINGS {
+        if entry.settings().len() > Settings::MOST {
             return Err(PluginError::Settings {
                 kind,
                 name,
-                most: MOST_SETTINGS,
+                most: Settings::MOST,
             });
         }
     }
@@ -82,7 +82,7 @@ pub(super) fn advantages() -> impl Iterator<Item = &'static AdvantageEntry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objective::Setting;
+    use forage_contracts::objective::Setting;
 
     #[test]
     fn names_are_taken_once_and_settings_are_few() {

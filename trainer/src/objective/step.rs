@@ -2,9 +2,10 @@
 
 use std::ops::AddAssign;
 
+use forage_contracts::objective::TokenInputs;
+
 use super::algorithm::Recipe;
 use super::correction::CorrectionCounts;
-use super::loss::TokenInputs;
 
 /// Counts and sums of a step; sums over sequences, so those of micro-batches add up to those of the step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::advantage::{Group, GroupOutcome};
+use forage_contracts::objective::{Group, GroupOutcome};
+
 use super::algorithm::Recipe;
 use super::credit::{Credit, discounted, reward_to_go, spread_turns, turn_returns, whiten};
 

@@ -1,6 +1,5 @@
 //! [`Task`] rows as forage writes them.
 
-use forage_contracts::question::no_answer;
 use forage_contracts::row::RowFault;
 use serde_json::Value;
 
@@ -23,7 +22,7 @@ fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
             RowFault::new(what, "write the fields of a forage task row")
         })?;
     if task.golds.is_empty() && task.judgments().is_empty() {
-        return Err(no_answer("golds"));
+        return Err(QuestionRow::no_answer("golds"));
     }
     Ok(task)
 }

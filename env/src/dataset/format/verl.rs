@@ -1,6 +1,6 @@
 //! verl and `SkyRL`: `prompt` (messages), `data_source`, and `ground_truth.target` in `reward_model` or `reward_spec`.
 
-use forage_contracts::question::{no_answer, not_empty, scalar};
+use forage_contracts::question::{not_empty, scalar};
 use forage_contracts::row::RowFault;
 use serde_json::Value;
 
@@ -23,12 +23,12 @@ fn read(row: &QuestionRow<'_>) -> Result<Task, RowFault> {
     };
     let place = format!("{field}.ground_truth");
     let truth = row.get(field).and_then(|model| model.get("ground_truth"));
-    let truth = truth.ok_or_else(|| no_answer(&place))?;
+    let truth = truth.ok_or_else(|| QuestionRow::no_answer(&place))?;
     let (truth, place) = match truth.get("target") {
         Some(target) => (target, format!("{place}.target")),
         None => (truth, place),
     };
-    let golds = texts(truth).ok_or_else(|| no_answer(&place))?;
+    let golds = texts(truth).ok_or_else(|| QuestionRow::no_answer(&place))?;
     let extra = row
         .get("extra_info")
         .and_then(|extra| extra.get("question"));
