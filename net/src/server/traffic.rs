@@ -159,7 +159,7 @@ impl Traffic {
     }
 
     /// Counts an answer of any kind.
-    pub fn answered(&self, route: &'static str, status: u16, took: Duration) {
+    pub(crate) fn answered(&self, route: &'static str, status: u16, took: Duration) {
         self.served.fetch_add(1, Ordering::Relaxed);
         self.requests
             .get_or_create(&Request {
@@ -173,7 +173,7 @@ impl Traffic {
     }
 
     /// Counts a failure by its stable name; `overloaded` and `stopped` are refusals.
-    pub fn failed(&self, cause: &'static str) {
+    pub(crate) fn failed(&self, cause: &'static str) {
         self.errors.add(cause);
         if matches!(cause, "overloaded" | "stopped") {
             self.refused.inc();

@@ -162,7 +162,7 @@ fn rows(folder: &Path) -> Vec<String> {
 }
 
 fn newest(folder: &Path) -> PathBuf {
-    checkpoints::list(folder).unwrap().pop().unwrap()
+    checkpoints::newest(folder).unwrap().unwrap()
 }
 
 #[test]
