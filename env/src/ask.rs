@@ -3,10 +3,7 @@
 //! A query that no retriever takes, or that this one refuses for what it is, is its writer's doing: the policy reads why, and the
 //! episode goes on. Every other failure is one of ours and ends the episode without a score.
 
-use forage_contracts::retriever::{Hit, Query, Retriever, RetrieverError};
-
-/// Most bytes of a query: servers refuse longer ones.
-const MAX_QUERY_BYTES: usize = 64 << 10;
+use forage_contracts::retriever::{Hit, MAX_QUERY_BYTES, Query, Retriever, RetrieverError};
 
 /// A query that is not searched for, in the words that its writer reads.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,16 +34,37 @@ pub(crate) async fn ask(
         .zip(&checked)
         .filter(|(_, fits)| fits.is_ok());
     let fit: Vec<Query> = fit.map(|(query, _)| Query::new(*query)).collect();
-    let found = if fit.is_empty() {
-        Vec::new()
-    } else {
-        retriever.search(&fit, k).await?
-    };
-    let mut found = found.into_iter();
+    let mut found = found(retriever, &fit, k).await?.into_iter();
     let answers = checked
         .into_iter()
-        .map(|fits| fits.map(|()| found.next().unwrap_or_default()));
+        .map(|fits| fits.and_then(|()| found.next().unwrap_or_else(|| Ok(Vec::new()))));
     Ok(answers.collect())
+}
+
+/// Hits of each query. Where the retriever refuses one of several, each is asked for alone: the others are not its writer's fault.
+async fn found(
+    retriever: &dyn Retriever,
+    queries: &[Query],
+    k: usize,
+) -> Result<Vec<Result<Vec<Hit>, Refused>>, RetrieverError> {
+    if queries.is_empty() {
+        return Ok(Vec::new());
+    }
+    let alone = match retriever.search(queries, k).await {
+        Ok(lists) => return Ok(lists.into_iter().map(Ok).collect()),
+        Err(error) if !error.is_refusal() => return Err(error),
+        Err(error) if queries.len() == 1 => return Ok(vec![Err(Refused(error.to_string()))]),
+        Err(_) => queries.chunks(1),
+    };
+    let mut answers = Vec::with_capacity(queries.len());
+    for query in alone {
+        answers.push(match retriever.search(query, k).await {
+            Ok(mut lists) => Ok(lists.pop().unwrap_or_default()),
+            Err(error) if error.is_refusal() => Err(Refused(error.to_string())),
+            Err(error) => return Err(error),
+        });
+    }
+    Ok(answers)
 }
 
 #[cfg(test)]
@@ -65,7 +83,7 @@ mod tests {
     use crate::task::Task;
     use crate::tokenizer::ByteTokenizer;
 
-    /// A server that fails on what it says it refuses.
+    /// A server that fails on long queries and refuses wildcards.
     struct Strict(Bm25Retriever);
 
     #[async_trait]
@@ -84,6 +102,12 @@ mod tests {
                 .any(|query| query.text.len() > MAX_QUERY_BYTES)
             {
                 return Err(RetrieverError::Stopped);
+            }
+            if let Some(query) = queries.iter().find(|query| query.text.contains('*')) {
+                return Err(RetrieverError::Refused {
+                    query: query.text.clone(),
+                    refusal: "no wildcards".into(),
+                });
             }
             self.0.search(queries, k).await
         }
@@ -105,6 +129,16 @@ mod tests {
         let refused = found[1].clone().expect_err("too long").to_string();
         assert!(refused.contains("131072 bytes; at most 65536"), "{refused}");
         assert_eq!(ask(&strict(), &[&long], 1).await.expect("refused").len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_query_that_the_retriever_refuses_is_refused_alone() {
+        let found = ask(&strict(), &["town", "t*n"], 1).await;
+        let found = found.expect("no fault of ours");
+        assert_eq!(found[0].as_ref().expect("searched")[0].id, "a");
+        let refused = found[1].clone().expect_err("a wildcard").to_string();
+        assert!(refused.contains("no wildcards"), "{refused}");
+        assert!(ask(&strict(), &["t*n"], 1).await.expect("refused")[0].is_err());
     }
 
     #[tokio::test]
