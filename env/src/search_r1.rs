@@ -217,7 +217,7 @@ impl SearchR1 {
         let found = queries.into_iter().zip(&found);
         let mut found = found.map(|(query, hits)| match hits {
             Ok(hits) => Ok(Found { query, hits }),
-            Err(refused) => Err(refused.to_string()),
+            Err(refused) => Err(refused),
         });
         let (mut results, mut read) = (Vec::with_capacity(calls.len()), String::new());
         let mut recorded = records.iter_mut();
@@ -226,10 +226,9 @@ impl SearchR1 {
                 Err(fault) => self.shared.wrapped(fault.to_string()),
                 Ok(queries) => {
                     let of_call: Vec<_> = found.by_ref().take(queries.len()).collect();
-                    let of_call: Result<Vec<Found<'_>>, String> = of_call.into_iter().collect();
                     let record = recorded.next();
-                    match of_call {
-                        Err(refused) => self.shared.wrapped(refused),
+                    match of_call.into_iter().collect::<Result<Vec<_>, _>>() {
+                        Err(refused) => self.shared.wrapped(refused.to_string()),
                         Ok(found) => {
                             let tokenizer = self.shared.tokenizer.as_ref();
                             let rendered = settings.observation.render(&found, tokenizer);

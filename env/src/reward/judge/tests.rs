@@ -285,7 +285,7 @@ async fn every_failing_server_is_a_typed_fault_in_time() {
         (
             |_| Act::Say(200, "<html>welcome</html>".to_owned()),
             "does not fit the protocol",
-            1,
+            2,
         ),
         (|_| Act::Flood, "longer than", 1),
         (|_| Act::Truncate, "breaks off", 2),
