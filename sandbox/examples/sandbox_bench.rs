@@ -138,6 +138,7 @@ struct Bench {
 }
 
 impl Bench {
+    #[expect(clippy::unnecessary_wraps, reason = "timed like what can fail")]
     fn session(&self) -> Outcome<Session> {
         Ok(self.engine.session(self.tools.clone(), 0))
     }
@@ -231,7 +232,7 @@ impl Bench {
         };
         std::thread::scope(|scope| {
             let threads = [scope.spawn(work), scope.spawn(work)];
-            let mut ends = threads.into_iter().map(|thread| thread.join());
+            let mut ends = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
             ends.try_for_each(|end| end.expect("no thread panics"))
         })?;
         let mib = |name| Ok::<_, Box<dyn Error>>(kib("/proc/self/status", name)? / 1024.0);

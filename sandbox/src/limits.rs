@@ -27,7 +27,7 @@ impl Default for Limits {
             memory_bytes: 128 << 20,
             output_bytes: 1 << 20,
             calls: 64,
-            tool_time: Duration::from_secs(300),
+            tool_time: Duration::from_mins(5),
             code_bytes: 64 << 10,
         }
     }

@@ -68,7 +68,7 @@ pub(crate) enum Idle {
     /// As the turn left it.
     Hot(Box<Hot>),
     /// Without an instance: its pages alone are kept.
-    Parked(Checkpoint),
+    Parked(Box<Checkpoint>),
 }
 
 /// An interpreter that stays instantiated, and its parts of the budget.
@@ -201,7 +201,7 @@ impl Live {
             })));
         }
         let pages = Pages::parked(self.bytes(), written, budget)?;
-        Ok(Idle::Parked(self.checkpoint(pages)))
+        Ok(Idle::Parked(Box::new(self.checkpoint(pages))))
     }
 
     fn checkpoint(&self, pages: Pages) -> Checkpoint {

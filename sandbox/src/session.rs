@@ -58,7 +58,7 @@ impl Session {
         Self {
             engine,
             tools,
-            state: State::Idle(Idle::Parked(checkpoint.clone())),
+            state: State::Idle(Idle::Parked(Box::new(checkpoint.clone()))),
             beginning: checkpoint,
             echo: false,
         }
@@ -126,7 +126,7 @@ impl Session {
     pub fn checkpoint(&mut self) -> Result<Checkpoint, SandboxError> {
         let idle = std::mem::replace(&mut self.state, State::Lost).settled()?;
         let checkpoint = match &idle {
-            Idle::Parked(checkpoint) => Ok(checkpoint.clone()),
+            Idle::Parked(checkpoint) => Ok(checkpoint.as_ref().clone()),
             Idle::Hot(hot) => hot.checkpoint(self.engine.budget()),
         };
         self.state = State::Idle(idle);
@@ -135,7 +135,7 @@ impl Session {
 
     /// Goes back to a state of this or another session of the same engine.
     pub fn restore(&mut self, checkpoint: &Checkpoint) {
-        self.state = State::Idle(Idle::Parked(checkpoint.clone()));
+        self.state = State::Idle(Idle::Parked(Box::new(checkpoint.clone())));
         self.beginning = checkpoint.clone();
     }
 
@@ -205,7 +205,7 @@ impl Job {
         let _ = reply.send(output);
         let idle = match left {
             Left::Running(live) => live.rest(engine.budget()),
-            Left::Undone(before) => Ok(Idle::Parked(before)),
+            Left::Undone(before) => Ok(Idle::Parked(Box::new(before))),
         };
         drop(share);
         let _ = settle.send(idle);
@@ -224,7 +224,7 @@ fn begin(
             let mut live = engine.instantiate(Arc::clone(tools), checkpoint.outside.clone())?;
             live.restore(&checkpoint)
                 .map_err(|error| interpreter(&error))?;
-            (live, checkpoint)
+            (live, *checkpoint)
         }
     })
 }

@@ -47,23 +47,20 @@ impl Spill {
             state.file = Some(file.or_else(|_| tempfile::tempfile())?);
         }
         let gap = state.gaps.iter().find(|(_, gap)| **gap >= length);
-        let at = match gap.map(|(&at, &gap)| (at, gap)) {
-            Some((at, gap)) => {
-                state.gaps.remove(&at);
-                if gap > length {
-                    state.gaps.insert(at + length, gap - length);
-                }
-                at
+        let at = if let Some((at, gap)) = gap.map(|(&at, &gap)| (at, gap)) {
+            state.gaps.remove(&at);
+            if gap > length {
+                state.gaps.insert(at + length, gap - length);
             }
-            None => {
-                let at = state.end;
-                if at.saturating_add(length) > self.most {
-                    let why = format!("idle sessions would take more than {} bytes", self.most);
-                    return Err(io::Error::new(io::ErrorKind::QuotaExceeded, why));
-                }
-                state.end += length;
-                at
+            at
+        } else {
+            let at = state.end;
+            if at.saturating_add(length) > self.most {
+                let why = format!("idle sessions would take more than {} bytes", self.most);
+                return Err(io::Error::new(io::ErrorKind::QuotaExceeded, why));
             }
+            state.end += length;
+            at
         };
         let spill = self;
         Ok(Extent { spill, at, length })

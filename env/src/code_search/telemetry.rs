@@ -43,8 +43,8 @@ const ITEMS: &[Item] = &[
         "redefined_tools",
         "share of the episodes with programs in which one takes a tool's name for something else",
         |reading| {
-            let shown = first(reading, |code| !code.redefined.is_empty())?;
-            Some(Sign::of(shown))
+            let shown = || first(reading, |code| !code.redefined.is_empty());
+            first(reading, |_| true).map(|_| Sign::of(shown()))
         },
     )
     .watched(
@@ -84,15 +84,14 @@ fn is_overlong(turn: &Turn) -> bool {
 /// Share of the programs that had something from a function and printed nothing.
 fn unprinted_results(reading: &Reading<'_>) -> Option<Sign> {
     let sign = reading.measure("unprinted_results")?;
-    let shown = first(reading, CodeTurn::unprinted).flatten();
+    let shown = first(reading, CodeTurn::unprinted);
     Some(Sign::new(sign.value, shown))
 }
 
-/// The first turn whose program `holds`, among those that ran one; `None` where no turn did.
-fn first<'a>(reading: &Reading<'a>, holds: impl Fn(&CodeTurn) -> bool) -> Option<Option<&'a str>> {
+/// The first turn that ran a program which `holds`.
+fn first<'a>(reading: &Reading<'a>, holds: impl Fn(&CodeTurn) -> bool) -> Option<&'a str> {
     let turns = reading.episode.turns.iter();
     let mut ran = turns.filter_map(|turn| Some((turn, CodeTurn::of(&turn.kind)?)));
-    ran.clone().next()?;
     let found = ran.find(|(_, code)| holds(code));
-    Some(found.map(|(turn, _)| turn.policy.as_str()))
+    found.map(|(turn, _)| turn.policy.as_str())
 }

@@ -42,7 +42,7 @@ pub struct Summary {
 }
 
 /// Serves until `shutdown` completes, then drains: `/readyz` and new work answer 503, work in flight finishes, for at most
-/// the configured time; the rest is given up; connections are closed, those of WebSockets too.
+/// the configured time; the rest is given up; connections are closed, those of a `WebSocket` too.
 ///
 /// A server that listens for this machine alone and asks for no token refuses what a browser may have sent for a page of
 /// somebody else's: requests for a foreign host or from a foreign origin, and bodies posted as anything but JSON.

@@ -183,9 +183,9 @@ impl Manifest {
     /// The first name that leads out of the index folder, in words.
     fn stray_name(&self) -> Option<String> {
         let parts = |name: &str| {
-            let components = Path::new(name).components();
-            components.fold(Some(0), |parts, component| match component {
-                Component::Normal(_) => parts.map(|parts| parts + 1),
+            let mut components = Path::new(name).components();
+            components.try_fold(0, |parts, component| match component {
+                Component::Normal(_) => Some(parts + 1),
                 _ => None,
             })
         };

@@ -35,6 +35,7 @@ const MOST_CANDIDATES: usize = 10_000;
 /// The way that the scores of several fields make one. Quickwit takes every one of them as `most_fields`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::enum_variant_names, reason = "Elasticsearch's names")]
 pub(super) enum MatchType {
     /// The best field's.
     #[default]

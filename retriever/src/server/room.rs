@@ -81,7 +81,7 @@ impl Room {
     pub(super) fn answer(self: Arc<Self>, pieces: Vec<Bytes>) -> Response {
         let left = pieces.iter().map(|piece| piece.len() as u64).sum();
         forage_net::json(Body::new(Pieces {
-            pieces: pieces.into(),
+            queue: pieces.into(),
             left,
             _room: self,
         }))
@@ -90,7 +90,7 @@ impl Room {
 
 /// An answer on its way out, piece by piece.
 struct Pieces {
-    pieces: VecDeque<Bytes>,
+    queue: VecDeque<Bytes>,
     left: u64,
     _room: Arc<Room>,
 }
@@ -103,19 +103,19 @@ impl http_body::Body for Pieces {
         mut self: Pin<&mut Self>,
         _context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let Some(mut piece) = self.pieces.pop_front() else {
+        let Some(mut piece) = self.queue.pop_front() else {
             return Poll::Ready(None);
         };
         if piece.len() > FRAME {
             let rest = piece.split_off(FRAME);
-            self.pieces.push_front(rest);
+            self.queue.push_front(rest);
         }
         self.left -= piece.len() as u64;
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.pieces.is_empty()
+        self.queue.is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {

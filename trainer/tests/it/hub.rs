@@ -20,7 +20,7 @@ const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 /// One repository, `org/tiny`, whose large files are answered with a redirect as the hub does.
 struct Served {
     files: BTreeMap<String, Vec<u8>>,
-    /// ETag of every file instead of its digest.
+    /// `ETag` of every file instead of its digest.
     etag: Option<String>,
     sha: &'static str,
     /// Paths of the requests, and whether they carried the token.

@@ -108,7 +108,7 @@ impl<'a> Server<'a> {
         )))
     }
 
-    /// Fetches a file into the layout of the hub's own tools: its content by its ETag, a link to it in the snapshot of its commit.
+    /// Fetches a file into the layout of the hub's own tools: its content by its `ETag`, a link to it in the snapshot of its commit.
     /// Returns the link and the commit.
     pub(super) fn fetch(
         &self,
@@ -235,7 +235,7 @@ pub(super) fn is_commit(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|c| c.is_ascii_hexdigit())
 }
 
-/// ETag and commit of a file. Both become parts of paths.
+/// `ETag` and commit of a file. Both become parts of paths.
 fn description(headers: &HeaderMap, file: &str) -> Result<(String, String), Fault> {
     let named = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let refuse = |what: &str, found: Option<&str>| {
