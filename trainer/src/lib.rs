@@ -17,7 +17,7 @@
 //!   piece by piece.
 //! - [`objective`]: the GRPO family as functions over slices; `update`: the sequences of each optimizer step, and their loss.
 //! - [`bert`]: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
-//! - [`memory`]: what a run will take, before it starts. [`bench`]: optimizer steps to be timed.
+//! - [`memory`]: what a run will take, before it starts. [`mod@bench`]: optimizer steps to be timed.
 //! - [`learner`], [`run`], [`warm_start`], [`sft_run`], [`checkpoint`], [`metrics`]: a training run. [`watch`]: what its numbers say.
 
 mod lesson_error;

@@ -154,7 +154,7 @@ fn compare_pass_curves(
     })
 }
 
-/// [`compare_pass_curves`] of two sets of episodes, over the questions that both have, up to the fewest samples that any of them
+/// `compare_pass_curves` of two sets of episodes, over the questions that both have, up to the fewest samples that any of them
 /// has. `None` with fewer than two, and where nothing is graded by exact match.
 ///
 /// # Errors

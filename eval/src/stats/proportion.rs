@@ -42,7 +42,7 @@ pub(crate) fn wilson(successes: u64, trials: u64, confidence: f64) -> Result<Int
     })
 }
 
-/// Mean of scores between 0 and 1 with the interval that fits them: [`wilson`] where each is right or wrong, 1 or 0, as of
+/// Mean of scores between 0 and 1 with the interval that fits them: `wilson` where each is right or wrong, 1 or 0, as of
 /// questions answered once; [`bootstrap_mean`] otherwise.
 ///
 /// The bootstrap cannot see beyond its sample: it gives 0 of 20 right an interval of width 0, and covers too seldom where few
