@@ -22,14 +22,14 @@ use crate::tokenizer::Tokenizer;
 pub type OpenWiki =
     Arc<dyn Fn() -> Result<Arc<dyn Pages>, Box<dyn Error + Send + Sync>> + Send + Sync>;
 
-/// What environments may stand on. An environment opens only what it needs.
+/// The resources that an environment may use. An environment opens only those that it needs.
 #[derive(Clone)]
 pub struct Resources {
     /// Finds passages.
     pub retriever: Arc<dyn Retriever>,
     /// The policy's tokenizer, for limits in tokens.
     pub tokenizer: Arc<dyn Tokenizer>,
-    /// Where whole pages come from, if there are any.
+    /// The source of whole pages, if there is one.
     pub wiki: Option<OpenWiki>,
     /// Hears what takes long.
     pub notice: fn(&str),
@@ -98,7 +98,7 @@ type Measures = fn(&Episode, &mut dyn FnMut(&'static str, f64));
 pub struct EnvEntry {
     /// `NAMESPACE/NAME-vN`.
     pub id: &'static str,
-    /// What its episodes are for.
+    /// The purpose of its episodes.
     pub outcome: Outcome,
     /// A few words about it.
     pub about: &'static str,
@@ -144,11 +144,11 @@ pub struct Resolved {
     pub prompt: Option<String>,
     /// The same instructions in other words, as values of the setting `prompt`; empty when there are none.
     pub wordings: Vec<Value>,
-    /// What becomes of the passages that are found.
+    /// The use that is made of the passages that are found.
     pub passages: Passages,
 }
 
-/// What an environment does with the passages that its retriever finds: which changes to them reach the policy.
+/// The use that an environment makes of the passages that its retriever finds: which changes to them reach the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passages {
     /// The policy reads them.
@@ -159,17 +159,17 @@ pub enum Passages {
     Unread {
         /// Why.
         why: &'static str,
-        /// What to do instead.
+        /// The alternative.
         fix: &'static str,
     },
 }
 
-/// What a trained tokenizer must know of an environment's text.
+/// The parts of an environment's text that a trained tokenizer must know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vocabulary {
     /// The tags of its protocol; each is a single token, so that a stop string always ends exactly at a token.
     pub tags: &'static [&'static str],
-    /// What merges do not cross.
+    /// The boundaries that merges do not cross.
     pub pieces: Pieces,
 }
 

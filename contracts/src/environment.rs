@@ -116,7 +116,7 @@ impl Step {
 pub struct EnvSpec {
     /// `forage/NAME-vN`.
     pub id: String,
-    /// What its episodes are for.
+    /// The purpose of its episodes.
     pub outcome: Outcome,
     /// Most completions per episode.
     pub max_turns: usize,
