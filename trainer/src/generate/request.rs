@@ -4,7 +4,7 @@ use forage_env::policy::{Completion, Finish, GenerateRequest, PolicyError};
 use forage_env::tokenizer::Tokenizer;
 use tokio::sync::{mpsc, oneshot};
 
-use super::sampler::{Distribution, Sampled};
+use super::sampler::{Answer, Question, Wanted};
 
 /// The content of a stream besides tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,26 +105,25 @@ impl Active {
         }
     }
 
-    /// Draws the next token of the completion; `None` when a logit is not finite.
-    pub(super) fn draw(&self, logits: &[f32]) -> Option<(Sampled, Vec<(u32, f32)>)> {
-        let sampling = self.request.sampling;
-        let distribution = Distribution::new(logits, sampling.temperature)?;
-        let top = match &self.reply {
-            Reply::Stream(_, StreamOptions { top_logprobs }) if *top_logprobs > 0 => {
-                distribution.top(*top_logprobs)
-            }
-            _ => Vec::new(),
-        };
-        Some((
-            distribution.draw(sampling, self.request.seed, self.tokens.len()),
-            top,
-        ))
+    /// Asks for the next token of the completion.
+    pub(super) fn question(&self) -> Question {
+        let GenerateRequest { sampling, seed, .. } = self.request;
+        Question {
+            token: Wanted::Draw(sampling, seed, self.tokens.len()),
+            top: match &self.reply {
+                Reply::Stream(_, options) => options.top_logprobs,
+                Reply::Whole(_) => 0,
+            },
+        }
     }
 
     /// Adds a drawn token; returns the reason if the completion ends with it. `full`: another one does not fit.
     pub(super) fn push(
         &mut self,
-        (drawn, top): (Sampled, Vec<(u32, f32)>),
+        Answer {
+            sampled: drawn,
+            top,
+        }: Answer,
         full: bool,
         eos: &[u32],
         tokenizer: &dyn Tokenizer,

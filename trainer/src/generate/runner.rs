@@ -2,7 +2,9 @@
 
 use burn::tensor::{DType, Int, Tensor};
 use forage_env::policy::PolicyError;
+use rayon::prelude::*;
 
+use super::sampler::{Answer, Question};
 use crate::model::{Decoder, KvCache, ModelConfig, Pass, RopeTables};
 
 /// Rows of logits that exist at once: with a vocabulary of 150,000 they are the largest thing of a pass.
@@ -26,36 +28,72 @@ pub(crate) fn pass_bytes(config: &ModelConfig, rows: usize, sequences: usize) ->
 }
 
 impl Runner {
-    /// Runs a pass and hands the logits (`[vocab]`) of the given rows to `each`, in order, some rows at a time in parallel.
-    pub(super) fn run<T: Send>(
+    /// Runs a pass and answers what is asked of some of its rows, in order; `None` where a logit of the row is not finite.
+    pub(super) fn run(
         &mut self,
         pass: &Pass<'_>,
-        rows: &[usize],
-        each: impl Fn(usize, &[f32]) -> T + Sync,
-    ) -> Result<Vec<T>, PolicyError> {
-        use rayon::prelude::*;
-
+        questions: &[(usize, Question)],
+    ) -> Result<Vec<Option<Answer>>, PolicyError> {
         let hidden = self
             .decoder
             .hidden_cached(&self.config, &self.rope, pass, &mut self.cache);
-        let mut results = Vec::with_capacity(rows.len());
-        for (part, rows) in rows.chunks(HEAD_ROWS).enumerate() {
-            let index: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
-            let index = Tensor::<1, Int>::from_ints(index.as_slice(), &hidden.device());
-            let logits = self
-                .decoder
-                .logits(hidden.clone().select(0, index))
-                .cast(DType::F32);
-            let logits: Vec<f32> = logits.into_data().try_into_vec().map_err(|error| {
-                PolicyError::Gone(format!("logits cannot be read back: {error:?}"))
-            })?;
-            let lines = logits.par_chunks_exact(self.config.vocab_size).enumerate();
-            results.extend(
-                lines
-                    .map(|(row, logits)| each(part * HEAD_ROWS + row, logits))
-                    .collect::<Vec<T>>(),
-            );
+        let mut answers = Vec::with_capacity(questions.len());
+        for questions in questions.chunks(HEAD_ROWS) {
+            let rows: Vec<i32> = questions.iter().map(|&(row, _)| row as i32).collect();
+            let rows = Tensor::<1, Int>::from_ints(rows.as_slice(), &hidden.device());
+            let logits = self.decoder.logits(hidden.clone().select(0, rows));
+            answers.extend(self.answer(logits, questions)?);
         }
-        Ok(results)
+        Ok(answers)
     }
+
+    /// Answers by `logits`, `[questions, vocab]`: on the device where it can, else on the processor, by rows in parallel.
+    fn answer(
+        &self,
+        logits: Tensor<2>,
+        questions: &[(usize, Question)],
+    ) -> Result<Vec<Option<Answer>>, PolicyError> {
+        #[cfg(feature = "gpu")]
+        if let Some(answers) = on_device(&logits, questions)? {
+            return Ok(answers);
+        }
+        let logits: Vec<f32> = logits
+            .cast(DType::F32)
+            .into_data()
+            .try_into_vec()
+            .map_err(|error| gone(&format!("{error:?}")))?;
+        let lines = logits.par_chunks_exact(self.config.vocab_size);
+        Ok(lines
+            .zip(questions)
+            .map(|(logits, (_, question))| question.answer(logits))
+            .collect())
+    }
+}
+
+/// The answers of the device's own kernels; `None` where there are none, or one row asks for more than they can do.
+#[cfg(feature = "gpu")]
+fn on_device(
+    logits: &Tensor<2>,
+    questions: &[(usize, Question)],
+) -> Result<Option<Vec<Option<Answer>>>, PolicyError> {
+    use super::sampler::Sampled;
+    use crate::model::{Kernels, choose};
+
+    let choices = questions.iter().map(|(_, question)| question.on_device());
+    let choices: Option<Vec<_>> = choices.collect();
+    let (Kernels::Cube, Some(choices)) = (Kernels::of(&logits.device()), choices) else {
+        return Ok(None);
+    };
+    let found = choose(logits.clone(), &choices).map_err(|fault| gone(&fault))?;
+    let answer = |(token, logprob)| Answer {
+        sampled: Sampled { token, logprob },
+        top: Vec::new(),
+    };
+    Ok(Some(
+        found.into_iter().map(|found| found.map(answer)).collect(),
+    ))
+}
+
+fn gone(fault: &str) -> PolicyError {
+    PolicyError::Gone(format!("logits cannot be read back: {fault}"))
 }

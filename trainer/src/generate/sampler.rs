@@ -18,9 +18,88 @@ pub(super) struct Sampled {
     pub(super) logprob: f32,
 }
 
+/// What is asked of a row of logits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Question {
+    pub(super) token: Wanted,
+    /// The most likely tokens to report beside it.
+    pub(super) top: usize,
+}
+
+/// The token that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wanted {
+    /// The `index`-th token of a completion. The draw depends on the logits, the settings, the seed and the index alone.
+    Draw(Sampling, Seed, usize),
+    /// This token, at this temperature.
+    Score(u32, f32),
+}
+
+/// The answer: a token with its log-probability, and the most likely ones, best first.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    pub(super) sampled: Sampled,
+    pub(super) top: Vec<(u32, f32)>,
+}
+
+impl Question {
+    /// The answer by a row of logits, `[vocab]`; `None` when one is not finite.
+    pub(super) fn answer(&self, logits: &[f32]) -> Option<Answer> {
+        let temperature = match self.token {
+            Wanted::Draw(sampling, ..) => sampling.temperature,
+            Wanted::Score(_, temperature) => temperature,
+        };
+        let distribution = Distribution::new(logits, temperature)?;
+        let top = match self.top {
+            0 => Vec::new(),
+            count => distribution.top(count),
+        };
+        let sampled = match self.token {
+            Wanted::Draw(sampling, seed, index) => distribution.draw(sampling, seed, index),
+            Wanted::Score(token, _) => Sampled {
+                token,
+                logprob: distribution.logprob(token as usize),
+            },
+        };
+        Some(Answer { sampled, top })
+    }
+
+    /// The same question to the kernels of a device; `None` where they have no answer: lists of the most likely tokens are made
+    /// on the processor.
+    #[cfg(feature = "gpu")]
+    pub(super) fn on_device(&self) -> Option<crate::model::Choice> {
+        use crate::model::{Choice, Cuts, Wanted as There};
+
+        let (temperature, token) = match self.token {
+            Wanted::Score(token, temperature) => (temperature, There::Given(token)),
+            Wanted::Draw(sampling, ..) if sampling.temperature < COLDEST => (0.0, There::Best),
+            Wanted::Draw(sampling, seed, index) => {
+                let cuts = Cuts {
+                    top_k: sampling.top_k,
+                    top_p: sampling.top_p,
+                    min_p: sampling.min_p,
+                };
+                let uniform = uniform(seed, index) as f32;
+                (sampling.temperature, There::Drawn(uniform, cuts))
+            }
+        };
+        let sharpness = if temperature >= COLDEST {
+            1.0 / temperature
+        } else {
+            1.0
+        };
+        (self.top == 0).then_some(Choice { sharpness, token })
+    }
+}
+
+/// The number from [0, 1) that decides the `index`-th draw of a completion.
+fn uniform(seed: Seed, index: usize) -> f64 {
+    seed.child("token", &[index as u64]).rng().random()
+}
+
 /// The full-vocabulary softmax of a row of logits.
 #[derive(Debug)]
-pub(super) struct Distribution<'a> {
+struct Distribution<'a> {
     logits: &'a [f32],
     /// `exp((logit - largest) / temperature)`.
     weights: Vec<f32>,
@@ -36,7 +115,7 @@ const COLDEST: f32 = 1e-5;
 impl<'a> Distribution<'a> {
     /// The softmax of `logits` (`[vocab]`) at a temperature; 0, which is greedy, counts as 1. `None` when a logit is not
     /// finite or there is none.
-    pub(super) fn new(logits: &'a [f32], temperature: f32) -> Option<Self> {
+    fn new(logits: &'a [f32], temperature: f32) -> Option<Self> {
         let temperature = if temperature >= COLDEST {
             f64::from(temperature)
         } else {
@@ -56,13 +135,13 @@ impl<'a> Distribution<'a> {
     }
 
     /// ln p(token), nats.
-    pub(super) fn logprob(&self, token: usize) -> f32 {
+    fn logprob(&self, token: usize) -> f32 {
         let distance = f64::from(self.logits[token]) - f64::from(self.logits[self.best]);
         (distance / self.temperature - self.total.ln()) as f32
     }
 
     /// The `count` most likely tokens with their log-probabilities, best first, equal ones by id.
-    pub(super) fn top(&self, count: usize) -> Vec<(u32, f32)> {
+    fn top(&self, count: usize) -> Vec<(u32, f32)> {
         let ranked = self.ranked(count);
         ranked
             .into_iter()
@@ -71,11 +150,11 @@ impl<'a> Distribution<'a> {
     }
 
     /// Draws the `index`-th token of a completion. The draw depends on the logits, the settings, `seed` and `index` alone.
-    pub(super) fn draw(&self, sampling: Sampling, seed: Seed, index: usize) -> Sampled {
+    fn draw(&self, sampling: Sampling, seed: Seed, index: usize) -> Sampled {
         let token = if sampling.temperature < COLDEST {
             self.best
         } else {
-            let uniform: f64 = seed.child("token", &[index as u64]).rng().random();
+            let uniform = uniform(seed, index);
             match self.kept(sampling) {
                 Some(kept) => {
                     let weights: Vec<f32> = kept.iter().map(|&token| self.weights[token]).collect();

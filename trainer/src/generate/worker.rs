@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{self, error::TryRecvError};
 use super::engine::{EngineConfig, EngineModel, EngineStats, Message, Shared};
 use super::request::{Active, ScoreReply, TokenEvent};
 use super::runner::Runner;
-use super::sampler::{Distribution, Sampled};
+use super::sampler::{Answer, Question, Wanted};
 use super::scheduler::{Limits, Planned, Scheduler};
 use crate::model::{BLOCK_POSITIONS, Chunk, KvCache, Pass, RopeTables};
 
@@ -28,19 +28,12 @@ struct Scoring {
 }
 
 impl Scoring {
-    /// The log-probability of the token at `position` by the logits before it; `None` when one is not finite.
-    fn score(&self, logits: &[f32], position: usize) -> Option<TokenEvent> {
-        let distribution = Distribution::new(logits, self.temperature)?;
-        let token = self.tokens[position];
-        let top = match self.reply.options.top_logprobs {
-            0 => Vec::new(),
-            count => distribution.top(count),
-        };
-        Some(TokenEvent {
-            token,
-            logprob: distribution.logprob(token as usize),
-            top,
-        })
+    /// Asks for the log-probability of the token at `position`.
+    fn question(&self, position: usize) -> Question {
+        Question {
+            token: Wanted::Score(self.tokens[position], self.temperature),
+            top: self.reply.options.top_logprobs,
+        }
     }
 }
 
@@ -63,12 +56,6 @@ impl Job {
             Self::Score(scoring) => drop(scoring.reply.sender.send(Err(error))),
         }
     }
-}
-
-/// The result of a row of logits.
-enum Outcome {
-    Drawn(Option<(Sampled, Vec<(u32, f32)>)>),
-    Scored(Option<TokenEvent>),
 }
 
 pub(super) struct Worker {
@@ -273,20 +260,20 @@ impl Worker {
             }
             return;
         }
-        let (rows, owners) = self.wanted_rows(&plan);
+        let (questions, owners) = self.questions(&plan);
         let started = Instant::now();
-        match self.forward(&plan, &rows, &owners) {
-            Ok(outcomes) => {
+        match self.forward(&plan, &questions) {
+            Ok(answers) => {
                 tracing::trace!(
                     sequences = plan.len(),
                     tokens = plan.iter().map(|part| part.count).sum::<usize>(),
-                    rows = rows.len(),
+                    rows = questions.len(),
                     us = started.elapsed().as_micros() as u64,
                     "pass"
                 );
                 self.scheduler.commit(&plan);
-                for ((id, position), outcome) in owners.into_iter().zip(outcomes) {
-                    self.take(id, position, outcome);
+                for ((id, position), answer) in owners.into_iter().zip(answers) {
+                    self.take(id, position, answer);
                 }
             }
             Err(error) => {
@@ -298,38 +285,37 @@ impl Worker {
         }
     }
 
-    /// The rows of a pass whose logits are needed, and for each the sequence and the token it says something about.
-    fn wanted_rows(&self, plan: &[Planned]) -> (Vec<usize>, Vec<(u64, usize)>) {
-        let (mut rows, mut owners) = (Vec::new(), Vec::new());
+    /// What is asked of which rows of a pass, and for each the sequence and the place of the token that it is about.
+    fn questions(&self, plan: &[Planned]) -> (Vec<(usize, Question)>, Vec<(u64, usize)>) {
+        let (mut questions, mut owners) = (Vec::new(), Vec::new());
         let mut first = 0;
         for part in plan {
             match self.jobs.get(&part.id) {
-                Some(Job::Score(_)) => {
-                    rows.extend(first..first + part.count);
-                    owners.extend((0..part.count).map(|offset| (part.id, part.start + offset + 1)));
+                Some(Job::Score(scoring)) => {
+                    for offset in 0..part.count {
+                        let position = part.start + offset + 1;
+                        questions.push((first + offset, scoring.question(position)));
+                        owners.push((part.id, position));
+                    }
                 }
-                _ if part.last => {
-                    rows.push(first + part.count - 1);
+                Some(Job::Generate(active)) if part.last => {
+                    questions.push((first + part.count - 1, active.question()));
                     owners.push((part.id, part.start + part.count));
                 }
                 _ => {}
             }
             first += part.count;
         }
-        (rows, owners)
+        (questions, owners)
     }
 
     fn forward(
         &mut self,
         plan: &[Planned],
-        rows: &[usize],
-        owners: &[(u64, usize)],
-    ) -> Result<Vec<Outcome>, PolicyError> {
+        questions: &[(usize, Question)],
+    ) -> Result<Vec<Option<Answer>>, PolicyError> {
         let Self {
-            runner,
-            scheduler,
-            jobs,
-            ..
+            runner, scheduler, ..
         } = self;
         let chunks = plan.iter().map(|part| {
             let (ids, blocks) = scheduler.part(part);
@@ -340,21 +326,14 @@ impl Worker {
             }
         });
         let pass = Pass::new(chunks.collect());
-        runner.run(&pass, rows, |row, logits| {
-            let (id, position) = owners[row];
-            match jobs.get(&id) {
-                Some(Job::Generate(active)) => Outcome::Drawn(active.draw(logits)),
-                Some(Job::Score(scoring)) => Outcome::Scored(scoring.score(logits, position)),
-                None => Outcome::Drawn(None),
-            }
-        })
+        runner.run(&pass, questions)
     }
 
-    fn take(&mut self, id: u64, position: usize, outcome: Outcome) {
+    fn take(&mut self, id: u64, position: usize, answer: Option<Answer>) {
         let version = self.shared.version.load(Ordering::Acquire);
-        match (self.jobs.get_mut(&id), outcome) {
-            (Some(Job::Generate(active)), Outcome::Drawn(Some(drawn))) => {
-                let token = drawn.0.token;
+        match (self.jobs.get_mut(&id), answer) {
+            (Some(Job::Generate(active)), Some(drawn)) => {
+                let token = drawn.sampled.token;
                 self.stats.generated_tokens += 1;
                 let length = self.scheduler.length(id) + 1;
                 let finish = active.push(
@@ -368,10 +347,14 @@ impl Worker {
                     self.end(id, finish, version);
                 }
             }
-            (Some(Job::Score(scoring)), Outcome::Scored(Some(event))) => {
+            (Some(Job::Score(scoring)), Some(Answer { sampled, top })) => {
                 // A sequence that gave way runs again from its beginning.
                 if position == scoring.scored.len() + 1 {
-                    scoring.scored.push(event);
+                    scoring.scored.push(TokenEvent {
+                        token: sampled.token,
+                        logprob: sampled.logprob,
+                        top,
+                    });
                 }
                 if scoring.scored.len() + 1 == scoring.tokens.len() {
                     self.scheduler.release(id);

@@ -88,11 +88,18 @@ impl Decoder {
     ) -> Tensor<2> {
         let mut pass = pass.clone();
         cache.pad(&mut pass);
-        self.run(config, &pass.ids(), cache.over(rope, &pass).as_mut())
+        cache
+            .hidden(self, config, rope, &pass)
             .narrow(0, 0, pass.tokens())
     }
 
-    fn run(&self, config: &ModelConfig, ids: &[i32], attend: &mut dyn Attend) -> Tensor<2> {
+    /// Final hidden states of tokens, `[n, hidden]`, that attend to each other through `attend`.
+    pub(super) fn run(
+        &self,
+        config: &ModelConfig,
+        ids: &[i32],
+        attend: &mut dyn Attend,
+    ) -> Tensor<2> {
         let kernels = self.kernels();
         let mut x = self.embed(ids);
         for index in 0..self.depth() {
@@ -163,11 +170,23 @@ impl Decoder {
         if self.kernels() == Kernels::Processor {
             return self.arranged();
         }
-        match embedding.dtype() {
+        let cast = match embedding.dtype() {
             dtype @ (DType::BF16 | DType::F16) => self.map(&mut Cast(dtype)),
             _ if bf16 => self.map(&mut Cast(DType::BF16)),
             _ => self,
+        };
+        cast.joined()
+    }
+
+    /// The same model with the matrices joined that have the same input, where the device has kernels for it.
+    fn joined(self) -> Self {
+        #[cfg(feature = "gpu")]
+        if self.kernels() == Kernels::Cube {
+            let mut joined = self;
+            joined.model.layers.iter_mut().for_each(Layer::join);
+            return joined;
         }
+        self
     }
 
     /// On the processor, the same model with its wide matrices in the order generation wants; elsewhere the model itself. A

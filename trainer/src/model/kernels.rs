@@ -5,6 +5,8 @@ use burn::nn::RmsNorm;
 use burn::tensor::activation::{sigmoid, silu};
 use burn::tensor::{Device, Tensor};
 
+#[cfg(feature = "gpu")]
+use super::cube;
 use super::host;
 use crate::device::is_processor;
 
@@ -13,17 +15,21 @@ use crate::device::is_processor;
 pub(crate) enum Kernels {
     /// The kernels of [`host`], which carry no graph.
     Processor,
-    /// Burn's operations.
+    /// Kernels of our own for the devices of `CubeCL`, where there are some; Burn's operations elsewhere.
+    #[cfg(feature = "gpu")]
+    Cube,
+    /// Burn's operations, which build graphs.
     Burn,
 }
 
 impl Kernels {
     /// The kernels of a device; the processor's autodiff device builds graphs.
     pub(crate) fn of(device: &Device) -> Self {
-        if is_processor(device) && !device.is_autodiff() {
-            Self::Processor
-        } else {
-            Self::Burn
+        match (is_processor(device), device.is_autodiff()) {
+            (true, false) => Self::Processor,
+            #[cfg(feature = "gpu")]
+            (false, false) => Self::Cube,
+            _ => Self::Burn,
         }
     }
 
@@ -47,16 +53,17 @@ impl Kernels {
     pub(crate) fn product<const D: usize>(self, a: Tensor<D>, b: Tensor<D>) -> Tensor<D> {
         match self {
             Self::Processor => host::matmul(a, b),
-            Self::Burn => a.matmul(b),
+            _ => a.matmul(b),
         }
     }
 
     /// `silu(gate) * up` (`SwiGLU`, Shazeer 2020).
     pub(crate) fn swiglu(self, gate: Tensor<2>, up: Tensor<2>) -> Tensor<2> {
-        if self == Self::Processor {
-            host::swiglu(gate, up)
-        } else {
-            silu(gate) * up
+        match self {
+            Self::Processor => host::swiglu(gate, up),
+            #[cfg(feature = "gpu")]
+            Self::Cube => cube::swiglu(gate, up),
+            Self::Burn => silu(gate) * up,
         }
     }
 
@@ -77,10 +84,20 @@ impl Kernels {
 
     /// `x / sqrt(mean(x^2) + epsilon) * gamma` over the last dimension (Zhang and Sennrich 2019).
     pub(crate) fn normalise<const D: usize>(self, norm: &RmsNorm, x: Tensor<D>) -> Tensor<D> {
-        if self == Self::Processor {
-            host::rms_norm(x, &norm.gamma.val(), norm.epsilon)
-        } else {
-            norm.forward(x)
+        match self {
+            Self::Processor => host::rms_norm(x, &norm.gamma.val(), norm.epsilon),
+            #[cfg(feature = "gpu")]
+            Self::Cube => {
+                let shape = x.shape();
+                let [width] = norm.gamma.val().dims();
+                cube::rms_norm(
+                    x.reshape([-1, width as i32]),
+                    norm.gamma.val(),
+                    norm.epsilon,
+                )
+                .reshape(shape)
+            }
+            Self::Burn => norm.forward(x),
         }
     }
 

@@ -5,6 +5,8 @@ use burn::nn::{RmsNorm, RmsNormConfig};
 use burn::tensor::{Device, Tensor};
 
 use super::attend::Heads;
+#[cfg(feature = "gpu")]
+use super::cube::Joined;
 use super::dense::Dense;
 use super::families::{NormPlacement, QkNorm};
 use super::linear::Linear;
@@ -40,6 +42,9 @@ pub(crate) struct Layer {
     post_attention_layernorm: RmsNorm,
     pub(super) mlp: Mlp,
     post_feedforward_layernorm: Option<RmsNorm>,
+    /// There in a layer that generates on a device, in place of the matrices that it joins.
+    #[cfg(feature = "gpu")]
+    joined: Option<Joined>,
 }
 
 /// A norm of a layer with its name in checkpoints.
@@ -105,6 +110,8 @@ impl Layer {
                 down_proj: linear(down, false),
             },
             post_feedforward_layernorm: placed(NormPlacement::After),
+            #[cfg(feature = "gpu")]
+            joined: None,
         }
     }
 
@@ -209,6 +216,59 @@ impl Layer {
             activations: activations.then(|| (heads, gated.clone())),
         };
         (kept, self.lower(kernels, gated))
+    }
+}
+
+/// The same layer as the kernels of a device see it.
+#[cfg(feature = "gpu")]
+impl Layer {
+    /// Joins the matrices that have the same input; they are not there one by one afterwards.
+    pub(super) fn join(&mut self) {
+        let joined = Joined::of(self);
+        let attention = &mut self.self_attn;
+        if joined.qkv.is_some() {
+            for part in [
+                &mut attention.q_proj,
+                &mut attention.k_proj,
+                &mut attention.v_proj,
+            ] {
+                part.drop_matrix();
+            }
+        }
+        if joined.gate_up.is_some() {
+            self.mlp.gate_proj.drop_matrix();
+            self.mlp.up_proj.drop_matrix();
+        }
+        self.joined = Some(joined);
+    }
+
+    /// The joined matrices; made for the moment where [`Self::join`] was not called.
+    pub(super) fn joined(&self) -> Joined {
+        self.joined.clone().unwrap_or_else(|| Joined::of(self))
+    }
+
+    /// The norm of attention's input.
+    pub(super) fn attention_input_norm(&self) -> Option<&RmsNorm> {
+        self.attention_norms().input.map(|(_, norm)| norm)
+    }
+
+    /// The norms of attention's output and of the feed-forward part's input.
+    pub(super) fn norms_between(&self) -> [Option<&RmsNorm>; 2] {
+        [
+            self.attention_norms().output,
+            self.feed_forward_norms().input,
+        ]
+        .map(|named| named.map(|(_, norm)| norm))
+    }
+
+    /// The norm of the feed-forward part's output.
+    pub(super) fn output_norm(&self) -> Option<&RmsNorm> {
+        self.feed_forward_norms().output.map(|(_, norm)| norm)
+    }
+
+    /// The gain of a norm that every family has: its type is the one that the layer computes in.
+    pub(super) fn gain(&self) -> Tensor<1> {
+        self.post_attention_layernorm.gamma.val()
     }
 }
 

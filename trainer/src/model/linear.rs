@@ -64,6 +64,18 @@ impl Linear {
         }
     }
 
+    /// Returns true for a map that is its weight and bias alone.
+    #[cfg(feature = "gpu")]
+    pub(super) fn is_plain(&self) -> bool {
+        self.quantised.is_none() && self.low_rank.is_none()
+    }
+
+    /// Lets go of the weight, of which there is a copy elsewhere.
+    #[cfg(feature = "gpu")]
+    pub(super) fn drop_matrix(&mut self) {
+        self.weight = None;
+    }
+
     /// Exchanges the weight.
     pub(crate) fn set_matrix(&mut self, matrix: Tensor<2>) {
         let id = self

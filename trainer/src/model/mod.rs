@@ -4,6 +4,8 @@ mod attend;
 mod batch;
 mod cache;
 mod config;
+#[cfg(feature = "gpu")]
+mod cube;
 mod decoder;
 mod dense;
 mod families;
@@ -19,6 +21,8 @@ mod rope;
 pub(crate) use batch::{Batch, Span};
 pub(crate) use cache::{BLOCK_POSITIONS, Chunk, KvCache, Pass};
 pub use config::{ConfigError, ModelConfig, RopeScaling};
+#[cfg(feature = "gpu")]
+pub(crate) use cube::{Choice, Cuts, Wanted, choose};
 pub use decoder::Decoder;
 pub(crate) use dense::{Dense, attention_numbers};
 pub use families::{Architecture, Family, NormPlacement, Published, QkNorm, install_families};

@@ -9,8 +9,8 @@ use super::{ModelConfig, RopeScaling, host};
 /// Cosines and sines of every position; kept outside the module so that they are never saved.
 #[derive(Clone, Debug)]
 pub(crate) struct RopeTables {
-    cos: Tensor<2>,
-    sin: Tensor<2>,
+    /// `[positions, head_dim]`: cosines, then sines.
+    angles: Tensor<2>,
     /// The same numbers where kernels of the processor reach them.
     host: Arc<(Vec<f32>, Vec<f32>)>,
     half: usize,
@@ -28,11 +28,10 @@ impl RopeTables {
         let (cos, sin): (Vec<f32>, Vec<f32>) =
             angles.map(|angle| (angle.cos(), angle.sin())).unzip();
         let table = |values: &Vec<f32>| {
-            Tensor::from_data(TensorData::new(values.clone(), [positions, half]), device)
+            Tensor::<2>::from_data(TensorData::new(values.clone(), [positions, half]), device)
         };
         Self {
-            cos: table(&cos),
-            sin: table(&sin),
+            angles: Tensor::cat(vec![table(&cos), table(&sin)], 1),
             host: Arc::new((cos, sin)),
             half,
         }
@@ -45,9 +44,15 @@ impl RopeTables {
 
     /// Rows for the given positions, each `[n, 1, head_dim / 2]`, ready to broadcast over heads.
     pub(crate) fn rows(&self, positions: Tensor<1, Int>) -> (Tensor<3>, Tensor<3>) {
-        let cos = self.cos.clone().select(0, positions.clone());
-        let sin = self.sin.clone().select(0, positions);
-        (cos.unsqueeze_dim(1), sin.unsqueeze_dim(1))
+        let angles: Tensor<3> = self.angles.clone().select(0, positions).unsqueeze_dim(1);
+        let cos = angles.clone().narrow(2, 0, self.half);
+        (cos, angles.narrow(2, self.half, self.half))
+    }
+
+    /// Cosines and sines of every position, `[positions, head_dim]`.
+    #[cfg(feature = "gpu")]
+    pub(super) fn angles(&self) -> &Tensor<2> {
+        &self.angles
     }
 
     /// Rotates the heads of one token in place, as [`super::Kernels::rotate`] does.

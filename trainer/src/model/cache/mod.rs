@@ -1,18 +1,17 @@
 //! The paged key-value cache: blocks of positions that sequences refer to, so that memory follows what is used and equal
 //! prefixes are kept once.
 
-mod device;
 mod host;
 #[cfg(test)]
 mod tests;
 
-#[cfg(test)]
-use burn::tensor::{DType, Device};
+use burn::tensor::Tensor;
 
 use super::attend::{Attend, Heads};
+#[cfg(feature = "gpu")]
+use super::cube;
 use super::host::BLOCK;
-use super::{Decoder, ModelConfig, RopeTables};
-use crate::device::is_processor;
+use super::{Decoder, Kernels, ModelConfig, RopeTables};
 
 /// Positions per block.
 pub(crate) const BLOCK_POSITIONS: usize = BLOCK;
@@ -31,9 +30,9 @@ pub(crate) struct Chunk<'a> {
 /// The tokens that go through the model together.
 #[derive(Clone, Debug)]
 pub(crate) struct Pass<'a> {
-    chunks: Vec<Chunk<'a>>,
+    pub(super) chunks: Vec<Chunk<'a>>,
     /// Rows with padding: shapes of a GPU repeat.
-    rows: usize,
+    pub(super) rows: usize,
 }
 
 impl<'a> Pass<'a> {
@@ -64,13 +63,14 @@ impl<'a> Pass<'a> {
     }
 
     /// `(sequence, position)` of every token.
-    fn places(&self) -> impl Iterator<Item = (&Chunk<'a>, usize)> {
+    pub(super) fn places(&self) -> impl Iterator<Item = (&Chunk<'a>, usize)> {
         self.chunks
             .iter()
             .flat_map(|chunk| (0..chunk.ids.len()).map(move |offset| (chunk, chunk.start + offset)))
     }
 }
 
+#[cfg(feature = "gpu")]
 /// The next of a few sizes: powers of two up to 64, then multiples of 64.
 fn bucket(size: usize) -> usize {
     if size <= 64 {
@@ -91,32 +91,23 @@ enum Store {
     /// In plain memory, for the kernels of the processor.
     Host(host::HostCache),
     /// In tensors, for every other device.
-    Device(device::DeviceCache),
+    #[cfg(feature = "gpu")]
+    Cube(cube::CubeCache),
 }
 
 impl KvCache {
     /// Memory for `blocks` blocks of [`BLOCK_POSITIONS`] positions of what `decoder` computes.
     pub(crate) fn new(config: &ModelConfig, blocks: usize, decoder: &Decoder) -> Self {
         let device = &decoder.device();
-        let store = if is_processor(device) {
-            Store::Host(host::HostCache::new(config, blocks))
-        } else {
-            Store::Device(device::DeviceCache::new(
-                config,
-                blocks,
-                decoder.dtype(),
-                device,
-            ))
+        let store = match Kernels::of(device) {
+            #[cfg(feature = "gpu")]
+            Kernels::Cube => {
+                let dtype = decoder.dtype();
+                Store::Cube(cube::CubeCache::new(config, blocks, dtype, device))
+            }
+            _ => Store::Host(host::HostCache::new(config, blocks)),
         };
         Self { store }
-    }
-
-    /// The same cache in tensors whatever the device: what a GPU runs, where a test can reach it.
-    #[cfg(test)]
-    fn in_tensors(config: &ModelConfig, blocks: usize, device: &Device) -> Self {
-        Self {
-            store: Store::Device(device::DeviceCache::new(config, blocks, DType::F32, device)),
-        }
     }
 
     /// Numbers that a position takes: a key and a value of every layer.
@@ -126,20 +117,28 @@ impl KvCache {
 
     /// Pads a pass to shapes the device has seen before, where that matters.
     pub(super) fn pad(&self, pass: &mut Pass<'_>) {
-        if matches!(self.store, Store::Device(_)) {
+        #[cfg(feature = "gpu")]
+        if matches!(self.store, Store::Cube(_)) {
             pass.rows = bucket(pass.rows);
         }
+        let _ = pass;
     }
 
-    /// Attention of one pass.
-    pub(super) fn over<'a>(
-        &'a mut self,
-        rope: &'a RopeTables,
-        pass: &'a Pass<'a>,
-    ) -> Box<dyn Attend + 'a> {
+    /// Final hidden states of the rows of a pass, `[rows, hidden]`.
+    pub(super) fn hidden(
+        &mut self,
+        decoder: &Decoder,
+        config: &ModelConfig,
+        rope: &RopeTables,
+        pass: &Pass<'_>,
+    ) -> Tensor<2> {
         match &mut self.store {
-            Store::Host(cache) => Box::new(host::HostPass { cache, rope, pass }),
-            Store::Device(cache) => Box::new(device::DevicePass::new(cache, rope, pass)),
+            Store::Host(cache) => {
+                let mut attend = host::HostPass { cache, rope, pass };
+                decoder.run(config, &pass.ids(), &mut attend)
+            }
+            #[cfg(feature = "gpu")]
+            Store::Cube(cache) => cube::hidden(decoder, config, rope, pass, cache),
         }
     }
 }

@@ -1,0 +1,417 @@
+//! The launches: tensors of Burn in, tensors out, one launch per function.
+
+use burn::tensor::{DType, Int, Tensor};
+use burn_cubecl::CubeBackend;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::ir::{ElemType, FloatKind};
+use cubecl::prelude::*;
+
+use super::kernels;
+
+const ON_A_DEVICE: &str = "the caller checked that the tensor is on a device of CubeCL";
+/// Units of a cube that works on a row.
+const UNITS: usize = 256;
+
+fn stored<const D: usize>(x: Tensor<D>) -> CubeTensor {
+    into_contiguous(x.try_into_primitive::<CubeBackend>().expect(ON_A_DEVICE))
+}
+
+fn numbers(x: Tensor<1, Int>) -> CubeTensor {
+    into_contiguous(x.try_into_primitive::<CubeBackend>().expect(ON_A_DEVICE))
+}
+
+fn tensor<const D: usize>(x: CubeTensor) -> Tensor<D> {
+    Tensor::from_primitive::<CubeBackend>(x)
+}
+
+/// Memory beside that of `like`, for the launch that fills it.
+fn empty<const D: usize>(like: &CubeTensor, shape: [usize; D], dtype: DType) -> CubeTensor {
+    empty_device_contiguous_dtype(
+        like.client.clone(),
+        like.device.clone(),
+        shape.into(),
+        dtype,
+    )
+}
+
+fn element(x: &CubeTensor) -> ElemType {
+    ElemType::Float(match x.dtype {
+        DType::BF16 => FloatKind::BF16,
+        DType::F16 => FloatKind::F16,
+        _ => FloatKind::F32,
+    })
+}
+
+fn argument(x: &CubeTensor) -> BufferArg {
+    x.clone().into_buffer_arg()
+}
+
+fn cubes(x: usize, y: usize, z: usize) -> CubeCount {
+    CubeCount::Static(x as u32, y as u32, z as u32)
+}
+
+fn units(count: usize) -> CubeDim {
+    CubeDim::new_1d(count as u32)
+}
+
+/// `x / sqrt(mean(x^2) + epsilon) * gamma` of rows, `[n, width]`.
+pub(crate) fn rms_norm(x: Tensor<2>, gamma: Tensor<1>, epsilon: f64) -> Tensor<2> {
+    let [rows, width] = x.dims();
+    let (x, gamma) = (stored(x), stored(gamma));
+    let out = empty(&x, [rows, width], x.dtype);
+    kernels::rms_norm::launch(
+        &x.client,
+        cubes(rows, 1, 1),
+        units(UNITS),
+        argument(&x),
+        argument(&gamma),
+        argument(&out),
+        width as u32,
+        epsilon as f32,
+        UNITS,
+        element(&x),
+    );
+    tensor(out)
+}
+
+/// `x + y` and its norm, both `[n, width]`.
+pub(crate) fn add_rms_norm(
+    x: Tensor<2>,
+    y: Tensor<2>,
+    gamma: Tensor<1>,
+    epsilon: f64,
+) -> (Tensor<2>, Tensor<2>) {
+    let [rows, width] = x.dims();
+    let (x, y, gamma) = (stored(x), stored(y), stored(gamma));
+    let sum = empty(&x, [rows, width], x.dtype);
+    let out = empty(&x, [rows, width], x.dtype);
+    kernels::add_rms_norm::launch(
+        &x.client,
+        cubes(rows, 1, 1),
+        units(UNITS),
+        argument(&x),
+        argument(&y),
+        argument(&gamma),
+        argument(&sum),
+        argument(&out),
+        width as u32,
+        epsilon as f32,
+        UNITS,
+        element(&x),
+    );
+    (tensor(sum), tensor(out))
+}
+
+/// `x + norm(y)`, `[n, width]`.
+pub(crate) fn rms_norm_add(
+    x: Tensor<2>,
+    y: Tensor<2>,
+    gamma: Tensor<1>,
+    epsilon: f64,
+) -> Tensor<2> {
+    let [rows, width] = x.dims();
+    let (x, y, gamma) = (stored(x), stored(y), stored(gamma));
+    let out = empty(&x, [rows, width], x.dtype);
+    kernels::rms_norm_add::launch(
+        &x.client,
+        cubes(rows, 1, 1),
+        units(UNITS),
+        argument(&x),
+        argument(&y),
+        argument(&gamma),
+        argument(&out),
+        width as u32,
+        epsilon as f32,
+        UNITS,
+        element(&x),
+    );
+    tensor(out)
+}
+
+/// `silu(gate) * up`, all `[n, width]`.
+pub(crate) fn swiglu(gate: Tensor<2>, up: Tensor<2>) -> Tensor<2> {
+    let shape = gate.dims();
+    swiglu_of(stored(gate), stored(up), shape, (shape[1], 0))
+}
+
+/// `silu(gate) * up`, `[n, width]`, of `[gate, up]`, `[n, 2 width]`.
+pub(super) fn swiglu_joined(both: Tensor<2>) -> Tensor<2> {
+    let [rows, both_widths] = both.dims();
+    let (both, width) = (stored(both), both_widths / 2);
+    swiglu_of(both.clone(), both, [rows, width], (both_widths, width))
+}
+
+fn swiglu_of(
+    gate: CubeTensor,
+    up: CubeTensor,
+    [rows, width]: [usize; 2],
+    (stride, offset): (usize, usize),
+) -> Tensor<2> {
+    let out = empty(&gate, [rows, width], gate.dtype);
+    let cubes_of = (rows * width).div_ceil(UNITS);
+    // A grid has at most 65,535 cubes per dimension.
+    let across = cubes_of.min(1 << 15);
+    kernels::swiglu::launch(
+        &gate.client,
+        cubes(across, cubes_of.div_ceil(across), 1),
+        units(UNITS),
+        argument(&gate),
+        argument(&up),
+        argument(&out),
+        width as u32,
+        stride as u32,
+        offset as u32,
+        (rows * width) as u32,
+        element(&gate),
+    );
+    tensor(out)
+}
+
+/// What [`rotate_and_store`] adds to a product.
+pub(super) struct Extra<'a> {
+    /// Biases of all heads, norm of queries, norm of keys.
+    pub(super) numbers: &'a Tensor<1>,
+    /// Whether heads are normalised.
+    pub(super) normed: bool,
+    pub(super) epsilon: f64,
+}
+
+/// The keys and values of a layer, `[positions, kv_heads * head_dim]`; written in place.
+pub(super) struct Stored<'a> {
+    pub(super) keys: &'a Tensor<2>,
+    pub(super) values: &'a Tensor<2>,
+    pub(super) kv_heads: usize,
+    pub(super) head_dim: usize,
+}
+
+/// Queries of a pass, `[n, heads * head_dim]`, from the product `both`, `[n, (heads + 2 kv_heads) * head_dim]`; its keys and
+/// values go into the cache. `angles` is `[positions, head_dim]`, `places` the `n` positions and the `n` slots.
+pub(super) fn rotate_and_store(
+    both: Tensor<2>,
+    extra: &Extra<'_>,
+    angles: &Tensor<2>,
+    places: &Tensor<1, Int>,
+    cache: &Stored<'_>,
+) -> Tensor<2> {
+    let ([rows, width], dim) = (both.dims(), cache.head_dim);
+    let heads = width / dim - 2 * cache.kv_heads;
+    let both = stored(both);
+    let queries = empty(&both, [rows, heads * dim], both.dtype);
+    kernels::rotate_and_store::launch(
+        &both.client,
+        cubes(rows, heads + 2 * cache.kv_heads, 1),
+        units(dim / 2),
+        argument(&both),
+        argument(&stored(extra.numbers.clone())),
+        argument(&stored(angles.clone())),
+        argument(&numbers(places.clone())),
+        argument(&queries),
+        argument(&stored(cache.keys.clone())),
+        argument(&stored(cache.values.clone())),
+        heads as u32,
+        cache.kv_heads as u32,
+        extra.epsilon as f32,
+        dim,
+        extra.normed,
+        element(&both),
+    );
+    tensor(queries)
+}
+
+/// Tiles of queries that attend together.
+pub(super) struct Tiles {
+    /// Four numbers each; see [`kernels::attend`].
+    pub(super) items: Tensor<1, Int>,
+    pub(super) count: usize,
+    /// Rows of a tile at most.
+    pub(super) tile: usize,
+    /// The rows of the pass that they are.
+    pub(super) first_row: usize,
+    pub(super) rows: usize,
+    /// Positions of a span and number of spans.
+    pub(super) span: usize,
+    pub(super) spans: usize,
+}
+
+/// The blocks of every sequence.
+pub(super) struct Tables {
+    pub(super) blocks: Tensor<1, Int>,
+    pub(super) width: usize,
+}
+
+/// Attention of `queries`, `[n, heads * head_dim]`, tile by tile: the mixed values, of the same shape.
+pub(super) fn attend(
+    queries: Tensor<2>,
+    cache: &Stored<'_>,
+    tables: &Tables,
+    tiles: &[Tiles],
+) -> Tensor<2> {
+    let ([rows, width], dim) = (queries.dims(), cache.head_dim);
+    let heads = width / dim;
+    let group = heads / cache.kv_heads;
+    let queries = stored(queries);
+    let (keys, values) = (stored(cache.keys.clone()), stored(cache.values.clone()));
+    let blocks = numbers(tables.blocks.clone());
+    let out = empty(&queries, [rows, width], queries.dtype);
+    for part in tiles {
+        let mixed = empty(&queries, [rows, heads, part.spans, dim], DType::F32);
+        let stats = empty(&queries, [rows, heads, part.spans, 2], DType::F32);
+        kernels::attend::launch(
+            &queries.client,
+            cubes(part.count, cache.kv_heads, part.spans),
+            units(dim),
+            argument(&queries),
+            argument(&keys),
+            argument(&values),
+            argument(&numbers(part.items.clone())),
+            argument(&blocks),
+            argument(&mixed),
+            argument(&stats),
+            tables.width as u32,
+            cache.kv_heads as u32,
+            part.span as u32,
+            1.0 / (dim as f32).sqrt(),
+            dim,
+            group,
+            part.tile,
+            element(&queries),
+        );
+        kernels::merge_spans::launch(
+            &queries.client,
+            cubes(part.rows, heads, 1),
+            units(dim),
+            argument(&mixed),
+            argument(&stats),
+            argument(&out),
+            part.first_row as u32,
+            heads as u32,
+            part.spans as u32,
+            dim,
+            element(&queries),
+        );
+    }
+    tensor(out)
+}
+
+/// How a row's token is chosen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice {
+    /// The inverse of the temperature.
+    pub(crate) sharpness: f32,
+    pub(crate) token: Wanted,
+}
+
+/// Which token of a row is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wanted {
+    /// The first at which the cumulative probability exceeds this number from [0, 1).
+    Drawn(f32, Cuts),
+    /// The most likely one, the first of equals.
+    Best,
+    /// This one.
+    Given(u32),
+}
+
+/// What is left of the vocabulary for a draw: the `top_k` most likely tokens (0 for all), of those the fewest with the share
+/// `top_p` of their probability, and of those the ones at least `min_p` times as likely as the best.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cuts {
+    pub(crate) top_k: usize,
+    pub(crate) top_p: f32,
+    pub(crate) min_p: f32,
+}
+
+impl Cuts {
+    const NONE: Self = Self {
+        top_k: 0,
+        top_p: 1.0,
+        min_p: 0.0,
+    };
+
+    fn any(&self) -> bool {
+        self.top_k > 0 || self.top_p < 1.0 || self.min_p > 0.0
+    }
+}
+
+/// A token and ln p(token) in nats for each row of logits, `[n, vocabulary]`; `None` where a logit is not finite. Two launches,
+/// a third where a draw is cut, and 12 bytes per row are read back.
+///
+/// # Errors
+/// The words of the runtime when the result cannot be read.
+pub(crate) fn choose(
+    logits: Tensor<2>,
+    choices: &[Choice],
+) -> Result<Vec<Option<(u32, f32)>>, String> {
+    let [rows, vocabulary] = logits.dims();
+    let device = logits.device();
+    let setting = |choice: &Choice| {
+        let (uniform, token, cuts) = match choice.token {
+            Wanted::Drawn(uniform, cuts) => (uniform, kernels::DRAW, cuts),
+            Wanted::Best => (0.0, kernels::BEST, Cuts::NONE),
+            // Ids below 2^24 are exact in f32, and no vocabulary is larger.
+            Wanted::Given(token) => (0.0, token as f32, Cuts::NONE),
+        };
+        let Cuts {
+            top_k,
+            top_p,
+            min_p,
+        } = cuts;
+        [choice.sharpness, uniform, token, top_k as f32, top_p, min_p]
+    };
+    let settings: Vec<f32> = choices.iter().flat_map(setting).collect();
+    let settings = stored(Tensor::<1>::from_floats(settings.as_slice(), &device));
+    let logits = stored(logits);
+    let stretches = vocabulary.div_ceil(kernels::STRETCH);
+    let stats = empty(&logits, [rows, stretches, 3], DType::F32);
+    kernels::softmax_stats::launch(
+        &logits.client,
+        cubes(rows, stretches, 1),
+        units(UNITS),
+        argument(&logits),
+        argument(&settings),
+        argument(&stats),
+        vocabulary as u32,
+        UNITS,
+        element(&logits),
+    );
+    let out = empty(&logits, [rows, 3], DType::F32);
+    kernels::draw::launch(
+        &logits.client,
+        cubes(rows, 1, 1),
+        units(UNITS),
+        argument(&logits),
+        argument(&settings),
+        argument(&stats),
+        argument(&out),
+        vocabulary as u32,
+        stretches as u32,
+        UNITS,
+        element(&logits),
+    );
+    let cut = |choice: &Choice| matches!(choice.token, Wanted::Drawn(_, cuts) if cuts.any());
+    if choices.iter().any(cut) {
+        let most = logits.client.properties().hardware.max_units_per_cube as usize;
+        let wide = most.min(1024);
+        kernels::draw_cut::launch(
+            &logits.client,
+            cubes(rows, 1, 1),
+            units(wide),
+            argument(&logits),
+            argument(&settings),
+            argument(&stats),
+            argument(&out),
+            vocabulary as u32,
+            stretches as u32,
+            wide,
+            element(&logits),
+        );
+    }
+    let found: Vec<f32> = tensor::<2>(out)
+        .into_data()
+        .try_into_vec()
+        .map_err(|error| format!("{error:?}"))?;
+    let row = |row: &[f32]| (row[2] == 0.0).then_some((row[0] as u32, row[1]));
+    Ok(found.chunks_exact(3).map(row).collect())
+}

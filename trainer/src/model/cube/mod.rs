@@ -1,0 +1,296 @@
+//! Generation on a device: a pass of about ten launches per layer, over kernels of our own and Burn's products.
+//!
+//! The kernels run wherever `CubeCL` does (CUDA, ROCm, Metal, Vulkan, WebGPU). They carry no gradient; training runs the ones that
+//! stand behind [`super::Kernels`], with derivatives of their own.
+
+mod kernels;
+mod launch;
+
+use burn::module::Module;
+use burn::tensor::{DType, Device, Int, Tensor};
+
+use super::host::BLOCK;
+use super::layer::Layer;
+use super::{Chunk, Decoder, Kernels, ModelConfig, Pass, RopeTables};
+pub(crate) use launch::{Choice, Cuts, Wanted, choose};
+use launch::{Extra, Stored, Tables, Tiles, add_rms_norm, rms_norm_add, swiglu_joined};
+pub(super) use launch::{rms_norm, swiglu};
+
+const _: () = assert!(BLOCK == kernels::BLOCK);
+
+/// Positions that one cube attends to in a decode step: long sequences are spread over the device.
+const SPAN: usize = 256;
+/// Query heads of a tile of several tokens, which a unit keeps a sum for each of.
+const TILE_HEADS: usize = 32;
+
+/// The matrices of a layer that are multiplied together because they have the same input, and what its attention adds.
+#[derive(Module, Debug)]
+pub(super) struct Joined {
+    /// Queries, keys and values, `[hidden, (heads + 2 kv_heads) * head_dim]`; none where they are adapted, of 8 bits, or
+    /// normalised over their whole width.
+    pub(super) qkv: Option<Tensor<2>>,
+    /// `[hidden, 2 intermediate]`; none as above.
+    pub(super) gate_up: Option<Tensor<2>>,
+    /// See [`Extra::numbers`].
+    extra: Tensor<1>,
+    normed: bool,
+}
+
+impl Joined {
+    /// The joined matrices of `layer`.
+    pub(super) fn of(layer: &Layer) -> Self {
+        let attention = &layer.self_attn;
+        let projections = [&attention.q_proj, &attention.k_proj, &attention.v_proj];
+        let norms = [&attention.q_norm, &attention.k_norm];
+        let norms: Vec<Tensor<1>> = norms
+            .into_iter()
+            .flatten()
+            .map(|norm| norm.gamma.val())
+            .collect();
+        let whole = |gamma: &Tensor<1>| gamma.dims() == [attention.o_proj.shape()[0]];
+        let whole_norm = norms.first().is_some_and(whole);
+        let normed = !norms.is_empty() && !whole_norm;
+        let joined = |parts: &[&super::Linear]| {
+            let plain = parts.iter().all(|part| part.is_plain());
+            plain.then(|| Tensor::cat(parts.iter().map(|part| part.matrix()).collect(), 1))
+        };
+        let qkv = if whole_norm {
+            None
+        } else {
+            joined(&projections)
+        };
+        let gamma = layer.gain();
+        let zeros = |width| Tensor::<1>::zeros([width], &gamma.device()).cast(gamma.dtype());
+        let bias = |part: &super::Linear| match &part.bias {
+            // Parts that are multiplied alone add theirs themselves.
+            Some(bias) if qkv.is_some() => bias.val().cast(gamma.dtype()),
+            _ => zeros(part.shape()[1]),
+        };
+        let mut extra: Vec<Tensor<1>> = projections.into_iter().map(bias).collect();
+        if normed {
+            extra.extend(norms);
+        }
+        Self {
+            gate_up: joined(&[&layer.mlp.gate_proj, &layer.mlp.up_proj]),
+            extra: Tensor::cat(extra, 0),
+            normed,
+            qkv,
+        }
+    }
+
+    /// The product with queries, keys and values of `x`, `[n, hidden]`.
+    fn project(&self, layer: &Layer, x: Tensor<2>) -> Tensor<2> {
+        if let Some(qkv) = &self.qkv {
+            return x.matmul(qkv.clone());
+        }
+        let attention = &layer.self_attn;
+        let [queries, keys, values] = [&attention.q_proj, &attention.k_proj, &attention.v_proj]
+            .map(|part| part.forward(Kernels::Cube, x.clone()));
+        let whole = |norm: &Option<burn::nn::RmsNorm>, x: Tensor<2>| match norm {
+            Some(norm) if !self.normed => rms_norm(x, norm.gamma.val(), norm.epsilon),
+            _ => x,
+        };
+        let queries = whole(&attention.q_norm, queries);
+        let keys = whole(&attention.k_norm, keys);
+        Tensor::cat(vec![queries, keys, values], 1)
+    }
+
+    /// The activation of the feed-forward part on `x`, `[n, hidden]`.
+    fn activate(&self, layer: &Layer, x: Tensor<2>) -> Tensor<2> {
+        let both = match &self.gate_up {
+            Some(gate_up) => x.matmul(gate_up.clone()),
+            None => Tensor::cat(
+                [&layer.mlp.gate_proj, &layer.mlp.up_proj]
+                    .map(|part| part.forward(Kernels::Cube, x.clone()))
+                    .into(),
+                1,
+            ),
+        };
+        swiglu_joined(both)
+    }
+}
+
+/// Keys and values as `[positions, kv_heads * head_dim]` per layer. The block after the last takes what padding writes.
+#[derive(Debug)]
+pub(super) struct CubeCache {
+    layers: Vec<(Tensor<2>, Tensor<2>)>,
+    blocks: usize,
+}
+
+impl CubeCache {
+    pub(super) fn new(config: &ModelConfig, blocks: usize, dtype: DType, device: &Device) -> Self {
+        let width = config.num_key_value_heads * config.head_dim;
+        let empty = || Tensor::<2>::zeros([(blocks + 1) * BLOCK, width], device).cast(dtype);
+        let layers = (0..config.num_hidden_layers)
+            .map(|_| (empty(), empty()))
+            .collect();
+        Self { layers, blocks }
+    }
+}
+
+/// Where the tokens of a pass stand, on the device.
+struct Places {
+    /// The position of every row, then its slot in the cache.
+    numbers: Tensor<1, Int>,
+    tables: Tables,
+    tiles: Vec<Tiles>,
+}
+
+impl Places {
+    /// Single tokens stand first in a pass; the rows behind the last token are padding, which the trash block is for.
+    fn of(pass: &Pass<'_>, config: &ModelConfig, trash: usize, device: &Device) -> Self {
+        let ints = |numbers: &[i32]| Tensor::<1, Int>::from_ints(numbers, device);
+        let slot = |(chunk, position): (&Chunk<'_>, usize)| {
+            (chunk.blocks[position / BLOCK] as usize * BLOCK + position % BLOCK) as i32
+        };
+        let mut places: Vec<i32> = pass.places().map(|(_, position)| position as i32).collect();
+        places.resize(pass.rows, 0);
+        places.extend(pass.places().map(slot));
+        places.resize(2 * pass.rows, (trash * BLOCK) as i32);
+
+        let end = |chunk: &Chunk<'_>| chunk.start + chunk.ids.len();
+        let longest = pass.chunks.iter().map(end).max().unwrap_or(1);
+        let width = longest.div_ceil(BLOCK);
+        let mut blocks = vec![trash as i32; (pass.chunks.len() + 1) * width];
+        for (row, chunk) in blocks.chunks_exact_mut(width).zip(&pass.chunks) {
+            for (entry, &block) in row.iter_mut().zip(chunk.blocks) {
+                *entry = block as i32;
+            }
+        }
+
+        let single = |chunk: &&Chunk<'_>| chunk.ids.len() == 1;
+        let singles = pass.chunks.iter().take_while(single).count();
+        let group = config.num_attention_heads / config.num_key_value_heads;
+        let tile = (TILE_HEADS / group).max(1);
+        let (mut one, mut many): (Vec<[usize; 4]>, Vec<[usize; 4]>) = (Vec::new(), Vec::new());
+        let mut row = 0;
+        for (table, chunk) in pass.chunks.iter().enumerate() {
+            let count = chunk.ids.len();
+            if table < singles {
+                one.push([row, 1, table, chunk.start]);
+            } else {
+                let starts = (0..count).step_by(tile);
+                many.extend(starts.map(|offset| {
+                    let rows = tile.min(count - offset);
+                    [row + offset, rows, table, chunk.start + offset]
+                }));
+            }
+            row += count;
+        }
+        let padding = (row..pass.rows).map(|row| [row, 1, pass.chunks.len(), 0]);
+        let last = if many.is_empty() { &mut one } else { &mut many };
+        last.extend(padding);
+
+        let tiles =
+            |items: &[[usize; 4]], tile: usize, first_row: usize, rows: usize, span: usize| {
+                let numbers: Vec<i32> = items
+                    .iter()
+                    .flatten()
+                    .map(|&number| number as i32)
+                    .collect();
+                Tiles {
+                    items: ints(&numbers),
+                    count: items.len(),
+                    tile,
+                    first_row,
+                    rows,
+                    span,
+                    spans: longest.div_ceil(span),
+                }
+            };
+        let mut parts = Vec::new();
+        let ones = if many.is_empty() { pass.rows } else { singles };
+        if !one.is_empty() {
+            parts.push(tiles(&one, 1, 0, ones, SPAN));
+        }
+        if !many.is_empty() {
+            let span = width * BLOCK;
+            parts.push(tiles(&many, tile, singles, pass.rows - singles, span));
+        }
+        Self {
+            numbers: ints(&places),
+            tables: Tables {
+                blocks: ints(&blocks),
+                width,
+            },
+            tiles: parts,
+        }
+    }
+}
+
+/// Final hidden states of the rows of a pass, padding included, `[n, hidden]`.
+pub(super) fn hidden(
+    decoder: &Decoder,
+    config: &ModelConfig,
+    rope: &RopeTables,
+    pass: &Pass<'_>,
+    cache: &CubeCache,
+) -> Tensor<2> {
+    let mut stream = decoder.embed(&pass.ids());
+    let places = Places::of(pass, config, cache.blocks, &stream.device());
+    let epsilon = config.rms_norm_eps;
+    let input_norm = |index: usize| {
+        if index == decoder.depth() {
+            Some(decoder.norm())
+        } else {
+            decoder.layer(index).attention_input_norm()
+        }
+    };
+    let mut x = match input_norm(0) {
+        Some(norm) => rms_norm(stream.clone(), norm.gamma.val(), epsilon),
+        None => stream.clone(),
+    };
+    for index in 0..decoder.depth() {
+        let layer = decoder.layer(index);
+        let joined = layer.joined();
+        let (keys, values) = &cache.layers[index];
+        let stored = Stored {
+            keys,
+            values,
+            kv_heads: config.num_key_value_heads,
+            head_dim: config.head_dim,
+        };
+        let extra = Extra {
+            numbers: &joined.extra,
+            normed: joined.normed,
+            epsilon,
+        };
+        let both = joined.project(layer, x);
+        let queries =
+            launch::rotate_and_store(both, &extra, rope.angles(), &places.numbers, &stored);
+        let mixed = launch::attend(queries, &stored, &places.tables, &places.tiles);
+        let attended = layer.self_attn.o_proj.forward(Kernels::Cube, mixed);
+        let [own, next] = layer.norms_between();
+        (stream, x) = added(stream, attended, own, next, epsilon);
+        let activation = joined.activate(layer, x);
+        let lowered = layer.mlp.down_proj.forward(Kernels::Cube, activation);
+        (stream, x) = added(
+            stream,
+            lowered,
+            layer.output_norm(),
+            input_norm(index + 1),
+            epsilon,
+        );
+    }
+    x
+}
+
+/// The stream with `y` added to it, normalised by `own` if that is there, and the stream normalised by `next` if that is.
+fn added(
+    stream: Tensor<2>,
+    y: Tensor<2>,
+    own: Option<&burn::nn::RmsNorm>,
+    next: Option<&burn::nn::RmsNorm>,
+    epsilon: f64,
+) -> (Tensor<2>, Tensor<2>) {
+    let stream = match (own, next) {
+        (None, Some(next)) => return add_rms_norm(stream, y, next.gamma.val(), epsilon),
+        (Some(own), _) => rms_norm_add(stream, y, own.gamma.val(), epsilon),
+        (None, None) => stream + y,
+    };
+    let x = match next {
+        Some(next) => rms_norm(stream.clone(), next.gamma.val(), epsilon),
+        None => stream.clone(),
+    };
+    (stream, x)
+}
