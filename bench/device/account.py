@@ -34,6 +34,7 @@ ALL = [
         ("lora", "bf16", 1024), ("full", "f32", 1024), ("full", "f32", 4096),
     ]
 ]
+PROMPT = 1024
 STEPS = 8
 ROUNDS = 3
 LONGEST = 900  # seconds of a process
@@ -76,12 +77,14 @@ class Account:
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def decode(self, shape, layers, arch, weights, rows):
-        """One decode step: what eight more of them cost, in the last round."""
-        jobs = [f"single:{rows}:16:{new}" for new in (1, 1 + STEPS)]
+        """One decode step after prompts of 1,024 tokens: what eight more of them cost, in the last round."""
+        jobs = [f"single:{rows}:{PROMPT}:{new}" for new in (1, 1 + STEPS)]
         first, last = self.run(arch, "generate", f"random:{shape}:{layers}", "--weights", weights, "--rounds", ROUNDS, *jobs)
         step = {key: (last["counters"][-1][key] - first["counters"][-1][key]) / STEPS for key in last["counters"][-1]}
         step["seconds"] = (last["round_seconds"][-1] - first["round_seconds"][-1]) / STEPS
         step["peak_bytes"] = last["counters"][-1]["peak_bytes"]
+        moved, live = (last[key] - first[key] for key in ("attention_bytes", "live_cache_bytes"))
+        step["attention_per_live_byte"] = moved / live
         return step
 
     def prefill(self, shape, layers, arch, weights, tokens):
@@ -130,6 +133,9 @@ def figures(kind, shape, small, large, number):
         "peak_mib": whole("peak_bytes")[1] / 2**20,
         "host_us_per_launch": large["seconds"] / large["launches"] * 1e6,
     }
+    if kind == "decode":
+        found["readback_bytes_per_row"] = large["device_to_host_bytes"] / number
+        found["attention_per_live_byte"] = large["attention_per_live_byte"]
     if kind in ("lora", "full"):
         found["readbacks_per_micro_batch"] = large["device_to_host"] / large["micro_batches"]
         found["launches_per_layer"] = by_layer / large["micro_batches"]

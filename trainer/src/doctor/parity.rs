@@ -42,7 +42,7 @@ pub fn run(device: &Device, mut each: impl FnMut(Check)) {
         let there = Model::on(device, architecture);
         let here = Model::on(&Device::flex(), architecture);
         for (name, tolerance, compute) in NUMBERS {
-            if *name == QUANTISED && !keeps_bytes(device) {
+            if name.ends_with(QUANTISED) && !keeps_bytes(device) {
                 continue;
             }
             each(compared(
@@ -71,8 +71,8 @@ pub fn run(device: &Device, mut each: impl FnMut(Check)) {
     }
 }
 
-/// The one check that a device without 8-bit integers is spared: it refuses such a base.
-const QUANTISED: &str = "gradients of an adapter beside a base of 8 bits";
+/// What a device without 8-bit integers is spared: it refuses such a base.
+const QUANTISED: &str = "a base of 8 bits";
 
 const SAMPLED: &str = "log-probabilities of sampled tokens";
 const CUT: &str = "log-probabilities of tokens sampled by top-k, top-p and min-p";
@@ -112,9 +112,16 @@ const NUMBERS: &[(&str, f64, Compute)] = &[
     ("gradients of an adapter", BACKWARD, |model| {
         gradients(model, &model.adapted())
     }),
-    (QUANTISED, BACKWARD, |model| {
-        gradients(model, &model.quantised())
-    }),
+    (
+        "gradients of an adapter beside a base of 8 bits",
+        BACKWARD,
+        |model| gradients(model, &model.quantised()),
+    ),
+    (
+        "hidden states over the cache of a base of 8 bits",
+        FORWARD,
+        |model| model.cached(&model.quantised()),
+    ),
     (
         "logits of an adapter merged into the base",
         FORWARD,

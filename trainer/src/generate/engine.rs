@@ -105,6 +105,10 @@ pub struct EngineStats {
     pub preemptions: u64,
     /// Requests whose receiver went away, or whose episode was released before their end.
     pub cancelled: u64,
+    /// Bytes that attention on a device has read and written, by the arithmetic of its kernels; 0 on the processor.
+    pub attention_bytes: u64,
+    /// Those of the keys and values that its passes had to read, each once per pass.
+    pub live_cache_bytes: u64,
 }
 
 pub(super) enum Message {

@@ -397,6 +397,7 @@ impl Worker {
 
     fn publish(&mut self) {
         let counts = self.scheduler.counts;
+        let traffic = self.runner.cache.traffic();
         self.stats = EngineStats {
             running: self.scheduler.running() as u64,
             waiting: self.scheduler.waiting() as u64,
@@ -405,6 +406,8 @@ impl Worker {
             prompt_tokens: counts.prompt_tokens,
             cached_prompt_tokens: counts.cached_prompt_tokens,
             preemptions: counts.preemptions,
+            attention_bytes: traffic.moved,
+            live_cache_bytes: traffic.live,
             ..self.stats
         };
         *self

@@ -13,6 +13,11 @@ use super::{Kernels, host};
 /// Inputs that share a scale.
 pub(crate) const BLOCK_INPUTS: usize = 32;
 
+/// Rows up to which a device multiplies by the bytes themselves. Where there are more, widening the matrix once costs little beside
+/// the product, which the device's tensor cores then do.
+#[cfg(feature = "gpu")]
+const MOST_ROWS: usize = 256;
+
 /// Bytes that matrices of so many numbers take in 8 bits, with their scales.
 pub(crate) fn bytes_of_8_bits(numbers: usize) -> usize {
     numbers + numbers / BLOCK_INPUTS * size_of::<f32>()
@@ -57,6 +62,10 @@ impl Quantised {
     pub(super) fn product(&self, kernels: Kernels, x: Tensor<2>) -> Tensor<2> {
         if kernels == Kernels::Processor {
             return host::quantised_product(x, self.numbers.clone(), self.scales.clone());
+        }
+        #[cfg(feature = "gpu")]
+        if kernels == Kernels::Cube && x.dims()[0] <= MOST_ROWS {
+            return super::cube::product_of_8_bits(x, self.numbers.clone(), self.scales.clone());
         }
         let weight = self.widened().cast(x.dtype());
         let weight = if x.device().is_autodiff() {

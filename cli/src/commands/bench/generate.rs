@@ -197,6 +197,8 @@ impl Generate {
             "job": text,
             "tokens_per_second": (episodes * job.turns * job.new) as f64 / best,
             "cached_prompt": stats.cached_prompt_tokens as f64 / stats.prompt_tokens as f64,
+            "attention_bytes": stats.attention_bytes,
+            "live_cache_bytes": stats.live_cache_bytes,
             // On a GPU: what compiling and tuning kernels cost.
             "first_round_extra_s": seconds[0] - best,
             "round_seconds": seconds,

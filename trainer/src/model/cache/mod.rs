@@ -95,6 +95,15 @@ enum Store {
     Cube(cube::CubeCache),
 }
 
+/// Bytes that attention on a device has moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Traffic {
+    /// What its kernels read and wrote, by their own arithmetic.
+    pub(crate) moved: u64,
+    /// Keys and values of the sequences of each pass, each once: what had to be read.
+    pub(crate) live: u64,
+}
+
 impl KvCache {
     /// Memory for `blocks` blocks of [`BLOCK_POSITIONS`] positions of what `decoder` computes.
     pub(crate) fn new(config: &ModelConfig, blocks: usize, decoder: &Decoder) -> Self {
@@ -113,6 +122,15 @@ impl KvCache {
     /// Numbers that a position takes: a key and a value of every layer.
     pub(crate) fn numbers_per_position(config: &ModelConfig) -> usize {
         2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
+    }
+
+    /// Bytes moved so far; none on the processor, whose kernels do not count.
+    pub(crate) fn traffic(&self) -> Traffic {
+        match &self.store {
+            Store::Host(_) => Traffic::default(),
+            #[cfg(feature = "gpu")]
+            Store::Cube(cache) => cache.traffic,
+        }
     }
 
     /// Pads a pass to shapes the device has seen before, where that matters.

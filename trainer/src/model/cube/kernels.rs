@@ -240,8 +240,9 @@ pub(super) fn rotate_and_store<F: Float>(
 /// number of the head. Every key and value of a sequence is read once for all queries of a tile.
 ///
 /// `items` has four numbers per tile: its first row, its number of rows, the row of `tables` with its blocks, the position of its
-/// first query. `mixed` is `[row, head, span, dim]`, sums weighed by `exp(score - largest)`; `stats` is `[row, head, span, 2]`,
-/// the largest score and the sum of weights.
+/// first query. Where one span is the whole sequence, the result goes to `out`, `[row, head, dim]`. Else [`merge_spans`] makes it
+/// from `mixed`, `[row, head, span, dim]`, sums weighed by `exp(score - largest)`, and `stats`, `[row, head, span, 2]`, the largest
+/// score and the sum of weights; spans that begin after the last position are not written.
 #[cube(launch)]
 pub(super) fn attend<F: Float>(
     queries: &[F],
@@ -249,6 +250,7 @@ pub(super) fn attend<F: Float>(
     values: &[F],
     items: &[i32],
     tables: &[i32],
+    out: &mut [F],
     mixed: &mut [f32],
     stats: &mut [f32],
     table_width: u32,
@@ -258,6 +260,7 @@ pub(super) fn attend<F: Float>(
     #[comptime] dim: usize,
     #[comptime] group: usize,
     #[comptime] tile: usize,
+    #[comptime] whole: bool,
     #[define(F)] _dtype: ElemType,
 ) {
     let rows = comptime!(tile * group);
@@ -374,33 +377,41 @@ pub(super) fn attend<F: Float>(
         let token = comptime!(row / group);
         let head = kv * group + comptime!(row % group);
         if token < count {
-            let to = ((first + token) * kv_heads * group + head) * parts + part;
-            mixed[to * dim + unit] = sums[row];
-            if unit == 0 {
-                stats[to * 2] = largest[row];
-                stats[to * 2 + 1] = total[row];
+            let from = (first + token) * kv_heads * group + head;
+            if comptime!(whole) {
+                out[from * dim + unit] = F::cast_from(sums[row] / total[row]);
+            } else if begin < end {
+                let to = from * parts + part;
+                mixed[to * dim + unit] = sums[row];
+                if unit == 0 {
+                    stats[to * 2] = largest[row];
+                    stats[to * 2 + 1] = total[row];
+                }
             }
         }
     }
 }
 
-/// Adds up what [`attend`] found in the spans of positions. A cube takes one head of one row, a unit one number.
+/// Adds up what [`attend`] found in the spans of positions of single tokens, which stand in the rows in the order of `items`. A cube
+/// takes one head of one row, a unit one number.
 #[cube(launch)]
 pub(super) fn merge_spans<F: Float>(
     mixed: &[f32],
     stats: &[f32],
+    items: &[i32],
     out: &mut [F],
-    first_row: u32,
     heads: u32,
     parts: u32,
+    span: u32,
     #[comptime] dim: usize,
     #[define(F)] _dtype: ElemType,
 ) {
-    let parts = parts as usize;
-    let row = first_row as usize + CUBE_POS_X as usize;
+    let row = CUBE_POS_X as usize;
     let head = row * heads as usize + CUBE_POS_Y as usize;
     let unit = UNIT_POS as usize;
-    let from = head * parts;
+    let from = head * parts as usize;
+    // Those that there are for the row's length.
+    let parts = items[row * 4 + 3] as usize / span as usize + 1;
     let mut largest = UNSEEN.runtime();
     for part in 0..parts {
         largest = max(largest, stats[(from + part) * 2]);
@@ -413,6 +424,101 @@ pub(super) fn merge_spans<F: Float>(
         sum += mixed[(from + part) * dim + unit] * fade;
     }
     out[head * dim + unit] = F::cast_from(sum / total);
+}
+
+/// Outputs of a tile of [`product_of_8_bits`], and the parts that its rows are dealt in.
+pub(super) const TILE_OUTPUTS: usize = 64;
+pub(super) const TILE_PARTS: usize = 4;
+/// Inputs of a matrix of 8 bits that share a scale.
+pub(super) const SCALED: usize = 32;
+
+/// `x W` for rows of `x` and a matrix of 8 bits, of which a tile at a time is widened, in shared memory.
+///
+/// A cube takes `TILE_PARTS * each` rows and [`TILE_OUTPUTS`] outputs, a unit one output of `each` rows. `numbers` holds four
+/// signed bytes per word, the inputs of one output side by side; `scales` one number per [`SCALED`] inputs.
+#[cube(launch)]
+pub(super) fn product_of_8_bits<F: Float>(
+    x: &[F],
+    numbers: &[u32],
+    scales: &[f32],
+    out: &mut [F],
+    rows: u32,
+    inputs: u32,
+    outputs: u32,
+    #[comptime] each: usize,
+    #[define(F)] _dtype: ElemType,
+) {
+    let units = comptime!(TILE_OUTPUTS * TILE_PARTS);
+    let stride = comptime!(SCALED + 1);
+    let words = comptime!(SCALED / 4);
+    let rows = rows as usize;
+    let inputs = inputs as usize;
+    let outputs = outputs as usize;
+    let blocks = inputs / SCALED;
+    let unit = UNIT_POS as usize;
+    let column = unit % TILE_OUTPUTS;
+    let own = unit / TILE_OUTPUTS * each;
+    let first_output = CUBE_POS_X as usize * TILE_OUTPUTS;
+    let first_row = CUBE_POS_Y as usize * comptime!(TILE_PARTS * each);
+
+    let mut values = Shared::<[f32]>::new_slice(comptime!(TILE_PARTS * each * SCALED));
+    let mut weights = Shared::<[f32]>::new_slice(comptime!(TILE_OUTPUTS * (SCALED + 1)));
+    let mut sums = Array::<f32>::new(each);
+    #[unroll]
+    for row in 0..each {
+        sums[row] = 0.0f32;
+    }
+    for block in 0..blocks {
+        let mut place = unit;
+        while place < comptime!(TILE_PARTS * each * SCALED) {
+            let row = first_row + place / SCALED;
+            let mut value = 0.0f32;
+            if row < rows {
+                value = f32::cast_from(x[row * inputs + block * SCALED + place % SCALED]);
+            }
+            values[place] = value;
+            place += units;
+        }
+        let mut place = unit;
+        while place < comptime!(TILE_OUTPUTS * SCALED / 4) {
+            let output = place / words;
+            let word = place % words;
+            let mut packed = 0x8080_8080u32.runtime();
+            let mut scale = 0.0f32;
+            if first_output + output < outputs {
+                let from = (first_output + output) * blocks + block;
+                // Flipping the sign bit of a byte adds 128 to it.
+                packed = numbers[from * words + word] ^ 0x8080_8080u32;
+                scale = scales[from];
+            }
+            let to = output * stride + word * 4;
+            #[unroll]
+            for byte in 0..4 {
+                let shifted = (packed >> comptime!(8 * byte as u32)) & 0xffu32;
+                weights[to + byte] = (f32::cast_from(shifted) - 128.0f32) * scale;
+            }
+            place += units;
+        }
+        sync_cube();
+        for input in 0..SCALED {
+            let weight = weights[column * stride + input];
+            #[unroll]
+            for row in 0..each {
+                sums[row] = sums[row] + values[(own + row) * SCALED + input] * weight;
+            }
+        }
+        sync_cube();
+    }
+    let output = first_output + column;
+    if output < outputs {
+        #[unroll]
+        for row in 0..each {
+            let row_of_x = first_row + own + row;
+            if row_of_x < rows {
+                out[row_of_x * outputs + output] = F::cast_from(sums[row]);
+            }
+        }
+    }
 }
 
 /// Logits of a stretch of the vocabulary, which a cube sums up.

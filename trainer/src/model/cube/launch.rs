@@ -169,6 +169,46 @@ fn swiglu_of(
     tensor(out)
 }
 
+/// `x W`, `[n, outputs]`, for `x`, `[n, inputs]`, and a matrix of 8 bits: `numbers`, `[outputs, inputs]`, and `scales`, `[outputs,
+/// inputs / 32]`.
+pub(crate) fn product_of_8_bits(
+    x: Tensor<2>,
+    numbers: Tensor<2, Int>,
+    scales: Tensor<2>,
+) -> Tensor<2> {
+    let ([rows, inputs], [outputs, _]) = (x.dims(), numbers.dims());
+    let (x, scales) = (stored(x), stored(scales));
+    let bytes = into_contiguous(
+        numbers
+            .try_into_primitive::<CubeBackend>()
+            .expect(ON_A_DEVICE),
+    );
+    let out = empty(&x, [rows, outputs], x.dtype);
+    // Rows of a unit; how many there are changes no sum.
+    let each = (rows.div_ceil(kernels::TILE_PARTS))
+        .next_power_of_two()
+        .min(16);
+    kernels::product_of_8_bits::launch(
+        &x.client,
+        cubes(
+            outputs.div_ceil(kernels::TILE_OUTPUTS),
+            rows.div_ceil(kernels::TILE_PARTS * each),
+            1,
+        ),
+        units(kernels::TILE_OUTPUTS * kernels::TILE_PARTS),
+        argument(&x),
+        argument(&bytes),
+        argument(&scales),
+        argument(&out),
+        rows as u32,
+        inputs as u32,
+        outputs as u32,
+        each,
+        element(&x),
+    );
+    tensor(out)
+}
+
 /// What [`rotate_and_store`] adds to a product.
 pub(super) struct Extra<'a> {
     /// Biases of all heads, norm of queries, norm of keys.
@@ -223,14 +263,12 @@ pub(super) fn rotate_and_store(
 /// Tiles of queries that attend together.
 pub(super) struct Tiles {
     /// Four numbers each; see [`kernels::attend`].
+    pub(super) places: Vec<[usize; 4]>,
+    /// The same on the device.
     pub(super) items: Tensor<1, Int>,
-    pub(super) count: usize,
     /// Rows of a tile at most.
     pub(super) tile: usize,
-    /// The rows of the pass that they are.
-    pub(super) first_row: usize,
-    pub(super) rows: usize,
-    /// Positions of a span and number of spans.
+    /// Positions of a span and number of spans, which is 1 for tiles that are not the first rows of a pass, one by one.
     pub(super) span: usize,
     pub(super) spans: usize,
 }
@@ -256,17 +294,22 @@ pub(super) fn attend(
     let blocks = numbers(tables.blocks.clone());
     let out = empty(&queries, [rows, width], queries.dtype);
     for part in tiles {
-        let mixed = empty(&queries, [rows, heads, part.spans, dim], DType::F32);
-        let stats = empty(&queries, [rows, heads, part.spans, 2], DType::F32);
+        let whole = part.spans == 1;
+        // What a launch does not use is as small as it can be.
+        let partial = if whole { 0 } else { rows * heads * part.spans };
+        let mixed = empty(&queries, [(partial * dim).max(1)], DType::F32);
+        let stats = empty(&queries, [(partial * 2).max(1)], DType::F32);
+        let items = numbers(part.items.clone());
         kernels::attend::launch(
             &queries.client,
-            cubes(part.count, cache.kv_heads, part.spans),
+            cubes(part.places.len(), cache.kv_heads, part.spans),
             units(dim),
             argument(&queries),
             argument(&keys),
             argument(&values),
-            argument(&numbers(part.items.clone())),
+            argument(&items),
             argument(&blocks),
+            argument(&out),
             argument(&mixed),
             argument(&stats),
             tables.width as u32,
@@ -276,21 +319,25 @@ pub(super) fn attend(
             dim,
             group,
             part.tile,
+            whole,
             element(&queries),
         );
-        kernels::merge_spans::launch(
-            &queries.client,
-            cubes(part.rows, heads, 1),
-            units(dim),
-            argument(&mixed),
-            argument(&stats),
-            argument(&out),
-            part.first_row as u32,
-            heads as u32,
-            part.spans as u32,
-            dim,
-            element(&queries),
-        );
+        if !whole {
+            kernels::merge_spans::launch(
+                &queries.client,
+                cubes(part.places.len(), heads, 1),
+                units(dim),
+                argument(&mixed),
+                argument(&stats),
+                argument(&items),
+                argument(&out),
+                heads as u32,
+                part.spans as u32,
+                part.span as u32,
+                dim,
+                element(&queries),
+            );
+        }
     }
     tensor(out)
 }

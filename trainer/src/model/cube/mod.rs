@@ -9,14 +9,16 @@ mod launch;
 use burn::module::Module;
 use burn::tensor::{DType, Device, Int, Tensor};
 
+use super::cache::Traffic;
 use super::host::BLOCK;
 use super::layer::Layer;
+use super::quantised::BLOCK_INPUTS;
 use super::{Chunk, Decoder, Kernels, ModelConfig, Pass, RopeTables};
 pub(crate) use launch::{Choice, Cuts, Wanted, choose};
 use launch::{Extra, Stored, Tables, Tiles, add_rms_norm, rms_norm_add, swiglu_joined};
-pub(super) use launch::{rms_norm, swiglu};
+pub(super) use launch::{product_of_8_bits, rms_norm, swiglu};
 
-const _: () = assert!(BLOCK == kernels::BLOCK);
+const _: () = assert!(BLOCK == kernels::BLOCK && BLOCK_INPUTS == kernels::SCALED);
 
 /// Positions that one cube attends to in a decode step: long sequences are spread over the device.
 const SPAN: usize = 256;
@@ -115,6 +117,7 @@ impl Joined {
 pub(super) struct CubeCache {
     layers: Vec<(Tensor<2>, Tensor<2>)>,
     blocks: usize,
+    pub(super) traffic: Traffic,
 }
 
 impl CubeCache {
@@ -124,7 +127,37 @@ impl CubeCache {
         let layers = (0..config.num_hidden_layers)
             .map(|_| (empty(), empty()))
             .collect();
-        Self { layers, blocks }
+        Self {
+            layers,
+            blocks,
+            traffic: Traffic::default(),
+        }
+    }
+}
+
+impl Traffic {
+    /// Counts a pass: what [`kernels::attend`] and [`kernels::merge_spans`] read and write.
+    fn add(&mut self, pass: &Pass<'_>, tiles: &[Tiles], config: &ModelConfig, element: usize) {
+        let layers = config.num_hidden_layers;
+        let row = config.num_attention_heads * config.head_dim * element;
+        let position = 2 * config.num_key_value_heads * config.head_dim * element;
+        let partial = config.num_attention_heads * (config.head_dim + 2) * size_of::<f32>();
+        for part in tiles {
+            for &[_, count, _, start] in &part.places {
+                let own = (start + count).div_ceil(part.span);
+                // Every span reads the queries, and one writes what they get.
+                let mut moved = (start + count) * position + (part.spans + 1) * count * row;
+                if part.spans > 1 {
+                    moved += 2 * own * count * partial;
+                }
+                self.moved += (layers * moved) as u64;
+            }
+        }
+        let live = pass
+            .chunks
+            .iter()
+            .map(|chunk| chunk.start + chunk.ids.len());
+        self.live += (layers * live.sum::<usize>() * position) as u64;
     }
 }
 
@@ -181,31 +214,22 @@ impl Places {
         let last = if many.is_empty() { &mut one } else { &mut many };
         last.extend(padding);
 
-        let tiles =
-            |items: &[[usize; 4]], tile: usize, first_row: usize, rows: usize, span: usize| {
-                let numbers: Vec<i32> = items
-                    .iter()
-                    .flatten()
-                    .map(|&number| number as i32)
-                    .collect();
-                Tiles {
-                    items: ints(&numbers),
-                    count: items.len(),
-                    tile,
-                    first_row,
-                    rows,
-                    span,
-                    spans: longest.div_ceil(span),
-                }
-            };
+        let tiles = |places: Vec<[usize; 4]>, tile: usize, span: usize| Tiles {
+            items: {
+                let numbers = places.iter().flatten().map(|&number| number as i32);
+                ints(&numbers.collect::<Vec<_>>())
+            },
+            places,
+            tile,
+            span,
+            spans: longest.div_ceil(span),
+        };
         let mut parts = Vec::new();
-        let ones = if many.is_empty() { pass.rows } else { singles };
         if !one.is_empty() {
-            parts.push(tiles(&one, 1, 0, ones, SPAN));
+            parts.push(tiles(one, 1, SPAN));
         }
         if !many.is_empty() {
-            let span = width * BLOCK;
-            parts.push(tiles(&many, tile, singles, pass.rows - singles, span));
+            parts.push(tiles(many, tile, width * BLOCK));
         }
         Self {
             numbers: ints(&places),
@@ -224,10 +248,12 @@ pub(super) fn hidden(
     config: &ModelConfig,
     rope: &RopeTables,
     pass: &Pass<'_>,
-    cache: &CubeCache,
+    cache: &mut CubeCache,
 ) -> Tensor<2> {
     let mut stream = decoder.embed(&pass.ids());
     let places = Places::of(pass, config, cache.blocks, &stream.device());
+    let element = stream.dtype().size();
+    cache.traffic.add(pass, &places.tiles, config, element);
     let epsilon = config.rms_norm_eps;
     let input_norm = |index: usize| {
         if index == decoder.depth() {
