@@ -99,16 +99,12 @@ impl Joined {
 
     /// The activation of the feed-forward part on `x`, `[n, hidden]`.
     fn activate(&self, layer: &Layer, x: Tensor<2>) -> Tensor<2> {
-        let both = match &self.gate_up {
-            Some(gate_up) => x.matmul(gate_up.clone()),
-            None => Tensor::cat(
-                [&layer.mlp.gate_proj, &layer.mlp.up_proj]
-                    .map(|part| part.forward(Kernels::Cube, x.clone()))
-                    .into(),
-                1,
-            ),
-        };
-        swiglu_joined(both)
+        if let Some(gate_up) = &self.gate_up {
+            return swiglu_joined(x.matmul(gate_up.clone()));
+        }
+        let [gate, up] = [&layer.mlp.gate_proj, &layer.mlp.up_proj]
+            .map(|part| part.forward(Kernels::Cube, x.clone()));
+        swiglu(gate, up)
     }
 }
 
