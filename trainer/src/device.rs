@@ -325,11 +325,6 @@ pub fn wait(device: &Device) -> Result<(), DeviceError> {
         .map_err(|error| DeviceError::Lost(error.to_string()))
 }
 
-/// Returns whether 8-bit integers can be kept on a device: WGSL has none.
-pub(crate) fn keeps_bytes(device: &Device) -> bool {
-    device.supports_dtype(DType::I8)
-}
-
 /// Returns whether tensors of bf16 can be computed with on a device.
 pub fn has_bf16(device: &Device) -> bool {
     device.supports_dtype(DType::BF16)

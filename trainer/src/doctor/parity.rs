@@ -13,7 +13,7 @@ use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
 
 use super::{Check, compared, numbers};
 use crate::backward;
-use crate::device::{has_bf16, keeps_bytes};
+use crate::device::has_bf16;
 use crate::generate::{Engine, EngineConfig, EngineModel, EngineStats};
 use crate::grads::NamedGrads;
 use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
@@ -42,9 +42,6 @@ pub fn run(device: &Device, mut each: impl FnMut(Check)) {
         let there = Model::on(device, architecture);
         let here = Model::on(&Device::flex(), architecture);
         for (name, tolerance, compute) in NUMBERS {
-            if name.ends_with(QUANTISED) && !keeps_bytes(device) {
-                continue;
-            }
             each(compared(
                 name,
                 &compute(&there),
@@ -70,9 +67,6 @@ pub fn run(device: &Device, mut each: impl FnMut(Check)) {
         }
     }
 }
-
-/// What a device without 8-bit integers is spared: it refuses such a base.
-const QUANTISED: &str = "a base of 8 bits";
 
 const SAMPLED: &str = "log-probabilities of sampled tokens";
 const CUT: &str = "log-probabilities of tokens sampled by top-k, top-p and min-p";

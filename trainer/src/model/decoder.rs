@@ -11,7 +11,6 @@ use super::layer::{Attention, Layer, Mlp, Projection, norm, projections};
 use super::linear::{LOW_RANK, Linear};
 use super::quantised::BLOCK_INPUTS;
 use super::{Batch, Kernels, KvCache, ModelConfig, Pass, RopeTables};
-use crate::device::keeps_bytes;
 
 #[derive(Module, Debug)]
 struct Backbone {
@@ -20,17 +19,12 @@ struct Backbone {
     norm: RmsNorm,
 }
 
-/// Weights that cannot be kept in 8 bits.
+/// A matrix that cannot be cut into blocks of 8 bits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum QuantiseError {
-    /// The device has no 8-bit integers.
-    #[error(
-        "8-bit weights cannot be kept on this device: its shaders have no 8-bit integers; choose f32"
-    )]
-    Device,
-    /// A matrix cannot be cut into blocks.
-    #[error("{name} has {inputs} inputs, and 8 bits take multiples of {BLOCK_INPUTS}; choose bf16")]
-    Inputs { name: String, inputs: usize },
+#[error("{name} has {inputs} inputs, and 8 bits take multiples of {BLOCK_INPUTS}; choose bf16")]
+pub(crate) struct QuantiseError {
+    name: String,
+    inputs: usize,
 }
 
 /// A dense decoder.
@@ -278,16 +272,13 @@ impl Decoder {
     /// full.
     ///
     /// # Errors
-    /// [`QuantiseError`], which says what cannot be kept so.
+    /// [`QuantiseError`], which names the matrix.
     pub(crate) fn quantise_layers(
         &mut self,
         mut fill: impl FnMut(&str, Linear) -> Linear,
     ) -> Result<(), QuantiseError> {
         // Asking for the embedding itself would draw random numbers.
         let device = self.model.embed_tokens.weight.lazy_device();
-        if !keeps_bytes(&device) {
-            return Err(QuantiseError::Device);
-        }
         for (name, linear) in self
             .linears()
             .into_iter()
@@ -297,7 +288,7 @@ impl Decoder {
             *linear = fill(&name, taken);
             linear
                 .quantise()
-                .map_err(|inputs| QuantiseError::Inputs { name, inputs })?;
+                .map_err(|inputs| QuantiseError { name, inputs })?;
         }
         Ok(())
     }

@@ -26,7 +26,8 @@ pub(crate) fn bytes_of_8_bits(numbers: usize) -> usize {
 /// A matrix `[inputs, outputs]` as 8-bit integers and scales.
 #[derive(Module, Debug)]
 pub(super) struct Quantised {
-    /// `[outputs, inputs]`
+    /// `[outputs, inputs]` of 8 bits on the processor. On a device words of four of them, the first lowest, `[outputs, inputs / 4]`:
+    /// not every shader has integers of 8 bits.
     numbers: Tensor<2, Int>,
     /// `[outputs, inputs / BLOCK_INPUTS]`
     scales: Tensor<2>,
@@ -40,11 +41,17 @@ impl Quantised {
         let data = weight.swap_dims(0, 1).into_data().convert::<f32>();
         let values = data.as_slice::<f32>().expect("converted to f32");
         let (numbers, scales) = quantise(values);
+        let numbers = if Kernels::of(&device) == Kernels::Processor {
+            let data = TensorData::new(numbers, [outputs, inputs]);
+            Tensor::from_data(data, (&device, DType::I8))
+        } else {
+            let word = |bytes: &[i8]| i32::from_le_bytes([0, 1, 2, 3].map(|at| bytes[at] as u8));
+            let words: Vec<i32> = numbers.chunks_exact(4).map(word).collect();
+            let data = TensorData::new(words, [outputs, inputs / 4]);
+            Tensor::from_data(data, (&device, DType::I32))
+        };
         Self {
-            numbers: Tensor::from_data(
-                TensorData::new(numbers, [outputs, inputs]),
-                (&device, DType::I8),
-            ),
+            numbers,
             scales: Tensor::from_data(
                 TensorData::new(scales, [outputs, inputs / BLOCK_INPUTS]),
                 (&device, DType::F32),
@@ -54,8 +61,8 @@ impl Quantised {
 
     /// `[inputs, outputs]`
     pub(crate) fn shape(&self) -> [usize; 2] {
-        let [outputs, inputs] = self.numbers.dims();
-        [inputs, outputs]
+        let [outputs, blocks] = self.scales.dims();
+        [blocks * BLOCK_INPUTS, outputs]
     }
 
     /// `x W` for `x` of shape `[n, inputs]`.
@@ -67,7 +74,7 @@ impl Quantised {
         if kernels == Kernels::Cube && x.dims()[0] <= MOST_ROWS {
             return super::cube::product_of_8_bits(x, self.numbers.clone(), self.scales.clone());
         }
-        let weight = self.widened().cast(x.dtype());
+        let weight = self.widened_to(x.dtype());
         let weight = if x.device().is_autodiff() {
             weight.autodiff()
         } else {
@@ -78,21 +85,16 @@ impl Quantised {
 
     /// The matrix it stands for, `[inputs, outputs]` in f32, stored row by output.
     pub(crate) fn widened(&self) -> Tensor<2> {
-        let [inputs, outputs] = self.shape();
-        if Kernels::of(&self.scales.device()) == Kernels::Processor {
-            return host::widened(self.numbers.clone(), self.scales.clone()).swap_dims(0, 1);
+        self.widened_to(DType::F32)
+    }
+
+    fn widened_to(&self, dtype: DType) -> Tensor<2> {
+        let (numbers, scales) = (self.numbers.clone(), self.scales.clone());
+        #[cfg(feature = "gpu")]
+        if Kernels::of(&scales.device()) == Kernels::Cube {
+            return super::cube::widened(numbers, scales, dtype).swap_dims(0, 1);
         }
-        let blocks = self.numbers.clone().float().cast(DType::F32).reshape([
-            outputs,
-            inputs / BLOCK_INPUTS,
-            BLOCK_INPUTS,
-        ]);
-        let scaled = blocks
-            * self
-                .scales
-                .clone()
-                .reshape([outputs, inputs / BLOCK_INPUTS, 1]);
-        scaled.reshape([outputs, inputs]).swap_dims(0, 1)
+        host::widened(numbers, scales).swap_dims(0, 1).cast(dtype)
     }
 }
 

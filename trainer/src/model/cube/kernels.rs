@@ -432,6 +432,33 @@ pub(super) const TILE_PARTS: usize = 4;
 /// Inputs of a matrix of 8 bits that share a scale.
 pub(super) const SCALED: usize = 32;
 
+/// One of the four signed bytes of a word, the lowest first.
+#[cube]
+fn number_of(packed: u32, #[comptime] byte: usize) -> f32 {
+    // Flipping the sign bit of a byte adds 128 to it.
+    let raised = ((packed ^ 0x8080_8080u32) >> comptime!(8 * byte as u32)) & 0xffu32;
+    f32::cast_from(raised) - 128.0f32
+}
+
+/// A matrix of 8 bits in floats; a unit widens a word.
+#[cube(launch)]
+pub(super) fn widen<F: Float>(
+    numbers: &[u32],
+    scales: &[f32],
+    out: &mut [F],
+    words: u32,
+    #[define(F)] _dtype: ElemType,
+) {
+    let place = ABSOLUTE_POS;
+    if place < words as usize {
+        let scale = scales[place / comptime!(SCALED / 4)];
+        #[unroll]
+        for byte in 0..4 {
+            out[place * 4 + byte] = F::cast_from(number_of(numbers[place], byte) * scale);
+        }
+    }
+}
+
 /// `x W` for rows of `x` and a matrix of 8 bits, of which a tile at a time is widened, in shared memory.
 ///
 /// A cube takes `TILE_PARTS * each` rows and [`TILE_OUTPUTS`] outputs, a unit one output of `each` rows. `numbers` holds four
@@ -483,19 +510,17 @@ pub(super) fn product_of_8_bits<F: Float>(
         while place < comptime!(TILE_OUTPUTS * SCALED / 4) {
             let output = place / words;
             let word = place % words;
-            let mut packed = 0x8080_8080u32.runtime();
+            let mut packed = 0u32.runtime();
             let mut scale = 0.0f32;
             if first_output + output < outputs {
                 let from = (first_output + output) * blocks + block;
-                // Flipping the sign bit of a byte adds 128 to it.
-                packed = numbers[from * words + word] ^ 0x8080_8080u32;
+                packed = numbers[from * words + word];
                 scale = scales[from];
             }
             let to = output * stride + word * 4;
             #[unroll]
             for byte in 0..4 {
-                let shifted = (packed >> comptime!(8 * byte as u32)) & 0xffu32;
-                weights[to + byte] = (f32::cast_from(shifted) - 128.0f32) * scale;
+                weights[to + byte] = number_of(packed, byte) * scale;
             }
             place += units;
         }
@@ -529,7 +554,7 @@ pub(super) const STRETCH: usize = 2048;
 #[cube(launch)]
 pub(super) fn softmax_stats<F: Float>(
     logits: &[F],
-    choices: &[f32],
+    table: &[f32],
     stats: &mut [f32],
     vocabulary: u32,
     #[comptime] units: usize,
@@ -540,7 +565,7 @@ pub(super) fn softmax_stats<F: Float>(
     let unit = UNIT_POS as usize;
     let begin = CUBE_POS_Y as usize * STRETCH;
     let end = min(begin + STRETCH, vocabulary);
-    let sharpness = choices[row * SETTINGS];
+    let sharpness = table[CUBE_COUNT_X as usize * ANSWER + row * SETTINGS];
     let mut tops = Shared::<[f32]>::new_slice(units);
     let mut largest = UNSEEN.runtime();
     let mut faults = 0.0f32;
@@ -584,7 +609,9 @@ pub(super) fn softmax_stats<F: Float>(
     }
 }
 
-/// Numbers per row of what is to be chosen: the inverse of the temperature; the uniform number of the draw; the token, or
+/// Numbers per row of an answer: the token, its log-probability, and how many logits are not finite.
+pub(super) const ANSWER: usize = 3;
+/// Numbers per row of what is to be chosen, which stand behind the answers of all rows in one table: the inverse of the temperature; the uniform number of the draw; the token, or
 /// [`DRAW`] or [`BEST`]; top-k (0 for all), top-p and min-p.
 pub(super) const SETTINGS: usize = 6;
 /// In place of a token that was not found.
@@ -595,14 +622,12 @@ pub(super) const DRAW: f32 = -1.0;
 pub(super) const BEST: f32 = -2.0;
 
 /// A token per row and its log-probability from logits and their [`softmax_stats`]: the first token at which the cumulative
-/// probability exceeds the uniform number of the row. A cube takes one row. `out` is `[row, 3]`: the token, the log-probability,
-/// the number of logits that are not finite.
+/// probability exceeds the uniform number of the row. A cube takes one row; see [`ANSWER`] and [`SETTINGS`] for `table`.
 #[cube(launch)]
 pub(super) fn draw<F: Float>(
     logits: &[F],
-    choices: &[f32],
+    table: &mut [f32],
     stats: &[f32],
-    out: &mut [f32],
     vocabulary: u32,
     stretches: u32,
     #[comptime] units: usize,
@@ -612,8 +637,10 @@ pub(super) fn draw<F: Float>(
     let stretches = stretches as usize;
     let row = CUBE_POS_X as usize;
     let unit = UNIT_POS as usize;
-    let sharpness = choices[row * SETTINGS];
-    let wanted = choices[row * SETTINGS + 2];
+    let own_settings = CUBE_COUNT_X as usize * ANSWER + row * SETTINGS;
+    let sharpness = table[own_settings];
+    let uniform = table[own_settings + 1];
+    let wanted = table[own_settings + 2];
     // The summary of the stretches is short: every unit reads it for itself.
     let mut largest = UNSEEN.runtime();
     let mut faults = 0.0f32;
@@ -628,7 +655,7 @@ pub(super) fn draw<F: Float>(
         total += stats[from + 1] * ((stats[from] - largest) * sharpness).exp();
     }
     // Where the draw falls: the stretch, and what is left of the uniform number there.
-    let mut left = choices[row * SETTINGS + 1] * total;
+    let mut left = uniform * total;
     let mut chosen = 0usize.runtime();
     let mut found = false;
     for index in 0..stretches {
@@ -671,6 +698,8 @@ pub(super) fn draw<F: Float>(
     for index in 0..unit {
         before += masses[index];
     }
+    // Others may still read the masses.
+    sync_cube();
     // The first hit of the unit, or the last token of any weight for the case that rounding leaves the draw beyond the end.
     let mut hit = NONE.runtime();
     let mut last = NONE.runtime();
@@ -714,9 +743,9 @@ pub(super) fn draw<F: Float>(
             }
         }
         let logit = f32::cast_from(logits[row * vocabulary + u32::cast_from(token) as usize]);
-        out[row * 3] = token;
-        out[row * 3 + 1] = (logit - largest) * sharpness - total.ln();
-        out[row * 3 + 2] = faults;
+        table[row * ANSWER] = token;
+        table[row * ANSWER + 1] = (logit - largest) * sharpness - total.ln();
+        table[row * ANSWER + 2] = faults;
     }
 }
 
@@ -804,14 +833,13 @@ fn place_of<F: Float>(
 }
 
 /// Draws again where top-k, then top-p among those, then min-p cut the vocabulary: the first token, in the order by logits, at which
-/// the cumulative weight exceeds the uniform number's share. A cube takes one row; `out` is that of [`draw`], whose
-/// log-probabilities are of the whole vocabulary too.
+/// the cumulative weight exceeds the uniform number's share. A cube takes one row; `table` is that of
+/// [`draw`], whose log-probabilities are of the whole vocabulary too.
 #[cube(launch)]
 pub(super) fn draw_cut<F: Float>(
     logits: &[F],
-    choices: &[f32],
+    table: &mut [f32],
     stats: &[f32],
-    out: &mut [f32],
     vocabulary: u32,
     stretches: u32,
     #[comptime] units: usize,
@@ -821,13 +849,14 @@ pub(super) fn draw_cut<F: Float>(
     let stretches = stretches as usize;
     let row = CUBE_POS_X as usize;
     let first = row * vocabulary;
-    let sharpness = choices[row * SETTINGS];
-    let uniform = choices[row * SETTINGS + 1];
-    let top_k = choices[row * SETTINGS + 3];
-    let top_p = choices[row * SETTINGS + 4];
-    let min_p = choices[row * SETTINGS + 5];
+    let own_settings = CUBE_COUNT_X as usize * ANSWER + row * SETTINGS;
+    let sharpness = table[own_settings];
+    let uniform = table[own_settings + 1];
+    let top_k = table[own_settings + 3];
+    let top_p = table[own_settings + 4];
+    let min_p = table[own_settings + 5];
     let cut =
-        choices[row * SETTINGS + 2] == DRAW && (top_k > 0.0f32 || top_p < 1.0f32 || min_p > 0.0f32);
+        table[own_settings + 2] == DRAW && (top_k > 0.0f32 || top_p < 1.0f32 || min_p > 0.0f32);
     if cut {
         let mut largest = UNSEEN.runtime();
         for index in 0..stretches {
@@ -915,8 +944,8 @@ pub(super) fn draw_cut<F: Float>(
         }
         if UNIT_POS == 0 {
             let logit = f32::cast_from(logits[first + token as usize]);
-            out[row * 3] = f32::cast_from(token);
-            out[row * 3 + 1] = (logit - largest) * sharpness - total.ln();
+            table[row * ANSWER] = f32::cast_from(token);
+            table[row * ANSWER + 1] = (logit - largest) * sharpness - total.ln();
         }
     }
 }

@@ -11,6 +11,8 @@ use cubecl::prelude::*;
 use super::kernels;
 
 const ON_A_DEVICE: &str = "the caller checked that the tensor is on a device of CubeCL";
+/// Numbers of 4 bytes to which views of a part of a tensor are aligned on every device.
+const ALIGNED: usize = 128;
 /// Units of a cube that works on a row.
 const UNITS: usize = 256;
 
@@ -18,7 +20,7 @@ fn stored<const D: usize>(x: Tensor<D>) -> CubeTensor {
     into_contiguous(x.try_into_primitive::<CubeBackend>().expect(ON_A_DEVICE))
 }
 
-fn numbers(x: Tensor<1, Int>) -> CubeTensor {
+fn numbers<const D: usize>(x: Tensor<D, Int>) -> CubeTensor {
     into_contiguous(x.try_into_primitive::<CubeBackend>().expect(ON_A_DEVICE))
 }
 
@@ -50,6 +52,13 @@ fn argument(x: &CubeTensor) -> BufferArg {
 
 fn cubes(x: usize, y: usize, z: usize) -> CubeCount {
     CubeCount::Static(x as u32, y as u32, z as u32)
+}
+
+/// Cubes of [`UNITS`] units for so many numbers. A grid has at most 65,535 cubes per dimension.
+fn elementwise(numbers: usize) -> CubeCount {
+    let count = numbers.div_ceil(UNITS);
+    let across = count.min(1 << 15);
+    cubes(across, count.div_ceil(across), 1)
 }
 
 fn units(count: usize) -> CubeDim {
@@ -150,12 +159,9 @@ fn swiglu_of(
     (stride, offset): (usize, usize),
 ) -> Tensor<2> {
     let out = empty(&gate, [rows, width], gate.dtype);
-    let cubes_of = (rows * width).div_ceil(UNITS);
-    // A grid has at most 65,535 cubes per dimension.
-    let across = cubes_of.min(1 << 15);
     kernels::swiglu::launch(
         &gate.client,
-        cubes(across, cubes_of.div_ceil(across), 1),
+        elementwise(rows * width),
         units(UNITS),
         argument(&gate),
         argument(&up),
@@ -169,20 +175,32 @@ fn swiglu_of(
     tensor(out)
 }
 
-/// `x W`, `[n, outputs]`, for `x`, `[n, inputs]`, and a matrix of 8 bits: `numbers`, `[outputs, inputs]`, and `scales`, `[outputs,
-/// inputs / 32]`.
+/// A matrix of 8 bits, `[outputs, inputs]` in floats of type `dtype`, from four numbers per word and a scale per 32 of them.
+pub(crate) fn widened(words: Tensor<2, Int>, scales: Tensor<2>, dtype: DType) -> Tensor<2> {
+    let [outputs, width] = words.dims();
+    let (words, scales) = (numbers(words), stored(scales));
+    let out = empty(&scales, [outputs, width * 4], dtype);
+    kernels::widen::launch(
+        &scales.client,
+        elementwise(outputs * width),
+        units(UNITS),
+        argument(&words),
+        argument(&scales),
+        argument(&out),
+        (outputs * width) as u32,
+        element(&out),
+    );
+    tensor(out)
+}
+
+/// `x W`, `[n, outputs]`, for `x`, `[n, inputs]`, and a matrix of 8 bits as [`widened`] takes it.
 pub(crate) fn product_of_8_bits(
     x: Tensor<2>,
-    numbers: Tensor<2, Int>,
+    words: Tensor<2, Int>,
     scales: Tensor<2>,
 ) -> Tensor<2> {
-    let ([rows, inputs], [outputs, _]) = (x.dims(), numbers.dims());
-    let (x, scales) = (stored(x), stored(scales));
-    let bytes = into_contiguous(
-        numbers
-            .try_into_primitive::<CubeBackend>()
-            .expect(ON_A_DEVICE),
-    );
+    let ([rows, inputs], [outputs, _]) = (x.dims(), words.dims());
+    let (x, scales, words) = (stored(x), stored(scales), numbers(words));
     let out = empty(&x, [rows, outputs], x.dtype);
     // Rows of a unit; how many there are changes no sum.
     let each = (rows.div_ceil(kernels::TILE_PARTS))
@@ -197,7 +215,7 @@ pub(crate) fn product_of_8_bits(
         ),
         units(kernels::TILE_OUTPUTS * kernels::TILE_PARTS),
         argument(&x),
-        argument(&bytes),
+        argument(&words),
         argument(&scales),
         argument(&out),
         rows as u32,
@@ -407,8 +425,12 @@ pub(crate) fn choose(
         } = cuts;
         [choice.sharpness, uniform, token, top_k as f32, top_p, min_p]
     };
-    let settings: Vec<f32> = choices.iter().flat_map(setting).collect();
-    let settings = stored(Tensor::<1>::from_floats(settings.as_slice(), &device));
+    // Answers first, so that what is read back is the beginning; it is a view where the rest is a multiple of the alignment.
+    let mut table = vec![0.0; rows * kernels::ANSWER];
+    table.extend(choices.iter().flat_map(setting));
+    let rest = (rows * kernels::SETTINGS).next_multiple_of(ALIGNED);
+    table.resize(rows * kernels::ANSWER + rest, 0.0);
+    let table = stored(Tensor::<1>::from_floats(table.as_slice(), &device));
     let logits = stored(logits);
     let stretches = vocabulary.div_ceil(kernels::STRETCH);
     let stats = empty(&logits, [rows, stretches, 3], DType::F32);
@@ -417,21 +439,19 @@ pub(crate) fn choose(
         cubes(rows, stretches, 1),
         units(UNITS),
         argument(&logits),
-        argument(&settings),
+        argument(&table),
         argument(&stats),
         vocabulary as u32,
         UNITS,
         element(&logits),
     );
-    let out = empty(&logits, [rows, 3], DType::F32);
     kernels::draw::launch(
         &logits.client,
         cubes(rows, 1, 1),
         units(UNITS),
         argument(&logits),
-        argument(&settings),
+        argument(&table),
         argument(&stats),
-        argument(&out),
         vocabulary as u32,
         stretches as u32,
         UNITS,
@@ -446,7 +466,7 @@ pub(crate) fn choose(
             cubes(rows, 1, 1),
             units(wide),
             argument(&logits),
-            argument(&settings),
+            argument(&table),
             argument(&stats),
             argument(&out),
             vocabulary as u32,
@@ -455,10 +475,11 @@ pub(crate) fn choose(
             element(&logits),
         );
     }
-    let found: Vec<f32> = tensor::<2>(out)
+    let found: Vec<f32> = tensor::<1>(table)
+        .narrow(0, 0, rows * kernels::ANSWER)
         .into_data()
         .try_into_vec()
         .map_err(|error| format!("{error:?}"))?;
     let row = |row: &[f32]| (row[2] == 0.0).then_some((row[0] as u32, row[1]));
-    Ok(found.chunks_exact(3).map(row).collect())
+    Ok(found.chunks_exact(kernels::ANSWER).map(row).collect())
 }

@@ -16,7 +16,7 @@ use super::quantised::BLOCK_INPUTS;
 use super::{Chunk, Decoder, Kernels, ModelConfig, Pass, RopeTables};
 pub(crate) use launch::{Choice, Cuts, Wanted, choose};
 use launch::{Extra, Stored, Tables, Tiles, add_rms_norm, rms_norm_add, swiglu_joined};
-pub(super) use launch::{product_of_8_bits, rms_norm, swiglu};
+pub(super) use launch::{product_of_8_bits, rms_norm, swiglu, widened};
 
 const _: () = assert!(BLOCK == kernels::BLOCK && BLOCK_INPUTS == kernels::SCALED);
 
