@@ -468,7 +468,6 @@ pub(crate) fn choose(
             argument(&logits),
             argument(&table),
             argument(&stats),
-            argument(&out),
             vocabulary as u32,
             stretches as u32,
             wide,
