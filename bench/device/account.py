@@ -34,8 +34,8 @@ ALL = [
         ("lora", "bf16", 1024), ("full", "f32", 1024), ("full", "f32", 4096),
     ]
 ]
-PROMPT = 1024
-STEPS = 8
+SHORT = 260
+STEPS = 64
 ROUNDS = 3
 LONGEST = 900  # seconds of a process
 
@@ -77,8 +77,8 @@ class Account:
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def decode(self, shape, layers, arch, weights, rows):
-        """One decode step after prompts of 1,024 tokens: what eight more of them cost, in the last round."""
-        jobs = [f"single:{rows}:{PROMPT}:{new}" for new in (1, 1 + STEPS)]
+        """One decode step when attention has two spans to merge: what more steps cost, in the last round."""
+        jobs = [f"single:{rows}:16:{new}" for new in (SHORT, SHORT + STEPS)]
         first, last = self.run(arch, "generate", f"random:{shape}:{layers}", "--weights", weights, "--rounds", ROUNDS, *jobs)
         step = {key: (last["counters"][-1][key] - first["counters"][-1][key]) / STEPS for key in last["counters"][-1]}
         step["seconds"] = (last["round_seconds"][-1] - first["round_seconds"][-1]) / STEPS
