@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor};
 
 use super::attend::Heads;
 #[cfg(feature = "gpu")]
-use super::cube::Joined;
+use super::cube::{Joined, by_output};
 use super::dense::Dense;
 use super::families::{NormPlacement, QkNorm};
 use super::linear::Linear;
@@ -238,6 +238,11 @@ impl Layer {
         if joined.gate_up.is_some() {
             self.mlp.gate_proj.drop_matrix();
             self.mlp.up_proj.drop_matrix();
+        }
+        for part in [&mut attention.o_proj, &mut self.mlp.down_proj] {
+            if part.is_plain() {
+                part.set_matrix(by_output(part.matrix()));
+            }
         }
         self.joined = Some(joined);
     }

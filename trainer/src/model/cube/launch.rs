@@ -65,6 +65,11 @@ fn units(count: usize) -> CubeDim {
     CubeDim::new_1d(count as u32)
 }
 
+/// The same matrix, `[inputs, outputs]`, kept row by output: then no candidate of the tuner has to copy it for a product.
+pub(super) fn by_output(matrix: Tensor<2>) -> Tensor<2> {
+    tensor::<2>(stored(matrix.swap_dims(0, 1))).swap_dims(0, 1)
+}
+
 /// `x / sqrt(mean(x^2) + epsilon) * gamma` of rows, `[n, width]`.
 pub(crate) fn rms_norm(x: Tensor<2>, gamma: Tensor<1>, epsilon: f64) -> Tensor<2> {
     let [rows, width] = x.dims();

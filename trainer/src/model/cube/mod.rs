@@ -16,7 +16,7 @@ use super::quantised::BLOCK_INPUTS;
 use super::{Chunk, Decoder, Kernels, ModelConfig, Pass, RopeTables};
 pub(crate) use launch::{Choice, Cuts, Wanted, choose};
 use launch::{Extra, Stored, Tables, Tiles, add_rms_norm, rms_norm_add, swiglu_joined};
-pub(super) use launch::{product_of_8_bits, rms_norm, swiglu, widened};
+pub(super) use launch::{by_output, product_of_8_bits, rms_norm, swiglu, widened};
 
 const _: () = assert!(BLOCK == kernels::BLOCK && BLOCK_INPUTS == kernels::SCALED);
 
@@ -54,7 +54,8 @@ impl Joined {
         let normed = !norms.is_empty() && !whole_norm;
         let joined = |parts: &[&super::Linear]| {
             let plain = parts.iter().all(|part| part.is_plain());
-            plain.then(|| Tensor::cat(parts.iter().map(|part| part.matrix()).collect(), 1))
+            let by_output = |part: &&super::Linear| part.matrix().swap_dims(0, 1);
+            plain.then(|| Tensor::cat(parts.iter().map(by_output).collect(), 0).swap_dims(0, 1))
         };
         let qkv = if whole_norm {
             None
