@@ -66,7 +66,7 @@ fn units(count: usize) -> CubeDim {
 }
 
 /// The same matrix, `[inputs, outputs]`, kept row by output: then no candidate of the tuner has to copy it for a product.
-pub(super) fn by_output(matrix: Tensor<2>) -> Tensor<2> {
+pub(crate) fn by_output(matrix: Tensor<2>) -> Tensor<2> {
     tensor::<2>(stored(matrix.swap_dims(0, 1))).swap_dims(0, 1)
 }
 
