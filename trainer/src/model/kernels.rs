@@ -45,7 +45,11 @@ impl Kernels {
         } else {
             weight.cast(x.dtype())
         };
-        x.matmul(weight)
+        match self {
+            #[cfg(feature = "gpu")]
+            Self::Cube => cube::product(x, weight),
+            _ => x.matmul(weight),
+        }
     }
 
     /// `a b`, `[rows, inner]` and `[inner, columns]` or stacks of as many: attention and derivatives, in which a row's bits may

@@ -3,12 +3,13 @@
 use burn::tensor::{DType, Int, Tensor};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
 
-use super::kernels;
+use super::kernels::{attention, bytes, pointwise, sampling};
 
 const ON_A_DEVICE: &str = "the caller checked that the tensor is on a device of CubeCL";
 /// Numbers of 4 bytes to which views of a part of a tensor are aligned on every device.
@@ -65,6 +66,17 @@ fn units(count: usize) -> CubeDim {
     CubeDim::new_1d(count as u32)
 }
 
+/// `x W`, `[n, outputs]`, for `x`, `[n, inputs]`, and `W`, `[inputs, outputs]`, of one type. Rows of the result stand side by side:
+/// Burn's own product pads them on CUDA, and the next kernel would have to copy them together.
+pub(crate) fn product(x: Tensor<2>, weight: Tensor<2>) -> Tensor<2> {
+    let ([rows, _], [_, outputs]) = (x.dims(), weight.dims());
+    let [x, weight] =
+        [x, weight].map(|x| x.try_into_primitive::<CubeBackend>().expect(ON_A_DEVICE));
+    let (out, dtype) = (empty(&x, [rows, outputs], x.dtype), x.dtype);
+    let product = matmul(x, weight, Some(out), MatmulStrategy::default(), dtype);
+    tensor(product.expect("the tuner always has a kernel that fits"))
+}
+
 /// The same matrix, `[inputs, outputs]`, kept row by output: then no candidate of the tuner has to copy it for a product.
 pub(crate) fn by_output(matrix: Tensor<2>) -> Tensor<2> {
     tensor::<2>(stored(matrix.swap_dims(0, 1))).swap_dims(0, 1)
@@ -75,7 +87,7 @@ pub(crate) fn rms_norm(x: Tensor<2>, gamma: Tensor<1>, epsilon: f64) -> Tensor<2
     let [rows, width] = x.dims();
     let (x, gamma) = (stored(x), stored(gamma));
     let out = empty(&x, [rows, width], x.dtype);
-    kernels::rms_norm::launch(
+    pointwise::rms_norm::launch(
         &x.client,
         cubes(rows, 1, 1),
         units(UNITS),
@@ -101,7 +113,7 @@ pub(crate) fn add_rms_norm(
     let (x, y, gamma) = (stored(x), stored(y), stored(gamma));
     let sum = empty(&x, [rows, width], x.dtype);
     let out = empty(&x, [rows, width], x.dtype);
-    kernels::add_rms_norm::launch(
+    pointwise::add_rms_norm::launch(
         &x.client,
         cubes(rows, 1, 1),
         units(UNITS),
@@ -128,7 +140,7 @@ pub(crate) fn rms_norm_add(
     let [rows, width] = x.dims();
     let (x, y, gamma) = (stored(x), stored(y), stored(gamma));
     let out = empty(&x, [rows, width], x.dtype);
-    kernels::rms_norm_add::launch(
+    pointwise::rms_norm_add::launch(
         &x.client,
         cubes(rows, 1, 1),
         units(UNITS),
@@ -164,7 +176,7 @@ fn swiglu_of(
     (stride, offset): (usize, usize),
 ) -> Tensor<2> {
     let out = empty(&gate, [rows, width], gate.dtype);
-    kernels::swiglu::launch(
+    pointwise::swiglu::launch(
         &gate.client,
         elementwise(rows * width),
         units(UNITS),
@@ -185,7 +197,7 @@ pub(crate) fn widened(words: Tensor<2, Int>, scales: Tensor<2>, dtype: DType) ->
     let [outputs, width] = words.dims();
     let (words, scales) = (numbers(words), stored(scales));
     let out = empty(&scales, [outputs, width * 4], dtype);
-    kernels::widen::launch(
+    bytes::widen::launch(
         &scales.client,
         elementwise(outputs * width),
         units(UNITS),
@@ -208,17 +220,17 @@ pub(crate) fn product_of_8_bits(
     let (x, scales, words) = (stored(x), stored(scales), numbers(words));
     let out = empty(&x, [rows, outputs], x.dtype);
     // Rows of a unit; how many there are changes no sum.
-    let each = (rows.div_ceil(kernels::TILE_PARTS))
+    let each = (rows.div_ceil(bytes::TILE_PARTS))
         .next_power_of_two()
         .min(16);
-    kernels::product_of_8_bits::launch(
+    bytes::product_of_8_bits::launch(
         &x.client,
         cubes(
-            outputs.div_ceil(kernels::TILE_OUTPUTS),
-            rows.div_ceil(kernels::TILE_PARTS * each),
+            outputs.div_ceil(bytes::TILE_OUTPUTS),
+            rows.div_ceil(bytes::TILE_PARTS * each),
             1,
         ),
-        units(kernels::TILE_OUTPUTS * kernels::TILE_PARTS),
+        units(bytes::TILE_OUTPUTS * bytes::TILE_PARTS),
         argument(&x),
         argument(&words),
         argument(&scales),
@@ -262,7 +274,7 @@ pub(super) fn rotate_and_store(
     let heads = width / dim - 2 * cache.kv_heads;
     let both = stored(both);
     let queries = empty(&both, [rows, heads * dim], both.dtype);
-    kernels::rotate_and_store::launch(
+    pointwise::rotate_and_store::launch(
         &both.client,
         cubes(rows, heads + 2 * cache.kv_heads, 1),
         units(dim / 2),
@@ -285,7 +297,7 @@ pub(super) fn rotate_and_store(
 
 /// Tiles of queries that attend together.
 pub(super) struct Tiles {
-    /// Four numbers each; see [`kernels::attend`].
+    /// Four numbers each; see [`attention::attend`].
     pub(super) places: Vec<[usize; 4]>,
     /// The same on the device.
     pub(super) items: Tensor<1, Int>,
@@ -323,7 +335,7 @@ pub(super) fn attend(
         let mixed = empty(&queries, [(partial * dim).max(1)], DType::F32);
         let stats = empty(&queries, [(partial * 2).max(1)], DType::F32);
         let items = numbers(part.items.clone());
-        kernels::attend::launch(
+        attention::attend::launch(
             &queries.client,
             cubes(part.places.len(), cache.kv_heads, part.spans),
             units(dim),
@@ -346,7 +358,7 @@ pub(super) fn attend(
             element(&queries),
         );
         if !whole {
-            kernels::merge_spans::launch(
+            attention::merge_spans::launch(
                 &queries.client,
                 cubes(part.places.len(), heads, 1),
                 units(dim),
@@ -418,8 +430,8 @@ pub(crate) fn choose(
     let device = logits.device();
     let setting = |choice: &Choice| {
         let (uniform, token, cuts) = match choice.token {
-            Wanted::Drawn(uniform, cuts) => (uniform, kernels::DRAW, cuts),
-            Wanted::Best => (0.0, kernels::BEST, Cuts::NONE),
+            Wanted::Drawn(uniform, cuts) => (uniform, sampling::DRAW, cuts),
+            Wanted::Best => (0.0, sampling::BEST, Cuts::NONE),
             // Ids below 2^24 are exact in f32, and no vocabulary is larger.
             Wanted::Given(token) => (0.0, token as f32, Cuts::NONE),
         };
@@ -431,15 +443,15 @@ pub(crate) fn choose(
         [choice.sharpness, uniform, token, top_k as f32, top_p, min_p]
     };
     // Answers first, so that what is read back is the beginning; it is a view where the rest is a multiple of the alignment.
-    let mut table = vec![0.0; rows * kernels::ANSWER];
+    let mut table = vec![0.0; rows * sampling::ANSWER];
     table.extend(choices.iter().flat_map(setting));
-    let rest = (rows * kernels::SETTINGS).next_multiple_of(ALIGNED);
-    table.resize(rows * kernels::ANSWER + rest, 0.0);
+    let rest = (rows * sampling::SETTINGS).next_multiple_of(ALIGNED);
+    table.resize(rows * sampling::ANSWER + rest, 0.0);
     let table = stored(Tensor::<1>::from_floats(table.as_slice(), &device));
     let logits = stored(logits);
-    let stretches = vocabulary.div_ceil(kernels::STRETCH);
+    let stretches = vocabulary.div_ceil(sampling::STRETCH);
     let stats = empty(&logits, [rows, stretches, 3], DType::F32);
-    kernels::softmax_stats::launch(
+    sampling::softmax_stats::launch(
         &logits.client,
         cubes(rows, stretches, 1),
         units(UNITS),
@@ -450,7 +462,7 @@ pub(crate) fn choose(
         UNITS,
         element(&logits),
     );
-    kernels::draw::launch(
+    sampling::draw::launch(
         &logits.client,
         cubes(rows, 1, 1),
         units(UNITS),
@@ -466,7 +478,7 @@ pub(crate) fn choose(
     if choices.iter().any(cut) {
         let most = logits.client.properties().hardware.max_units_per_cube as usize;
         let wide = most.min(1024);
-        kernels::draw_cut::launch(
+        sampling::draw_cut::launch(
             &logits.client,
             cubes(rows, 1, 1),
             units(wide),
@@ -480,10 +492,10 @@ pub(crate) fn choose(
         );
     }
     let found: Vec<f32> = tensor::<1>(table)
-        .narrow(0, 0, rows * kernels::ANSWER)
+        .narrow(0, 0, rows * sampling::ANSWER)
         .into_data()
         .try_into_vec()
         .map_err(|error| format!("{error:?}"))?;
     let row = |row: &[f32]| (row[2] == 0.0).then_some((row[0] as u32, row[1]));
-    Ok(found.chunks_exact(kernels::ANSWER).map(row).collect())
+    Ok(found.chunks_exact(sampling::ANSWER).map(row).collect())
 }

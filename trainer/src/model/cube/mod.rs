@@ -16,9 +16,9 @@ use super::quantised::BLOCK_INPUTS;
 use super::{Chunk, Decoder, Kernels, ModelConfig, Pass, RopeTables};
 pub(crate) use launch::{Choice, Cuts, Wanted, choose};
 use launch::{Extra, Stored, Tables, Tiles, add_rms_norm, rms_norm_add, swiglu_joined};
-pub(super) use launch::{by_output, product_of_8_bits, rms_norm, swiglu, widened};
+pub(super) use launch::{by_output, product, product_of_8_bits, rms_norm, swiglu, widened};
 
-const _: () = assert!(BLOCK == kernels::BLOCK && BLOCK_INPUTS == kernels::SCALED);
+const _: () = assert!(BLOCK == kernels::attention::BLOCK && BLOCK_INPUTS == kernels::bytes::SCALED);
 
 /// Positions that one cube attends to in a decode step: long sequences are spread over the device.
 const SPAN: usize = 256;
@@ -84,7 +84,7 @@ impl Joined {
     /// The product with queries, keys and values of `x`, `[n, hidden]`.
     fn project(&self, layer: &Layer, x: Tensor<2>) -> Tensor<2> {
         if let Some(qkv) = &self.qkv {
-            return x.matmul(qkv.clone());
+            return product(x, qkv.clone());
         }
         let attention = &layer.self_attn;
         let [queries, keys, values] = [&attention.q_proj, &attention.k_proj, &attention.v_proj]
@@ -101,7 +101,7 @@ impl Joined {
     /// The activation of the feed-forward part on `x`, `[n, hidden]`.
     fn activate(&self, layer: &Layer, x: Tensor<2>) -> Tensor<2> {
         if let Some(gate_up) = &self.gate_up {
-            return swiglu_joined(x.matmul(gate_up.clone()));
+            return swiglu_joined(product(x, gate_up.clone()));
         }
         let [gate, up] = [&layer.mlp.gate_proj, &layer.mlp.up_proj]
             .map(|part| part.forward(Kernels::Cube, x.clone()));
@@ -133,7 +133,7 @@ impl CubeCache {
 }
 
 impl Traffic {
-    /// Counts a pass: what [`kernels::attend`] and [`kernels::merge_spans`] read and write.
+    /// Counts a pass: what [`kernels::attention::attend`] and [`kernels::attention::merge_spans`] read and write.
     fn add(&mut self, pass: &Pass<'_>, tiles: &[Tiles], config: &ModelConfig, element: usize) {
         let layers = config.num_hidden_layers;
         let row = config.num_attention_heads * config.head_dim * element;

@@ -1,0 +1,198 @@
+//! What stands between the products of a layer: norms, activation, rotation and the write into the cache.
+
+use cubecl::prelude::*;
+
+use super::sum::sum_of_units;
+
+/// `x / sqrt(mean(x^2) + epsilon) * gamma` (Zhang and Sennrich 2019), a row of `width` numbers per cube.
+#[cube(launch)]
+pub(in super::super) fn rms_norm<F: Float>(
+    x: &[F],
+    gamma: &[F],
+    out: &mut [F],
+    width: u32,
+    epsilon: f32,
+    #[comptime] units: usize,
+    #[define(F)] _dtype: ElemType,
+) {
+    let width = width as usize;
+    let first = CUBE_POS_X as usize * width;
+    let unit = UNIT_POS as usize;
+    let mut squares = 0.0f32;
+    let mut place = unit;
+    while place < width {
+        let value = f32::cast_from(x[first + place]);
+        squares += value * value;
+        place += units;
+    }
+    let total = sum_of_units(squares, units);
+    let scale = 1.0f32 / (total / f32::cast_from(width as u32) + epsilon).sqrt();
+    place = unit;
+    while place < width {
+        let value = f32::cast_from(x[first + place]) * scale;
+        out[first + place] = F::cast_from(value * f32::cast_from(gamma[place]));
+        place += units;
+    }
+}
+
+/// `sum = x + y` and the norm of the sum: the end of one part of a layer and the beginning of the next.
+#[cube(launch)]
+pub(in super::super) fn add_rms_norm<F: Float>(
+    x: &[F],
+    y: &[F],
+    gamma: &[F],
+    sum: &mut [F],
+    out: &mut [F],
+    width: u32,
+    epsilon: f32,
+    #[comptime] units: usize,
+    #[define(F)] _dtype: ElemType,
+) {
+    let width = width as usize;
+    let first = CUBE_POS_X as usize * width;
+    let unit = UNIT_POS as usize;
+    let mut squares = 0.0f32;
+    let mut place = unit;
+    while place < width {
+        let stored = x[first + place] + y[first + place];
+        sum[first + place] = stored;
+        let value = f32::cast_from(stored);
+        squares += value * value;
+        place += units;
+    }
+    let total = sum_of_units(squares, units);
+    let scale = 1.0f32 / (total / f32::cast_from(width as u32) + epsilon).sqrt();
+    place = unit;
+    while place < width {
+        // Each unit reads what it wrote itself.
+        let value = f32::cast_from(sum[first + place]) * scale;
+        out[first + place] = F::cast_from(value * f32::cast_from(gamma[place]));
+        place += units;
+    }
+}
+
+/// `x + norm(y)`: a part of a layer whose norm stands behind it.
+#[cube(launch)]
+pub(in super::super) fn rms_norm_add<F: Float>(
+    x: &[F],
+    y: &[F],
+    gamma: &[F],
+    out: &mut [F],
+    width: u32,
+    epsilon: f32,
+    #[comptime] units: usize,
+    #[define(F)] _dtype: ElemType,
+) {
+    let width = width as usize;
+    let first = CUBE_POS_X as usize * width;
+    let unit = UNIT_POS as usize;
+    let mut squares = 0.0f32;
+    let mut place = unit;
+    while place < width {
+        let value = f32::cast_from(y[first + place]);
+        squares += value * value;
+        place += units;
+    }
+    let total = sum_of_units(squares, units);
+    let scale = 1.0f32 / (total / f32::cast_from(width as u32) + epsilon).sqrt();
+    place = unit;
+    while place < width {
+        let value = f32::cast_from(y[first + place]) * scale;
+        let normed = value * f32::cast_from(gamma[place]);
+        out[first + place] = F::cast_from(f32::cast_from(x[first + place]) + normed);
+        place += units;
+    }
+}
+
+/// `silu(gate) * up` (Shazeer 2020), a number of the result per unit. Rows of `gate` and `up` are `stride` numbers apart, and those
+/// of `up` begin `offset` numbers later: both may lie in one matrix.
+#[cube(launch)]
+pub(in super::super) fn swiglu<F: Float>(
+    gate: &[F],
+    up: &[F],
+    out: &mut [F],
+    width: u32,
+    stride: u32,
+    offset: u32,
+    count: u32,
+    #[define(F)] _dtype: ElemType,
+) {
+    let place = ABSOLUTE_POS;
+    if place < count as usize {
+        let width = width as usize;
+        let from = place / width * stride as usize + place % width;
+        let gate = f32::cast_from(gate[from]);
+        let up = f32::cast_from(up[from + offset as usize]);
+        out[place] = F::cast_from(gate / (1.0f32 + (-gate).exp()) * up);
+    }
+}
+
+/// Queries, keys and values of a pass from one product: bias, norm of the head, rotation, and into the cache.
+///
+/// A cube takes one head of one row, a unit a pair of numbers that turn together (the rotation of Su et al. 2021 in the form of
+/// two halves). `both` holds rows of `heads + 2 kv_heads` heads; `extra` the biases of all heads, then the norm of queries, then
+/// that of keys; `angles` a row of cosines and one of sines per position; `places` the position of each row, then its slot in the
+/// cache.
+#[cube(launch)]
+pub(in super::super) fn rotate_and_store<F: Float>(
+    both: &[F],
+    extra: &[F],
+    angles: &[f32],
+    places: &[i32],
+    queries: &mut [F],
+    keys: &mut [F],
+    values: &mut [F],
+    heads: u32,
+    kv_heads: u32,
+    epsilon: f32,
+    #[comptime] dim: usize,
+    #[comptime] normed: bool,
+    #[define(F)] _dtype: ElemType,
+) {
+    let half = comptime!(dim / 2);
+    let heads = heads as usize;
+    let kv_heads = kv_heads as usize;
+    let all = heads + 2 * kv_heads;
+    let row = CUBE_POS_X as usize;
+    let head = CUBE_POS_Y as usize;
+    let unit = UNIT_POS as usize;
+    let from = (row * all + head) * dim;
+    let bias = head * dim;
+    let mut first = f32::cast_from(both[from + unit]) + f32::cast_from(extra[bias + unit]);
+    let mut second =
+        f32::cast_from(both[from + unit + half]) + f32::cast_from(extra[bias + unit + half]);
+    if comptime!(normed) {
+        // Values take part in the sum, which all units of a cube reach, and keep what they are.
+        let squares = sum_of_units(first * first + second * second, half);
+        if head < heads + kv_heads {
+            let scale = 1.0f32 / (squares / f32::cast_from(dim as u32) + epsilon).sqrt();
+            let mut gamma = all * dim;
+            if head >= heads {
+                gamma += dim;
+            }
+            first = first * scale * f32::cast_from(extra[gamma + unit]);
+            second = second * scale * f32::cast_from(extra[gamma + unit + half]);
+        }
+    }
+    let slot = places[CUBE_COUNT_X as usize + row] as usize * kv_heads;
+    if head < heads + kv_heads {
+        let angle = places[row] as usize * dim + unit;
+        let cos = angles[angle];
+        let sin = angles[angle + half];
+        let turned_first = F::cast_from(first * cos - second * sin);
+        let turned_second = F::cast_from(second * cos + first * sin);
+        if head < heads {
+            let to = (row * heads + head) * dim + unit;
+            queries[to] = turned_first;
+            queries[to + half] = turned_second;
+        } else {
+            let to = (slot + head - heads) * dim + unit;
+            keys[to] = turned_first;
+            keys[to + half] = turned_second;
+        }
+    } else {
+        let to = (slot + head - heads - kv_heads) * dim + unit;
+        values[to] = F::cast_from(first);
+        values[to + half] = F::cast_from(second);
+    }
+}
