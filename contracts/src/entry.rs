@@ -270,12 +270,12 @@ impl Entry for EnvEntry {
 }
 
 /// The turn that answers with the first gold, after a thought.
-pub fn gold_answer(task: &Task) -> String {
+fn gold_answer(task: &Task) -> String {
     answer(task.golds.first().map_or("", String::as_str))
 }
 
 /// The turn that answers, after a thought.
-pub fn answer(answer: &str) -> String {
+fn answer(answer: &str) -> String {
     format!("<think>known</think><answer>{answer}</answer>")
 }
 

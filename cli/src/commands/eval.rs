@@ -4,11 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
+use forage_contracts::Split;
 use forage_env::probe::Probe;
-use forage_env::task::Split;
 use forage_lab::{
-    EvaluateOptions, Evaluation, Ranking, Sources, evaluate, evaluate_ranking, evaluate_sources,
-    study,
+    EvaluateOptions, Evaluation, Ranking, Sources, evaluate, evaluate_sources, study,
 };
 use forage_retriever::CorpusFormat;
 use forage_trainer::device::DeviceSpec;
@@ -242,7 +241,7 @@ impl Retrieval {
             depth: self.k,
             run: self.run.as_deref(),
         };
-        let report = evaluate_ranking(&ranking)?;
+        let report = ranking.evaluate()?;
         if self.json {
             let means: Map<String, Value> = report
                 .metrics

@@ -4,15 +4,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use forage_contracts::entry::Passages;
 use forage_contracts::retriever::{Fingerprint, Hit, Query, Retriever, RetrieverError};
+use forage_contracts::seed::Seed;
+use forage_contracts::{Passages, Task};
 use serde_json::Value;
 
 use super::{Probe, ProbeError};
-use crate::dataset::{Labels, relabel};
+use crate::dataset::Labels;
 use crate::registry;
-use crate::seed::Seed;
-use crate::task::Task;
 
 /// How the id of a poisoned passage begins; the answer it asserts follows, up to a `#`.
 const POISON: &str = "poison:";
@@ -77,7 +76,8 @@ impl PassageProbe {
                 .collect::<Result<_, _>>()?,
             Probe::PoisonedPassages => {
                 let tasks: Vec<Task> = tasks.iter().map(|task| Task::clone(task)).collect();
-                relabel(tasks, &Labels::Wrong, seed.child("probe", &[]))?
+                Labels::Wrong
+                    .relabel(tasks, seed.child("probe", &[]))?
                     .into_iter()
                     .map(poisoned)
                     .collect()

@@ -28,7 +28,7 @@ const SHORTEST: usize = 3;
 /// let query = keyword_query("Do Cholesterol Statin Drugs Cause Breast Cancer?");
 /// assert_eq!(query, "cholesterol statin drugs cause breast");
 /// ```
-pub fn keyword_query(question: &str) -> String {
+pub(crate) fn keyword_query(question: &str) -> String {
     let lower = question.to_lowercase();
     let words = lower.split(|letter: char| !letter.is_alphanumeric());
     let kept = words

@@ -108,7 +108,7 @@ pub(crate) fn stands_in(gold: &str, text: &str) -> bool {
 /// `SQuAD` F1 over the words of the normalised texts, in `[0, 1]`; the best over all golds.
 ///
 /// When either side has no words, 1 if both have none, else 0.
-pub fn f1(prediction: &str, golds: &[impl AsRef<str>]) -> f32 {
+pub(crate) fn f1(prediction: &str, golds: &[impl AsRef<str>]) -> f32 {
     let prediction = normalize(prediction);
     golds
         .iter()

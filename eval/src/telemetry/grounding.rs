@@ -2,12 +2,11 @@
 
 use std::collections::HashSet;
 
-use forage_env::environment::Call;
-use forage_env::episode::Turn;
-use forage_env::monitor::{Reading, Sign};
+use forage_contracts::environment::Call;
+use forage_contracts::{Reading, Sign, Turn};
 use forage_env::probe::asserted;
 use forage_env::registry::environments;
-use forage_env::reward::grading::{exact_match, normalize, sub_exact_match};
+use forage_env::reward::{exact_match, normalize, sub_exact_match};
 
 use super::CANARY;
 use super::conduct::{forged, thoughts};

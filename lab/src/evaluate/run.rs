@@ -10,7 +10,6 @@ use crate::config::{EnvironmentConfig, Generation, Resolved};
 use crate::data::{Data, first};
 use crate::error::{Context, Result};
 use crate::observer::Observer;
-use crate::session::rewards_of;
 use crate::sources::Sources;
 
 /// Evaluates a policy on the held-out questions of a config. Blocks; not to be called from async code.
@@ -50,7 +49,7 @@ pub fn evaluate(
     };
     Exam {
         environment,
-        rewards: rewards_of(config)?,
+        rewards: config.rewards()?,
         corpus: data.corpus,
         tasks,
         player,

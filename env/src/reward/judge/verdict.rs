@@ -37,7 +37,7 @@ pub enum Preference {
 /// A reply that is not a verdict.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the reply is not a verdict: {0}")]
-pub struct Refusal(pub String);
+pub(crate) struct Refusal(pub String);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -88,8 +88,8 @@ struct PairReply {
 /// ```
 ///
 /// # Errors
-/// [`Refusal`] for anything else.
-pub fn read_verdict(reply: &str, principles: usize) -> Result<Verdict, Refusal> {
+/// `Refusal` for anything else.
+pub(crate) fn read_verdict(reply: &str, principles: usize) -> Result<Verdict, Refusal> {
     if principles > 0 {
         let RubricReply { holds } = object(reply)?;
         if holds.len() != principles {
@@ -106,7 +106,7 @@ pub fn read_verdict(reply: &str, principles: usize) -> Result<Verdict, Refusal> 
 /// Reads the verdicts on `count` answers, `{"verdicts": [{"correct": true, "approach": 80}, ...]}`.
 ///
 /// # Errors
-/// [`Refusal`] for anything else.
+/// `Refusal` for anything else.
 pub(crate) fn read_verdicts(reply: &str, count: usize) -> Result<Vec<Verdict>, Refusal> {
     let BatchReply { verdicts } = object(reply)?;
     if verdicts.len() != count {
@@ -121,7 +121,7 @@ pub(crate) fn read_verdicts(reply: &str, count: usize) -> Result<Vec<Verdict>, R
 /// Reads `{"better": "A"}`, `"B"` or `"tie"`.
 ///
 /// # Errors
-/// [`Refusal`] for anything else.
+/// `Refusal` for anything else.
 pub(crate) fn read_preference(reply: &str) -> Result<Preference, Refusal> {
     object::<PairReply>(reply).map(|reply| reply.better)
 }
