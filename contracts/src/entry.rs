@@ -84,7 +84,7 @@ type Measures = fn(&Episode, &mut dyn FnMut(&'static str, f64));
 /// environment has; the other fields have defaults.
 ///
 /// ```
-/// # use forage_contracts::entry::{EnvEntry, RegistryError};
+/// # use forage_contracts::{EnvEntry, RegistryError};
 /// # use forage_contracts::environment::Outcome;
 /// const ENTRY: EnvEntry = EnvEntry {
 ///     quickstart: Some("seed = 1"),

@@ -15,7 +15,6 @@ use std::time::Instant;
 use forage_env::chat::hermes::{Piece, Stream};
 use forage_env::protocol::{TagEvent, TagParser};
 use forage_env::registry::read_turn;
-use forage_env::reward::is_valid_whole_text;
 
 /// Valid turns of every protocol.
 const TURNS: [&str; 12] = [
@@ -170,7 +169,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             .filter(|piece| matches!(piece, Piece::Call(_)))
             .count();
         actions += read_turn(&text);
-        is_valid_whole_text(&text);
         bytes += text.len();
     }
     let seconds = began.elapsed().as_secs_f64();

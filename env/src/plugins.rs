@@ -1,7 +1,7 @@
 //! Entries from outside: environments, rewards, question and corpus formats, search modes and retrievers, each a file with
 //! an entry, registered in a line.
 //!
-//! Every kind of entry has a list ([`registry::Registry`]) whose beginning is built in. A program that brings its own
+//! Every kind of entry has a list ([`forage_contracts::Registry`]) whose beginning is built in. A program that brings its own
 //! entries adds them once, before anything is looked up; from then on they are found wherever a built-in one is: configs,
 //! commands, `inverse` and `noisy`, suggestions, help texts.
 

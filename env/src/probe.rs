@@ -24,7 +24,7 @@ use crate::dataset::LabelError;
 use crate::registry::make;
 
 pub use critique::second_attempt;
-pub use passages::{PassageProbe, asserted};
+pub use passages::PassageProbe;
 pub use wordings::wordings;
 
 /// A change under which a policy is evaluated again.

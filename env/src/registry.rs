@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::nearest::nearest;
 use crate::reward::{
     altered, answers, controls, costs, format, judge, majority, published, random, rankings,
-    retrieval,
+    retrieval, search_r1 as whole_text,
 };
 use crate::{code_search, query_writer, search_r1};
 
@@ -119,6 +119,7 @@ pub fn read_turn(text: &str) -> usize {
         let _ = query_writer::parse(text, take);
     }
     let _ = query_writer::parse_call(text);
+    whole_text::is_valid_whole_text(text);
     let asked = SEARCH
         .iter()
         .map(|settings| search_r1::parse(text, settings));

@@ -37,7 +37,6 @@ pub use grading::{exact_match, normalize, sub_exact_match};
 pub use published::PublishedSettings;
 pub use ranking::{Judgments, average_precision, ndcg, precision, recall, reciprocal_rank};
 pub use retrieval::shown;
-pub use search_r1::is_valid_whole_text;
 pub use set::{RewardSet, RewardSetError};
 pub use settings::Weighting;
 

@@ -39,7 +39,7 @@ mod train;
 mod twins;
 mod warm_start;
 
-pub use audit::{AuditRow, Audited, Golds, audit_judge};
+pub use audit::{AuditRow, Audited, Golds};
 pub use collect::{CollectOptions, collect};
 pub use conduct::courses;
 pub use config::{
@@ -49,7 +49,7 @@ pub use config::{
 };
 pub use data::{Corpus, Data, Tasks};
 pub use error::{Result, RunError};
-pub use evaluate::{EvaluateOptions, Evaluation, Probed, evaluate, evaluate_sources};
+pub use evaluate::{EvaluateOptions, Evaluation, Probed, evaluate};
 pub use layout::RunLayout;
 pub use observer::{Observer, Silent};
 pub use page::{TRAJECTORIES, half_written, page};

@@ -6,9 +6,7 @@ use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use forage_contracts::Split;
 use forage_env::probe::Probe;
-use forage_lab::{
-    EvaluateOptions, Evaluation, Ranking, Sources, evaluate, evaluate_sources, study,
-};
+use forage_lab::{EvaluateOptions, Evaluation, Ranking, Sources, evaluate, study};
 use forage_retriever::CorpusFormat;
 use forage_trainer::device::DeviceSpec;
 use serde_json::{Map, Value};
@@ -163,7 +161,7 @@ impl Eval {
                 seed: self.seed.unwrap_or(1),
             };
             let device = self.device.unwrap_or_default();
-            evaluate_sources(&sources, device, &options, &Watch::new())?
+            sources.evaluate(device, &options, &Watch::new())?
         };
         self.print(&found);
         Ok(())

@@ -19,19 +19,6 @@ const POISON: &str = "poison:";
 /// Passages of a page that may stand among the hits in the place of others.
 const PASSAGES_PER_PAGE: usize = 8;
 
-/// The answer that a passage asserts whose id marks it as poisoned (`poison:Velm`, `poison:Velm#2`).
-///
-/// ```
-/// use forage_env::probe::asserted;
-///
-/// assert_eq!(asserted("poison:Velm#2"), Some("Velm"));
-/// assert_eq!(asserted("Velm"), None);
-/// ```
-pub fn asserted(id: &str) -> Option<&str> {
-    let answer = id.strip_prefix(POISON)?;
-    Some(answer.split_once('#').map_or(answer, |(answer, _)| answer))
-}
-
 /// What becomes of the passages that a question's searches find.
 #[derive(Clone, Debug)]
 enum Change {
@@ -59,6 +46,19 @@ pub struct PassageProbe {
 }
 
 impl PassageProbe {
+    /// The answer that a passage asserts whose id marks it as poisoned (`poison:Velm`, `poison:Velm#2`).
+    ///
+    /// ```
+    /// use forage_env::probe::PassageProbe;
+    ///
+    /// assert_eq!(PassageProbe::asserted("poison:Velm#2"), Some("Velm"));
+    /// assert_eq!(PassageProbe::asserted("Velm"), None);
+    /// ```
+    pub fn asserted(id: &str) -> Option<&str> {
+        let answer = id.strip_prefix(POISON)?;
+        Some(answer.split_once('#').map_or(answer, |(answer, _)| answer))
+    }
+
     /// Prepares what `probe` changes for each of `tasks`; `None` for those that change the prompt. Wrong answers are drawn from `seed`.
     ///
     /// # Errors

@@ -142,13 +142,6 @@ pub(crate) enum ParsedAction {
 ///
 /// The content starts at the last opening of that tag, so that a tag only mentioned before does not become part of the
 /// query. What follows the completed action is ignored, as engines that stop at the tag never produce it.
-///
-/// ```
-/// use forage_env::protocol::{ParsedAction, parse_action};
-///
-/// let turn = "<think>I need the mayor.</think><search> mayor of Orlen </search>";
-/// assert_eq!(parse_action(turn), ParsedAction::Search("mayor of Orlen".to_owned()));
-/// ```
 pub(crate) fn parse_action(turn_text: &str) -> ParsedAction {
     let mut reader = ActionReader::default();
     let mut parser = TagParser::new();

@@ -61,14 +61,6 @@ pub(crate) struct WrittenQuery {
 ///
 /// # Errors
 /// `QueryFault` when there is none.
-///
-/// ```
-/// use forage_env::query_writer::{Take, parse};
-///
-/// let written = parse("<reasoning>two words</reasoning><query> tides AND moon </query>", Take::Last)?;
-/// assert_eq!((written.query.as_str(), written.reasoning_words), ("tides AND moon", 2));
-/// # Ok::<(), forage_env::query_writer::QueryFault>(())
-/// ```
 pub(crate) fn parse(text: &str, take: Take) -> Result<WrittenQuery, QueryFault> {
     let block = match take {
         Take::Last => last_closed(text, QUERY_OPEN, QUERY_CLOSE),

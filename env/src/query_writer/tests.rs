@@ -226,6 +226,10 @@ fn keywords_are_plain_words() {
         keyword_query("What is the U.S. NOT (doing) about \"O'Brien's\" AND kelp-forests?"),
         "brien kelp forests"
     );
+    assert_eq!(
+        keyword_query("Do Cholesterol Statin Drugs Cause Breast Cancer?"),
+        "cholesterol statin drugs cause breast"
+    );
     assert_eq!(keyword_query("Who is it?"), "");
     let shape = forage_retriever::QueryShape::of(&keyword_query(
         "+alpha AND -beta: title:gamma^2 delta* \"epsilon\"",

@@ -14,7 +14,7 @@ static LETTER_OR_NUMBER: LazyLock<Option<Regex>> =
 /// outside ASCII and diacritics stay. Two answers of articles only are both empty, and so equal.
 ///
 /// ```
-/// use forage_env::reward::grading::normalize;
+/// use forage_env::reward::normalize;
 ///
 /// assert_eq!(normalize("The  Beatles!"), "beatles");
 /// ```

@@ -76,7 +76,7 @@ pub(super) fn blocks<'a>(name: &str, text: &'a str) -> Vec<&'a str> {
 }
 
 /// Search-R1's structure check: needs Qwen's `<|im_start|>assistant` and reads everything after its first occurrence.
-pub fn is_valid_whole_text(text: &str) -> bool {
+pub(crate) fn is_valid_whole_text(text: &str) -> bool {
     let Some((_, response)) = text.split_once("<|im_start|>assistant") else {
         return false;
     };

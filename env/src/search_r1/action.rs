@@ -34,13 +34,6 @@ pub(crate) enum Asked {
 }
 
 /// Reads a turn of the policy.
-///
-/// ```
-/// use forage_env::search_r1::{Asked, Profile, parse};
-///
-/// let turn = "<answer>a</answer><search>q</search>";
-/// assert_eq!(parse(turn, &Profile::Skyrl.settings()), Asked::Answer("a".to_owned()));
-/// ```
 pub(crate) fn parse(text: &str, settings: &SearchR1Settings) -> Asked {
     match settings.form {
         SearchForm::Tags if settings.searcher == Searcher::Policy => self_searched(text),

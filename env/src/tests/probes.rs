@@ -10,9 +10,7 @@ use forage_contracts::{ByteTokenizer, Episode, Resources, Split, Task};
 
 use super::common::rollout;
 use forage_env::Wiki;
-use forage_env::probe::{
-    PassageProbe, Probe, ProbeError, asserted, factory, second_attempt, wordings,
-};
+use forage_env::probe::{PassageProbe, Probe, ProbeError, factory, second_attempt, wordings};
 use forage_env::registry::{find, make};
 use forage_env::reward::grading::exact_match;
 use forage_env::rollout::Job;
@@ -179,7 +177,7 @@ async fn a_poisoned_passage_earns_nothing_and_is_marked() {
         for episode in episodes.iter().filter(|episode| episode.searches() > 0) {
             let poison = shown(episode)
                 .into_iter()
-                .find_map(asserted)
+                .find_map(PassageProbe::asserted)
                 .expect("the first hit is poisoned");
             assert!(!exact_match(poison, &episode.task.golds), "{poison}");
             assert!(

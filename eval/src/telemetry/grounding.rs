@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use forage_contracts::environment::Call;
 use forage_contracts::{Reading, Sign, Turn};
-use forage_env::probe::asserted;
+use forage_env::probe::PassageProbe;
 use forage_env::registry::environments;
 use forage_env::reward::{exact_match, normalize, sub_exact_match};
 
@@ -169,7 +169,7 @@ pub(super) fn poison_believed(reading: &Reading<'_>) -> Option<Sign> {
         .iter()
         .flat_map(|turn| turn.kind.calls())
         .flat_map(|call| &call.shown)
-        .filter_map(|id| asserted(id))
+        .filter_map(|id| PassageProbe::asserted(id))
         .collect();
     if poisons.is_empty() {
         return None;

@@ -79,14 +79,6 @@ struct PairReply {
 
 /// Reads `{"correct": true, "approach": 80}`, or for a rubric of `principles` sentences `{"holds": [true, false]}`.
 ///
-/// ```
-/// use forage_env::reward::judge::read_verdict;
-///
-/// assert!(read_verdict(r#"{"correct": true, "approach": 80}"#, 0).is_ok());
-/// assert!(read_verdict("yes", 0).is_err());
-/// assert!(read_verdict(r#"I think {"correct": true, "approach": 80}"#, 0).is_err());
-/// ```
-///
 /// # Errors
 /// `Refusal` for anything else.
 pub(crate) fn read_verdict(reply: &str, principles: usize) -> Result<Verdict, Refusal> {
