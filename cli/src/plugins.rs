@@ -1,8 +1,8 @@
 //! Everything that a program adds to what is built in, in one table.
 
-use forage_env::dataset::QuestionEntry;
-use forage_env::registry::EnvEntry;
-use forage_env::reward::RewardEntry;
+use forage_contracts::EnvEntry;
+use forage_contracts::question::QuestionEntry;
+use forage_contracts::reward::RewardEntry;
 use forage_retriever::remote::RetrieverEntry;
 use forage_retriever::{CorpusEntry, ModeEntry};
 use forage_trainer::model::{Family, install_families};
@@ -11,7 +11,7 @@ use forage_trainer::objective::{AdvantageEntry, LossEntry, ObjectivePlugins};
 /// Everything that a program adds to the lists of built-in entries.
 #[derive(Clone, Debug, Default)]
 pub struct Plugins {
-    env: forage_env::plugins::Plugins,
+    env: forage_env::Plugins,
     objective: ObjectivePlugins,
     families: Vec<Family>,
 }

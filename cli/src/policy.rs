@@ -4,12 +4,12 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use forage_env::seed::Seed;
+use forage_contracts::seed::Seed;
 use forage_lab::{EngineSection, Generation, all_threads, hub, open_policy};
+use forage_trainer::Workers;
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::server::Model;
 use forage_trainer::weights::{Checkpoint, Precision};
-use forage_trainer::workers::Workers;
 
 /// Seed of random weights.
 const WEIGHTS_SEED: u64 = 0;

@@ -84,7 +84,7 @@ type Measures = fn(&Episode, &mut dyn FnMut(&'static str, f64));
 /// environment has; the other fields have defaults.
 ///
 /// ```
-/// # use forage_contracts::entry::{EnvEntry, RegistryError};
+/// # use forage_contracts::{EnvEntry, RegistryError};
 /// # use forage_contracts::environment::Outcome;
 /// const ENTRY: EnvEntry = EnvEntry {
 ///     quickstart: Some("seed = 1"),
@@ -270,12 +270,12 @@ impl Entry for EnvEntry {
 }
 
 /// The turn that answers with the first gold, after a thought.
-pub fn gold_answer(task: &Task) -> String {
+fn gold_answer(task: &Task) -> String {
     answer(task.golds.first().map_or("", String::as_str))
 }
 
 /// The turn that answers, after a thought.
-pub fn answer(answer: &str) -> String {
+fn answer(answer: &str) -> String {
     format!("<think>known</think><answer>{answer}</answer>")
 }
 

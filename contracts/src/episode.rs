@@ -1,6 +1,7 @@
 //! A finished episode: what was written by whom, how it ended, what it earned.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +49,44 @@ pub enum Ending {
         /// The error with its causes.
         message: String,
     },
+}
+
+impl Ending {
+    /// The ending without its particulars.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Truncated { limit } => match limit {
+                Limit::Turns => "out of turns",
+                Limit::Tokens => "out of tokens",
+                Limit::Context => "context window full",
+                Limit::Time => "out of time",
+            },
+            Self::Malformed { .. } => "malformed",
+            Self::Infra { .. } => "infrastructure fault",
+        }
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name();
+        match self {
+            Self::Answered => formatter.write_str(name),
+            Self::Truncated { .. } => write!(formatter, "truncated: {name}"),
+            Self::Malformed { fault } => write!(formatter, "{name}: {fault}"),
+            Self::Infra { boundary, message } => {
+                let place = match boundary {
+                    Boundary::Policy => "policy",
+                    Boundary::Retriever => "retriever",
+                    Boundary::Sandbox => "sandbox",
+                    Boundary::Environment => "environment",
+                    Boundary::Reward => "reward",
+                };
+                write!(formatter, "{name} ({place}): {message}")
+            }
+        }
+    }
 }
 
 impl Ending {

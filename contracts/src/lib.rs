@@ -2,33 +2,49 @@
 //!
 //! A plug-in depends on this crate alone, which brings no index, no sandbox, no server and no tensors:
 //!
-//! - an environment: [`environment`], [`entry`], and [`scripted`] for its policies without a model;
-//! - a reward: [`reward`], which sees a [`task`] and an [`episode`];
+//! - an environment: [`environment`], [`EnvEntry`], and [`scripted`] for its policies without a model;
+//! - a reward: [`reward`], which sees a [`Task`] and an [`Episode`];
 //! - a retriever that brings its own passages: [`retriever`];
-//! - a corpus format or a question format: [`corpus`], [`question`], over the [`row`]s of a file;
+//! - a corpus format or a question format: [`CorpusEntry`], [`question`], over the [`Row`]s of a file;
 //! - a loss or an advantage: [`objective`], over plain slices.
 //!
 //! What runs them is in the crates above: indexes in `forage-retriever`, built-in environments, rewards and the rollout driver in
 //! `forage-env`, the learner in `forage-trainer`. A search mode works on an index folder, and so its entry is in
 //! `forage-retriever`.
 
-pub mod corpus;
-pub mod entry;
+mod corpus;
+mod entry;
 pub mod environment;
-pub mod episode;
-pub mod metric;
+mod episode;
+mod metric;
 pub mod objective;
-pub mod pages;
+mod pages;
 pub mod policy;
 pub mod question;
-pub mod registry;
+mod registry;
 pub mod retriever;
 pub mod reward;
-pub mod row;
+mod row;
 pub mod scripted;
 pub mod seed;
-pub mod tag;
-pub mod task;
-pub mod telemetry;
-pub mod tokenizer;
-pub mod tokens;
+mod tag;
+mod task;
+mod telemetry;
+mod tokenizer;
+mod tokens;
+
+pub use corpus::{CorpusEntry, Passage};
+pub use entry::{
+    EnvEntry, MakeQuestions, OpenWiki, Passages, Pieces, RegistryError, Resolved, Resources,
+    Vocabulary,
+};
+pub use episode::{Boundary, Branch, Ending, Episode, Limit, Score, Turn};
+pub use metric::{Direction, Metric, STEP_METRICS};
+pub use pages::{Found, Page, PagePart, Pages};
+pub use registry::{Entry, PluginError, Registry, UnknownName};
+pub use row::{Cell, Row, RowFault};
+pub use tag::Tag;
+pub use task::{OracleHop, Split, Task};
+pub use telemetry::{EnvTelemetry, Item, Look, Reading, Sign, excerpt};
+pub use tokenizer::{ByteTokenizer, Tokenizer};
+pub use tokens::{Provenance, Span, TokenLog};

@@ -17,11 +17,9 @@ use crate::policy::Policy;
 use crate::task::Task;
 use crate::tokenizer::Tokenizer;
 
-pub use constant::{Constant, ConstantScript};
 pub use engine::{Script, Scripted, View};
-pub use human::{Human, HumanScript};
-pub use oracle::{Conduct, Hand, Haste, Known, Oracle, OracleScript, OracleStyle, SolutionScript};
-pub use read::{between, information, name_and_keyword, question, titles};
+pub use oracle::{Conduct, Hand, Haste, Known, OracleStyle};
+pub use read::name_and_keyword;
 
 use crate::tag::Tag;
 
@@ -73,9 +71,6 @@ pub struct ScriptEntry {
 
 /// The name of the script that demonstrates how to be right.
 pub const ORACLE: &str = "oracle";
-
-/// The tags around an answer.
-pub const ANSWER: [&str; 2] = [Tag::Answer.opening(), Tag::Answer.closing()];
 
 /// A turn: the thought between think tags, unless it is empty, then the content between two tags.
 pub fn turn(thought: &str, [opening, closing]: [&str; 2], content: &str) -> String {

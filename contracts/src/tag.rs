@@ -36,4 +36,15 @@ impl Tag {
             Self::Answer => "</answer>",
         }
     }
+
+    /// The opening and the closing tag's text.
+    pub const fn both(self) -> [&'static str; 2] {
+        [self.opening(), self.closing()]
+    }
+
+    /// What stands between the first opening tag and the last closing one, if the text holds both.
+    pub fn inside(self, text: &str) -> Option<&str> {
+        let (_, after) = text.split_once(self.opening())?;
+        after.rsplit_once(self.closing()).map(|(inside, _)| inside)
+    }
 }

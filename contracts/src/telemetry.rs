@@ -59,7 +59,7 @@ pub type Look = fn(&Reading<'_>) -> Option<Sign>;
 /// A number of every episode that has it. Its mean over questions is in the tables of `forage telemetry`.
 ///
 /// ```
-/// # use forage_contracts::telemetry::{Item, Sign};
+/// # use forage_contracts::{Item, Sign};
 /// const WORDS: Item = Item::new("answer_words", "words of the answer", |reading| {
 ///     let answer = reading.episode.answer()?;
 ///     Some(Sign::number(answer.split_whitespace().count() as f64))

@@ -20,6 +20,18 @@ pub enum Provenance {
     Forced,
 }
 
+impl Provenance {
+    /// The author's name: `prompt`, `policy`, `environment`, `forced`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Prompt => "prompt",
+            Self::Policy => "policy",
+            Self::Environment => "environment",
+            Self::Forced => "forced",
+        }
+    }
+}
+
 /// An append-only run of tokens with the same author.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {

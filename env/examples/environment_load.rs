@@ -17,20 +17,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use forage_env::environment::{Action, EnvFactory};
-use forage_env::episode::{Ending, Episode};
-use forage_env::policy::Sampling;
-use forage_env::registry::{self, EnvEntry, Resources};
+use forage_contracts::environment::{Action, EnvFactory};
+use forage_contracts::policy::Sampling;
+use forage_contracts::scripted::{Cast, ORACLE};
+use forage_contracts::seed::Seed;
+use forage_contracts::{ByteTokenizer, Ending, EnvEntry, Episode, Resources, Split, Task};
 use forage_env::reward::RewardSet;
 use forage_env::rollout::{Job, Presentation, Rollout};
-use forage_env::scripted::{Cast, ORACLE};
-use forage_env::search_r1;
-use forage_env::seed::Seed;
 use forage_env::server::{self, Served, ServerConfig};
-use forage_env::task::{Split, Task};
-use forage_env::tokenizer::ByteTokenizer;
-use forage_env::wiki::Wiki;
 use forage_env::world::{World, WorldSpec};
+use forage_env::{Wiki, registry};
 use forage_retriever::Bm25Retriever;
 use futures::future::try_join_all;
 use futures::{SinkExt, StreamExt};
@@ -67,11 +63,11 @@ async fn main() -> Result<(), Failure> {
     let seconds = std::env::args()
         .nth(1)
         .map_or(Ok(3.0), |text| text.parse())?;
-    for entry in registry::ENVIRONMENTS {
+    for entry in registry::environments() {
         let script = Arc::new(Script::record(entry).await?);
         if let Some(file) = std::env::args()
             .nth(2)
-            .filter(|_| entry.id == search_r1::ENTRY.id)
+            .filter(|_| entry.names().contains(&"search-r1"))
         {
             std::fs::write(file, script.texts())?;
         }

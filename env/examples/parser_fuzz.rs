@@ -12,12 +12,9 @@
 use std::error::Error;
 use std::time::Instant;
 
-use forage_env::chat::hermes::{self, Piece, Stream};
-use forage_env::code_search::{self, CodeSearchSettings};
+use forage_env::chat::hermes::{Piece, Stream};
 use forage_env::protocol::{TagEvent, TagParser};
-use forage_env::query_writer::{self, Take};
-use forage_env::reward::search_r1::is_valid_whole_text;
-use forage_env::search_r1::{self, Asked, SearchR1Settings};
+use forage_env::registry::read_turn;
 
 /// Valid turns of every protocol.
 const TURNS: [&str; 12] = [
@@ -150,16 +147,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
             | 1,
     );
-    let search: Vec<SearchR1Settings> = search_r1::Profile::ALL
-        .map(search_r1::Profile::settings)
-        .into();
-    let code: Vec<CodeSearchSettings> = code_search::Profile::ALL
-        .map(code_search::Profile::settings)
-        .into();
     let (mut bytes, mut actions, mut found_calls) = (0_usize, 0_usize, 0_usize);
     let mut text = String::new();
     let began = Instant::now();
-    for input in 0..inputs {
+    for _ in 0..inputs {
         mutated(&mut dice, &mut text);
         let (before, after) = text.split_at(dice.place(&text));
         assert_eq!(
@@ -177,16 +168,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             .iter()
             .filter(|piece| matches!(piece, Piece::Call(_)))
             .count();
-        let asked = search_r1::parse(&text, &search[input % search.len()]);
-        actions += usize::from(!matches!(asked, Asked::Invalid { .. }));
-        code_search::parse(&text, &code[input % code.len()]);
-        let take = [Take::Last, Take::First][input % 2];
-        let _ = (
-            query_writer::parse(&text, take),
-            query_writer::parse_call(&text),
-            hermes::parse(&text),
-        );
-        is_valid_whole_text(&text);
+        actions += read_turn(&text);
         bytes += text.len();
     }
     let seconds = began.elapsed().as_secs_f64();

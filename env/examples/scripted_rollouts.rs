@@ -11,19 +11,16 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
 
-use forage_env::episode::Episode;
-use forage_env::policy::Sampling;
+use forage_contracts::policy::Sampling;
+use forage_contracts::scripted::{Cast, ORACLE};
+use forage_contracts::seed::Seed;
+use forage_contracts::{ByteTokenizer, Episode, Resources, Split, Task};
+use forage_env::registry;
 use forage_env::reward::RewardSet;
 use forage_env::rollout::{Job, Presentation, Rollout};
-use forage_env::scripted::{Cast, ORACLE};
-use forage_env::search_r1::{
-    self, ObservationSettings, PromptTemplate, SearchR1, SearchR1Settings,
-};
-use forage_env::seed::Seed;
-use forage_env::task::{Split, Task};
-use forage_env::tokenizer::ByteTokenizer;
 use forage_env::world::{World, WorldSpec};
 use forage_retriever::Bm25Retriever;
+use serde_json::{Value, json};
 
 /// Episodes in flight together.
 const BATCH: usize = 1024;
@@ -44,9 +41,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let retriever = Arc::new(Bm25Retriever::in_memory(world.passages().collect())?);
     let tokenizer = Arc::new(ByteTokenizer);
     let rollout = Rollout {
-        policy: search_r1::ENTRY
+        policy: registry::find("search-r1")?
             .script(ORACLE, Cast::new(tokenizer.clone(), tasks.iter().cloned()))?,
-        factory: SearchR1::factory(settings(), retriever, tokenizer.clone())?,
+        factory: registry::make(
+            "search-r1",
+            settings(),
+            Resources::new(retriever, tokenizer.clone()),
+        )?,
         tokenizer,
         rewards: Arc::new(RewardSet::exact_match()),
         sampling: Sampling::FULL,
@@ -85,18 +86,14 @@ fn job(task: &Arc<Task>, group: u64, member: u64) -> Job {
 }
 
 /// Room for a token per byte.
-fn settings() -> SearchR1Settings {
-    SearchR1Settings {
-        max_generations: 6,
-        max_turn_tokens: 2000,
-        max_episode_tokens: 32_768,
-        observation: ObservationSettings {
-            limit_tokens: 4000,
-            ..ObservationSettings::default()
-        },
-        prompt: PromptTemplate::SearchR1,
-        ..SearchR1Settings::default()
-    }
+fn settings() -> Value {
+    json!({
+        "max_generations": 6,
+        "max_turn_tokens": 2000,
+        "max_episode_tokens": 32_768,
+        "observation": {"limit_tokens": 4000},
+        "prompt": "search_r1",
+    })
 }
 
 #[derive(Default)]

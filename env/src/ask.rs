@@ -72,16 +72,15 @@ mod tests {
     use std::sync::Arc;
 
     use async_trait::async_trait;
-    use forage_contracts::corpus::Passage;
+    use forage_contracts::Passage;
     use forage_contracts::retriever::Fingerprint;
     use forage_retriever::Bm25Retriever;
 
     use super::*;
-    use crate::environment::Action;
     use crate::search_r1::{SearchR1, SearchR1Settings};
-    use crate::seed::Seed;
-    use crate::task::Task;
-    use crate::tokenizer::ByteTokenizer;
+    use forage_contracts::environment::Action;
+    use forage_contracts::seed::Seed;
+    use forage_contracts::{ByteTokenizer, Task};
 
     /// A server that fails on long queries and refuses wildcards.
     struct Strict(Bm25Retriever);

@@ -2,7 +2,7 @@
 //!
 //! [`ChatTemplate`] runs the Jinja template of a checkpoint as transformers does. [`Renderer`] writes an episode in
 //! pieces that are only ever appended, so that what the policy sampled is never written anew. [`hermes`] reads the tool
-//! calls of the Hermes and Qwen models, [`tools`] says what there is to call and what is wrong with a call.
+//! calls of the Hermes and Qwen models, `tools` says what there is to call and what is wrong with a call.
 
 mod error;
 pub mod hermes;
@@ -11,9 +11,10 @@ mod pieces;
 mod python;
 mod renderer;
 mod template;
-pub mod tools;
+pub(crate) mod tools;
 
 pub use error::ChatError;
 pub use pieces::Piece;
-pub use renderer::{Delta, Renderer};
-pub use template::{ChatTemplate, Conversation, RESERVED, SpecialTokens};
+pub(crate) use renderer::Delta;
+pub use renderer::Renderer;
+pub use template::{ChatTemplate, Conversation, SpecialTokens};

@@ -1,16 +1,12 @@
 //! A checker any environment can be put through.
 
-use std::sync::Arc;
+use forage_contracts::environment::{Action, EnvFactory};
+use forage_contracts::policy::Finish;
+use forage_contracts::seed::Seed;
+use forage_contracts::{EnvEntry, Episode, Score, Task};
 
-use forage_contracts::entry::{EnvEntry, answer, gold_answer};
-
-use crate::environment::{Action, EnvFactory};
-use crate::episode::{Episode, Score};
-use crate::policy::Finish;
 use crate::reward::RewardSet;
 use crate::rollout::stage::Stage;
-use crate::seed::Seed;
-use crate::task::Task;
 
 /// A rule an environment broke.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -75,19 +71,6 @@ pub struct CheckPlan {
     pub empty: String,
     /// A turn of the same form that is wrong for any task.
     pub wrong: String,
-}
-
-impl Default for CheckPlan {
-    /// The search and answer tags, with a thought before them.
-    fn default() -> Self {
-        Self {
-            probe: "<think>look</think><search>first query</search>".to_owned(),
-            invalid: "no tag at all".to_owned(),
-            gold: gold_answer,
-            empty: answer(""),
-            wrong: answer(WRONG),
-        }
-    }
 }
 
 /// Neither the answer to a question nor a query that finds anything.
@@ -252,23 +235,4 @@ impl Check<'_> {
         let score = self.rewards.score(self.task, &episode).await;
         score.map_err(|error| self.failed("a reward", error.to_string()))
     }
-}
-
-/// [`check_environment`] for a shared factory, with the default plan and exact match as the reward.
-///
-/// # Errors
-/// As [`check_environment`].
-pub async fn check_search_environment(
-    factory: &Arc<dyn EnvFactory>,
-    tasks: &[Task],
-) -> Result<(), Vec<CheckFailure>> {
-    let rewards = RewardSet::exact_match();
-    check_environment(
-        factory.as_ref(),
-        tasks,
-        &rewards,
-        &CheckPlan::default(),
-        Seed::root(0),
-    )
-    .await
 }

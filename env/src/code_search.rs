@@ -3,17 +3,17 @@
 //! The policy writes `<python>code</python>` and reads what the program printed in a `<python_output>` block, or writes
 //! `<answer>text</answer>` and is done. Programs call `search_pages`, `view_sections` and `read_section` over a
 //! [`Wiki`](crate::wiki::Wiki). The same environment speaks Hermes tool calls, of `python` or of the three functions; every
-//! published variant is a [`Profile`] of [`CodeSearchSettings`].
+//! published variant is a `Profile` of `CodeSearchSettings`.
 
 mod action;
 mod interpreter;
-mod observation;
+pub(crate) mod observation;
 mod profile;
 mod programs;
 mod prompt;
 mod repr;
 mod scripts;
-mod settings;
+pub(crate) mod settings;
 mod telemetry;
 mod tools;
 mod turn;
@@ -22,43 +22,39 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use forage_contracts::entry::{
-    EnvEntry, Passages, Pieces, RegistryError, Resolved, Resources, Vocabulary,
+use forage_contracts::environment::{
+    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
+    TurnTool,
+};
+use forage_contracts::seed::Seed;
+use forage_contracts::{
+    Boundary, EnvEntry, Passages, Pieces, RegistryError, Resolved, Resources, Task, Vocabulary,
 };
 use forage_sandbox::{SandboxError, Tools, TurnOutput};
 use serde_json::Value;
 
 use crate::chat::tools::can_be_written;
-use crate::environment::{
-    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
-    TurnTool,
-};
-use crate::episode::Boundary;
 use crate::reward::grading::{normalize, stands_in};
-use crate::seed::Seed;
 use crate::settings::{OnInvalid, SettingsError};
-use crate::task::Task;
 use crate::wiki::find::{Finder, SearchMode};
 
-pub use action::Call;
-pub use action::CodeAction;
-pub use action::CodeFault;
-pub use action::parse;
+pub(crate) use action::Call;
+pub(crate) use action::CodeAction;
+pub(crate) use action::CodeFault;
+pub(crate) use action::parse;
 pub use forage_sandbox::Status;
 pub(crate) use interpreter::Interpreter;
 pub(crate) use interpreter::Interpreters;
-pub use observation::NOTHING_PRINTED;
-pub use profile::Profile;
-pub use prompt::CodePrompt;
-pub use settings::{
-    AnswerForm, CodeObservation, CodeSearchSettings, ErrorForm, Flavour, Form, FunctionSettings,
-    LimitSettings, Opening, StateMode, ToldBy,
-};
-pub use tools::PageTools;
+
+pub(crate) use profile::Profile;
+
+pub(crate) use settings::{AnswerForm, CodeSearchSettings, Flavour, Form, StateMode, ToldBy};
+
+pub(crate) use tools::PageTools;
 pub use turn::{CodeTurn, FunctionCall};
 
 /// The registry's entry.
-pub const ENTRY: EnvEntry = EnvEntry {
+pub(crate) const ENTRY: EnvEntry = EnvEntry {
     for_bytes: CodeSearchSettings::for_bytes,
     resolve: |written| {
         let settings = CodeSearchSettings::from_value(written)?;
@@ -133,20 +129,20 @@ fn finder(settings: &CodeSearchSettings, resources: &Resources) -> Result<Finder
     found.map_err(|error| RegistryError::Pages(error.into()))
 }
 
-/// Makes the functions that the programs of one session call.
-pub type MakeFunctions = Box<dyn Fn() -> Arc<dyn Tools> + Send + Sync>;
-
 /// The functions of programs under the default settings.
-pub(crate) fn functions(resources: &Resources) -> Result<MakeFunctions, RegistryError> {
+pub(crate) fn functions(
+    resources: &Resources,
+) -> Result<impl Fn() -> Arc<dyn Tools> + Send + Sync + use<>, RegistryError> {
     let settings = CodeSearchSettings::default();
     let finder = finder(&settings, resources)?;
-    Ok(Box::new(move || {
+    Ok(move || -> Arc<dyn Tools> {
         Arc::new(PageTools::new(finder.clone(), settings.functions.clone()))
-    }))
+    })
 }
 
 /// What the policy reads before its last turn when answers stand in tags.
-pub const REMINDER: &str = "\nThis is your last turn. Answer now between <answer> and </answer>.\n";
+pub(crate) const REMINDER: &str =
+    "\nThis is your last turn. Answer now between <answer> and </answer>.\n";
 /// What the policy reads before its last turn when a message is the answer.
 pub(crate) const MESSAGE_REMINDER: &str = "\nThis is your last turn. Reply with the answer now.\n";
 
@@ -215,7 +211,7 @@ impl EnvFactory for Factory {
 impl CodeSearch {
     /// Checks the settings, reads the prompt template and returns a maker of environments.
     ///
-    /// `sandbox` runs the programs; [`Form::FunctionCalls`] needs none, and without one the other forms are refused.
+    /// `sandbox` runs the programs; `Form::FunctionCalls` needs none, and without one the other forms are refused.
     ///
     /// # Errors
     /// When the settings contradict themselves or the prompt template cannot be read.

@@ -2,20 +2,17 @@
 
 use std::sync::Arc;
 
-use forage_contracts::entry::RegistryError;
+use forage_contracts::environment::EnvFactory;
+use forage_contracts::policy::Sampling;
+use forage_contracts::scripted::{Cast, Haste, ORACLE, OracleStyle};
+use forage_contracts::seed::Seed;
+use forage_contracts::{Episode, RegistryError, Task, Tokenizer};
 
-use crate::environment::EnvFactory;
-use crate::episode::Episode;
-use crate::policy::Sampling;
 use crate::registry;
 use crate::reward::RewardSet;
 use crate::rollout::{Job, Presentation, Rollout};
-use crate::scripted::{Cast, Haste, ORACLE, OracleStyle};
-use crate::seed::Seed;
-use crate::task::Task;
-use crate::tokenizer::Tokenizer;
 
-/// Plays `tasks` once each with the oracle of their environment. [`crate::tokens::TokenLog::loss_mask`] of an episode marks what to learn.
+/// Plays `tasks` once each with the oracle of their environment. [`forage_contracts::TokenLog::loss_mask`] of an episode marks what to learn.
 ///
 /// Failed demonstrations are returned as well, with their score: keep those that earned what you want to teach.
 ///

@@ -1,45 +1,52 @@
 //! The reinforcement-learning problem: tasks, protocols, environments, rewards, the token log and the rollout driver.
 //!
 //! # What it is
-//! Everything between a question and a scored episode. An [`environment::Environment`] speaks text in a Gymnasium-shaped
+//! Everything between a question and a scored episode. An `Environment` of the contracts speaks text in a Gymnasium-shaped
 //! way, a [`policy::Policy`] speaks token ids, and the [`rollout::Rollout`] driver stands between them: it owns the
-//! [`tokens::TokenLog`], runs one task per episode and turns every fault of ours into an ending without a reward.
+//! `TokenLog`, runs one task per episode and turns every fault of ours into an ending without a reward.
 //!
 //! # What it is not
 //! No model, no gradient, no statistics, no printing: learners live in `forage-trainer`, metrics in `forage-eval`, the
 //! terminal in `forage`. Passages come from `forage-retriever`.
 //!
 //! # Map, in reading order
-//! - [`task`], [`seed`]: what is asked; where randomness comes from.
-//! - [`environment`], [`policy`], [`tokenizer`]: the three contracts; [`tokens`], [`episode`]: what a rollout leaves behind.
+//! - `forage_contracts`: tasks, seeds, the contracts of environments, policies and rewards, token logs, episodes, scripted policies.
+//! - [`tokenizer`]: a model's own.
 //! - [`chat`]: chat templates, conversations that only grow, tool calls.
 //! - [`protocol`]: tags in policy turns, and the structure a whole response must have.
-//! - [`search_r1`], [`code_search`], [`query_writer`]: the environments; [`registry`]: the list of environments; [`plugins`]: entries from
-//!   outside; [`check`]: the contract, checked for any.
+//! - [`registry`]: the list of environments and rewards; [`Plugins`]: entries from outside; [`check_environment`]: the contract, checked for any;
+//!   [`CodeTurn`], [`QueryTurn`]: what turns of programs and of judged queries record.
 //! - [`reward`]: grading, rewards by name, their weighted set.
 //! - [`monitor`]: the table of metrics, items of telemetry, and alarms.
 //! - [`rollout`]: the driver, the fault budget, records on disk.
 //! - [`server`]: the environments over HTTP, WebSocket and MCP.
 //! - [`probe`]: evaluations under a change.
-//! - [`scripted`]: policies without a model: oracle, controls, human; [`demonstrate`]: what oracles show.
+//! - [`demonstrate()`]: what oracles show.
 //! - [`world`], [`dataset`]: generated and published questions.
 
-pub use forage_contracts::{environment, episode, policy, scripted, seed, task, tokens};
+pub use forage_contracts::{policy, seed};
 
 pub mod tokenizer;
 
 pub mod chat;
 pub mod protocol;
 
-pub mod check;
-pub mod code_search;
-pub mod demonstrate;
-pub mod plugins;
+mod check;
+mod code_search;
+mod demonstrate;
+mod plugins;
 pub mod probe;
-pub mod query_writer;
+mod query_writer;
 pub mod registry;
-pub mod search_r1;
-pub mod settings;
+mod search_r1;
+mod settings;
+
+pub use check::{CheckFailure, CheckPlan, check_environment};
+pub use code_search::{CodeTurn, FunctionCall, Status};
+pub use demonstrate::demonstrate;
+pub use plugins::{PluginError, Plugins};
+pub use query_writer::QueryTurn;
+pub use wiki::{Wiki, WikiError};
 
 pub mod monitor;
 pub mod reward;
@@ -49,10 +56,18 @@ pub mod rollout;
 pub mod server;
 
 pub mod dataset;
-pub mod wiki;
+mod wiki;
 pub mod world;
 
 mod ask;
 mod merge;
-pub mod nearest;
+mod nearest;
 mod paraphrases;
+
+pub use nearest::nearest;
+
+// Tests inside of the crate name it as its users do.
+#[cfg(test)]
+extern crate self as forage_env;
+#[cfg(test)]
+mod tests;

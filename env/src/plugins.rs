@@ -1,16 +1,14 @@
 //! Entries from outside: environments, rewards, question and corpus formats, search modes and retrievers, each a file with
 //! an entry, registered in a line.
 //!
-//! Every kind of entry has a list ([`registry::Registry`]) whose beginning is built in. A program that brings its own
+//! Every kind of entry has a list ([`forage_contracts::Registry`]) whose beginning is built in. A program that brings its own
 //! entries adds them once, before anything is looked up; from then on they are found wherever a built-in one is: configs,
 //! commands, `inverse` and `noisy`, suggestions, help texts.
 
-use forage_contracts::corpus::CorpusEntry;
-use forage_contracts::entry::EnvEntry;
 use forage_contracts::question::QuestionEntry;
-use forage_contracts::registry::{self, Entry};
 use forage_contracts::retriever::RetrieverEntry;
 use forage_contracts::reward::RewardEntry;
+use forage_contracts::{CorpusEntry, Entry, EnvEntry};
 use forage_retriever::{Listed, ModeEntry};
 
 use crate::dataset::QUESTION_FORMATS;
@@ -33,7 +31,7 @@ pub struct Plugins {
 pub enum PluginError {
     /// A name is taken, or plug-ins are installed already.
     #[error(transparent)]
-    Entry(#[from] registry::PluginError),
+    Entry(#[from] forage_contracts::PluginError),
     /// An id of another form.
     #[error("environment id `{id}` is not of the form NAMESPACE/NAME-vN, like lab/sql-v0")]
     Id {
@@ -103,7 +101,7 @@ impl Plugins {
             let mut names = others.flat_map(EnvEntry::names);
             if let Some(name) = names.find(|name| entry.names().contains(name)) {
                 let kind = EnvEntry::KIND;
-                return Err(registry::PluginError::Taken { kind, name }.into());
+                return Err(forage_contracts::PluginError::Taken { kind, name }.into());
             }
         }
         REWARD_REGISTRY.check(&self.rewards)?;
@@ -154,7 +152,7 @@ mod tests {
     use crate::search_r1;
 
     fn taken_name(kind: &'static str, name: &'static str) -> PluginError {
-        registry::PluginError::Taken { kind, name }.into()
+        forage_contracts::PluginError::Taken { kind, name }.into()
     }
 
     #[test]

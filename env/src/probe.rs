@@ -2,7 +2,7 @@
 //!
 //! Four of them change what searches find, question by question: [`PassageProbe`], a wrapper around the retriever that
 //! [`factory`] puts under any environment that reads passages. Two change the prompt: [`wordings`] has the instructions in
-//! other words, [`second_attempt`] asks again for another way. Controls that change what is paid for are rewards ([`crate::reward::controls`]), those that change what
+//! other words, [`second_attempt`] asks again for another way. Controls that change what is paid for are rewards (`crate::reward::controls`), those that change what
 //! counts as right are labels ([`crate::dataset::Labels`]).
 
 mod critique;
@@ -13,19 +13,18 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use forage_contracts::entry::{RegistryError, Resources};
+use forage_contracts::environment::{
+    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step, TurnTool,
+};
+use forage_contracts::seed::Seed;
+use forage_contracts::{RegistryError, Resources, Task};
 use serde_json::Value;
 
 use crate::dataset::LabelError;
-use crate::environment::{
-    Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step, TurnTool,
-};
 use crate::registry::make;
-use crate::seed::Seed;
-use crate::task::Task;
 
 pub use critique::second_attempt;
-pub use passages::{PassageProbe, asserted};
+pub use passages::PassageProbe;
 pub use wordings::wordings;
 
 /// A change under which a policy is evaluated again.
@@ -70,15 +69,15 @@ impl Probe {
 }
 
 impl FromStr for Probe {
-    type Err = String;
+    type Err = ProbeError;
 
-    fn from_str(name: &str) -> Result<Self, String> {
+    fn from_str(name: &str) -> Result<Self, ProbeError> {
         Self::ALL
             .into_iter()
             .find(|probe| probe.name() == name)
-            .ok_or_else(|| {
-                let known = Self::ALL.map(Self::name).join(", ");
-                format!("unknown probe `{name}`; write one of {known}")
+            .ok_or_else(|| ProbeError::Unknown {
+                name: name.to_owned(),
+                known: Self::ALL.map(Self::name).join(", "),
             })
     }
 }
@@ -87,6 +86,14 @@ impl FromStr for Probe {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
+    /// No probe has this name.
+    #[error("unknown probe `{name}`; write one of {known}")]
+    Unknown {
+        /// As written.
+        name: String,
+        /// Those there are.
+        known: String,
+    },
     /// The environment has nothing the probe could change.
     #[error("probe {probe}: {what}; {fix}")]
     Environment {

@@ -2,7 +2,7 @@
 //!
 //! The policy reads an information need and writes `<reasoning>text</reasoning><query>query</query>`, the reasoning if it
 //! likes. The query is run over BM25 in boolean mode, whose syntax `docs/query-syntax.md` describes, and the episode ends.
-//! With `form = "tool_calls"` the query is the argument of a call. What the query found is compared with the task's judgments ([`crate::task::Task::judgments`]); a task without any is an
+//! With `form = "tool_calls"` the query is the argument of a call. What the query found is compared with the task's judgments ([`forage_contracts::Task::judgments`]); a task without any is an
 //! error that names it. A turn without a query, a query that had to be repaired and a query that found nothing relevant are
 //! three different records: [`TurnKind::Invalid`], [`QueryTurn::repairs`], [`QueryTurn::found`].
 //!
@@ -15,7 +15,7 @@ mod keywords;
 mod metrics;
 pub(crate) mod rewards;
 mod scripts;
-pub mod searchlm;
+pub(crate) mod searchlm;
 mod settings;
 mod telemetry;
 mod turn;
@@ -24,29 +24,27 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use forage_contracts::entry::{EnvEntry, Passages, Pieces, RegistryError, Resolved, Vocabulary};
-use forage_contracts::retriever::{BooleanAnswer, BooleanSearch, Filter, Query};
-use serde_json::{Map, Value};
-
-use crate::chat::tools::can_be_written;
-use crate::environment::{
+use forage_contracts::environment::{
     Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnForm,
     TurnKind, TurnTool,
 };
-use crate::protocol::{QUERY_CLOSE, QUERY_OPEN, REASONING_CLOSE, REASONING_OPEN};
-use crate::seed::Seed;
-use crate::settings::SettingsError;
-use crate::task::Task;
+use forage_contracts::retriever::{BooleanAnswer, BooleanSearch, Filter, Query};
+use forage_contracts::seed::Seed;
+use forage_contracts::{EnvEntry, Passages, Pieces, RegistryError, Resolved, Task, Vocabulary};
+use serde_json::{Map, Value};
 
-pub use action::QueryFault;
+use crate::chat::tools::can_be_written;
+use crate::protocol::{QUERY_CLOSE, QUERY_OPEN, REASONING};
+use crate::settings::SettingsError;
+
 pub(crate) use action::QueryForm;
 pub(crate) use action::SUBMIT_QUERY;
-pub use action::Take;
-pub use action::WrittenQuery;
-pub use action::parse;
-pub use action::parse_call;
+pub(crate) use action::Take;
+pub(crate) use action::WrittenQuery;
+pub(crate) use action::parse;
+pub(crate) use action::parse_call;
 pub(crate) use action::quoted;
-pub use keywords::keyword_query;
+pub(crate) use keywords::keyword_query;
 pub(crate) use settings::QueryWriterSettings;
 pub use turn::QueryTurn;
 
@@ -78,7 +76,7 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
     },
     scripts: scripts::SCRIPTS,
     vocabulary: Vocabulary {
-        tags: &[REASONING_OPEN, REASONING_CLOSE, QUERY_OPEN, QUERY_CLOSE],
+        tags: &[REASONING[0], REASONING[1], QUERY_OPEN, QUERY_CLOSE],
         pieces: Pieces::Code,
     },
     metrics: metrics::describe,

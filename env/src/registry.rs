@@ -1,28 +1,24 @@
 //! The environments by name, and the list of built-in environments and rewards.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-pub use forage_contracts::entry::{
-    EnvEntry, MakeQuestions, OpenWiki, Passages, Pieces, RegistryError, Resolved, Resources,
-    Vocabulary,
-};
 use forage_contracts::environment::EnvFactory;
-use forage_contracts::registry::Registry;
 use forage_contracts::reward::RewardEntry;
+use forage_contracts::{EnvEntry, Metric, Registry, RegistryError, Resources, STEP_METRICS};
+use forage_sandbox::Tools;
 use serde_json::Value;
 
-pub use crate::code_search::MakeFunctions;
-use crate::monitor::{Metric, STEP_METRICS};
 use crate::nearest::nearest;
 use crate::reward::{
     altered, answers, controls, costs, format, judge, majority, published, random, rankings,
-    retrieval,
+    retrieval, search_r1 as whole_text,
 };
 use crate::{code_search, query_writer, search_r1};
 
 /// Every built-in environment. A new one is a file and a line here, and is then covered by the conformance tests; one from
-/// outside is registered through [`crate::plugins`].
-pub const ENVIRONMENTS: &[EnvEntry] = &[search_r1::ENTRY, code_search::ENTRY, query_writer::ENTRY];
+/// outside is registered through [`crate::Plugins`].
+pub(crate) const ENVIRONMENTS: &[EnvEntry] =
+    &[search_r1::ENTRY, code_search::ENTRY, query_writer::ENTRY];
 
 pub(crate) static ENVIRONMENT_REGISTRY: Registry<EnvEntry> = Registry::new(ENVIRONMENTS);
 
@@ -36,13 +32,15 @@ pub fn environments() -> impl Iterator<Item = &'static EnvEntry> {
 ///
 /// # Errors
 /// When there are no pages, or they cannot be opened or indexed.
-pub fn page_functions(resources: &Resources) -> Result<MakeFunctions, RegistryError> {
+pub fn page_functions(
+    resources: &Resources,
+) -> Result<impl Fn() -> Arc<dyn Tools> + Send + Sync + use<>, RegistryError> {
     code_search::functions(resources)
 }
 
 /// Every built-in reward, in the order in which scores add them. A new one is a file and a line here; one from outside is
-/// registered through [`crate::plugins`].
-pub const REWARDS: &[RewardEntry] = &[
+/// registered through [`crate::Plugins`].
+pub(crate) const REWARDS: &[RewardEntry] = &[
     answers::EM,
     answers::SUB_EM,
     answers::F1,
@@ -105,6 +103,28 @@ pub fn find(id: &str) -> Result<&'static EnvEntry, RegistryError> {
             nearest,
         }
     })
+}
+
+/// Reads what a policy may write as a turn of every environment under every profile. Whatever the text, it is an action or a fault:
+/// this is what fuzzing calls. Returns how many profiles of `search-r1` find an action in it.
+pub fn read_turn(text: &str) -> usize {
+    static SEARCH: LazyLock<[search_r1::SearchR1Settings; 10]> =
+        LazyLock::new(|| search_r1::Profile::ALL.map(search_r1::Profile::settings));
+    static PROGRAMS: LazyLock<[code_search::CodeSearchSettings; 4]> =
+        LazyLock::new(|| code_search::Profile::ALL.map(code_search::Profile::settings));
+    for settings in PROGRAMS.iter() {
+        code_search::parse(text, settings);
+    }
+    for take in [query_writer::Take::Last, query_writer::Take::First] {
+        let _ = query_writer::parse(text, take);
+    }
+    let _ = query_writer::parse_call(text);
+    whole_text::is_valid_whole_text(text);
+    let asked = SEARCH
+        .iter()
+        .map(|settings| search_r1::parse(text, settings));
+    let valid = |asked: &search_r1::Asked| !matches!(asked, search_r1::Asked::Invalid { .. });
+    asked.filter(valid).count()
 }
 
 /// Makes the factory of the environment `id`. `settings` may be null for the defaults.

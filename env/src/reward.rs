@@ -2,40 +2,42 @@
 
 use std::borrow::Cow;
 
-pub use forage_contracts::reward::{
+use forage_contracts::reward::{
     Built, GroupReward, Make, Making, Pieces, Reward, RewardEntry, RewardError,
 };
+use forage_contracts::seed::Seed;
+use forage_contracts::{Episode, Task};
 
-use crate::episode::Episode;
-use crate::seed::Seed;
-use crate::task::Task;
-use ranking::Judgments;
-
-pub mod give_up;
-pub mod grading;
-pub mod ranking;
-pub mod search_r1;
+pub(crate) mod give_up;
+pub(crate) mod grading;
+pub(crate) mod ranking;
+pub(crate) mod search_r1;
 
 pub(crate) mod answers;
 pub(crate) mod rankings;
 
-pub mod format;
+pub(crate) mod format;
 pub mod judge;
-pub mod majority;
-pub mod published;
-pub mod retrieval;
+pub(crate) mod majority;
+pub(crate) mod published;
+pub(crate) mod retrieval;
 
-pub mod altered;
-pub mod controls;
-pub mod costs;
-pub mod random;
+pub(crate) mod altered;
+pub(crate) mod controls;
+pub(crate) mod costs;
+pub(crate) mod random;
 
-pub mod set;
-pub mod settings;
+pub(crate) mod set;
+pub(crate) mod settings;
 #[cfg(test)]
 mod tests;
 
-pub use set::{RewardSet, RewardSetError, default_weights};
+pub use give_up::is_give_up;
+pub use grading::{exact_match, normalize, sub_exact_match};
+pub use published::PublishedSettings;
+pub use ranking::{Judgments, average_precision, ndcg, precision, recall, reciprocal_rank};
+pub use retrieval::shown;
+pub use set::{RewardSet, RewardSetError};
 pub use settings::Weighting;
 
 /// The range of most rewards.

@@ -2,49 +2,46 @@
 //!
 //! The policy writes `<search>query</search>` and reads passages in an `<information>` block, or writes
 //! `<answer>text</answer>` and is done; the same environment speaks tool calls. Every published variant of this protocol is
-//! a [`Profile`] of [`SearchR1Settings`].
+//! a `Profile` of `SearchR1Settings`.
 
 mod action;
-mod forms;
-mod observation;
+pub(crate) mod forms;
+pub(crate) mod observation;
 mod profile;
-mod prompt;
+pub(crate) mod prompt;
 mod scripts;
 mod settings;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use forage_contracts::entry::{EnvEntry, Passages, Pieces, Resolved, Vocabulary};
-use forage_contracts::retriever::Retriever;
-
-use crate::ask::ask;
-use crate::chat::tools::{CallFault, can_be_written};
-use crate::environment::{
+use forage_contracts::environment::{
     Action, Call, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
     TurnTool,
 };
-use crate::monitor::EnvTelemetry;
-use crate::protocol::Tag;
-use crate::reward::grading::sub_exact_match;
-use crate::seed::Seed;
-use crate::settings::{OnInvalid, SettingsError};
-use crate::task::Task;
-use crate::tokenizer::Tokenizer;
-
-pub use action::Asked;
-pub use action::parse;
-pub use forms::{
-    CallSettings, ClosingTurn, OnBadCall, QueryArgument, SearchAnswer, SearchForm, Searcher, Take,
+use forage_contracts::retriever::Retriever;
+use forage_contracts::seed::Seed;
+use forage_contracts::{
+    EnvEntry, EnvTelemetry, Passages, Pieces, Resolved, Tag, Task, Tokenizer, Vocabulary,
 };
-pub use observation::{Cut, Encoding, ObservationSettings};
+
+use crate::ask::ask;
+use crate::chat::tools::{CallFault, can_be_written};
+use crate::reward::grading::sub_exact_match;
+use crate::settings::{OnInvalid, SettingsError};
+
+pub(crate) use action::Asked;
+pub(crate) use action::parse;
+pub(crate) use forms::{ClosingTurn, SearchForm, Searcher};
+
+pub(crate) use observation::ObservationSettings;
 use observation::{Found, Rendered};
-pub use profile::Profile;
-pub use prompt::PromptTemplate;
-pub use settings::SearchR1Settings;
+pub(crate) use profile::Profile;
+
+pub(crate) use settings::SearchR1Settings;
 
 /// The registry's entry.
-pub const ENTRY: EnvEntry = EnvEntry {
+pub(crate) const ENTRY: EnvEntry = EnvEntry {
     // Scripts read the standard passage format, whatever was configured for a model.
     for_bytes: |_| {
         let limits = serde_json::json!({
@@ -101,11 +98,12 @@ pub const ENTRY: EnvEntry = EnvEntry {
 };
 
 /// What the policy reads after a turn that is not an action.
-pub const NOTICE: &str = "\nThat was not a valid action. To search, put a query between <search> and </search>. \
+pub(crate) const NOTICE: &str = "\nThat was not a valid action. To search, put a query between <search> and </search>. \
                           To answer, put the answer between <answer> and </answer>. Try again.\n";
 
-/// What the policy reads before its closing turn under [`ClosingTurn::Reminder`].
-pub const REMINDER: &str = "\nNo searches are left. Answer now between <answer> and </answer>.\n";
+/// What the policy reads before its closing turn under `ClosingTurn::Reminder`.
+pub(crate) const REMINDER: &str =
+    "\nNo searches are left. Answer now between <answer> and </answer>.\n";
 
 /// What all episodes share.
 struct Shared {
@@ -117,7 +115,7 @@ struct Shared {
 }
 
 /// The search environment.
-pub struct SearchR1 {
+pub(crate) struct SearchR1 {
     shared: Arc<Shared>,
     /// Queries run.
     queries: usize,
@@ -152,7 +150,7 @@ impl SearchR1 {
     ///
     /// # Errors
     /// When the settings contradict themselves or the prompt template cannot be read.
-    pub fn factory(
+    pub(crate) fn factory(
         settings: SearchR1Settings,
         retriever: Arc<dyn Retriever>,
         tokenizer: Arc<dyn Tokenizer>,

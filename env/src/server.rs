@@ -44,11 +44,10 @@ use std::time::Duration;
 pub use forage_net::{BaseConfig, ServeError};
 use tokio::net::TcpListener;
 
-use crate::environment::EnvFactory;
 use crate::reward::RewardSet;
-use crate::task::Task;
-use crate::tokenizer::Tokenizer;
 use app::App;
+use forage_contracts::environment::EnvFactory;
+use forage_contracts::{Task, Tokenizer};
 
 /// The environment that is served.
 #[derive(Clone)]

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use forage_contracts::entry::RegistryError;
+use forage_contracts::RegistryError;
 use serde::{Deserialize, Serialize};
 
 /// What a turn that is not an action leads to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum OnInvalid {
+pub(crate) enum OnInvalid {
     /// A sentence that says what a valid action is; the turn is spent.
     #[default]
     Notice,
@@ -23,7 +23,7 @@ pub enum OnInvalid {
 /// Settings that no environment can have.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum SettingsError {
+pub(crate) enum SettingsError {
     /// A number must be positive.
     #[error("`{key}` is 0; write at least 1")]
     Zero {

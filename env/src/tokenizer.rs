@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-pub use forage_contracts::tokenizer::{ByteTokenizer, Tokenizer};
+pub use forage_contracts::{ByteTokenizer, Tokenizer};
 
 /// A tokenizer could not be read, trained or written.
 #[derive(Debug, thiserror::Error)]
@@ -54,29 +54,36 @@ impl HfTokenizer {
 
     /// Reads a file of strangers: the library panics at some, and others are read but cannot encode.
     fn parse(path: String, bytes: &[u8], eos: &str) -> Result<Self, TokenizerError> {
+        let fault = |message: String| TokenizerError {
+            path: path.clone(),
+            message,
+        };
         let read = std::panic::catch_unwind(|| {
-            let inner =
-                tokenizers::Tokenizer::from_bytes(bytes).map_err(|cause| cause.to_string())?;
-            let read = Self::new(inner, eos)?;
+            let inner = tokenizers::Tokenizer::from_bytes(bytes)
+                .map_err(|cause| fault(cause.to_string()))?;
+            let read = Self::new(inner, eos, fault)?;
             let encoded = read.inner.encode_fast(TRIAL, false);
             encoded
                 .and_then(|found| read.inner.decode(found.get_ids(), false))
-                .map_err(|cause| format!("cannot encode text: {cause}"))?;
-            Ok::<_, String>(read)
+                .map_err(|cause| fault(format!("cannot encode text: {cause}")))?;
+            Ok(read)
         });
-        read.unwrap_or_else(|_| Err("is malformed: reading it panics".to_owned()))
-            .map_err(|message| TokenizerError { path, message })
+        read.unwrap_or_else(|_| Err(fault("is malformed: reading it panics".to_owned())))
     }
 
-    fn new(mut inner: tokenizers::Tokenizer, eos: &str) -> Result<Self, String> {
+    fn new(
+        mut inner: tokenizers::Tokenizer,
+        eos: &str,
+        fault: impl Fn(String) -> TokenizerError,
+    ) -> Result<Self, TokenizerError> {
         // Settings baked into some files would cut or pad text behind our back.
         inner
             .with_truncation(None)
-            .map_err(|error| error.to_string())?;
+            .map_err(|cause| fault(cause.to_string()))?;
         inner.with_padding(None);
         let eos = inner
             .token_to_id(eos)
-            .ok_or_else(|| format!("has no token `{eos}`"))?;
+            .ok_or_else(|| fault(format!("has no token `{eos}`")))?;
         let decoder = serde_json::to_string(&inner.get_decoder()).unwrap_or_default();
         let byte_level = decoder.contains("\"ByteLevel\"");
         Ok(Self {

@@ -1,25 +1,24 @@
 //! Wikis: whole pages in markdown, their sections, and finding pages.
 //!
 //! A [`Wiki`] is an index whose documents are whole pages: in memory, or a folder that is mapped and stays far below its size
-//! in resident memory. It reads a page by its id, lists and reads sections ([`section`]), and finds pages ([`Finder`]).
+//! in resident memory. It reads a page by its id, lists and reads sections (`section`), and finds pages (`Finder`).
 
-pub mod find;
-pub mod section;
+pub(crate) mod find;
+pub(crate) mod section;
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use forage_contracts::corpus::Passage;
-pub use forage_contracts::pages::{Found, Page, PagePart, Pages};
+use forage_contracts::Passage;
 use forage_contracts::retriever::RetrieverError;
+use forage_contracts::{Found, Page, PagePart, Pages};
 use forage_retriever::{
     Bm25Params, Bm25Retriever, CorpusFormat, CorpusReader, Index, IndexError, ReadError,
 };
 
 use crate::world::World;
 
-pub use find::Finder;
-pub use section::SectionMode;
+pub(crate) use section::SectionMode;
 
 /// A wiki could not be opened or read.
 #[derive(Debug, thiserror::Error)]

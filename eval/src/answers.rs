@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use forage_env::episode::Episode;
+use forage_contracts::Episode;
 use serde::{Deserialize, Serialize};
 
 use crate::at_k::{AtK, Attempts, CurvePoint, attempts_by_question, curve, doublings};
@@ -19,16 +19,16 @@ const BUDGETS: [usize; 4] = [0, 1, 2, 3];
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answers {
     /// Costs of the greedy episodes.
-    pub cost: CostPerCorrect,
+    pub(crate) cost: CostPerCorrect,
     /// Exact match of the greedy episodes that searched 0, 1, 2, 3 times at most.
-    pub budgets: Vec<BudgetPoint>,
+    pub(crate) budgets: Vec<BudgetPoint>,
     /// pass@k of the sampled episodes; empty with fewer than two a question.
-    pub pass_at_k: Vec<CurvePoint>,
+    pub(crate) pass_at_k: Vec<CurvePoint>,
     /// maj@k of the same.
-    pub majority_at_k: Vec<CurvePoint>,
+    pub(crate) majority_at_k: Vec<CurvePoint>,
     /// Calibration of the greedy episodes, where answers come with a certainty (`<confidence>0.8</confidence>`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub calibration: Option<Calibration>,
+    pub(crate) calibration: Option<Calibration>,
 }
 
 impl Answers {

@@ -6,14 +6,15 @@ mod pass;
 
 use std::collections::BTreeMap;
 
-use forage_env::episode::Episode;
-use forage_env::reward::grading::normalize;
+use forage_contracts::Episode;
+use forage_env::reward::normalize;
 
 use crate::measures::{QuestionKey, by_question, exact_match};
 
+pub use curve::CurveComparison;
+pub(crate) use curve::CurvePoint;
 pub(crate) use curve::doublings;
 pub(crate) use curve::{AtK, curve};
-pub use curve::{CurveComparison, CurvePoint, Finding, compare_episodes};
 pub(crate) use majority::majority_at_k;
 pub(crate) use pass::pass_at_k;
 

@@ -1,6 +1,6 @@
 //! Calibration: stated certainties against the share of right answers.
 
-use forage_env::episode::Episode;
+use forage_contracts::Episode;
 use serde::{Deserialize, Serialize};
 
 use crate::measures::exact_match;
@@ -11,7 +11,7 @@ const BINS: usize = 10;
 
 /// One bin of the reliability diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Bin {
+pub(crate) struct Bin {
     /// Answers in it.
     pub answers: usize,
     /// Mean of the certainties stated.
@@ -22,7 +22,7 @@ pub struct Bin {
 
 /// Stated certainties against what was right.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Calibration {
+pub(crate) struct Calibration {
     /// Answers judged.
     pub answers: usize,
     /// Brier score (1950), the mean of `(stated - right)^2`, with its interval: 0 is perfect, 0.25 what stating 0.5 always gives.
@@ -40,7 +40,7 @@ impl Calibration {
     ///
     /// # Errors
     /// [`StatsError`] for no answers, a certainty outside `[0, 1]` and settings out of range.
-    pub fn of(answers: &[(f64, bool)], settings: Bootstrap) -> Result<Self, StatsError> {
+    pub(crate) fn of(answers: &[(f64, bool)], settings: Bootstrap) -> Result<Self, StatsError> {
         if let Some(index) = answers
             .iter()
             .position(|(stated, _)| !(0.0..=1.0).contains(stated))

@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use forage_env::episode::Episode;
-use forage_env::nearest::nearest;
+use forage_contracts::Episode;
+use forage_env::nearest;
 use serde::{Deserialize, Serialize};
 
 use crate::measures::{QuestionKey, better, by_question, clusters, display_rank};
@@ -62,7 +62,7 @@ pub(crate) fn few_questions(count: usize) -> String {
 
 /// Exact `McNemar` test on exact match.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct McNemar {
+pub(crate) struct McNemar {
     /// Questions only the first side answers.
     pub only_a: u64,
     /// Questions only the second side answers.
@@ -77,7 +77,7 @@ pub struct Comparison {
     /// Every metric both sides have.
     pub metrics: BTreeMap<String, Difference>,
     /// On exact match; absent when questions have several samples or there is no `em`.
-    pub mcnemar: Option<McNemar>,
+    pub(crate) mcnemar: Option<McNemar>,
     /// Questions with a scored episode on both sides.
     pub questions: usize,
     /// Questions asked on both sides that infrastructure faults left without a score on at least one.

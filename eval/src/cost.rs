@@ -4,8 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use forage_env::episode::Episode;
-use forage_env::tokens::Provenance;
+use forage_contracts::{Episode, Provenance};
 use serde::{Deserialize, Serialize};
 
 use crate::measures::{QuestionKey, exact_match};
@@ -16,7 +15,7 @@ use crate::stats::{
 /// A cost per right answer, or why there is none to state.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "claim")]
-pub enum PerCorrect {
+pub(crate) enum PerCorrect {
     /// Total cost over right answers, with its interval.
     Measured(Interval),
     /// Too few right answers for an upper end: a resample without any is likelier than the interval's tail.
@@ -73,7 +72,7 @@ pub(crate) fn per_correct(
 
 /// Costs per right answer of one set of episodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CostPerCorrect {
+pub(crate) struct CostPerCorrect {
     /// Searches made.
     pub searches: PerCorrect,
     /// Turns taken.
@@ -91,7 +90,10 @@ impl CostPerCorrect {
     ///
     /// # Errors
     /// [`StatsError::Empty`] where no episode has `em`, and for settings out of range.
-    pub fn from_episodes(episodes: &[Episode], settings: Bootstrap) -> Result<Self, StatsError> {
+    pub(crate) fn from_episodes(
+        episodes: &[Episode],
+        settings: Bootstrap,
+    ) -> Result<Self, StatsError> {
         let questions = graded(episodes);
         let correct = per_question(&questions, |_, em| em);
         let per = |cost: &dyn Fn(&Episode) -> usize| {
@@ -113,7 +115,7 @@ impl CostPerCorrect {
 
 /// A point of a budget curve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct BudgetPoint {
+pub(crate) struct BudgetPoint {
     /// Most searches.
     pub searches: usize,
     /// Share of questions answered rightly with at most so many, over all questions, with its interval.
@@ -125,7 +127,7 @@ pub struct BudgetPoint {
 /// It shows what the policy achieves with few searches of its own accord, not what it would achieve under a budget.
 ///
 /// # Errors
-/// As [`CostPerCorrect::from_episodes`].
+/// As `CostPerCorrect::from_episodes`.
 pub(crate) fn budget_curve(
     episodes: &[Episode],
     budgets: &[usize],

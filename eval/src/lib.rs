@@ -4,51 +4,61 @@
 //! crate runs no policy and no search: it takes [`forage_env`] episodes and plain ranked lists.
 //!
 //! - [`stats`]: seeded bootstrap intervals, paired tests and their corrections, power, profiles over runs.
-//! - [`retrieval`]: a whole run of rankings against judgments, equal to `trec_eval`.
-//! - [`measures`]: the numbers read off one episode.
-//! - [`answers`]: cost per right answer, budgets and curves over samples, of one policy.
-//! - [`at_k`]: pass@k and maj@k, and whether training added capability or sharpened sampling.
-//! - [`cost`]: searches, turns and tokens per right answer, exact match within a budget of searches.
-//! - [`calibration`]: stated certainties against what was right.
-//! - [`summary`]: the numbers of one set of episodes, with intervals.
-//! - [`telemetry`]: conduct, signs of gamed rewards, alarms; of a set of episodes or of a run.
-//! - [`compare`]: two sets of episodes on the same questions.
-//! - [`verdict`]: start, trained and control in one honest statement, written to `verdict.json`.
-//! - [`probe`]: the same policy plain and under a change.
-//! - [`study`]: several seeds beside their spurious twins.
-//! - [`trajectory`]: episodes as people read them.
+//! - `retrieval`: a whole run of rankings against judgments, equal to `trec_eval`.
+//! - `measures`: the numbers read off one episode.
+//! - `answers`: cost per right answer, budgets and curves over samples, of one policy.
+//! - `at_k`: pass@k and maj@k, and whether training added capability or sharpened sampling.
+//! - `cost`: searches, turns and tokens per right answer, exact match within a budget of searches.
+//! - `calibration`: stated certainties against what was right.
+//! - `summary`: the numbers of one set of episodes, with intervals.
+//! - `telemetry`: conduct, signs of gamed rewards, alarms; of a set of episodes or of a run.
+//! - `compare`: two sets of episodes on the same questions.
+//! - `verdict`: start, trained and control in one honest statement, written to `verdict.json`.
+//! - `probe`: the same policy plain and under a change.
+//! - `study`: several seeds beside their spurious twins.
+//! - `trajectory`: episodes as people read them.
 //! - [`report`]: one self-contained HTML page, readable offline; the same as Markdown or JSON.
 //!
 //! A guide to choosing a test, reading an interval, formulas, coverage and the reference of each function:
 //! `docs/statistics.md`.
 
-pub mod answers;
-pub mod at_k;
-pub mod calibration;
-pub mod compare;
-pub mod cost;
-pub mod critique;
-pub mod judge;
-pub mod measures;
-pub mod probe;
+mod answers;
+mod at_k;
+mod calibration;
+mod compare;
+mod cost;
+mod critique;
+mod judge;
+mod measures;
+mod probe;
 pub mod report;
-pub mod retrieval;
+mod retrieval;
 pub mod stats;
-pub mod study;
-pub mod summary;
-pub mod telemetry;
+mod study;
+mod summary;
+mod telemetry;
 mod text;
-pub mod trajectory;
-pub mod verdict;
+mod trajectory;
+mod verdict;
 
-pub use compare::{CompareError, Comparison};
+pub use answers::Answers;
+pub use at_k::CurveComparison;
+pub use compare::{CompareError, Comparison, Difference};
+pub use critique::Critique;
+pub use judge::{Agreement, Labelled, PositionBias};
+pub use measures::QuestionKey;
 pub use probe::{ProbeResult, Sensitivity};
 pub use report::{Report, ReportError};
-pub use retrieval::{RetrievalReport, evaluate_retrieval};
-pub use stats::{Bootstrap, Interval, StatsError, bootstrap_mean, paired_bootstrap};
-pub use summary::EvalSummary;
-pub use telemetry::Telemetry;
+pub use retrieval::{RetrievalMetric, RetrievalReport};
+pub use stats::{Bootstrap, Interval, StatsError};
+pub use study::{SeedEpisodes, Study, StudyError};
+pub use summary::{EvalSummary, Metric};
+pub use telemetry::{Course, StepTelemetry, Telemetry};
+pub use trajectory::{Origin, Segment, Trajectory};
 pub use verdict::{Verdict, VerdictError};
 
+// Tests inside of the crate name it as its users do.
+#[cfg(test)]
+extern crate self as forage_eval;
 #[cfg(test)]
 mod tests;

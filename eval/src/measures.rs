@@ -2,12 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forage_env::episode::{Ending, Episode, Score};
-use forage_env::monitor::Direction::{Higher, Lower};
-use forage_env::monitor::{Direction, Metric};
+use forage_contracts::Direction::{Higher, Lower};
+use forage_contracts::{Direction, Ending, Episode, Metric, Provenance, Score};
 use forage_env::registry::environments;
-use forage_env::reward::give_up::is_give_up;
-use forage_env::tokens::Provenance;
+use forage_env::reward::is_give_up;
 
 use crate::stats::Better;
 
@@ -148,7 +146,7 @@ pub(crate) fn exact_match(episode: &Episode) -> Option<f64> {
 }
 
 /// Every measure of a scored episode by name: [`MEASURES`], every part of its score, and those of its environment
-/// ([`EnvEntry::measures`](forage_env::registry::EnvEntry)); empty for an infrastructure fault, which has no numbers. A measure
+/// ([`EnvEntry::measures`](forage_contracts::EnvEntry)); empty for an infrastructure fault, which has no numbers. A measure
 /// without its denominator is absent: `give_up_rate` without an answer, `invalid_actions` without turns, `repeated_queries`
 /// without searches. Queries are compared without case and spacing.
 pub(crate) fn episode_measures(episode: &Episode) -> BTreeMap<String, f64> {
@@ -275,8 +273,8 @@ fn ratio(part: usize, whole: usize) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use forage_env::monitor::STEP_METRICS;
-    use forage_env::registry::{ENVIRONMENTS, REWARDS};
+    use forage_contracts::STEP_METRICS;
+    use forage_env::registry::{environments, rewards};
 
     use super::*;
 
@@ -298,7 +296,7 @@ mod tests {
             .lines()
             .filter(|line| line.starts_with("| `"))
             .collect();
-        let declared = ENVIRONMENTS.iter().flat_map(|entry| entry.declares);
+        let declared = environments().flat_map(|entry| entry.declares);
         let expected: Vec<String> = STEP_METRICS
             .iter()
             .chain(declared)
@@ -315,7 +313,7 @@ mod tests {
 
     #[test]
     fn every_reward_that_is_always_computed_is_a_measure() {
-        for reward in REWARDS.iter().filter(|reward| reward.always) {
+        for reward in rewards().filter(|reward| reward.always) {
             assert!(
                 MEASURES.iter().any(|measure| measure.name == reward.name),
                 "{}",

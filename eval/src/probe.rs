@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use forage_env::environment::Outcome;
-use forage_env::episode::Episode;
+use forage_contracts::Episode;
+use forage_contracts::environment::Outcome;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::{CompareError, Comparison};

@@ -187,7 +187,7 @@ impl Report {
     }
 
     /// The same without curves and trajectories, as JSON: `title`, `notes`, `verdicts` by run, `evaluations` by label, `training`
-    /// (of each arm the [`Trend`] of every metric), `conduct` (of each run the trend of every item), `alarms`, `recipes`.
+    /// (of each arm the `Trend` of every metric), `conduct` (of each run the trend of every item), `alarms`, `recipes`.
     pub fn to_json(&self) -> Value {
         let training = |arm: &Arm| {
             let metrics = arm.metrics();
@@ -220,7 +220,7 @@ impl Report {
 }
 
 /// The metrics that people look at first, among those of the arms, with their words.
-pub fn headline_metrics(arms: &[Arm]) -> Vec<(String, String)> {
+fn headline_metrics(arms: &[Arm]) -> Vec<(String, String)> {
     let names: BTreeSet<String> = arms.iter().flat_map(Arm::metrics).collect();
     curves::headline(&names)
         .into_iter()

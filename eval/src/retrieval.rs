@@ -2,19 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use forage_env::reward::ranking::{
-    Judgments, average_precision, ndcg, precision, recall, reciprocal_rank,
-};
+use forage_env::reward::{Judgments, average_precision, ndcg, precision, recall, reciprocal_rank};
 use serde::{Deserialize, Serialize};
 
 use crate::stats::{Bootstrap, Interval, StatsError, mean_interval};
 use crate::text;
 
 /// Document ids per query id, best first.
-pub type Rankings = BTreeMap<String, Vec<String>>;
+pub(crate) type Rankings = BTreeMap<String, Vec<String>>;
 
 /// Judgments per query id.
-pub type Qrels = BTreeMap<String, Judgments>;
+pub(crate) type Qrels = BTreeMap<String, Judgments>;
 
 /// One metric over all judged queries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,45 +65,47 @@ impl RetrievalReport {
     }
 }
 
-/// Scores a run as `trec_eval -c` does: means over all judged queries, those without results count 0, queries without
-/// judgments are left out and counted. Cutoffs apply to `ndcg`, `recall`, `precision` and `mrr`; `map` has none.
-///
-/// # Errors
-/// [`StatsError`] when there are no judged queries or the bootstrap's settings are out of range.
-pub fn evaluate_retrieval(
-    run: &Rankings,
-    qrels: &Qrels,
-    cutoffs: &[usize],
-    bootstrap: Bootstrap,
-) -> Result<RetrievalReport, StatsError> {
-    let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    for (query, judgments) in qrels {
-        let ranked = run.get(query).map_or(&[][..], Vec::as_slice);
-        for (metric, value) in query_metrics(ranked, judgments, cutoffs) {
-            values.entry(metric).or_default().push(value);
+impl RetrievalReport {
+    /// Scores a run as `trec_eval -c` does: means over all judged queries, those without results count 0, queries without
+    /// judgments are left out and counted. Cutoffs apply to `ndcg`, `recall`, `precision` and `mrr`; `map` has none.
+    ///
+    /// # Errors
+    /// [`StatsError`] when there are no judged queries or the bootstrap's settings are out of range.
+    pub fn of(
+        run: &Rankings,
+        qrels: &Qrels,
+        cutoffs: &[usize],
+        bootstrap: Bootstrap,
+    ) -> Result<Self, StatsError> {
+        let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for (query, judgments) in qrels {
+            let ranked = run.get(query).map_or(&[][..], Vec::as_slice);
+            for (metric, value) in query_metrics(ranked, judgments, cutoffs) {
+                values.entry(metric).or_default().push(value);
+            }
         }
+        if values.is_empty() {
+            return Err(StatsError::Empty);
+        }
+        let mut metrics = BTreeMap::new();
+        for (metric, per_query) in values {
+            let mean = mean_interval(&per_query, bootstrap)?;
+            metrics.insert(metric, RetrievalMetric { mean, per_query });
+        }
+        Ok(Self {
+            metrics,
+            queries: qrels.keys().cloned().collect(),
+            unjudged: run
+                .keys()
+                .filter(|query| !qrels.contains_key(*query))
+                .count(),
+            unanswered: qrels
+                .keys()
+                .filter(|query| run.get(*query).is_none_or(Vec::is_empty))
+                .count(),
+            bootstrap,
+        })
     }
-    if values.is_empty() {
-        return Err(StatsError::Empty);
-    }
-    let mut metrics = BTreeMap::new();
-    for (metric, per_query) in values {
-        let mean = mean_interval(&per_query, bootstrap)?;
-        metrics.insert(metric, RetrievalMetric { mean, per_query });
-    }
-    Ok(RetrievalReport {
-        metrics,
-        queries: qrels.keys().cloned().collect(),
-        unjudged: run
-            .keys()
-            .filter(|query| !qrels.contains_key(*query))
-            .count(),
-        unanswered: qrels
-            .keys()
-            .filter(|query| run.get(*query).is_none_or(Vec::is_empty))
-            .count(),
-        bootstrap,
-    })
 }
 
 /// Every metric of one query by its name.
@@ -146,7 +146,7 @@ mod tests {
             confidence: 0.95,
             seed: 0,
         };
-        let report = evaluate_retrieval(&run, &qrels, &[1, 10], settings)?;
+        let report = RetrievalReport::of(&run, &qrels, &[1, 10], settings)?;
         assert_eq!((report.unjudged, report.unanswered), (1, 1));
         assert_eq!(report.metrics["mrr@10"].per_query, [1.0, 0.5, 0.0]);
         assert!(
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(report.metrics.len(), 9);
         assert!(report.to_text().contains("ndcg@10") && report.to_text().contains("1 unjudged"));
         assert_eq!(
-            evaluate_retrieval(&run, &Qrels::new(), &[1], settings),
+            RetrievalReport::of(&run, &Qrels::new(), &[1], settings),
             Err(StatsError::Empty)
         );
         Ok(())

@@ -13,11 +13,12 @@ mod stratified;
 use serde::{Deserialize, Serialize};
 
 pub use bootstrap::{bootstrap_clusters, bootstrap_mean, percentile_mean};
-pub use noninferiority::{Better, NonInferiority};
+pub(crate) use noninferiority::Better;
+pub use noninferiority::NonInferiority;
 pub use paired::{mcnemar_exact, paired_bootstrap};
 pub use permutation::paired_permutation;
 pub use proportion::mean_interval;
-pub use stratified::ProfilePoint;
+pub(crate) use stratified::ProfilePoint;
 
 pub(crate) use bootstrap::{below, bootstrap_statistic, cluster_means};
 pub(crate) use multiple::holm;

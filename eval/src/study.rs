@@ -8,8 +8,8 @@ mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use forage_env::environment::Outcome;
-use forage_env::episode::Episode;
+use forage_contracts::Episode;
+use forage_contracts::environment::Outcome;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -34,7 +34,7 @@ pub struct SeedEpisodes {
 
 /// An arm on one seed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SeedGain {
+pub(crate) struct SeedGain {
     /// The run's seed.
     pub seed: u64,
     /// Mean over the seed's questions before training.
@@ -47,8 +47,8 @@ pub struct SeedGain {
 
 /// The trained policy against a twin.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Lead {
-    /// Mean of trained minus twin over seeds and questions, with an interval as that of [`Arm::gain`].
+pub(crate) struct Lead {
+    /// Mean of trained minus twin over seeds and questions, with an interval as that of `Arm::gain`.
     pub difference: Interval,
     /// Probability that a trained run scores above a run of the twin, with a bootstrap interval over seeds; absent with one seed,
     /// which is one pair.
@@ -61,7 +61,7 @@ pub struct Lead {
 
 /// One arm over all seeds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Arm {
+pub(crate) struct Arm {
     /// Its name.
     pub name: String,
     /// Each seed by itself.
@@ -83,7 +83,7 @@ pub struct Study {
     /// The measure of the figures.
     pub outcome: Outcome,
     /// The trained policy, then its twins.
-    pub arms: Vec<Arm>,
+    pub(crate) arms: Vec<Arm>,
     /// Questions of all seeds, those asked under several counted once.
     pub questions: usize,
     /// The settings of the intervals.
@@ -367,7 +367,7 @@ fn by_asked(differences: &[Scores]) -> Vec<f64> {
         .collect()
 }
 
-/// Mean of `b - a` over seeds, and the interval of [`Arm::gain`].
+/// Mean of `b - a` over seeds, and the interval of `Arm::gain`.
 fn over_seeds(a: &[Scores], b: &[Scores], bootstrap: Bootstrap) -> Result<Interval, StatsError> {
     let differences = differences(a, b);
     let seeds: Vec<f64> = differences

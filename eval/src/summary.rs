@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forage_env::episode::Episode;
+use forage_contracts::Episode;
 use serde::{Deserialize, Serialize};
 
 use crate::measures::{QuestionKey, by_question, clusters, display_rank, is_count, score};
@@ -21,7 +21,7 @@ pub struct Metric {
 
 /// Metrics of the questions with a given number of hops.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct HopSummary {
+pub(crate) struct HopSummary {
     /// Questions with a scored episode.
     pub questions: usize,
     /// Every metric by name.
@@ -43,7 +43,7 @@ pub struct EvalSummary {
     /// Every metric by name (`docs/metrics.md`).
     pub metrics: BTreeMap<String, Metric>,
     /// The same by number of hops; 0 means unknown.
-    pub by_hops: BTreeMap<u8, HopSummary>,
+    pub(crate) by_hops: BTreeMap<u8, HopSummary>,
     /// The settings of the intervals.
     pub bootstrap: Bootstrap,
 }

@@ -1,22 +1,23 @@
 //! The behaviour of a policy, and the signs by which a gamed reward is known.
 //!
-//! Every [`Item`](forage_env::monitor::Item) is a number per episode with a definition and, where one value is worse than
+//! Every [`Item`](forage_contracts::Item) is a number per episode with a definition and, where one value is worse than
 //! another, a threshold; most are common to all environments, the others come with their environment
-//! ([`EnvTelemetry`](forage_env::monitor::EnvTelemetry)). Of a set of episodes a [`Telemetry`] gives each item's mean with its
+//! ([`EnvTelemetry`](forage_contracts::EnvTelemetry)). Of a set of episodes a [`Telemetry`] gives each item's mean with its
 //! interval; of a run's [`StepTelemetry`], one per training step, a [`Course`] gives the trend. Both raise an
 //! [`Alarm`](forage_env::monitor::Alarm) where an item is above its threshold, with episodes to look at. `docs/telemetry.md`
 //! lists the items and says how alarms relate to the trainer's sentinel, which watches how a run's metrics change; telemetry
 //! judges one set of episodes alone.
 
 mod conduct;
-mod course;
+pub(crate) mod course;
 mod grounding;
 mod items;
 mod reading;
 mod set;
 
-pub use course::{Course, StepItem, StepTelemetry, Trend};
-pub use set::{SetItem, Telemetry};
+pub use course::{Course, StepTelemetry};
+
+pub use set::Telemetry;
 
 /// Episodes that must have an item before its share is held against a threshold above 0.
 const LEAST_EPISODES: usize = 10;

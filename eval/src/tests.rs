@@ -1,4 +1,6 @@
-//! Statistics against independent references.
+//! Statistics against independent references; comparisons, verdicts and reports of episodes.
 
 mod against_references;
 mod against_scipy;
+mod against_trec_eval;
+mod episodes;

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forage_env::episode::{Boundary, Ending, Episode, Limit};
-use forage_env::tokens::Provenance;
+use forage_contracts::{Ending, Episode, Provenance};
 
 use crate::measures::QuestionKey;
 
@@ -131,51 +130,6 @@ impl Trajectory {
                 self.group, self.member
             ),
             None => format!("{run}, question {}, member {}", self.group + 1, self.member),
-        }
-    }
-}
-
-/// The author's name: `prompt`, `policy`, `environment`, `forced`.
-pub fn author_name(author: Provenance) -> &'static str {
-    match author {
-        Provenance::Prompt => "prompt",
-        Provenance::Policy => "policy",
-        Provenance::Environment => "environment",
-        Provenance::Forced => "forced",
-    }
-}
-
-/// The ending without its particulars, as filters name it.
-pub(crate) fn ending_name(ending: &Ending) -> &'static str {
-    match ending {
-        Ending::Answered => "answered",
-        Ending::Truncated { limit } => match limit {
-            Limit::Turns => "out of turns",
-            Limit::Tokens => "out of tokens",
-            Limit::Context => "context window full",
-            Limit::Time => "out of time",
-        },
-        Ending::Malformed { .. } => "malformed",
-        Ending::Infra { .. } => "infrastructure fault",
-    }
-}
-
-/// The ending in full.
-pub fn ending_words(ending: &Ending) -> String {
-    let name = ending_name(ending);
-    match ending {
-        Ending::Answered => name.to_owned(),
-        Ending::Truncated { .. } => format!("truncated: {name}"),
-        Ending::Malformed { fault } => format!("{name}: {fault}"),
-        Ending::Infra { boundary, message } => {
-            let place = match boundary {
-                Boundary::Policy => "policy",
-                Boundary::Retriever => "retriever",
-                Boundary::Sandbox => "sandbox",
-                Boundary::Environment => "environment",
-                Boundary::Reward => "reward",
-            };
-            format!("{name} ({place}): {message}")
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::path::Path;
 
-use forage_env::environment::Outcome;
+use forage_contracts::environment::Outcome;
 use forage_env::monitor::Alarm;
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ use crate::text::write_atomic;
 
 /// The comparisons behind a verdict, for one way of sampling.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Detail {
+pub(crate) struct Detail {
     /// Trained against start.
     pub gain: Comparison,
     /// Control against start.
@@ -55,10 +55,10 @@ pub struct Verdict {
     /// their change.
     pub minimum_detectable_effect: Option<f64>,
     /// The comparisons the figures above come from: one greedy episode per question.
-    pub greedy: Detail,
+    pub(crate) greedy: Detail,
     /// The same with sampled episodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sampled: Option<Detail>,
+    pub(crate) sampled: Option<Detail>,
     /// The alarms of telemetry about the trained policy, in training and on the held-out questions.
     #[serde(default)]
     pub alarms: Vec<Alarm>,

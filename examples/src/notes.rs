@@ -1,6 +1,6 @@
 //! A corpus format from outside: rows of `key`, `heading` and `note`.
 
-use forage_contracts::corpus::{CorpusEntry, Passage};
+use forage_contracts::{CorpusEntry, Passage};
 
 const FIX: &str = "rows of notes are {\"key\", \"heading\", \"note\"}";
 

@@ -1,7 +1,7 @@
 //! A question format from outside: rows of `ask`, `accept` and `look_up`, the query that a perfect searcher would send.
 
+use forage_contracts::OracleHop;
 use forage_contracts::question::QuestionEntry;
-use forage_contracts::task::OracleHop;
 
 /// The registry's entry.
 pub(crate) const ENTRY: QuestionEntry = QuestionEntry {

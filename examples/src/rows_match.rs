@@ -3,9 +3,8 @@
 
 use async_trait::async_trait;
 use forage_contracts::environment::Outcome;
-use forage_contracts::episode::Episode;
 use forage_contracts::reward::{Make, Reward, RewardEntry, RewardError};
-use forage_contracts::task::Task;
+use forage_contracts::{Episode, Task};
 use serde::Deserialize;
 
 use crate::sql;

@@ -8,17 +8,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use forage_contracts::entry::{EnvEntry, Passages, Pieces, RegistryError, Resolved, Vocabulary};
 use forage_contracts::environment::{
     Action, Call, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnForm,
     TurnKind, TurnTool,
 };
-use forage_contracts::episode::Episode;
-use forage_contracts::metric::{Direction, Metric};
 use forage_contracts::scripted::{ORACLE, ScriptEntry, Scripted};
 use forage_contracts::seed::Seed;
-use forage_contracts::task::{OracleHop, Split, Task};
-use forage_contracts::telemetry::{EnvTelemetry, Item, Reading, Sign};
+use forage_contracts::{
+    Direction, EnvEntry, EnvTelemetry, Episode, Item, Metric, OracleHop, Passages, Pieces, Reading,
+    RegistryError, Resolved, Sign, Split, Task, Vocabulary,
+};
 use rand::RngExt;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::limits::Limit;

@@ -3,30 +3,24 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Once};
 
-use forage_env::check::{CheckPlan, check_environment};
+use forage_contracts::environment::{Action, EnvFactory};
+use forage_contracts::policy::Sampling;
+use forage_contracts::scripted::{Cast, ORACLE, Scripted};
+use forage_contracts::seed::Seed;
+use forage_contracts::{ByteTokenizer, Resources, Split, Task, Tokenizer};
 use forage_env::dataset::read_tasks;
-use forage_env::environment::{Action, EnvFactory};
 use forage_env::monitor::Alarm;
-use forage_env::policy::Sampling;
-use forage_env::registry::Resources;
 use forage_env::reward::{RewardSet, Weighting};
 use forage_env::rollout::{Job, Presentation, Rollout, replay};
-use forage_env::scripted::{Cast, Human, ORACLE};
-use forage_env::seed::Seed;
-use forage_env::task::{Split, Task};
-use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
+use forage_env::{CheckPlan, check_environment};
 use forage_eval::{Bootstrap, Telemetry};
 use forage_retriever::remote::RemoteSpec;
 use forage_retriever::{BuildRequest, CorpusFormat, Index, Mode, Query, Searched};
-use forage_trainer::bpe;
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::generate::EngineConfig;
-use forage_trainer::learner::{Learner, UpdateConfig};
 use forage_trainer::model::{Architecture, ModelConfig, init_random};
-use forage_trainer::sample::read_groups;
 use forage_trainer::sequence::Sequence;
 use forage_trainer::weights::{Checkpoint, byte_tokenizer};
-use forage_trainer::workers::Workers;
+use forage_trainer::{EngineConfig, Learner, Sample, UpdateConfig, Workers, bpe};
 use serde_json::json;
 
 use super::{plugins, sql};
@@ -127,7 +121,7 @@ async fn an_oracle_is_always_right_and_its_episodes_replay() {
     // A right answer after a query that finds something else earns the answer alone.
     let guess = format!("<answer>{}</answer>", tasks[0].golds[0]);
     let lines = ["<sql>SELECT 1</sql>".to_owned(), guess];
-    let policy = Human::new(Arc::new(ByteTokenizer), move |view| {
+    let policy = Scripted::human(Arc::new(ByteTokenizer), move |view| {
         lines.get(view.shown.len()).cloned()
     });
     let guessed = Rollout {
@@ -151,7 +145,7 @@ async fn an_oracle_is_always_right_and_its_episodes_replay() {
 
 /// Alarms of twelve episodes in which a policy writes these turns, with what they show.
 async fn alarms(turns: &'static [&'static str]) -> Vec<(String, String)> {
-    let policy = Human::new(Arc::new(ByteTokenizer), move |view| {
+    let policy = Scripted::human(Arc::new(ByteTokenizer), move |view| {
         turns.get(view.shown.len()).map(|turn| (*turn).to_owned())
     });
     let rollout = Rollout {
@@ -365,7 +359,7 @@ fn a_step_is_trained_with_the_loss_and_the_advantage_that_a_config_names() {
         format!("{line}\n")
     });
     std::fs::write(&path, lines.concat()).expect("it can be written");
-    let groups = read_groups(&path, 257, 32).expect("they can be read");
+    let groups = Sample::read_groups(&path, 257, 32).expect("they can be read");
     let stats = learner(random("qwen3"), update)
         .improve(groups)
         .expect("a finite gradient");

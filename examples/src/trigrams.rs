@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use forage_contracts::corpus::Passage;
+use forage_contracts::Passage;
 use forage_contracts::retriever::{
     Encoder, Fingerprint, Hit, Query, Retriever, RetrieverEntry, RetrieverError, RetrieverSettings,
 };

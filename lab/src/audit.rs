@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use forage_env::reward::judge::{Judge, JudgeSettings, Preference, Question, Transcript, Verdict};
-use forage_eval::judge::{Agreement, Labelled, PositionBias};
 use forage_eval::stats::Bootstrap;
+use forage_eval::{Agreement, Labelled, PositionBias};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -67,49 +67,51 @@ enum Found {
     Pair([Preference; 2]),
 }
 
-/// Compares the judge of a config with labelled answers, each with its place for errors. Blocks; not to be called from async code.
-///
-/// # Errors
-/// When the config has no judge of answers, there are no answers, or a request fails.
-pub fn audit_judge(config: &Resolved, rows: Vec<(String, AuditRow)>, seed: u64) -> Result<Audited> {
-    let judge = Arc::new(judge_of(config)?);
-    if rows.is_empty() {
-        bail!("there are no answers to judge; write one JSON object per line");
+impl Resolved {
+    /// Compares the judge of a config with labelled answers, each with its place for errors. Blocks; not to be called from async code.
+    ///
+    /// # Errors
+    /// When the config has no judge of answers, there are no answers, or a request fails.
+    pub fn audit_judge(&self, rows: Vec<(String, AuditRow)>, seed: u64) -> Result<Audited> {
+        let judge = Arc::new(judge_of(self)?);
+        if rows.is_empty() {
+            bail!("there are no answers to judge; write one JSON object per line");
+        }
+        let found = runtime()?.block_on(async {
+            let mut tasks = JoinSet::new();
+            for (place, row) in rows {
+                let judge = Arc::clone(&judge);
+                tasks.spawn(async move { examine(&judge, row).await.context(place) });
+            }
+            let mut found = Vec::new();
+            while let Some(one) = tasks.join_next().await {
+                found.push(one.context("a request failed in an unforeseen way")??);
+            }
+            Ok::<_, RunError>(found)
+        })?;
+        let bootstrap = Bootstrap::new(seed);
+        let (mut answers, mut pairs) = (Vec::new(), Vec::new());
+        for one in found {
+            match one {
+                Found::Answer(row) => answers.push(row),
+                Found::Pair(pair) => pairs.push(pair),
+            }
+        }
+        // They came in the order of the replies; intervals must not depend on it.
+        answers.sort_by_key(|row| (row.verdict, row.label, row.length));
+        pairs.sort_by_key(|pair| pair.map(|preference| preference as u8));
+        let spent = judge.spent();
+        Ok(Audited {
+            agreement: (!answers.is_empty())
+                .then(|| Agreement::of(&answers, bootstrap))
+                .transpose()?,
+            position: (!pairs.is_empty())
+                .then(|| PositionBias::of(&pairs, bootstrap))
+                .transpose()?,
+            calls: spent.calls,
+            tokens: spent.tokens,
+        })
     }
-    let found = runtime()?.block_on(async {
-        let mut tasks = JoinSet::new();
-        for (place, row) in rows {
-            let judge = Arc::clone(&judge);
-            tasks.spawn(async move { examine(&judge, row).await.context(place) });
-        }
-        let mut found = Vec::new();
-        while let Some(one) = tasks.join_next().await {
-            found.push(one.context("a request failed in an unforeseen way")??);
-        }
-        Ok::<_, RunError>(found)
-    })?;
-    let bootstrap = Bootstrap::new(seed);
-    let (mut answers, mut pairs) = (Vec::new(), Vec::new());
-    for one in found {
-        match one {
-            Found::Answer(row) => answers.push(row),
-            Found::Pair(pair) => pairs.push(pair),
-        }
-    }
-    // They came in the order of the replies; intervals must not depend on it.
-    answers.sort_by_key(|row| (row.verdict, row.label, row.length));
-    pairs.sort_by_key(|pair| pair.map(|preference| preference as u8));
-    let spent = judge.spent();
-    Ok(Audited {
-        agreement: (!answers.is_empty())
-            .then(|| Agreement::of(&answers, bootstrap))
-            .transpose()?,
-        position: (!pairs.is_empty())
-            .then(|| PositionBias::of(&pairs, bootstrap))
-            .transpose()?,
-        calls: spent.calls,
-        tokens: spent.tokens,
-    })
 }
 
 fn judge_of(config: &Resolved) -> Result<Judge> {

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use forage_env::policy::Sampling;
+use forage_contracts::policy::Sampling;
+use forage_contracts::seed::Seed;
 use forage_env::rollout::{
     EpisodeWriter, InfraBudget, Job, Keep, Rejection, RejectionCounts, Rollout,
 };
-use forage_env::seed::Seed;
 use forage_trainer::run::group_jobs;
 
 use crate::config::Resolved;

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use forage_env::episode::Episode;
+use forage_contracts::Episode;
 use forage_eval::stats::Bootstrap;
-use forage_eval::telemetry::{Course, StepTelemetry};
+use forage_eval::{Course, StepTelemetry};
 use forage_trainer::metrics::{self, MetricsWriter, Row};
 use serde_json::Value;
 

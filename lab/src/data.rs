@@ -3,15 +3,13 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use forage_env::dataset::{Labels, digest_ids, pick_ids, read_tasks, relabel, split_by_index};
-use forage_env::registry::{self, MakeQuestions, OpenWiki};
-use forage_env::seed::Seed;
-use forage_env::task::{Split, Task};
-use forage_env::wiki::{Pages, Wiki};
-use forage_env::world::export::{self, QuestionCounts};
-use forage_env::world::{World, WorldSpec};
+use forage_contracts::seed::Seed;
+use forage_contracts::{MakeQuestions, OpenWiki, Pages, Split, Task};
+use forage_env::dataset::{Labels, digest_ids, pick_ids, read_tasks, split_by_index};
+use forage_env::world::{QuestionCounts, World, WorldSpec};
+use forage_env::{Wiki, registry};
 use forage_retriever::{
-    Bm25Retriever, BuildRequest, CorpusFormat, Index, NoPassages, Retriever, Tape, corpus_digest,
+    Bm25Retriever, BuildRequest, CorpusFormat, Index, NoPassages, Retriever, Tape,
 };
 
 use crate::config::{DataConfig, Digests, FilesConfig, OwnQuestions, Resolved};
@@ -204,7 +202,9 @@ fn relabelled(train: &Tasks, labels: &Labels, seed: u64) -> Result<Tasks> {
         return Ok(Arc::clone(train));
     }
     let tasks = train.iter().map(|task| Task::clone(task)).collect();
-    let tasks = relabel(tasks, labels, Seed::root(seed)).in_config("data.labels")?;
+    let tasks = labels
+        .relabel(tasks, Seed::root(seed))
+        .in_config("data.labels")?;
     Ok(tasks.into_iter().map(Arc::new).collect())
 }
 
@@ -281,7 +281,7 @@ fn load_world(
     if place.join("world.json").exists() {
         check_world(&place, &world, counts)?;
     } else {
-        export::write(&world, &place, counts, |_| {})?;
+        world.export(&place, counts, |_| {})?;
     }
     let found = match retriever.connect()? {
         Some(remote) => remote,
@@ -405,7 +405,7 @@ fn files_wiki(
 /// Opens an index after checking that it was built from `corpus`.
 fn open_checked(place: &Path, corpus: &Path, format: CorpusFormat) -> Result<Arc<Index>> {
     let index = Index::open(place)?;
-    index.verify_corpus(&corpus_digest(corpus, format)?)?;
+    index.verify_corpus(&format.digest_of(corpus)?)?;
     Ok(Arc::new(index))
 }
 

@@ -2,19 +2,19 @@
 
 use std::error::Error;
 
+use forage_contracts::RegistryError;
+use forage_env::WikiError;
 use forage_env::dataset::DatasetError;
-use forage_env::registry::RegistryError;
 use forage_env::reward::RewardSetError;
 use forage_env::rollout::RecordError;
 use forage_env::tokenizer::TokenizerError;
-use forage_env::wiki::WikiError;
 use forage_env::world::WorldError;
+use forage_eval::VerdictError;
 use forage_eval::stats::StatsError;
-use forage_eval::verdict::VerdictError;
 use forage_retriever::{IndexError, ReadError, RetrieverError, TapeError};
+use forage_trainer::LoraError;
 use forage_trainer::checkpoint::CheckpointError;
 use forage_trainer::device::DeviceError;
-use forage_trainer::lora::LoraError;
 use forage_trainer::metrics::MetricsError;
 use forage_trainer::weights::WeightsError;
 
@@ -103,9 +103,9 @@ parts!(
     WikiError,
     WorldError,
     forage_env::reward::judge::JudgeError,
-    forage_eval::compare::CompareError,
+    forage_eval::CompareError,
     forage_eval::report::ReportError,
-    forage_eval::study::StudyError,
+    forage_eval::StudyError,
     forage_trainer::LessonError,
     forage_trainer::run::RunError,
     serde_json::Error,

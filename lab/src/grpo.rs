@@ -5,14 +5,10 @@ use std::sync::Arc;
 
 use forage_env::reward::judge::{self, JudgeSettings};
 use forage_trainer::device::has_bf16;
-use forage_trainer::learner::Learner;
 use forage_trainer::memory::Workload;
-use forage_trainer::remote::RemotePolicy;
 use forage_trainer::run::{Control, RunPlace, Source, run_grpo};
-use forage_trainer::sample::read_groups;
-use forage_trainer::watch::SentinelConfig;
 use forage_trainer::weights::Checkpoint;
-use forage_trainer::workers::Workers;
+use forage_trainer::{Learner, RemotePolicy, Sample, SentinelConfig, Workers};
 
 use crate::config::{EvaluationConfig, Resolved};
 use crate::data::Data;
@@ -61,7 +57,7 @@ impl Grpo<'_> {
             }
             Experience::Recorded(file) => {
                 let window = config.generation().window(&start.config);
-                groups = read_groups(file, start.config.vocab_size, window)
+                groups = Sample::read_groups(file, start.config.vocab_size, window)
                     .in_config(format!("--rollouts {}", file.display()))?;
                 Source::Recorded(&groups)
             }

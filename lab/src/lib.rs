@@ -39,7 +39,7 @@ mod train;
 mod twins;
 mod warm_start;
 
-pub use audit::{AuditRow, Audited, Golds, audit_judge};
+pub use audit::{AuditRow, Audited, Golds};
 pub use collect::{CollectOptions, collect};
 pub use conduct::courses;
 pub use config::{
@@ -49,20 +49,20 @@ pub use config::{
 };
 pub use data::{Corpus, Data, Tasks};
 pub use error::{Result, RunError};
-pub use evaluate::{EvaluateOptions, Evaluation, Probed, evaluate, evaluate_sources};
+pub use evaluate::{EvaluateOptions, Evaluation, Probed, evaluate};
 pub use layout::RunLayout;
 pub use observer::{Observer, Silent};
 pub use page::{TRAJECTORIES, half_written, page};
 pub use policy::{PolicyFormat, fetch_file, hub, open_policy, open_tokenizer};
-pub use quickstart::{QuickstartOptions, QuickstartReport, quickstart, quickstart_config};
-pub use ranking::{Ranking, evaluate_ranking};
+pub use quickstart::{QuickstartOptions, QuickstartReport, quickstart};
+pub use ranking::Ranking;
 pub use replay::{Different, Replayed, replay_files};
 pub use retrieval::{RetrieverConfig, open_encoder};
 pub use run_folder::{Reading, Records, RunFolder, Source};
 pub use runtime::runtime;
-pub use session::{Session, rewards_of};
+pub use session::Session;
 pub use sft::{FineTuned, SftOptions, sft};
 pub use sources::Sources;
 pub use study::{Studied, study};
-pub use train::{TrainOptions, Trained, plan, train};
+pub use train::{TrainOptions, Trained, train};
 pub use twins::Twin;

@@ -1,7 +1,7 @@
 //! Warnings about configs that run and may not mean what they say.
 
 use forage_env::registry;
-use forage_env::reward::published::PublishedSettings;
+use forage_env::reward::PublishedSettings;
 use serde_json::Value;
 
 use crate::config::{Resolved, RunConfig};

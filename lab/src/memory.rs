@@ -3,13 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::lora::LoraConfig;
 use forage_trainer::memory::{
     BatchSize, MemoryEstimate, MemoryPlan, Workload, available, held, peak,
 };
 use forage_trainer::model::ModelConfig;
-use forage_trainer::sample::read_groups;
-use forage_trainer::workers::Workers;
+use forage_trainer::{LoraConfig, Sample, Workers};
 
 use crate::builtin;
 use crate::config::Resolved;
@@ -109,7 +107,7 @@ pub(crate) fn of_run(
     let update = &config.grpo.update;
     let (longest, episodes) = match rollouts {
         Some(file) => {
-            let groups = read_groups(file, start.shape.vocab_size, window)
+            let groups = Sample::read_groups(file, start.shape.vocab_size, window)
                 .in_config(format!("--rollouts {}", file.display()))?;
             let lengths = groups
                 .iter()

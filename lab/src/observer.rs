@@ -1,6 +1,6 @@
 //! The interface to whoever follows a run.
 
-use forage_env::monitor::Metric;
+use forage_contracts::Metric;
 use forage_trainer::metrics::Row;
 
 /// Follows what runs do, and may stop them. Nothing has to be listened to: every method has a default.

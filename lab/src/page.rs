@@ -2,11 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use forage_env::episode::Episode;
+use forage_contracts::Episode;
 use forage_eval::report::{Arm, Recipe, Report};
 use forage_eval::stats::Bootstrap;
-use forage_eval::summary::EvalSummary;
-use forage_eval::telemetry::Telemetry;
+use forage_eval::{EvalSummary, Telemetry};
 use serde_json::Value;
 
 use crate::error::Result;

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use forage_contracts::seed::Seed;
+use forage_contracts::{ByteTokenizer, Tokenizer};
 use forage_env::rollout::{ChatSettings, Presentation};
-use forage_env::seed::Seed;
-use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::weights::{Checkpoint, Hub, Precision, tokenizer_of};
 

@@ -4,15 +4,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use forage_env::environment::Outcome;
-use forage_env::episode::Episode;
+use forage_contracts::Episode;
+use forage_contracts::environment::Outcome;
 use forage_env::monitor::Alarm;
 use forage_env::registry;
 use forage_eval::stats::Bootstrap;
-use forage_eval::study::SeedEpisodes;
-use forage_eval::summary::EvalSummary;
-use forage_eval::telemetry::Telemetry;
-use forage_eval::verdict::Verdict;
+use forage_eval::{EvalSummary, SeedEpisodes, Telemetry, Verdict};
 use forage_trainer::weights::Checkpoint;
 
 use crate::conduct::course;
@@ -50,17 +47,19 @@ pub struct QuickstartReport {
     pub summaries: Vec<(&'static str, EvalSummary)>,
 }
 
-/// The built-in quickstart config of an environment, with overrides.
-///
-/// # Errors
-/// When the environment has none, or an override cannot be used.
-pub fn quickstart_config(environment: &str, overrides: &[String]) -> Result<RunConfig> {
-    let text = registry::find(environment)?.quickstart.with_context(|| {
+impl RunConfig {
+    /// The built-in quickstart config of an environment, with overrides.
+    ///
+    /// # Errors
+    /// When the environment has none, or an override cannot be used.
+    pub fn quickstart(environment: &str, overrides: &[String]) -> Result<Self> {
+        let text = registry::find(environment)?.quickstart.with_context(|| {
         format!(
             "there is no built-in quickstart in `{environment}`; write a config and give --config"
         )
     })?;
-    RunConfig::parse(text, overrides).in_config("the built-in quickstart config")
+        Self::parse(text, overrides).in_config("the built-in quickstart config")
+    }
 }
 
 /// Builds a world and its index, trains a policy and a control on random rewards from the same start, evaluates all three on

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use forage_eval::retrieval::{RetrievalReport, evaluate_retrieval};
+use forage_eval::RetrievalReport;
 use forage_eval::stats::Bootstrap;
 use forage_retriever::{Query, read_qrels, read_queries, write_run};
 
@@ -37,45 +37,47 @@ const QUERIES_PER_CALL: usize = 64;
 /// Ranks that metrics are cut at.
 const CUTOFFS: [usize; 6] = [1, 3, 5, 10, 100, 1000];
 
-/// Ranks judged queries: nDCG, MRR, recall, MAP as `trec_eval` computes them. Blocks; not to be called from async code.
-///
-/// # Errors
-/// When a file cannot be read or written, or a search fails.
-pub fn evaluate_ranking(ranking: &Ranking<'_>) -> Result<RetrievalReport> {
-    let Ranking {
-        retrieval, depth, ..
-    } = *ranking;
-    let retriever = retrieval.open(ranking.index, ranking.remote)?;
-    let queries = read_queries(ranking.queries)?;
-    let qrels = read_qrels(ranking.qrels)?;
-    let cannot = "cannot write the run";
-    let file = ranking.run.map(File::create).transpose();
-    let mut run = file.context(cannot)?.map(BufWriter::new);
-    let tag = format!("forage-{}", retrieval.mode);
-    let mut rankings = BTreeMap::new();
-    for chunk in queries.chunks(QUERIES_PER_CALL) {
-        let asked: Vec<Query> = chunk
-            .iter()
-            .map(|query| Query::new(query.text.as_str()))
-            .collect();
-        let found = runtime()?.block_on(retriever.search(&asked, depth))?;
-        for (query, hits) in chunk.iter().zip(found) {
-            if let Some(file) = &mut run {
-                let scored = hits.iter().map(|hit| (hit.id.as_str(), hit.score));
-                write_run(file, &query.id, scored, &tag).context(cannot)?;
+impl Ranking<'_> {
+    /// Ranks judged queries: nDCG, MRR, recall, MAP as `trec_eval` computes them. Blocks; not to be called from async code.
+    ///
+    /// # Errors
+    /// When a file cannot be read or written, or a search fails.
+    pub fn evaluate(&self) -> Result<RetrievalReport> {
+        let Self {
+            retrieval, depth, ..
+        } = *self;
+        let retriever = retrieval.open(self.index, self.remote)?;
+        let queries = read_queries(self.queries)?;
+        let qrels = read_qrels(self.qrels)?;
+        let cannot = "cannot write the run";
+        let file = self.run.map(File::create).transpose();
+        let mut run = file.context(cannot)?.map(BufWriter::new);
+        let tag = format!("forage-{}", retrieval.mode);
+        let mut rankings = BTreeMap::new();
+        for chunk in queries.chunks(QUERIES_PER_CALL) {
+            let asked: Vec<Query> = chunk
+                .iter()
+                .map(|query| Query::new(query.text.as_str()))
+                .collect();
+            let found = runtime()?.block_on(retriever.search(&asked, depth))?;
+            for (query, hits) in chunk.iter().zip(found) {
+                if let Some(file) = &mut run {
+                    let scored = hits.iter().map(|hit| (hit.id.as_str(), hit.score));
+                    write_run(file, &query.id, scored, &tag).context(cannot)?;
+                }
+                let ids = hits.into_iter().map(|hit| hit.id).collect();
+                rankings.insert(query.id.clone(), ids);
             }
-            let ids = hits.into_iter().map(|hit| hit.id).collect();
-            rankings.insert(query.id.clone(), ids);
         }
+        if let Some(mut file) = run {
+            file.flush().context(cannot)?;
+        }
+        let cutoffs: Vec<usize> = CUTOFFS.into_iter().filter(|&at| at <= depth).collect();
+        Ok(RetrievalReport::of(
+            &rankings,
+            &qrels,
+            &cutoffs,
+            Bootstrap::new(1),
+        )?)
     }
-    if let Some(mut file) = run {
-        file.flush().context(cannot)?;
-    }
-    let cutoffs: Vec<usize> = CUTOFFS.into_iter().filter(|&at| at <= depth).collect();
-    Ok(evaluate_retrieval(
-        &rankings,
-        &qrels,
-        &cutoffs,
-        Bootstrap::new(1),
-    )?)
 }

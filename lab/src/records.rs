@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::SystemTime;
 
-use forage_env::episode::Episode;
+use forage_contracts::Episode;
 use forage_env::monitor::Alarm;
 use forage_env::rollout::EpisodeWriter;
 use forage_trainer::metrics::Row;
-use forage_trainer::watch::{Aliases, EventWriter};
+use forage_trainer::{Aliases, EventWriter};
 
 use crate::conduct;
 use crate::error::{Context, Result};

@@ -13,7 +13,7 @@ use crate::evaluate::is_script;
 use crate::observer::Observer;
 use crate::policy::{PolicyFormat, open_policy};
 use crate::runtime::runtime;
-use crate::session::{Session, rewards_of};
+use crate::session::Session;
 
 /// The outcome of playing files of episodes again.
 #[derive(Debug, Default, Serialize)]
@@ -66,7 +66,7 @@ pub fn replay_files(
         let format = PolicyFormat::raw(std::sync::Arc::new(tokenizer));
         (config.environment.clone(), format)
     };
-    let rewards = rewards_of(config)?;
+    let rewards = config.rewards()?;
     let session = Session::new(&environment, rewards, &data.corpus, format, observer)?;
     let mut found = Replayed::default();
     for file in files {

@@ -9,8 +9,8 @@ use forage_retriever::{
     Bm25Retriever, CachedRetriever, Encoder, Index, Mode, RecordingRetriever, RerankedRetriever,
     Reranker, Retriever, Searched, TapeWriter,
 };
-use forage_trainer::bert::{BertEncoder, BertReranker, EncoderOptions, RerankerOptions};
 use forage_trainer::device::DeviceSpec;
+use forage_trainer::{BertEncoder, BertReranker, EncoderOptions, RerankerOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Result, bail, refuse};

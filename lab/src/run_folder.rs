@@ -5,14 +5,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forage_env::episode::Episode;
+use forage_contracts::{Episode, Tokenizer};
 use forage_env::monitor::Alarm;
 use forage_env::rollout::{RecordError, read_episodes};
-use forage_env::tokenizer::{HfTokenizer, Tokenizer};
+use forage_env::tokenizer::HfTokenizer;
 use forage_eval::stats::Bootstrap;
-use forage_eval::telemetry::Course;
-use forage_eval::trajectory::{Origin, Trajectory};
-use forage_eval::verdict::Verdict;
+use forage_eval::{Course, Origin, Trajectory, Verdict};
 use forage_trainer::metrics::{self, Row};
 use forage_trainer::weights::tokenizer_of;
 use serde_json::Value;

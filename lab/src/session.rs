@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forage_env::environment::EnvFactory;
-use forage_env::policy::{Policy, Sampling};
-use forage_env::registry::{self, Resources, make};
-use forage_env::reward::{RewardSet, Weighting, default_weights};
+use forage_contracts::Resources;
+use forage_contracts::environment::EnvFactory;
+use forage_contracts::policy::{Policy, Sampling};
+use forage_contracts::seed::Seed;
+use forage_env::registry::{self, make};
+use forage_env::reward::{RewardSet, Weighting};
 use forage_env::rollout::{Presentation, Rollout};
-use forage_env::seed::Seed;
 use forage_env::server::Served;
 use forage_trainer::run::Problem;
 use forage_trainer::weights::Checkpoint;
@@ -67,7 +68,7 @@ impl Session {
     ) -> Result<Self> {
         let chat = config.policy.chat.as_ref();
         let format = PolicyFormat::of(checkpoint, chat, &config.generation())?;
-        let rewards = rewards_of(config)?;
+        let rewards = config.rewards()?;
         Self::new(&config.environment, rewards, corpus, format, observer)
     }
 
@@ -167,7 +168,7 @@ impl EnvironmentConfig {
     /// When there is no environment of this id.
     pub fn default_rewards(&self, seed: u64) -> Result<Arc<RewardSet>> {
         let outcome = registry::find(&self.id)?.outcome;
-        let weights = default_weights(outcome)
+        let weights = RewardSet::default_weights(outcome)
             .into_iter()
             .map(|(name, weight)| (name, weight.into()))
             .collect();
@@ -196,12 +197,14 @@ fn factory(
     }
 }
 
-/// The rewards that a config weights.
-///
-/// # Errors
-/// When a part cannot be made.
-pub fn rewards_of(config: &Resolved) -> Result<Arc<RewardSet>> {
-    rewards(&config.environment.id, &config.reward, config.seed)
+impl Resolved {
+    /// The rewards that a config weights.
+    ///
+    /// # Errors
+    /// When a part cannot be made.
+    pub fn rewards(&self) -> Result<Arc<RewardSet>> {
+        rewards(&self.environment.id, &self.reward, self.seed)
+    }
 }
 
 fn rewards(

@@ -2,14 +2,13 @@
 
 use std::path::PathBuf;
 
-use forage_env::seed::Seed;
-use forage_trainer::demonstrations::{Choice, Demonstrations, read_demonstrations};
+use forage_contracts::seed::Seed;
+use forage_trainer::demonstrations::{Choice, Demonstrations};
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::memory::{MemoryEstimate, MemoryPlan, Workload};
 use forage_trainer::run::RunPlace;
-use forage_trainer::sft_run::{Lessons, SftConfig, run_sft};
 use forage_trainer::weights::{Checkpoint, Precision};
-use forage_trainer::workers::Workers;
+use forage_trainer::{Lessons, SftConfig, Workers, run_sft};
 use serde::Serialize;
 use serde_json::json;
 
@@ -80,7 +79,7 @@ pub fn sft(options: &SftOptions, observer: &dyn Observer) -> Result<FineTuned> {
         skip_long: options.skip_long,
         min_reward: options.min_reward,
     };
-    let found = read_demonstrations(&options.demonstrations, &start, &choice)?;
+    let found = Demonstrations::read(&options.demonstrations, &start, &choice)?;
     observer.say(&describe(&found));
     let seed = Seed::root(options.seed);
     let lessons = Lessons::split(found.sequences, options.validation, seed)

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use forage_contracts::Split;
 use forage_env::dataset::read_tasks;
 use forage_env::registry;
-use forage_env::task::Split;
 use forage_env::world::{World, WorldError, WorldSpec};
 use forage_retriever::CorpusFormat;
 

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use forage_env::episode::Episode;
-use forage_eval::study::{SeedEpisodes, Study};
+use forage_contracts::Episode;
+use forage_eval::{SeedEpisodes, Study};
 use forage_trainer::weights::{Checkpoint, Precision};
 
 use crate::config::Resolved;

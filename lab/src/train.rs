@@ -165,40 +165,42 @@ fn few_questions(questions: usize, config: &RunConfig) -> Option<String> {
     })
 }
 
-/// Describes what [`train`] would do, in TOML and comments: the resolved config, the arithmetic of a step and an estimate of the
-/// memory.
-///
-/// # Errors
-/// When the policy's shape or the recorded rollouts cannot be read.
-pub fn plan(config: &Resolved, rollouts: Option<&Path>) -> Result<String> {
-    let questions = config.grpo.prompts_played();
-    let episodes = questions * config.grpo.group_size;
-    let again = match config.grpo.prompts_per_step - questions {
-        0 => String::new(),
-        groups => format!(", {groups} groups of earlier steps again"),
-    };
-    let updates = config.grpo.update.minibatches * config.grpo.update.epochs;
-    let steps = config.grpo.steps;
-    let mut lines = vec![
-        config.to_toml()?,
-        format!(
-            "# {steps} steps of {questions} questions x {} episodes = {episodes} episodes and {updates} optimizer steps \
+impl Resolved {
+    /// Describes what [`train`] would do, in TOML and comments: the resolved self, the arithmetic of a step and an estimate of the
+    /// memory.
+    ///
+    /// # Errors
+    /// When the policy's shape or the recorded rollouts cannot be read.
+    pub fn plan(&self, rollouts: Option<&Path>) -> Result<String> {
+        let questions = self.grpo.prompts_played();
+        let episodes = questions * self.grpo.group_size;
+        let again = match self.grpo.prompts_per_step - questions {
+            0 => String::new(),
+            groups => format!(", {groups} groups of earlier steps again"),
+        };
+        let updates = self.grpo.update.minibatches * self.grpo.update.epochs;
+        let steps = self.grpo.steps;
+        let mut lines = vec![
+            self.to_toml()?,
+            format!(
+                "# {steps} steps of {questions} questions x {} episodes = {episodes} episodes and {updates} optimizer steps \
              each{again}; {} episodes in all",
-            config.grpo.group_size,
-            episodes as u64 * steps,
-        ),
-    ];
-    // A file may hold fewer than are asked for: what it holds is known when the run starts.
-    if let Some(warning) =
-        few_questions(config.data.train_questions, config).filter(|_| rollouts.is_none())
-    {
-        lines.push(format!("# {warning}"));
+                self.grpo.group_size,
+                episodes as u64 * steps,
+            ),
+        ];
+        // A file may hold fewer than are asked for: what it holds is known when the run starts.
+        if let Some(warning) =
+            few_questions(self.data.train_questions, self).filter(|_| rollouts.is_none())
+        {
+            lines.push(format!("# {warning}"));
+        }
+        lines.push(match Start::of(self, false)? {
+            Some(start) => memory::table(&memory::of_run(self, &start, rollouts)?),
+            None => "# memory: not known before the policy is fetched".to_owned(),
+        });
+        Ok(lines.join("\n"))
     }
-    lines.push(match Start::of(config, false)? {
-        Some(start) => memory::table(&memory::of_run(config, &start, rollouts)?),
-        None => "# memory: not known before the policy is fetched".to_owned(),
-    });
-    Ok(lines.join("\n"))
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 
 use std::str::FromStr;
 
-use forage_env::environment::Outcome;
-use forage_env::nearest::nearest;
+use forage_contracts::environment::Outcome;
+use forage_env::nearest;
 use forage_env::registry;
 
 use crate::config::Resolved;

@@ -2,19 +2,15 @@
 
 use std::sync::Arc;
 
-use forage_env::monitor::Metric;
-use forage_env::registry::{self, Pieces, Vocabulary};
+use forage_contracts::seed::Seed;
+use forage_contracts::{Metric, Pieces, Split, Task, Vocabulary};
+use forage_env::registry;
 use forage_env::reward::RewardSet;
-use forage_env::seed::Seed;
-use forage_env::task::{Split, Task};
-use forage_env::world::{self, World};
-use forage_trainer::bpe;
-use forage_trainer::learner::{Learner, UpdateConfig};
+use forage_env::world::World;
 use forage_trainer::metrics::Row;
 use forage_trainer::model::init_random;
-use forage_trainer::warm_start::{Demonstrator, warm_start};
 use forage_trainer::weights::Checkpoint;
-use forage_trainer::workers::Workers;
+use forage_trainer::{Demonstrator, Learner, UpdateConfig, Workers, bpe, warm_start};
 
 use crate::config::{Resolved, WarmStartSection};
 use crate::data::Corpus;
@@ -36,7 +32,7 @@ fn vocabulary_text(
     corpus: &Corpus,
     observer: &dyn Observer,
 ) -> Result<(Vec<String>, Vocabulary)> {
-    let mut lines: Vec<String> = world::text(world, section.vocab_lines).collect();
+    let mut lines: Vec<String> = world.text(section.vocab_lines).collect();
     let entry = registry::find(&config.environment.id)?;
     if entry.vocabulary.pieces == Pieces::Words {
         return Ok((lines, entry.vocabulary));

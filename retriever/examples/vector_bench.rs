@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forage_retriever::CancelFlag;
-use forage_retriever::dense::{FlatIndex, GraphIndex, QuantisedIndex, VectorFile, VectorIndex};
+use forage_retriever::dense::{VectorFile, VectorIndexKind};
 use serde_json::json;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -26,12 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let queries = VectorFile::open(Path::new(queries), dimension)?;
     let before = resident_kb()?;
     let (begun, cpu) = (Instant::now(), cpu_time()?);
-    let index: Box<dyn VectorIndex> = match kind.as_str() {
-        "flat" => Box::new(FlatIndex::new(vectors)),
-        "quantised" => Box::new(QuantisedIndex::build(vectors)?),
-        "graph" => Box::new(GraphIndex::build(vectors)?),
-        other => return Err(format!("unknown kind `{other}`").into()),
-    };
+    let index = kind.parse::<VectorIndexKind>()?.build(vectors)?;
     let built = json!({
         "build_s": begun.elapsed().as_secs_f64(),
         "build_cpu_s": cpu_time()?.saturating_sub(cpu).as_secs_f64(),

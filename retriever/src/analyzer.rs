@@ -14,7 +14,7 @@ use crate::porter;
 use segments::Segments;
 
 /// Name and version of the analysis, part of every index manifest and fingerprint. Changes when any term would.
-pub const ANALYZER_ID: &str = "lucene-english-2";
+pub(crate) const ANALYZER_ID: &str = "lucene-english-2";
 
 /// Lucene's `EnglishAnalyzer` stop set, sorted.
 const STOP_WORDS: [&str; 33] = [

@@ -31,7 +31,7 @@ pub struct CachedRetriever {
 
 /// The counters of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct CacheStats {
+pub(crate) struct CacheStats {
     /// Queries answered from the cache.
     pub hits: u64,
     /// Queries that waited for an equal one.
@@ -94,7 +94,7 @@ impl CachedRetriever {
     }
 
     /// The counters so far.
-    pub fn stats(&self) -> CacheStats {
+    pub(crate) fn stats(&self) -> CacheStats {
         let state = &self.shared;
         CacheStats {
             hits: state.hits.load(Ordering::Relaxed),

@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::str::FromStr;
 
-use forage_contracts::registry::{Entry, Registry, UnknownName};
+use forage_contracts::{Entry, Registry, UnknownName};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// An entry of which there is one list.

@@ -8,7 +8,7 @@ mod search_r1;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use forage_contracts::corpus::Passage;
+use forage_contracts::Passage;
 
 use crate::error::ReadError;
 use crate::rows::{RowReader, corpus_files};
@@ -170,17 +170,19 @@ impl CorpusHasher {
     }
 }
 
-/// Reads a corpus through and gives its digest, the one an index of it carries.
-///
-/// # Errors
-/// As [`CorpusReader`].
-pub fn corpus_digest(path: &Path, format: CorpusFormat) -> Result<String, ReadError> {
-    let mut hasher = CorpusHasher::new();
-    for passage in CorpusReader::open(path, format)? {
-        let passage = passage?;
-        hasher.update(&passage.id, &passage.title, &passage.text, &passage.fields);
+impl CorpusFormat {
+    /// Reads a corpus through and gives its digest, the one an index of it carries.
+    ///
+    /// # Errors
+    /// As [`CorpusReader`].
+    pub fn digest_of(self, path: &Path) -> Result<String, ReadError> {
+        let mut hasher = CorpusHasher::new();
+        for passage in CorpusReader::open(path, self)? {
+            let passage = passage?;
+            hasher.update(&passage.id, &passage.title, &passage.text, &passage.fields);
+        }
+        Ok(hasher.finish())
     }
-    Ok(hasher.finish())
 }
 
 #[cfg(test)]

@@ -7,30 +7,32 @@ mod batcher;
 mod embed;
 mod flat;
 mod graph;
-mod import;
+pub(crate) mod import;
 mod kernel;
 mod quantised;
-mod retriever;
-mod storage;
+pub(crate) mod retriever;
+pub(crate) mod storage;
 mod vectors;
 
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use forage_contracts::retriever::{CancelFlag, RetrieverError};
 use serde::de::IntoDeserializer;
 use serde::{Deserialize, Serialize};
 
 pub use embed::{EmbedProgress, EmbedSummary, VectorSource, embed};
-pub use flat::FlatIndex;
-pub use graph::GraphIndex;
-pub use import::{VectorMetric, VectorRows};
-pub use quantised::QuantisedIndex;
-pub use retriever::DenseRetriever;
+pub(crate) use flat::FlatIndex;
+pub(crate) use graph::GraphIndex;
+
+pub use import::VectorRows;
+pub(crate) use quantised::QuantisedIndex;
+
 pub(crate) use retriever::MODE;
-pub use storage::DenseManifest;
-pub use vectors::{VectorFile, VectorRecord, VectorWriter};
+
+pub use vectors::VectorFile;
 
 /// Largest magnitude of a coordinate: sums of products of such numbers stay finite at any dimension in use.
 const LARGEST: f32 = 1e15;
@@ -51,6 +53,18 @@ pub enum VectorIndexKind {
 }
 
 impl VectorIndexKind {
+    /// Builds an index of this kind over vectors.
+    ///
+    /// # Errors
+    /// [`RetrieverError::Vectors`] for vectors that cannot be searched this way.
+    pub fn build(self, vectors: Arc<VectorFile>) -> Result<Box<dyn VectorIndex>, RetrieverError> {
+        Ok(match self {
+            Self::Flat => Box::new(FlatIndex::new(vectors)),
+            Self::Quantised => Box::new(QuantisedIndex::build(vectors)?),
+            Self::Graph => Box::new(GraphIndex::build(vectors)?),
+        })
+    }
+
     /// The name used in configs.
     pub fn name(self) -> &'static str {
         match self {

@@ -25,7 +25,8 @@ mod verify;
 pub use build::{
     AddRequest, BuildProgress, BuildRequest, BuildStage, BuildSummary, Duplicates, Existing,
 };
-pub use manifest::{Counts, FileRecord, Manifest, SegmentManifest, Source};
+pub(crate) use manifest::SegmentManifest;
+pub use manifest::{Counts, Manifest};
 pub use open::Index;
 pub use store::Document;
 

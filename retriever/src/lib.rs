@@ -52,31 +52,39 @@ mod statistics;
 mod tape;
 mod top;
 
-pub use analyzer::{ANALYZER_ID, analyze};
+pub use analyzer::analyze;
 pub use bm25::Bm25Params;
 pub use boolean::QueryShape;
-pub use cache::{CacheStats, CachedRetriever};
+
+pub use cache::CachedRetriever;
 pub use choice::{Choice, Listed};
-pub use corpus::{CorpusFormat, CorpusHasher, CorpusReader, corpus_digest};
+pub use corpus::{CorpusFormat, CorpusHasher, CorpusReader};
 pub use error::{IndexError, ReadError};
-pub use forage_contracts::corpus::{CorpusEntry, Passage};
-pub use forage_contracts::registry::{Entry, PluginError, Registry, UnknownName};
 pub use forage_contracts::retriever::{
     BooleanAnswer, BooleanSearch, CancelFlag, Encoder, Filter, Fingerprint, Hit, MAX_QUERY_BYTES,
     ParseIssue, Query, Retriever, RetrieverError, TextKind,
 };
-pub use forage_contracts::row::{Cell, Row, RowFault};
+pub use forage_contracts::{
+    Cell, CorpusEntry, Entry, Passage, PluginError, Registry, Row, RowFault, UnknownName,
+};
 pub use index::{
     AddRequest, BuildProgress, BuildRequest, BuildStage, BuildSummary, Counts, Document,
-    Duplicates, Existing, FileRecord, Index, Manifest, SegmentManifest, Source,
+    Duplicates, Existing, Index, Manifest,
 };
+
 pub use mode::{Mode, ModeEntry, Searched};
 pub use none::NoPassages;
 pub use qrels::{Qrels, read_qrels, write_run};
 pub use queries::{QueryRecord, read_queries};
 pub use rerank::{RerankedRetriever, Reranker};
 pub use retriever::Bm25Retriever;
-pub use rows::{Place, RowReader, row_files};
+pub use rows::{Place, RowReader};
 pub use snippet::{Snippet, snippet};
-pub use statistics::Statistics;
+
 pub use tape::{RecordingRetriever, Tape, TapeError, TapeWriter};
+
+// Tests inside of the crate name it as its users do.
+#[cfg(test)]
+extern crate self as forage_retriever;
+#[cfg(test)]
+mod tests;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use forage_contracts::registry::{Entry, Registry};
 use forage_contracts::retriever::{Encoder, Retriever, RetrieverError};
+use forage_contracts::{Entry, Registry};
 
 use crate::choice::{Choice, Listed};
 use crate::index::Index;

@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use std::io::{self, Write};
 use std::path::Path;
 
-use forage_contracts::row::{Cell, RowFault};
+use forage_contracts::{Cell, RowFault};
 
 use crate::error::ReadError;
 use crate::rows::{RowReader, each_line, is_parquet};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::error::ReadError;
-use crate::rows::{RowReader, row_files};
+use crate::rows::RowReader;
 
 const FIX: &str = "query rows are {\"_id\", \"text\"}";
 
@@ -25,7 +25,7 @@ pub struct QueryRecord {
 pub fn read_queries(path: &Path) -> Result<Vec<QueryRecord>, ReadError> {
     let mut seen: BTreeMap<String, u64> = BTreeMap::new();
     let mut queries = Vec::new();
-    for file in row_files(path)? {
+    for file in RowReader::files(path)? {
         let mut rows = RowReader::open(&file)?;
         while let Some(mut row) = rows.next_row()? {
             let key = if row.has("_id") || !row.has("id") {

@@ -14,7 +14,7 @@
 //! [`RetrieverError::Remote`](crate::RetrieverError::Remote) after the retries that [`HttpOptions`](forage_net::HttpOptions) allows: never an empty
 //! list, never fewer lists than queries. Hits are put into the order of the [`Retriever`](crate::Retriever) contract
 //! (score descending, then id ascending), which changes nothing where the server already sent that order. At the cut after
-//! `k` hits the server decides between equal scores; only [`ShardedRetriever`] and a server of this crate decide by id.
+//! `k` hits the server decides between equal scores; only `ShardedRetriever` and a server of this crate decide by id.
 //!
 //! The fingerprint of a foreign server names its address, its kind and how it is asked. Whether its contents changed
 //! cannot be known from here.
@@ -25,11 +25,11 @@ mod elastic;
 mod hits;
 mod qdrant;
 mod search_r1;
-mod shards;
+pub(crate) mod shards;
 mod spec;
 mod vectors;
 mod wire;
 
 pub use forage_contracts::retriever::{RetrieverEntry, RetrieverSettings};
-pub use shards::{Shard, ShardedRetriever};
+
 pub use spec::RemoteSpec;

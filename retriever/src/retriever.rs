@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use forage_contracts::corpus::Passage;
+use forage_contracts::Passage;
 use forage_contracts::retriever::{
     BooleanSearch, Fingerprint, Hit, Query, Retriever, RetrieverError,
 };
@@ -160,7 +160,7 @@ impl Bm25Retriever {
     /// # Errors
     /// [`RetrieverError::Statistics`] when they count less than this index alone; [`RetrieverError`] when postings or
     /// passages cannot be read.
-    pub fn search_with(
+    pub(crate) fn search_with(
         &self,
         query: &Query,
         k: usize,

@@ -8,7 +8,6 @@ mod parquet;
 mod reader;
 
 pub(crate) use files::corpus_files;
-pub use files::row_files;
 pub(crate) use lines::each_line;
 pub(crate) use reader::is_parquet;
 pub use reader::{Place, RowReader};

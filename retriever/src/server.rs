@@ -3,7 +3,7 @@
 //!
 //! | route | for |
 //! |---|---|
-//! | `POST /retrieve` | Search-R1, slime, verl, `SkyRL`, torchtitan, minisearch-r1, and the options of [`request`] |
+//! | `POST /retrieve` | Search-R1, slime, verl, `SkyRL`, torchtitan, minisearch-r1, and the options of `request` |
 //! | `POST /search`, `POST /batch_search` | the dialect of `ReSearch` and `FlashRAG` |
 //! | `POST /rerank` | Search-R1's reranking server |
 //! | `POST /statistics` | fronts of shards: what exact global BM25 needs to know of this part |
@@ -25,7 +25,7 @@ mod fault;
 mod jobs;
 mod metrics;
 mod plan;
-pub mod request;
+mod request;
 mod room;
 mod routes;
 
@@ -42,6 +42,36 @@ use crate::mode::Mode;
 use crate::rerank::Reranker;
 use crate::retriever::Bm25Retriever;
 use app::App;
+use request::{Limits, RerankRequest, RetrieveRequest, parse_statistics};
+
+/// Reads a body as every route does and holds what was read to what requests may ask for: this is what fuzzing calls.
+///
+/// # Panics
+/// When a request that was read asks for more, or a refusal names no fault or too many.
+#[doc(hidden)]
+pub fn read_body(body: &[u8]) {
+    const LIMITS: Limits = Limits {
+        topk: 3,
+        max_topk: 1000,
+        max_queries: 64,
+        max_query_bytes: 4096,
+    };
+    match RetrieveRequest::parse(body, &LIMITS) {
+        Ok(request) => {
+            assert!(request.k >= 1 && request.k <= LIMITS.max_topk);
+            assert!(request.queries.len() <= LIMITS.max_queries);
+            assert!(request.candidates.is_none_or(|count| count >= request.k));
+        }
+        Err(problems) => assert!(!problems.is_empty() && problems.len() <= 20),
+    }
+    for batch in [false, true] {
+        let _ = RetrieveRequest::parse_flashrag(body, &LIMITS, batch);
+    }
+    if let Ok(request) = RerankRequest::parse(body, &LIMITS) {
+        assert_eq!(request.queries.len(), request.documents.len());
+    }
+    let _ = parse_statistics(body, &LIMITS);
+}
 
 /// The retrievers that are served.
 pub struct Services {

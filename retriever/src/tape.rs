@@ -366,7 +366,7 @@ impl BooleanSearch for Tape {
 mod tests {
     use super::*;
     use crate::retriever::Bm25Retriever;
-    use forage_contracts::corpus::Passage;
+    use forage_contracts::Passage;
 
     fn block_on<T>(work: impl Future<Output = T>) -> T {
         tokio::runtime::Runtime::new()

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use forage_retriever::{Encoder, TextKind};
-use forage_trainer::bert::{BertEncoder, EncoderOptions};
+use forage_trainer::{BertEncoder, EncoderOptions};
 
 struct Arguments {
     folder: PathBuf,

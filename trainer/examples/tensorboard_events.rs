@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use forage_trainer::metrics::Row;
-use forage_trainer::watch::{Aliases, EventWriter};
+use forage_trainer::{Aliases, EventWriter};
 
 /// Values tell the first process (0) from the resumed one (1).
 fn row(step: u64, process: u8) -> Row {

@@ -1,6 +1,6 @@
 //! Trains a tiny chat model that calls a tool, for checks of the policy server: `tool_caller OUT_FOLDER`.
 
-#[path = "../tests/it/tool_caller.rs"]
+#[path = "../src/tests/tool_caller.rs"]
 mod tool_caller;
 
 fn main() {

@@ -254,7 +254,7 @@ impl Backward<'_> {
 
 #[cfg(test)]
 mod tests {
-    use forage_env::seed::Seed;
+    use forage_contracts::seed::Seed;
 
     use super::*;
     use crate::model::{Architecture, init_random};

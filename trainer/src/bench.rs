@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use crate::LessonError;
-use crate::learner::LearnError;
 use crate::lesson_error::Fault;
 use crate::logprobs::{Scores, through_graph};
 use crate::memory::{BatchSize, MemoryPlan, Workload};
 use crate::objective::{Algorithm, Recipe};
 use crate::optim::AdamWConfig;
-use crate::sample::read_groups;
+use crate::sample::Sample;
 use crate::sequence::{MicroBatch, Sequence};
+use crate::student::LearnError;
 use crate::student::Student;
 use crate::update::{Scored, TokenSums, loss, minibatches, score};
 use crate::weights::{Checkpoint, Precision};
@@ -43,7 +43,7 @@ impl MeasuredStep {
     /// of the written-out derivatives.
     ///
     /// # Errors
-    /// As [`read_groups`], and when no group has a direction.
+    /// As [`Sample::read_groups`], and when no group has a direction.
     pub fn read(
         rollouts: &Path,
         checkpoint: Checkpoint,
@@ -53,7 +53,7 @@ impl MeasuredStep {
     ) -> Result<Self, LessonError> {
         let recipe = Algorithm::default().recipe(1);
         let context = checkpoint.config.max_position_embeddings.min(32_768);
-        let groups = read_groups(rollouts, checkpoint.config.vocab_size, context)?;
+        let groups = Sample::read_groups(rollouts, checkpoint.config.vocab_size, context)?;
         let rows = minibatches(score(groups, &recipe).0, 1, &recipe)
             .pop()
             .ok_or_else(|| {

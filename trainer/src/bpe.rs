@@ -1,6 +1,6 @@
 //! Trains a small byte-pair tokenizer in Hugging Face's format.
 
-use forage_env::registry::{Pieces, Vocabulary};
+use forage_contracts::{Pieces, Vocabulary};
 use forage_env::tokenizer::{HfTokenizer, TokenizerError};
 use tokenizers::decoders::byte_level::ByteLevel as ByteLevelDecoder;
 use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
@@ -87,7 +87,7 @@ pub fn train(
 
 #[cfg(test)]
 mod tests {
-    use forage_env::tokenizer::Tokenizer;
+    use forage_contracts::Tokenizer;
 
     use super::*;
 

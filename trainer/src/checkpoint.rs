@@ -9,7 +9,7 @@ mod sums;
 
 use std::path::{Path, PathBuf};
 
-use forage_env::episode::Episode;
+use forage_contracts::Episode;
 use forage_env::rollout::{EpisodeWriter, RecordError, read_episodes};
 use serde::{Deserialize, Serialize};
 

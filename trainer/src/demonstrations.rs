@@ -4,9 +4,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use forage_contracts::{Episode, Tokenizer};
 use forage_env::chat::{ChatError, Renderer};
-use forage_env::episode::Episode;
-use forage_env::tokenizer::Tokenizer;
 use forage_retriever::RowReader;
 use serde_json::{Map, Value};
 
@@ -39,47 +38,49 @@ pub struct Demonstrations {
     pub faults: usize,
 }
 
-/// Reads JSON lines, or the rows of a `.parquet` file, each of one of three forms:
-///
-/// - `{"messages": [{"role", "content", ...}, ...], "tools": [...]}`: a conversation in the chat template of `checkpoint`.
-///   Learned is what the assistant wrote, with the text that ends its turns (the end-of-sequence token where a template has
-///   none); a message with `"weight": 0` is read only. Arguments of tool calls may be objects or JSON as text.
-/// - `{"prompt": text, "completion": text}`: raw text. Learned are the completion and the end-of-sequence token after it.
-/// - A recorded rollout, an episode or its record, as [`crate::sample::read_groups`] reads them. Learned are the policy's
-///   tokens; neither reward nor log-probabilities are needed.
-///
-/// Further fields of the first two forms are not read.
-///
-/// # Errors
-/// [`LessonError`], which names the line: one of no such form or with nothing to learn, a conversation whose turns the
-/// template writes otherwise once messages follow, tokens of another vocabulary, more tokens than [`Choice::context`]; a file
-/// of which nothing is left.
-pub fn read_demonstrations(
-    path: &Path,
-    checkpoint: &Checkpoint,
-    choice: &Choice,
-) -> Result<Demonstrations, LessonError> {
-    let mut found = Demonstrations::default();
-    let added = if path.extension().is_some_and(|end| end == "parquet") {
-        found.add_rows(path, checkpoint, choice)
-    } else {
-        found.add_lines(path, checkpoint, choice)
-    };
-    added.map_err(|fault| fault.of(path))?;
-    if found.sequences.is_empty() {
-        let Demonstrations {
-            too_long,
-            low_reward,
-            faults,
-            ..
-        } = found;
-        let fault = format!(
-            "leaves nothing to learn: {too_long} lines are too long, {low_reward} rollouts earned too little, {faults} \
+impl Demonstrations {
+    /// Reads JSON lines, or the rows of a `.parquet` file, each of one of three forms:
+    ///
+    /// - `{"messages": [{"role", "content", ...}, ...], "tools": [...]}`: a conversation in the chat template of `checkpoint`.
+    ///   Learned is what the assistant wrote, with the text that ends its turns (the end-of-sequence token where a template has
+    ///   none); a message with `"weight": 0` is read only. Arguments of tool calls may be objects or JSON as text.
+    /// - `{"prompt": text, "completion": text}`: raw text. Learned are the completion and the end-of-sequence token after it.
+    /// - A recorded rollout, an episode or its record, as [`crate::Sample::read_groups`] reads them. Learned are the policy's
+    ///   tokens; neither reward nor log-probabilities are needed.
+    ///
+    /// Further fields of the first two forms are not read.
+    ///
+    /// # Errors
+    /// [`LessonError`], which names the line: one of no such form or with nothing to learn, a conversation whose turns the
+    /// template writes otherwise once messages follow, tokens of another vocabulary, more tokens than [`Choice::context`]; a file
+    /// of which nothing is left.
+    pub fn read(
+        path: &Path,
+        checkpoint: &Checkpoint,
+        choice: &Choice,
+    ) -> Result<Self, LessonError> {
+        let mut found = Self::default();
+        let added = if path.extension().is_some_and(|end| end == "parquet") {
+            found.add_rows(path, checkpoint, choice)
+        } else {
+            found.add_lines(path, checkpoint, choice)
+        };
+        added.map_err(|fault| fault.of(path))?;
+        if found.sequences.is_empty() {
+            let Self {
+                too_long,
+                low_reward,
+                faults,
+                ..
+            } = found;
+            let fault = format!(
+                "leaves nothing to learn: {too_long} lines are too long, {low_reward} rollouts earned too little, {faults} \
              ended in faults"
-        );
-        return Err(Fault::from(fault).of(path));
+            );
+            return Err(Fault::from(fault).of(path));
+        }
+        Ok(found)
     }
-    Ok(found)
 }
 
 /// The value without fields that are null.

@@ -302,17 +302,19 @@ pub fn describe(device: &Device) -> String {
     "this program's own kernels".to_owned()
 }
 
-/// The GPUs and software drivers that this build can reach, by name, in the order they are to be preferred.
-pub fn found() -> Vec<DeviceSpec> {
-    #[cfg(feature = "cuda")]
-    let cards = (0..cuda::Installation::find().cards.len()).map(DeviceSpec::Cuda);
-    #[cfg(not(feature = "cuda"))]
-    let cards = std::iter::empty();
-    #[cfg(feature = "wgpu")]
-    let adapters = wgpu::found();
-    #[cfg(not(feature = "wgpu"))]
-    let adapters = Vec::new();
-    cards.chain(adapters).collect()
+impl DeviceSpec {
+    /// The GPUs and software drivers that this build can reach, by name, in the order they are to be preferred.
+    pub fn found() -> Vec<Self> {
+        #[cfg(feature = "cuda")]
+        let cards = (0..cuda::Installation::find().cards.len()).map(Self::Cuda);
+        #[cfg(not(feature = "cuda"))]
+        let cards = std::iter::empty();
+        #[cfg(feature = "wgpu")]
+        let adapters = wgpu::found();
+        #[cfg(not(feature = "wgpu"))]
+        let adapters = Vec::new();
+        cards.chain(adapters).collect()
+    }
 }
 
 /// Waits until a device has done what it was asked to.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use forage_env::policy::Policy;
+use forage_contracts::policy::Policy;
 use serde::{Deserialize, Serialize};
 
 use crate::device::is_processor;
@@ -19,8 +19,7 @@ use crate::remote::{PushKind, RemotePolicy};
 use crate::sample::Sample;
 use crate::sequence::Sequence;
 use crate::setting::SettingError;
-use crate::student::Student;
-pub use crate::student::{LearnError, SftStats};
+use crate::student::{LearnError, SftStats, Student};
 use crate::update::{GroupCounts, Scored, TokenSums, loss, minibatches, score};
 use crate::weights::{Checkpoint, SaveOptions};
 use crate::workers::Workers;
@@ -137,7 +136,7 @@ impl UpdateConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct UpdateStats {
     /// The groups by what became of them.
-    pub groups: GroupCounts,
+    pub(crate) groups: GroupCounts,
     /// Optimizer steps done: 0 when no group had a direction.
     pub updates: usize,
     /// Policy tokens that were run, over all passes.

@@ -1,7 +1,7 @@
 //! The learner: decoders in Burn, a generation engine, supervised fine-tuning and GRPO.
 //!
 //! # What it is
-//! The only crate that names Burn. It implements `forage_env::policy::Policy` with an in-process engine and improves the
+//! The only crate that names Burn. It implements `forage_contracts::policy::Policy` with an in-process engine and improves the
 //! same weights it samples from; one code path computes sampling and training log-probabilities.
 //!
 //! # What it is not
@@ -10,15 +10,15 @@
 //! # Map, in reading order
 //! - [`device`]: which backends are compiled in, and what is missing to use one. [`doctor`]: whether a device computes right.
 //! - [`model`], [`weights`]: the decoder; Hugging Face folders in and out. [`bpe`]: training a small tokenizer.
-//! - [`lora`]: low-rank adapters.
-//! - [`generate`]: sampler and engine. [`server`]: OpenAI's protocol over it.
-//! - [`remote`]: rollouts from vLLM and SGLang servers through the same trait.
-//! - [`sample`], [`demonstrations`], [`sequence`], [`logprobs`], `backward`, [`workers`], `grads`, [`optim`]: a gradient step,
+//! - `lora`: low-rank adapters.
+//! - `generate`: sampler and engine. [`server`]: OpenAI's protocol over it.
+//! - `remote`: rollouts from vLLM and SGLang servers through the same trait.
+//! - `sample`, [`demonstrations`], [`sequence`], `logprobs`, `backward`, `workers`, `grads`, `optim`: a gradient step,
 //!   piece by piece.
 //! - [`objective`]: the GRPO family as functions over slices; `update`: the sequences of each optimizer step, and their loss.
-//! - [`bert`]: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
-//! - [`memory`]: what a run will take, before it starts. [`mod@bench`]: optimizer steps to be timed.
-//! - [`learner`], [`run`], [`warm_start`], [`sft_run`], [`checkpoint`], [`metrics`]: a training run. [`watch`]: what its numbers say.
+//! - `bert`: encoders and cross-encoders for dense retrieval and reranking; nothing else here uses them.
+//! - [`memory`]: what a run will take, before it starts. `bench`: optimizer steps to be timed.
+//! - `learner`, [`run`], `warm_start`, `sft_run`, [`checkpoint`], [`metrics`]: a training run. `watch`: what its numbers say.
 
 mod lesson_error;
 mod plugin_error;
@@ -30,46 +30,65 @@ pub use setting::SettingError;
 pub mod device;
 pub mod doctor;
 
-pub mod bert;
+mod bert;
 
 pub mod model;
 
 pub mod bpe;
-pub mod lora;
+mod lora;
 pub mod weights;
 
-pub mod generate;
+mod generate;
 
 pub mod server;
 
-pub mod remote;
+mod remote;
 
 mod backward;
 pub mod demonstrations;
-pub mod logprobs;
-pub mod sample;
+mod logprobs;
+mod sample;
 pub mod sequence;
 
 mod grads;
-pub mod optim;
-pub mod workers;
+mod optim;
+mod workers;
 
 pub mod objective;
 mod student;
 mod update;
 
-pub mod bench;
+mod bench;
 pub mod memory;
 
-pub mod learner;
+mod learner;
 mod records;
 pub mod run;
-pub mod sft_run;
-pub mod warm_start;
+mod sft_run;
+mod warm_start;
 
 pub mod checkpoint;
 pub mod metrics;
-pub mod watch;
+mod watch;
+
+pub use bench::{MeasuredStep, StepNumbers};
+pub use bert::{
+    BertEncoder, BertError, BertReranker, EncoderFamily, EncoderOptions, Pooling, RerankerOptions,
+};
+pub use generate::{Engine, EngineConfig, EngineStats};
+pub use learner::{Learner, OldLogprobs, UpdateConfig, UpdateStats};
+pub use logprobs::entropies;
+pub use lora::{LoraConfig, LoraError, Targets};
+pub use optim::{AdamWConfig, Curve, Decay, OptimError};
+
+pub use remote::{RemoteConfig, RemoteError, RemoteFault, RemoteKind, RemotePolicy, RemoteStats};
+pub use sample::Sample;
+pub use sft_run::{Lessons, SftConfig, run_sft};
+pub use student::{LearnError, SftStats};
+
+pub use warm_start::{Demonstrator, Stage, WarmStartConfig, warm_start};
+pub use watch::{Aliases, EventWriter, NonFinite, SentinelConfig};
+pub use workers::Workers;
 
 // Tests inside of the crate and those outside share their fixtures, which name the crate as its users do.
 #[cfg(test)]

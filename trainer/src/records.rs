@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use forage_env::registry::RegistryError;
+use forage_contracts::RegistryError;
 use forage_env::rollout::BudgetExceeded;
 
 use crate::checkpoint::{self, CheckpointError, FORMAT, Restored, RunState, Snapshot};

@@ -8,15 +8,14 @@ mod step;
 use std::sync::Arc;
 use std::time::Instant;
 
-use forage_env::environment::EnvFactory;
-use forage_env::episode::Episode;
-use forage_env::monitor::{Alarm, Metric, Severity};
-use forage_env::policy::Sampling;
+use forage_contracts::environment::EnvFactory;
+use forage_contracts::policy::Sampling;
+use forage_contracts::seed::Seed;
+use forage_contracts::{Episode, Metric, Task};
+use forage_env::monitor::{Alarm, Severity};
 use forage_env::registry;
 use forage_env::reward::RewardSet;
 use forage_env::rollout::{InfraBudget, Presentation, Rollout};
-use forage_env::seed::Seed;
-use forage_env::task::Task;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tracing::Instrument;
@@ -24,7 +23,7 @@ use tracing::Instrument;
 pub use jobs::group_jobs;
 use jobs::{step_tasks, tree_jobs};
 use replay::Buffer;
-pub use replay::ReplayConfig;
+pub(crate) use replay::ReplayConfig;
 use rows::{describe_episodes, describe_replay, describe_update};
 
 use crate::checkpoint::Snapshot;
@@ -62,7 +61,7 @@ pub struct GrpoConfig {
     /// a correction, if the objective has one) makes up.
     pub lookahead: bool,
     /// Takes a part of each batch from earlier steps; none without it.
-    pub replay: Option<ReplayConfig>,
+    pub(crate) replay: Option<ReplayConfig>,
     /// The settings of alarms, and whether a grave one stops the run.
     pub sentinel: SentinelConfig,
 }
@@ -427,7 +426,7 @@ pub(crate) async fn evaluate(
 }
 
 /// One rollout setup on the learner's current weights.
-pub fn rollout(learner: &Learner, problem: &Problem, sampling: Sampling) -> Rollout {
+pub(crate) fn rollout(learner: &Learner, problem: &Problem, sampling: Sampling) -> Rollout {
     Rollout {
         policy: learner.policy(),
         tokenizer: Arc::new(learner.checkpoint().tokenizer),

@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use forage_env::environment::Outcome;
-use forage_env::episode::{Episode, Turn};
+use forage_contracts::environment::Outcome;
+use forage_contracts::{Episode, Provenance, Turn};
 use forage_env::rollout::EpisodeRecord;
-use forage_env::rollout::record::SCHEMA;
-use forage_env::tokens::Provenance;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -245,10 +243,13 @@ impl Line {
         if value.get("episode").is_some() {
             let record: EpisodeRecord = serde_json::from_value(value)
                 .map_err(|error| Fault::because("is not a record of an episode", error))?;
-            if record.schema != SCHEMA {
-                return Err(
-                    format!("has schema {}, this program reads {SCHEMA}", record.schema).into(),
-                );
+            if record.schema != EpisodeRecord::SCHEMA {
+                return Err(format!(
+                    "has schema {}, this program reads {}",
+                    record.schema,
+                    EpisodeRecord::SCHEMA
+                )
+                .into());
             }
             return Ok(Self::Episode(Box::new(record.episode)));
         }
@@ -274,17 +275,19 @@ pub(crate) fn check_vocabulary(sequence: &Sequence, vocab_size: usize) -> Result
     }
 }
 
-/// Reads a file of recorded rollouts, JSON lines of token lists with masks, episodes or their records, as groups in the order they begin.
-/// Episodes that an infrastructure fault ended are left out. `vocab_size` and `context`: of the model that learns.
-///
-/// # Errors
-/// [`LessonError`], which names the line.
-pub fn read_groups(
-    path: &Path,
-    vocab_size: usize,
-    context: usize,
-) -> Result<Vec<Vec<Sample>>, LessonError> {
-    read_lines(path, vocab_size, context).map_err(|fault| fault.of(path))
+impl Sample {
+    /// Reads a file of recorded rollouts, JSON lines of token lists with masks, episodes or their records, as groups in the order they begin.
+    /// Episodes that an infrastructure fault ended are left out. `vocab_size` and `context`: of the model that learns.
+    ///
+    /// # Errors
+    /// [`LessonError`], which names the line.
+    pub fn read_groups(
+        path: &Path,
+        vocab_size: usize,
+        context: usize,
+    ) -> Result<Vec<Vec<Self>>, LessonError> {
+        read_lines(path, vocab_size, context).map_err(|fault| fault.of(path))
+    }
 }
 
 fn read_lines(path: &Path, vocab_size: usize, context: usize) -> Result<Vec<Vec<Sample>>, Fault> {
@@ -332,8 +335,8 @@ fn parse(line: &str, number: u64) -> Result<Option<(u64, Sample)>, Fault> {
 
 #[cfg(test)]
 mod tests {
-    use forage_env::environment::TurnKind;
-    use forage_env::policy::Finish;
+    use forage_contracts::environment::TurnKind;
+    use forage_contracts::policy::Finish;
 
     use super::*;
 
@@ -347,7 +350,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rollouts.jsonl");
         std::fs::write(&path, lines.join("\n")).unwrap();
-        read_groups(&path, 10, 8)
+        Sample::read_groups(&path, 10, 8)
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Token sequences to learn from, and how a step is cut into micro-batches.
 
-use forage_env::seed::Seed;
-use forage_env::tokens::TokenLog;
+use forage_contracts::TokenLog;
+use forage_contracts::seed::Seed;
 
 use crate::model::Batch;
 

@@ -31,8 +31,8 @@ mod text;
 
 use std::sync::Arc;
 
+use forage_contracts::policy::Sampling;
 use forage_env::chat::ChatTemplate;
-use forage_env::policy::Sampling;
 use forage_env::tokenizer::HfTokenizer;
 pub use forage_net::{BaseConfig, ServeError, Summary};
 use tokio::net::TcpListener;

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use forage_env::nearest::nearest;
+use forage_env::nearest;
 
 /// A setting that is out of range or does not go with another: its key, and a predicate that names the fix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

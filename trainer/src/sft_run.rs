@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use forage_env::monitor::Metric;
-use forage_env::seed::Seed;
+use forage_contracts::Metric;
+use forage_contracts::seed::Seed;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::Snapshot;

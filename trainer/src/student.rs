@@ -1,7 +1,7 @@
 //! Weights that learn, with the optimizer and the threads of a step: what every kind of training shares.
 
-use forage_env::monitor::Metric;
-use forage_env::policy::PolicyError;
+use forage_contracts::Metric;
+use forage_contracts::policy::PolicyError;
 
 use crate::backward;
 use crate::grads::NamedGrads;

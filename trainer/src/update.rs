@@ -9,7 +9,7 @@ use crate::sequence::Sequence;
 
 /// The number of a batch's groups by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GroupCounts {
+pub(crate) struct GroupCounts {
     /// Groups seen.
     pub groups: usize,
     /// Groups with a direction.

@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use forage_env::demonstrate::demonstrate;
-use forage_env::environment::EnvFactory;
-use forage_env::episode::Episode;
+use forage_contracts::environment::EnvFactory;
+use forage_contracts::scripted::{Haste, OracleStyle};
+use forage_contracts::seed::Seed;
+use forage_contracts::{Episode, Task, Tokenizer};
+use forage_env::demonstrate;
 use forage_env::reward::RewardSet;
 use forage_env::rollout::InfraBudget;
-use forage_env::scripted::{Haste, OracleStyle};
-use forage_env::seed::Seed;
-use forage_env::task::Task;
-use forage_env::tokenizer::Tokenizer;
 use serde::{Deserialize, Serialize};
 
 use crate::learner::Learner;
@@ -23,7 +21,7 @@ use crate::sequence::Sequence;
 /// The tokens of a demonstration that a stage learns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Learned {
+pub(crate) enum Learned {
     /// The tokens that the oracle did not write: the question and the passages. Every passage opens with a name from the question,
     /// so predicting it teaches copying, which the few tokens of queries and answers teach only much later.
     Context,
@@ -40,7 +38,7 @@ pub struct Stage {
     /// Most optimizer steps.
     pub steps: u64,
     /// The tokens that are learned.
-    pub learned: Learned,
+    pub(crate) learned: Learned,
     /// Learning rate.
     pub learning_rate: f64,
     /// The shares of haste: what a hasty demonstrator shows is not how to be right, which is left for later to find out.
@@ -82,7 +80,7 @@ pub struct Demonstrator {
 }
 
 impl Demonstrator {
-    /// Demonstrations of `tasks` that teach ([`Outcome::teaches`](forage_env::environment::Outcome::teaches)).
+    /// Demonstrations of `tasks` that teach ([`Outcome::teaches`](forage_contracts::environment::Outcome::teaches)).
     ///
     /// # Errors
     /// [`RunError`] when too many were lost to infrastructure faults, or none reached the answer.

@@ -9,7 +9,7 @@ mod train;
 
 use anyhow::Result;
 use clap::{Subcommand, ValueEnum};
-use forage_env::seed::Seed;
+use forage_contracts::seed::Seed;
 use forage_lab::open_policy;
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::weights::{Checkpoint, Precision};

@@ -4,12 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use forage_env::environment::Outcome;
-use forage_env::episode::Episode;
+use forage_contracts::Episode;
+use forage_contracts::environment::Outcome;
 use forage_env::rollout::read_episodes;
-use forage_eval::at_k::compare_episodes;
-use forage_eval::compare::Comparison;
 use forage_eval::stats::{Bootstrap, NonInferiority};
+use forage_eval::{Comparison, CurveComparison};
 
 use crate::terminal::out;
 
@@ -55,7 +54,7 @@ impl Compare {
             ))
         });
         let margins: Vec<(&String, NonInferiority)> = margins.collect::<Result<_>>()?;
-        let curves = compare_episodes(&a, &b, bootstrap)?;
+        let curves = CurveComparison::of(&a, &b, bootstrap)?;
         if self.json {
             let margins: serde_json::Map<_, _> = margins
                 .into_iter()

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
-use forage_env::dataset::{Contamination, Leak, contamination, digest_ids, read_all};
-use forage_env::task::{Split, Task};
+use forage_contracts::{Split, Task};
+use forage_env::dataset::{Contamination, Leak, digest_ids, read_all};
 use forage_lab::fetch_file;
 
 use crate::terminal::out;
@@ -58,7 +58,7 @@ impl Check {
         } else {
             (tasks, others)
         };
-        let found = contamination(&tasks, &others);
+        let found = Contamination::between(&tasks, &others);
         if self.json {
             let mut value = serde_json::to_value(&found)?;
             value["digest"] = digest_ids(&tasks).into();

@@ -92,7 +92,7 @@ impl Doctor {
         let devices = self.device.map_or_else(
             || {
                 std::iter::once(DeviceSpec::Cpu)
-                    .chain(device::found())
+                    .chain(DeviceSpec::found())
                     .collect()
             },
             |device| vec![device],

@@ -4,12 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
+use forage_contracts::Split;
 use forage_env::probe::Probe;
-use forage_env::task::Split;
-use forage_lab::{
-    EvaluateOptions, Evaluation, Ranking, Sources, evaluate, evaluate_ranking, evaluate_sources,
-    study,
-};
+use forage_lab::{EvaluateOptions, Evaluation, Ranking, Sources, evaluate, study};
 use forage_retriever::CorpusFormat;
 use forage_trainer::device::DeviceSpec;
 use serde_json::{Map, Value};
@@ -164,7 +161,7 @@ impl Eval {
                 seed: self.seed.unwrap_or(1),
             };
             let device = self.device.unwrap_or_default();
-            evaluate_sources(&sources, device, &options, &Watch::new())?
+            sources.evaluate(device, &options, &Watch::new())?
         };
         self.print(&found);
         Ok(())
@@ -242,7 +239,7 @@ impl Retrieval {
             depth: self.k,
             run: self.run.as_deref(),
         };
-        let report = evaluate_ranking(&ranking)?;
+        let report = ranking.evaluate()?;
         if self.json {
             let means: Map<String, Value> = report
                 .metrics

@@ -217,8 +217,8 @@ impl Embed {
             "{}: {} passages embedded, vectors of {} numbers, {}",
             self.index.display(),
             summary.embedded,
-            summary.dense.dimension,
-            summary.dense.kind
+            summary.dimension(),
+            summary.kind()
         ));
         Ok(())
     }

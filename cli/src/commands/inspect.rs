@@ -6,10 +6,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use forage_env::episode::Ending;
-use forage_env::tokens::Provenance;
-use forage_eval::report::{Arm, Trend, headline_metrics};
-use forage_eval::trajectory::{Trajectory, author_name, ending_words};
+use forage_contracts::{Ending, Provenance};
+use forage_eval::Trajectory;
+use forage_eval::report::{Arm, Trend};
 use forage_lab::{Records, RunFolder, half_written};
 use serde_json::Value;
 
@@ -151,7 +150,7 @@ fn metrics(records: &Records) -> String {
         runs: vec![rows],
     };
     let mut lines = String::new();
-    for (metric, words) in headline_metrics(std::slice::from_ref(&arm)) {
+    for (metric, words) in arm.headline_metrics() {
         let values: Vec<f64> = records
             .rows
             .iter()
@@ -218,7 +217,7 @@ fn describe(trajectory: &Trajectory, colours: bool) -> String {
     let title = format!(
         "{} · {reward} · {}",
         trajectory.label(),
-        ending_words(&trajectory.ending)
+        trajectory.ending.to_string()
     );
     let facts = format!(
         "{} ({}, {})\ngold: {}\nscore: {}",
@@ -246,7 +245,7 @@ fn describe(trajectory: &Trajectory, colours: bool) -> String {
         lines.push(if colours {
             paint(&text, segment.author)
         } else {
-            format!("[{}] {text}", author_name(segment.author))
+            format!("[{}] {text}", segment.author.name())
         });
     }
     lines.join("\n")

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use forage_eval::stats::Interval;
-use forage_lab::{Audited, Resolved, RunError, audit_judge};
+use forage_lab::{Audited, Resolved, RunError};
 
 use crate::jsonl;
 use crate::terminal::out;
@@ -55,13 +55,15 @@ impl Audit {
                 )
             })
             .collect();
-        let found = audit_judge(&config, rows, self.seed).map_err(|error| match error {
-            RunError::Config { .. } => {
-                let what = format!("config {}", self.config.display());
-                RunError::config_because(what, error)
-            }
-            error => error,
-        })?;
+        let found = config
+            .audit_judge(rows, self.seed)
+            .map_err(|error| match error {
+                RunError::Config { .. } => {
+                    let what = format!("config {}", self.config.display());
+                    RunError::config_because(what, error)
+                }
+                error => error,
+            })?;
         self.show(&found)
     }
 

@@ -6,15 +6,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use forage_env::episode::{Boundary, Ending, Episode};
-use forage_env::policy::Sampling;
-use forage_env::protocol::PYTHON_OPEN;
+use forage_contracts::policy::Sampling;
+use forage_contracts::scripted::{Scripted, View};
+use forage_contracts::seed::Seed;
+use forage_contracts::{Boundary, ByteTokenizer, Ending, Episode, Split, Tokenizer};
+use forage_env::protocol::PYTHON;
 use forage_env::rollout::{Job, Presentation, Rollout};
-use forage_env::scripted::{Human, View};
-use forage_env::seed::Seed;
-use forage_env::task::Split;
-use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
-use forage_eval::trajectory::ending_words;
 use forage_lab::{EnvironmentConfig, PolicyFormat, RetrieverConfig, Session, Sources, runtime};
 
 use crate::progress::Watch;
@@ -74,7 +71,7 @@ impl Play {
         )?;
         let stops = session.factory.spec().stop.clone();
         let tokenizer: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer);
-        let human = Human::new(Arc::clone(&tokenizer), move |view| ask(view, &stops));
+        let human = Scripted::human(Arc::clone(&tokenizer), move |view| ask(view, &stops));
         let rollout = Rollout {
             policy: Arc::new(human),
             tokenizer,
@@ -107,7 +104,7 @@ fn ending(episode: &Episode) -> String {
             boundary: Boundary::Policy,
             ..
         } => "left".to_owned(),
-        ending => ending_words(ending),
+        ending => ending.to_string(),
     }
 }
 
@@ -120,7 +117,7 @@ fn ask(view: &View<'_>, stops: &[String]) -> Option<String> {
         let mut stdout = std::io::stdout();
         let _ = write!(stdout, "> ").and_then(|()| stdout.flush());
         let Some(Ok(line)) = lines.next() else { break };
-        if line.is_empty() && !turn.contains(PYTHON_OPEN) {
+        if line.is_empty() && !turn.contains(PYTHON[0]) {
             break;
         }
         if !turn.is_empty() {

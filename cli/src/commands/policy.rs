@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
-use forage_env::policy::{Finish, GenerateRequest, Policy as _, PolicyError, Sampling};
-use forage_env::seed::Seed;
-use forage_env::tokenizer::Tokenizer;
+use forage_contracts::Tokenizer;
+use forage_contracts::policy::{Finish, GenerateRequest, Policy as _, PolicyError, Sampling};
+use forage_contracts::seed::Seed;
 use forage_lab::{Observer, runtime};
 use forage_trainer::server::Model;
 use futures::stream::{self, StreamExt};

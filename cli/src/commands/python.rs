@@ -10,14 +10,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use forage_env::registry::{MakeFunctions, Resources, page_functions};
-use forage_env::tokenizer::ByteTokenizer;
-use forage_env::wiki::Wiki;
+use forage_contracts::{ByteTokenizer, Resources};
+use forage_env::Wiki;
+use forage_env::registry::page_functions;
 use forage_lab::RunError;
 use forage_retriever::{Bm25Retriever, CorpusFormat};
-use forage_sandbox::{EngineOptions, NoTools, Notice, SandboxEngine, Session, TurnOutput};
+use forage_sandbox::{EngineOptions, NoTools, Notice, SandboxEngine, Session, Tools, TurnOutput};
 
 use crate::terminal::note;
+
+/// Makes the functions that the programs of one session call.
+type MakeFunctions = Box<dyn Fn() -> Arc<dyn Tools> + Send + Sync>;
 
 /// Runs Python in the sandbox, as an agent's turn runs.
 ///
@@ -121,7 +124,7 @@ impl Python {
         );
         let passages = Arc::new(Bm25Retriever::new(Arc::clone(wiki.index())));
         let resources = Resources::new(passages, Arc::new(ByteTokenizer)).with_open_wiki(wiki);
-        Ok(page_functions(&resources)?)
+        Ok(Box::new(page_functions(&resources)?))
     }
 
     fn code(&self) -> Result<Vec<u8>> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use forage_lab::{QuickstartOptions, Resolved, RunLayout, quickstart, quickstart_config};
+use forage_lab::{QuickstartOptions, Resolved, RunConfig, RunLayout, quickstart};
 
 use crate::progress::Watch;
 use crate::terminal::out;
@@ -77,7 +77,7 @@ impl Quickstart {
         }
         Ok(match &self.config {
             Some(path) => Resolved::read(path, &overrides, None)?,
-            None => quickstart_config(&self.env, &overrides)?.resolve(None)?,
+            None => RunConfig::quickstart(&self.env, &overrides)?.resolve(None)?,
         })
     }
 }

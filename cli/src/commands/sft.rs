@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use forage_lab::{LoraSection, SftOptions, sft};
+use forage_trainer::SftConfig;
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::sft_run::SftConfig;
 
 use crate::progress::Watch;
 use crate::terminal::out;

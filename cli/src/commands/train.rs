@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use forage_lab::{TrainOptions, Twin, plan, train};
+use forage_lab::{TrainOptions, Twin, train};
 use forage_trainer::device::DeviceSpec;
 
 use crate::config::read;
@@ -59,7 +59,7 @@ impl Train {
         let folder = self.out.unwrap_or_else(|| PathBuf::from("runs").join(name));
         let config = read(&self.config, &self.overrides, self.device)?;
         if self.dry_run {
-            out(&plan(&config, self.rollouts.as_deref())?);
+            out(&config.plan(self.rollouts.as_deref())?);
             return Ok(());
         }
         let options = TrainOptions {

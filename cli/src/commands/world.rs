@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use forage_env::world::export::{self, QuestionCounts, Stage};
 use forage_env::world::{Difficulty, World, WorldSpec};
+use forage_env::world::{QuestionCounts, Stage};
 
 use forage_lab::Observer;
 
@@ -54,7 +54,7 @@ impl WorldArgs {
         };
         let counts = self.questions.map_or(small, QuestionCounts::each);
         let watch = Watch::new();
-        let summary = export::write(&world, &self.out, counts, |step| {
+        let summary = world.export(&self.out, counts, |step| {
             if step.stage == Stage::Pages {
                 watch.progress("pages", step.done, self.pages, "");
             }

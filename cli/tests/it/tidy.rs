@@ -171,7 +171,7 @@ fn files_stay_readable() {
     for path in found {
         let lines = std::fs::read_to_string(&path).unwrap().lines().count();
         assert!(
-            lines <= 625,
+            lines <= 600,
             "{} has {lines} lines: split it by meaning",
             path.display()
         );
@@ -249,17 +249,15 @@ fn string_errors(text: &str) -> usize {
 #[test]
 fn errors_of_libraries_are_types() {
     // What is left to give a type.
-    const LEFT: [&str; 12] = [
+    const LEFT: [&str; 10] = [
         "contracts/src/environment/tool.rs",
         "contracts/src/policy.rs",
         "contracts/src/reward.rs",
         "env/src/code_search/tools.rs",
-        "env/src/probe.rs",
         "env/src/reward/altered.rs",
         "env/src/reward/judge/client.rs",
         "env/src/reward/judge/group.rs",
         "env/src/reward/published.rs",
-        "env/src/tokenizer.rs",
         "trainer/src/model/config.rs",
         "trainer/src/model/families/family.rs",
     ];
@@ -280,7 +278,9 @@ fn errors_of_libraries_are_types() {
         sources(&root().join(member).join("src"), &mut files);
     }
     let mut found = Vec::new();
-    for file in files.into_iter().filter(|file| !file.ends_with("tests.rs")) {
+    let is_test =
+        |file: &PathBuf| file.ends_with("tests.rs") || file.iter().any(|part| part == "tests");
+    for file in files.into_iter().filter(|file| !is_test(file)) {
         let text = std::fs::read_to_string(&file).unwrap();
         let product = text.split("#[cfg(test)]").next().unwrap_or_default();
         if string_errors(product) > 0 {

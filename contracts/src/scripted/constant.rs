@@ -3,26 +3,22 @@
 use std::sync::Arc;
 
 use super::engine::{Script, Scripted, View};
-use super::{ANSWER, turn};
+use super::turn;
 use crate::policy::PolicyError;
+use crate::tag::Tag;
 use crate::tokenizer::Tokenizer;
 
-/// Always gives the same answer, without a search.
-#[derive(Clone, Debug)]
-pub struct ConstantScript(String);
+struct Constant(String);
 
-/// [`ConstantScript`] as a policy.
-pub type Constant = Scripted<ConstantScript>;
-
-impl Scripted<ConstantScript> {
-    /// A policy that always answers `answer`.
-    pub fn new(tokenizer: Arc<dyn Tokenizer>, answer: impl Into<String>) -> Self {
-        Self::with_script(ConstantScript(answer.into()), tokenizer)
+impl Scripted {
+    /// A policy that always answers `answer`, without a search.
+    pub fn constant(tokenizer: Arc<dyn Tokenizer>, answer: impl Into<String>) -> Self {
+        Self::with_script(Constant(answer.into()), tokenizer)
     }
 }
 
-impl Script for ConstantScript {
+impl Script for Constant {
     fn write(&self, _view: &View<'_>) -> Result<String, PolicyError> {
-        Ok(turn("", ANSWER, &self.0))
+        Ok(turn("", Tag::Answer.both(), &self.0))
     }
 }

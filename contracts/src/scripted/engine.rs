@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 
+use super::read;
 use crate::policy::{Completion, Finish, GenerateRequest, Policy, PolicyError};
 use crate::seed::Seed;
 use crate::tag::Tag;
@@ -21,6 +22,22 @@ pub struct View<'a> {
     pub must_answer: bool,
     /// Start of this turn's random stream.
     pub seed: Seed,
+}
+
+impl<'a> View<'a> {
+    /// The question of the prompt: what follows its last `Question:` up to the end of the line; else its last line.
+    pub fn question(&self) -> &'a str {
+        read::question(self.prompt)
+    }
+
+    /// Titles of the passages shown so far, in the default passage format.
+    pub fn titles(&self) -> impl Iterator<Item = &'a str> {
+        let blocks = self
+            .shown
+            .iter()
+            .filter_map(|shown| Tag::Information.inside(shown));
+        blocks.flat_map(read::titles)
+    }
 }
 
 /// Writes turns as text.
@@ -42,17 +59,17 @@ struct Conversation {
 }
 
 /// A [`Script`] that speaks tokens.
-pub struct Scripted<S> {
-    script: S,
+pub struct Scripted {
+    script: Box<dyn Script>,
     tokenizer: Arc<dyn Tokenizer>,
     episodes: Mutex<HashMap<u64, Conversation>>,
 }
 
-impl<S: Script> Scripted<S> {
+impl Scripted {
     /// Lets `script` speak the tokens of `tokenizer`.
-    pub fn with_script(script: S, tokenizer: Arc<dyn Tokenizer>) -> Self {
+    pub fn with_script(script: impl Script + 'static, tokenizer: Arc<dyn Tokenizer>) -> Self {
         Self {
-            script,
+            script: Box::new(script),
             tokenizer,
             episodes: Mutex::default(),
         }
@@ -119,7 +136,7 @@ fn rest_of_answer(turn: &str) -> &str {
 }
 
 #[async_trait]
-impl<S: Script> Policy for Scripted<S> {
+impl Policy for Scripted {
     fn version(&self) -> u64 {
         0
     }

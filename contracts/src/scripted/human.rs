@@ -10,23 +10,20 @@ use crate::tokenizer::Tokenizer;
 type Ask = Box<dyn Fn(&View<'_>) -> Option<String> + Send + Sync>;
 
 /// Asks a person for each turn.
-pub struct HumanScript(Ask);
+struct Human(Ask);
 
-/// [`HumanScript`] as a policy.
-pub type Human = Scripted<HumanScript>;
-
-impl Scripted<HumanScript> {
+impl Scripted {
     /// A person reached through `ask`, which may block: play one episode at a time. When it returns `None` the episode
     /// ends as [`PolicyError::Gone`].
-    pub fn new(
+    pub fn human(
         tokenizer: Arc<dyn Tokenizer>,
         ask: impl Fn(&View<'_>) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
-        Self::with_script(HumanScript(Box::new(ask)), tokenizer)
+        Self::with_script(Human(Box::new(ask)), tokenizer)
     }
 }
 
-impl Script for HumanScript {
+impl Script for Human {
     fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
         (self.0)(view).ok_or_else(|| PolicyError::Gone("the person left".to_owned()))
     }

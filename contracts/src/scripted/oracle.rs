@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::engine::{Script, Scripted, View};
-use super::{ANSWER, Cast, read, turn};
+use super::{Cast, read, turn};
 use crate::policy::PolicyError;
 use crate::seed::Seed;
+use crate::tag::Tag;
 use crate::task::Task;
 
 /// Names (words that begin with a capital) and numbers, each after a word in lower case, so not at the start of a sentence.
@@ -180,7 +181,7 @@ impl Known {
     }
 }
 
-/// How an environment's oracle acts and what it reads: the turns of [`OracleScript`].
+/// How an environment's oracle acts and what it reads: the turns of [`Scripted::oracle`].
 #[derive(Clone, Copy, Debug)]
 pub struct Hand {
     /// The turn that looks for the fact a query asks for, after a thought.
@@ -195,23 +196,20 @@ pub struct Hand {
 ///
 /// When a finding is not in what it read, it answers with the title of the best passage instead: its score says what a
 /// perfect searcher can reach with the retriever at hand. A task without known queries is searched by its question.
-pub struct OracleScript {
+struct Oracle {
     known: Known,
     hand: Hand,
     style: OracleStyle,
     haste: Haste,
 }
 
-/// [`OracleScript`] as a policy.
-pub type Oracle = Scripted<OracleScript>;
-
-impl Scripted<OracleScript> {
+impl Scripted {
     /// An oracle for the tasks of `cast` that acts by `hand`. With haste it is careful only some of the time: what it shows is
     /// the protocol, not how to be right.
-    pub fn new(cast: Cast, hand: Hand) -> Self {
+    pub fn oracle(cast: Cast, hand: Hand) -> Self {
         let known = Known::new(cast.tasks);
         Self::with_script(
-            OracleScript {
+            Oracle {
                 known,
                 hand,
                 style: cast.style,
@@ -222,9 +220,13 @@ impl Scripted<OracleScript> {
     }
 }
 
-impl OracleScript {
+impl Oracle {
     fn answer(&self, answer: &str) -> String {
-        turn(&self.thought(format!("It is {answer}.")), ANSWER, answer)
+        turn(
+            &self.thought(format!("It is {answer}.")),
+            Tag::Answer.both(),
+            answer,
+        )
     }
 
     fn thought(&self, thought: String) -> String {
@@ -303,13 +305,13 @@ fn guess<'a>(view: &View<'a>) -> &'a str {
         .shown
         .iter()
         .rev()
-        .filter_map(|shown| read::information(shown));
+        .filter_map(|shown| Tag::Information.inside(shown));
     blocks
         .find_map(|block| read::titles(block).next())
         .unwrap_or("unknown")
 }
 
-impl Script for OracleScript {
+impl Script for Oracle {
     fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
         let task = self.known.task(view.prompt)?;
         let conduct = self.haste.conduct(&task.question);
@@ -325,16 +327,16 @@ impl Script for OracleScript {
 }
 
 /// An oracle that writes what a function of the task and the observations so far says.
-pub struct SolutionScript {
+struct Solution {
     known: Known,
     next: fn(task: &Task, shown: &[String]) -> String,
 }
 
-impl Scripted<SolutionScript> {
+impl Scripted {
     /// Plays the tasks of `cast`, whose style and haste mean nothing here.
     pub fn solution(cast: Cast, next: fn(task: &Task, shown: &[String]) -> String) -> Self {
         Self::with_script(
-            SolutionScript {
+            Solution {
                 known: Known::new(cast.tasks),
                 next,
             },
@@ -343,7 +345,7 @@ impl Scripted<SolutionScript> {
     }
 }
 
-impl Script for SolutionScript {
+impl Script for Solution {
     fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
         Ok((self.next)(self.known.task(view.prompt)?, view.shown))
     }

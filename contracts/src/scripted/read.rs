@@ -1,9 +1,7 @@
 //! Reading prompts and observations the way a script needs them.
 
-use crate::tag::Tag;
-
 /// The question of a prompt: what follows its last `Question:` up to the end of the line; else its last line.
-pub fn question(prompt: &str) -> &str {
+pub(super) fn question(prompt: &str) -> &str {
     let question = match prompt.rsplit_once("Question:") {
         Some((_, after)) => after.trim_start().lines().next().unwrap_or_default(),
         None => prompt.trim_end().lines().next_back().unwrap_or_default(),
@@ -12,22 +10,8 @@ pub fn question(prompt: &str) -> &str {
     question.split("<|").next().unwrap_or_default().trim()
 }
 
-/// The content of an information block, if the text holds one.
-pub fn information(shown: &str) -> Option<&str> {
-    between(
-        shown,
-        [Tag::Information.opening(), Tag::Information.closing()],
-    )
-}
-
-/// What stands between two tags, if the text holds them.
-pub fn between<'a>(text: &'a str, [opening, closing]: [&str; 2]) -> Option<&'a str> {
-    let (_, after) = text.split_once(opening)?;
-    after.rsplit_once(closing).map(|(content, _)| content)
-}
-
 /// Titles of the passages, in order, in the default passage format.
-pub fn titles(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn titles(text: &str) -> impl Iterator<Item = &str> {
     text.split("(Title: \"")
         .skip(1)
         .filter_map(|after| after.split_once("\")").map(|(title, _)| title))
@@ -53,6 +37,7 @@ pub fn name_and_keyword(query: &str) -> (&str, &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tag::Tag;
 
     #[test]
     fn questions_and_titles_are_found() {
@@ -64,9 +49,9 @@ mod tests {
         assert_eq!(question("Tell me:\nwho?\n"), "who?");
         let shown =
             "\n\n<information>Doc 1(Title: \"A\") x\nDoc 2(Title: \"B (b)\") y</information>\n\n";
-        let found = information(shown).expect("a block");
+        let found = Tag::Information.inside(shown).expect("a block");
         assert_eq!(titles(found).collect::<Vec<_>>(), ["A", "B (b)"]);
-        assert_eq!(information("none"), None);
+        assert_eq!(Tag::Information.inside("none"), None);
     }
 
     #[test]

@@ -27,12 +27,12 @@ pub struct Malformed {
     /// The block as written, tags included.
     pub text: String,
     /// The fault.
-    pub fault: Fault,
+    pub(crate) fault: Fault,
 }
 
 /// The fault of a tool call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// The text ends within the call.
     #[error("the tool call is not closed; end it with </tool_call>")]
     Unclosed,
@@ -49,7 +49,7 @@ pub enum Fault {
 
 /// A turn, read.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Parsed {
+pub(crate) struct Parsed {
     /// The text around the calls.
     pub content: String,
     /// Calls in order.
@@ -78,7 +78,7 @@ pub(crate) fn pieces(text: &str) -> Vec<Piece> {
 }
 
 /// Reads a whole turn.
-pub fn parse(text: &str) -> Parsed {
+pub(crate) fn parse(text: &str) -> Parsed {
     let mut parsed = Parsed::default();
     for piece in pieces(text) {
         match piece {

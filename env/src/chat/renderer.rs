@@ -2,13 +2,13 @@
 //!
 //! Rendering the whole history anew for each turn would write the policy's turns differently from what it sampled:
 //! templates strip thoughts from the history, trim text and lay out tool calls anew. So an episode opens with one
-//! rendered text, the policy's turns stay exactly as sampled, and what follows a turn is a [`Delta`]: the end of that
+//! rendered text, the policy's turns stay exactly as sampled, and what follows a turn is a `Delta`: the end of that
 //! turn, the new messages, and the beginning of the next turn.
 
 use serde_json::{Map, Value as Json, json};
 
 use super::error::ChatError;
-use super::template::{ChatTemplate, Conversation, RESERVED};
+use super::template::{ChatTemplate, Conversation};
 
 /// Stands for an assistant turn when a template is probed. Without white space, which templates may trim.
 const TURN: &str = "ASSISTANT-TURN-4f1d7c";
@@ -30,7 +30,7 @@ pub struct Renderer {
 
 /// The text between two assistant turns.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Delta {
+pub(crate) struct Delta {
     /// The end of the assistant turn, for instance `<|im_end|>`; missing from the episode when the turn was cut or ended
     /// at a stop string.
     pub end: String,
@@ -38,24 +38,12 @@ pub struct Delta {
     pub rest: String,
 }
 
-impl Delta {
-    /// The text to append after `turn`: without [`Self::end`] where the turn already ends with it.
-    pub fn after(&self, turn: &str) -> String {
-        let ended = !self.end.is_empty() && turn.ends_with(&self.end);
-        if ended {
-            self.rest.clone()
-        } else {
-            [self.end.as_str(), &self.rest].concat()
-        }
-    }
-}
-
 impl Renderer {
     /// Probes `template` with a short conversation. `tools` and `options` hold for the whole episode.
     ///
     /// # Errors
     /// When the template fails, or does not keep what it wrote when messages are appended; when an option is one of
-    /// [`RESERVED`].
+    /// [`ChatTemplate::RESERVED`].
     pub fn new(
         template: ChatTemplate,
         tools: Vec<Json>,
@@ -63,7 +51,7 @@ impl Renderer {
     ) -> Result<Self, ChatError> {
         if let Some(name) = options
             .keys()
-            .find(|name| RESERVED.contains(&name.as_str()))
+            .find(|name| ChatTemplate::RESERVED.contains(&name.as_str()))
         {
             return Err(ChatError::Option(name.clone()));
         }
@@ -93,7 +81,7 @@ impl Renderer {
     ///
     /// # Errors
     /// When the template fails on the messages, or does not append them.
-    pub fn delta(&self, messages: &[Json]) -> Result<Delta, ChatError> {
+    pub(crate) fn delta(&self, messages: &[Json]) -> Result<Delta, ChatError> {
         let text = self.render(&probe(messages), true)?;
         let tail = self.tail(&text)?;
         if !tail.starts_with(&self.closing) {

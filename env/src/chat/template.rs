@@ -66,6 +66,9 @@ impl fmt::Debug for ChatTemplate {
 }
 
 impl ChatTemplate {
+    /// Variables of templates that are fields of a [`Conversation`]: no option may have their name.
+    pub const RESERVED: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
+
     /// Compiles a template.
     ///
     /// # Errors
@@ -211,9 +214,6 @@ impl ChatTemplate {
         })
     }
 }
-
-/// Variables of templates that are fields of a [`Conversation`]: no option may have their name.
-pub const RESERVED: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
 
 /// Instructions that rendering may take: a conversation of hundreds of messages takes a hundredth.
 const FUEL: u64 = 10_000_000;

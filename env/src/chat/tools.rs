@@ -1,14 +1,14 @@
 //! Tools that a policy may call: what a chat template says of them, and what is wrong with a call.
 
+use forage_contracts::Tokenizer;
 use serde_json::{Map, Value, json};
 
 use super::hermes::{Fault, ToolCall};
 use crate::nearest::nearest;
-use crate::tokenizer::Tokenizer;
 
 /// The type of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// A text.
     Text,
     /// A list of texts.
@@ -47,7 +47,7 @@ impl Kind {
 
 /// An argument of a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parameter {
+pub(crate) struct Parameter {
     /// Its name.
     pub name: &'static str,
     /// Its purpose.
@@ -60,7 +60,7 @@ pub struct Parameter {
 
 /// A tool that a policy may call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tool {
+pub(crate) struct Tool {
     /// Its name.
     pub name: String,
     /// Its effect.
@@ -71,7 +71,7 @@ pub struct Tool {
 
 impl Tool {
     /// A tool of one required argument.
-    pub fn of_one(
+    pub(crate) fn of_one(
         name: impl Into<String>,
         about: impl Into<String>,
         parameter: (&'static str, &'static str),
@@ -91,7 +91,7 @@ impl Tool {
     }
 
     /// The form in which `OpenAI` and chat templates take it: `{"type": "function", "function": {...}}`.
-    pub fn schema(&self) -> Value {
+    pub(crate) fn schema(&self) -> Value {
         let property = |parameter: &Parameter| {
             let mut schema = parameter.kind.schema();
             schema["description"] = parameter.about.into();
@@ -157,7 +157,7 @@ impl Tool {
 
 /// The fault of a call, in words for the policy that made it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CallFault {
+pub(crate) enum CallFault {
     /// It cannot be read.
     #[error("{0}")]
     Malformed(#[from] Fault),
@@ -211,7 +211,7 @@ pub enum CallFault {
 ///
 /// # Errors
 /// The fault, with the nearest name that would be right.
-pub fn check(tools: &[Tool], call: &ToolCall) -> Result<(), CallFault> {
+pub(crate) fn check(tools: &[Tool], call: &ToolCall) -> Result<(), CallFault> {
     let Some(tool) = tools.iter().find(|tool| tool.name == call.name) else {
         let nearest = nearest(&call.name, tools.iter().map(|tool| tool.name.as_str())).to_owned();
         return Err(CallFault::UnknownTool {

@@ -1,21 +1,20 @@
 //! What a turn asks for.
 
+use forage_contracts::Tag;
+use forage_contracts::environment::{TurnForm, TurnTool};
 use serde_json::{Map, Value};
 
 use super::settings::{AnswerForm, CodeSearchSettings, Form, Opening};
 use super::tools::{READ_TOOL, SEARCH_TOOL, VIEW_TOOL};
 use crate::chat::tools::after_thoughts;
-use crate::environment::{TurnForm, TurnTool};
-use crate::protocol::{
-    Block, CALL_CLOSE, CALL_OPEN, PYTHON_CLOSE, PYTHON_OPEN, Tag, first_closed, first_opened,
-};
+use crate::protocol::{Block, CALL, PYTHON, first_closed, first_opened};
 
 /// The tool that runs a program.
 pub(crate) const PYTHON_TOOL: &str = "python";
 
 /// Why a turn is not an action.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CodeFault {
+pub(crate) enum CodeFault {
     /// Neither a program or call nor an answer.
     #[error("neither code nor an answer")]
     NoAction,
@@ -35,7 +34,7 @@ pub enum CodeFault {
 
 /// A tool call as written.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Call {
+pub(crate) struct Call {
     /// The tool.
     pub name: String,
     /// Its arguments.
@@ -44,7 +43,7 @@ pub struct Call {
 
 /// What a turn asks for.
 #[derive(Clone, Debug, PartialEq)]
-pub enum CodeAction {
+pub(crate) enum CodeAction {
     /// Run a program.
     Code(String),
     /// Call tools, in order; at least one of the calls can be read.
@@ -58,8 +57,8 @@ pub enum CodeAction {
 /// Strings that end a turn.
 pub(super) fn stops(settings: &CodeSearchSettings) -> Vec<String> {
     let action = match settings.form {
-        Form::Tags => Some(PYTHON_CLOSE),
-        Form::PythonCalls => Some(CALL_CLOSE),
+        Form::Tags => Some(PYTHON[1]),
+        Form::PythonCalls => Some(CALL[1]),
         // Several calls may stand in one turn.
         Form::FunctionCalls => None,
     };
@@ -92,7 +91,7 @@ pub(super) fn tools(settings: &CodeSearchSettings) -> Vec<TurnTool> {
             let form = TurnForm::Tags {
                 open: "<python>\n",
                 before_close: "\n",
-                close: PYTHON_CLOSE,
+                close: PYTHON[1],
             };
             vec![TurnTool {
                 name: "run_python",
@@ -147,9 +146,9 @@ pub(super) fn tools(settings: &CodeSearchSettings) -> Vec<TurnTool> {
 
 /// Reads a turn: the program, call or answer that is completed first decides.
 ///
-/// What follows it is ignored, as engines that stop at the tag never produce it; with [`Form::FunctionCalls`] all calls of
+/// What follows it is ignored, as engines that stop at the tag never produce it; with `Form::FunctionCalls` all calls of
 /// the turn count.
-pub fn parse(text: &str, settings: &CodeSearchSettings) -> CodeAction {
+pub(crate) fn parse(text: &str, settings: &CodeSearchSettings) -> CodeAction {
     let answer = match settings.answer {
         AnswerForm::Tag => block(
             text,
@@ -160,8 +159,8 @@ pub fn parse(text: &str, settings: &CodeSearchSettings) -> CodeAction {
         AnswerForm::Message => None,
     };
     let (open, close) = match settings.form {
-        Form::Tags => (PYTHON_OPEN, PYTHON_CLOSE),
-        Form::PythonCalls | Form::FunctionCalls => (CALL_OPEN, CALL_CLOSE),
+        Form::Tags => (PYTHON[0], PYTHON[1]),
+        Form::PythonCalls | Form::FunctionCalls => (CALL[0], CALL[1]),
     };
     let action = block(text, open, close, settings.opening);
     match (answer, action) {
@@ -173,7 +172,7 @@ pub fn parse(text: &str, settings: &CodeSearchSettings) -> CodeAction {
             Form::FunctionCalls => calls(text),
         },
         (None, None) => match settings.form {
-            Form::FunctionCalls if text.contains(CALL_OPEN) => calls(text),
+            Form::FunctionCalls if text.contains(CALL[0]) => calls(text),
             _ if settings.answer == AnswerForm::Message && !text.contains(open) => {
                 to_answer(after_thoughts(text))
             }
@@ -197,9 +196,9 @@ fn to_answer(content: &str) -> CodeAction {
 }
 
 fn unfinished(text: &str, settings: &CodeSearchSettings) -> CodeFault {
-    if settings.form == Form::Tags && text.contains(PYTHON_OPEN) {
+    if settings.form == Form::Tags && text.contains(PYTHON[0]) {
         CodeFault::UnclosedCode
-    } else if settings.form == Form::PythonCalls && text.contains(CALL_OPEN) {
+    } else if settings.form == Form::PythonCalls && text.contains(CALL[0]) {
         CodeFault::BadCall("the tool call is not closed".to_owned())
     } else if settings.answer == AnswerForm::Tag && text.contains(Tag::Answer.opening()) {
         CodeFault::UnclosedAnswer
@@ -229,12 +228,12 @@ fn program_of(call: Result<Call, CodeFault>) -> CodeAction {
 
 /// All calls of a turn. The last may lack its closing tag.
 fn calls(text: &str) -> CodeAction {
-    let blocks = text.split(CALL_OPEN).skip(1);
+    let blocks = text.split(CALL[0]).skip(1);
     let calls: Vec<_> = blocks
         .map(|block| {
             read_call(
                 block
-                    .split_once(CALL_CLOSE)
+                    .split_once(CALL[1])
                     .map_or(block, |(content, _)| content),
             )
         })
@@ -421,7 +420,7 @@ mod tests {
             CodeAction::Invalid(_)
         ));
         assert!(stops(&settings).is_empty());
-        let unclosed = one.trim_end_matches(CALL_CLOSE);
+        let unclosed = one.trim_end_matches(CALL[1]);
         assert!(matches!(parse(unclosed, &settings), CodeAction::Calls(_)));
     }
 

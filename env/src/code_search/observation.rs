@@ -5,7 +5,7 @@ use forage_sandbox::{PyError, Status, TurnOutput};
 use super::settings::{CodeObservation, CodeSearchSettings, ErrorForm, LimitSettings, StateMode};
 
 /// What the policy reads when a program printed nothing.
-pub const NOTHING_PRINTED: &str = "(Nothing was printed. Use print() to see a value.)";
+pub(crate) const NOTHING_PRINTED: &str = "(Nothing was printed. Use print() to see a value.)";
 
 /// The content of an observation: what was printed, then what went wrong.
 pub(super) fn of_program(output: &TurnOutput, settings: &CodeSearchSettings) -> String {

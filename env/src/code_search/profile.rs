@@ -12,7 +12,7 @@ use crate::wiki::find::SearchMode;
 /// Where settings start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Profile {
+pub(crate) enum Profile {
     /// This project's own choices.
     #[default]
     Default,
@@ -31,7 +31,7 @@ pub enum Profile {
 
 impl Profile {
     /// Every profile.
-    pub const ALL: [Self; 4] = [
+    pub(crate) const ALL: [Self; 4] = [
         Self::Default,
         Self::Slm,
         Self::WikiSearchV0,
@@ -39,7 +39,7 @@ impl Profile {
     ];
 
     /// The settings it stands for.
-    pub fn settings(self) -> CodeSearchSettings {
+    pub(crate) fn settings(self) -> CodeSearchSettings {
         match self {
             Self::Default => CodeSearchSettings::default(),
             Self::Slm => slm(),

@@ -26,7 +26,7 @@ const MORE: &str = "- {prefix}open_page(page_id, part=1) returns a part of a pag
 /// names begin with, `{more}` and `{count}` for the functions beyond the published three and the number of all, `{state}` for the sentence that says whether variables live from turn to turn, `{answering}` for the sentences that say how to answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum CodePrompt {
+pub(crate) enum CodePrompt {
     /// Explains the form and the functions: `configs/prompts/code_search.txt`, `code_search_python_calls.txt` or
     /// `code_search_function_calls.txt`; `code_search_tools.txt` where the chat template explains them.
     #[default]
@@ -44,7 +44,7 @@ impl CodePrompt {
     ///
     /// # Errors
     /// When the file cannot be read or `{question}` is missing.
-    pub fn read(&self, settings: &CodeSearchSettings) -> Result<String, SettingsError> {
+    pub(crate) fn read(&self, settings: &CodeSearchSettings) -> Result<String, SettingsError> {
         let text = match (self, settings.form) {
             (Self::Full, _) if settings.tools == ToldBy::Template => {
                 include_str!("../../../configs/prompts/code_search_tools.txt").to_owned()
@@ -96,7 +96,7 @@ impl CodePrompt {
     }
 
     /// The same instructions in other words, as values of the setting `prompt`; none where there are none.
-    pub fn wordings(&self, settings: &CodeSearchSettings) -> Vec<Value> {
+    pub(crate) fn wordings(&self, settings: &CodeSearchSettings) -> Vec<Value> {
         prompts(match self {
             Self::Full if settings.form == Form::Tags && settings.tools == ToldBy::Prompt => {
                 Some(paraphrases!("code_search"))

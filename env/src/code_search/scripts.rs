@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use super::programs::{self, Manner};
-use crate::policy::PolicyError;
-use crate::protocol::{PYTHON_CLOSE, PYTHON_OPEN};
-use crate::scripted::{
-    ANSWER, Conduct, Hand, ORACLE, Oracle, OracleStyle, Script, ScriptEntry, Scripted, View,
-    between, name_and_keyword, question, turn,
+use forage_contracts::Tag;
+use forage_contracts::policy::PolicyError;
+use forage_contracts::scripted::{
+    Conduct, Hand, ORACLE, OracleStyle, Script, ScriptEntry, Scripted, View, name_and_keyword, turn,
 };
 
-const PYTHON: [&str; 2] = [PYTHON_OPEN, PYTHON_CLOSE];
+use super::programs::{self, Manner};
+use crate::protocol::PYTHON;
+
+const ANSWER: [&str; 2] = Tag::Answer.both();
 
 /// How the oracle looks for a fact and what it reads.
 const HAND: Hand = Hand {
@@ -29,7 +30,7 @@ const HAND: Hand = Hand {
 pub(super) const SCRIPTS: &[ScriptEntry] = &[
     ScriptEntry {
         name: ORACLE,
-        play: |cast| Arc::new(Oracle::new(cast, HAND)),
+        play: |cast| Arc::new(Scripted::oracle(cast, HAND)),
     },
     ScriptEntry {
         name: "one-call",
@@ -53,7 +54,9 @@ fn manner(conduct: Conduct) -> Manner {
 
 /// What a program printed.
 fn output(shown: &str) -> Option<&str> {
-    between(shown, ["<python_output>", "</python_output>"]).map(str::trim)
+    let (_, output) = shown.split_once("<python_output>")?;
+    let (output, _) = output.rsplit_once("</python_output>")?;
+    Some(output.trim())
 }
 
 /// Prints the titles found for the question and answers with the first.
@@ -62,7 +65,7 @@ struct OneCall;
 impl Script for OneCall {
     fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
         if view.shown.is_empty() && !view.must_answer {
-            return Ok(turn("", PYTHON, &programs::titles(question(view.prompt))));
+            return Ok(turn("", PYTHON, &programs::titles(view.question())));
         }
         let printed = view
             .shown
@@ -83,7 +86,7 @@ const ATTEMPTS: usize = 2;
 impl Script for BrokenCode {
     fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
         if view.shown.len() < ATTEMPTS && !view.must_answer {
-            let programs = programs::broken(question(view.prompt));
+            let programs = programs::broken(view.question());
             let chosen = view.seed.child("draw", &[0]).0 as usize % programs.len();
             return Ok(turn("", PYTHON, &programs[chosen]));
         }

@@ -16,7 +16,7 @@ use crate::wiki::find::SearchMode;
 /// How the policy asks for something to be done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Form {
+pub(crate) enum Form {
     /// A program between `<python>` and `</python>`; its output comes in `<python_output>`.
     #[default]
     Tags,
@@ -29,29 +29,29 @@ pub enum Form {
 /// What is an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum AnswerForm {
+pub(crate) enum AnswerForm {
     /// What stands between `<answer>` and `</answer>`.
     #[default]
     Tag,
-    /// A turn without a call, after its thoughts. For [`Form::PythonCalls`] and [`Form::FunctionCalls`].
+    /// A turn without a call, after its thoughts. For `Form::PythonCalls` and `Form::FunctionCalls`.
     Message,
 }
 
 /// Who tells the policy of the tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ToldBy {
+pub(crate) enum ToldBy {
     /// The prompt, in words: episodes may be plain text.
     #[default]
     Prompt,
-    /// The chat template, by the tools' schemas. For [`Form::PythonCalls`] and [`Form::FunctionCalls`].
+    /// The chat template, by the tools' schemas. For `Form::PythonCalls` and `Form::FunctionCalls`.
     Template,
 }
 
 /// Where the content of a tag begins when the tag was opened more than once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Opening {
+pub(crate) enum Opening {
     /// At the last opening: a tag only mentioned before does not become part of the program.
     #[default]
     Last,
@@ -62,7 +62,7 @@ pub enum Opening {
 /// Whether variables live from turn to turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StateMode {
+pub(crate) enum StateMode {
     /// They do, as in a notebook.
     #[default]
     Kept,
@@ -73,7 +73,7 @@ pub enum StateMode {
 /// What the policy reads of an exception.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ErrorForm {
+pub(crate) enum ErrorForm {
     /// What was printed, then the traceback, which names the failing line. It stands at the end, where it is never cut.
     #[default]
     Traceback,
@@ -86,7 +86,7 @@ pub enum ErrorForm {
 /// How what came of a turn is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct CodeObservation {
+pub(crate) struct CodeObservation {
     /// Before the output; by the form when absent: `\n<python_output>\n` or `\n<tool_response>\n`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opening: Option<String>,
@@ -117,7 +117,7 @@ impl Default for CodeObservation {
 /// Which publication of the three functions is followed where they differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Flavour {
+pub(crate) enum Flavour {
     /// Unknown pages and sections raise `ValueError`; results of direct calls are written as Python writes them.
     #[default]
     V0,
@@ -128,7 +128,7 @@ pub enum Flavour {
 
 impl Flavour {
     /// What function names begin with.
-    pub fn prefix(self) -> &'static str {
+    pub(crate) fn prefix(self) -> &'static str {
         match self {
             Self::V0 => "",
             Self::V1 => "wiki_",
@@ -139,7 +139,7 @@ impl Flavour {
 /// What the functions do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct FunctionSettings {
+pub(crate) struct FunctionSettings {
     /// What a search looks at.
     pub search: SearchMode,
     /// Whether programs and calls have `open_page`, `find_in_page` and `rank_pages` besides the three published functions.
@@ -173,7 +173,7 @@ impl Default for FunctionSettings {
 /// What one program may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct LimitSettings {
+pub(crate) struct LimitSettings {
     /// Processor time, searches and reading excluded, in milliseconds.
     pub time_ms: u64,
     /// Memory of the interpreter in MiB, of which it needs about 28 itself. A program that needs more gets a `MemoryError`.
@@ -214,7 +214,7 @@ impl Default for LimitSettings {
 
 impl LimitSettings {
     /// As the sandbox takes them.
-    pub fn limits(self) -> Limits {
+    pub(crate) fn limits(self) -> Limits {
         Limits {
             time: Duration::from_millis(self.time_ms),
             memory_bytes: self.memory_mib << 20,
@@ -229,7 +229,7 @@ impl LimitSettings {
 /// Settings of `forage/code-search-v0`. Missing keys take those of the profile; unknown keys are errors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct CodeSearchSettings {
+pub(crate) struct CodeSearchSettings {
     /// Where the other settings start.
     pub profile: Profile,
     /// How the policy asks for something to be done.
@@ -296,7 +296,7 @@ impl CodeSearchSettings {
     ///
     /// # Errors
     /// When a key is unknown or a value has the wrong type.
-    pub fn from_value(written: Value) -> Result<Self, serde_json::Error> {
+    pub(crate) fn from_value(written: Value) -> Result<Self, serde_json::Error> {
         let profile = written
             .get("profile")
             .map(Profile::deserialize)
@@ -308,7 +308,7 @@ impl CodeSearchSettings {
     ///
     /// # Errors
     /// When a number is 0 that must not be, or two settings exclude each other.
-    pub fn check(&self) -> Result<(), SettingsError> {
+    pub(crate) fn check(&self) -> Result<(), SettingsError> {
         let positive = [
             ("max_generations", self.max_generations),
             ("max_turn_tokens", self.max_turn_tokens),
@@ -341,7 +341,7 @@ impl CodeSearchSettings {
     }
 
     /// The text before and after an output.
-    pub fn wrapper(&self) -> (&str, &str) {
+    pub(crate) fn wrapper(&self) -> (&str, &str) {
         let (opening, closing) = match self.form {
             Form::Tags => ("\n<python_output>\n", "\n</python_output>\n"),
             Form::PythonCalls | Form::FunctionCalls => {

@@ -1,12 +1,11 @@
 //! Items of telemetry of programs that search.
 
+use forage_contracts::policy::Finish;
+use forage_contracts::{EnvTelemetry, Item, Reading, Sign, Turn};
 use forage_sandbox::Status;
 
 use super::turn::{CodeTurn, FunctionCall};
-use crate::episode::Turn;
-use crate::monitor::{EnvTelemetry, Item, Reading, Sign};
-use crate::policy::Finish;
-use crate::protocol::{CALL_CLOSE, CALL_OPEN, PYTHON_CLOSE, PYTHON_OPEN};
+use crate::protocol::{CALL, PYTHON};
 
 pub(super) const TELEMETRY: EnvTelemetry = EnvTelemetry {
     items: ITEMS,
@@ -15,7 +14,7 @@ pub(super) const TELEMETRY: EnvTelemetry = EnvTelemetry {
         let found = |call: &FunctionCall| call.error.is_none() && call.size > 0;
         (!calls.is_empty()).then(|| calls.iter().any(found))
     },
-    actions: &[[PYTHON_OPEN, PYTHON_CLOSE]],
+    actions: &[PYTHON],
     observations: &["<python_output>"],
 };
 
@@ -67,7 +66,7 @@ fn overlong_code(reading: &Reading<'_>) -> Option<Sign> {
 fn attempts_code(turn: &Turn) -> bool {
     let opens = |open: &&str| turn.policy.contains(*open);
     CodeTurn::of(&turn.kind).is_some()
-        || (turn.kind.is_invalid() && [PYTHON_OPEN, CALL_OPEN].iter().any(opens))
+        || (turn.kind.is_invalid() && [PYTHON[0], CALL[0]].iter().any(opens))
 }
 
 fn is_overlong(turn: &Turn) -> bool {
@@ -76,7 +75,7 @@ fn is_overlong(turn: &Turn) -> bool {
         last.is_some_and(|start| !turn.policy[start..].contains(closing))
     };
     let cut = matches!(turn.finish, Finish::Length | Finish::Context)
-        && (open(PYTHON_OPEN, PYTHON_CLOSE) || open(CALL_OPEN, CALL_CLOSE));
+        && (open(PYTHON[0], PYTHON[1]) || open(CALL[0], CALL[1]));
     let status = CodeTurn::of(&turn.kind).and_then(|code| code.status);
     cut || status == Some(Status::CodeSize)
 }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use forage_contracts::corpus::Passage;
+use forage_contracts::Passage;
 use forage_contracts::retriever::{Fingerprint, Hit, Query, Retriever, RetrieverError};
 use forage_retriever::Bm25Retriever;
 use forage_sandbox::{PyError, SandboxError, ToolError, Tools, TurnOutput};
 use serde_json::{Map, Value, json};
 
+use super::observation::NOTHING_PRINTED;
+use super::settings::FunctionSettings;
 use super::*;
 use crate::check::{CheckPlan, check_environment};
 use crate::reward::RewardSet;
@@ -421,28 +423,28 @@ async fn the_contract_holds_in_every_form() {
         gold: |task| task.golds[0].clone(),
         empty: String::new(),
         wrong: "certainly not this".to_owned(),
-        ..CheckPlan::default()
+        ..CheckPlan::of(&ENTRY)
     };
     for (settings, probe, plan) in [
         (
             json!({}),
             "<python>search mayor</python>",
-            CheckPlan::default(),
+            CheckPlan::of(&ENTRY),
         ),
         (
             json!({"profile": "slm"}),
             "<python>search mayor</python>",
-            CheckPlan::default(),
+            CheckPlan::of(&ENTRY),
         ),
         (
             json!({"form": "python_calls"}),
             python,
-            CheckPlan::default(),
+            CheckPlan::of(&ENTRY),
         ),
         (
             json!({"form": "function_calls"}),
             function,
-            CheckPlan::default(),
+            CheckPlan::of(&ENTRY),
         ),
         (json!({"profile": "wiki_search_v0"}), function, message),
     ] {

@@ -4,6 +4,7 @@ mod more;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use forage_contracts::Page;
 use forage_contracts::retriever::RetrieverError;
 use forage_sandbox::{CallRecord, ToolError, ToolSpec, Tools};
 use futures::FutureExt;
@@ -18,7 +19,7 @@ use crate::chat::tools::{Kind, Parameter, Tool};
 use crate::nearest::nearest;
 use crate::reward::grading::{normalize, stands_in};
 use crate::wiki::find::{FindError, Finder};
-use crate::wiki::{Page, section};
+use crate::wiki::section;
 
 use more::{FIND_TOOL, OPEN_TOOL, RANK_TOOL};
 
@@ -98,7 +99,7 @@ fn functions(settings: &FunctionSettings) -> Vec<Tool> {
 const MAX_PAGES: u64 = 100;
 
 /// The functions of one episode.
-pub struct PageTools {
+pub(crate) struct PageTools {
     finder: Finder,
     settings: FunctionSettings,
     /// What remote retrievers wait on; `None` outside of a Tokio runtime, where only local ones work.
@@ -170,7 +171,7 @@ fn raise<T>(kind: &'static str, message: impl Into<String>) -> Result<T, Failure
 
 impl PageTools {
     /// The functions over what `finder` finds. Made inside a Tokio runtime, they can wait for a remote retriever.
-    pub fn new(finder: Finder, settings: FunctionSettings) -> Self {
+    pub(crate) fn new(finder: Finder, settings: FunctionSettings) -> Self {
         Self {
             finder,
             settings,
@@ -184,12 +185,12 @@ impl PageTools {
     }
 
     /// The calls since they were last taken.
-    pub fn take_calls(&self) -> Vec<FunctionCall> {
+    pub(crate) fn take_calls(&self) -> Vec<FunctionCall> {
         std::mem::take(&mut self.log().calls)
     }
 
     /// Why the retriever failed, if it did.
-    pub fn take_fault(&self) -> Option<RetrieverError> {
+    pub(crate) fn take_fault(&self) -> Option<RetrieverError> {
         self.log().fault.take()
     }
 
@@ -197,7 +198,7 @@ impl PageTools {
     ///
     /// # Errors
     /// When the index of pages is damaged.
-    pub fn returned_any(&self, golds: &[&str]) -> Result<bool, RetrieverError> {
+    pub(crate) fn returned_any(&self, golds: &[&str]) -> Result<bool, RetrieverError> {
         let log = self.log();
         for returned in &log.returned {
             if self.holds_any(returned, golds)? {
@@ -232,7 +233,7 @@ impl PageTools {
     ///
     /// # Errors
     /// Faults of the retriever.
-    pub async fn call_directly(
+    pub(crate) async fn call_directly(
         &self,
         call: &Call,
     ) -> Result<Result<Value, String>, RetrieverError> {

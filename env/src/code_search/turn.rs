@@ -1,15 +1,14 @@
 //! The record of a turn that ran a program or called functions.
 
+use forage_contracts::environment::{Call, TurnKind};
+use forage_contracts::{Direction, Episode, Metric};
 use forage_sandbox::Status;
 use serde::{Deserialize, Serialize};
 
 use super::action::PYTHON_TOOL;
 use super::tools::SEARCH_TOOL;
-use crate::environment::{Call, TurnKind};
-use crate::episode::Episode;
-use crate::monitor::{Direction, Metric};
 
-/// A turn that ran a program, or called functions directly: the payload of its [`Call`].
+/// A turn that ran a program, or called functions directly: the payload of its `Call`.
 ///
 /// Nothing of it depends on the clock: the same turn replayed gives an equal record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

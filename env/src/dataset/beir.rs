@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use forage_retriever::{Qrels, read_qrels, read_queries, row_files};
+use forage_contracts::{Split, Task};
+use forage_retriever::{Qrels, RowReader, read_qrels, read_queries};
 
 use super::error::DatasetError;
-use crate::task::{Split, Task};
 
 const SPLITS: [(Split, &str); 3] = [
     (Split::Train, "train"),
@@ -48,7 +48,7 @@ fn judgments_of(folder: &Path, name: &str) -> Vec<PathBuf> {
         file.starts_with(&format!("{name}-")) && file.ends_with(".parquet")
     };
     for place in ["qrels", "default", "data"] {
-        let files = row_files(&folder.join(place)).unwrap_or_default();
+        let files = RowReader::files(&folder.join(place)).unwrap_or_default();
         let shards: Vec<PathBuf> = files.into_iter().filter(shard).collect();
         if !shards.is_empty() {
             return shards;

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use forage_contracts::Task;
 use serde::Serialize;
 
 use crate::reward::grading::normalize;
-use crate::task::Task;
 
 /// The findings. Ids are those of the tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -54,44 +54,46 @@ impl Contamination {
     }
 }
 
-/// Looks through `tasks` for questions asked twice or that give their answer away, and holds them against `others`
-/// (training questions against held-out ones, in either order).
-pub fn contamination(tasks: &[Task], others: &[Task]) -> Contamination {
-    let mut asked: BTreeMap<String, Vec<&Task>> = BTreeMap::new();
-    for task in tasks {
-        asked
-            .entry(normalize(&task.question))
-            .or_default()
-            .push(task);
-    }
-    let repeated = asked
-        .values()
-        .filter(|tasks| tasks.len() > 1)
-        .map(|tasks| Repeated {
-            question: tasks[0].question.clone(),
-            ids: tasks.iter().map(|task| task.id.clone()).collect(),
-        });
-    let question = |task: &Task| BTreeSet::from([normalize(&task.question)]);
-    let evidence = |task: &Task| {
-        let judged = task
-            .qrels
-            .iter()
-            .filter(|(_, grade)| **grade > 0)
-            .map(|(id, _)| id);
-        task.evidence.iter().chain(judged).cloned().collect()
-    };
-    Contamination {
-        questions: tasks.len(),
-        against: others.len(),
-        duplicates: repeated.collect(),
-        answer_in_question: tasks
-            .iter()
-            .filter(|task| gives_away(task))
-            .map(|task| task.id.clone())
-            .collect(),
-        same_question: shared(tasks, others, question),
-        same_answer: shared(tasks, others, telling_answers),
-        same_evidence: shared(tasks, others, evidence),
+impl Contamination {
+    /// Looks through `tasks` for questions asked twice or that give their answer away, and holds them against `others`
+    /// (training questions against held-out ones, in either order).
+    pub fn between(tasks: &[Task], others: &[Task]) -> Self {
+        let mut asked: BTreeMap<String, Vec<&Task>> = BTreeMap::new();
+        for task in tasks {
+            asked
+                .entry(normalize(&task.question))
+                .or_default()
+                .push(task);
+        }
+        let repeated = asked
+            .values()
+            .filter(|tasks| tasks.len() > 1)
+            .map(|tasks| Repeated {
+                question: tasks[0].question.clone(),
+                ids: tasks.iter().map(|task| task.id.clone()).collect(),
+            });
+        let question = |task: &Task| BTreeSet::from([normalize(&task.question)]);
+        let evidence = |task: &Task| {
+            let judged = task
+                .qrels
+                .iter()
+                .filter(|(_, grade)| **grade > 0)
+                .map(|(id, _)| id);
+            task.evidence.iter().chain(judged).cloned().collect()
+        };
+        Self {
+            questions: tasks.len(),
+            against: others.len(),
+            duplicates: repeated.collect(),
+            answer_in_question: tasks
+                .iter()
+                .filter(|task| gives_away(task))
+                .map(|task| task.id.clone())
+                .collect(),
+            same_question: shared(tasks, others, question),
+            same_answer: shared(tasks, others, telling_answers),
+            same_evidence: shared(tasks, others, evidence),
+        }
     }
 }
 
@@ -162,7 +164,7 @@ mod tests {
             task("y", "Is it?", "Yes", &["p3"]),
             task("z", "When?", "476", &[]),
         ];
-        let found = contamination(&train, &test);
+        let found = Contamination::between(&train, &test);
         assert_eq!(found.duplicates.len(), 1);
         assert_eq!(found.duplicates[0].ids, ["a", "b"]);
         assert_eq!(found.answer_in_question, ["d"]);
@@ -176,9 +178,10 @@ mod tests {
         assert_eq!(ids(&found.same_answer), ["a-x"]);
         assert_eq!(ids(&found.same_evidence), ["c-y"]);
         assert!(found.leaks());
-        let answers = contamination(&train[..1], &[task("w", "Who sang?", "Ada", &["p8"])]);
+        let answers =
+            Contamination::between(&train[..1], &[task("w", "Who sang?", "Ada", &["p8"])]);
         assert!(!answers.leaks() && answers.same_answer.len() == 1);
-        let alone = contamination(&train, &[]);
+        let alone = Contamination::between(&train, &[]);
         assert!(!alone.leaks() && alone.duplicates.len() == 1);
     }
 }

@@ -1,6 +1,6 @@
 //! Digest of a fixed list of questions.
 
-use crate::task::Task;
+use forage_contracts::Task;
 
 /// BLAKE3 (hexadecimal) of the set of `(data_source, id)`, whatever its order.
 ///

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::task::Split;
+use forage_contracts::Split;
 
 /// Failures of reading a data set.
 #[derive(Debug, thiserror::Error)]

@@ -12,9 +12,8 @@ mod search_r1;
 mod trivia;
 mod verl;
 
-pub use forage_contracts::question::{QuestionEntry, QuestionRow};
-use forage_contracts::registry::Registry;
-use forage_contracts::row::RowFault;
+use forage_contracts::question::{QuestionEntry, QuestionRow};
+use forage_contracts::{Registry, RowFault};
 use serde_json::{Map, Value};
 
 /// The question formats, the built-in ones first.

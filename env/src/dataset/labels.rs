@@ -8,14 +8,14 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use forage_contracts::Task;
+use forage_contracts::seed::Seed;
 use rand_chacha::rand_core::Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::reward::grading::{exact_match, normalize};
 use crate::reward::majority::most_frequent;
 use crate::rollout::record::{RecordError, read_episodes};
-use crate::seed::Seed;
-use crate::task::Task;
 
 /// The answers that count as right.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,19 +110,21 @@ impl From<Labels> for String {
     }
 }
 
-/// Exchanges the accepted answers of tasks; evidence and judgments stay. A function of the tasks, the labels and the seed.
-///
-/// # Errors
-/// When there is nothing to exchange with, or the episodes cannot be read.
-pub fn relabel(tasks: Vec<Task>, labels: &Labels, seed: Seed) -> Result<Vec<Task>, LabelError> {
-    let seed = seed.child("labels", &[]);
-    match labels {
-        Labels::True => Ok(tasks),
-        Labels::Shuffled => shuffled(tasks, seed),
-        Labels::Wrong => wrong(tasks, seed),
-        Labels::Majority(path) => majority(tasks, path, |_, _| true),
-        Labels::WrongMajority(path) => {
-            majority(tasks, path, |task, label| !exact_match(label, &task.golds))
+impl Labels {
+    /// Exchanges the accepted answers of tasks; evidence and judgments stay. A function of the tasks, the labels and the seed.
+    ///
+    /// # Errors
+    /// When there is nothing to exchange with, or the episodes cannot be read.
+    pub fn relabel(&self, tasks: Vec<Task>, seed: Seed) -> Result<Vec<Task>, LabelError> {
+        let seed = seed.child("labels", &[]);
+        match self {
+            Labels::True => Ok(tasks),
+            Labels::Shuffled => shuffled(tasks, seed),
+            Labels::Wrong => wrong(tasks, seed),
+            Labels::Majority(path) => majority(tasks, path, |_, _| true),
+            Labels::WrongMajority(path) => {
+                majority(tasks, path, |task, label| !exact_match(label, &task.golds))
+            }
         }
     }
 }

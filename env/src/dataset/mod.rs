@@ -1,9 +1,9 @@
 //! Questions from files: published data sets (JSON lines, JSON lists, parquet) and BEIR folders become
-//! [`Task`](crate::task::Task)s.
+//! [`Task`](forage_contracts::Task)s.
 //!
 //! The format is chosen by the fields of the first row and every row must keep to it. A malformed row is an error that
-//! names the file, the line, the fault and the fix; nothing is dropped in silence. [`relabel`] exchanges the accepted answers
-//! for false ones, as controls; [`contamination()`] looks for questions that stand in two splits.
+//! names the file, the line, the fault and the fix; nothing is dropped in silence. [`Labels::relabel`] exchanges the accepted answers
+//! for false ones, as controls; [`Contamination`] looks for questions that stand in two splits.
 
 mod beir;
 mod contamination;
@@ -14,12 +14,11 @@ mod labels;
 mod read;
 mod split;
 
-pub use contamination::{Contamination, Leak, Repeated, contamination};
+pub use contamination::{Contamination, Leak, Repeated};
 pub use digest::digest_ids;
 pub use error::DatasetError;
 pub(crate) use format::QUESTION_FORMATS;
-pub use format::{QuestionEntry, QuestionRow};
-pub use labels::{LabelError, Labels, relabel};
+pub use labels::{LabelError, Labels};
 pub use read::{read_all, read_tasks};
 pub use split::{pick_ids, split_by_index};
 

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use forage_retriever::{ReadError, RowReader, row_files};
+use forage_contracts::question::QuestionRow;
+use forage_contracts::{Split, Task};
+use forage_retriever::{ReadError, RowReader};
 
 use super::beir;
 use super::error::DatasetError;
-use super::format::{QuestionRow, detect};
-use crate::task::{Split, Task};
+use super::format::detect;
 
 /// Reads the tasks of a file (JSON lines, plain or gzip; one JSON list; parquet), of a folder of such files in the order of
 /// their names, or of a BEIR folder (queries and judgments as JSON lines, tsv or parquet): its judged queries of `split` in
@@ -54,7 +55,7 @@ fn read_rows(path: &Path, split: Split) -> Result<Vec<Task>, DatasetError> {
     let mut seen: HashMap<String, usize> = HashMap::new();
     let mut tasks = Vec::new();
     let source = source_name(path);
-    let files = row_files(path)?;
+    let files = RowReader::files(path)?;
     for file in &files {
         let mut rows = RowReader::open(file)?;
         while let Some(row) = rows.next_row()? {

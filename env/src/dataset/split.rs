@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use forage_contracts::{Split, Task};
+
 use super::error::DatasetError;
-use crate::task::{Split, Task};
 
 /// Cuts a file in two in its own order: the first `share` (0 to 1, rounded down) for training, the rest held out.
 pub fn split_by_index(mut tasks: Vec<Task>, share: f64) -> (Vec<Task>, Vec<Task>) {

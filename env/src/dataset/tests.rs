@@ -1,14 +1,13 @@
 use std::path::{Path, PathBuf};
 
+use forage_contracts::environment::TurnKind;
+use forage_contracts::policy::Finish;
+use forage_contracts::seed::Seed;
+use forage_contracts::{Episode, Split, Task, Turn};
 use forage_retriever::ReadError;
 
 use super::*;
-use crate::environment::TurnKind;
-use crate::episode::{Episode, Turn};
-use crate::policy::Finish;
 use crate::rollout::EpisodeWriter;
-use crate::seed::Seed;
-use crate::task::{Split, Task};
 
 fn file(content: &[u8]) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("temporary folder");
@@ -231,14 +230,20 @@ fn golds(tasks: &[Task]) -> Vec<&str> {
 fn shuffled_and_wrong_labels_are_never_the_own_and_follow_from_the_seed() {
     let tasks = labelled(50);
     for labels in [Labels::Shuffled, Labels::Wrong] {
-        let once = relabel(tasks.clone(), &labels, Seed::root(1)).expect("others");
+        let once = labels
+            .relabel(tasks.clone(), Seed::root(1))
+            .expect("others");
         assert_eq!(
             once,
-            relabel(tasks.clone(), &labels, Seed::root(1)).expect("others")
+            labels
+                .relabel(tasks.clone(), Seed::root(1))
+                .expect("others")
         );
         assert_ne!(
             once,
-            relabel(tasks.clone(), &labels, Seed::root(2)).expect("others")
+            labels
+                .relabel(tasks.clone(), Seed::root(2))
+                .expect("others")
         );
         for (before, after) in tasks.iter().zip(&once) {
             assert_ne!(before.golds, after.golds);
@@ -251,7 +256,7 @@ fn shuffled_and_wrong_labels_are_never_the_own_and_follow_from_the_seed() {
             );
         }
         assert!(matches!(
-            relabel(labelled(1), &labels, Seed::root(1)),
+            labels.relabel(labelled(1), Seed::root(1)),
             Err(LabelError::NoOther { .. })
         ));
         assert_eq!(
@@ -261,7 +266,9 @@ fn shuffled_and_wrong_labels_are_never_the_own_and_follow_from_the_seed() {
             labels
         );
     }
-    let shuffled = relabel(tasks.clone(), &Labels::Shuffled, Seed::root(1)).expect("others");
+    let shuffled = Labels::Shuffled
+        .relabel(tasks.clone(), Seed::root(1))
+        .expect("others");
     let mut sorted = golds(&shuffled);
     sorted.sort_unstable();
     let mut before = golds(&tasks);
@@ -272,7 +279,7 @@ fn shuffled_and_wrong_labels_are_never_the_own_and_follow_from_the_seed() {
     alike[1].golds.push("The Answer 0!".to_owned());
     for labels in [Labels::Wrong, Labels::Shuffled] {
         assert!(matches!(
-            relabel(alike.clone(), &labels, Seed::root(1)),
+            labels.relabel(alike.clone(), Seed::root(1)),
             Err(LabelError::NoOther { .. })
         ));
     }
@@ -285,7 +292,9 @@ fn shuffled_labels_are_true_nowhere_even_where_answers_are_shared() {
         task.golds = vec![["weaver", "The Surgeon", "1916", "smith"][at % 4].to_owned()];
     }
     for seed in 0..20 {
-        let shuffled = relabel(tasks.clone(), &Labels::Shuffled, Seed::root(seed)).expect("others");
+        let shuffled = Labels::Shuffled
+            .relabel(tasks.clone(), Seed::root(seed))
+            .expect("others");
         for (before, after) in tasks.iter().zip(&shuffled) {
             assert_ne!(before.golds, after.golds, "{}", before.id);
         }
@@ -330,7 +339,7 @@ fn majority_labels_are_the_most_frequent_answers_of_episodes() {
         let labels: Labels = format!("{labels}:{}", path.display())
             .parse()
             .expect("labels");
-        relabel(tasks.clone(), &labels, Seed::root(1))
+        labels.relabel(tasks.clone(), Seed::root(1))
     };
     let majority = label("majority").expect("labels");
     assert_eq!(
@@ -340,13 +349,13 @@ fn majority_labels_are_the_most_frequent_answers_of_episodes() {
     assert_eq!(golds(&label("wrong-majority").expect("labels")), ["The Y"]);
     let missing: Labels = "majority:/no/such".parse().expect("labels");
     assert!(matches!(
-        relabel(tasks.clone(), &missing, Seed::root(1)),
+        missing.relabel(tasks.clone(), Seed::root(1)),
         Err(LabelError::Record(_))
     ));
     let right: Vec<Task> = tasks[1..].to_vec();
     let labels = Labels::WrongMajority(path.clone());
     assert!(matches!(
-        relabel(right, &labels, Seed::root(1)),
+        labels.relabel(right, Seed::root(1)),
         Err(LabelError::NoneLeft { questions: 2, .. })
     ));
     for unknown in ["majority", "majority:", "Wrong", ""] {

@@ -7,5 +7,3 @@
 mod alarm;
 
 pub use alarm::{Alarm, Example, Severity};
-pub use forage_contracts::metric::{Direction, Metric, STEP_METRICS};
-pub use forage_contracts::telemetry::{EnvTelemetry, Item, Look, Reading, Sign, excerpt};

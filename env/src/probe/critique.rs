@@ -4,13 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-
-use crate::environment::{
+use forage_contracts::environment::{
     Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Step, TurnTool,
 };
-use crate::episode::Episode;
-use crate::seed::Seed;
-use crate::task::Task;
+use forage_contracts::seed::Seed;
+use forage_contracts::{Episode, Task};
 
 /// By data set and id: what the policy wrote at its first attempt.
 type Attempts = HashMap<(String, String), String>;

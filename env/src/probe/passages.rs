@@ -4,34 +4,20 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use forage_contracts::entry::Passages;
 use forage_contracts::retriever::{Fingerprint, Hit, Query, Retriever, RetrieverError};
+use forage_contracts::seed::Seed;
+use forage_contracts::{Passages, Task};
 use serde_json::Value;
 
 use super::{Probe, ProbeError};
-use crate::dataset::{Labels, relabel};
+use crate::dataset::Labels;
 use crate::registry;
-use crate::seed::Seed;
-use crate::task::Task;
 
 /// How the id of a poisoned passage begins; the answer it asserts follows, up to a `#`.
 const POISON: &str = "poison:";
 
 /// Passages of a page that may stand among the hits in the place of others.
 const PASSAGES_PER_PAGE: usize = 8;
-
-/// The answer that a passage asserts whose id marks it as poisoned (`poison:Velm`, `poison:Velm#2`).
-///
-/// ```
-/// use forage_env::probe::asserted;
-///
-/// assert_eq!(asserted("poison:Velm#2"), Some("Velm"));
-/// assert_eq!(asserted("Velm"), None);
-/// ```
-pub fn asserted(id: &str) -> Option<&str> {
-    let answer = id.strip_prefix(POISON)?;
-    Some(answer.split_once('#').map_or(answer, |(answer, _)| answer))
-}
 
 /// What becomes of the passages that a question's searches find.
 #[derive(Clone, Debug)]
@@ -60,6 +46,19 @@ pub struct PassageProbe {
 }
 
 impl PassageProbe {
+    /// The answer that a passage asserts whose id marks it as poisoned (`poison:Velm`, `poison:Velm#2`).
+    ///
+    /// ```
+    /// use forage_env::probe::PassageProbe;
+    ///
+    /// assert_eq!(PassageProbe::asserted("poison:Velm#2"), Some("Velm"));
+    /// assert_eq!(PassageProbe::asserted("Velm"), None);
+    /// ```
+    pub fn asserted(id: &str) -> Option<&str> {
+        let answer = id.strip_prefix(POISON)?;
+        Some(answer.split_once('#').map_or(answer, |(answer, _)| answer))
+    }
+
     /// Prepares what `probe` changes for each of `tasks`; `None` for those that change the prompt. Wrong answers are drawn from `seed`.
     ///
     /// # Errors
@@ -77,7 +76,8 @@ impl PassageProbe {
                 .collect::<Result<_, _>>()?,
             Probe::PoisonedPassages => {
                 let tasks: Vec<Task> = tasks.iter().map(|task| Task::clone(task)).collect();
-                relabel(tasks, &Labels::Wrong, seed.child("probe", &[]))?
+                Labels::Wrong
+                    .relabel(tasks, seed.child("probe", &[]))?
                     .into_iter()
                     .map(poisoned)
                     .collect()

@@ -1,21 +1,15 @@
 //! Tags of programs, queries and calls, and the text between a pair of tags.
 
-/// Opens a program.
-pub const PYTHON_OPEN: &str = "<python>";
-/// Closes a program.
-pub const PYTHON_CLOSE: &str = "</python>";
-/// Opens a Hermes tool call.
-pub const CALL_OPEN: &str = "<tool_call>";
-/// Closes a Hermes tool call.
-pub const CALL_CLOSE: &str = "</tool_call>";
+/// Opens and closes a program.
+pub const PYTHON: [&str; 2] = ["<python>", "</python>"];
+/// Opens and closes a Hermes tool call.
+pub const CALL: [&str; 2] = ["<tool_call>", "</tool_call>"];
 /// Opens a query that its episode is judged by.
 pub(crate) const QUERY_OPEN: &str = "<query>";
 /// Closes such a query.
 pub(crate) const QUERY_CLOSE: &str = "</query>";
-/// Opens the reasoning before a query.
-pub const REASONING_OPEN: &str = "<reasoning>";
-/// Closes the reasoning before a query.
-pub const REASONING_CLOSE: &str = "</reasoning>";
+/// Opens and closes the reasoning before a query.
+pub const REASONING: [&str; 2] = ["<reasoning>", "</reasoning>"];
 /// Announces an answer without tags.
 pub(crate) const ANSWER_PREFIX: &str = "Answer:";
 

@@ -1,10 +1,12 @@
 //! The shape a whole response must have: the format rule of Search-R1 v0.3 as a state machine.
 
-use super::tags::{Tag, TagEvent, TagParser};
+use forage_contracts::Tag;
+
+use super::tags::{TagEvent, TagParser};
 
 /// Who wrote a segment of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Author {
+pub(crate) enum Author {
     /// The policy.
     Policy,
     /// The environment.
@@ -13,7 +15,7 @@ pub enum Author {
 
 /// A run of text by one author.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment<'a> {
+pub(crate) struct Segment<'a> {
     /// Who wrote it.
     pub author: Author,
     /// The text.
@@ -103,7 +105,7 @@ impl Machine {
 ///
 /// Information counts only when the environment wrote it, and what passages contain does not matter: neither an invented
 /// information block nor a passage with tags in it changes the verdict on the policy's own form.
-pub fn is_valid_sequence<'a>(segments: impl IntoIterator<Item = Segment<'a>>) -> bool {
+pub(crate) fn is_valid_sequence<'a>(segments: impl IntoIterator<Item = Segment<'a>>) -> bool {
     let mut machine = Machine::default();
     for segment in segments {
         match segment.author {

@@ -1,6 +1,6 @@
 //! A streaming parser for the tags of the protocol, and the action of one policy turn.
 
-pub use forage_contracts::tag::Tag;
+use forage_contracts::Tag;
 
 /// What the parser saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ fn at_bracket(rest: &str) -> AtBracket {
 
 /// Why a turn is not an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum ActionFault {
+pub(crate) enum ActionFault {
     /// No search or answer tag.
     #[error("neither a search nor an answer")]
     NoAction,
@@ -129,7 +129,7 @@ pub enum ActionFault {
 
 /// What a policy turn asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ParsedAction {
+pub(crate) enum ParsedAction {
     /// Search for the query.
     Search(String),
     /// End with the answer.
@@ -142,14 +142,7 @@ pub enum ParsedAction {
 ///
 /// The content starts at the last opening of that tag, so that a tag only mentioned before does not become part of the
 /// query. What follows the completed action is ignored, as engines that stop at the tag never produce it.
-///
-/// ```
-/// use forage_env::protocol::{ParsedAction, parse_action};
-///
-/// let turn = "<think>I need the mayor.</think><search> mayor of Orlen </search>";
-/// assert_eq!(parse_action(turn), ParsedAction::Search("mayor of Orlen".to_owned()));
-/// ```
-pub fn parse_action(turn_text: &str) -> ParsedAction {
+pub(crate) fn parse_action(turn_text: &str) -> ParsedAction {
     let mut reader = ActionReader::default();
     let mut parser = TagParser::new();
     parser.push(turn_text, |event| reader.read(event));

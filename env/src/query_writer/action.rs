@@ -4,9 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::chat::hermes::{self, Piece};
 use crate::chat::tools::{self, CallFault, Tool, after_thoughts};
-use crate::protocol::{
-    Block, QUERY_CLOSE, QUERY_OPEN, REASONING_CLOSE, REASONING_OPEN, first_opened, last_closed,
-};
+use crate::protocol::{Block, QUERY_CLOSE, QUERY_OPEN, REASONING, first_opened, last_closed};
 
 /// How the policy gives its query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +23,7 @@ pub(crate) const SUBMIT_QUERY: &str = "submit_query";
 /// Which query of a turn counts. For `form = "tags"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Take {
+pub(crate) enum Take {
     /// The last one completed, from its last opening tag on: a tag only mentioned before is not part of it.
     #[default]
     Last,
@@ -35,7 +33,7 @@ pub enum Take {
 
 /// Why a turn holds no query.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum QueryFault {
+pub(crate) enum QueryFault {
     /// No query tag.
     #[error("no query")]
     NoQuery,
@@ -52,7 +50,7 @@ pub enum QueryFault {
 
 /// A query as the policy wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WrittenQuery {
+pub(crate) struct WrittenQuery {
     /// Trimmed, not empty.
     pub query: String,
     /// Words of the first reasoning block; 0 without one.
@@ -62,16 +60,8 @@ pub struct WrittenQuery {
 /// Reads the query of a turn.
 ///
 /// # Errors
-/// [`QueryFault`] when there is none.
-///
-/// ```
-/// use forage_env::query_writer::{Take, parse};
-///
-/// let written = parse("<reasoning>two words</reasoning><query> tides AND moon </query>", Take::Last)?;
-/// assert_eq!((written.query.as_str(), written.reasoning_words), ("tides AND moon", 2));
-/// # Ok::<(), forage_env::query_writer::QueryFault>(())
-/// ```
-pub fn parse(text: &str, take: Take) -> Result<WrittenQuery, QueryFault> {
+/// `QueryFault` when there is none.
+pub(crate) fn parse(text: &str, take: Take) -> Result<WrittenQuery, QueryFault> {
     let block = match take {
         Take::Last => last_closed(text, QUERY_OPEN, QUERY_CLOSE),
         Take::First => first_opened(text, QUERY_OPEN, QUERY_CLOSE).map(|block| block.content),
@@ -81,7 +71,7 @@ pub fn parse(text: &str, take: Take) -> Result<WrittenQuery, QueryFault> {
         None if text.contains(QUERY_OPEN) => Err(QueryFault::Unclosed),
         None => Err(QueryFault::NoQuery),
         Some(query) => {
-            let reasoning = first_opened(text, REASONING_OPEN, REASONING_CLOSE);
+            let reasoning = first_opened(text, REASONING[0], REASONING[1]);
             let words = |block: Block<'_>| block.content.split_whitespace().count();
             Ok(WrittenQuery {
                 query: query.to_owned(),
@@ -101,8 +91,8 @@ pub(super) fn tool() -> Tool {
 /// Reads the query of a turn's last call; what stands around the calls is its reasoning.
 ///
 /// # Errors
-/// [`QueryFault`] when there is none.
-pub fn parse_call(text: &str) -> Result<WrittenQuery, QueryFault> {
+/// `QueryFault` when there is none.
+pub(crate) fn parse_call(text: &str) -> Result<WrittenQuery, QueryFault> {
     let mut last = Err(QueryFault::NoQuery);
     for piece in hermes::pieces(after_thoughts(text)) {
         last = match piece {

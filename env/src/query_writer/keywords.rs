@@ -21,14 +21,7 @@ const SHORTEST: usize = 3;
 
 /// The first `KEYWORDS` words of a question in lower case that have three letters or more and are no `STOP_WORDS`;
 /// marks count as spaces. Nothing in it is an operator.
-///
-/// ```
-/// use forage_env::query_writer::keyword_query;
-///
-/// let query = keyword_query("Do Cholesterol Statin Drugs Cause Breast Cancer?");
-/// assert_eq!(query, "cholesterol statin drugs cause breast");
-/// ```
-pub fn keyword_query(question: &str) -> String {
+pub(crate) fn keyword_query(question: &str) -> String {
     let lower = question.to_lowercase();
     let words = lower.split(|letter: char| !letter.is_alphanumeric());
     let kept = words

@@ -3,11 +3,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use forage_contracts::{Direction, Episode, Metric};
 use forage_retriever::analyze;
 
 use super::turn::QueryTurn;
-use crate::episode::Episode;
-use crate::monitor::{Direction, Metric};
 
 const fn share(name: &'static str, about: &'static str) -> Metric {
     Metric::new(name, ["share", "queries"], Direction::Neither, about)
@@ -132,11 +131,9 @@ mod tests {
     use forage_contracts::retriever::ParseIssue;
     use std::collections::{BTreeMap, BTreeSet};
 
-    use crate::environment::TurnKind;
-    use crate::episode::{Ending, Turn};
-    use crate::policy::Finish;
-    use crate::task::Task;
-    use crate::tokens::TokenLog;
+    use forage_contracts::environment::TurnKind;
+    use forage_contracts::policy::Finish;
+    use forage_contracts::{Ending, Task, TokenLog, Turn};
 
     use super::*;
 

@@ -1,14 +1,14 @@
 //! Rewards of what stands in a query and of what its question's keywords find: `gain` and `syntax`.
 
 use async_trait::async_trait;
+use forage_contracts::environment::Outcome;
+use forage_contracts::reward::{Make, Reward, RewardEntry, RewardError};
+use forage_contracts::{Episode, Task};
 
 use super::turn::QueryTurn;
-use crate::environment::Outcome;
-use crate::episode::Episode;
 use crate::reward::ranking::{Judgments, ndcg};
 use crate::reward::rankings::DEPTH;
-use crate::reward::{Make, Reward, RewardEntry, RewardError, UNIT, judgments};
-use crate::task::Task;
+use crate::reward::{UNIT, judgments};
 
 /// NDCG of what a query found less that of what the question's keywords find, and not below 0.
 ///

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use forage_contracts::Task;
+use forage_contracts::policy::PolicyError;
+use forage_contracts::scripted::{
+    Conduct, Haste, Known, ORACLE, OracleStyle, Script, ScriptEntry, Scripted, View,
+    name_and_keyword,
+};
+
 use super::action::quoted;
 use super::keywords::keyword_query;
-use crate::policy::PolicyError;
-use crate::protocol::{QUERY_CLOSE, QUERY_OPEN, REASONING_CLOSE, REASONING_OPEN};
-use crate::scripted::{
-    Conduct, Haste, Known, ORACLE, OracleStyle, Script, ScriptEntry, Scripted, View,
-    name_and_keyword, question,
-};
-use crate::task::Task;
+use crate::protocol::{QUERY_CLOSE, QUERY_OPEN, REASONING};
 
 pub(super) const SCRIPTS: &[ScriptEntry] = &[
     ScriptEntry {
@@ -58,7 +59,7 @@ fn written(reasoning: &str, query: &str) -> String {
     if reasoning.is_empty() {
         query
     } else {
-        [REASONING_OPEN, reasoning, REASONING_CLOSE, &query].concat()
+        [REASONING[0], reasoning, REASONING[1], &query].concat()
     }
 }
 
@@ -116,7 +117,7 @@ struct Keywords;
 
 impl Script for Keywords {
     fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
-        Ok(written("", &keyword_query(question(view.prompt))))
+        Ok(written("", &keyword_query(view.question())))
     }
 }
 
@@ -125,7 +126,7 @@ struct BrokenQuery;
 
 impl Script for BrokenQuery {
     fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
-        let keywords = keyword_query(question(view.prompt));
+        let keywords = keyword_query(view.question());
         let turns = [
             keywords.clone(),
             format!("<query>{keywords}"),

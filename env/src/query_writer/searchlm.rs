@@ -1,17 +1,19 @@
 //! The two published rewards of `SearchLM`, whose difference is a case study: under the first a policy learned to write
 //! three nouns and no operator.
 //!
-//! Both are computed with its own NDCG ([`ndcg_searchlm`]), the reciprocal rank over all that was found (its limit is 100) and
+//! Both are computed with its own NDCG (`ndcg_searchlm`), the reciprocal rank over all that was found (its limit is 100) and
 //! grades as the task has them. What is not the same: its parser is Tantivy's and refuses some queries, which earn 0; ours
 //! repairs, and a query that had to be repaired earns 0 here. Its second reward subtracts what keywords find without 89 stop
 //! words, a list that is not part of its publication: ours are those of `keywords.rs`.
 
+use forage_contracts::environment::Outcome;
+use forage_contracts::reward::{Make, RewardEntry};
+
 use super::rewards::Judged;
 use super::turn::QueryTurn;
-use crate::environment::Outcome;
+use crate::reward::UNIT;
 use crate::reward::ranking::{Judgments, ndcg_searchlm, reciprocal_rank};
 use crate::reward::rankings::DEPTH;
-use crate::reward::{Make, RewardEntry, UNIT};
 
 /// Its NDCG alone, beside the true one.
 pub(crate) const NDCG: RewardEntry = RewardEntry {
@@ -63,11 +65,11 @@ pub(crate) const V2: RewardEntry = RewardEntry {
 pub(crate) struct Facts {
     /// Whether the query could be run as written.
     pub valid: bool,
-    /// [`ndcg_searchlm`] of the query.
+    /// `ndcg_searchlm` of the query.
     pub ndcg: f64,
     /// One over the rank of the first relevant passage.
     pub mrr: f64,
-    /// [`ndcg_searchlm`] of the question's keywords.
+    /// `ndcg_searchlm` of the question's keywords.
     pub keywords_ndcg: f64,
     /// Words of the query between white space.
     pub words: usize,

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use forage_contracts::{EnvTelemetry, Item, Reading, Sign};
+
 use super::turn::QueryTurn;
-use crate::monitor::{EnvTelemetry, Item, Reading, Sign};
 use crate::protocol::{QUERY_CLOSE, QUERY_OPEN};
 
 pub(super) const TELEMETRY: EnvTelemetry = EnvTelemetry {

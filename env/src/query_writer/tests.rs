@@ -2,23 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use forage_contracts::corpus::Passage;
+use forage_contracts::policy::{Policy, Sampling};
 use forage_contracts::retriever::RetrieverError;
+use forage_contracts::scripted::{Cast, Haste, ORACLE, Scripted};
+use forage_contracts::{Boundary, ByteTokenizer, Ending, Episode, Passage, Split};
 use forage_retriever::Bm25Retriever;
 use proptest::prelude::*;
 
+use super::action::QueryFault;
 use super::*;
 use crate::check::{CheckPlan, check_environment};
-use crate::episode::{Boundary, Ending, Episode};
-use crate::policy::{Policy, Sampling};
 use crate::query_writer::keywords::STOP_WORDS;
 use crate::query_writer::settings::QueryPrompt;
 use crate::registry::REWARDS;
 use crate::reward::RewardSet;
 use crate::rollout::{Job, Presentation, Rollout};
-use crate::scripted::{Cast, Haste, Human, ORACLE};
-use crate::task::Split;
-use crate::tokenizer::ByteTokenizer;
 use crate::world::{World, WorldSpec};
 
 fn settings() -> QueryWriterSettings {
@@ -91,7 +89,7 @@ async fn turn(text: &str) -> QueryTurn {
 
 fn writes(text: &str) -> Arc<dyn Policy> {
     let text = text.to_owned();
-    Arc::new(Human::new(Arc::new(ByteTokenizer), move |_| {
+    Arc::new(Scripted::human(Arc::new(ByteTokenizer), move |_| {
         Some(text.clone())
     }))
 }
@@ -228,6 +226,10 @@ fn keywords_are_plain_words() {
         keyword_query("What is the U.S. NOT (doing) about \"O'Brien's\" AND kelp-forests?"),
         "brien kelp forests"
     );
+    assert_eq!(
+        keyword_query("Do Cholesterol Statin Drugs Cause Breast Cancer?"),
+        "cholesterol statin drugs cause breast"
+    );
     assert_eq!(keyword_query("Who is it?"), "");
     let shape = forage_retriever::QueryShape::of(&keyword_query(
         "+alpha AND -beta: title:gamma^2 delta* \"epsilon\"",
@@ -323,7 +325,7 @@ async fn parts_say_what_was_earned_for_what() {
 async fn the_contract_is_kept_and_registered() {
     let rewards = RewardSet::new(
         Outcome::Query,
-        &crate::reward::default_weights(Outcome::Query),
+        &crate::reward::RewardSet::default_weights(Outcome::Query),
         Seed::root(0),
     );
     let factory = QueryWriter::factory(settings(), library()).expect("settings");

@@ -1,14 +1,14 @@
 //! The record of a query that its episode is judged by.
 
+use forage_contracts::Episode;
+use forage_contracts::environment::{Call, TurnKind};
 use forage_contracts::retriever::ParseIssue;
 use forage_retriever::QueryShape;
 use serde::{Deserialize, Serialize};
 
 use super::action::SUBMIT_QUERY;
-use crate::environment::{Call, TurnKind};
-use crate::episode::Episode;
 
-/// A query that was written to be judged by what it finds: a [`Call`] with its payload.
+/// A query that was written to be judged by what it finds: a `Call` with its payload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueryTurn {
     /// The query as parsed; not empty.

@@ -1,14 +1,13 @@
 //! Controls made of another reward: `inverse` turns it round, `noisy` turns it round now and then.
 
 use async_trait::async_trait;
+use forage_contracts::seed::Seed;
+use forage_contracts::{Episode, Task};
 use serde::Deserialize;
 use serde_json::Map;
 
 use super::{Built, Make, Making, Reward, RewardEntry, RewardError, UNIT, draw};
-use crate::episode::Episode;
 use crate::nearest::nearest;
-use crate::seed::Seed;
-use crate::task::Task;
 
 /// The registry's entry of the inverse.
 pub(crate) const INVERSE: RewardEntry = RewardEntry {

@@ -1,12 +1,11 @@
 //! Rewards of the last answer, compared with the task's golds.
 
 use async_trait::async_trait;
+use forage_contracts::environment::Outcome;
+use forage_contracts::{Episode, Task};
 
 use super::grading::{exact_match, f1, sub_exact_match};
 use super::{Make, Reward, RewardEntry, RewardError, UNIT, indicator};
-use crate::environment::Outcome;
-use crate::episode::Episode;
-use crate::task::Task;
 
 /// Exact match: 1 when the last answer equals some gold after normalisation.
 pub(crate) const EM: RewardEntry = entry(

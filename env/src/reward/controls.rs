@@ -3,12 +3,11 @@
 //! The last two are `format`, `box_only_format` and `contain_python_wo_backticks` of Spurious Rewards (Shao et al. 2025).
 
 use async_trait::async_trait;
+use forage_contracts::environment::Outcome;
+use forage_contracts::{Episode, Task};
 use serde::Deserialize;
 
 use super::{Make, Reward, RewardEntry, RewardError, UNIT, indicator};
-use crate::environment::Outcome;
-use crate::episode::Episode;
-use crate::task::Task;
 
 /// The registry's entry of [`Constant`].
 pub(crate) const CONSTANT: RewardEntry = RewardEntry {

@@ -1,12 +1,10 @@
 //! Costs: of searches and of length. Give them a positive weight; their scores are at most 0.
 
 use async_trait::async_trait;
+use forage_contracts::{Episode, Provenance, Task};
 use serde::Deserialize;
 
 use super::{Make, Reward, RewardEntry, RewardError};
-use crate::episode::Episode;
-use crate::task::Task;
-use crate::tokens::Provenance;
 
 const COST: [f32; 2] = [-1.0, 0.0];
 

@@ -5,14 +5,11 @@
 use std::borrow::Cow;
 
 use async_trait::async_trait;
+use forage_contracts::environment::Outcome;
+use forage_contracts::{Episode, Tag, Task, Turn};
 
 use super::{Make, Reward, RewardEntry, RewardError, UNIT, indicator};
-use crate::environment::Outcome;
-use crate::episode::{Episode, Turn};
-use crate::protocol::{
-    Author, CALL_CLOSE, CALL_OPEN, PYTHON_CLOSE, PYTHON_OPEN, Segment, Tag, is_valid_sequence,
-};
-use crate::task::Task;
+use crate::protocol::{Author, CALL, PYTHON, Segment, is_valid_sequence};
 
 /// The registry's entry.
 pub(crate) const ENTRY: RewardEntry = RewardEntry {
@@ -70,7 +67,7 @@ fn texts(turn: &Turn) -> [Cow<'_, str>; 2] {
         ];
     }
     let mut policy = turn.policy.clone();
-    for (open, close) in [(PYTHON_OPEN, PYTHON_CLOSE), (CALL_OPEN, CALL_CLOSE)] {
+    for [open, close] in [PYTHON, CALL] {
         policy = policy
             .replace(open, Tag::Search.opening())
             .replace(close, Tag::Search.closing());
@@ -82,8 +79,8 @@ fn texts(turn: &Turn) -> [Cow<'_, str>; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::environment::{Call, TurnKind};
-    use crate::policy::Finish;
+    use forage_contracts::environment::{Call, TurnKind};
+    use forage_contracts::policy::Finish;
 
     fn turn(policy: &str, kind: TurnKind, observation: &str) -> Turn {
         Turn {

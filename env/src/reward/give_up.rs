@@ -37,7 +37,7 @@ const WORDS: [&str; 8] = [
 /// Whether an answer gives up: it says that nothing was found or known instead of naming something.
 ///
 /// ```
-/// use forage_env::reward::give_up::is_give_up;
+/// use forage_env::reward::is_give_up;
 ///
 /// assert!(is_give_up("Unknown."));
 /// assert!(is_give_up("I was unable to determine the mayor."));

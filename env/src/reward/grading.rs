@@ -14,7 +14,7 @@ static LETTER_OR_NUMBER: LazyLock<Option<Regex>> =
 /// outside ASCII and diacritics stay. Two answers of articles only are both empty, and so equal.
 ///
 /// ```
-/// use forage_env::reward::grading::normalize;
+/// use forage_env::reward::normalize;
 ///
 /// assert_eq!(normalize("The  Beatles!"), "beatles");
 /// ```
@@ -108,7 +108,7 @@ pub(crate) fn stands_in(gold: &str, text: &str) -> bool {
 /// `SQuAD` F1 over the words of the normalised texts, in `[0, 1]`; the best over all golds.
 ///
 /// When either side has no words, 1 if both have none, else 0.
-pub fn f1(prediction: &str, golds: &[impl AsRef<str>]) -> f32 {
+pub(crate) fn f1(prediction: &str, golds: &[impl AsRef<str>]) -> f32 {
     let prediction = normalize(prediction);
     golds
         .iter()

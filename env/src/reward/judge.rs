@@ -24,14 +24,12 @@ pub use prompt::Question;
 pub use prompt::Transcript;
 pub use settings::JudgeSettings;
 pub use verdict::Preference;
-pub use verdict::Refusal;
+
 pub use verdict::Verdict;
-pub use verdict::read_verdict;
 
 use super::{Make, Pieces, Reward, RewardEntry, RewardError, UNIT, indicator};
-use crate::environment::Outcome;
-use crate::episode::Episode;
-use crate::task::Task;
+use forage_contracts::environment::Outcome;
+use forage_contracts::{Episode, Task};
 
 /// The registry's entry.
 pub const ENTRY: RewardEntry = RewardEntry {

@@ -4,12 +4,11 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use async_trait::async_trait;
+use forage_contracts::environment::Outcome;
+use forage_contracts::{Episode, Task};
 
 use super::grading::normalize;
 use super::{GroupReward, Make, Pieces, RewardEntry, RewardError, UNIT, indicator};
-use crate::environment::Outcome;
-use crate::episode::Episode;
-use crate::task::Task;
 
 /// The registry's entry.
 pub(crate) const ENTRY: RewardEntry = RewardEntry {

@@ -6,6 +6,8 @@
 //! written. Passages with an answer tag in them earn under each of these.
 
 use async_trait::async_trait;
+use forage_contracts::environment::Outcome;
+use forage_contracts::{Ending, Episode, Task};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -16,11 +18,8 @@ use super::search_r1::{
 use super::{Make, Reward, RewardEntry, RewardError, format, retrieval};
 use crate::chat::hermes;
 use crate::chat::tools::after_thoughts;
-use crate::environment::Outcome;
-use crate::episode::{Ending, Episode};
 use crate::merge::over;
 use crate::protocol::ANSWER_PREFIX;
-use crate::task::Task;
 
 /// The registry's entry.
 pub(crate) const ENTRY: RewardEntry = RewardEntry {
@@ -39,7 +38,7 @@ pub(crate) const ENTRY: RewardEntry = RewardEntry {
 /// Whose score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Grader {
+pub(crate) enum Grader {
     /// Search-R1 v0.1: exact match of the last of two answers or more, over prompt and response.
     SearchR1V01,
     /// Search-R1 v0.2, the same.
@@ -63,26 +62,10 @@ pub enum Grader {
     Spurious,
 }
 
-impl Grader {
-    /// Every grader.
-    pub const ALL: [Self; 10] = [
-        Self::SearchR1V01,
-        Self::SearchR1V02,
-        Self::SearchR1V03,
-        Self::Slime,
-        Self::Verl,
-        Self::Skyrl,
-        Self::Tinker,
-        Self::Torchtitan,
-        Self::Minisearch,
-        Self::Spurious,
-    ];
-}
-
 /// What is graded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Scope {
+pub(crate) enum Scope {
     /// What the policy wrote.
     Policy,
     /// What the policy and the environment wrote after the prompt.
@@ -96,9 +79,9 @@ pub enum Scope {
 #[serde(deny_unknown_fields)]
 pub struct PublishedSettings {
     /// Whose score.
-    pub grader: Grader,
+    pub(crate) grader: Grader,
     /// What is graded. tinker and torchtitan grade the last message whatever is written here.
-    pub scope: Scope,
+    pub(crate) scope: Scope,
     /// Answers there must be for the last one to count.
     pub least_answers: usize,
     /// Weights of the table of answer and structure; all 0 leave exact match.
@@ -117,7 +100,7 @@ pub struct PublishedSettings {
 
 impl PublishedSettings {
     /// The settings of a publication.
-    pub fn published(grader: Grader) -> Self {
+    pub(crate) fn published(grader: Grader) -> Self {
         let plain = Self {
             grader,
             scope: Scope::Response,

@@ -1,12 +1,11 @@
 //! A control: a coin that knows nothing of the episode.
 
 use async_trait::async_trait;
+use forage_contracts::seed::Seed;
+use forage_contracts::{Episode, Task};
 use serde::Deserialize;
 
 use super::{Make, Reward, RewardEntry, RewardError, UNIT, draw, indicator};
-use crate::episode::Episode;
-use crate::seed::Seed;
-use crate::task::Task;
 
 /// The registry's entry.
 pub(crate) const ENTRY: RewardEntry = RewardEntry {

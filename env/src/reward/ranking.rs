@@ -19,7 +19,7 @@ pub fn ndcg(ranked: &[impl AsRef<str>], judgments: &Judgments, k: usize) -> f64 
 
 /// `SearchLM`'s NDCG: as [`ndcg`], but the ideal order is that of the first `k` documents *found*, whatever else is relevant.
 /// It is 1 as soon as the relevant ones among them come first, so it is higher than [`ndcg`], and not comparable with it.
-pub fn ndcg_searchlm(ranked: &[impl AsRef<str>], judgments: &Judgments, k: usize) -> f64 {
+pub(crate) fn ndcg_searchlm(ranked: &[impl AsRef<str>], judgments: &Judgments, k: usize) -> f64 {
     let mut gains = grades(ranked, judgments);
     gains.truncate(k);
     let found = discounted_gain(&gains, k);

@@ -1,12 +1,11 @@
 //! Rewards of the ranking that an episode ends in, compared with the task's relevance judgments; 0 without a ranking.
 
 use async_trait::async_trait;
+use forage_contracts::environment::Outcome;
+use forage_contracts::{Episode, Task};
 
 use super::ranking::{Judgments, ndcg, recall, reciprocal_rank};
 use super::{Make, Reward, RewardEntry, RewardError, UNIT, judgments};
-use crate::environment::Outcome;
-use crate::episode::Episode;
-use crate::task::Task;
 
 /// Passages that NDCG looks at.
 pub(crate) const DEPTH: usize = 10;

@@ -4,13 +4,12 @@
 //! program printed out of nothing was not read.
 
 use async_trait::async_trait;
+use forage_contracts::environment::Outcome;
+use forage_contracts::{Episode, Tag, Task, Turn};
 
 use super::grading::{normalize, stands_in};
 use super::{Make, Reward, RewardEntry, RewardError, UNIT, indicator};
-use crate::environment::Outcome;
-use crate::episode::{Episode, Turn};
-use crate::protocol::{Tag, query_line};
-use crate::task::Task;
+use crate::protocol::query_line;
 
 /// The registry's entry.
 pub(crate) const ENTRY: RewardEntry = RewardEntry {
@@ -53,7 +52,7 @@ pub(super) fn was_read(task: &Task, episode: &Episode) -> bool {
 }
 
 /// The text that calls showed, without the wrapper and without the queries repeated in it; `None` where the environment
-/// judges by itself what was read ([`Call::gold_read`](crate::environment::Call)).
+/// judges by itself what was read (`Call::gold_read`).
 pub fn shown(turn: &Turn) -> Option<String> {
     let calls = turn.kind.calls();
     if calls.is_empty() || calls.iter().any(|call| !call.payload.is_null()) {

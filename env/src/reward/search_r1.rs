@@ -2,10 +2,10 @@
 //!
 //! The flaw: the grader reads prompt and response as one text and takes the last `<answer>`, and the published prompt holds
 //! two of them. A rollout that never answers is graded as if it had answered with the prompt's example, and an answer inside
-//! a retrieved passage counts. [`graded_whole_text`] reproduces that for comparison with published numbers, and
-//! [`super::published`] makes rewards of it; all other rewards read [`crate::episode::Episode::answer`].
+//! a retrieved passage counts. `graded_whole_text` reproduces that for comparison with published numbers, and
+//! `super::published` makes rewards of it; all other rewards read [`forage_contracts::Episode::answer`].
 
-use super::grading::{exact_match, normalize};
+use super::grading::normalize;
 use crate::protocol::TagParser;
 use crate::protocol::structure::Machine;
 
@@ -34,7 +34,7 @@ impl Default for StructuredWeights {
 
 /// What the score table looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Judged {
+pub(crate) struct Judged {
     /// Whether the answer is right; `None` without an answer.
     pub correct: Option<bool>,
     /// Whether the response has valid structure.
@@ -75,16 +75,8 @@ pub(super) fn blocks<'a>(name: &str, text: &'a str) -> Vec<&'a str> {
     found
 }
 
-/// The answer Search-R1 extracts from prompt and response: the last of at least two `<answer>` blocks.
-pub fn extract_whole_text(text: &str) -> Option<&str> {
-    match blocks("answer", text)[..] {
-        [] | [_] => None,
-        [.., last] => Some(last),
-    }
-}
-
 /// Search-R1's structure check: needs Qwen's `<|im_start|>assistant` and reads everything after its first occurrence.
-pub fn is_valid_whole_text(text: &str) -> bool {
+pub(crate) fn is_valid_whole_text(text: &str) -> bool {
     let Some((_, response)) = text.split_once("<|im_start|>assistant") else {
         return false;
     };
@@ -95,15 +87,6 @@ pub fn is_valid_whole_text(text: &str) -> bool {
     machine.accepts()
 }
 
-/// Judges prompt and response as one text, the way Search-R1 does; see the module's warning.
-pub fn graded_whole_text(text: &str, golds: &[impl AsRef<str>]) -> Judged {
-    Judged {
-        correct: extract_whole_text(text).map(|answer| exact_match(answer, golds)),
-        valid: is_valid_whole_text(text),
-        retrieved: retrieved_whole_text(text, golds),
-    }
-}
-
 /// Whether some normalised gold is part of some normalised information block, whoever wrote it.
 pub(super) fn retrieved_whole_text(text: &str, golds: &[impl AsRef<str>]) -> bool {
     blocks("information", text).iter().any(|block| {
@@ -112,6 +95,25 @@ pub(super) fn retrieved_whole_text(text: &str, golds: &[impl AsRef<str>]) -> boo
             .iter()
             .any(|gold| block.contains(&normalize(gold.as_ref())))
     })
+}
+
+/// The answer Search-R1 extracts from prompt and response: the last of at least two `<answer>` blocks.
+#[cfg(test)]
+pub(crate) fn extract_whole_text(text: &str) -> Option<&str> {
+    match blocks("answer", text)[..] {
+        [] | [_] => None,
+        [.., last] => Some(last),
+    }
+}
+
+/// Judges prompt and response as one text, the way Search-R1 does; see the module's warning.
+#[cfg(test)]
+pub(crate) fn graded_whole_text(text: &str, golds: &[impl AsRef<str>]) -> Judged {
+    Judged {
+        correct: extract_whole_text(text).map(|answer| super::grading::exact_match(answer, golds)),
+        valid: is_valid_whole_text(text),
+        retrieved: retrieved_whole_text(text, golds),
+    }
 }
 
 #[cfg(test)]

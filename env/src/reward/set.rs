@@ -2,33 +2,34 @@
 
 use std::collections::BTreeMap;
 
+use forage_contracts::environment::Outcome;
 use forage_contracts::reward::{Built, Make, Making, Pieces, Reward, RewardError};
+use forage_contracts::seed::Seed;
+use forage_contracts::{Episode, Score, Task};
 
 use super::settings::Weighting;
-use crate::environment::Outcome;
-use crate::episode::{Episode, Score};
 use crate::nearest::nearest;
 use crate::registry::{REWARD_REGISTRY, rewards as registered};
-use crate::seed::Seed;
-use crate::task::Task;
 
-/// What is weighted where nobody says: exact match; for queries mostly the true ranking, some of it only as far as it beats
-/// the question's keywords, and a little for valid syntax and for finding anything relevant at all.
-pub fn default_weights(outcome: Outcome) -> BTreeMap<String, f32> {
-    let weights: &[(&str, f32)] = match outcome {
-        Outcome::Answer => &[("em", 1.0)],
-        Outcome::Query => &[
-            ("ndcg", 0.5),
-            ("gain", 0.2),
-            ("mrr", 0.1),
-            ("syntax", 0.1),
-            ("retrieved", 0.1),
-        ],
-    };
-    weights
-        .iter()
-        .map(|(name, weight)| ((*name).to_owned(), *weight))
-        .collect()
+impl RewardSet {
+    /// What is weighted where nobody says: exact match; for queries mostly the true ranking, some of it only as far as it beats
+    /// the question's keywords, and a little for valid syntax and for finding anything relevant at all.
+    pub fn default_weights(outcome: Outcome) -> BTreeMap<String, f32> {
+        let weights: &[(&str, f32)] = match outcome {
+            Outcome::Answer => &[("em", 1.0)],
+            Outcome::Query => &[
+                ("ndcg", 0.5),
+                ("gain", 0.2),
+                ("mrr", 0.1),
+                ("syntax", 0.1),
+                ("retrieved", 0.1),
+            ],
+        };
+        weights
+            .iter()
+            .map(|(name, weight)| ((*name).to_owned(), *weight))
+            .collect()
+    }
 }
 
 /// Weights that make no reward.
@@ -180,7 +181,7 @@ impl RewardSet {
             let written = rewards.get(entry.name);
             let weight = written.map_or(0.0, Weighting::weight);
             let logged = (entry.always && entry.fits(outcome))
-                || matches!(written, Some(Weighting::Table(_)));
+                || matches!(written, Some(Weighting::Table { .. }));
             if logged || weight != 0.0 {
                 let settings = written.map(Weighting::settings).unwrap_or_default();
                 let reward = entry.make.build(&Making {

@@ -13,17 +13,13 @@ pub enum Weighting {
     /// The weight; settings at their defaults.
     Weight(f32),
     /// With settings. Computed and logged at a weight of 0 as well.
-    Table(Settled),
-}
-
-/// A weight and settings.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Settled {
-    /// The weight.
-    pub weight: f32,
-    /// The reward's own keys; those it does not know are refused when it is built.
-    #[serde(flatten)]
-    pub settings: Map<String, Value>,
+    Table {
+        /// The weight.
+        weight: f32,
+        /// The reward's own keys; those it does not know are refused when it is built.
+        #[serde(flatten)]
+        settings: Map<String, Value>,
+    },
 }
 
 impl From<f32> for Weighting {
@@ -36,17 +32,14 @@ impl Weighting {
     /// The weight.
     pub fn weight(&self) -> f32 {
         match self {
-            Self::Weight(weight) => *weight,
-            Self::Table(settled) => settled.weight,
+            Self::Weight(weight) | Self::Table { weight, .. } => *weight,
         }
     }
 
     /// Forgets settings.
     pub fn without(&mut self, keys: &[&str]) {
-        if let Self::Table(settled) = self {
-            settled
-                .settings
-                .retain(|key, _| !keys.contains(&key.as_str()));
+        if let Self::Table { settings, .. } = self {
+            settings.retain(|key, _| !keys.contains(&key.as_str()));
         }
     }
 
@@ -54,7 +47,7 @@ impl Weighting {
     pub fn settings(&self) -> Map<String, Value> {
         match self {
             Self::Weight(_) => Map::new(),
-            Self::Table(settled) => settled.settings.clone(),
+            Self::Table { settings, .. } => settings.clone(),
         }
     }
 }

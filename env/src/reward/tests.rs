@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use forage_contracts::environment::{Outcome, TurnKind};
+use forage_contracts::policy::Finish;
+use forage_contracts::{TokenLog, Turn};
+
 use super::*;
-use crate::environment::{Outcome, TurnKind};
-use crate::episode::Turn;
-use crate::policy::Finish;
-use crate::tokens::TokenLog;
 
 pub(super) fn task(id: &str, golds: &[&str]) -> Task {
     Task {

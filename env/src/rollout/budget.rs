@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::episode::{Boundary, Ending, Episode};
+use forage_contracts::{Boundary, Ending, Episode};
 
 /// The share of episodes of a batch that may end in an infrastructure fault before the run must stop.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]

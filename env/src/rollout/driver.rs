@@ -3,6 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use forage_contracts::environment::EnvFactory;
+use forage_contracts::policy::{Policy, Sampling};
+use forage_contracts::seed::Seed;
+use forage_contracts::{Boundary, Ending, Episode, Task, Tokenizer};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tracing::Instrument;
@@ -10,13 +14,7 @@ use tracing::Instrument;
 use super::presentation::Presentation;
 use super::running::{Root, Running};
 use super::stage::judge_groups;
-use crate::environment::EnvFactory;
-use crate::episode::{Boundary, Ending, Episode};
-use crate::policy::{Policy, Sampling};
 use crate::reward::RewardSet;
-use crate::seed::Seed;
-use crate::task::Task;
-use crate::tokenizer::Tokenizer;
 
 /// Everything an episode is played with. Cheap to clone.
 #[derive(Clone)]

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use forage_contracts::environment::Observation;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::chat::{ChatError, ChatTemplate, Delta, Renderer};
-use crate::environment::Observation;
 
 /// How the environment's text reaches the policy.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +26,7 @@ pub struct ChatSettings {
     /// A system message before the opening prompt; none leaves it to the template.
     pub system: Option<String>,
     /// Whose message an observation is.
-    pub observations: ObservationRole,
+    pub(crate) observations: ObservationRole,
     /// Variables of the template, for instance `enable_thinking`.
     pub options: Map<String, Value>,
 }
@@ -34,7 +34,7 @@ pub struct ChatSettings {
 /// Whose message an observation is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ObservationRole {
+pub(crate) enum ObservationRole {
     /// The user's.
     #[default]
     User,
@@ -142,7 +142,7 @@ impl Presentation {
         Self::of_tools(template, settings, &[])
     }
 
-    /// The same presentation for an environment whose tools the template is to show: [`crate::environment::EnvSpec::tools`].
+    /// The same presentation for an environment whose tools the template is to show: `forage_contracts::environment::EnvSpec::tools`.
     ///
     /// # Errors
     /// When there are tools and episodes are plain text, or the template shows nothing of tools or of their results.

@@ -4,18 +4,13 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use forage_contracts::{Episode, Provenance};
 use serde::{Deserialize, Serialize};
-
-use crate::episode::Episode;
-use crate::tokens::Provenance;
-
-/// The version of the record format, counted up when a reader of the old one would misread the new one.
-pub const SCHEMA: u32 = 1;
 
 /// One line of a record file: derived figures for people and scripts, then the whole episode.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpisodeRecord {
-    /// [`SCHEMA`] of the writer.
+    /// [`Self::SCHEMA`] of the writer.
     pub schema: u32,
     /// The training reward; null for infrastructure faults.
     pub reward: Option<f32>,
@@ -37,10 +32,15 @@ pub struct EpisodeRecord {
     pub episode: Episode,
 }
 
+impl EpisodeRecord {
+    /// The version of the record format, counted up when a reader of the old one would misread the new one.
+    pub const SCHEMA: u32 = 1;
+}
+
 impl From<Episode> for EpisodeRecord {
     fn from(episode: Episode) -> Self {
         Self {
-            schema: SCHEMA,
+            schema: Self::SCHEMA,
             reward: episode.reward(),
             answer: episode.answer().map(str::to_owned),
             turns: episode.turns.len(),
@@ -89,7 +89,7 @@ pub enum RecordError {
         line: usize,
     },
     /// A line was written by another version.
-    #[error("`{}` line {line} has schema {found}, this program reads {SCHEMA}", path.display())]
+    #[error("`{}` line {line} has schema {found}, this program reads {}", path.display(), EpisodeRecord::SCHEMA)]
     Schema {
         /// The file.
         path: PathBuf,
@@ -195,7 +195,7 @@ fn parse(text: &[u8], path: &Path, line: usize) -> Result<EpisodeRecord, RecordE
             RecordError::Unfinished { path, line }
         }
     })?;
-    if record.schema == SCHEMA {
+    if record.schema == EpisodeRecord::SCHEMA {
         Ok(record)
     } else {
         Err(RecordError::Schema {

@@ -3,8 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-use crate::episode::Episode;
-use crate::tokens::Provenance;
+use forage_contracts::{Episode, Provenance};
 
 /// What is kept of the episodes of a question that earned enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,11 +118,9 @@ fn key(episode: &Episode) -> (String, String) {
 mod tests {
 
     use super::*;
-    use crate::environment::TurnKind;
-    use crate::episode::{Boundary, Ending, Score, Turn};
-    use crate::policy::Finish;
-    use crate::task::Task;
-    use crate::tokens::TokenLog;
+    use forage_contracts::environment::TurnKind;
+    use forage_contracts::policy::Finish;
+    use forage_contracts::{Boundary, Ending, Score, Task, TokenLog, Turn};
 
     /// An episode of `question` in which the policy wrote `text` in `tokens` tokens; without a reward a fault ended it.
     fn episode(question: &str, text: &str, tokens: usize, reward: Option<f32>) -> Episode {

@@ -1,9 +1,11 @@
 //! Recorded episodes played again: the same turns must get the same observations and rewards.
 
+use forage_contracts::environment::EnvFactory;
+use forage_contracts::reward::RewardError;
+use forage_contracts::{Ending, Episode, Limit, Score, Turn};
+
 use super::stage::{Fault, Stage};
-use crate::environment::EnvFactory;
-use crate::episode::{Ending, Episode, Limit, Score, Turn};
-use crate::reward::{RewardError, RewardSet};
+use crate::reward::RewardSet;
 
 /// Something that came out otherwise than it was recorded.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]

@@ -5,16 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use forage_contracts::environment::Step;
+use forage_contracts::policy::{Completion, Finish, GenerateRequest, Policy};
+use forage_contracts::seed::Seed;
+use forage_contracts::{Boundary, Branch, Ending, Episode, Limit, Task, TokenLog};
 use rand::RngExt;
 
 use super::driver::{Job, Rollout};
 use super::stage::{Fault, Stage, guarded, judge};
-use crate::environment::Step;
-use crate::episode::{Boundary, Branch, Ending, Episode, Limit};
-use crate::policy::{Completion, Finish, GenerateRequest, Policy};
-use crate::seed::Seed;
-use crate::task::Task;
-use crate::tokens::TokenLog;
 
 /// Names episodes towards engines; unique within the process, part of no result.
 static NEXT_EPISODE: AtomicU64 = AtomicU64::new(0);

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 
+use forage_contracts::environment::{Action, EnvError, EnvFactory, Environment, Step, TurnKind};
+use forage_contracts::policy::{Finish, PolicyError};
+use forage_contracts::reward::RewardError;
+use forage_contracts::seed::Seed;
+use forage_contracts::{Boundary, Ending, Episode, Limit, Task, Turn};
 use futures::FutureExt;
 use futures::future::join_all;
 
 use crate::chat::ChatError;
-use crate::environment::{Action, EnvError, EnvFactory, Environment, Step, TurnKind};
-use crate::episode::{Boundary, Ending, Episode, Limit, Turn};
-use crate::policy::{Finish, PolicyError};
-use crate::reward::{RewardError, RewardSet};
-use crate::seed::Seed;
-use crate::task::Task;
+use crate::reward::RewardSet;
 
 /// Something of ours failed.
 #[derive(Clone, Debug)]

@@ -1,5 +1,7 @@
 //! What a turn of the search environment asks for.
 
+use forage_contracts::Tag;
+use forage_contracts::environment::{TurnForm, TurnTool};
 use serde_json::Value;
 
 use super::forms::{
@@ -8,9 +10,8 @@ use super::forms::{
 use super::settings::SearchR1Settings;
 use crate::chat::hermes::{self, Piece, ToolCall};
 use crate::chat::tools::{self, CallFault, Kind, Parameter, Tool, after_thoughts};
-use crate::environment::{TurnForm, TurnTool};
 use crate::protocol::{
-    ANSWER_PREFIX, ActionFault, Block, ParsedAction, Tag, first_opened, parse_action,
+    ANSWER_PREFIX, ActionFault, Block, ParsedAction, first_opened, parse_action,
 };
 
 /// The tool that searches.
@@ -18,7 +19,7 @@ pub(crate) const SEARCH: &str = "search";
 
 /// What a turn asks for.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Asked {
+pub(crate) enum Asked {
     /// Searches by call: the queries of each, or what is wrong with it. At least one call can be run.
     Search(Vec<Result<Vec<String>, CallFault>>),
     /// The end, with an answer.
@@ -33,14 +34,7 @@ pub enum Asked {
 }
 
 /// Reads a turn of the policy.
-///
-/// ```
-/// use forage_env::search_r1::{Asked, Profile, parse};
-///
-/// let turn = "<answer>a</answer><search>q</search>";
-/// assert_eq!(parse(turn, &Profile::Skyrl.settings()), Asked::Answer("a".to_owned()));
-/// ```
-pub fn parse(text: &str, settings: &SearchR1Settings) -> Asked {
+pub(crate) fn parse(text: &str, settings: &SearchR1Settings) -> Asked {
     match settings.form {
         SearchForm::Tags if settings.searcher == Searcher::Policy => self_searched(text),
         SearchForm::Tags => by_tags(text, settings.take),

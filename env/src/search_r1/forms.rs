@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// How the policy asks for a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SearchForm {
+pub(crate) enum SearchForm {
     /// `<search>query</search>`; a turn ends at its tag.
     #[default]
     Tags,
@@ -17,32 +17,32 @@ pub enum SearchForm {
 /// What is an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SearchAnswer {
+pub(crate) enum SearchAnswer {
     /// What stands between `<answer>` and `</answer>`.
     #[default]
     Tag,
-    /// A turn without a call, after its thoughts. For [`SearchForm::ToolCalls`].
+    /// A turn without a call, after its thoughts. For `SearchForm::ToolCalls`.
     Message,
-    /// What follows the only `Answer:` of a turn without a call. For [`SearchForm::ToolCalls`].
+    /// What follows the only `Answer:` of a turn without a call. For `SearchForm::ToolCalls`.
     Prefix,
 }
 
 /// Who answers a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Searcher {
+pub(crate) enum Searcher {
     /// The retriever, between turns.
     #[default]
     Retriever,
     /// The policy itself, from what it knows: it writes search and information into one turn, which ends with its answer
-    /// (self-search, SSRL, arXiv 2508.10874). For [`SearchForm::Tags`].
+    /// (self-search, SSRL, arXiv 2508.10874). For `SearchForm::Tags`.
     Policy,
 }
 
-/// Which tags of a turn count. For [`SearchForm::Tags`].
+/// Which tags of a turn count. For `SearchForm::Tags`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Take {
+pub(crate) enum Take {
     /// The search or answer that is completed first, from its last opening tag on: a tag only mentioned before is not part
     /// of it. Empty ones are no actions.
     #[default]
@@ -57,7 +57,7 @@ pub enum Take {
 /// What may follow the last tool turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ClosingTurn {
+pub(crate) enum ClosingTurn {
     /// Nothing: `max_generations` completions are all there are, and a search in the last of them is not executed.
     #[default]
     None,
@@ -72,7 +72,7 @@ pub enum ClosingTurn {
 /// The argument of the tool `search`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum QueryArgument {
+pub(crate) enum QueryArgument {
     /// `query`, a text.
     #[default]
     Query,
@@ -93,7 +93,7 @@ impl QueryArgument {
 /// What a call leads to that cannot be run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum OnBadCall {
+pub(crate) enum OnBadCall {
     /// What is wrong with it, with the nearest right name, in the place of a result.
     #[default]
     Notice,
@@ -103,10 +103,10 @@ pub enum OnBadCall {
     EmptyQuery,
 }
 
-/// How searches are called. For [`SearchForm::ToolCalls`].
+/// How searches are called. For `SearchForm::ToolCalls`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct CallSettings {
+pub(crate) struct CallSettings {
     /// The argument of the tool.
     pub argument: QueryArgument,
     /// Calls of a turn that are run; 0 sets no limit.

@@ -1,15 +1,15 @@
 //! How passages are shown to the policy.
 
+use forage_contracts::Tokenizer;
 use forage_contracts::retriever::Hit;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::query_line;
-use crate::tokenizer::Tokenizer;
 
 /// What an observation over its limit loses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cut {
+pub(crate) enum Cut {
     /// Whole passages from the end, as many as must go; a single one its end.
     #[default]
     Passages,
@@ -22,7 +22,7 @@ pub enum Cut {
 /// How the passages are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Encoding {
+pub(crate) enum Encoding {
     /// As they are.
     #[default]
     Plain,
@@ -35,7 +35,7 @@ pub enum Encoding {
 /// How passages are shown. Whole passages are dropped from the end until the limit fits; the closing text always stays.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct ObservationSettings {
+pub(crate) struct ObservationSettings {
     /// Most tokens of an observation, wrapper included; 0 sets no limit.
     pub limit_tokens: usize,
     /// Most characters of an observation, wrapper included; 0 sets no limit.
@@ -278,7 +278,7 @@ fn fill(template: &str, values: &[(&str, &str)]) -> String {
 mod tests {
     use super::super::profile::Profile;
     use super::*;
-    use crate::tokenizer::ByteTokenizer;
+    use forage_contracts::ByteTokenizer;
 
     fn hit(title: &str, text: &str) -> Hit {
         Hit {

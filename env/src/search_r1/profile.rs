@@ -1,5 +1,5 @@
 //! Published systems as settings of the search environment, their flaws included. What a profile cannot say stands in
-//! `docs/profiles.md`; how its system grades is a reward, [`crate::reward::published`].
+//! `docs/profiles.md`; how its system grades is a reward, `crate::reward::published`.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::settings::OnInvalid;
 /// Where settings start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Profile {
+pub(crate) enum Profile {
     /// This project's own choices.
     #[default]
     Forage,
@@ -41,7 +41,7 @@ pub enum Profile {
 
 impl Profile {
     /// Every profile.
-    pub const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Forage,
         Self::SearchR1V01,
         Self::SearchR1V02,
@@ -55,7 +55,7 @@ impl Profile {
     ];
 
     /// The settings it stands for.
-    pub fn settings(self) -> SearchR1Settings {
+    pub(crate) fn settings(self) -> SearchR1Settings {
         let settings = match self {
             Self::Forage => SearchR1Settings::default(),
             Self::SearchR1V01 | Self::SearchR1V02 | Self::SearchR1V03 => search_r1(),

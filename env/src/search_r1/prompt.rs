@@ -16,7 +16,7 @@ pub(crate) const QUESTION: &str = "{question}";
 /// The opening prompt; `{question}` stands for the question, `{answering}` for the sentence that says how to answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PromptTemplate {
+pub(crate) enum PromptTemplate {
     /// `configs/prompts/search_r1.txt`, which explains the tags, or `self_search.txt` where the policy answers itself, or `search_r1_calls.txt` with tool calls, whose tool the
     /// chat template explains.
     #[default]
@@ -34,7 +34,7 @@ impl PromptTemplate {
     ///
     /// # Errors
     /// When the file cannot be read or `{question}` is missing.
-    pub fn read(&self, settings: &SearchR1Settings) -> Result<String, SettingsError> {
+    pub(crate) fn read(&self, settings: &SearchR1Settings) -> Result<String, SettingsError> {
         let text = match (self, settings.form) {
             (Self::SearchR1, SearchForm::Tags) if settings.searcher == Searcher::Policy => {
                 include_str!("../../../configs/prompts/self_search.txt").to_owned()
@@ -61,7 +61,7 @@ impl PromptTemplate {
     }
 
     /// The same instructions in other words, as values of the setting `prompt`; none where there are none.
-    pub fn wordings(&self, settings: &SearchR1Settings) -> Vec<Value> {
+    pub(crate) fn wordings(&self, settings: &SearchR1Settings) -> Vec<Value> {
         let tags = settings.form == SearchForm::Tags && settings.searcher == Searcher::Retriever;
         prompts(match self {
             Self::SearchR1 if tags => Some(paraphrases!("search_r1")),

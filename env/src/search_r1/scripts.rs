@@ -2,27 +2,25 @@
 
 use std::sync::Arc;
 
-use crate::policy::PolicyError;
-use crate::protocol::Tag;
-use crate::scripted::{
-    ANSWER, Hand, ORACLE, Oracle, Script, ScriptEntry, Scripted, View, information, question,
-    titles, turn,
-};
-use crate::seed::Seed;
+use forage_contracts::Tag;
+use forage_contracts::policy::PolicyError;
+use forage_contracts::scripted::{Hand, ORACLE, Script, ScriptEntry, Scripted, View, turn};
+use forage_contracts::seed::Seed;
 
-const SEARCH: [&str; 2] = [Tag::Search.opening(), Tag::Search.closing()];
+const SEARCH: [&str; 2] = Tag::Search.both();
+const ANSWER: [&str; 2] = Tag::Answer.both();
 
 /// How the oracle searches and what it reads.
 const HAND: Hand = Hand {
     search: |thought, query, _, _| turn(thought, SEARCH, query),
     by_question: |thought, question| turn(thought, SEARCH, question),
-    read: information,
+    read: |shown| Tag::Information.inside(shown),
 };
 
 pub(super) const SCRIPTS: &[ScriptEntry] = &[
     ScriptEntry {
         name: ORACLE,
-        play: |cast| Arc::new(Oracle::new(cast, HAND)),
+        play: |cast| Arc::new(Scripted::oracle(cast, HAND)),
     },
     ScriptEntry {
         name: "search-title",
@@ -40,9 +38,9 @@ struct SearchThenTitle;
 impl Script for SearchThenTitle {
     fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
         if view.shown.is_empty() && !view.must_answer {
-            return Ok(turn("", SEARCH, question(view.prompt)));
+            return Ok(turn("", SEARCH, view.question()));
         }
-        let title = seen_titles(view).next().unwrap_or("unknown");
+        let title = view.titles().next().unwrap_or("unknown");
         Ok(turn("", ANSWER, title))
     }
 }
@@ -52,10 +50,10 @@ struct Random;
 
 impl Script for Random {
     fn write(&self, view: &View<'_>) -> Result<String, PolicyError> {
-        let titles: Vec<&str> = seen_titles(view).collect();
+        let titles: Vec<&str> = view.titles().collect();
         let searches = !view.must_answer && (titles.is_empty() || draw(view.seed, 0, 2) == 0);
         if searches {
-            let words: Vec<&str> = question(view.prompt).split_whitespace().collect();
+            let words: Vec<&str> = view.question().split_whitespace().collect();
             let count = 1 + draw(view.seed, 1, 4);
             let chosen = (0..count)
                 .filter_map(|number| words.get(draw(view.seed, 2 + number, words.len())))
@@ -69,14 +67,6 @@ impl Script for Random {
             .unwrap_or("unknown");
         Ok(turn("", ANSWER, title))
     }
-}
-
-/// All titles shown so far.
-fn seen_titles<'a>(view: &View<'a>) -> impl Iterator<Item = &'a str> {
-    view.shown
-        .iter()
-        .filter_map(|shown| information(shown))
-        .flat_map(titles)
 }
 
 /// The `number`-th draw below `bound`; 0 when `bound` is 0.

@@ -13,7 +13,7 @@ use crate::settings::{OnInvalid, SettingsError};
 /// Settings of `forage/search-r1-v0`. Missing keys take those of the profile; unknown keys are errors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct SearchR1Settings {
+pub(crate) struct SearchR1Settings {
     /// Where the other settings start.
     pub profile: Profile,
     /// How the policy asks for a search.
@@ -80,7 +80,7 @@ impl SearchR1Settings {
     ///
     /// # Errors
     /// When a key is unknown or a value has the wrong type.
-    pub fn from_value(written: Value) -> Result<Self, serde_json::Error> {
+    pub(crate) fn from_value(written: Value) -> Result<Self, serde_json::Error> {
         let profile = written
             .get("profile")
             .map(Profile::deserialize)
@@ -92,7 +92,7 @@ impl SearchR1Settings {
     ///
     /// # Errors
     /// When a number is 0 that must not be, two settings exclude each other, or the passage format shows no text.
-    pub fn check(&self) -> Result<(), SettingsError> {
+    pub(crate) fn check(&self) -> Result<(), SettingsError> {
         let positive = [
             ("max_generations", self.max_generations),
             ("top_k", self.top_k),

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use forage_contracts::seed::Seed;
+use forage_contracts::{Limit, Task};
 use forage_net::{Base, Refusal, ServeError, Service, Workers};
 use futures::FutureExt;
 use serde::Deserialize;
@@ -18,10 +20,7 @@ use super::play::{Opening, Play, Reply, Turn};
 use super::session::{How, Last, Playing, Session, Sessions, Slot};
 use super::tasks::Tasks;
 use super::{Served, ServerConfig};
-use crate::episode::Limit;
 use crate::rollout::stage;
-use crate::seed::Seed;
-use crate::task::Task;
 
 /// Longest id a client may give to a session or a request.
 const LONGEST_ID: usize = 255;

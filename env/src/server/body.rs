@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::body::Body;
+use forage_contracts::policy::Finish;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::value::RawValue;
@@ -11,7 +12,6 @@ use serde_json::value::RawValue;
 use super::app::{App, Manner};
 use super::fault::Fault;
 use super::play::Turn;
-use crate::policy::Finish;
 
 /// The body as a type; an empty one is an empty object.
 pub(super) async fn read<T: DeserializeOwned + Send + 'static>(

@@ -3,10 +3,9 @@
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use forage_contracts::Boundary;
 use forage_net::{Refusal, Refuse, refused};
 use serde_json::{Map, Value, json};
-
-use crate::episode::Boundary;
 
 /// A reason for which a request got no answer.
 #[derive(Clone, Debug)]

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use forage_contracts::Ending;
 use forage_net::Tally;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-
-use crate::episode::Ending;
 
 /// Upper ends of the buckets of whole requests, seconds: a search takes a millisecond, a judge seconds.
 pub(super) const REQUESTS: [f64; 15] = [

@@ -8,6 +8,8 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
+use forage_contracts::policy::Finish;
+use forage_contracts::{Limit, Score};
 use forage_net::{Refusal, Service};
 use serde::Deserialize;
 use serde_json::json;
@@ -19,8 +21,6 @@ use super::fault::{Fault, json_response};
 use super::play::{Reply, Turn};
 use super::session::Session;
 use super::tools;
-use crate::episode::{Limit, Score};
-use crate::policy::Finish;
 
 type Shared = State<Arc<App>>;
 /// A row of a data set, of which little is read.

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
+use forage_contracts::environment::TurnKind;
+use forage_contracts::policy::Finish;
+use forage_contracts::seed::Seed;
+use forage_contracts::{Ending, Episode, Limit, Score, Task, TokenLog};
 use serde::Serialize;
 
 use super::Served;
-use crate::environment::TurnKind;
-use crate::episode::{Ending, Episode, Limit, Score};
-use crate::policy::Finish;
 use crate::rollout::stage::{Fault, Stage, judge};
-use crate::seed::Seed;
-use crate::task::Task;
-use crate::tokens::TokenLog;
 
 /// A turn as a client wrote it.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use forage_contracts::Task;
+use forage_contracts::seed::Seed;
+
 use super::fault::Fault;
 use crate::nearest::nearest;
-use crate::seed::Seed;
-use crate::task::Task;
 
 /// The questions, by place and by id.
 pub(super) struct Tasks {

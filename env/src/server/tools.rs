@@ -1,11 +1,11 @@
 //! Turns by calls of tools: the environment's own actions, and whole turns.
 
+use forage_contracts::environment::{TurnForm, TurnTool};
 use serde_json::{Value, json};
 
 use super::app::App;
 use super::body::Arguments;
 use super::play::Turn;
-use crate::environment::{TurnForm, TurnTool};
 
 /// Why a call is not a turn, in words for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]

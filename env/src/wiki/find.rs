@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use forage_contracts::pages::{Found, PagePart, Pages};
 use forage_contracts::retriever::{Hit, Retriever, RetrieverError};
+use forage_contracts::{Found, PagePart, Pages};
 use serde::{Deserialize, Serialize};
 
 use crate::ask::{self, Refused, ask};
@@ -14,7 +14,7 @@ const PASSAGES_PER_PAGE: usize = 8;
 /// What a search looks at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SearchMode {
+pub(crate) enum SearchMode {
     /// BM25 over titles alone.
     Titles,
     /// BM25 over whole pages.
@@ -37,7 +37,7 @@ pub(crate) enum FindError {
 
 /// Finds pages of a wiki, best first, equal scores by id.
 #[derive(Clone)]
-pub struct Finder {
+pub(crate) struct Finder {
     wiki: Arc<dyn Pages>,
     by: By,
 }
@@ -49,12 +49,12 @@ enum By {
 }
 
 impl Finder {
-    /// Finds pages in one of the three ways; `passages` is used by [`SearchMode::Passages`] alone, and its ids must be
+    /// Finds pages in one of the three ways; `passages` is used by `SearchMode::Passages` alone, and its ids must be
     /// page ids, or page ids followed by `#` and a number.
     ///
     /// # Errors
     /// When the pages cannot be indexed.
-    pub fn new(
+    pub(crate) fn new(
         wiki: Arc<dyn Pages>,
         mode: SearchMode,
         passages: Arc<dyn Retriever>,
@@ -71,7 +71,7 @@ impl Finder {
     }
 
     /// The wiki searched.
-    pub fn wiki(&self) -> &Arc<dyn Pages> {
+    pub(crate) fn wiki(&self) -> &Arc<dyn Pages> {
         &self.wiki
     }
 

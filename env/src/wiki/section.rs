@@ -3,7 +3,7 @@
 //! As the wiki search environments publish them: every line that begins with `#` is a heading, a section's id is the page's
 //! id, a colon and the heading in lower case with underscores for spaces, and a section ends at the next heading of any level.
 //! So the text of a section with subsections is its introduction, and of two headings with one name only the first can be
-//! read. [`SectionMode::Subtree`] fixes both.
+//! read. `SectionMode::Subtree` fixes both.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -20,7 +20,7 @@ pub(crate) const FULL_NAME: &str = "Full Page";
 /// What a section is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SectionMode {
+pub(crate) enum SectionMode {
     /// A heading up to the next heading of any level; `#` lines inside code fences are headings too.
     #[default]
     WikiSearch,

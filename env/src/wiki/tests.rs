@@ -1,10 +1,11 @@
 use std::sync::Arc;
 
-use forage_contracts::corpus::Passage;
+use forage_contracts::Passage;
 use forage_contracts::retriever::Retriever;
 use forage_retriever::{Bm25Retriever, CorpusFormat};
 use futures::FutureExt;
 
+use super::find::Finder;
 use super::*;
 use crate::wiki::find::SearchMode;
 use crate::world::WorldSpec;

@@ -1,5 +1,6 @@
 //! The world itself: how many entities of each kind every split has, and what each is called.
 
+use forage_contracts::Split;
 use strum::VariantArray as _;
 
 use super::error::WorldError;
@@ -8,7 +9,6 @@ use super::names;
 use super::paths::Paths;
 use super::schema::Kind;
 use super::spec::WorldSpec;
-use crate::task::Split;
 
 /// Version of the generator: changes whenever equal specs would give other text.
 pub(super) const GENERATOR_VERSION: u32 = 1;

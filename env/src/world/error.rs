@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::task::Split;
+use forage_contracts::Split;
 
 /// Failures of building, asking or exporting a world.
 #[derive(Debug, thiserror::Error)]

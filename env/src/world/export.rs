@@ -10,13 +10,13 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use forage_contracts::{Split, Task};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::entity::{GENERATOR_VERSION, SPLITS, World};
 use super::error::WorldError;
 use super::page::Page;
-use crate::task::{Split, Task};
 
 /// Items between two calls of the progress callback.
 const PROGRESS_EVERY: u64 = 4096;
@@ -86,39 +86,41 @@ pub struct ExportSummary {
     pub fingerprint: String,
 }
 
-/// Writes the whole world under `out_dir`, which must not exist or be empty.
-///
-/// Files are streamed into a sibling folder that is renamed at the end: `out_dir` is complete or absent.
-///
-/// # Errors
-/// [`WorldError::NotEmpty`], [`WorldError::TooManyQuestions`] (before anything is written), or [`WorldError::Io`] with
-/// the file.
-pub fn write(
-    world: &World,
-    out_dir: &Path,
-    questions: QuestionCounts,
-    mut progress: impl FnMut(Progress),
-) -> Result<ExportSummary, WorldError> {
-    refuse_content(out_dir)?;
-    for split in SPLITS {
-        world.questions(split, questions.of(split))?;
+impl World {
+    /// Writes the whole world under `out_dir`, which must not exist or be empty.
+    ///
+    /// Files are streamed into a sibling folder that is renamed at the end: `out_dir` is complete or absent.
+    ///
+    /// # Errors
+    /// [`WorldError::NotEmpty`], [`WorldError::TooManyQuestions`] (before anything is written), or [`WorldError::Io`] with
+    /// the file.
+    pub fn export(
+        &self,
+        out_dir: &Path,
+        questions: QuestionCounts,
+        mut progress: impl FnMut(Progress),
+    ) -> Result<ExportSummary, WorldError> {
+        refuse_content(out_dir)?;
+        for split in SPLITS {
+            self.questions(split, questions.of(split)).map(drop)?;
+        }
+        let staging = Staging::beside(out_dir)?;
+        for folder in ["beir/qrels", "search-r1", "pages"] {
+            let path = staging.path.join(folder);
+            fs::create_dir_all(&path).map_err(io_error("create folder", &path))?;
+        }
+        let passages = write_pages(self, &staging.path, &mut progress)?;
+        write_questions(self, &staging.path, questions, &mut progress)?;
+        let summary = ExportSummary {
+            pages: self.pages_count(),
+            passages,
+            questions,
+            fingerprint: self.fingerprint(),
+        };
+        write_manifest(self, &staging.path, &summary)?;
+        staging.publish(out_dir)?;
+        Ok(summary)
     }
-    let staging = Staging::beside(out_dir)?;
-    for folder in ["beir/qrels", "search-r1", "pages"] {
-        let path = staging.path.join(folder);
-        fs::create_dir_all(&path).map_err(io_error("create folder", &path))?;
-    }
-    let passages = write_pages(world, &staging.path, &mut progress)?;
-    write_questions(world, &staging.path, questions, &mut progress)?;
-    let summary = ExportSummary {
-        pages: world.pages_count(),
-        passages,
-        questions,
-        fingerprint: world.fingerprint(),
-    };
-    write_manifest(world, &staging.path, &summary)?;
-    staging.publish(out_dir)?;
-    Ok(summary)
 }
 
 fn write_pages(

@@ -5,7 +5,7 @@
 //! been memorised, and the split of an entity (train 70 %, dev 10 %, test 20 %) follows from its name alone: a training name
 //! of one world is never a test name of another. Relations stay inside a split, so all entities of a question share one.
 //!
-//! Reading order: [`WorldSpec`], names, kinds and relations, facts, pages, questions, [`export`].
+//! Reading order: [`WorldSpec`], names, kinds and relations, facts, pages, questions, [`World::export`].
 
 mod error;
 mod spec;
@@ -22,15 +22,15 @@ mod page;
 mod paths;
 mod question;
 
-pub mod export;
+mod export;
 mod text;
 
 pub use entity::World;
 pub use error::WorldError;
-pub use page::{Page, Section};
-pub use question::Questions;
+pub use export::{ExportSummary, Progress, QuestionCounts, Stage};
+pub(crate) use page::Page;
+
 pub use spec::{Difficulty, WorldSpec};
-pub use text::text;
 
 #[cfg(test)]
 mod tests;

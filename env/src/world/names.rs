@@ -5,9 +5,10 @@
 //! that differ in one `q` are near twins within a split. Each syllable is consonant, vowel and at most one closing
 //! consonant, so a word spells its syllables in one way only; no word ends in something the Porter stemmer removes.
 
+use forage_contracts::Split;
+
 use super::hash::mix;
 use super::schema::Kind;
-use crate::task::Split;
 
 /// The syllable inventory.
 pub(super) const SYLLABLES: [&str; 70] = [

@@ -1,17 +1,16 @@
 //! Pages: an entity's facts in sections.
 
-use forage_contracts::corpus::Passage;
+use forage_contracts::{Passage, Split};
 
 use super::entity::{Entity, World, stream};
 use super::facts::{Value, mention};
 use super::hash::{hash, pick};
 use super::lists::FILLERS;
 use super::schema::{Kind, Layout, Relation};
-use crate::task::Split;
 
 /// One section of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Section {
+pub(crate) struct Section {
     /// Heading, without marks.
     pub heading: &'static str,
     /// Two or three sentences, 12 to 30 words.
@@ -20,7 +19,7 @@ pub struct Section {
 
 /// One page of the encyclopedia.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
+pub(crate) struct Page {
     /// Unique in the world: the title in lower case with underscores.
     pub id: String,
     /// Name of the entity the page is about.
@@ -35,7 +34,7 @@ pub struct Page {
 
 impl Page {
     /// The page as markdown: `# Title`, then each section under `## Heading`.
-    pub fn content(&self) -> String {
+    pub(crate) fn content(&self) -> String {
         let mut out = format!("# {}\n", self.title);
         for section in &self.sections {
             out.push_str("\n## ");
@@ -48,7 +47,7 @@ impl Page {
     }
 
     /// The sections as passages: id `page#n` counted from 0, the page's title, the section's text.
-    pub fn passages(self) -> impl Iterator<Item = Passage> {
+    pub(crate) fn passages(self) -> impl Iterator<Item = Passage> {
         let Self {
             id,
             title,
@@ -69,7 +68,7 @@ impl World {
     ///
     /// # Panics
     /// When `index` is not below the number of pages, like indexing a slice.
-    pub fn page(&self, index: u64) -> Page {
+    pub(crate) fn page(&self, index: u64) -> Page {
         assert!(
             index < self.pages_count(),
             "page {index} of a world of {} pages",
@@ -79,7 +78,7 @@ impl World {
     }
 
     /// All pages in order of their index.
-    pub fn pages(&self) -> impl Iterator<Item = Page> + '_ {
+    pub(crate) fn pages(&self) -> impl Iterator<Item = Page> + '_ {
         (0..self.pages_count()).map(|index| self.page(index))
     }
 

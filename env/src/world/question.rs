@@ -1,5 +1,6 @@
 //! Questions: a start entity, a chain of relations, and words for it.
 
+use forage_contracts::{OracleHop, Split, Task};
 use strum::VariantArray as _;
 
 use super::entity::{Entity, World, stream};
@@ -9,7 +10,6 @@ use super::hash::{Shuffle, happens, hash, pick};
 use super::page::fill;
 use super::paths::Path;
 use super::schema::{Kind, Relation};
-use crate::task::{OracleHop, Split, Task};
 
 /// Questions are dealt in blocks of a thousand, each with exactly the hop mix of the spec.
 const BLOCK: u64 = 1000;
@@ -58,7 +58,11 @@ impl World {
     ///
     /// # Errors
     /// [`WorldError::TooManyQuestions`] when fewer exist; it says how many.
-    pub fn questions(&self, split: Split, count: u64) -> Result<Questions<'_>, WorldError> {
+    pub fn questions(
+        &self,
+        split: Split,
+        count: u64,
+    ) -> Result<impl Iterator<Item = Task>, WorldError> {
         let mut probe = Questions {
             world: self,
             split,
@@ -223,7 +227,7 @@ fn golds(relation: Relation, value: &str) -> Vec<String> {
 
 /// Distinct questions of a split; made by [`World::questions`].
 #[derive(Clone, Debug)]
-pub struct Questions<'w> {
+pub(crate) struct Questions<'w> {
     world: &'w World,
     split: Split,
     next: u64,

@@ -1,12 +1,11 @@
 use std::collections::{HashMap, HashSet};
 
+use forage_contracts::{Split, Task};
 use strum::VariantArray as _;
 
-use super::export::{self, QuestionCounts};
 use super::names::split_of;
 use super::schema::{Kind, Relation};
 use super::*;
-use crate::task::{Split, Task};
 use proptest::prelude::*;
 
 const SPLITS: [Split; 3] = [Split::Train, Split::Dev, Split::Test];
@@ -303,7 +302,7 @@ fn training_text_names_nothing_of_the_other_splits() {
         .filter(|page| page.split != Split::Train)
         .map(|page| page.title)
         .collect();
-    let lines: Vec<String> = text(&world, 1000).collect();
+    let lines: Vec<String> = world.text(1000).collect();
     assert_eq!(lines.len(), 1000);
     for line in &lines {
         assert!(!line.contains('\n'));
@@ -320,8 +319,7 @@ fn export_round_trips_and_refuses_a_full_folder() {
     let root = tempfile::tempdir().expect("temporary folder");
     let out = root.path().join("deep/world");
     let mut calls = Vec::new();
-    let summary = export::write(
-        &world,
+    let summary = world.export(
         &out,
         QuestionCounts {
             train: 60,
@@ -365,7 +363,7 @@ fn export_round_trips_and_refuses_a_full_folder() {
             1 + native.iter().map(|task| task.evidence.len()).sum::<usize>()
         );
     }
-    let again = export::write(&world, &out, QuestionCounts::each(1), |_| ());
+    let again = world.export(&out, QuestionCounts::each(1), |_| ());
     assert!(matches!(again, Err(WorldError::NotEmpty { .. })));
     let left: Vec<_> = std::fs::read_dir(root.path().join("deep"))
         .expect("folder")

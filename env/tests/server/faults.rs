@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use forage_env::environment::{EnvFactory, EnvSpec, Environment};
-use forage_env::episode::Episode;
-use forage_env::reward::{Reward, RewardError, RewardSet};
-use forage_env::search_r1::{SearchR1, SearchR1Settings};
+use forage_contracts::environment::{EnvFactory, EnvSpec, Environment};
+use forage_contracts::reward::{Reward, RewardError};
+use forage_contracts::{ByteTokenizer, Episode, Resources, Task, Tokenizer};
+use forage_env::registry;
+use forage_env::reward::RewardSet;
 use forage_env::server::{BaseConfig, Served, ServerConfig};
-use forage_env::task::Task;
-use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
 use forage_retriever::{Fingerprint, Hit, Query, Retriever, RetrieverError};
 use serde_json::{Value, json};
 
@@ -257,13 +256,8 @@ impl Reward for Silent {
 }
 
 fn down() -> Served {
-    let tokenizer = Arc::new(ByteTokenizer);
-    let factory = SearchR1::factory(
-        SearchR1Settings::default(),
-        Arc::new(Down),
-        tokenizer.clone(),
-    )
-    .expect("made");
+    let resources = Resources::new(Arc::new(Down), Arc::new(ByteTokenizer));
+    let factory = registry::make("search-r1", Value::Null, resources).expect("made");
     let rewards = Arc::new(RewardSet::exact_match().with(Box::new(Silent), 0.0));
     Served {
         factory,

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use forage_env::search_r1::{SearchR1, SearchR1Settings};
+use forage_contracts::{ByteTokenizer, Resources};
+use forage_env::registry;
 use forage_env::server::{BaseConfig, Served, ServerConfig};
-use forage_env::tokenizer::ByteTokenizer;
 use forage_retriever::{Fingerprint, Hit, Query, Retriever, RetrieverError};
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -305,11 +305,8 @@ impl Retriever for Slow {
 }
 
 fn slow() -> Served {
-    let factory = SearchR1::factory(
-        SearchR1Settings::default(),
-        Arc::new(Slow),
-        Arc::new(ByteTokenizer),
-    );
+    let resources = Resources::new(Arc::new(Slow), Arc::new(ByteTokenizer));
+    let factory = registry::make("search-r1", Value::Null, resources);
     Served {
         factory: factory.expect("made"),
         ..search()

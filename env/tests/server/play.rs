@@ -1,6 +1,6 @@
 //! Episodes by every protocol are those of the rollout driver: same observations, same records, same scores.
 
-use forage_env::episode::Ending;
+use forage_contracts::Ending;
 use forage_env::server::ServerConfig;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Curves over `k`, and two policies' curves side by side.
 
-use forage_env::episode::Episode;
+use forage_contracts::Episode;
 use serde::{Deserialize, Serialize};
 
 use super::{Attempts, attempts_by_question, majority_at_k, pass_at_k};
@@ -36,7 +36,7 @@ impl AtK {
 
 /// A point of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CurvePoint {
+pub(crate) struct CurvePoint {
     /// Samples per question.
     pub k: usize,
     /// Mean over questions with its interval over questions.
@@ -73,7 +73,7 @@ pub(crate) fn doublings(most: usize) -> Vec<usize> {
 /// The effect of training on pass@k, as far as the questions show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Finding {
+pub(crate) enum Finding {
     /// Higher at the largest `k`: questions are solved that the same number of samples did not solve before.
     Capability,
     /// Higher at `k = 1` and no gain shown at the largest: what many samples found before, one finds now.
@@ -88,13 +88,13 @@ pub enum Finding {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CurveComparison {
     /// The first policy's curve.
-    pub a: Vec<CurvePoint>,
+    pub(crate) a: Vec<CurvePoint>,
     /// The second policy's curve.
-    pub b: Vec<CurvePoint>,
+    pub(crate) b: Vec<CurvePoint>,
     /// `b - a` at every `k`, paired by question.
-    pub differences: Vec<CurvePoint>,
+    pub(crate) differences: Vec<CurvePoint>,
     /// The conclusion from the ends of the curve.
-    pub finding: Finding,
+    pub(crate) finding: Finding,
     /// Questions compared.
     pub questions: usize,
     /// The settings of the intervals.
@@ -154,24 +154,26 @@ fn compare_pass_curves(
     })
 }
 
-/// `compare_pass_curves` of two sets of episodes, over the questions that both have, up to the fewest samples that any of them
-/// has. `None` with fewer than two, and where nothing is graded by exact match.
-///
-/// # Errors
-/// [`StatsError`] for settings out of range.
-pub fn compare_episodes(
-    a: &[Episode],
-    b: &[Episode],
-    settings: Bootstrap,
-) -> Result<Option<CurveComparison>, StatsError> {
-    let (a, mut b) = (attempts_by_question(a), attempts_by_question(b));
-    let both = a
-        .into_iter()
-        .filter_map(|(key, a)| Some((a, b.remove(&key)?)));
-    let (a, b): (Vec<Attempts>, Vec<Attempts>) = both.unzip();
-    match a.iter().chain(&b).map(Attempts::samples).min() {
-        Some(most) if most >= 2 => compare_pass_curves(&a, &b, most, settings).map(Some),
-        _ => Ok(None),
+impl CurveComparison {
+    /// `compare_pass_curves` of two sets of episodes, over the questions that both have, up to the fewest samples that any of them
+    /// has. `None` with fewer than two, and where nothing is graded by exact match.
+    ///
+    /// # Errors
+    /// [`StatsError`] for settings out of range.
+    pub fn of(
+        a: &[Episode],
+        b: &[Episode],
+        settings: Bootstrap,
+    ) -> Result<Option<Self>, StatsError> {
+        let (a, mut b) = (attempts_by_question(a), attempts_by_question(b));
+        let both = a
+            .into_iter()
+            .filter_map(|(key, a)| Some((a, b.remove(&key)?)));
+        let (a, b): (Vec<Attempts>, Vec<Attempts>) = both.unzip();
+        match a.iter().chain(&b).map(Attempts::samples).min() {
+            Some(most) if most >= 2 => compare_pass_curves(&a, &b, most, settings).map(Some),
+            _ => Ok(None),
+        }
     }
 }
 

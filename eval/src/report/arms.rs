@@ -50,6 +50,11 @@ pub struct Trend {
 }
 
 impl Arm {
+    /// Those of its metrics that people look at first, with their words.
+    pub fn headline_metrics(&self) -> Vec<(String, String)> {
+        super::headline_metrics(std::slice::from_ref(self))
+    }
+
     /// Names of all numbers in the rows but `step`.
     pub(super) fn metrics(&self) -> BTreeSet<String> {
         let rows = self.runs.iter().flatten().filter_map(Value::as_object);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use forage_env::monitor::Metric;
+use forage_contracts::Metric;
 use forage_env::registry;
 use maud::{Markup, html};
 

@@ -1,17 +1,18 @@
 //! Episodes without a script: the first of them, coloured by who wrote what.
 
+use forage_contracts::Provenance;
 use maud::{Markup, html};
 
 use super::html::legend;
 use crate::summary::number;
-use crate::trajectory::{AUTHORS, Trajectory, author_name, ending_words};
+use crate::trajectory::{AUTHORS, Trajectory};
 
 /// The authors and their colours.
 pub(super) fn authors() -> Markup {
-    let classes = AUTHORS.map(|author| format!("author-{}", author_name(author)));
+    let classes = AUTHORS.map(|author| format!("author-{}", author.name()));
     legend(
         AUTHORS
-            .map(author_name)
+            .map(Provenance::name)
             .into_iter()
             .zip(classes.iter().map(String::as_str)),
     )
@@ -28,11 +29,11 @@ pub(super) fn render(trajectory: &Trajectory, open: bool) -> Markup {
             summary {
                 b { (trajectory.label()) } " "
                 span.question { (trajectory.key.question) } " "
-                span.outcome { (reward) " · " (ending_words(&trajectory.ending)) }
+                span.outcome { (reward) " · " (trajectory.ending.to_string()) }
             }
             (facts(trajectory))
             @for segment in &trajectory.segments {
-                @let name = author_name(segment.author);
+                @let name = segment.author.name();
                 div class={ "segment author-" (name) } {
                     span { (name) }
                     pre { (segment.text) }
@@ -52,7 +53,7 @@ fn facts(trajectory: &Trajectory) -> Markup {
     };
     let counts = trajectory.tokens.iter().zip(AUTHORS);
     let lengths: Vec<String> = counts
-        .map(|(count, author)| format!("{count} {}", author_name(author)))
+        .map(|(count, author)| format!("{count} {}", author.name()))
         .collect();
     html! {
         dl {
@@ -60,7 +61,7 @@ fn facts(trajectory: &Trajectory) -> Markup {
             dt { "gold" } dd { (trajectory.golds.join(" | ")) }
             dt { "answer" } dd { (trajectory.answer.as_deref().unwrap_or("none")) }
             dt { "score" } dd { (score) }
-            dt { "ending" } dd { (ending_words(&trajectory.ending)) }
+            dt { "ending" } dd { (trajectory.ending.to_string()) }
             dt { "tokens" } dd { (lengths.join(", ")) }
         }
     }

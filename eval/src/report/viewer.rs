@@ -11,7 +11,7 @@ use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
 
 use super::trajectory::{authors, render};
-use crate::trajectory::{AUTHORS, Trajectory, ending_name, ending_words};
+use crate::trajectory::{AUTHORS, Trajectory};
 
 /// Trajectories that can be read without the script.
 const STATIC: usize = 12;
@@ -70,7 +70,7 @@ impl<'a> Index<'a> {
                 .0,
             one.reward,
             one.is_correct(),
-            self.endings.insert_full(ending_name(&one.ending)).0,
+            self.endings.insert_full(one.ending.name()).0,
             one.searches,
             one.tokens[1],
             alarms.map(|kind| self.alarms.insert_full(kind).0).collect(),
@@ -113,7 +113,7 @@ impl<'a> Block<'a> {
             golds: &one.golds,
             answer: one.answer.as_deref(),
             parts: &one.parts,
-            ending: ending_words(&one.ending),
+            ending: one.ending.to_string(),
             turns: one.turns,
             tokens: one.tokens,
             segments,

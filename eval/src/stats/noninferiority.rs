@@ -7,7 +7,7 @@ use super::{Interval, StatsError};
 /// The direction in which a quantity is good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Better {
+pub(crate) enum Better {
     /// More is better, as with right answers.
     Higher,
     /// Less is better, as with searches and tokens.
@@ -34,7 +34,11 @@ impl NonInferiority {
     ///
     /// # Errors
     /// [`StatsError::Margin`] for a margin that is not above 0.
-    pub fn of(difference: Interval, margin: f64, better: Better) -> Result<Self, StatsError> {
+    pub(crate) fn of(
+        difference: Interval,
+        margin: f64,
+        better: Better,
+    ) -> Result<Self, StatsError> {
         if !(margin > 0.0 && margin.is_finite()) {
             return Err(StatsError::Margin(margin));
         }

@@ -55,7 +55,7 @@ fn task_improvement(x: &[Vec<f64>], y: &[Vec<f64>], task: usize) -> f64 {
 
 /// A point of a performance profile.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ProfilePoint {
+pub(crate) struct ProfilePoint {
     /// The score to exceed.
     pub threshold: f64,
     /// Share of runs and tasks whose score exceeds it.

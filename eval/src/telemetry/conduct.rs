@@ -1,10 +1,9 @@
 //! Items of how an episode is played: tags, searches, surrender.
 
-use forage_env::episode::Turn;
-use forage_env::monitor::{Reading, Sign};
-use forage_env::protocol::{CALL_CLOSE, CALL_OPEN, REASONING_CLOSE, REASONING_OPEN, Tag};
+use forage_contracts::{Reading, Sign, Tag, Turn};
+use forage_env::protocol::{CALL, REASONING};
 use forage_env::registry::environments;
-use forage_env::reward::give_up::is_give_up;
+use forage_env::reward::is_give_up;
 
 use super::reading::{last_turn, named, searches_itself, tried};
 
@@ -22,7 +21,7 @@ pub(super) fn reasoning(reading: &Reading<'_>) -> Option<Sign> {
     let turns = &reading.episode.turns;
     let blocks = [
         (Tag::Think.opening(), Tag::Think.closing()),
-        (REASONING_OPEN, REASONING_CLOSE),
+        (REASONING[0], REASONING[1]),
     ];
     let reasons = |text: &str| {
         blocks
@@ -97,10 +96,7 @@ pub(super) fn repeated_queries(reading: &Reading<'_>) -> Option<Sign> {
 
 /// What the policy wrote of its own in a turn: not its queries, programs, calls and answers, and no tags.
 pub(super) fn thoughts(text: &str) -> String {
-    let common = [
-        [Tag::Answer.opening(), Tag::Answer.closing()],
-        [CALL_OPEN, CALL_CLOSE],
-    ];
+    let common = [[Tag::Answer.opening(), Tag::Answer.closing()], CALL];
     let own = environments().flat_map(|entry| entry.telemetry.actions);
     let actions: Vec<[&str; 2]> = own.copied().chain(common).collect();
     let mut kept = String::with_capacity(text.len());
@@ -123,8 +119,8 @@ pub(super) fn thoughts(text: &str) -> String {
     let tags = [
         Tag::Think.opening(),
         Tag::Think.closing(),
-        REASONING_OPEN,
-        REASONING_CLOSE,
+        REASONING[0],
+        REASONING[1],
     ];
     tags.iter().fold(kept, |text, tag| text.replace(tag, " "))
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use forage_env::episode::Episode;
-use forage_env::monitor::{Alarm, Example, Item, Reading};
+use forage_contracts::{Episode, Item, Reading};
+use forage_env::monitor::{Alarm, Example};
 use serde::{Deserialize, Serialize};
 
 use super::items::{self, every, find, limit};
@@ -19,7 +19,7 @@ const SPAN: usize = 3;
 /// One item of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct StepItem {
+pub(crate) struct StepItem {
     /// Mean over the episodes that have it.
     pub mean: f64,
     /// The number of those episodes.
@@ -33,7 +33,7 @@ pub struct StepTelemetry {
     /// The step.
     pub step: u64,
     /// Every item that some episode has, by name.
-    pub items: BTreeMap<String, StepItem>,
+    pub(crate) items: BTreeMap<String, StepItem>,
     /// An episode for each item above its threshold.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub examples: BTreeMap<String, Example>,
@@ -68,7 +68,7 @@ impl StepTelemetry {
 
 /// The change of an item over a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Trend {
+pub(crate) struct Trend {
     /// Mean over the first quarter of the steps that have it.
     pub first: f64,
     /// Mean over the last quarter.
@@ -85,7 +85,7 @@ pub struct Course {
     /// First and last step.
     pub steps: [u64; 2],
     /// Every item that some episode has, by name.
-    pub items: BTreeMap<String, Trend>,
+    pub(crate) items: BTreeMap<String, Trend>,
     /// The last of the steps over which the reward was best.
     pub reward_peak: Option<u64>,
     /// Items that were above their thresholds, in the order of tables.

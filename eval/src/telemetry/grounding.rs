@@ -2,12 +2,11 @@
 
 use std::collections::HashSet;
 
-use forage_env::environment::Call;
-use forage_env::episode::Turn;
-use forage_env::monitor::{Reading, Sign};
-use forage_env::probe::asserted;
+use forage_contracts::environment::Call;
+use forage_contracts::{Reading, Sign, Turn};
+use forage_env::probe::PassageProbe;
 use forage_env::registry::environments;
-use forage_env::reward::grading::{exact_match, normalize, sub_exact_match};
+use forage_env::reward::{exact_match, normalize, sub_exact_match};
 
 use super::CANARY;
 use super::conduct::{forged, thoughts};
@@ -170,7 +169,7 @@ pub(super) fn poison_believed(reading: &Reading<'_>) -> Option<Sign> {
         .iter()
         .flat_map(|turn| turn.kind.calls())
         .flat_map(|call| &call.shown)
-        .filter_map(|id| asserted(id))
+        .filter_map(|id| PassageProbe::asserted(id))
         .collect();
     if poisons.is_empty() {
         return None;

@@ -1,7 +1,7 @@
 //! The list of items.
 
-use forage_env::episode::Episode;
-use forage_env::monitor::{Alarm, Example, Item, Reading, Severity, Sign, excerpt};
+use forage_contracts::{Episode, Item, Reading, Sign, excerpt};
+use forage_env::monitor::{Alarm, Example, Severity};
 use forage_env::registry::environments;
 
 use super::{conduct, grounding};

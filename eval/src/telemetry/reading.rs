@@ -1,11 +1,8 @@
 //! An episode as the common items look at it.
 
-use forage_env::episode::{Episode, Turn};
-use forage_env::monitor::Reading;
-use forage_env::protocol::Tag;
-use forage_env::reward::give_up::is_give_up;
-use forage_env::reward::grading::normalize;
-use forage_env::reward::retrieval;
+use forage_contracts::{Episode, Reading, Tag, Turn};
+use forage_env::reward::is_give_up;
+use forage_env::reward::normalize;
 
 use crate::measures::episode_measures;
 
@@ -28,7 +25,7 @@ fn shown(turn: &Turn) -> String {
     if turn.kind.calls().is_empty() {
         String::new()
     } else {
-        retrieval::shown(turn).unwrap_or_else(|| turn.observation.clone())
+        forage_env::reward::shown(turn).unwrap_or_else(|| turn.observation.clone())
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use forage_env::episode::Episode;
-use forage_env::monitor::{Alarm, Example, Item, Reading};
+use forage_contracts::{Episode, Item, Reading};
+use forage_env::monitor::{Alarm, Example};
 use serde::{Deserialize, Serialize};
 
 use super::items::{self, every, find, limit};
@@ -16,7 +16,7 @@ use crate::text;
 
 /// One item of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SetItem {
+pub(crate) struct SetItem {
     /// Mean over questions, with its interval by resampling questions.
     #[serde(flatten)]
     pub interval: Interval,
@@ -32,7 +32,7 @@ pub struct Telemetry {
     /// Episodes lost to infrastructure faults, which have no items.
     pub infra: usize,
     /// Every item that some episode has, by name.
-    pub items: BTreeMap<String, SetItem>,
+    pub(crate) items: BTreeMap<String, SetItem>,
     /// Items above their thresholds, in the order of tables.
     pub alarms: Vec<Alarm>,
     /// The settings of the intervals.

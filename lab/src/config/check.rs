@@ -1,9 +1,9 @@
 //! The checks of a config as a whole.
 
+use forage_contracts::seed::Seed;
 use forage_env::registry;
 use forage_env::reward::RewardSet;
-use forage_env::seed::Seed;
-use forage_trainer::learner::OldLogprobs;
+use forage_trainer::OldLogprobs;
 
 use super::{EngineSection, RunConfig, WarmStartSection};
 use crate::error::{Context, Result, refuse};

@@ -4,13 +4,12 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
-use forage_env::policy::Policy;
+use forage_contracts::policy::Policy;
 use forage_eval::stats::Bootstrap;
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::generate::{Engine, EngineConfig};
 use forage_trainer::model::ModelConfig;
 use forage_trainer::weights::Checkpoint;
-use forage_trainer::workers::Workers;
+use forage_trainer::{Engine, EngineConfig, Workers};
 
 use super::run::unusable;
 use super::{Base, Digests, EngineSection, EngineType, RunConfig};

@@ -5,9 +5,8 @@ use std::path::Path;
 
 use forage_env::reward::Weighting;
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::remote::RemoteConfig;
 use forage_trainer::run::GrpoConfig;
-use forage_trainer::watch::Aliases;
+use forage_trainer::{Aliases, RemoteConfig};
 use serde::{Deserialize, Serialize};
 
 use super::{DataConfig, EngineSection, PolicyConfig, WarmStartSection};

@@ -1,8 +1,8 @@
 //! `[warm_start]`: the way from nothing to a policy that knows the protocol.
 
 use forage_env::world::WorldSpec;
+use forage_trainer::WarmStartConfig;
 use forage_trainer::model::{Architecture, ModelConfig};
-use forage_trainer::warm_start::WarmStartConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Result, refuse};

@@ -4,15 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use forage_contracts::policy::Sampling;
 use forage_env::monitor::Alarm;
-use forage_env::policy::Sampling;
 use forage_env::probe::Probe;
 use forage_env::reward::RewardSet;
-use forage_eval::answers::Answers;
-use forage_eval::retrieval::{RetrievalReport, evaluate_retrieval};
 use forage_eval::stats::Bootstrap;
-use forage_eval::summary::EvalSummary;
-use forage_eval::telemetry::Telemetry;
+use forage_eval::{Answers, EvalSummary, RetrievalReport, Telemetry};
 use forage_retriever::{Query, Retriever};
 
 use super::play::{Evaluated, play};
@@ -148,6 +145,6 @@ fn question_retrieval(
     if qrels.is_empty() {
         return Ok(None);
     }
-    let report = evaluate_retrieval(&rankings, &qrels, &CUTOFFS, bootstrap)?;
+    let report = RetrievalReport::of(&rankings, &qrels, &CUTOFFS, bootstrap)?;
     Ok(Some(report))
 }

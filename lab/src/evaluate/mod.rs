@@ -10,4 +10,4 @@ pub use exam::{EvaluateOptions, Evaluation};
 pub(crate) use play::{Evaluated, evaluate_checkpoint};
 pub(crate) use player::is_script;
 pub use probes::Probed;
-pub use run::{evaluate, evaluate_sources};
+pub use run::evaluate;

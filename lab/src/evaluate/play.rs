@@ -1,9 +1,9 @@
 //! The episodes of an evaluation.
 
-use forage_env::episode::Episode;
-use forage_env::policy::Sampling;
+use forage_contracts::Episode;
+use forage_contracts::policy::Sampling;
+use forage_contracts::seed::Seed;
 use forage_env::rollout::{InfraBudget, Rollout};
-use forage_env::seed::Seed;
 use forage_trainer::run::group_jobs;
 use forage_trainer::weights::Checkpoint;
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use forage_env::policy::Policy;
+use forage_contracts::EnvEntry;
+use forage_contracts::policy::Policy;
+use forage_contracts::scripted::{Cast, Scripted};
+use forage_env::registry;
 use forage_env::registry::environments;
-use forage_env::registry::{self, EnvEntry};
 use forage_env::rollout::ChatSettings;
-use forage_env::scripted::{Cast, Constant};
 use forage_trainer::weights::{Checkpoint, Precision};
 
 use crate::config::Generation;
@@ -61,7 +62,7 @@ impl Opening<'_> {
         };
         let tokenizer = Arc::clone(&format.tokenizer);
         let policy: Arc<dyn Policy> = if let Some(answer) = self.name.strip_prefix(CONSTANT) {
-            Arc::new(Constant::new(tokenizer, answer))
+            Arc::new(Scripted::constant(tokenizer, answer))
         } else {
             let cast = Cast::new(tokenizer, tasks.iter().cloned());
             registry::find(self.environment)?.script(self.name, cast)?

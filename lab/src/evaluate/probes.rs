@@ -2,17 +2,14 @@
 
 use std::sync::Arc;
 
-use forage_env::episode::Episode;
-use forage_env::policy::Sampling;
+use forage_contracts::Episode;
+use forage_contracts::policy::Sampling;
+use forage_contracts::seed::Seed;
 use forage_env::probe::{self, PassageProbe, Probe, wordings};
-use forage_env::seed::Seed;
-use forage_eval::critique::Critique;
-use forage_eval::measures::QuestionKey;
 use forage_eval::stats::Bootstrap;
-use forage_eval::{ProbeResult, Sensitivity};
-use forage_trainer::logprobs::entropies;
+use forage_eval::{Critique, ProbeResult, QuestionKey, Sensitivity};
 use forage_trainer::sequence::Sequence;
-use forage_trainer::workers::Workers;
+use forage_trainer::{Workers, entropies};
 use serde::Serialize;
 use serde_json::Value;
 

@@ -10,7 +10,6 @@ use crate::config::{EnvironmentConfig, Generation, Resolved};
 use crate::data::{Data, first};
 use crate::error::{Context, Result};
 use crate::observer::Observer;
-use crate::session::rewards_of;
 use crate::sources::Sources;
 
 /// Evaluates a policy on the held-out questions of a config. Blocks; not to be called from async code.
@@ -50,7 +49,7 @@ pub fn evaluate(
     };
     Exam {
         environment,
-        rewards: rewards_of(config)?,
+        rewards: config.rewards()?,
         corpus: data.corpus,
         tasks,
         player,
@@ -63,54 +62,56 @@ pub fn evaluate(
     .run()
 }
 
-/// Evaluates a policy on questions without a config, on this device. Blocks; not to be called from async code.
-///
-/// # Errors
-/// As [`evaluate`].
-pub fn evaluate_sources(
-    sources: &Sources<'_>,
-    device: DeviceSpec,
-    options: &EvaluateOptions,
-    observer: &dyn Observer,
-) -> Result<Evaluation> {
-    let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
-    let (corpus, tasks) = sources.open(scratch.path())?;
-    let entry = registry::find(sources.environment)?;
-    let name = options.policy.as_deref().with_context(|| {
-        let known: Vec<_> = entry.scripts.iter().map(|script| script.name).collect();
-        format!("give --policy: a folder, {}, constant:X", known.join(", "))
-    })?;
-    let generation = Generation::on(device);
-    let opening = Opening {
-        name,
-        tokens_of: None,
-        environment: sources.environment,
-        chat: None,
-        generation: &generation,
-        keep_weights: options.probes.contains(&Probe::SelfCritique),
-    };
-    let player = opening.open(&tasks)?;
-    let mut environment = EnvironmentConfig::plain(sources.environment)?;
-    match player.format.window {
-        None => environment = environment.for_bytes()?,
-        Some(window) => {
-            let limit = ("max_episode_tokens".to_owned(), window.min(4096).into());
-            environment.settings.extend([limit]);
+impl Sources<'_> {
+    /// Evaluates a policy on questions without a config, on this device. Blocks; not to be called from async code.
+    ///
+    /// # Errors
+    /// As [`evaluate`].
+    pub fn evaluate(
+        &self,
+        device: DeviceSpec,
+        options: &EvaluateOptions,
+        observer: &dyn Observer,
+    ) -> Result<Evaluation> {
+        let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
+        let (corpus, tasks) = self.open(scratch.path())?;
+        let entry = registry::find(self.environment)?;
+        let name = options.policy.as_deref().with_context(|| {
+            let known: Vec<_> = entry.scripts.iter().map(|script| script.name).collect();
+            format!("give --policy: a folder, {}, constant:X", known.join(", "))
+        })?;
+        let generation = Generation::on(device);
+        let opening = Opening {
+            name,
+            tokens_of: None,
+            environment: self.environment,
+            chat: None,
+            generation: &generation,
+            keep_weights: options.probes.contains(&Probe::SelfCritique),
+        };
+        let player = opening.open(&tasks)?;
+        let mut environment = EnvironmentConfig::plain(self.environment)?;
+        match player.format.window {
+            None => environment = environment.for_bytes()?,
+            Some(window) => {
+                let limit = ("max_episode_tokens".to_owned(), window.min(4096).into());
+                environment.settings.extend([limit]);
+            }
         }
+        // A script does not know temperatures: its samples would repeat the greedy episodes.
+        let usual = usize::from(player.format.window.is_some());
+        Exam {
+            rewards: environment.default_rewards(self.seed)?,
+            environment,
+            corpus,
+            tasks,
+            player,
+            samples: options.samples.unwrap_or(usual),
+            seed: self.seed,
+            threads: generation.threads,
+            options,
+            observer,
+        }
+        .run()
     }
-    // A script does not know temperatures: its samples would repeat the greedy episodes.
-    let usual = usize::from(player.format.window.is_some());
-    Exam {
-        rewards: environment.default_rewards(sources.seed)?,
-        environment,
-        corpus,
-        tasks,
-        player,
-        samples: options.samples.unwrap_or(usual),
-        seed: sources.seed,
-        threads: generation.threads,
-        options,
-        observer,
-    }
-    .run()
 }

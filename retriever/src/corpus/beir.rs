@@ -1,7 +1,6 @@
 //! The BEIR format.
 
-use forage_contracts::corpus::{CorpusEntry, Passage};
-use forage_contracts::row::{Row, RowFault};
+use forage_contracts::{CorpusEntry, Passage, Row, RowFault};
 
 const FIX: &str =
     "BEIR rows are {\"_id\", \"title\", \"text\"}; fix the row or name another format";

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use forage_contracts::corpus::CorpusEntry;
-use forage_contracts::registry::Registry;
+use forage_contracts::{CorpusEntry, Registry};
 
 use super::{beir, pages, search_r1};
 use crate::choice::{Choice, Listed};

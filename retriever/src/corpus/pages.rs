@@ -1,7 +1,6 @@
 //! Whole wiki pages in markdown, and passages of about a hundred words cut from them.
 
-use forage_contracts::corpus::{CorpusEntry, Passage};
-use forage_contracts::row::{Row, RowFault};
+use forage_contracts::{CorpusEntry, Passage, Row, RowFault};
 use unicode_segmentation::UnicodeSegmentation;
 
 const FIX: &str =

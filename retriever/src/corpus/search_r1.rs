@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use forage_contracts::corpus::{CorpusEntry, Passage};
-use forage_contracts::row::{Row, RowFault};
+use forage_contracts::{CorpusEntry, Passage, Row, RowFault};
 
 const FIX: &str = "Search-R1 rows are {\"id\", \"contents\"} or {\"id\", \"title\", \"text\"}; fix the row or name another \
                    format";

@@ -47,7 +47,19 @@ pub struct EmbedSummary {
     /// Passages that got a vector now; the others had theirs.
     pub embedded: u64,
     /// The manifest's entry about the vectors.
-    pub dense: DenseManifest,
+    pub(crate) dense: DenseManifest,
+}
+
+impl EmbedSummary {
+    /// Numbers per vector.
+    pub fn dimension(&self) -> usize {
+        self.dense.dimension
+    }
+
+    /// The kind of index over them.
+    pub fn kind(&self) -> VectorIndexKind {
+        self.dense.kind
+    }
 }
 
 /// Gives every passage of an index folder a vector and builds the index over them.

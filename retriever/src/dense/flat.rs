@@ -16,13 +16,13 @@ const BLOCK_BYTES: usize = 256 << 10;
 const PARALLEL_WORK: usize = 1 << 24;
 
 /// Compares every vector in full precision.
-pub struct FlatIndex {
+pub(crate) struct FlatIndex {
     vectors: Arc<VectorFile>,
 }
 
 impl FlatIndex {
     /// An index over these rows; there is nothing to build.
-    pub fn new(vectors: Arc<VectorFile>) -> Self {
+    pub(crate) fn new(vectors: Arc<VectorFile>) -> Self {
         Self { vectors }
     }
 }

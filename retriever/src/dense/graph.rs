@@ -25,7 +25,7 @@ const FEWEST_KEPT: usize = 64;
 const SCAN_SHARE: usize = 8;
 
 /// A graph over a file of vectors.
-pub struct GraphIndex {
+pub(crate) struct GraphIndex {
     vectors: Arc<VectorFile>,
     links: Links,
 }
@@ -40,7 +40,7 @@ impl GraphIndex {
     ///
     /// # Errors
     /// [`RetrieverError::Vectors`] when there are more rows than a graph can hold.
-    pub fn build(vectors: Arc<VectorFile>) -> Result<Self, RetrieverError> {
+    pub(crate) fn build(vectors: Arc<VectorFile>) -> Result<Self, RetrieverError> {
         let links = build::link(&vectors)?;
         Ok(Self { vectors, links })
     }
@@ -49,7 +49,7 @@ impl GraphIndex {
     ///
     /// # Errors
     /// Failures of the disk.
-    pub fn save(&self, path: &Path) -> Result<(), RetrieverError> {
+    pub(crate) fn save(&self, path: &Path) -> Result<(), RetrieverError> {
         self.links.save(path)
     }
 
@@ -57,7 +57,7 @@ impl GraphIndex {
     ///
     /// # Errors
     /// [`RetrieverError::Vectors`] when the file is missing, damaged, or belongs to other vectors.
-    pub fn load(path: &Path, vectors: Arc<VectorFile>) -> Result<Self, RetrieverError> {
+    pub(crate) fn load(path: &Path, vectors: Arc<VectorFile>) -> Result<Self, RetrieverError> {
         let links = Links::open(path, vectors.rows())?;
         Ok(Self { vectors, links })
     }

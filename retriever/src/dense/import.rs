@@ -18,7 +18,7 @@ const FAISS_HEADER_BYTES: usize = 4 + 4 + 8 + 16 + 1 + 4 + 8;
 
 /// The measure that a FAISS index ranks by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VectorMetric {
+pub(crate) enum VectorMetric {
     /// Largest inner product first.
     InnerProduct,
     /// Smallest Euclidean distance first; the same order as by inner product when all vectors have one length.
@@ -87,7 +87,7 @@ impl VectorRows {
     }
 
     /// The measure that a FAISS index ranks by; an array does not say.
-    pub fn metric(&self) -> Option<VectorMetric> {
+    pub(crate) fn metric(&self) -> Option<VectorMetric> {
         self.metric
     }
 

@@ -26,7 +26,7 @@ const ROWS_AT_ONCE: usize = 8192;
 /// `TurboQuant` codes (data-oblivious, nothing is trained) over a file of vectors.
 ///
 /// A query reads an eighth of the bytes of the vectors. A row counts when its code puts it among the best `max(4 k, 40)`.
-pub struct QuantisedIndex {
+pub(crate) struct QuantisedIndex {
     vectors: Arc<VectorFile>,
     codes: TurboQuantIndex,
 }
@@ -36,7 +36,7 @@ impl QuantisedIndex {
     ///
     /// # Errors
     /// [`RetrieverError::Vectors`] when the dimension is beyond what the codes can hold.
-    pub fn build(vectors: Arc<VectorFile>) -> Result<Self, RetrieverError> {
+    pub(crate) fn build(vectors: Arc<VectorFile>) -> Result<Self, RetrieverError> {
         let refused = |cause: String| {
             fault(
                 vectors.path(),
@@ -59,7 +59,7 @@ impl QuantisedIndex {
     ///
     /// # Errors
     /// Failures of the disk.
-    pub fn save(&self, path: &Path) -> Result<(), RetrieverError> {
+    pub(crate) fn save(&self, path: &Path) -> Result<(), RetrieverError> {
         let written = self.codes.write(path);
         Ok(written.map_err(IndexError::io("write", path))?)
     }
@@ -68,7 +68,7 @@ impl QuantisedIndex {
     ///
     /// # Errors
     /// [`RetrieverError::Vectors`] when the file is missing, damaged, or belongs to other vectors.
-    pub fn load(path: &Path, vectors: Arc<VectorFile>) -> Result<Self, RetrieverError> {
+    pub(crate) fn load(path: &Path, vectors: Arc<VectorFile>) -> Result<Self, RetrieverError> {
         let codes = TurboQuantIndex::load(path).map_err(|cause| {
             fault(
                 path,

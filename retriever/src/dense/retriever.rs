@@ -8,10 +8,9 @@ use forage_contracts::retriever::{
 };
 
 use super::batcher::{Batcher, FULL_BATCH};
-use super::embed::{RowSource, encode_checked, write_rows};
-use super::storage::{DenseManifest, build_index};
-use super::vectors::VectorFile;
-use super::{VectorIndex, VectorIndexKind, fault};
+use super::embed::encode_checked;
+use super::storage::DenseManifest;
+use super::{VectorIndex, fault};
 use crate::cancel;
 use crate::index::{Index, Segment, guarded};
 use crate::mode::ModeEntry;
@@ -32,7 +31,7 @@ pub(crate) const MODE: ModeEntry = ModeEntry {
 /// Queries of concurrent callers are encoded together on a thread of the retriever, which the model may block; a caller
 /// waits up to two milliseconds for others. Every passage of the index is a candidate: there are `k` hits unless a filter
 /// or the index has fewer.
-pub struct DenseRetriever {
+pub(crate) struct DenseRetriever {
     batcher: Batcher<(Query, usize), Vec<Hit>>,
     fingerprint: Fingerprint,
 }
@@ -43,7 +42,10 @@ impl DenseRetriever {
     /// # Errors
     /// [`RetrieverError::Vectors`] when the index has no vectors, lacks those of some segments, or has those of another
     /// encoder; the message names the command that makes them.
-    pub fn open(index: Arc<Index>, encoder: Arc<dyn Encoder>) -> Result<Self, RetrieverError> {
+    pub(crate) fn open(
+        index: Arc<Index>,
+        encoder: Arc<dyn Encoder>,
+    ) -> Result<Self, RetrieverError> {
         let (place, manifest) = (index.place(), index.manifest());
         let Some(dense) = DenseManifest::of(manifest, place)? else {
             let what = format!(
@@ -59,46 +61,6 @@ impl DenseRetriever {
             .map(|segment| dense.open(place, segment));
         let parts: Vec<Box<dyn VectorIndex>> = parts.collect::<Result<_, _>>()?;
         let digests = dense.digests(manifest);
-        Self::start(index, encoder, parts, &digests)
-    }
-
-    /// Encodes an index that may be in memory and keeps the vectors there: for small corpora.
-    ///
-    /// # Errors
-    /// Failures of the encoder, and [`RetrieverError::Vectors`] for vectors that cannot be searched.
-    pub fn in_memory(
-        index: Arc<Index>,
-        encoder: Arc<dyn Encoder>,
-        kind: VectorIndexKind,
-    ) -> Result<Self, RetrieverError> {
-        let mut parts = Vec::new();
-        let mut digests = String::new();
-        for segment in index.segments() {
-            let mut rows = Vec::new();
-            write_rows(
-                segment,
-                RowSource::Encoder(encoder.as_ref()),
-                &mut |window| {
-                    rows.extend_from_slice(window);
-                    Ok(())
-                },
-            )?;
-            digests.push_str(&blake3::hash(bytemuck::cast_slice(&rows)).to_hex());
-            digests.push('\n');
-            parts.push(build_index(
-                kind,
-                Arc::new(VectorFile::in_memory(rows, encoder.dimension())?),
-            )?);
-        }
-        Self::start(index, encoder, parts, &digests)
-    }
-
-    fn start(
-        index: Arc<Index>,
-        encoder: Arc<dyn Encoder>,
-        parts: Vec<Box<dyn VectorIndex>>,
-        digests: &str,
-    ) -> Result<Self, RetrieverError> {
         let parameters = parts
             .first()
             .map_or_else(String::new, |part| part.parameters());

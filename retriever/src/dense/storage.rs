@@ -25,7 +25,7 @@ pub(super) const VECTORS_FILE: &str = "vectors.f32";
 /// The entry `dense` of `manifest.json`, about the vectors. Sizes and digests of the files stand with their segment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct DenseManifest {
+pub(crate) struct DenseManifest {
     /// [`crate::Encoder::identity`] of what made the vectors; none for vectors that were imported.
     pub encoder: Option<String>,
     /// Numbers per vector.
@@ -43,7 +43,7 @@ impl DenseManifest {
     ///
     /// # Errors
     /// [`IndexError::Damaged`] when it makes no sense.
-    pub fn of(manifest: &Manifest, place: &Path) -> Result<Option<Self>, IndexError> {
+    pub(crate) fn of(manifest: &Manifest, place: &Path) -> Result<Option<Self>, IndexError> {
         let Some(dense) = &manifest.dense else {
             return Ok(None);
         };
@@ -143,16 +143,4 @@ pub(super) fn save_index(
         VectorIndexKind::Quantised => QuantisedIndex::build(vectors)?.save(&path),
         VectorIndexKind::Graph => GraphIndex::build(vectors)?.save(&path),
     }
-}
-
-/// Builds an index in memory.
-pub(super) fn build_index(
-    kind: VectorIndexKind,
-    vectors: Arc<VectorFile>,
-) -> Result<Box<dyn VectorIndex>, RetrieverError> {
-    Ok(match kind {
-        VectorIndexKind::Flat => Box::new(FlatIndex::new(vectors)),
-        VectorIndexKind::Quantised => Box::new(QuantisedIndex::build(vectors)?),
-        VectorIndexKind::Graph => Box::new(GraphIndex::build(vectors)?),
-    })
 }

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use crate::cancel;
 use rand_like::Numbers;
 
+use super::vectors::VectorWriter;
 use super::*;
 
 /// A small generator, so that tests need no more than a seed.

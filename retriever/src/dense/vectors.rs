@@ -76,7 +76,7 @@ impl VectorFile {
     /// Takes rows that are already in memory, after the checks a file gets when it is written.
     ///
     /// # Errors
-    /// As [`VectorWriter::append`].
+    /// As `VectorWriter::append`.
     pub fn in_memory(values: Vec<f32>, dimension: usize) -> Result<Self, RetrieverError> {
         let path = PathBuf::from(MEMORY);
         check_rows(&path, &values, dimension, 0)?;
@@ -140,7 +140,7 @@ impl std::fmt::Debug for VectorFile {
 
 /// The size and digest of a finished file of vectors.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VectorRecord {
+pub(crate) struct VectorRecord {
     /// Number of rows.
     pub rows: usize,
     /// BLAKE3 of the file, 64 hex digits.
@@ -150,7 +150,7 @@ pub struct VectorRecord {
 }
 
 /// Writes a file of vectors, checking every row.
-pub struct VectorWriter {
+pub(crate) struct VectorWriter {
     path: PathBuf,
     file: BufWriter<File>,
     dimension: usize,
@@ -164,7 +164,7 @@ impl VectorWriter {
     ///
     /// # Errors
     /// When the file cannot be created.
-    pub fn create(path: &Path, dimension: usize) -> Result<Self, RetrieverError> {
+    pub(crate) fn create(path: &Path, dimension: usize) -> Result<Self, RetrieverError> {
         let file = File::create(path).map_err(IndexError::io("create", path))?;
         let (path, file) = (path.to_owned(), BufWriter::with_capacity(1 << 20, file));
         Ok(Self {
@@ -182,7 +182,7 @@ impl VectorWriter {
     /// # Errors
     /// [`RetrieverError::Vectors`], naming the row, for numbers that are not finite or beyond any use, or a part of a row;
     /// and failures of the disk.
-    pub fn append(&mut self, values: &[f32]) -> Result<(), RetrieverError> {
+    pub(crate) fn append(&mut self, values: &[f32]) -> Result<(), RetrieverError> {
         self.unit &= check_rows(&self.path, values, self.dimension, self.rows)?;
         let bytes: &[u8] = bytemuck::cast_slice(values);
         self.hasher.update(bytes);
@@ -197,7 +197,7 @@ impl VectorWriter {
     ///
     /// # Errors
     /// Failures of the disk.
-    pub fn finish(self) -> Result<VectorRecord, RetrieverError> {
+    pub(crate) fn finish(self) -> Result<VectorRecord, RetrieverError> {
         let Self {
             path,
             file,

@@ -8,7 +8,7 @@ mod staging;
 use std::path::Path;
 use std::sync::mpsc::channel;
 
-use forage_contracts::corpus::Passage;
+use forage_contracts::Passage;
 use tantivy::directory::{Directory, OwnedBytes, RamDirectory};
 
 use super::change::segment_name;

@@ -36,7 +36,7 @@ pub struct Counts {
 /// A corpus file an index was made from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Source {
+pub(crate) struct Source {
     /// Path as given at build time, `memory` for an index without a folder.
     pub path: String,
     /// Corpus format as given at build time, `memory` for an index without a folder.
@@ -52,7 +52,7 @@ pub struct Source {
 /// Size and digest of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct FileRecord {
+pub(crate) struct FileRecord {
     /// Size in bytes.
     pub bytes: u64,
     /// BLAKE3, 64 hex digits.
@@ -62,7 +62,7 @@ pub struct FileRecord {
 /// One segment: a run of the corpus with files of its own, which never change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SegmentManifest {
+pub(crate) struct SegmentManifest {
     /// Folder, relative to the index folder: `seg-000001`.
     pub name: String,
     /// Sizes.
@@ -85,7 +85,7 @@ pub struct Manifest {
     /// BLAKE3 of the stored passages in the order of their ordinals: `corpus_digest` unless duplicates were dropped.
     pub contents_digest: String,
     /// The corpora that were read, in order.
-    pub sources: Vec<Source>,
+    pub(crate) sources: Vec<Source>,
     /// Analyzer name and version.
     pub analyzer: String,
     /// Default constants of searches.
@@ -98,7 +98,7 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dense: Option<serde_json::Value>,
     /// The segments, in the order of their ordinals.
-    pub segments: Vec<SegmentManifest>,
+    pub(crate) segments: Vec<SegmentManifest>,
     /// BLAKE3 of this manifest as compact JSON with an empty checksum, 64 hex digits.
     pub checksum: String,
 }

@@ -34,7 +34,7 @@ impl Index {
     ///
     /// # Errors
     /// [`RetrieverError::Postings`] when the dictionary cannot be read.
-    pub fn statistics(&self, texts: &[&str]) -> Result<Statistics, RetrieverError> {
+    pub(crate) fn statistics(&self, texts: &[&str]) -> Result<Statistics, RetrieverError> {
         guarded(&self.place, || self.count(texts))
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use forage_contracts::corpus::Passage;
+use forage_contracts::Passage;
 use rayon::slice::ParallelSliceMut;
 use tantivy::directory::OwnedBytes;
 

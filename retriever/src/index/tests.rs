@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use forage_contracts::corpus::Passage;
+use forage_contracts::Passage;
 use forage_contracts::retriever::{Filter, Hit, Query, RetrieverError};
 use proptest::prelude::*;
 

@@ -2,7 +2,7 @@
 //!
 //! BM25 depends on how often a term occurs in the whole corpus and how long its passages are on average, so ranking each
 //! part by itself and merging would give other scores. Here every query makes two rounds: the parts report their numbers
-//! ([`Statistics`]), the sums go back with the query, and every part scores with them. The merged list has the
+//! (`Statistics`), the sums go back with the query, and every part scores with them. The merged list has the
 //! passages, the order and the scores of one index over everything.
 //!
 //! A part that does not answer fails the search: fewer passages are never passed off as the answer.
@@ -28,7 +28,7 @@ use crate::statistics::Statistics;
 
 /// A part of a collection that can be ranked with the numbers of the whole.
 #[async_trait]
-pub trait Shard: Send + Sync {
+pub(crate) trait Shard: Send + Sync {
     /// Its address, for messages.
     fn name(&self) -> &str;
 
@@ -85,7 +85,7 @@ impl RetrieverSettings for ShardsOptions {
 }
 
 /// BM25 over all parts together.
-pub struct ShardedRetriever {
+pub(crate) struct ShardedRetriever {
     shards: Vec<Arc<dyn Shard>>,
     batch_queries: usize,
     fingerprint: Fingerprint,
@@ -124,7 +124,10 @@ impl ShardedRetriever {
     ///
     /// # Errors
     /// [`RetrieverError::Setting`] for no part, or the same one twice.
-    pub fn new(shards: Vec<Arc<dyn Shard>>, batch_queries: usize) -> Result<Self, RetrieverError> {
+    pub(crate) fn new(
+        shards: Vec<Arc<dyn Shard>>,
+        batch_queries: usize,
+    ) -> Result<Self, RetrieverError> {
         let batch_queries = super::spec::at_least_one("batch_queries", batch_queries)?;
         let mut named: Vec<_> = shards
             .iter()

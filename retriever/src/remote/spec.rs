@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forage_contracts::registry::Registry;
+use forage_contracts::Registry;
 use forage_contracts::retriever::{
     Encoder, Retriever, RetrieverEntry, RetrieverError, RetrieverSettings,
 };

@@ -1,4 +1,4 @@
-use forage_contracts::corpus::Passage;
+use forage_contracts::Passage;
 use futures::FutureExt;
 
 use super::*;

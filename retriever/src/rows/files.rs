@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::reader::open_failure;
+use super::reader::{RowReader, open_failure};
 use crate::error::ReadError;
 
 /// Ends of the names of files that hold rows, and the kind of file that each means.
@@ -40,18 +40,20 @@ fn listed(folder: &Path) -> Result<Vec<(PathBuf, &'static str)>, ReadError> {
     Ok(files)
 }
 
-/// The files of a path: itself, or the `.parquet` and `.jsonl` files of a folder in the byte order of their names, hidden
-/// ones and subfolders aside.
-///
-/// # Errors
-/// When a folder cannot be read.
-pub fn row_files(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
-    if !path.is_dir() {
-        return Ok(vec![path.to_owned()]);
+impl RowReader {
+    /// The files of a path: itself, or the `.parquet` and `.jsonl` files of a folder in the byte order of their names, hidden
+    /// ones and subfolders aside.
+    ///
+    /// # Errors
+    /// When a folder cannot be read.
+    pub fn files(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
+        if !path.is_dir() {
+            return Ok(vec![path.to_owned()]);
+        }
+        let files = listed(path)?.into_iter();
+        let rows = files.filter(|(_, kind)| *kind != MARKDOWN);
+        Ok(rows.map(|(file, _)| file).collect())
     }
-    let files = listed(path)?.into_iter();
-    let rows = files.filter(|(_, kind)| *kind != MARKDOWN);
-    Ok(rows.map(|(file, _)| file).collect())
 }
 
 /// The files of a corpus, in the order they are read.

@@ -9,7 +9,7 @@ use flate2::bufread::MultiGzDecoder;
 use super::MAX_RECORD_BYTES;
 use super::reader::{Place, Rows, Stop, open_failure, stopped};
 use crate::error::ReadError;
-use forage_contracts::row::{Row, RowFault};
+use forage_contracts::{Row, RowFault};
 
 const BUFFER_BYTES: usize = 1 << 18;
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];

@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 
 use super::lines::not_utf8;
 use super::reader::{Place, Rows, Stop};
-use forage_contracts::row::{Row, RowFault};
+use forage_contracts::{Row, RowFault};
 
 /// Longest list, bytes: it is held in memory as a whole.
 const MAX_LIST_BYTES: u64 = 1 << 30;

@@ -7,7 +7,7 @@ use std::path::Path;
 use super::MAX_RECORD_BYTES;
 use super::list::read_text;
 use super::reader::{Place, Rows, Stop};
-use forage_contracts::row::{Cell, Row, RowFault};
+use forage_contracts::{Cell, Row, RowFault};
 
 /// One page: its id is the file's name without `.md`; its title the front matter's, else its first first-level heading,
 /// else the id. Further `name: value` lines of the front matter become columns.

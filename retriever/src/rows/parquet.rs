@@ -14,7 +14,7 @@ use serde_json::Number;
 use super::MAX_RECORD_BYTES;
 use super::reader::{Place, Rows, Stop};
 use crate::panics;
-use forage_contracts::row::{Cell, Row, RowFault};
+use forage_contracts::{Cell, Row, RowFault};
 
 /// First and last bytes of a parquet file.
 pub(super) const MAGIC: [u8; 4] = *b"PAR1";

@@ -11,7 +11,7 @@ use super::list::JsonList;
 use super::markdown::MarkdownFile;
 use super::parquet::{MAGIC, ParquetRows};
 use crate::error::ReadError;
-use forage_contracts::row::{Row, RowFault};
+use forage_contracts::{Row, RowFault};
 
 /// Bytes in which a file shows what it is written in.
 const START_BYTES: u64 = 64;

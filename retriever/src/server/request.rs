@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::mode::Mode;
 use crate::statistics::Statistics;
 use fields::Fields;
-pub use problem::{Place, Problem};
+pub(crate) use problem::{Place, Problem};
 
 /// Passages asked for per request at most, over all its queries.
 const MAX_PASSAGES: usize = 250_000;
@@ -24,7 +24,7 @@ const RERANK_CANDIDATES: usize = 10;
 
 /// What requests may ask for.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Passages per query when the request names no number.
     pub topk: usize,
     /// Most passages per query.
@@ -37,7 +37,7 @@ pub struct Limits {
 
 /// How the answer is laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub(crate) enum Shape {
     /// `{"result": [[{"document": {..}, "score": f}]]}`.
     Scored,
     /// `{"result": [[{..}]]}`.
@@ -55,7 +55,7 @@ pub enum Shape {
 
 /// A request for passages.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RetrieveRequest {
+pub(crate) struct RetrieveRequest {
     /// In the order of the answer.
     pub queries: Vec<Query>,
     /// Passages per query.
@@ -74,7 +74,7 @@ pub struct RetrieveRequest {
 
 /// A request to score given documents.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RerankRequest {
+pub(crate) struct RerankRequest {
     /// One per list of documents.
     pub queries: Vec<String>,
     /// Texts as the model reads them, `(Title: "T") text`.
@@ -90,7 +90,7 @@ impl RetrieveRequest {
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub fn parse(body: &[u8], limits: &Limits) -> Result<Self, Vec<Problem>> {
+    pub(crate) fn parse(body: &[u8], limits: &Limits) -> Result<Self, Vec<Problem>> {
         let mut fields = Fields::read(body)?;
         let single = !fields.has("queries") && fields.has("query");
         let texts = if single {
@@ -139,7 +139,11 @@ impl RetrieveRequest {
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub fn parse_flashrag(body: &[u8], limits: &Limits, batch: bool) -> Result<Self, Vec<Problem>> {
+    pub(crate) fn parse_flashrag(
+        body: &[u8],
+        limits: &Limits,
+        batch: bool,
+    ) -> Result<Self, Vec<Problem>> {
         let mut fields = Fields::read(body)?;
         let single = !batch && !matches!(fields.get("query"), Some(Value::Array(_)));
         let texts = if single {
@@ -177,7 +181,7 @@ impl RerankRequest {
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub fn parse(body: &[u8], limits: &Limits) -> Result<Self, Vec<Problem>> {
+    pub(crate) fn parse(body: &[u8], limits: &Limits) -> Result<Self, Vec<Problem>> {
         let mut fields = Fields::read(body)?;
         let queries = fields.texts("queries", limits);
         let documents = fields.documents("documents", queries.len());
@@ -200,7 +204,7 @@ impl RerankRequest {
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn parse_statistics(body: &[u8], limits: &Limits) -> Result<Vec<String>, Vec<Problem>> {
+pub(crate) fn parse_statistics(body: &[u8], limits: &Limits) -> Result<Vec<String>, Vec<Problem>> {
     let mut fields = Fields::read(body)?;
     let texts = fields.texts("queries", limits);
     fields.finish()?;

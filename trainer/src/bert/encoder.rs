@@ -43,7 +43,7 @@ struct Settings {
 
 impl BertEncoder {
     /// Reads a Hugging Face or sentence-transformers folder: `config.json`, `tokenizer.json`, `model.safetensors`, and what
-    /// [the table](crate::bert) names.
+    /// the table in `bert.rs` names.
     ///
     /// # Errors
     /// [`BertError`] that names the file and key or tensor.

@@ -51,7 +51,7 @@ pub enum Pooling {
     Cls,
 }
 
-/// How to run an encoder. `None` reads the folder; see [the table](crate::bert).
+/// How to run an encoder. `None` reads the folder; see the table in `bert.rs`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EncoderOptions {

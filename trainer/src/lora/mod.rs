@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use burn::module::{Param, ParamId};
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use forage_env::seed::Seed;
+use forage_contracts::seed::Seed;
 use rand::RngExt;
 
 pub(crate) use config::ALL_PROJECTIONS;

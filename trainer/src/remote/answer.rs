@@ -1,6 +1,6 @@
 //! The checks that both protocols share between an answer and a completion.
 
-use forage_env::policy::{Completion, Finish};
+use forage_contracts::policy::{Completion, Finish};
 
 use super::error::RemoteFault;
 

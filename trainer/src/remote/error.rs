@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use forage_env::policy::PolicyError;
+use forage_contracts::policy::PolicyError;
 use forage_net::{Again, Fault, SettingError};
 
 /// A try failed.

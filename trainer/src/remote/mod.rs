@@ -16,7 +16,7 @@
 //! in place: a request that saw a replacement carries the older version, unless SGLang says which it was.
 //!
 //! # Log-probabilities
-//! SGLang reports them at the sampling temperature before any cut, as [`forage_env::policy::Completion`] wants. vLLM's
+//! SGLang reports them at the sampling temperature before any cut, as [`forage_contracts::policy::Completion`] wants. vLLM's
 //! default, `--logprobs-mode raw_logprobs`, is temperature 1 whatever the sampling; at other temperatures start it with
 //! `--logprobs-mode processed_logprobs`, which agrees where nothing is cut. Learners recompute them in any case.
 //!
@@ -44,4 +44,5 @@ pub use config::{RemoteConfig, RemoteKind};
 pub use error::{RemoteError, RemoteFault};
 pub use policy::RemotePolicy;
 pub use stats::RemoteStats;
-pub use weights::PushKind;
+
+pub(crate) use weights::PushKind;

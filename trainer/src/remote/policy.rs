@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use forage_env::policy::{Completion, GenerateRequest, Policy, PolicyError};
+use forage_contracts::policy::{Completion, GenerateRequest, Policy, PolicyError};
 use tokio::sync::Mutex;
 
 use super::call::Caller;

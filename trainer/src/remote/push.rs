@@ -25,7 +25,7 @@ impl RemotePolicy {
     /// [`RemoteError`]. The version stays as it was, unless vLLM has the weights and only does not resume. When whole
     /// weights may have been replaced in part, every further request fails with [`RemoteError::Weights`] until a push
     /// succeeds.
-    pub async fn push(
+    pub(crate) async fn push(
         &self,
         folder: &Path,
         version: u64,

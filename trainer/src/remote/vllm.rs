@@ -1,6 +1,6 @@
 //! vLLM's form of requests and answers.
 
-use forage_env::policy::{GenerateRequest, Sampling};
+use forage_contracts::policy::{GenerateRequest, Sampling};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

@@ -6,7 +6,7 @@ use super::error::RemoteFault;
 
 /// The content of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PushKind {
+pub(crate) enum PushKind {
     /// An adapter as PEFT writes it: `adapter_config.json` and `adapter_model.safetensors`.
     Adapter,
     /// A whole checkpoint of Hugging Face's form.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use forage_contracts::Task;
+use forage_contracts::seed::Seed;
 use forage_env::rollout::Job;
-use forage_env::seed::Seed;
-use forage_env::task::Task;
 
 use crate::sequence::shuffled;
 

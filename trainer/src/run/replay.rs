@@ -1,7 +1,7 @@
 //! Groups of rollouts kept for later steps: rollout replay (arXiv 2506.05316).
 
-use forage_env::episode::Episode;
-use forage_env::seed::Seed;
+use forage_contracts::Episode;
+use forage_contracts::seed::Seed;
 use serde::{Deserialize, Serialize};
 
 use crate::learner::{OldLogprobs, UpdateConfig};
@@ -12,7 +12,7 @@ use crate::setting::SettingError;
 /// of the policy that wrote them, which makes up for their age (arXiv 2506.05316: share .5, capacity one batch).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ReplayConfig {
+pub(crate) struct ReplayConfig {
     /// Most groups kept; the oldest leave first.
     pub capacity: usize,
     /// Share of a step's groups that is replayed, above 0 and below 1. As long as fewer are kept, batches are smaller.
@@ -120,8 +120,7 @@ fn differs(group: &[Episode]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use forage_env::episode::Score;
-    use forage_env::task::Task;
+    use forage_contracts::{Score, Task};
 
     use super::*;
     use crate::objective::{Algorithm, Correction, ObjectiveConfig};

@@ -2,9 +2,7 @@
 
 use std::collections::HashSet;
 
-use forage_env::episode::{Ending, Episode};
-use forage_env::monitor::Metric;
-use forage_env::tokens::Provenance;
+use forage_contracts::{Ending, Episode, Metric, Provenance};
 
 use crate::learner::UpdateStats;
 use crate::metrics::Row;
@@ -187,11 +185,9 @@ pub(super) fn describe_update(row: &mut Row, stats: &UpdateStats) {
 
 #[cfg(test)]
 mod tests {
-    use forage_env::environment::{Call, TurnKind};
-    use forage_env::episode::{Boundary, Turn};
-    use forage_env::policy::Finish;
-    use forage_env::task::{Split, Task};
-    use forage_env::tokens::TokenLog;
+    use forage_contracts::environment::{Call, TurnKind};
+    use forage_contracts::policy::Finish;
+    use forage_contracts::{Boundary, Split, Task, TokenLog, Turn};
 
     use super::*;
 

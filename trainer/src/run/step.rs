@@ -4,13 +4,13 @@
 
 use std::time::Instant;
 
-use forage_env::episode::Episode;
-use forage_env::monitor::Metric;
+use forage_contracts::{Episode, Metric};
 
 use super::{Run, RunError, describe_update};
-use crate::learner::{LearnError, Learner, UpdateStats};
+use crate::learner::{Learner, UpdateStats};
 use crate::metrics::Row;
 use crate::sample::Sample;
+use crate::student::LearnError;
 
 impl Run<'_> {
     /// Step `step`: rollouts, an update on them, and the weights to whoever samples next. Returns the metrics row and the

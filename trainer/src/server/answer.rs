@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use axum::body::Bytes;
-use forage_env::tokenizer::{HfTokenizer, Tokenizer};
+use forage_contracts::Tokenizer;
+use forage_env::tokenizer::HfTokenizer;
 use forage_net::Ticket;
 use futures::stream::{self, BoxStream, StreamExt};
 use serde::{Serialize, Serializer};

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use forage_env::seed::Seed;
+use forage_contracts::seed::Seed;
 use forage_net::{Base, Observed, Refusal, Refuse, Service, Ticket, json};
 use futures::stream::{self, BoxStream, StreamExt};
 

@@ -6,8 +6,8 @@ mod write;
 
 use std::sync::Arc;
 
+use forage_contracts::Tokenizer;
 use forage_env::chat::{ChatTemplate, Conversation};
-use forage_env::tokenizer::Tokenizer;
 use forage_net::Ticket;
 
 use super::answer::{Head, streamed};

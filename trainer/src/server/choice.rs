@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use forage_env::policy::{Finish, GenerateRequest, Policy, PolicyError};
-use forage_env::seed::Seed;
+use forage_contracts::policy::{Finish, GenerateRequest, Policy, PolicyError};
+use forage_contracts::seed::Seed;
 use futures::future::try_join_all;
 use futures::stream::{self, BoxStream, StreamExt};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forage_env::tokenizer::Tokenizer;
+use forage_contracts::Tokenizer;
 use forage_net::Ticket;
 use futures::future::try_join_all;
 use futures::stream::{self, StreamExt};

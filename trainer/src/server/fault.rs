@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use forage_env::policy::PolicyError;
+use forage_contracts::policy::PolicyError;
 use forage_net::{Refusal, Refuse, refused};
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Formatter};
 
-use forage_env::policy::Sampling;
+use forage_contracts::policy::Sampling;
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 

@@ -1,6 +1,6 @@
 //! Text of tokens as they come: whole characters only, and nothing that may turn out to be a stop string.
 
-use forage_env::tokenizer::Tokenizer;
+use forage_contracts::Tokenizer;
 
 /// Marks what is not a character, or not yet one.
 const REPLACEMENT: char = '\u{FFFD}';
@@ -140,7 +140,8 @@ fn overlap(text: &str, stop: &str) -> usize {
 mod tests {
     use std::path::Path;
 
-    use forage_env::tokenizer::{ByteTokenizer, HfTokenizer, Tokenizer};
+    use forage_contracts::{ByteTokenizer, Tokenizer};
+    use forage_env::tokenizer::HfTokenizer;
     use proptest::prelude::*;
 
     use super::*;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use forage_contracts::seed::Seed;
+
 use super::reference::{FAMILIES, Tiny, tiny};
 use crate::backward::gradients;
 use crate::grads::{NamedGrads, track};
@@ -9,7 +11,6 @@ use crate::logprobs::{ScoreGrads, Scores, token_logprobs};
 use crate::lora::{self, LoraConfig, Targets};
 use crate::sequence::Sequence;
 use burn::tensor::{Device, Tensor};
-use forage_env::seed::Seed;
 use rand::RngExt;
 
 /// Sequences of several lengths, some tokens of each in the loss, and one without any.

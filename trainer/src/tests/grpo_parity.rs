@@ -176,7 +176,7 @@ fn three_adamw_steps_equal_pytorch() {
     );
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
-    crate::weights::save_decoder(&path, &model.decoder).unwrap();
+    crate::weights::write::save_decoder(&path, &model.decoder).unwrap();
     let bytes = std::fs::read(&path).unwrap();
     let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     for (name, reference) in expected["parameters"].as_object().unwrap() {

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use forage_contracts::seed::Seed;
+
 use super::common::{fixtures, floats, json};
 use super::reference::{FAMILIES, assert_close, left, tiny, tokens};
 use crate::backward;
@@ -15,7 +17,6 @@ use crate::sequence::Sequence;
 use crate::weights::{Precision, SaveOptions, adapter, load_decoder_as, save_decoder_as};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{DType, Device, Tensor};
-use forage_env::seed::Seed;
 use serde_json::Value;
 
 fn references() -> Vec<(String, Value)> {

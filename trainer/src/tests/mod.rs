@@ -1,11 +1,21 @@
-//! Numbers of what no other crate reaches: gradients, steps, adapters and log-probabilities against references.
+//! Models, the engine, its servers, learning and runs; what no other crate reaches, against references.
 
 mod backward;
-#[path = "../../tests/it/common/mod.rs"]
+mod bert;
 pub(crate) mod common;
+mod demonstrations;
+mod folders;
 mod grpo_parity;
+mod hub;
 mod lora;
+mod metrics;
 mod parity;
 mod properties;
 pub(crate) mod reference;
+mod remote;
+mod resume;
+mod server;
+mod sft;
 mod step;
+mod tool_caller;
+mod watch;

@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use forage_contracts::policy::{GenerateRequest, Policy, Sampling};
+use forage_contracts::seed::Seed;
+use forage_contracts::{ByteTokenizer, Tokenizer};
+
 use super::common::{fixtures, floats, json};
 use super::reference::{FAMILIES, assert_close, left, targets, tiny, tokens};
 use crate::generate::{Engine, EngineConfig, EngineModel};
@@ -14,9 +18,6 @@ use crate::weights::{SaveOptions, save_decoder_as};
 use crate::workers::Workers;
 use burn::module::Module;
 use burn::tensor::Device;
-use forage_env::policy::{GenerateRequest, Policy, Sampling};
-use forage_env::seed::Seed;
-use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
 use safetensors::SafeTensors;
 
 #[test]

@@ -2,6 +2,11 @@
 
 use std::sync::Arc;
 
+use forage_contracts::policy::{Completion, GenerateRequest, Policy, Sampling};
+use forage_contracts::scripted::{Cast, ORACLE, OracleStyle, Scripted};
+use forage_contracts::seed::Seed;
+use forage_contracts::{Episode, Tokenizer};
+
 use super::common::problem::{ENGINE, checkpoint, learner, problem, problem_of, settings, weights};
 use super::reference::tiny;
 use crate::backward;
@@ -18,13 +23,9 @@ use crate::sequence::Sequence;
 use crate::update::{Scored, loss, score};
 use crate::workers::Workers;
 use burn::tensor::{Device, Tensor};
-use forage_env::episode::Episode;
-use forage_env::policy::{Completion, GenerateRequest, Policy, Sampling};
+use forage_env::registry;
 use forage_env::rollout::Rollout;
-use forage_env::scripted::{Cast, Constant, ORACLE, OracleStyle};
-use forage_env::search_r1::{self, SearchR1Settings};
-use forage_env::seed::Seed;
-use forage_env::tokenizer::Tokenizer;
+use serde_json::json;
 
 fn update(learning_rate: f64) -> UpdateConfig {
     let optimizer = AdamWConfig {
@@ -137,12 +138,10 @@ async fn an_update_raises_what_was_rewarded_and_lowers_what_was_not() {
 #[tokio::test]
 async fn what_a_turn_earned_reaches_the_tokens_of_its_sample() {
     let start = checkpoint(1);
-    let paid = SearchR1Settings {
-        gold_shown_reward: 0.5,
-        max_turn_tokens: 200,
-        max_episode_tokens: 2000,
-        ..settings()
-    };
+    let mut paid = settings();
+    paid["gold_shown_reward"] = json!(0.5);
+    paid["max_turn_tokens"] = json!(200);
+    paid["max_episode_tokens"] = json!(2000);
     let problem = problem_of(&start, &[("em", 1.0)], paid);
     let tokenizer = Arc::new(start.tokenizer.clone());
     let play = async |policy: Arc<dyn Policy>| {
@@ -158,7 +157,8 @@ async fn what_a_turn_earned_reaches_the_tokens_of_its_sample() {
             .run(group_jobs(&problem.train, 1, Seed::root(1)))
             .await
     };
-    let oracle = search_r1::ENTRY
+    let oracle = registry::find("search-r1")
+        .unwrap()
         .script(
             ORACLE,
             Cast::new(tokenizer.clone(), problem.train.iter().cloned())
@@ -167,7 +167,7 @@ async fn what_a_turn_earned_reaches_the_tokens_of_its_sample() {
         .unwrap();
     let (found, guessed) = (
         play(oracle).await,
-        play(Arc::new(Constant::new(tokenizer.clone(), "x"))).await,
+        play(Arc::new(Scripted::constant(tokenizer.clone(), "x"))).await,
     );
     let mut searched = 0;
     for (found, guessed) in found.iter().zip(&guessed) {

@@ -12,17 +12,18 @@ use crate::logprobs::token_logprobs;
 use crate::model::Decoder;
 use crate::objective::{Algorithm, Recipe};
 use crate::optim::{AdamW, AdamWConfig};
-use crate::sample::read_groups;
+use crate::sample::Sample;
 use crate::sequence::{Sequence, cut, ids};
 use crate::update::{Scored, loss, minibatches, score};
-use crate::weights::{adapter, save_decoder};
+use crate::weights::adapter;
+use crate::weights::write::save_decoder;
 use crate::workers::Workers;
 use burn::tensor::{Device, Tensor};
 
 /// The decoder after the step.
 fn step(model: &Tiny, rollouts: &Path, graph: bool, budget: usize) -> Decoder {
     let recipe = Algorithm::default().recipe(1);
-    let groups = read_groups(rollouts, model.config.vocab_size, 128).unwrap();
+    let groups = Sample::read_groups(rollouts, model.config.vocab_size, 128).unwrap();
     let rows = minibatches(score(groups, &recipe).0, 1, &recipe)
         .pop()
         .unwrap();

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use forage_env::monitor::Metric;
+use forage_contracts::Metric;
 use serde::{Deserialize, Serialize};
 
 /// The system whose names are written.
@@ -180,7 +180,7 @@ impl Aliases {
 mod tests {
     use std::collections::BTreeSet;
 
-    use forage_env::monitor::STEP_METRICS;
+    use forage_contracts::STEP_METRICS;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 //!
 //! Nothing here knows the run: each part is fed a [`Row`](crate::metrics::Row) per step, or gradients, and answers.
 //!
-//! - [`Sentinel`] turns the rows of a run into alarms: collapses, runaways, steps that teach nothing.
+//! - `Sentinel` turns the rows of a run into alarms: collapses, runaways, steps that teach nothing.
 //! - [`NonFinite`] names the tensor in which a NaN began.
 //! - [`EventWriter`] writes TensorBoard's event files, [`Aliases`] the names other trainers give to the same metrics.
 
@@ -16,5 +16,6 @@ mod trace;
 pub use aliases::Aliases;
 pub use nan::NonFinite;
 pub(crate) use nan::first_non_finite;
-pub use sentinel::{Sentinel, SentinelConfig};
+pub(crate) use sentinel::Sentinel;
+pub use sentinel::SentinelConfig;
 pub use tensorboard::EventWriter;

@@ -1,13 +1,18 @@
 //! The rules of the sentinel. A level is the median of the last `patience` steps, the start of a metric that of its first
 //! ones.
 
+mod finding;
+
 use std::collections::BTreeMap;
 
-use forage_env::monitor::{Metric, Severity};
+use forage_contracts::Metric;
+use forage_env::monitor::Severity;
 use serde_json::Value;
 
 use super::trace::{Span, Trace};
 use crate::metrics::Row;
+
+pub(super) use finding::Finding;
 
 // Declared by environments whose episodes end in a query.
 const QUERY_WORDS: &str = "query/words_mean";
@@ -57,54 +62,6 @@ pub(super) const RULES: [(&str, Rule); 15] = [
     ("length_explosion", |facts| facts.length_explosion()),
     ("keyword_bag", |facts| facts.keyword_bag()),
 ];
-
-/// A sign of trouble in one step.
-pub(super) struct Finding {
-    pub(super) severity: Severity,
-    /// The number that was judged and the bound that it passed.
-    pub(super) judged: Option<[f64; 2]>,
-    pub(super) message: String,
-    /// Needs no further steps: it cannot be chance, or has counted its steps itself.
-    pub(super) at_once: bool,
-}
-
-impl Finding {
-    /// A sign that must persist for some steps.
-    fn new(severity: Severity, judged: [f64; 2], message: String) -> Self {
-        Self {
-            severity,
-            judged: Some(judged),
-            message,
-            at_once: false,
-        }
-    }
-
-    fn at_once(self) -> Self {
-        Self {
-            at_once: true,
-            ..self
-        }
-    }
-
-    /// A warning for a value above the first bound, a stop from the second on.
-    fn above(value: f64, [warn, stop]: [f64; 2], message: impl FnOnce() -> String) -> Option<Self> {
-        let (severity, bound) = if value >= stop {
-            (Severity::Stop, stop)
-        } else {
-            (Severity::Warn, warn)
-        };
-        (value > warn).then(|| Self::new(severity, [value, bound], message()))
-    }
-
-    /// A warning for a value below the first bound, a stop from the second on.
-    fn below(value: f64, bounds: [f64; 2], message: impl FnOnce() -> String) -> Option<Self> {
-        let found = Self::above(-value, bounds.map(|bound| -bound), message)?;
-        Some(Self {
-            judged: found.judged.map(|judged| judged.map(|number| -number)),
-            ..found
-        })
-    }
-}
 
 fn stop_if(grave: bool) -> Severity {
     if grave {
@@ -606,17 +563,4 @@ fn percent(share: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Every metric of the table is seen to be emitted (`tests/it/metrics.rs`), so a rule cannot wait for one forever.
-    #[test]
-    fn every_rule_reads_metrics_of_the_table() {
-        let known: Vec<&str> = forage_env::registry::metrics()
-            .map(|metric| metric.name)
-            .collect();
-        for name in WATCHED.iter().chain(&[Metric::LEARNING_RATE]) {
-            assert!(known.contains(name), "{name}");
-        }
-    }
-}
+mod tests;

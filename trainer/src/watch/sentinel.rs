@@ -87,7 +87,7 @@ impl State {
 /// Watches a run. Serialised with a checkpoint and read back, it judges the following steps as if it had never been away.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Sentinel {
+pub(crate) struct Sentinel {
     config: SentinelConfig,
     has_search: bool,
     traces: BTreeMap<String, Trace>,
@@ -99,7 +99,7 @@ impl Sentinel {
     ///
     /// # Errors
     /// [`SettingError`], which names the key of `config` at fault.
-    pub fn new(config: SentinelConfig, has_search: bool) -> Result<Self, SettingError> {
+    pub(crate) fn new(config: SentinelConfig, has_search: bool) -> Result<Self, SettingError> {
         config.check()?;
         Ok(Self {
             config,
@@ -109,14 +109,9 @@ impl Sentinel {
         })
     }
 
-    /// The kinds of its alarms, the gravest first.
-    pub fn kinds() -> impl Iterator<Item = &'static str> {
-        RULES.iter().map(|(kind, _)| *kind)
-    }
-
     /// Takes one step's metrics and returns the alarms they raise, the gravest kind first. An alarm is raised once, again only
     /// when it becomes graver or after a window without its sign.
-    pub fn observe(&mut self, row: &Row) -> Vec<Alarm> {
+    pub(crate) fn observe(&mut self, row: &Row) -> Vec<Alarm> {
         let span = Span {
             window: self.config.window,
             short: self.config.patience,
@@ -152,5 +147,13 @@ impl Sentinel {
             }));
         }
         alarms
+    }
+}
+
+#[cfg(test)]
+impl Sentinel {
+    /// The kinds of its alarms, the gravest first.
+    pub(crate) fn kinds() -> impl Iterator<Item = &'static str> {
+        RULES.iter().map(|(kind, _)| *kind)
     }
 }

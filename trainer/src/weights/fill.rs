@@ -32,7 +32,7 @@ pub enum Precision {
 /// Reads the weights of a folder into a decoder of the given shape, as f32.
 ///
 /// # Errors
-/// As [`load_decoder_as`].
+/// As `load_decoder_as`.
 pub fn load_decoder(
     folder: &Path,
     config: &ModelConfig,
@@ -49,7 +49,7 @@ pub fn load_decoder(
 ///
 /// # Errors
 /// [`WeightsError`] that names what is missing, unexpected, misshapen or of a type that is not read.
-pub fn load_decoder_as(
+pub(crate) fn load_decoder_as(
     folder: &Path,
     config: &ModelConfig,
     precision: Precision,

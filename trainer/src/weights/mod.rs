@@ -10,25 +10,28 @@ mod hub;
 mod layout;
 mod random;
 mod texts;
-mod write;
+pub(crate) mod write;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use forage_contracts::Tokenizer;
+use forage_contracts::seed::Seed;
 use forage_env::chat::{ChatError, ChatTemplate};
-use forage_env::seed::Seed;
-use forage_env::tokenizer::{HfTokenizer, Tokenizer, TokenizerError};
+use forage_env::tokenizer::{HfTokenizer, TokenizerError};
 
 pub(crate) use files::{Stored, check_readable, safetensors_files};
-pub use fill::{Precision, load_decoder, load_decoder_as};
+pub(crate) use fill::load_decoder_as;
+pub use fill::{Precision, load_decoder};
 pub use hub::{Hub, HubError};
 pub(crate) use layout::{Kept, turned};
 pub use random::byte_tokenizer;
 pub use texts::GenerationDefaults;
 use texts::{Companions, Facts};
 pub(crate) use write::Written;
-pub use write::{FileType, SaveOptions, save_decoder, save_decoder_as};
+pub(crate) use write::save_decoder_as;
+pub use write::{FileType, SaveOptions};
 
 use crate::lora::{self, LoraConfig, LoraError};
 use crate::model::{ConfigError, Decoder, ModelConfig};

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use burn::tensor::Device;
+use forage_contracts::seed::Seed;
+use forage_contracts::{Pieces, Tokenizer, Vocabulary};
 use forage_env::chat::ChatTemplate;
-use forage_env::registry::{Pieces, Vocabulary};
-use forage_env::seed::Seed;
-use forage_env::tokenizer::{HfTokenizer, Tokenizer, TokenizerError};
+use forage_env::tokenizer::{HfTokenizer, TokenizerError};
 
 use super::texts::Companions;
 use super::{

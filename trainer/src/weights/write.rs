@@ -60,21 +60,12 @@ impl Default for SaveOptions {
     }
 }
 
-/// Writes the weights as one f32 safetensors file with Hugging Face names. A tied head is not written twice; an
-/// adapter is left out.
-///
-/// # Errors
-/// [`WeightsError::Tensors`] that names the file.
-pub fn save_decoder(path: &Path, decoder: &Decoder) -> Result<(), WeightsError> {
-    save_file(path, parameters(decoder, FileType::F32))
-}
-
 /// Writes `model.safetensors`, or shards and their index, into `folder`. One tensor at a time is copied; an
 /// adapter is left out.
 ///
 /// # Errors
 /// [`WeightsError::Tensors`] that names the file.
-pub fn save_decoder_as(
+pub(crate) fn save_decoder_as(
     folder: &Path,
     decoder: &Decoder,
     options: SaveOptions,
@@ -228,4 +219,14 @@ impl View for Written {
     fn data_len(&self) -> usize {
         self.shape.iter().product::<usize>() * self.file_type.bytes()
     }
+}
+
+/// Writes the weights as one f32 safetensors file with Hugging Face names. A tied head is not written twice; an
+/// adapter is left out.
+///
+/// # Errors
+/// [`WeightsError::Tensors`] that names the file.
+#[cfg(test)]
+pub(crate) fn save_decoder(path: &Path, decoder: &Decoder) -> Result<(), WeightsError> {
+    save_file(path, parameters(decoder, FileType::F32))
 }

@@ -8,12 +8,11 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use forage_env::policy::{GenerateRequest, Policy, Sampling};
-use forage_env::seed::Seed;
+use forage_contracts::policy::{GenerateRequest, Policy, Sampling};
+use forage_contracts::seed::Seed;
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::generate::{Engine, EngineConfig};
 use forage_trainer::weights::Checkpoint;
-use forage_trainer::workers::Workers;
+use forage_trainer::{Engine, EngineConfig, Workers};
 use futures::future::try_join_all;
 
 use super::counters::Counters;

@@ -5,11 +5,10 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use forage_env::seed::Seed;
-use forage_trainer::bench::MeasuredStep;
+use forage_contracts::seed::Seed;
 use forage_trainer::device::{DeviceSpec, wait};
-use forage_trainer::lora::{LoraConfig, Targets};
 use forage_trainer::memory::peak;
+use forage_trainer::{LoraConfig, MeasuredStep, Targets};
 
 use super::counters::Counters;
 use super::{Weights, open};

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
-use forage_env::registry::MakeFunctions;
 use forage_lab::Observer;
 use forage_sandbox::{CallRecord, PyError, SandboxEngine, SandboxError, Status, TurnOutput};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::MakeFunctions;
 use crate::jsonl::{self, Line, Output};
 use crate::progress::Watch;
 

@@ -5,11 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use forage_contracts::Split;
 use forage_env::server::{self, Served, ServerConfig};
-use forage_env::task::Split;
-use forage_lab::{
-    Data, EnvironmentConfig, PolicyFormat, Session, Sources, Tasks, open_tokenizer, rewards_of,
-};
+use forage_lab::{Data, EnvironmentConfig, PolicyFormat, Session, Sources, Tasks, open_tokenizer};
 use forage_retriever::CorpusFormat;
 
 use super::{Front, stopped};
@@ -131,7 +129,7 @@ impl Env {
         let tasks = tasks.iter().take(limit).cloned().collect();
         let name = self.tokenizer.as_ref();
         let tokenizer = open_tokenizer(name.unwrap_or(&config.policy.checkpoint))?;
-        let rewards = rewards_of(&config)?;
+        let rewards = config.rewards()?;
         if let Some(name) = rewards.group_parts().next() {
             bail!(
                 "[reward.{name}] compares the episodes of a group, and a session is one episode; leave it out here"

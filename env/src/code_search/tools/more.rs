@@ -1,6 +1,6 @@
 //! Functions beyond the three published ones: paging through a page, finding in it, ordering pages.
 
-use forage_contracts::corpus::Passage;
+use forage_contracts::Passage;
 use forage_contracts::retriever::{Query, Retriever, RetrieverError};
 use forage_retriever::Bm25Retriever;
 use serde_json::{Map, Value, json};

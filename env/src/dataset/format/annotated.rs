@@ -1,11 +1,10 @@
 //! `HotpotQA`-like with evidence: `_id`, `question` or `text`, `answer` or `answers`, and optionally `answer_aliases`, `gold`
 //! (passage ids), `decomposition`.
 
-use forage_contracts::row::RowFault;
+use forage_contracts::{RowFault, Task};
 use serde_json::Value;
 
 use super::{QuestionEntry, QuestionRow};
-use crate::task::Task;
 
 pub(super) const ENTRY: QuestionEntry = QuestionEntry {
     name: "annotated",

@@ -2,11 +2,10 @@
 //! the evidence, and `context`.
 
 use forage_contracts::question::{distinct, list, scalar};
-use forage_contracts::row::RowFault;
+use forage_contracts::{RowFault, Task};
 use serde_json::Value;
 
 use super::{QuestionEntry, QuestionRow, hops, is_answered};
-use crate::task::Task;
 
 pub(super) const ENTRY: QuestionEntry = QuestionEntry {
     name: "hotpotqa",

@@ -1,6 +1,6 @@
 //! Prompts that are messages, and the answers beside them.
 
-use forage_contracts::row::RowFault;
+use forage_contracts::RowFault;
 use serde_json::{Map, Value};
 
 use super::QuestionRow;

@@ -2,11 +2,10 @@
 //! by title, and `question_decomposition`.
 
 use forage_contracts::question::{distinct, scalar};
-use forage_contracts::row::RowFault;
+use forage_contracts::{RowFault, Task};
 use serde_json::Value;
 
 use super::{QuestionEntry, QuestionRow, hops, is_answered};
-use crate::task::Task;
 
 pub(super) const ENTRY: QuestionEntry = QuestionEntry {
     name: "musique",

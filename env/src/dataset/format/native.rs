@@ -1,10 +1,9 @@
 //! [`Task`] rows as forage writes them.
 
-use forage_contracts::row::RowFault;
+use forage_contracts::{RowFault, Task};
 use serde_json::Value;
 
 use super::{QuestionEntry, QuestionRow};
-use crate::task::Task;
 
 pub(super) const ENTRY: QuestionEntry = QuestionEntry {
     name: "native",

@@ -1,10 +1,9 @@
 //! `NeMo` Gym: `responses_create_params` with the input, and a field with the answer.
 
-use forage_contracts::row::RowFault;
+use forage_contracts::{RowFault, Task};
 
 use super::messages::{answer_of, last_user};
 use super::{QuestionEntry, QuestionRow};
-use crate::task::Task;
 
 pub(super) const ENTRY: QuestionEntry = QuestionEntry {
     name: "nemo-gym",

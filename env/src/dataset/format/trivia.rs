@@ -1,9 +1,8 @@
 //! Questions about wiki pages: `question`, `answer` and the page's `filename`, which is the evidence.
 
-use forage_contracts::row::RowFault;
+use forage_contracts::{RowFault, Task};
 
 use super::{QuestionEntry, QuestionRow, is_answered};
-use crate::task::Task;
 
 pub(super) const ENTRY: QuestionEntry = QuestionEntry {
     name: "trivia",

@@ -1,12 +1,11 @@
 //! verl and `SkyRL`: `prompt` (messages), `data_source`, and `ground_truth.target` in `reward_model` or `reward_spec`.
 
 use forage_contracts::question::{not_empty, scalar};
-use forage_contracts::row::RowFault;
+use forage_contracts::{RowFault, Task};
 use serde_json::Value;
 
 use super::messages::last_user;
 use super::{QuestionEntry, QuestionRow};
-use crate::task::Task;
 
 pub(super) const ENTRY: QuestionEntry = QuestionEntry {
     name: "verl",

@@ -3,16 +3,15 @@
 use std::collections::BTreeSet;
 
 use async_trait::async_trait;
+use forage_contracts::environment::Outcome;
+use forage_contracts::reward::{GroupReward, Make, Making, Pieces, RewardEntry, RewardError};
+use forage_contracts::{Episode, Task};
 use futures::future::try_join_all;
 use serde_json::Value;
 
 use super::{ENTRY, Judge, JudgeError, JudgeSettings, Preference, Transcript, points};
-use crate::environment::Outcome;
-use crate::episode::Episode;
-use crate::reward::Making;
+use crate::reward::UNIT;
 use crate::reward::grading::normalize;
-use crate::reward::{GroupReward, Make, Pieces, RewardEntry, RewardError, UNIT};
-use crate::task::Task;
 
 /// The registry's entry of several answers in one request.
 pub const BATCH: RewardEntry = RewardEntry {

@@ -2,9 +2,8 @@
 //! can neither end its place nor open another; the fences are a function of the texts, so that a question asked twice is
 //! the same request.
 
+use forage_contracts::Turn;
 use serde_json::{Value, json};
-
-use crate::episode::Turn;
 
 /// What is judged.
 #[derive(Clone, Copy, Debug)]

@@ -7,22 +7,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forage_contracts::corpus::Passage;
+use forage_contracts::policy::Sampling;
+use forage_contracts::scripted::Scripted;
+use forage_contracts::seed::Seed;
+use forage_contracts::{Boundary, ByteTokenizer, Ending, Passage};
 use forage_retriever::Bm25Retriever;
 use proptest::prelude::*;
 
 use super::prompt::{Room, messages, pair_messages};
+use super::verdict::read_verdict;
 use super::*;
-use crate::episode::{Boundary, Ending};
-use crate::policy::Sampling;
 use crate::reward::RewardSet;
 use crate::reward::judge::verdict::read_preference;
 use crate::reward::tests::{episode, task};
 use crate::rollout::{Job, Presentation, Rollout};
-use crate::scripted::Constant;
 use crate::search_r1::{SearchR1, SearchR1Settings};
-use crate::seed::Seed;
-use crate::tokenizer::ByteTokenizer;
 use server::{Act, Server, VERDICT, completion};
 
 fn settings(server: &Server) -> JudgeSettings {
@@ -241,7 +240,7 @@ async fn verdicts_become_scores_with_their_pieces() {
             shortened: 0
         }
     );
-    let without = crate::task::Task {
+    let without = forage_contracts::Task {
         golds: vec![],
         ..task("t", &[])
     };
@@ -397,7 +396,7 @@ async fn an_episode_without_a_verdict_has_no_score() {
         ..SearchR1Settings::default()
     };
     let rollout = Rollout {
-        policy: Arc::new(Constant::new(Arc::new(ByteTokenizer), "Velm")),
+        policy: Arc::new(Scripted::constant(Arc::new(ByteTokenizer), "Velm")),
         tokenizer: Arc::new(ByteTokenizer),
         factory: SearchR1::factory(limits, retriever, Arc::new(ByteTokenizer)).expect("settings"),
         rewards: Arc::new(rewards),

@@ -37,7 +37,7 @@ pub enum Preference {
 /// A reply that is not a verdict.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the reply is not a verdict: {0}")]
-pub struct Refusal(pub String);
+pub(crate) struct Refusal(pub String);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,17 +79,9 @@ struct PairReply {
 
 /// Reads `{"correct": true, "approach": 80}`, or for a rubric of `principles` sentences `{"holds": [true, false]}`.
 ///
-/// ```
-/// use forage_env::reward::judge::read_verdict;
-///
-/// assert!(read_verdict(r#"{"correct": true, "approach": 80}"#, 0).is_ok());
-/// assert!(read_verdict("yes", 0).is_err());
-/// assert!(read_verdict(r#"I think {"correct": true, "approach": 80}"#, 0).is_err());
-/// ```
-///
 /// # Errors
-/// [`Refusal`] for anything else.
-pub fn read_verdict(reply: &str, principles: usize) -> Result<Verdict, Refusal> {
+/// `Refusal` for anything else.
+pub(crate) fn read_verdict(reply: &str, principles: usize) -> Result<Verdict, Refusal> {
     if principles > 0 {
         let RubricReply { holds } = object(reply)?;
         if holds.len() != principles {
@@ -106,7 +98,7 @@ pub fn read_verdict(reply: &str, principles: usize) -> Result<Verdict, Refusal> 
 /// Reads the verdicts on `count` answers, `{"verdicts": [{"correct": true, "approach": 80}, ...]}`.
 ///
 /// # Errors
-/// [`Refusal`] for anything else.
+/// `Refusal` for anything else.
 pub(crate) fn read_verdicts(reply: &str, count: usize) -> Result<Vec<Verdict>, Refusal> {
     let BatchReply { verdicts } = object(reply)?;
     if verdicts.len() != count {
@@ -121,7 +113,7 @@ pub(crate) fn read_verdicts(reply: &str, count: usize) -> Result<Vec<Verdict>, R
 /// Reads `{"better": "A"}`, `"B"` or `"tie"`.
 ///
 /// # Errors
-/// [`Refusal`] for anything else.
+/// `Refusal` for anything else.
 pub(crate) fn read_preference(reply: &str) -> Result<Preference, Refusal> {
     object::<PairReply>(reply).map(|reply| reply.better)
 }

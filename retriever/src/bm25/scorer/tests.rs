@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use forage_contracts::corpus::Passage;
+use forage_contracts::Passage;
 use proptest::prelude::*;
 use tantivy::fieldnorm::FieldNormReader;
 

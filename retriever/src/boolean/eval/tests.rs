@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forage_contracts::corpus::Passage;
+use forage_contracts::Passage;
 use forage_contracts::retriever::{Filter, Query, RetrieverError};
 use proptest::prelude::*;
 use tantivy::fieldnorm::FieldNormReader;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use forage_contracts::corpus::Passage;
+use forage_contracts::Passage;
 
 use crate::corpus::{CorpusHasher, CorpusReader, content_hash};
 use crate::error::{IndexError, ReadError};

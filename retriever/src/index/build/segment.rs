@@ -393,7 +393,7 @@ pub(super) fn engine(path: &Path) -> impl FnOnce(tantivy::TantivyError) -> Index
 
 #[cfg(test)]
 mod tests {
-    use forage_contracts::corpus::Passage;
+    use forage_contracts::Passage;
     use std::sync::{Arc, Mutex};
 
     use tantivy::directory::{OwnedBytes, RamDirectory};

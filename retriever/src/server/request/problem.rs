@@ -4,7 +4,7 @@ use serde::{Serialize, Serializer};
 
 /// A step on the way to a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub(crate) enum Place {
     /// A key of an object.
     Key(String),
     /// A place in a list, or a byte offset of the body for JSON that does not parse.
@@ -34,7 +34,7 @@ impl From<usize> for Place {
 
 /// One fault of a request body: `{"type", "loc", "msg"}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Problem {
+pub(crate) struct Problem {
     /// pydantic's name of the fault: `missing`, `string_type`, `int_parsing`.
     #[serde(rename = "type")]
     pub kind: &'static str,
@@ -46,7 +46,7 @@ pub struct Problem {
 
 impl Problem {
     /// A fault at a place in the body.
-    pub fn new(kind: &'static str, path: Vec<Place>, msg: impl Into<String>) -> Self {
+    pub(crate) fn new(kind: &'static str, path: Vec<Place>, msg: impl Into<String>) -> Self {
         let mut loc = vec![Place::from("body")];
         loc.extend(path);
         Self {

@@ -1,7 +1,7 @@
 //! The body of a chat request.
 
-use forage_env::chat::{Conversation, RESERVED};
-use forage_env::policy::Sampling;
+use forage_contracts::policy::Sampling;
+use forage_env::chat::{ChatTemplate, Conversation};
 use serde_json::{Map, Value};
 
 use super::message;
@@ -151,7 +151,10 @@ fn options(fields: &mut Fields) -> Result<Map<String, Value>, Fault> {
             ));
         }
     };
-    if let Some(key) = options.keys().find(|key| RESERVED.contains(&key.as_str())) {
+    if let Some(key) = options
+        .keys()
+        .find(|key| ChatTemplate::RESERVED.contains(&key.as_str()))
+    {
         let param = format!("chat_template_kwargs.{key}");
         return Err(Fault::invalid(
             &param,

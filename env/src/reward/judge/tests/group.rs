@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use forage_contracts::Episode;
+use forage_contracts::environment::Outcome;
+
 use super::*;
-use crate::environment::Outcome;
-use crate::episode::Episode;
 use crate::reward::Weighting;
 use crate::reward::judge::verdict::read_verdicts;
 use crate::rollout::stage::judge_groups;

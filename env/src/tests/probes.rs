@@ -1,0 +1,305 @@
+//! Scripted policies on a generated world, plain and under probes: what is known to rest on passages falls without them.
+
+use std::sync::Arc;
+
+use forage_contracts::environment::EnvFactory;
+use forage_contracts::policy::Policy;
+use forage_contracts::scripted::{Cast, ORACLE, Scripted};
+use forage_contracts::seed::Seed;
+use forage_contracts::{ByteTokenizer, Episode, Resources, Split, Task};
+
+use super::common::rollout;
+use forage_env::Wiki;
+use forage_env::probe::{PassageProbe, Probe, ProbeError, factory, second_attempt, wordings};
+use forage_env::registry::{find, make};
+use forage_env::reward::grading::exact_match;
+use forage_env::rollout::Job;
+use forage_env::world::{World, WorldSpec};
+use forage_retriever::Bm25Retriever;
+use serde_json::{Map, Value, json};
+
+const QUESTIONS: u64 = 40;
+
+/// A world, its questions and what environments over it stand on.
+struct Stage {
+    tasks: Vec<Arc<Task>>,
+    resources: Resources,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let world = World::new(WorldSpec::new(300, 5)).unwrap();
+        let tasks = world
+            .questions(Split::Test, QUESTIONS)
+            .unwrap()
+            .map(Arc::new)
+            .collect();
+        let retriever = Arc::new(Bm25Retriever::in_memory(world.passages().collect()).unwrap());
+        let wiki = Arc::new(Wiki::of_world(&world).unwrap());
+        Self {
+            tasks,
+            resources: Resources::new(retriever, Arc::new(ByteTokenizer)).with_open_wiki(wiki),
+        }
+    }
+
+    fn probe(&self, probe: Probe) -> Result<Arc<PassageProbe>, ProbeError> {
+        Ok(Arc::new(
+            PassageProbe::new(probe, &self.tasks, Seed::root(1))?.expect("a probe of passages"),
+        ))
+    }
+
+    fn under(
+        &self,
+        probe: Probe,
+        id: &str,
+        settings: Value,
+    ) -> Result<Arc<dyn EnvFactory>, ProbeError> {
+        factory(id, settings, self.resources.clone(), self.probe(probe)?)
+    }
+
+    fn oracle(&self, id: &str) -> Arc<dyn Policy> {
+        let cast = Cast::new(Arc::new(ByteTokenizer), self.tasks.iter().cloned());
+        find(id).unwrap().script(ORACLE, cast).unwrap()
+    }
+
+    async fn play(&self, policy: Arc<dyn Policy>, factory: Arc<dyn EnvFactory>) -> Vec<Episode> {
+        let job = |(group, task): (u64, &Arc<Task>)| Job {
+            task: Arc::clone(task),
+            group,
+            member: 0,
+            seed: Seed::root(2).child("job", &[group]),
+            leaves: None,
+        };
+        let episodes = rollout(policy, factory)
+            .run((0..).zip(&self.tasks).map(job).collect())
+            .await;
+        assert!(
+            episodes.iter().all(|episode| !episode.ending.is_infra()),
+            "{:?}",
+            episodes[0].ending
+        );
+        episodes
+    }
+}
+
+/// Believes the first title it is shown.
+fn search_title() -> Arc<dyn Policy> {
+    find("search-r1")
+        .unwrap()
+        .script("search-title", Cast::new(Arc::new(ByteTokenizer), []))
+        .unwrap()
+}
+
+/// Settings with room for a token per byte.
+fn settings(id: &str, written: Value) -> Value {
+    let Value::Object(written) = written else {
+        panic!("settings are a table")
+    };
+    Value::Object((find(id).unwrap().for_bytes)(written))
+}
+
+/// With turns enough for four hops and the answer.
+fn search_r1() -> Value {
+    let mut settings = settings("search-r1", Value::Object(Map::new()));
+    settings["max_generations"] = json!(6);
+    settings
+}
+
+fn right(episodes: &[Episode]) -> f64 {
+    episodes
+        .iter()
+        .filter_map(Episode::reward)
+        .map(f64::from)
+        .sum::<f64>()
+        / episodes.len() as f64
+}
+
+fn shown(episode: &Episode) -> Vec<&str> {
+    let shown = episode.calls().flat_map(|call| &call.shown);
+    shown.map(String::as_str).collect()
+}
+
+#[tokio::test]
+async fn the_oracle_falls_without_its_passages() {
+    let stage = Stage::new();
+    let oracle = stage.oracle("search-r1");
+    let plain = make("search-r1", search_r1(), stage.resources.clone()).unwrap();
+    let plain = right(&stage.play(Arc::clone(&oracle), plain).await);
+    assert!(plain > 0.9, "{plain}");
+    for probe in [
+        Probe::NoSearch,
+        Probe::ShuffledPassages,
+        Probe::MissingPassages,
+    ] {
+        let factory = stage.under(probe, "search-r1", search_r1()).unwrap();
+        let episodes = stage.play(Arc::clone(&oracle), factory).await;
+        assert!(right(&episodes) < 0.2, "{probe:?}: {}", right(&episodes));
+        for episode in &episodes {
+            let evidence = &episode.task.evidence;
+            assert!(
+                !shown(episode)
+                    .iter()
+                    .any(|id| evidence.iter().any(|gold| gold == id)),
+                "{probe:?}"
+            );
+            assert_eq!(
+                shown(episode).is_empty(),
+                probe == Probe::NoSearch,
+                "{probe:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_poisoned_passage_earns_nothing_and_is_marked() {
+    let stage = Stage::new();
+    // One that believes the first title it is shown, one that knows better, one that does not read.
+    let believer = search_title();
+    let constant: Arc<dyn Policy> = Arc::new(Scripted::constant(
+        Arc::new(ByteTokenizer),
+        "nothing of the kind",
+    ));
+    for (policy, expected) in [
+        (believer, 0.0),
+        (stage.oracle("search-r1"), 0.9),
+        (constant, 0.0),
+    ] {
+        let factory = stage
+            .under(Probe::PoisonedPassages, "search-r1", search_r1())
+            .unwrap();
+        let episodes = stage.play(policy, factory).await;
+        let right = right(&episodes);
+        assert!(
+            right >= expected && (expected > 0.0 || right.abs() < 1e-9),
+            "{expected}: {right}"
+        );
+        for episode in episodes.iter().filter(|episode| episode.searches() > 0) {
+            let poison = shown(episode)
+                .into_iter()
+                .find_map(PassageProbe::asserted)
+                .expect("the first hit is poisoned");
+            assert!(!exact_match(poison, &episode.task.golds), "{poison}");
+            assert!(
+                episode.turns[0]
+                    .observation
+                    .contains(&format!("<answer>{poison}</answer>"))
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn programs_search_probed_passages() {
+    let stage = Stage::new();
+    let passages = settings("code-search", json!({"functions": {"search": "passages"}}));
+    let plain = make("code-search", passages.clone(), stage.resources.clone()).unwrap();
+    let oracle = stage.oracle("code-search");
+    let plain = right(&stage.play(Arc::clone(&oracle), plain).await);
+    let factory = stage
+        .under(Probe::MissingPassages, "code-search", passages.clone())
+        .unwrap();
+    let probed = right(&stage.play(oracle, factory).await);
+    assert!(plain > 0.8 && probed < 0.3, "{plain} {probed}");
+
+    let refused = |probe, id, settings| {
+        stage
+            .under(probe, id, settings)
+            .err()
+            .expect("refused")
+            .to_string()
+    };
+    let own = refused(
+        Probe::NoSearch,
+        "code-search",
+        settings("code-search", json!({})),
+    );
+    assert!(
+        own.contains("--set environment.settings.functions.search=passages"),
+        "{own}"
+    );
+    assert!(
+        refused(Probe::PoisonedPassages, "code-search", passages)
+            .contains("no page of the poisoned passage")
+    );
+    assert!(
+        refused(Probe::NoSearch, "query-writer", json!({})).contains("judged by what it finds")
+    );
+}
+
+#[tokio::test]
+async fn the_oracle_does_not_mind_other_words() {
+    let stage = Stage::new();
+    for prompt in wordings("search-r1", &search_r1()).unwrap() {
+        let mut settings = search_r1();
+        settings["prompt"] = prompt;
+        let factory = make("search-r1", settings, stage.resources.clone()).unwrap();
+        assert!(right(&stage.play(stage.oracle("search-r1"), factory).await) > 0.9);
+    }
+}
+
+#[test]
+fn probes_are_found_by_name_and_say_what_they_lack() {
+    for probe in Probe::ALL {
+        assert_eq!(probe.name().parse::<Probe>().expect("known"), probe);
+    }
+    let error = "no-serach".parse::<Probe>().unwrap_err().to_string();
+    assert!(
+        error.contains("no-search") && error.contains("paraphrased-prompt"),
+        "{error}"
+    );
+    let bare = Arc::new(Task {
+        evidence: Vec::new(),
+        ..super::common::task()
+    });
+    let error = PassageProbe::new(Probe::MissingPassages, &[bare], Seed::root(1))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("`t1`") && error.contains("evidence"),
+        "{error}"
+    );
+    let alone = [Arc::new(super::common::task())];
+    assert!(PassageProbe::new(Probe::ShuffledPassages, &alone, Seed::root(1)).is_err());
+    assert!(PassageProbe::new(Probe::PoisonedPassages, &alone, Seed::root(1)).is_err());
+    assert!(
+        PassageProbe::new(Probe::ParaphrasedPrompt, &alone, Seed::root(1))
+            .unwrap()
+            .is_none()
+    );
+}
+
+#[tokio::test]
+async fn a_second_attempt_has_the_first_in_view() {
+    let stage = Stage::new();
+    let plain = make("search-r1", search_r1(), stage.resources.clone()).unwrap();
+    let first = stage.play(search_title(), plain.clone()).await;
+    let known = &first[..first.len() - 1];
+    let second = stage
+        .play(search_title(), second_attempt(plain, known))
+        .await;
+    for (first, second) in known.iter().zip(&second) {
+        assert!(
+            second.prompt.starts_with(&first.prompt),
+            "{}",
+            second.prompt
+        );
+        let added = &second.prompt[first.prompt.len()..];
+        assert!(
+            first
+                .turns
+                .iter()
+                .all(|turn| added.contains(turn.policy.trim())),
+            "{added}"
+        );
+        assert!(
+            !added.contains("<information>") && added.contains("another way"),
+            "{added}"
+        );
+    }
+    assert_eq!(
+        first[known.len()].prompt,
+        second[known.len()].prompt,
+        "without a first attempt nothing is added"
+    );
+}

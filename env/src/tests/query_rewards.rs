@@ -1,0 +1,99 @@
+//! Rewards of queries against numbers computed elsewhere (`fixtures/query_rewards.py`).
+
+use std::collections::BTreeMap;
+
+use forage_contracts::environment::Outcome;
+use forage_contracts::policy::Finish;
+use forage_contracts::seed::Seed;
+use forage_contracts::{Ending, Episode, Task, TokenLog, Turn};
+
+use super::common::task;
+use forage_env::query_writer::QueryTurn;
+use forage_env::registry::REWARDS;
+use forage_env::reward::RewardSet;
+use forage_retriever::ParseIssue;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Row {
+    qrels: BTreeMap<String, i32>,
+    query: String,
+    found: Vec<String>,
+    keywords_found: Vec<String>,
+    reasoning_words: usize,
+    valid: bool,
+    expected: BTreeMap<String, f32>,
+}
+
+fn episode(row: &Row) -> Episode {
+    let repair = ParseIssue {
+        at: 0..1,
+        message: "the quote is never closed".to_owned(),
+    };
+    let turn = QueryTurn {
+        query: row.query.clone(),
+        found: row.found.clone(),
+        repairs: if row.valid { Vec::new() } else { vec![repair] },
+        keywords_found: row.keywords_found.clone(),
+        reasoning_words: row.reasoning_words,
+    };
+    Episode {
+        task: Task {
+            qrels: row.qrels.clone(),
+            ..task()
+        },
+        group: 0,
+        member: 0,
+        branch: None,
+        prompt: String::new(),
+        turns: vec![Turn {
+            policy: String::new(),
+            finish: Finish::Stop,
+            kind: turn.record(),
+            observation: String::new(),
+            reward: 0.0,
+        }],
+        tokens: TokenLog::default(),
+        ending: Ending::Answered,
+        score: None,
+        seed: None,
+    }
+}
+
+#[tokio::test]
+async fn every_reward_of_every_query_is_equal() {
+    let rows: Vec<Row> =
+        serde_json::from_str(include_str!("../../tests/fixtures/query_rewards.json"))
+            .expect("rows");
+    let named = REWARDS
+        .iter()
+        .filter(|entry| entry.judges == Some(Outcome::Query));
+    let weights = named.map(|entry| (entry.name.to_owned(), 1.0)).collect();
+    let rewards = RewardSet::new(Outcome::Query, &weights, Seed::root(0)).expect("fit");
+    let mut earned = BTreeMap::<String, usize>::new();
+    for row in &rows {
+        let episode = episode(row);
+        let parts = rewards
+            .score(&episode.task, &episode)
+            .await
+            .expect("judged")
+            .parts;
+        assert_eq!(
+            parts.keys().collect::<Vec<_>>(),
+            row.expected.keys().collect::<Vec<_>>()
+        );
+        for (name, expected) in &row.expected {
+            assert!(
+                (parts[name] - expected).abs() < 1e-6,
+                "{name} of `{}`: {} {expected}",
+                row.query,
+                parts[name]
+            );
+            *earned.entry(name.clone()).or_default() += usize::from(*expected > 0.0);
+        }
+    }
+    assert!(
+        earned.len() == 9 && earned.values().all(|&count| count > 3),
+        "{earned:?}"
+    );
+}

@@ -1,0 +1,168 @@
+//! Episodes that leave others of their group after some turns.
+
+use std::sync::Arc;
+
+use forage_contracts::policy::{Completion, Finish, GenerateRequest, Policy, PolicyError};
+use forage_contracts::{Branch, ByteTokenizer, Ending, Episode, Tokenizer};
+
+use super::common::{Down, Library, factory, jobs, library, rollout, settings, task};
+use async_trait::async_trait;
+use forage_env::rollout::Job;
+use forage_env::search_r1::SearchR1Settings;
+use forage_retriever::Retriever;
+use rand::RngExt;
+
+/// Searches for a number that is drawn, and answers in one turn of eight.
+struct Dice;
+
+#[async_trait]
+impl Policy for Dice {
+    fn version(&self) -> u64 {
+        7
+    }
+
+    async fn generate(&self, request: GenerateRequest) -> Result<Completion, PolicyError> {
+        let drawn: u16 = request.seed.rng().random();
+        let text = match drawn % 8 {
+            0 => format!("<answer>{drawn}</answer>"),
+            _ => format!("<search>Orlen {drawn}</search>"),
+        };
+        let tokens = ByteTokenizer.encode(&text);
+        let logprobs = vec![-f32::from(drawn) / 65_536.0; tokens.len()];
+        Ok(Completion {
+            tokens,
+            logprobs,
+            finish: Finish::Stop,
+            version: 7,
+        })
+    }
+}
+
+fn tree(size: u64, roots: u64) -> Vec<Job> {
+    let job = |(member, job)| Job {
+        leaves: (member >= roots).then(|| (member % roots) as usize),
+        ..job
+    };
+    (0..).zip(jobs(task(), size)).map(job).collect()
+}
+
+async fn played(
+    retriever: Arc<dyn Retriever>,
+    size: u64,
+    roots: u64,
+    in_flight: usize,
+) -> Vec<Episode> {
+    let settings = SearchR1Settings {
+        max_generations: 6,
+        ..settings()
+    };
+    rollout(Arc::new(Dice), factory(settings, retriever))
+        .run_bounded(tree(size, roots), in_flight)
+        .await
+}
+
+#[tokio::test]
+async fn a_branch_shares_tokens_and_turns_up_to_where_it_leaves() {
+    let episodes = played(library(), 40, 4, usize::MAX).await;
+    let mut left_at = [0; 6];
+    for (member, episode) in (0..).zip(&episodes) {
+        let Some(Branch {
+            member: root,
+            turns,
+        }) = episode.branch
+        else {
+            assert!(member < 4);
+            continue;
+        };
+        left_at[turns] += 1;
+        assert_eq!(root, member % 4);
+        let root = &episodes[root as usize];
+        assert!(
+            turns < root.turns.len().max(1),
+            "the last turn is never shared"
+        );
+        assert!(turns > 0 || root.turns.len() == 1);
+        assert_eq!(episode.turns[..turns], root.turns[..turns]);
+        assert_ne!(
+            episode.turns.get(turns),
+            root.turns.get(turns),
+            "drawn anew"
+        );
+        let common = episode
+            .tokens
+            .ids()
+            .iter()
+            .zip(root.tokens.ids())
+            .take_while(|(own, other)| own == other)
+            .count();
+        let shared = episode
+            .tokens
+            .spans()
+            .iter()
+            .filter(|span| span.end <= common);
+        assert!(
+            shared.clone().count() > 2 * turns,
+            "prompt, and a completion with its observation per turn"
+        );
+        for span in shared {
+            assert_eq!(
+                episode.tokens.logprobs()[span.start..span.end],
+                root.tokens.logprobs()[span.start..span.end]
+            );
+        }
+        assert!(episode.score.is_some() && episode.tokens.ids().len() > common);
+    }
+    assert!(
+        left_at[1..].iter().filter(|&&count| count > 0).count() > 2,
+        "{left_at:?}"
+    );
+}
+
+#[tokio::test]
+async fn trees_are_the_same_in_any_order_and_with_one_episode_at_a_time() {
+    let all = played(library(), 24, 3, usize::MAX).await;
+    assert_eq!(all, played(library(), 24, 3, 1).await);
+    // The roots are those of a group of chains.
+    assert_eq!(all[..3], played(library(), 3, 3, 2).await);
+}
+
+#[tokio::test]
+async fn where_a_root_is_lost_its_branches_begin_anew() {
+    let down = played(Arc::new(Down), 6, 2, usize::MAX).await;
+    assert!(down.iter().all(|episode| episode.ending.is_infra()
+        || episode.branch.is_none_or(|branch| branch.turns == 0)));
+}
+
+/// Finds something else each time.
+struct Fickle(std::sync::atomic::AtomicUsize);
+
+#[async_trait]
+impl Retriever for Fickle {
+    fn fingerprint(&self) -> forage_retriever::Fingerprint {
+        forage_retriever::Fingerprint("fickle".to_owned())
+    }
+
+    async fn search(
+        &self,
+        queries: &[forage_retriever::Query],
+        k: usize,
+    ) -> Result<Vec<Vec<forage_retriever::Hit>>, forage_retriever::RetrieverError> {
+        let calls = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let text: &'static str = format!("Orlen {calls}").leak();
+        Library(vec![("Orlen", text)]).search(queries, k).await
+    }
+}
+
+#[tokio::test]
+async fn an_environment_that_does_not_repeat_itself_is_a_fault() {
+    let episodes = played(Arc::new(Fickle(0.into())), 12, 3, usize::MAX).await;
+    let faults = episodes.iter().filter_map(|episode| match &episode.ending {
+        Ending::Infra { message, .. } => Some(message.as_str()),
+        _ => None,
+    });
+    let faults: Vec<&str> = faults.collect();
+    assert!(
+        !faults.is_empty() && faults.iter().all(|fault| fault.contains("led elsewhere")),
+        "{faults:?}"
+    );
+}

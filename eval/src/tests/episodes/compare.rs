@@ -1,0 +1,148 @@
+use forage_contracts::Episode;
+use forage_eval::{CompareError, Comparison};
+
+use super::fixtures::{SETTINGS, episodes, infra};
+
+type TestResult = Result<(), Box<dyn std::error::Error>>;
+
+#[test]
+fn a_clear_gain_is_said_in_words() -> TestResult {
+    let start = episodes(500, |index| index % 5 == 0);
+    let trained = episodes(500, |index| index % 5 < 2);
+    let comparison = Comparison::from_episodes(&start, &trained, SETTINGS)?;
+    let em = comparison.difference("em").ok_or("em")?;
+    assert!(
+        (em.a - 0.2).abs() < 1e-9
+            && (em.b - 0.4).abs() < 1e-9
+            && (em.difference.estimate - 0.2).abs() < 1e-9
+    );
+    let test = comparison.mcnemar.ok_or("mcnemar")?;
+    assert_eq!((test.only_a, test.only_b), (0, 100));
+    assert!(test.p < 1e-20);
+    let words = comparison.words("em", "start", "trained");
+    let table = comparison.to_text("start", "trained");
+    insta::assert_snapshot!("clear_gain", format!("{words}\n\n{table}"));
+    let backwards = Comparison::from_episodes(&trained, &start, SETTINGS)?;
+    assert_eq!(backwards.words("em", "trained", "start"), words);
+    Ok(())
+}
+
+#[test]
+fn different_questions_are_an_error_with_counts() {
+    let result =
+        Comparison::from_episodes(&episodes(10, |_| true), &episodes(7, |_| true), SETTINGS);
+    let Err(error) = result else {
+        panic!("must fail")
+    };
+    assert!(matches!(
+        &error,
+        CompareError::Questions {
+            missing_in_a: 0,
+            missing_in_b: 3,
+            ..
+        }
+    ));
+    assert!(
+        error.to_string().contains("3 of A's are missing in B"),
+        "{error}"
+    );
+    let mut other_source = episodes(10, |_| true);
+    other_source[4].task.data_source = "elsewhere".into();
+    let result = Comparison::from_episodes(&episodes(10, |_| true), &other_source, SETTINGS);
+    assert!(matches!(
+        result,
+        Err(CompareError::Questions {
+            missing_in_a: 1,
+            missing_in_b: 1,
+            ..
+        })
+    ));
+}
+
+#[test]
+fn questions_of_other_worlds_under_the_same_ids_are_refused() {
+    let mut other = episodes(10, |_| true);
+    other[4].task.question = "Who else?".into();
+    let Err(error) = Comparison::from_episodes(&episodes(10, |_| true), &other, SETTINGS) else {
+        panic!("must fail")
+    };
+    assert!(matches!(
+        &error,
+        CompareError::Questions {
+            missing_in_a: 1,
+            missing_in_b: 1,
+            ..
+        }
+    ));
+    assert!(
+        error.to_string().contains("world/q0004, \"Who else?\""),
+        "{error}"
+    );
+    assert_eq!(
+        Comparison::from_episodes(&[], &[], SETTINGS),
+        Err(CompareError::Empty)
+    );
+}
+
+#[test]
+fn small_differences_and_few_questions_are_said() -> TestResult {
+    let mut said = String::new();
+    let mut say = |a: &[Episode], b: &[Episode], metric: &str| -> Result<(), CompareError> {
+        let words = Comparison::from_episodes(a, b, SETTINGS)?.words(metric, "A", "B");
+        said.push_str(&words);
+        said.push('\n');
+        Ok(())
+    };
+    for (count, right) in [(1, 1), (4, 4), (200, 4), (200, 8)] {
+        let b = episodes(count, |index| index < right);
+        say(&episodes(count, |_| false), &b, "em")?;
+    }
+    let searches = |count: usize| {
+        let mut set = episodes(120, |_| true);
+        for episode in &mut set {
+            episode.turns.drain(..2 - count);
+        }
+        set
+    };
+    say(&searches(1), &searches(2), "searches")?;
+    say(&searches(2), &searches(1), "searches")?;
+    say(&searches(2), &searches(2), "ndcg")?;
+    let (a, b) = (
+        episodes(80, |index| index % 4 == 0),
+        episodes(80, |index| index % 4 == 1),
+    );
+    say(&a, &b, "em")?;
+    insta::assert_snapshot!("words", said);
+    Ok(())
+}
+
+#[test]
+fn infra_faults_drop_their_question_from_both_sides() -> TestResult {
+    let a = episodes(40, |index| index < 10);
+    let mut b = episodes(40, |index| index < 20);
+    b[0] = infra(0);
+    let comparison = Comparison::from_episodes(&a, &b, SETTINGS)?;
+    assert_eq!((comparison.questions, comparison.lost_to_infra), (39, 1));
+    let em = comparison.difference("em").ok_or("em")?;
+    assert!((em.a - 9.0 / 39.0).abs() < 1e-9);
+    let all: Vec<_> = (0..40).map(infra).collect();
+    assert_eq!(
+        Comparison::from_episodes(&a, &all, SETTINGS),
+        Err(CompareError::NothingScored { infra: 40 })
+    );
+    Ok(())
+}
+
+#[test]
+fn several_samples_have_no_mcnemar() -> TestResult {
+    let a = episodes(20, |index| index < 5);
+    let twice = [a.clone(), episodes(20, |index| index < 9)].concat();
+    let comparison = Comparison::from_episodes(&a, &twice, SETTINGS)?;
+    assert_eq!(comparison.mcnemar, None);
+    assert!(
+        comparison
+            .difference("em")
+            .is_some_and(|em| (em.difference.estimate - 0.1).abs() < 1e-9)
+    );
+    Ok(())
+}

@@ -1,0 +1,347 @@
+use forage_env::monitor::{Alarm, Example, Severity};
+use forage_eval::report::{Arm, Recipe};
+use forage_eval::telemetry::course::StepItem;
+use forage_eval::{
+    Course, EvalSummary, Origin, Report, SeedEpisodes, StepTelemetry, Trajectory, Verdict,
+};
+use serde_json::{Value, json};
+
+use super::fixtures::{SETTINGS, decode, episode, episodes, infra, truncated};
+
+type TestResult = Result<(), Box<dyn std::error::Error>>;
+
+/// A run of 120 steps that learns, or not.
+fn rows(learns: bool) -> Vec<Value> {
+    let row = |step: u32| {
+        let progress = if learns {
+            1.0 - (-f64::from(step) / 45.0).exp()
+        } else {
+            0.02
+        };
+        let noise = (f64::from(step) * 12.9898).sin() * 0.06;
+        let mut row = json!({
+            "step": step,
+            "reward/mean": 0.12 + 0.35 * progress + noise,
+            "reward/component/em": 0.12 + 0.35 * progress + noise,
+            "policy/entropy": 0.9 - 0.5 * progress + noise / 3.0,
+            "policy/kl_ref": 0.002 * f64::from(step) * progress + noise.abs() / 50.0,
+            "response/tokens_mean": 180.0 - 60.0 * progress + 90.0 * noise,
+            "group/zero_std_frac": 0.55 - 0.2 * progress + noise / 2.0,
+            "search/calls_mean": 0.8 + 1.1 * progress + noise,
+            "optim/lr": 1e-5,
+        });
+        if step.is_multiple_of(20) {
+            row["val/em"] = json!(0.11 + 0.3 * progress + noise / 4.0);
+        }
+        row
+    };
+    (0..=120).map(row).collect()
+}
+
+fn arm(name: &str, runs: Vec<Vec<Value>>) -> Arm {
+    Arm {
+        name: name.into(),
+        runs,
+    }
+}
+
+fn origin(run: &str, step: Option<u64>) -> Origin {
+    Origin {
+        run: run.into(),
+        step,
+        alarms: Vec::new(),
+    }
+}
+
+/// The course of a policy that writes bags of keywords from the start on, with an example that says `text`.
+fn bags(text: &str) -> Course {
+    let items = |mean| [("keyword_bag".to_owned(), StepItem { mean, episodes: 64 })].into();
+    let example = |step| Example {
+        step: Some(step),
+        data_source: text.into(),
+        task: "q7".into(),
+        member: 0,
+        question: text.into(),
+        excerpt: text.into(),
+    };
+    let step = |step| StepTelemetry {
+        step,
+        items: items(0.99),
+        examples: [("keyword_bag".to_owned(), example(step))]
+            .into_iter()
+            .filter(|_| step > 1)
+            .collect(),
+    };
+    Course::of(&(0..12).map(step).collect::<Vec<_>>(), SETTINGS).unwrap()
+}
+
+fn alarm(kind: &str, message: &str, step: u64) -> Alarm {
+    Alarm {
+        kind: kind.into(),
+        severity: Severity::Warn,
+        step: Some(step),
+        value: None,
+        threshold: None,
+        message: message.into(),
+        examples: Vec::new(),
+    }
+}
+
+fn sample() -> Result<Report, Box<dyn std::error::Error>> {
+    let start = episodes(500, |index| (index * 37) % 100 < 12);
+    let trained = episodes(500, |index| (index * 37) % 100 < 43 - 12 * (index % 3));
+    let control = episodes(500, |index| (index * 37 + index / 100) % 100 < 13);
+    let sets = SeedEpisodes {
+        seed: 1,
+        start: start.clone(),
+        arms: vec![
+            ("trained".to_owned(), trained.clone()),
+            ("control".to_owned(), control.clone()),
+        ],
+    };
+    let verdict = Verdict::of(&sets, Some(&sets), 11.4, SETTINGS)?;
+    let alarm = alarm("entropy_collapse", "Entropy fell.", 7);
+    let mut report = Report::new("forage quickstart, search-r1 on the generated world")
+        .note("real reward: 121 of 200 steps are done.")
+        .verdict("quickstart", verdict)
+        .recipe(Recipe {
+            run: "quickstart".into(),
+            config: "[train]\nsteps = 120\nalgorithm = \"dr_grpo\"\n# <b>not bold</b> & safe\n"
+                .into(),
+            digests: vec![("train questions".into(), "0123abcd".into())],
+        })
+        .alarms("real reward", [alarm])
+        .course("real reward", bags("renvar mala job"))
+        .arm(arm("real reward", vec![rows(true), rows(true)]))
+        .arm(arm("control (random reward)", vec![rows(false)]));
+    for (label, set) in [
+        ("start", &start),
+        ("trained", &trained),
+        ("control", &control),
+    ] {
+        report = report.evaluation(label, EvalSummary::from_episodes(set, SETTINGS)?);
+    }
+    Ok(report
+        .trajectory(Trajectory::from_tokens(
+            origin("trained", Some(40)),
+            &episode(4, true),
+            decode,
+        ))
+        .trajectory(Trajectory::from_turns(
+            origin("trained", Some(40)),
+            &truncated(5),
+        ))
+        .trajectory(Trajectory::from_turns(origin("trained", None), &infra(6))))
+}
+
+/// The JSON of the data elements of a class.
+fn data(html: &str, class: &str) -> Vec<Value> {
+    let opening = format!("<script type=\"application/json\" class=\"{class}\">");
+    let pieces = html.split(&opening).skip(1);
+    pieces
+        .map(|piece| {
+            serde_json::from_str(piece.split("</script>").next().unwrap_or_default()).unwrap()
+        })
+        .collect()
+}
+
+#[test]
+fn the_page_is_whole_and_needs_nothing_else() -> TestResult {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("report.html");
+    let report = sample()?;
+    report.write(&path)?;
+    let html = std::fs::read_to_string(&path)?;
+    assert_eq!(html, report.render(), "same input, same page");
+    for needle in [
+        "Training raised held-out exact match",
+        "reward/mean",
+        "val/em",
+        "<svg",
+        "class=\"band",
+        "Parts of the reward",
+        "author-forced",
+        "dr_grpo",
+        "0123abcd",
+        "entropy collapse",
+        "<b>keyword bag</b> <span class=\"outcome\">real reward, step 2</span>",
+        "<li>step 2, q7 (renvar mala job): renvar mala job</li>",
+        "steps 0 to 11",
+        "121 of 200 steps",
+    ] {
+        assert!(html.contains(needle), "{needle}");
+    }
+    for banned in [
+        "http://",
+        "https://",
+        "<link",
+        "<img",
+        "url(",
+        "NaN",
+        "inf\"",
+        "unsafe-eval",
+        "src=",
+    ] {
+        assert!(!html.contains(banned), "{banned}");
+    }
+    // What the script writes into the page is not markup.
+    let body = html.split("<script>").next().unwrap_or_default();
+    for tag in [
+        "svg", "figure", "details", "table", "section", "pre", "div", "tr", "text", "script",
+        "label", "select",
+    ] {
+        let opened =
+            body.matches(&format!("<{tag}>")).count() + body.matches(&format!("<{tag} ")).count();
+        assert_eq!(opened, body.matches(&format!("</{tag}>")).count(), "{tag}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_script_of_the_page_is_the_one_its_policy_names() -> TestResult {
+    let html = sample()?.render();
+    assert_eq!(html.matches("script-src 'sha256-").count(), 1);
+    assert_eq!(html.matches("<script>").count(), 1);
+    let script = html
+        .split("<script>")
+        .nth(1)
+        .and_then(|rest| rest.split("</script>").next())
+        .unwrap_or_default();
+    for banned in [
+        "innerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "fetch(",
+        "import",
+    ] {
+        assert!(!script.contains(banned), "{banned}");
+    }
+    Ok(())
+}
+
+#[test]
+fn text_of_models_and_tasks_cannot_break_the_page() {
+    let evil =
+        "</pre></details></script><script>alert(1)</script><!--<img src=x onerror=\"alert(2)\">";
+    let mut hostile = episode(1, false);
+    hostile.prompt = evil.into();
+    hostile.task.question = evil.into();
+    hostile.task.golds = vec![evil.into()];
+    hostile.task.id = evil.into();
+    for turn in &mut hostile.turns {
+        turn.policy = evil.into();
+        turn.observation = evil.into();
+    }
+    let alarm = alarm(evil, evil, 1);
+    let report = Report::new(evil)
+        .note(evil)
+        .alarms(evil, [alarm])
+        .course(evil, bags(evil))
+        .recipe(Recipe {
+            run: evil.into(),
+            config: evil.into(),
+            digests: vec![(evil.into(), evil.into())],
+        })
+        .arm(arm(
+            evil,
+            vec![vec![
+                json!({"step": 1, "<script>": 1.0, "reward/mean": 0.5}),
+            ]],
+        ))
+        .trajectory(Trajectory::from_turns(origin(evil, Some(1)), &hostile))
+        .trajectory(Trajectory::from_tokens(
+            origin(evil, None),
+            &hostile,
+            |_| evil.to_owned(),
+        ));
+    let html = report.render();
+    assert!(
+        !html.contains("<script>alert") && !html.contains("<img") && !html.contains("onerror=\"")
+    );
+    assert!(html.contains("&lt;script&gt;alert(1)"));
+    // The index, one block and the viewer's script.
+    assert_eq!(
+        (
+            html.matches("<script").count(),
+            html.matches("</script").count()
+        ),
+        (3, 3)
+    );
+    let block = &data(&html, "block")[0];
+    assert_eq!(
+        block["texts"].as_array().unwrap().len(),
+        1,
+        "a text stands once"
+    );
+    assert_eq!(block["texts"][0], evil);
+    assert_eq!(data(&html, "index")[0]["questions"][0][2], evil);
+}
+
+#[test]
+fn an_empty_report_is_still_a_page() {
+    let html = Report::new("nothing yet").render();
+    assert!(
+        html.starts_with("<!DOCTYPE html>")
+            && html.contains("nothing yet")
+            && !html.contains("<h2>")
+    );
+    assert!(
+        !html.contains("<script") && !html.contains("script-src"),
+        "no trajectories, no script"
+    );
+    let odd = vec![
+        json!({"step": 1, "a": 1e300}),
+        json!({"step": 2, "a": -1e300}),
+        json!(null),
+    ];
+    assert!(
+        !Report::new("odd")
+            .arm(arm("run", vec![odd]))
+            .render()
+            .contains("NaN")
+    );
+}
+
+#[test]
+fn ten_thousand_trajectories_make_a_page_of_a_few_megabytes() {
+    let mut report = Report::new("large");
+    for index in 0..10_000 {
+        let one = episode(index / 16, index % 3 == 0);
+        let place = origin("trained", Some(index as u64 / 160));
+        report = report.trajectory(Trajectory::from_turns(place, &one));
+    }
+    let html = report.render();
+    assert!(html.len() < 6_000_000, "{} bytes", html.len());
+    let index = &data(&html, "index")[0];
+    assert_eq!(index["rows"].as_array().unwrap().len(), 10_000);
+    assert_eq!(index["questions"].as_array().unwrap().len(), 625);
+    let blocks = data(&html, "block");
+    let held: usize = blocks
+        .iter()
+        .map(|block| block["rows"].as_array().unwrap().len())
+        .sum();
+    assert_eq!(
+        (held, index["blocks"].as_array().unwrap().len()),
+        (10_000, blocks.len())
+    );
+    assert_eq!(html.matches("<details class=\"trajectory\"").count(), 12);
+}
+
+#[test]
+fn markdown_and_json_say_what_the_page_says() -> TestResult {
+    let report = sample()?;
+    insta::assert_snapshot!("markdown", report.to_markdown());
+    let json = report.to_json();
+    assert_eq!(json["verdicts"]["quickstart"]["n"], 500);
+    assert!(json["evaluations"]["trained"]["metrics"]["em"]["low"].is_f64());
+    let reward = json["training"][0]["metrics"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["metric"] == "reward/mean");
+    let reward = reward.unwrap();
+    assert!(reward["last"]["estimate"].as_f64() > reward["first"]["estimate"].as_f64());
+    assert_eq!(reward["runs"], 2);
+    Ok(())
+}

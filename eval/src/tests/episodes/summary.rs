@@ -1,0 +1,161 @@
+use std::collections::BTreeMap;
+
+use forage_contracts::Episode;
+use forage_contracts::environment::TurnKind;
+use forage_env::{CodeTurn, FunctionCall, Status};
+use forage_eval::EvalSummary;
+
+use super::fixtures::{SETTINGS, episode, episodes, infra, truncated};
+
+type TestResult = Result<(), Box<dyn std::error::Error>>;
+
+/// The measures of one episode.
+fn measured(episode: &Episode) -> BTreeMap<String, f64> {
+    let summary = EvalSummary::from_episodes(std::slice::from_ref(episode), SETTINGS).unwrap();
+    let metrics = summary.metrics.into_iter();
+    metrics
+        .map(|(name, metric)| (name, metric.interval.estimate))
+        .collect()
+}
+
+#[test]
+fn an_episode_is_measured_by_authorship() {
+    let measures = measured(&episode(0, true));
+    let of = |name: &str| measures.get(name).copied().unwrap_or(f64::NAN);
+    assert!((of("searches") - 2.0).abs() < 1e-9 && (of("turns") - 4.0).abs() < 1e-9);
+    assert!(
+        (of("repeated_queries") - 0.5).abs() < 1e-9,
+        "case and spacing do not make a new query"
+    );
+    assert!((of("invalid_actions") - 0.25).abs() < 1e-9);
+    assert!(
+        of("policy_tokens") < of("response_tokens") && of("response_tokens") < of("episode_tokens")
+    );
+    assert!((of("answered") - 1.0).abs() < 1e-9 && of("truncated").abs() < 1e-9);
+    assert!(measured(&infra(0)).is_empty());
+    let mut idle = episode(0, false);
+    idle.turns.clear();
+    let measures = measured(&idle);
+    assert!(
+        !measures.contains_key("repeated_queries") && !measures.contains_key("invalid_actions")
+    );
+}
+
+fn code(status: Option<Status>, printed: bool, queries: &[&str]) -> TurnKind {
+    let call = |query: &&str| FunctionCall {
+        tool: "search_pages".into(),
+        argument: (*query).into(),
+        found: vec!["p1".into()],
+        size: 1,
+        error: None,
+    };
+    CodeTurn {
+        status,
+        printed,
+        calls: queries.iter().map(call).collect(),
+        ..CodeTurn::default()
+    }
+    .record(false)
+}
+
+#[test]
+fn programs_are_measured_where_there_are_any() {
+    let plain = measured(&episode(0, true));
+    for name in ["working_code_rate", "unprinted_results"] {
+        assert!(!plain.contains_key(name), "{name}");
+    }
+    assert!(
+        plain["give_up_rate"].abs() < 1e-9,
+        "an answer gives up or does not, code or not"
+    );
+    let mut coded = episode(0, true);
+    coded.turns[0].kind = code(Some(Status::Ok), true, &["a", "A ", "b"]);
+    coded.turns[1].kind = code(Some(Status::Ok), false, &["c"]);
+    coded.turns[2].kind = code(Some(Status::Timeout), false, &[]);
+    coded.turns.insert(3, coded.turns[2].clone());
+    coded.turns[3].kind = code(None, false, &[]);
+    let measures = measured(&coded);
+    let of = |name: &str| measures.get(name).copied().unwrap_or(f64::NAN);
+    assert!((of("searches") - 4.0).abs() < 1e-9 && (of("repeated_queries") - 0.25).abs() < 1e-9);
+    assert!(
+        (of("working_code_rate") - 2.0 / 3.0).abs() < 1e-9,
+        "what was not run is not counted"
+    );
+    assert!((of("unprinted_results") - 1.0 / 3.0).abs() < 1e-9 && of("give_up_rate").abs() < 1e-9);
+    coded.turns[4].kind = TurnKind::answer("Unknown.");
+    assert!((measured(&coded)["give_up_rate"] - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn infra_faults_are_counted_and_in_no_number() -> TestResult {
+    let clean = episodes(60, |index| index % 3 == 0);
+    let mut faulty = clean.clone();
+    faulty.extend((60..75).map(infra));
+    let (clean, faulty) = (
+        EvalSummary::from_episodes(&clean, SETTINGS)?,
+        EvalSummary::from_episodes(&faulty, SETTINGS)?,
+    );
+    assert_eq!(
+        (faulty.questions, faulty.episodes, faulty.infra),
+        (60, 60, 15)
+    );
+    assert_eq!(clean.metrics, faulty.metrics);
+    assert!(
+        faulty
+            .to_text()
+            .contains("15 lost to infrastructure faults")
+    );
+    Ok(())
+}
+
+#[test]
+fn samples_of_a_question_are_one_cluster() -> TestResult {
+    let once = episodes(50, |index| index % 2 == 0);
+    let many: Vec<_> = once
+        .iter()
+        .flat_map(|episode| vec![episode.clone(); 4])
+        .collect();
+    let (once, many) = (
+        EvalSummary::from_episodes(&once, SETTINGS)?,
+        EvalSummary::from_episodes(&many, SETTINGS)?,
+    );
+    assert_eq!((many.questions, many.episodes), (50, 200));
+    assert_eq!(once.metric("em"), many.metric("em"));
+    Ok(())
+}
+
+#[test]
+fn hops_and_endings_are_broken_down() -> TestResult {
+    let mut set = episodes(30, |index| index % 3 == 0);
+    set.extend((30..40).map(truncated));
+    let summary = EvalSummary::from_episodes(&set, SETTINGS)?;
+    assert!(
+        summary
+            .metric("truncated")
+            .is_some_and(|share| (share.estimate - 0.25).abs() < 1e-9)
+    );
+    let one_hop = &summary.by_hops[&1];
+    assert_eq!(one_hop.questions, 14);
+    assert!((one_hop.metrics["em"].interval.estimate - 10.0 / 14.0).abs() < 1e-9);
+    insta::assert_snapshot!(summary.to_text());
+    Ok(())
+}
+
+#[test]
+fn summaries_survive_json_and_emptiness() -> TestResult {
+    let summary = EvalSummary::from_episodes(&episodes(20, |index| index < 5), SETTINGS)?;
+    let json = serde_json::to_string(&summary)?;
+    assert_eq!(
+        serde_json::from_str::<EvalSummary>(&json)?.to_text(),
+        summary.to_text()
+    );
+    let value: serde_json::Value = serde_json::from_str(&json)?;
+    assert_eq!(value["metrics"]["em"]["estimate"], 0.25);
+    let empty = EvalSummary::from_episodes(&[infra(0)], SETTINGS)?;
+    assert_eq!(
+        (empty.questions, empty.infra, empty.metrics.len()),
+        (0, 1, 0)
+    );
+    assert!(empty.to_text().contains("0 questions"));
+    Ok(())
+}

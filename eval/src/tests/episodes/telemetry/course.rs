@@ -1,0 +1,106 @@
+//! Runs, step by step.
+
+use forage_contracts::{Episode, Score};
+use forage_eval::{Course, StepTelemetry};
+
+use super::super::fixtures::SETTINGS;
+use super::{COUNT, played, query};
+
+type TestResult = Result<(), Box<dyn std::error::Error>>;
+
+/// A step whose episodes earn `reward`, of which `bags` in twenty write keywords.
+fn step(number: u64, reward: f32, bags: usize) -> StepTelemetry {
+    let episodes: Vec<Episode> = (0..COUNT)
+        .map(|index| {
+            let text = if index < bags {
+                "founder works"
+            } else {
+                "\"Ana Brel\" AND (born OR birth)"
+            };
+            let score = Some(Score {
+                total: reward,
+                ..Score::default()
+            });
+            Episode {
+                score,
+                ..played(index, vec![query(text)])
+            }
+        })
+        .collect();
+    StepTelemetry::of(number, &episodes)
+}
+
+#[test]
+fn a_collapse_into_keywords_is_told_before_the_reward_peaks() -> TestResult {
+    let reward =
+        |number: u64| 0.3 + 0.01 * number.min(60) as f32 - 0.002 * number.saturating_sub(60) as f32;
+    let steps: Vec<_> = (0..80)
+        .map(|number| step(number, reward(number), (2 + number as usize).min(20)))
+        .collect();
+    let course = Course::of(&steps, SETTINGS)?;
+    let bag = course
+        .alarms
+        .iter()
+        .find(|alarm| alarm.kind == "keyword_bag")
+        .ok_or("no alarm")?;
+    let (first, peak) = (
+        bag.step.ok_or("no step")?,
+        course.reward_peak.ok_or("no peak")?,
+    );
+    assert!(first < 25 && (58..=64).contains(&peak), "{first} {peak}");
+    assert!(
+        bag.message.contains(&format!("best at step {peak}")),
+        "{}",
+        bag.message
+    );
+    assert!(
+        bag.examples.len() == 3 && bag.examples[0].step.is_some_and(|step| step + 3 > first),
+        "{bag:?}"
+    );
+    let trend = course.items["keyword_bag"];
+    assert!(
+        trend.first_alarm == Some(first) && trend.change.is_some_and(|change| change.is_positive()),
+        "{trend:?}"
+    );
+    assert!(
+        course.items["with_phrase"]
+            .change
+            .is_some_and(|change| change.is_negative())
+    );
+    assert!(course.to_text().contains("alarm keyword_bag: "));
+
+    let healthy: Vec<_> = (0..80)
+        .map(|number| step(number, reward(number), 3))
+        .collect();
+    let course = Course::of(&healthy, SETTINGS)?;
+    assert!(course.alarms.is_empty() && course.items["keyword_bag"].first_alarm.is_none());
+    assert!(
+        course.items["reward"]
+            .change
+            .is_some_and(|change| change.is_positive())
+    );
+    // What training takes away was there before it.
+    let unlearned: Vec<_> = (0..80)
+        .map(|number| step(number, 0.5, 20 - (number as usize).min(18)))
+        .collect();
+    assert!(Course::of(&unlearned, SETTINGS)?.alarms.is_empty());
+    let kept: Vec<_> = (0..80).map(|number| step(number, 0.5, 20)).collect();
+    assert_eq!(
+        Course::of(&kept, SETTINGS)?.items["keyword_bag"].first_alarm,
+        Some(2)
+    );
+    assert!(Course::of(&[], SETTINGS).is_err());
+    Ok(())
+}
+
+#[test]
+fn a_step_is_kept_as_it_is() -> TestResult {
+    let written = step(3, 0.5, 20);
+    assert!(
+        written.examples.contains_key("keyword_bag")
+            && !written.examples.contains_key("long_query")
+    );
+    let read: StepTelemetry = serde_json::from_str(&serde_json::to_string(&written)?)?;
+    assert_eq!(read, written);
+    Ok(())
+}

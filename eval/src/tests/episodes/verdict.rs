@@ -1,0 +1,174 @@
+use forage_contracts::Episode;
+use forage_eval::{SeedEpisodes, Study, StudyError, Verdict, VerdictError};
+
+use super::fixtures::{SETTINGS, episodes, infra};
+
+type TestResult = Result<(), Box<dyn std::error::Error>>;
+
+fn seed(start: &[Episode], trained: &[Episode], control: Option<&[Episode]>) -> SeedEpisodes {
+    let control = control.map(|control| ("control".to_owned(), control.to_vec()));
+    SeedEpisodes {
+        seed: 3,
+        start: start.to_vec(),
+        arms: [("trained".to_owned(), trained.to_vec())]
+            .into_iter()
+            .chain(control)
+            .collect(),
+    }
+}
+
+fn judge(
+    start: &[Episode],
+    trained: &[Episode],
+    control: Option<&[Episode]>,
+) -> Result<Verdict, StudyError> {
+    Verdict::of(&seed(start, trained, control), None, 12.5, SETTINGS)
+}
+
+fn share(count: usize, tenths: usize) -> Vec<Episode> {
+    episodes(count, |index| (index * 7) % 10 < tenths)
+}
+
+#[test]
+fn a_real_gain_with_a_flat_control_holds() -> TestResult {
+    let control = episodes(300, |index| {
+        (index * 7) % 10 < 2 && index != 0 || index == 1
+    });
+    let verdict = judge(&share(300, 2), &share(300, 5), Some(&control))?;
+    assert!(verdict.holds());
+    let words = verdict.words().join(" ");
+    assert!(
+        words.contains("raised held-out exact match by +0.30 EM, from 0.20 to 0.50"),
+        "{words}"
+    );
+    assert!(
+        words.contains("shows no gain") && words.contains("ahead of the control by +0.30"),
+        "{words}"
+    );
+    assert!(
+        words.contains("shows with 80 % probability") && !words.contains("rough"),
+        "{words}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_control_that_gains_takes_the_credit_away() -> TestResult {
+    let verdict = judge(&share(300, 2), &share(300, 5), Some(&share(300, 4)))?;
+    assert!(!verdict.holds());
+    let words = verdict.words().join(" ");
+    assert!(
+        words.contains("gained as well") && words.contains("cannot be attributed to the reward"),
+        "{words}"
+    );
+    Ok(())
+}
+
+#[test]
+fn no_gain_few_questions_and_no_control_are_said() -> TestResult {
+    let trained = episodes(30, |index| index % 10 == 1);
+    let words = judge(&episodes(30, |index| index % 10 == 0), &trained, None)?
+        .words()
+        .join(" ");
+    assert!(
+        words.contains("No gain can be shown") && words.contains("Only 30 questions"),
+        "{words}"
+    );
+    assert!(words.contains("no control run"), "{words}");
+    let worse = judge(&share(200, 6), &share(200, 2), None)?;
+    assert!(worse.words()[0].contains("worse") && !worse.holds());
+    let same = judge(&share(200, 6), &share(200, 6), None)?;
+    assert_eq!(same.minimum_detectable_effect, None);
+    assert!(
+        same.words()
+            .join(" ")
+            .contains("Every question changed by the same amount")
+    );
+    Ok(())
+}
+
+#[test]
+fn the_file_has_its_keys_and_is_read_back() -> TestResult {
+    let (start, trained, control) = (share(120, 2), share(120, 5), share(120, 2));
+    let sets = seed(&start, &trained, Some(&control));
+    let verdict = Verdict::of(&sets, Some(&sets), 12.5, SETTINGS)?;
+    let study = Study::of(&[sets], SETTINGS)?;
+    assert_eq!(
+        (study.arms[0].gain.ends(), study.holds()),
+        (verdict.gain_interval, verdict.holds()),
+        "a verdict is the study of one seed"
+    );
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("verdict.json");
+    verdict.write(&path)?;
+    let back = Verdict::read(&path)?;
+    assert_eq!(
+        (back.words(), back.holds(), back.n),
+        (verdict.words(), verdict.holds(), 120)
+    );
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+    for key in ["start", "trained", "gain", "control_gain", "minutes"] {
+        assert!(json[key].is_f64(), "{key}");
+    }
+    for key in ["gain_interval", "control_interval"] {
+        assert_eq!(json[key].as_array().map(Vec::len), Some(2), "{key}");
+    }
+    assert_eq!(
+        (json["n"].as_u64(), json["seed"].as_u64()),
+        (Some(120), Some(3))
+    );
+    assert!(json["greedy"]["gain"]["mcnemar"]["p"].is_f64() && json["sampled"].is_object());
+    std::fs::write(&path, "{}")?;
+    assert!(matches!(
+        Verdict::read(&path),
+        Err(VerdictError::Format { .. })
+    ));
+    assert!(matches!(
+        verdict.write(&folder.path().join("no/verdict.json")),
+        Err(VerdictError::File { .. })
+    ));
+    Ok(())
+}
+
+#[test]
+fn sets_that_do_not_fit_are_named() {
+    let start = share(20, 2);
+    let error = judge(&start, &start, Some(&start[..4])).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "seed 3, control: cannot be compared with the start"
+    );
+    let lost: Vec<Episode> = (0..20).map(infra).collect();
+    assert!(judge(&start, &lost, None).is_err());
+    let mut unscored = start.clone();
+    for episode in &mut unscored {
+        episode.score = Some(forage_contracts::Score::default());
+    }
+    assert!(judge(&unscored, &unscored, None).is_err());
+}
+
+/// A file of an earlier build: other names of the figures, no outcome, alarms by name.
+#[test]
+fn verdicts_of_earlier_builds_are_read() -> TestResult {
+    let verdict = judge(&share(120, 2), &share(120, 5), Some(&share(120, 2)))?;
+    let mut json = serde_json::to_value(&verdict)?;
+    let keys = json.as_object_mut().ok_or("an object")?;
+    keys.remove("outcome");
+    for (key, old) in [("start", "em_start"), ("trained", "em_trained")] {
+        let value = keys.remove(key).ok_or(key)?;
+        keys.insert(old.to_owned(), value);
+    }
+    let alarm = serde_json::json!({"name": "keyword_bag", "value": 0.99, "threshold": 0.9, "first_step": 6,
+        "examples": [], "explanation": "Bags."});
+    keys.insert("alarms".to_owned(), serde_json::json!([alarm]));
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("verdict.json");
+    std::fs::write(&path, json.to_string())?;
+    let read = Verdict::read(&path)?;
+    assert_eq!(
+        (read.words(), read.holds()),
+        (verdict.words(), verdict.holds())
+    );
+    assert_eq!(read.alarms[0].kind, "keyword_bag");
+    Ok(())
+}

@@ -1,0 +1,329 @@
+//! BERT encoders and cross-encoders: numbers equal transformers and `PyTorch` on tiny random checkpoints.
+
+use std::path::{Path, PathBuf};
+
+use crate::tests::common::{fixtures, floats, json};
+use forage_retriever::{Encoder, Reranker, TextKind};
+use forage_trainer::{
+    BertEncoder, BertReranker, EncoderFamily, EncoderOptions, Pooling, RerankerOptions,
+};
+use serde_json::Value;
+
+const TOLERANCE: f64 = 1e-5;
+
+fn encoder(folder: &Path, pooling: Pooling) -> BertEncoder {
+    let options = EncoderOptions {
+        pooling: Some(pooling),
+        normalise: Some(false),
+        threads: Some(2),
+        ..EncoderOptions::default()
+    };
+    BertEncoder::load(folder, &options).unwrap()
+}
+
+fn load_error(folder: &Path) -> String {
+    BertEncoder::load(folder, &EncoderOptions::default())
+        .unwrap_err()
+        .to_string()
+}
+
+fn texts(reference: &Value) -> Vec<&str> {
+    reference["texts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["text"].as_str().unwrap())
+        .collect()
+}
+
+/// A copy of a fixture folder under a name of one's own.
+fn copy(fixture: &str, name: &str) -> (tempfile::TempDir, PathBuf) {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join(name);
+    std::fs::create_dir_all(folder.join("1_Pooling")).unwrap();
+    for file in [
+        "config.json",
+        "tokenizer.json",
+        "model.safetensors",
+        "1_Pooling/config.json",
+        "modules.json",
+    ] {
+        if fixtures().join(fixture).join(file).exists() {
+            std::fs::copy(fixtures().join(fixture).join(file), folder.join(file)).unwrap();
+        }
+    }
+    (place, folder)
+}
+
+fn edit_config(folder: &Path, key: &str, value: Value) {
+    let path = folder.join("config.json");
+    let mut config: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    config[key] = value;
+    std::fs::write(path, config.to_string()).unwrap();
+}
+
+fn assert_vectors(found: &[f32], reference: &Value, precision: &str, pooling: &str) {
+    let rows = reference["texts"].as_array().unwrap();
+    let width = found.len() / rows.len();
+    for (row, found) in rows.iter().zip(found.chunks_exact(width)) {
+        let expected = floats(&row[precision][pooling]);
+        assert_eq!(expected.len(), width);
+        for (&found, expected) in found.iter().zip(expected) {
+            let what = format!(
+                "{precision} {pooling} {}: {found} is not {expected}",
+                row["text"]
+            );
+            assert!((f64::from(found) - expected).abs() <= TOLERANCE, "{what}");
+        }
+    }
+}
+
+fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter()
+        .zip(b)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, f32::max)
+}
+
+#[test]
+fn vectors_equal_transformers() {
+    let reference = json("bert.json");
+    for (pooling, name) in [(Pooling::Mean, "mean"), (Pooling::Cls, "cls")] {
+        let encoder = encoder(&fixtures().join("tiny_bert"), pooling);
+        assert_eq!(encoder.dimension(), 32);
+        assert_vectors(
+            &encoder
+                .encode(TextKind::Passage, &texts(&reference))
+                .unwrap(),
+            &reference,
+            "f32",
+            name,
+        );
+    }
+}
+
+#[test]
+fn weights_in_half_precision_are_read() {
+    let reference = json("bert.json");
+    for precision in ["f16", "bf16"] {
+        let (_place, folder) = copy("tiny_bert", "model");
+        std::fs::copy(
+            fixtures().join("tiny_bert/sentence_bert_config.json"),
+            folder.join("sentence_bert_config.json"),
+        )
+        .unwrap();
+        let stored = fixtures().join(format!("tiny_bert/model_{precision}.safetensors"));
+        std::fs::copy(stored, folder.join("model.safetensors")).unwrap();
+        let vectors = encoder(&folder, Pooling::Mean)
+            .encode(TextKind::Query, &texts(&reference))
+            .unwrap();
+        assert_vectors(&vectors, &reference, precision, "mean");
+    }
+}
+
+#[test]
+fn logits_of_pairs_equal_transformers() {
+    let reference = json("bert.json");
+    let options = RerankerOptions {
+        max_tokens: Some(48),
+        threads: Some(2),
+        ..RerankerOptions::default()
+    };
+    let reranker = BertReranker::load(&fixtures().join("tiny_cross_encoder"), &options).unwrap();
+    let pairs = reference["pairs"].as_array().unwrap();
+    let texts = texts(&reference);
+    for pairs in pairs.chunks_exact(texts.len()) {
+        let found = reranker
+            .score(pairs[0]["query"].as_str().unwrap(), &texts)
+            .unwrap();
+        for (pair, found) in pairs.iter().zip(found) {
+            let expected = pair["logit"].as_f64().unwrap();
+            assert!(
+                (f64::from(found) - expected).abs() <= TOLERANCE,
+                "{pair}: {found}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_vector_depends_neither_on_its_neighbours_nor_on_threads() {
+    let reference = json("bert.json");
+    let texts = texts(&reference);
+    let encoder = encoder(&fixtures().join("tiny_bert"), Pooling::Mean);
+    let together = encoder.encode(TextKind::Query, &texts).unwrap();
+    let alone: Vec<f32> = texts
+        .iter()
+        .flat_map(|text| encoder.encode(TextKind::Query, &[text]).unwrap())
+        .collect();
+    assert!(largest_difference(&together, &alone) <= 1e-6);
+
+    // Many copies make several batches on two threads.
+    let many: Vec<&str> = texts
+        .iter()
+        .copied()
+        .cycle()
+        .take(texts.len() * 40)
+        .collect();
+    for copy in encoder
+        .encode(TextKind::Query, &many)
+        .unwrap()
+        .chunks_exact(together.len())
+    {
+        assert!(largest_difference(&together, copy) <= 1e-6);
+    }
+    assert!(encoder.encode(TextKind::Query, &[]).unwrap().is_empty());
+}
+
+#[test]
+fn the_folder_decides_what_the_caller_leaves_open() {
+    let found =
+        BertEncoder::load(&fixtures().join("tiny_bert"), &EncoderOptions::default()).unwrap();
+    let identity = found.identity();
+    assert!(!identity.contains('\n'));
+    for part in [
+        "pooling=mean",
+        "query=\"\"",
+        "max_tokens=24",
+        "normalise=true",
+    ] {
+        assert!(identity.contains(part), "{identity}");
+    }
+    let vector = found.encode(TextKind::Query, &["hello world"]).unwrap();
+    assert!((vector.iter().map(|number| number * number).sum::<f32>() - 1.0).abs() < 1e-6);
+    let raw = encoder(&fixtures().join("tiny_bert"), Pooling::Mean)
+        .encode(TextKind::Query, &["hello world"])
+        .unwrap();
+    let length = raw.iter().map(|number| number * number).sum::<f32>().sqrt();
+    let scaled: Vec<f32> = raw.iter().map(|number| number / length).collect();
+    assert!(largest_difference(&vector, &scaled) < 1e-6);
+}
+
+#[test]
+fn names_decide_prefixes_pooling_and_normalisation() {
+    let identity = |name: &str, path: Option<&str>| {
+        let (_place, folder) = copy("tiny_cross_encoder", name);
+        if let Some(path) = path {
+            edit_config(&folder, "_name_or_path", path.into());
+        }
+        BertEncoder::load(&folder, &EncoderOptions::default())
+            .unwrap()
+            .identity()
+    };
+    let assert_parts = |identity: String, parts: [&str; 3]| {
+        assert!(
+            parts.iter().all(|part| identity.contains(part)),
+            "{identity}"
+        );
+    };
+    assert_parts(
+        identity("e5-base-v2", None),
+        [
+            "query=\"query: \" passage=\"passage: \"",
+            "mean",
+            "normalise=true",
+        ],
+    );
+    let instruction =
+        "query=\"Represent this sentence for searching relevant passages: \" passage=\"\"";
+    assert_parts(
+        identity("model", Some("BAAI/bge-base-en")),
+        [instruction, "pooling=cls", "normalise=true"],
+    );
+    assert_parts(
+        identity("dpr-question", None),
+        ["query=\"\" passage=\"\"", "pooling=mean", "normalise=false"],
+    );
+    // Neither caller nor folder names a length: 256, cut to the 64 positions of the fixture.
+    assert_parts(
+        identity("model", None),
+        ["query=\"\" passage=\"\"", "max_tokens=64", "normalise=true"],
+    );
+}
+
+#[test]
+fn prefixes_are_written_before_texts() {
+    let folder = fixtures().join("tiny_bert");
+    let with = |family| EncoderOptions {
+        family: Some(family),
+        ..EncoderOptions::default()
+    };
+    let plain = BertEncoder::load(&folder, &with(EncoderFamily::Plain)).unwrap();
+    for family in [EncoderFamily::E5, EncoderFamily::Bge] {
+        let encoder = BertEncoder::load(&folder, &with(family)).unwrap();
+        assert_ne!(encoder.identity(), plain.identity());
+        for kind in [TextKind::Query, TextKind::Passage] {
+            let written = format!("{}moon", family.prefix(kind));
+            let expected = plain.encode(kind, &[&written]).unwrap();
+            assert_eq!(encoder.encode(kind, &["moon"]).unwrap(), expected);
+        }
+    }
+}
+
+#[test]
+fn identity_follows_the_weights() {
+    let (_place, folder) = copy("tiny_bert", "model");
+    let first = encoder(&folder, Pooling::Mean).identity();
+    let path = folder.join("model.safetensors");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let last = bytes.len() - 3;
+    bytes[last] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    assert_ne!(encoder(&folder, Pooling::Mean).identity(), first);
+}
+
+#[test]
+fn faults_name_file_and_tensor() {
+    let (_place, folder) = copy("tiny_bert", "model");
+    edit_config(&folder, "num_hidden_layers", 3.into());
+    edit_config(&folder, "max_position_embeddings", 65.into());
+    let error = load_error(&folder);
+    for part in [
+        "encoder.layer.2.attention.output.LayerNorm.bias",
+        "position_embeddings.weight is [64, 32]",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+    edit_config(&folder, "model_type", "mpnet".into());
+    let error = load_error(&folder);
+    assert!(
+        error.contains("config.json") && error.contains("model_type `mpnet`"),
+        "{error}"
+    );
+
+    let (_place, folder) = copy("tiny_bert", "model");
+    edit_config(&folder, "vocab_size", 50.into());
+    assert!(load_error(&folder).contains("tokenizer.json"));
+    std::fs::remove_file(folder.join("tokenizer.json")).unwrap();
+    assert!(load_error(&folder).contains("tokenizer.json"));
+
+    let (_place, folder) = copy("tiny_bert", "model");
+    let path = folder.join("model.safetensors");
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    assert!(load_error(&folder).contains("truncated"));
+
+    let limits = EncoderOptions {
+        max_tokens: Some(65),
+        ..EncoderOptions::default()
+    };
+    let error = BertEncoder::load(&fixtures().join("tiny_bert"), &limits)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("max_tokens") && error.contains("3 to 64"),
+        "{error}"
+    );
+
+    let error = BertReranker::load(&fixtures().join("tiny_bert"), &RerankerOptions::default())
+        .unwrap_err()
+        .to_string();
+    for part in [
+        "classifier.weight",
+        "classifier.bias",
+        "pooler.dense.weight",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+}

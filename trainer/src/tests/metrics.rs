@@ -1,0 +1,107 @@
+//! The table of metrics says what runs write: every key of every row is in it, and every row of it is written by some run.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use forage_contracts::environment::Outcome;
+use forage_contracts::seed::Seed;
+use forage_contracts::{Metric, STEP_METRICS};
+use forage_env::registry;
+use forage_trainer::run::{Control, GrpoConfig, ReplayConfig, RunPlace, Source, run_grpo};
+use forage_trainer::sequence::Sequence;
+use forage_trainer::{Lessons, SftConfig, Workers, metrics, run_sft};
+
+use crate::tests::common::problem::{checkpoint, learner, problem};
+
+fn place(folder: &Path) -> RunPlace {
+    RunPlace {
+        folder: folder.to_owned(),
+        seed: 11,
+        config_digest: "one".to_owned(),
+        resume: false,
+    }
+}
+
+/// The names of all rows of a run.
+fn names(folder: &Path) -> BTreeSet<String> {
+    let rows = metrics::read(&folder.join("metrics.jsonl")).unwrap();
+    let keys = rows.iter().flat_map(|row| row.0.keys().cloned());
+    keys.filter(|name| name != "step").collect()
+}
+
+async fn reinforced() -> BTreeSet<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let start = checkpoint(1);
+    let config = GrpoConfig {
+        steps: 3,
+        prompts_per_step: 2,
+        group_size: 3,
+        evaluate_every: 2,
+        lookahead: true,
+        replay: Some(ReplayConfig {
+            capacity: 2,
+            share: 0.5,
+        }),
+        ..GrpoConfig::default()
+    };
+    let problem = problem(&start, &[("random", 1.0)]);
+    let mut learner = Box::new(learner(start, config.update.clone()));
+    let (source, place) = (Source::Play(&problem), place(folder.path()));
+    let ran = run_grpo(&mut learner, source, &config, &place, |_, _, _| {
+        Control::Continue
+    });
+    Box::pin(ran).await.unwrap();
+    names(folder.path())
+}
+
+fn imitated() -> BTreeSet<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let sequence = |first: u32| Sequence {
+        ids: vec![first, 1, 2, 3],
+        targets: vec![2, 3],
+    };
+    let lessons = Lessons::split((0..5).map(sequence).collect(), 0.2, Seed::root(3)).unwrap();
+    let config = SftConfig {
+        epochs: 1,
+        batch: 2,
+        learning_rate: 1e-2,
+        micro_batch_tokens: 60,
+        validate_every: 2,
+        checkpoint_every: 0,
+        keep_checkpoints: 1,
+    };
+    run_sft(
+        checkpoint(1),
+        &lessons,
+        &config,
+        &place(folder.path()),
+        Workers::new(1),
+        |_| Control::Continue,
+    )
+    .unwrap();
+    names(folder.path())
+}
+
+#[tokio::test]
+async fn rows_and_the_table_have_the_same_names() {
+    let mut written = reinforced().await;
+    written.extend(imitated());
+    for name in &written {
+        assert!(registry::metric(name).is_some(), "the table lacks {name}");
+    }
+    // Those of turns that are paid and of searches are tested beside the row (`run/rows.rs`); a validation has the name of its
+    // measure.
+    written.extend([Metric::REWARD_TURNS, Metric::SEARCH_EMPTY].map(str::to_owned));
+    for outcome in [Outcome::Answer, Outcome::Query] {
+        let name = Metric::VAL.replace('*', outcome.measure());
+        assert!(STEP_METRICS.iter().any(|metric| metric.name == name));
+        written.insert(name);
+    }
+    for metric in STEP_METRICS {
+        let seen = |name: &String| Metric::part(metric.name, name).is_some();
+        assert!(written.iter().any(seen), "nobody writes {}", metric.name);
+    }
+    let all: Vec<&str> = registry::metrics().map(|metric| metric.name).collect();
+    let distinct: BTreeSet<&&str> = all.iter().collect();
+    assert_eq!(distinct.len(), all.len(), "a name comes twice");
+}

@@ -1,0 +1,64 @@
+//! The policy server of this crate speaks enough of vLLM's form: what it serves is what its engine generates.
+
+use std::path::Path;
+
+use burn::tensor::Device;
+use forage_contracts::Tokenizer;
+use forage_contracts::policy::{Finish, GenerateRequest, Policy, Sampling};
+use forage_contracts::seed::Seed;
+use forage_trainer::server::{Model, ServerConfig, serve};
+use forage_trainer::weights::Checkpoint;
+use forage_trainer::{EngineConfig, RemoteConfig, RemoteKind, RemotePolicy, Workers};
+use tokio::net::TcpListener;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_real_engine_answers_the_same_through_a_socket() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/quickstart");
+    let checkpoint = Checkpoint::load(&folder, &Device::flex()).unwrap();
+    let engine = EngineConfig {
+        context: 256,
+        cache_tokens: 2048,
+        step_tokens: 256,
+        sequences: 8,
+        bf16: false,
+    };
+    let model = Model::start(
+        "quickstart",
+        &checkpoint,
+        engine,
+        Workers::new(2).kernel_pool(),
+    );
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(serve(
+        listener,
+        ServerConfig::default(),
+        model.clone(),
+        std::future::pending(),
+    ));
+
+    let config = RemoteConfig {
+        model: Some("quickstart".to_owned()),
+        ..RemoteConfig::new(RemoteKind::Vllm, url, 256)
+    };
+    let policy = RemotePolicy::connect(&config).await.unwrap();
+    let mut stopped = 0;
+    for (number, question) in ["Who founded", "Where was", "Question: which", "the"]
+        .into_iter()
+        .enumerate()
+    {
+        let request = GenerateRequest {
+            episode: number as u64,
+            tokens: checkpoint.tokenizer.encode(question),
+            max_tokens: 48,
+            stop: vec!["</search>".to_owned(), "</answer>".to_owned()],
+            ignore_eos: false,
+            sampling: Sampling::GREEDY,
+            seed: Seed::root(3),
+        };
+        let local = model.engine.generate(request.clone()).await.unwrap();
+        assert_eq!(policy.generate(request).await.unwrap(), local, "{question}");
+        stopped += usize::from(local.finish == Finish::Stop);
+    }
+    assert!(stopped > 0, "some end at a stop string");
+}

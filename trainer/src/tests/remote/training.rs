@@ -1,0 +1,193 @@
+//! Whole asynchronous runs on a server: rollouts there, updates here, weights pushed after each.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use forage_contracts::seed::Seed;
+use forage_trainer::metrics::{self, Row};
+use forage_trainer::objective::{Algorithm, Bound, Correction, ObjectiveConfig, RatioLevel};
+use forage_trainer::run::{Control, GrpoConfig, RunError, RunPlace, Source, run_grpo};
+use forage_trainer::weights::Checkpoint;
+use forage_trainer::{
+    AdamWConfig, Learner, LoraConfig, OldLogprobs, RemoteConfig, RemoteKind, RemotePolicy, Targets,
+    UpdateConfig, Workers,
+};
+
+use super::fake::{Fake, Fault};
+use super::model::Model;
+use super::support::{KINDS, config};
+use crate::tests::common::problem::{checkpoint, problem, weights};
+
+fn grpo() -> GrpoConfig {
+    let correction = Correction {
+        level: RatioLevel::Token,
+        bound: Bound::Truncate { cap: 2.0 },
+        veto: None,
+    };
+    let update = UpdateConfig {
+        old_logprobs: Some(OldLogprobs::Trainer),
+        objective: ObjectiveConfig {
+            correction: Some(correction),
+            ..serde_json::from_str::<Algorithm>("\"grpo\"")
+                .unwrap()
+                .into()
+        },
+        optimizer: AdamWConfig {
+            learning_rate: 1e-3,
+            warmup_steps: 0,
+            ..AdamWConfig::default()
+        },
+        ..UpdateConfig::default()
+    };
+    GrpoConfig {
+        steps: 4,
+        prompts_per_step: 2,
+        group_size: 3,
+        update,
+        lookahead: true,
+        ..GrpoConfig::default()
+    }
+}
+
+async fn learner(
+    kind: RemoteKind,
+    start: Checkpoint,
+    folder: &Path,
+    timeout: f64,
+) -> (std::sync::Arc<Fake>, Learner) {
+    let (fake, url) = Fake::new(Model::Hash).serve().await;
+    let config = RemoteConfig {
+        request_timeout_s: timeout,
+        context: 256,
+        ..config(kind, &url)
+    };
+    let policy = RemotePolicy::connect(&config).await.unwrap();
+    fake.take_calls();
+    let pushed = folder.join("pushed");
+    std::fs::create_dir_all(&pushed).unwrap();
+    (
+        fake,
+        Learner::remote(start, grpo().update, 256, Workers::new(2), policy, pushed),
+    )
+}
+
+fn adapted() -> Checkpoint {
+    let mut start = checkpoint(1);
+    let config = LoraConfig {
+        rank: 4,
+        alpha: 8.0,
+        rank_stabilised: false,
+        targets: Targets::AllLinear,
+        base: "base".to_owned(),
+    };
+    start.adapt(config, Seed::root(2)).unwrap();
+    start
+}
+
+fn place(folder: &Path) -> RunPlace {
+    RunPlace {
+        folder: folder.to_owned(),
+        seed: 11,
+        config_digest: "one".to_owned(),
+        resume: false,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_looks_ahead_by_one_update_and_survives_passing_faults() {
+    for kind in KINDS {
+        for start in [checkpoint(1), adapted()] {
+            let folder = tempfile::tempdir().unwrap();
+            let adapter = start.lora.is_some();
+            let before = weights(&crate::tests::common::problem::learner(
+                start.clone(),
+                UpdateConfig::default(),
+            ));
+            let problem = problem(&start, &[("random", 1.0)]);
+            let (fake, mut learner) = learner(kind, start, folder.path(), 20.0).await;
+            fake.inject([Fault::Status(500), Fault::Reset, Fault::Body("<html>")]);
+            let watch = |_: &Row, _: &[_], _: &[_]| {
+                fake.inject([Fault::Status(503)]);
+                Control::Continue
+            };
+            run_grpo(
+                &mut learner,
+                Source::Play(&problem),
+                &grpo(),
+                &place(folder.path()),
+                watch,
+            )
+            .await
+            .unwrap();
+            let rows = metrics::read(&folder.path().join("metrics.jsonl")).unwrap();
+            let all = |name: &str| {
+                rows.iter()
+                    .map(|row| row.get(name).unwrap())
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(all("mismatch/policy_age_mean"), [0.0, 1.0, 1.0, 1.0]);
+            assert_eq!(all("episode/infra_frac"), [0.0; 4]);
+            // The fake's log-probabilities are not those of the weights here.
+            assert!(
+                all("mismatch/logprob_abs_diff")
+                    .iter()
+                    .all(|&gap| gap > 0.1)
+            );
+            let pushes = fake
+                .take_calls()
+                .iter()
+                .filter(|(path, _)| is_push(path))
+                .count();
+            assert_eq!(pushes, 5, "the start and every update");
+            assert_eq!(
+                adapter,
+                before == weights(&learner),
+                "an adapter leaves the base as it is"
+            );
+        }
+    }
+}
+
+fn is_push(path: &str) -> bool {
+    [
+        "load_lora_adapter",
+        "collective_rpc",
+        "update_weights_from_disk",
+    ]
+    .iter()
+    .any(|step| path.ends_with(step))
+        && !path.contains("unload")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stalls_ends_the_run_with_its_reason() {
+    for kind in KINDS {
+        let folder = tempfile::tempdir().unwrap();
+        let start = adapted();
+        let problem = problem(&start, &[("random", 1.0)]);
+        let (fake, mut learner) = learner(kind, start, folder.path(), 0.3).await;
+        let watch = |row: &Row, _: &[_], _: &[_]| {
+            *fake.stalled.lock().unwrap() = row.step() >= 1;
+            Control::Continue
+        };
+        let begun = Instant::now();
+        let ended = run_grpo(
+            &mut learner,
+            Source::Play(&problem),
+            &grpo(),
+            &place(folder.path()),
+            watch,
+        )
+        .await;
+        let error = ended.unwrap_err();
+        assert!(
+            matches!(error, RunError::Infra { step: 3, .. }),
+            "{error:?}"
+        );
+        assert!(
+            begun.elapsed() < Duration::from_mins(1),
+            "{:?}",
+            begun.elapsed()
+        );
+    }
+}

@@ -1,0 +1,373 @@
+//! An interrupted run that is resumed equals the uninterrupted one, bit for bit.
+
+use std::path::Path;
+
+use forage_contracts::seed::Seed;
+
+use crate::tests::common::problem::{checkpoint, learner, problem, weights};
+use forage_trainer::run::{
+    Control, GrpoConfig, ReplayConfig, RunError, RunPlace, Source, run_grpo,
+};
+use forage_trainer::weights::Checkpoint;
+use forage_trainer::{
+    AdamWConfig, LoraConfig, SentinelConfig, Targets, UpdateConfig, checkpoint, metrics,
+};
+
+fn config() -> GrpoConfig {
+    let optimizer = AdamWConfig {
+        learning_rate: 1e-3,
+        warmup_steps: 3,
+        ..AdamWConfig::default()
+    };
+    let update = UpdateConfig {
+        optimizer,
+        micro_batch_tokens: 300,
+        ..UpdateConfig::default()
+    };
+    GrpoConfig {
+        steps: 5,
+        prompts_per_step: 2,
+        group_size: 3,
+        update,
+        checkpoint_every: 2,
+        keep_checkpoints: 2,
+        evaluate_every: 2,
+        trees: None,
+        lookahead: false,
+        replay: None,
+        sentinel: SentinelConfig::default(),
+    }
+}
+
+fn place(folder: &Path, resume: bool) -> RunPlace {
+    RunPlace {
+        folder: folder.to_owned(),
+        seed: 11,
+        config_digest: "one".to_owned(),
+        resume,
+    }
+}
+
+/// Runs until done or until `stop_after` steps of this session.
+async fn run(folder: &Path, resume: bool, stop_after: u64) -> (Result<(), RunError>, Vec<u8>) {
+    run_from(checkpoint(1), folder, resume, stop_after).await
+}
+
+async fn run_from(
+    start: Checkpoint,
+    folder: &Path,
+    resume: bool,
+    stop_after: u64,
+) -> (Result<(), RunError>, Vec<u8>) {
+    run_as(&config(), start, folder, resume, stop_after).await
+}
+
+async fn run_as(
+    config: &GrpoConfig,
+    start: Checkpoint,
+    folder: &Path,
+    resume: bool,
+    stop_after: u64,
+) -> (Result<(), RunError>, Vec<u8>) {
+    let problem = problem(&start, &[("random", 1.0)]);
+    let mut learner = Box::new(learner(start, config.update.clone()));
+    let mut seen = 0;
+    let place = place(folder, resume);
+    let ran = run_grpo(
+        &mut learner,
+        Source::Play(&problem),
+        config,
+        &place,
+        |_, _, _| {
+            seen += 1;
+            if seen >= stop_after {
+                Control::Stop
+            } else {
+                Control::Continue
+            }
+        },
+    );
+    // Large, and awaited by every test here.
+    let result = Box::pin(ran).await;
+    (result, weights(&learner))
+}
+
+/// Metrics without what the clock says.
+fn rows(folder: &Path) -> Vec<String> {
+    let rows = metrics::read(&folder.join("metrics.jsonl")).unwrap();
+    rows.into_iter()
+        .map(|mut row| {
+            row.0.retain(|name, _| !name.starts_with("time/"));
+            serde_json::Value::Object(row.0).to_string()
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn resumed_equals_uninterrupted() {
+    let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (result, expected) = run(whole.path(), false, u64::MAX).await;
+    result.unwrap();
+    let (first, _) = run(broken.path(), false, 3).await;
+    assert!(
+        matches!(first, Err(RunError::Interrupted { step: 3, .. })),
+        "{first:?}"
+    );
+    let (second, found) = run(broken.path(), true, u64::MAX).await;
+    second.unwrap();
+    assert!(expected == found, "weights differ");
+    assert_eq!(rows(whole.path()), rows(broken.path()));
+    let moments = |folder: &Path| {
+        let newest = checkpoint::newest(folder).unwrap().unwrap();
+        std::fs::read(newest.join("optimizer.safetensors")).unwrap()
+    };
+    assert!(
+        moments(whole.path()) == moments(broken.path()),
+        "moments differ"
+    );
+}
+
+#[tokio::test]
+async fn a_run_that_looks_ahead_resumes_with_the_episodes_it_had_played() {
+    let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let ahead = GrpoConfig {
+        lookahead: true,
+        ..config()
+    };
+    let (result, expected) = run_as(&ahead, checkpoint(1), whole.path(), false, u64::MAX).await;
+    result.unwrap();
+    let (_, synchronous) = run(tempfile::tempdir().unwrap().path(), false, u64::MAX).await;
+    assert!(
+        expected != synchronous,
+        "episodes of older weights teach something else"
+    );
+    let (first, _) = run_as(&ahead, checkpoint(1), broken.path(), false, 3).await;
+    assert!(
+        matches!(first, Err(RunError::Interrupted { step: 3, .. })),
+        "{first:?}"
+    );
+    let (second, found) = run_as(&ahead, checkpoint(1), broken.path(), true, u64::MAX).await;
+    second.unwrap();
+    assert!(expected == found, "weights differ");
+    assert_eq!(rows(whole.path()), rows(broken.path()));
+}
+
+#[tokio::test]
+async fn a_run_that_replays_resumes_with_the_groups_it_had_kept() {
+    let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // Look-ahead besides, so that a checkpoint holds episodes of both kinds.
+    let replay = Some(ReplayConfig {
+        capacity: 2,
+        share: 0.5,
+    });
+    let config = GrpoConfig {
+        replay,
+        group_size: 4,
+        lookahead: true,
+        ..config()
+    };
+    let (result, expected) = run_as(&config, checkpoint(1), whole.path(), false, u64::MAX).await;
+    result.unwrap();
+    let replayed: Vec<f64> = metrics::read(&whole.path().join("metrics.jsonl"))
+        .unwrap()
+        .iter()
+        .map(|row| row.get("replay/groups").unwrap())
+        .collect();
+    assert_eq!(
+        (replayed[0], &replayed[2..]),
+        (0.0, [1.0; 3].as_slice()),
+        "one group of two, as soon as one is kept"
+    );
+    let (first, _) = run_as(&config, checkpoint(1), broken.path(), false, 3).await;
+    assert!(
+        matches!(first, Err(RunError::Interrupted { step: 3, .. })),
+        "{first:?}"
+    );
+    let kept = std::fs::read_to_string(broken.path().join("checkpoints/step-000003/replay.jsonl"))
+        .unwrap();
+    assert_eq!(kept.lines().count(), 8, "two groups of four");
+    let (second, found) = run_as(&config, checkpoint(1), broken.path(), true, u64::MAX).await;
+    second.unwrap();
+    assert!(expected == found, "weights differ");
+    assert_eq!(rows(whole.path()), rows(broken.path()));
+}
+
+#[tokio::test]
+async fn what_cannot_be_replayed_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = checkpoint(1);
+    let problem = problem(&start, &[("random", 1.0)]);
+    let mut learner = learner(start, config().update);
+    let recorded = [Vec::new()];
+    for (source, share, expected) in [
+        (Source::Play(&problem), 1.0, "grpo.replay: share is 1"),
+        (
+            Source::Recorded(&recorded),
+            0.5,
+            "grpo.replay: recorded rollouts are used again",
+        ),
+    ] {
+        let config = GrpoConfig {
+            replay: Some(ReplayConfig { capacity: 2, share }),
+            ..config()
+        };
+        let place = place(folder.path(), false);
+        let error = run_grpo(&mut learner, source, &config, &place, |_, _, _| {
+            Control::Continue
+        })
+        .await
+        .unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn an_adapter_s_run_keeps_the_adapter_alone_and_resumes() {
+    let (whole, broken) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let start = || {
+        let mut start = checkpoint(1);
+        let targets = ["q_proj", "o_proj", "down_proj"].map(str::to_owned);
+        let targets = Targets::Names(targets.to_vec());
+        let config = LoraConfig {
+            rank: 4,
+            alpha: 8.0,
+            rank_stabilised: false,
+            targets,
+            base: "base".to_owned(),
+        };
+        start.adapt(config, Seed::root(2)).unwrap();
+        start
+    };
+    let (result, base) = run_from(start(), whole.path(), false, u64::MAX).await;
+    result.unwrap();
+    // The base is as it was; what was learned is in the adapter.
+    assert!(base == weights(&learner(checkpoint(1), config().update)));
+    let adapter = |folder: &Path| {
+        let newest = checkpoint::newest(folder).unwrap().unwrap().join("model");
+        assert!(!newest.join("model.safetensors").exists());
+        std::fs::read(newest.join("adapter_model.safetensors")).unwrap()
+    };
+    let learned = adapter(whole.path());
+    let fresh = tempfile::tempdir().unwrap();
+    start().save_adapter(fresh.path()).unwrap();
+    assert!(learned != std::fs::read(fresh.path().join("adapter_model.safetensors")).unwrap());
+    let (first, _) = run_from(start(), broken.path(), false, 3).await;
+    assert!(
+        matches!(first, Err(RunError::Interrupted { step: 3, .. })),
+        "{first:?}"
+    );
+    run_from(start(), broken.path(), true, u64::MAX)
+        .await
+        .0
+        .unwrap();
+    assert!(learned == adapter(broken.path()), "adapters differ");
+    assert_eq!(rows(whole.path()), rows(broken.path()));
+}
+
+#[tokio::test]
+async fn a_kill_between_checkpoints_loses_only_unfinished_work() {
+    let (whole, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (_, expected) = run(whole.path(), false, u64::MAX).await;
+    // Stopped at step 3, then the checkpoint of step 3 vanishes as if the process had died before writing it.
+    let _ = run(killed.path(), false, 3).await;
+    std::fs::remove_dir_all(killed.path().join("checkpoints/step-000003")).unwrap();
+    let partial = killed.path().join("checkpoints/.partial-step-000003-1");
+    std::fs::create_dir_all(&partial).unwrap();
+    let (result, found) = run(killed.path(), true, u64::MAX).await;
+    result.unwrap();
+    assert!(!partial.exists(), "a later run clears it");
+    assert!(expected == found, "weights differ");
+    assert_eq!(rows(whole.path()), rows(killed.path()));
+}
+
+#[tokio::test]
+async fn a_checkpoint_of_other_settings_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let _ = run(folder.path(), false, 2).await;
+    let newest = checkpoint::newest(folder.path()).unwrap().unwrap();
+    let resumed = async |digest: &str| {
+        let start = checkpoint(1);
+        let problem = problem(&start, &[("random", 1.0)]);
+        let mut learner = learner(start, config().update);
+        let place = RunPlace {
+            config_digest: digest.to_owned(),
+            ..place(folder.path(), true)
+        };
+        let source = Source::Play(&problem);
+        let config = config();
+        let ran = run_grpo(&mut learner, source, &config, &place, |_, _, _| {
+            Control::Continue
+        });
+        match Box::pin(ran).await {
+            Err(RunError::Checkpoint(error)) => error.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let error = resumed("two").await;
+    assert!(error.contains("other settings"), "{error}");
+    std::fs::write(newest.join("optimizer.safetensors"), b"short").unwrap();
+    let error = resumed("one").await;
+    assert!(
+        error.contains("optimizer.safetensors: is damaged"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_damaged_checkpoint_is_named_and_the_one_before_it_is_taken_when_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let _ = run(folder.path(), false, 3).await;
+    let newest = checkpoint::newest(folder.path()).unwrap().unwrap();
+    let before = newest.with_file_name("step-000002");
+    let files = [
+        "state.json",
+        "optimizer.safetensors",
+        "model/model.safetensors",
+        "model/config.json",
+        "BLAKE3SUMS",
+    ];
+    for file in files {
+        let path = newest.join(file);
+        let good = std::fs::read(&path).unwrap();
+        let mut bad = good.clone();
+        bad[good.len() / 2] ^= 1;
+        for bad in [Some(bad), None] {
+            match bad {
+                Some(bad) => std::fs::write(&path, bad).unwrap(),
+                None => std::fs::remove_file(&path).unwrap(),
+            }
+            let (Err(RunError::Checkpoint(error)), _) = run(folder.path(), true, 1).await else {
+                panic!("{file} was taken");
+            };
+            let error = error.to_string();
+            assert!(error.contains(newest.to_str().unwrap()), "{error}");
+            assert!(
+                error.contains(&format!("--from {}", before.display())),
+                "{error}"
+            );
+            assert!(
+                file == "BLAKE3SUMS" || error.contains(path.to_str().unwrap()),
+                "{error}"
+            );
+        }
+        std::fs::write(&path, good).unwrap();
+    }
+    let damaged = newest.join("optimizer.safetensors");
+    std::fs::write(damaged, b"").unwrap();
+    std::fs::remove_dir_all(newest).unwrap();
+    run(folder.path(), true, u64::MAX).await.0.unwrap();
+}
+
+#[tokio::test]
+async fn a_checkpoint_of_a_version_without_digests_is_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let _ = run(folder.path(), false, 3).await;
+    for entry in std::fs::read_dir(folder.path().join("checkpoints")).unwrap() {
+        let checkpoint = entry.unwrap().path();
+        std::fs::remove_file(checkpoint.join("BLAKE3SUMS")).unwrap();
+        let state = checkpoint.join("state.json");
+        let text = std::fs::read_to_string(&state).unwrap();
+        std::fs::write(state, text.replace("\"format\": 2", "\"format\": 1")).unwrap();
+    }
+    run(folder.path(), true, u64::MAX).await.0.unwrap();
+}

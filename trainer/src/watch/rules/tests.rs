@@ -1,0 +1,12 @@
+use super::*;
+
+/// Every metric of the table is seen to be emitted (`src/tests/metrics.rs`), so a rule cannot wait for one forever.
+#[test]
+fn every_rule_reads_metrics_of_the_table() {
+    let known: Vec<&str> = forage_env::registry::metrics()
+        .map(|metric| metric.name)
+        .collect();
+    for name in WATCHED.iter().chain(&[Metric::LEARNING_RATE]) {
+        assert!(known.contains(name), "{name}");
+    }
+}
