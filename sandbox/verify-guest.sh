@@ -7,9 +7,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/guest"
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/forage-guest
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$cache/verified"
+scratch=$(mktemp -d "$cache/anew.XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
 
 # Nothing that was made: what is missing afterwards was not built.
 tar --exclude=./python.wasm.zst --exclude=./guest.toml --exclude=./target --exclude=./snapshot/target -cf "$scratch/sources.tar" .
@@ -47,7 +47,8 @@ rm -rf "$cache/sources"
 make "$cache/sources"
 # The toolchain and the tool that takes the snapshot are the same ones.
 mkdir -p "$scratch/cache/forage-guest"
-[[ ! -d $cache/debian ]] || ln -s "$cache/debian" "$scratch/cache/forage-guest/debian"
+# Linked file by file: the compiler finds the standard library's sources by where it stands itself.
+[[ ! -d $cache/debian ]] || cp -al "$cache/debian" "$scratch/cache/forage-guest/debian"
 FORAGE_SNAPSHOT_TARGET="$cache/target" XDG_CACHE_HOME="$scratch/cache" make "$scratch/elsewhere"
 printf 'made twice on %s, byte for byte\n' "$(date -u +%F)" >"$cache/verified/$found"
 echo "the committed interpreter is what its sources make, twice, byte for byte"
