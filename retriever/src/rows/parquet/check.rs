@@ -149,16 +149,19 @@ impl Element {
     fn write(&self, out: &mut Writer) {
         let mut last = 0;
         for id in 1..=9 {
-            if let (4, Some(name)) = (id, &self.name) {
-                out.field(last, id, Kind::Binary);
-                out.binary(name);
-            } else if let Some(number) = self.number(id as usize) {
-                out.field(last, id, Kind::I32);
-                out.signed(number);
-            } else {
-                continue;
+            match (id, &self.name, self.number(id as usize)) {
+                (4, Some(name), _) => {
+                    out.field(last, id, Kind::Binary);
+                    out.binary(name);
+                    last = id;
+                }
+                (_, _, Some(number)) => {
+                    out.field(last, id, Kind::I32);
+                    out.signed(number);
+                    last = id;
+                }
+                _ => {}
             }
-            last = id;
         }
         if let Some(logical) = self.logical {
             out.field(last, 10, Kind::Struct);

@@ -221,7 +221,7 @@ pub(super) struct Writer(pub(super) Vec<u8>);
 impl Writer {
     fn varint(&mut self, mut value: u64) {
         while value > 0x7f {
-            self.0.push(value as u8 | 0x80);
+            self.0.push((value as u8) | 0x80);
             value >>= 7;
         }
         self.0.push(value as u8);
@@ -234,7 +234,7 @@ impl Writer {
     /// A field's number and type; `last` is the one before it.
     pub(super) fn field(&mut self, last: i16, id: i16, kind: Kind) {
         match u8::try_from(id - last) {
-            Ok(more @ 1..=15) => self.0.push(more << 4 | kind as u8),
+            Ok(more @ 1..=15) => self.0.push((more << 4) | kind as u8),
             _ => {
                 self.0.push(kind as u8);
                 self.signed(id.into());
