@@ -13,7 +13,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 # Nothing that was made: what is missing afterwards was not built.
 tar --exclude=./python.wasm.zst --exclude=./guest.toml --exclude=./target --exclude=./snapshot/target -cf "$scratch/sources.tar" .
-found=$(find . -type f -not -path './target/*' -not -path './snapshot/target/*' -print0 | sort -z | xargs -0 sha256sum | sha256sum | cut -d ' ' -f 1)
+found=$(find . -type f -not -path './target/*' -not -path './snapshot/target/*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -d ' ' -f 1)
 if [[ -e $cache/verified/$found ]]; then
   echo "the committed interpreter is what its sources make: $(cat "$cache/verified/$found")"
   exit 0
