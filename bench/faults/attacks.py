@@ -420,13 +420,12 @@ def flipped(g):
 
 
 def address():
-    """An address of this machine that is not loopback, where it has one: to the program it is another machine."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-            return probe.getsockname()[0]
-        except OSError:
-            return "127.0.0.1"
+    """The name of this machine where that means a loopback address: by its name it could be any machine."""
+    try:
+        name = socket.gethostname()
+        return name if socket.gethostbyname(name).startswith("127.") else "127.0.0.1"
+    except OSError:
+        return "127.0.0.1"
 
 
 def hostile_hub(g):

@@ -182,14 +182,19 @@ def refused(client, work):
     folder = work / f"{client.name}-refused"
     peer.fail("400", picky=True)
     ended = client.train(peer, folder)
+    # A run keeps few of its episodes, an evaluation all of them.
+    episodes = work / "refused.jsonl"
+    config = folder.parent / f"{folder.name}.toml"
+    asked = run("eval", config, "--policy", "search-title", "--limit", 60, "--out", episodes)
     peer.close()
     lost = sum(row.get("episode/infra_frac", 0) for row in rows(folder))
-    told = sum(path.read_text().count("refuses the query") for path in (folder / "rollouts").glob("*.jsonl"))
+    told = episodes.read_text().count("refuses the query") if episodes.exists() else 0
     cell.seen = f"rc {ended.rc}" + (f"; {shown(ended.error)}" if ended.rc else f", {len(rows(folder))} steps")
     cell.typed, cell.counted = "refused", f"{told} observations say so"
     cell.lost = "nothing" if ended.rc == 0 and lost == 0 else f"infra_frac {lost:.3f}"
     cell.check(peer.failed > 0, "the fault never struck")
     cell.check(ended.rc == 0 and lost == 0, "episodes were lost, or the run")
+    cell.check(asked.rc == 0, f"the evaluation failed: {shown(asked.error, 80)}")
     cell.check(told > 0, "no observation says so")
     return cell.done()
 

@@ -316,7 +316,7 @@ class Hub:
 
     def __init__(self, etag):
         self.etag, self.tokens = etag, []
-        self.listener = socket.create_server(("0.0.0.0", 0))
+        self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self.serve, daemon=True).start()
 

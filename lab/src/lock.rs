@@ -1,8 +1,8 @@
-//! The lock on a run's folder: one process at a time writes in it.
+//! Locks on what a process writes: a run's folder, a file. One process at a time writes there.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
-use std::path::Path;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
 
 use crate::error::{Context, Result, bail};
 use crate::layout::make_folder;
@@ -25,16 +25,9 @@ impl RunLock {
     pub(crate) fn take(folder: &Path) -> Result<Self> {
         make_folder(folder)?;
         let path = folder.join(FILE);
-        let mut options = OpenOptions::new();
-        let opened = options.read(true).write(true).create(true).truncate(false);
-        let mut file = opened
-            .open(&path)
-            .with_context(|| format!("cannot open {}", path.display()))?;
-        lock(&mut file, folder)?;
-        let holder = format!("process {}{}\n", std::process::id(), host());
-        file.set_len(0)
-            .and_then(|()| file.write_all(holder.as_bytes()))
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        let mut file = open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        lock_folder(&mut file, folder)?;
+        sign(&mut file).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Self { _file: file })
     }
 
@@ -44,36 +37,116 @@ impl RunLock {
     /// As [`RunLock::take`].
     pub(crate) fn check_free(folder: &Path) -> Result<()> {
         match File::open(folder.join(FILE)) {
-            Ok(mut file) => lock(&mut file, folder),
+            Ok(mut file) => lock_folder(&mut file, folder),
             // Nobody has ever worked here; what else is wrong comes up when the folder is claimed.
             Err(_) => Ok(()),
         }
     }
 }
 
-fn lock(file: &mut File, folder: &Path) -> Result<()> {
+/// A file that this process alone writes until this is dropped, with all that take their names from it.
+#[derive(Debug)]
+pub(crate) struct FileLock {
+    /// A file beside it: the file itself is replaced when it is complete.
+    path: PathBuf,
+    _file: File,
+}
+
+impl FileLock {
+    /// Claims the file.
+    ///
+    /// # Errors
+    /// When another process writes it, which is named, or nothing can be written in its folder.
+    pub(crate) fn take(target: &Path) -> Result<Self> {
+        let unwritable = || format!("cannot write {}", target.display());
+        let Some(name) = target.file_name() else {
+            bail!("cannot write {}: it names no file", target.display());
+        };
+        let path = target.with_file_name(format!(".{}.lock", name.to_string_lossy()));
+        loop {
+            let mut file = open(&path).with_context(unwritable)?;
+            if let Some(holder) = held(&mut file).with_context(unwritable)? {
+                bail!(
+                    "{} is being written by {holder}; wait for its end, or give another file",
+                    target.display()
+                );
+            }
+            // Whoever held it before may have removed it since it was opened here.
+            if is_at(&file, &path) {
+                sign(&mut file).with_context(unwritable)?;
+                return Ok(Self { path, _file: file });
+            }
+        }
+    }
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        if cfg!(unix) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Tells whether this is the file that a path names.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |found: io::Result<std::fs::Metadata>| found.ok().map(|it| (it.dev(), it.ino()));
+    let here = identity(file.metadata());
+    here.is_some() && here == identity(std::fs::metadata(path))
+}
+
+/// As files stay where their identity cannot be told.
+#[cfg(not(unix))]
+fn is_at(_: &File, _: &Path) -> bool {
+    true
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create(true).truncate(false);
+    options.open(path)
+}
+
+/// Locks a file, or tells who holds it.
+fn held(file: &mut File) -> io::Result<Option<String>> {
     match file.try_lock() {
-        Ok(()) => Ok(()),
+        Ok(()) => Ok(None),
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
             // Another user's lock may not be readable; it is held all the same.
             let _ = file.take(256).read_to_string(&mut holder);
-            let holder = match holder.trim() {
-                "" => "another process",
-                named => named,
-            };
-            bail!(
-                "{} is in use by {holder}; wait for its end or stop it (Ctrl-C or SIGTERM saves a checkpoint), or give another \
-                 --out",
-                folder.display()
-            );
+            Ok(Some(match holder.trim() {
+                "" => "another process".to_owned(),
+                named => named.to_owned(),
+            }))
         }
-        Err(TryLockError::Error(source)) => Err(source).with_context(|| {
-            format!(
-                "{} cannot be locked; give an --out on a file system with locks",
-                folder.display()
-            )
-        }),
+        Err(TryLockError::Error(source)) => Err(source),
+    }
+}
+
+/// Writes into a locked file who holds it.
+fn sign(file: &mut File) -> io::Result<()> {
+    let holder = format!("process {}{}\n", std::process::id(), host());
+    file.set_len(0)?;
+    file.write_all(holder.as_bytes())
+}
+
+fn lock_folder(file: &mut File, folder: &Path) -> Result<()> {
+    let holder = held(file).with_context(|| {
+        format!(
+            "{} cannot be locked; give an --out on a file system with locks",
+            folder.display()
+        )
+    })?;
+    match holder {
+        None => Ok(()),
+        Some(holder) => bail!(
+            "{} is in use by {holder}; wait for its end or stop it (Ctrl-C or SIGTERM saves a checkpoint), or give another \
+             --out",
+            folder.display()
+        ),
     }
 }
 
@@ -103,5 +176,50 @@ mod tests {
         drop(held);
         RunLock::check_free(&run).unwrap();
         RunLock::take(&run).unwrap();
+    }
+
+    #[test]
+    fn one_writer_of_a_file_at_a_time_is_named_and_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("episodes.jsonl");
+        let held = FileLock::take(&target).unwrap();
+        let error = FileLock::take(&target).unwrap_err().to_string();
+        let holder = format!(
+            "episodes.jsonl is being written by process {}",
+            std::process::id()
+        );
+        assert!(error.contains(&holder), "{error}");
+        drop(held);
+        if cfg!(unix) {
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        }
+        // What a killed process left behind is nobody's.
+        std::fs::write(folder.path().join(".episodes.jsonl.lock"), "process 1\n").unwrap();
+        drop(FileLock::take(&target).unwrap());
+        for nowhere in [folder.path().join("none/episodes.jsonl"), "..".into()] {
+            let error = FileLock::take(&nowhere).unwrap_err().to_string();
+            assert!(error.contains("cannot write"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_has_one_writer_among_many_that_come_and_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("episodes.jsonl");
+        let writers = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        if let Ok(lock) = FileLock::take(&target) {
+                            let before = writers.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                            assert_eq!(before, 0);
+                            writers.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                            drop(lock);
+                        }
+                    }
+                });
+            }
+        });
     }
 }

@@ -538,3 +538,34 @@ fn a_full_disk_leaves_a_run_that_can_be_resumed() {
     succeeds(&["train", &config, "--out", text(&run), "--resume"]);
     assert_eq!(rows(&run), 4);
 }
+
+#[test]
+fn two_evaluations_do_not_write_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("episodes.jsonl");
+    // As an evaluation holds it that another process does.
+    let held = std::fs::File::create(folder.path().join(".episodes.jsonl.lock")).unwrap();
+    held.lock().unwrap();
+    let config = smoke();
+    let arguments = [
+        "eval",
+        &config,
+        "--policy",
+        "oracle",
+        "--limit",
+        "2",
+        "--out",
+        text(&out),
+    ];
+    let (code, error) = fails(&arguments);
+    assert_eq!(code, 1);
+    assert!(
+        error.contains("episodes.jsonl is being written by another process"),
+        "{error}"
+    );
+    drop(held);
+    succeeds(&arguments);
+    let left = std::fs::read_dir(folder.path()).unwrap();
+    let names: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["episodes.jsonl"]);
+}

@@ -7,11 +7,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
-use forage_net::Refuse;
+use forage_net::{Refusal, Refuse};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
     InitializeRequestParams, InitializeResult, JsonObject, ListToolsResult, PaginatedRequestParams,
@@ -87,7 +88,11 @@ pub(super) async fn limit(
     let _flight = (request.method() == Method::POST).then(|| app.base.enter());
     let begin = std::time::Instant::now();
     let ends = request.method() == Method::DELETE;
-    let mut response = next.run(request).await;
+    let received = app.base.unless_given_up(received(&app, request)).await;
+    let mut response = match received {
+        Ok(request) => next.run(request).await,
+        Err(refusal) => app.base.refuse(Fault::from(refusal)),
+    };
     if ends && response.status() == StatusCode::ACCEPTED {
         // A session that was ended is gone, not pending: the reference client takes 202 for a failure.
         *response.status_mut() = StatusCode::NO_CONTENT;
@@ -95,6 +100,13 @@ pub(super) async fn limit(
     app.base
         .answered("mcp", response.status().as_u16(), begin.elapsed());
     response
+}
+
+/// The request with its whole body, received within the bounds of every other.
+async fn received(app: &App, request: Request) -> Result<Request, Refusal> {
+    let (head, body) = request.into_parts();
+    let body = app.base.receive(body).await?;
+    Ok(Request::from_parts(head, Body::from(body)))
 }
 
 /// One MCP session, or one request where there are none.

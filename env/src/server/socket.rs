@@ -1,13 +1,13 @@
 //! OpenEnv's WebSocket: one session per connection, which ends with it.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
-use axum::extract::State;
-use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::extract::{Extension, State};
 use axum::response::Response;
-use forage_net::{Refusal, Refuse};
+use forage_net::{Messages, Refusal, Refuse};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -18,21 +18,31 @@ use super::fault::Fault;
 use super::openenv::{self, ResetBody};
 use super::session::{How, Session, Sessions};
 
-pub(super) async fn upgrade(State(app): State<Arc<App>>, upgrade: WebSocketUpgrade) -> Response {
-    let most = app.config.base.max_body_bytes;
+/// Bytes read at a time: every connection keeps as many.
+const READ_BYTES: usize = 16 * 1024;
+/// Time for a client that is still sending to hear why it is not listened to.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+pub(super) async fn upgrade(
+    State(app): State<Arc<App>>,
+    Extension(messages): Extension<Messages>,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    let most = Messages::most(app.config.base.max_body_bytes);
     upgrade
+        .read_buffer_size(READ_BYTES)
         .max_message_size(most)
         .max_frame_size(most)
-        .on_upgrade(move |socket| converse(app, socket))
+        .on_upgrade(move |socket| converse(app, messages, socket))
 }
 
-/// An error message, and whether the connection ends with it.
+/// An error message.
 fn error(fault: &Fault) -> Value {
     json!({"type": "error", "data": fault.data()})
 }
 
 /// A connection's life.
-async fn converse(app: Arc<App>, mut socket: WebSocket) {
+async fn converse(app: Arc<App>, messages: Messages, mut socket: WebSocket) {
     let opened = if app.base.draining() {
         Err(Refusal::Stopped.into())
     } else {
@@ -47,22 +57,63 @@ async fn converse(app: Arc<App>, mut socket: WebSocket) {
             return;
         }
     };
-    let how = answer_all(&app, &session, &mut socket).await;
+    let (how, refused) = match answer_all(&app, &session, &messages, &mut socket).await {
+        Ok(how) => (how, None),
+        Err(fault) => (How::Closed, Some(fault)),
+    };
     // Its place is free before the client can hear that the connection is closed.
     Sessions::count_closed(&app.metrics, how);
     drop(session);
-    let _ = socket.send(Message::Close(None)).await;
+    match refused {
+        None => {
+            let _ = socket.send(Message::Close(None)).await;
+        }
+        Some(fault) => dismiss(&app, &mut socket, &fault).await,
+    }
+}
+
+/// Tells a client why what it sends is not listened to.
+async fn dismiss(app: &App, socket: &mut WebSocket, fault: &Fault) {
+    app.base.failed(fault.cause());
+    app.base
+        .answered("ws", fault.status().as_u16(), Duration::ZERO);
+    let code = match fault {
+        Fault::Any(Refusal::TooLarge { .. }) => close_code::SIZE,
+        Fault::Any(Refusal::BodiesFull) => close_code::AGAIN,
+        _ => close_code::POLICY,
+    };
+    let reason = fault.cause().into();
+    let told = async {
+        let close = Message::Close(Some(CloseFrame { code, reason }));
+        for message in [Message::text(error(fault).to_string()), close] {
+            socket.send(message).await?;
+        }
+        // What arrives by now is thrown away. A connection that is closed over it is reset, and its client hears nothing.
+        while socket.recv().await.is_some() {}
+        Ok::<_, axum::Error>(())
+    };
+    drop(tokio::time::timeout(FAREWELL, told).await);
 }
 
 /// Answers messages until the client closes, is idle for too long, or the server stops.
-async fn answer_all(app: &Arc<App>, session: &Arc<Session>, socket: &mut WebSocket) -> How {
+///
+/// # Errors
+/// For a message that cannot be received.
+async fn answer_all(
+    app: &Arc<App>,
+    session: &Arc<Session>,
+    messages: &Messages,
+    socket: &mut WebSocket,
+) -> Result<How, Fault> {
+    let limit = app.config.base.max_body_bytes;
     loop {
         let left = app.sessions.ttl().saturating_sub(session.idle());
         let message = tokio::select! {
             message = tokio::time::timeout(left, socket.recv()) => message,
+            refusal = messages.refused() => return Err(refusal.into()),
             () = app.base.given_up() => {
                 let _ = socket.send(Message::text(error(&Refusal::Stopped.into()).to_string())).await;
-                return How::Closed;
+                return Ok(How::Closed);
             }
         };
         let text = match message {
@@ -73,9 +124,13 @@ async fn answer_all(app: &Arc<App>, session: &Arc<Session>, socket: &mut WebSock
                     why,
                 };
                 let _ = socket.send(Message::text(error(&fault).to_string())).await;
-                return How::Expired;
+                return Ok(How::Expired);
             }
-            Ok(None | Some(Err(_) | Ok(Message::Close(_)))) => return How::Closed,
+            Ok(Some(Err(error))) if !messages.ended() => {
+                let what = format!("the message cannot be read: {error}");
+                return Err(Fault::Invalid(what));
+            }
+            Ok(None | Some(Err(_) | Ok(Message::Close(_)))) => return Ok(How::Closed),
             Ok(Some(Ok(Message::Text(text)))) => text.into(),
             Ok(Some(Ok(Message::Binary(bytes)))) => bytes,
             // Signs of life of the connection, not of the client.
@@ -85,9 +140,14 @@ async fn answer_all(app: &Arc<App>, session: &Arc<Session>, socket: &mut WebSock
         // A server that stops waits for the answer to be sent.
         let _flight = app.base.enter();
         let begin = Instant::now();
-        let answered = answer(app, session, text).await;
+        let answered = if text.len() > limit {
+            Err(Refusal::TooLarge { limit }.into())
+        } else {
+            answer(app, session, text).await
+        };
+        messages.taken();
         let (reply, status) = match answered {
-            Ok(None) => return How::Closed,
+            Ok(None) => return Ok(How::Closed),
             Ok(Some(reply)) => (reply, 200),
             Err(fault) => {
                 app.base.failed(fault.cause());
@@ -97,7 +157,7 @@ async fn answer_all(app: &Arc<App>, session: &Arc<Session>, socket: &mut WebSock
         app.base.answered("ws", status, begin.elapsed());
         session.touch();
         if socket.send(Message::text(reply.to_string())).await.is_err() {
-            return How::Closed;
+            return Ok(How::Closed);
         }
     }
 }

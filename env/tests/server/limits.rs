@@ -10,6 +10,8 @@ use forage_env::server::{BaseConfig, Served, ServerConfig};
 use forage_retriever::{Fingerprint, Hit, Query, Retriever, RetrieverError};
 use futures::future::join_all;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
 use super::support::{Server, Socket, search};
@@ -352,4 +354,120 @@ async fn bodies_are_small_by_default() {
     let (status, answer) = server.post("/seed_session", row(1_100_000)).await;
     assert_eq!((status, &answer["cause"]), (413, &json!("too_large")));
     server.ok("/seed_session", row(1_000_000)).await;
+}
+
+fn limited(max_body_bytes: usize) -> ServerConfig {
+    ServerConfig {
+        base: BaseConfig {
+            max_body_bytes,
+            ..BaseConfig::default()
+        },
+        ..ServerConfig::default()
+    }
+}
+
+/// A turn of so many bytes.
+fn said(bytes: usize) -> Value {
+    json!({"type": "step", "data": {"text": "x".repeat(bytes)}})
+}
+
+#[tokio::test]
+async fn messages_have_the_limit_of_bodies() {
+    let server = Server::start(search(), limited(1000)).await;
+    let mut socket = server.socket().await;
+    let long = socket.ask(said(2000)).await;
+    assert_eq!(
+        (&long["data"]["cause"], &long["data"]["code"]),
+        (&json!("too_large"), &json!("VALIDATION_ERROR"))
+    );
+    // The connection and its session go on, until the client sends what will not even be received.
+    socket.observe(json!({"type": "reset"})).await;
+    assert_eq!(server.metric("sessions_active").await, 1);
+    let longer = socket.ask(said(100_000)).await;
+    assert_eq!(longer["data"]["cause"], "too_large");
+    assert_eq!(socket.hear().await, None);
+    assert_eq!(server.metric("sessions_active").await, 0);
+    assert_eq!(server.metric("faults_total{cause=\"too_large\"}").await, 2);
+    // Frames that are larger than anything that is read are refused by what they announce.
+    let mut stream = upgraded(&server).await;
+    stream.write_all(&head(1_000_000)).await.expect("sent");
+    let mut told = Vec::new();
+    let end = stream.read_to_end(&mut told);
+    let ended = tokio::time::timeout(Duration::from_secs(10), end).await;
+    ended.expect("in time").expect("read");
+    let told = String::from_utf8_lossy(&told);
+    assert!(told.contains(r#""cause":"invalid""#), "{told}");
+    // Clients that go away in the middle are no fault.
+    let gone = server.socket().await;
+    wait_for(&server, "sessions_active", 1).await;
+    drop(gone);
+    wait_for(&server, "sessions_active", 0).await;
+    assert_eq!(server.metric("faults_total{cause=\"invalid\"}").await, 1);
+}
+
+/// A WebSocket whose frames are written by hand.
+async fn upgraded(server: &Server) -> TcpStream {
+    let mut stream = TcpStream::connect(server.addr).await.expect("a connection");
+    let ask = format!(
+        "GET /ws HTTP/1.1\r\nhost: {}\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        server.addr
+    );
+    stream.write_all(ask.as_bytes()).await.expect("sent");
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        answer.push(stream.read_u8().await.expect("a head"));
+    }
+    assert!(answer.starts_with(b"HTTP/1.1 101"));
+    stream
+}
+
+/// The head of a binary frame that is masked with zeros.
+fn head(bytes: usize) -> Vec<u8> {
+    let mut head = vec![0x82, 0xff];
+    head.extend((bytes as u64).to_be_bytes());
+    head.extend([0; 4]);
+    head
+}
+
+/// A connection that has sent all but the last byte of a message.
+async fn unfinished(server: &Server, bytes: usize) -> TcpStream {
+    let mut stream = upgraded(server).await;
+    let mut frame = head(bytes);
+    frame.resize(frame.len() + bytes - 1, b' ');
+    // The server may have closed it by then.
+    let _ = stream.write_all(&frame).await;
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_take_their_memory_from_that_of_all_bodies() {
+    let limit = 16 << 20;
+    let server = Server::start(search(), limited(limit)).await;
+    let large = json!({"task_index": 0, "more": "x".repeat(1_500_000)});
+    let begin = Instant::now();
+    let mut held = Vec::new();
+    // The last one is refused, or finds just enough.
+    for _ in 0..5 {
+        held.push(unfinished(&server, limit).await);
+    }
+    while server.post("/seed_session", large.clone()).await.0 == 200 {
+        assert!(begin.elapsed() < Duration::from_secs(20));
+    }
+    let (status, answer) = server.post("/seed_session", large.clone()).await;
+    assert_eq!((status, &answer["cause"]), (503, &json!("overloaded")));
+    let mut socket = server.socket().await;
+    let answer = socket.ask(said(1_500_000)).await;
+    assert_eq!(answer["data"]["cause"], "overloaded", "{answer}");
+    assert_eq!(socket.hear().await, None);
+    // Small ones are always taken, and everything is once the others are gone.
+    let mut socket = server.socket().await;
+    socket.observe(json!({"type": "reset"})).await;
+    drop(held);
+    let begin = Instant::now();
+    while server.post("/seed_session", large.clone()).await.0 != 200 {
+        assert!(begin.elapsed() < Duration::from_secs(20));
+    }
+    let answer = socket.ask(said(1_500_000)).await;
+    assert_ne!(answer["data"]["cause"], "overloaded", "{answer}");
 }

@@ -18,6 +18,7 @@ use super::probes::{Plain, Probed};
 use crate::config::EnvironmentConfig;
 use crate::data::{Corpus, Tasks};
 use crate::error::{Result, bail};
+use crate::lock::FileLock;
 use crate::observer::Observer;
 use crate::records::write_episodes;
 use crate::runtime::runtime;
@@ -40,6 +41,18 @@ pub struct EvaluateOptions {
     pub record_tools: Option<PathBuf>,
     /// Changes under which the questions are asked again.
     pub probes: Vec<Probe>,
+}
+
+impl EvaluateOptions {
+    /// Claims the files that will be written, for as long as the locks are kept: before any work is done.
+    pub(super) fn claim(&self) -> Result<Vec<FileLock>> {
+        let files = [&self.out, &self.record_tools];
+        files
+            .into_iter()
+            .flatten()
+            .map(|file| FileLock::take(file))
+            .collect()
+    }
 }
 
 /// The findings of an evaluation.

@@ -15,12 +15,14 @@ use crate::sources::Sources;
 /// Evaluates a policy on the held-out questions of a config. Blocks; not to be called from async code.
 ///
 /// # Errors
-/// When the policy or the data cannot be had, there are no questions, or too many episodes are lost to infrastructure faults.
+/// When the policy or the data cannot be had, another process writes the same files, there are no questions, or too many episodes
+/// are lost to infrastructure faults.
 pub fn evaluate(
     config: &Resolved,
     options: &EvaluateOptions,
     observer: &dyn Observer,
 ) -> Result<Evaluation> {
+    let _locks = options.claim()?;
     let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
     let data = Data::load(config, scratch.path())?;
     let tasks = first(&data.test, options.limit);
@@ -73,6 +75,7 @@ impl Sources<'_> {
         options: &EvaluateOptions,
         observer: &dyn Observer,
     ) -> Result<Evaluation> {
+        let _locks = options.claim()?;
         let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
         let (corpus, tasks) = self.open(scratch.path())?;
         let entry = registry::find(self.environment)?;

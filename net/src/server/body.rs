@@ -17,11 +17,11 @@ use super::refusal::Refusal;
 
 /// Bytes read beyond the limit before the connection is given up, in multiples of the limit: most clients look for an
 /// answer only after they have sent everything.
-const PATIENCE: usize = 4;
+pub(super) const PATIENCE: usize = 4;
 /// Longest time for a body to arrive.
-const ARRIVAL: Duration = Duration::from_secs(30);
+pub(super) const ARRIVAL: Duration = Duration::from_secs(30);
 /// Bytes of a body that are always taken, however many other bodies there are: their number is that of the connections.
-const FREE: usize = 64 * 1024;
+pub(super) const FREE: usize = 64 * 1024;
 /// Bytes of all bodies beyond those that are free, at least.
 const TOGETHER: usize = 64 * 1024 * 1024;
 
@@ -29,7 +29,7 @@ const TOGETHER: usize = 64 * 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct Bodies {
     /// Most bytes of one body.
-    limit: usize,
+    pub(super) limit: usize,
     together: Arc<Semaphore>,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Held(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
 
 impl Held {
     /// Takes memory for more bytes.
-    fn more(&self, bytes: usize, bodies: &Bodies) -> Result<(), Refusal> {
+    pub(super) fn more(&self, bytes: usize, bodies: &Bodies) -> Result<(), Refusal> {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let together = Arc::clone(&bodies.together);
         let more = together.try_acquire_many_owned(bytes);

@@ -24,6 +24,7 @@ use tower_service::Service as _;
 use super::body::{Held, Inbound};
 use super::connections::{Connection, Connections};
 use super::local;
+use super::messages::Messages;
 use super::routes::Service;
 use super::wire::Wire;
 
@@ -55,8 +56,14 @@ impl<S: Service> Front<S> {
     }
 
     /// Answers a request.
-    async fn answer(&self, request: Request<Incoming>, connection: Arc<Connection>) -> Response {
+    async fn answer(
+        &self,
+        mut request: Request<Incoming>,
+        connection: Arc<Connection>,
+        messages: Messages,
+    ) -> Response {
         connection.works();
+        request.extensions_mut().insert(messages.clone());
         let refused = if self.local {
             local::foreign(&request).err()
         } else {
@@ -67,6 +74,7 @@ impl<S: Service> Front<S> {
             None => self.routed(request, &connection).await,
         };
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            messages.begin(&self.app.base().bodies);
             return response;
         }
         response.map(|body| Body::new(Outbound { body, connection }))
@@ -188,9 +196,11 @@ async fn converse<S: Service>(
     mut stopped: watch::Receiver<bool>,
 ) {
     let connection = Connection::new(&front.connections);
+    let messages = wire.messages();
     let answer = service_fn(|request| {
         let (front, connection) = (Arc::clone(&front), Arc::clone(&connection));
-        async move { Ok::<_, Infallible>(front.answer(request, connection).await) }
+        let messages = messages.clone();
+        async move { Ok::<_, Infallible>(front.answer(request, connection, messages).await) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

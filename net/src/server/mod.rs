@@ -6,6 +6,7 @@ mod connections;
 mod flights;
 mod front;
 mod local;
+mod messages;
 mod refusal;
 mod routes;
 mod run;
@@ -15,6 +16,7 @@ mod wire;
 mod workers;
 
 pub use base::{Base, BaseConfig, Observed, Ticket};
+pub use messages::Messages;
 pub use refusal::{Refusal, Refuse, json, refused};
 pub use routes::{Service, router};
 pub use run::{ServeError, Summary, serve};

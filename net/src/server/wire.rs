@@ -10,6 +10,8 @@ use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Sleep, sleep};
 
+use super::messages::{Fate, Messages};
+
 /// Longest time for a client to take none of the bytes that wait for it.
 const STALLED: Duration = Duration::from_secs(30);
 
@@ -18,6 +20,8 @@ pub(super) struct Wire {
     stream: TcpStream,
     /// Ends the wait of a write that makes no progress.
     stalled: Option<Pin<Box<Sleep>>>,
+    /// What comes after an upgrade.
+    messages: Messages,
     _place: OwnedSemaphorePermit,
 }
 
@@ -26,8 +30,14 @@ impl Wire {
         Self {
             stream,
             stalled: None,
+            messages: Messages::default(),
             _place: place,
         }
+    }
+
+    /// What comes after an upgrade.
+    pub(super) fn messages(&self) -> Messages {
+        self.messages.clone()
     }
 
     /// A write's outcome, unless the client has taken nothing for too long.
@@ -36,12 +46,16 @@ impl Wire {
         context: &mut Context<'_>,
         outcome: Poll<Result<T>>,
     ) -> Poll<Result<T>> {
-        if outcome.is_ready() {
+        if let Poll::Ready(outcome) = outcome {
             self.stalled = None;
-            return outcome;
+            if outcome.is_err() {
+                self.messages.end();
+            }
+            return Poll::Ready(outcome);
         }
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(STALLED)));
         stalled.as_mut().poll(context).map(|()| {
+            self.messages.end();
             let words = "the client takes nothing of the answer";
             Err(Error::new(ErrorKind::TimedOut, words))
         })
@@ -54,7 +68,23 @@ impl AsyncRead for Wire {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let filled = buffer.filled().len();
+        loop {
+            let read = std::task::ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
+            let bytes = buffer.filled().len() - filled;
+            if read.is_err() || bytes == 0 {
+                self.messages.end();
+                return Poll::Ready(read);
+            }
+            match self.messages.arrived(bytes) {
+                Fate::Keep => return Poll::Ready(Ok(())),
+                Fate::Discard => buffer.set_filled(filled),
+                Fate::End => {
+                    buffer.set_filled(filled);
+                    return Poll::Ready(Ok(()));
+                }
+            }
+        }
     }
 }
 

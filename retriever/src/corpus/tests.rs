@@ -257,6 +257,42 @@ fn lines_that_are_not_text_or_too_long_are_errors() {
 }
 
 #[test]
+fn a_hostile_gzip_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let row = b"{\"_id\":\"a\",\"text\":\"b\"}\n";
+    let whole = gzip(row);
+    let refused = |name: &str, bytes: &[u8]| {
+        let error = read(&write(&folder, name, bytes), CorpusFormat::BEIR).unwrap_err();
+        assert!(error.to_string().contains(name), "{name}: {error}");
+    };
+    refused("magic.jsonl.gz", &whole[..2]);
+    refused("head.jsonl.gz", &whole[..9]);
+    // A checksum, a length that are not those of the text.
+    for from_end in [8, 4] {
+        let mut wrong = whole.clone();
+        let at = wrong.len() - from_end;
+        wrong[at] ^= 0xff;
+        refused("trailer.jsonl.gz", &wrong);
+    }
+    let mut method = whole.clone();
+    method[2] = 7;
+    refused("method.jsonl.gz", &method);
+    // A name and a comment without an end, in place of the text.
+    for flag in [0x08, 0x10] {
+        let mut endless = whole[..10].to_vec();
+        endless[3] = flag;
+        endless.resize(20 << 20, b'a');
+        refused("name.jsonl.gz", &endless);
+    }
+    refused("garbage.jsonl.gz", &[&whole[..], b"more"].concat());
+    refused("packed-twice.jsonl.gz", &gzip(&whole));
+    refused("nothing.jsonl.gz", &gzip(&vec![b'\n'; 32 << 20]));
+    let members = [gzip(b"").repeat(50_000), whole].concat();
+    let path = write(&folder, "members.jsonl.gz", &members);
+    assert_eq!(read(&path, CorpusFormat::BEIR).unwrap().len(), 1);
+}
+
+#[test]
 fn content_hash_covers_title_and_text_apart() {
     assert_ne!(content_hash("a", "bc"), content_hash("ab", "c"));
 }

@@ -1,11 +1,17 @@
 //! Rows of a parquet file, one row group's pages at a time.
 
+mod check;
+#[cfg(test)]
+mod tests;
+mod thrift;
+
 use std::borrow::Cow;
 use std::fs::File;
 use std::sync::Arc;
 
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::serialized_reader::ReadOptionsBuilder;
 use parquet::record::reader::{ReaderIter, TreeBuilder};
 use parquet::record::{Field, Row as ParquetRow};
 use parquet::schema::types::{SchemaDescPtr, SchemaDescriptor, Type};
@@ -23,6 +29,9 @@ const FIX: &str = "fetch or write the file again";
 /// Reads the columns that are asked for, one row group at a time.
 pub(super) struct ParquetRows {
     file: SerializedFileReader<File>,
+    /// The same file, for what is checked before it is read.
+    raw: File,
+    scalars: bool,
     columns: SchemaDescPtr,
     /// Row groups opened so far.
     groups: usize,
@@ -35,20 +44,24 @@ impl ParquetRows {
     /// Opens a file; of `scalars`, lists and maps stay on disk.
     pub(super) fn open(file: File, scalars: bool) -> Result<Self, Stop> {
         let opened = guarded(|| {
-            let file = SerializedFileReader::new(file)?;
-            let schema = file.metadata().file_metadata().schema_descr_ptr();
+            let schema = check::schema(&file)?;
+            let raw = file.try_clone()?;
+            let options = ReadOptionsBuilder::new().with_parquet_schema(Arc::clone(&schema));
+            let file = SerializedFileReader::new_with_options(file, options.build())?;
             let columns = if scalars {
                 projection(schema.root_schema())?
             } else {
                 schema
             };
-            Ok((file, columns))
+            Ok((file, raw, columns))
         });
-        let (file, columns) = opened.map_err(|cause| {
+        let (file, raw, columns) = opened.map_err(|cause| {
             RowFault::new(format!("not a readable parquet file ({cause})"), FIX)
         })?;
         Ok(Self {
             file,
+            raw,
+            scalars,
             columns,
             groups: 0,
             rows: None,
@@ -65,6 +78,8 @@ impl ParquetRows {
             if self.groups == self.file.num_row_groups() {
                 return Ok(None);
             }
+            let described = self.file.metadata().row_group(self.groups);
+            check::row_group(&self.raw, described, self.scalars)?;
             let group = self.file.get_row_group(self.groups)?;
             self.rows = Some(TreeBuilder::new().as_iter(self.columns.clone(), group.as_ref())?);
             self.groups += 1;

@@ -448,7 +448,8 @@ impl Facts<'_> {
             .trace(Metric::SEARCH_EMPTY)
             .filter(|_| self.has_search)?;
         let Span { window, short } = self.span;
-        let worked = trace.first().is_some_and(|first| first < 0.5);
+        // One step is enough: a retriever may die in the next.
+        let worked = trace.began_below(0.5);
         let steps = if worked { short } else { window };
         if !trace.held(steps, |share| share > MOST) {
             return None;

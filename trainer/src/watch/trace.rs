@@ -63,6 +63,11 @@ impl Trace {
         (!self.start.is_empty()).then(|| median(self.start.iter()))
     }
 
+    /// Whether any of the first `span.short` numbers was below a bound.
+    pub(super) fn began_below(&self, bound: f64) -> bool {
+        self.start.iter().any(|&value| value < bound)
+    }
+
     /// Mean of a full window.
     pub(super) fn long(&self, span: Span) -> Option<f64> {
         self.full(span).then(|| mean(self.recent.iter()))

@@ -371,6 +371,15 @@ fn policies_that_never_search_or_never_follow_the_protocol() {
         kinds(&mut sentinel(SentinelConfig::default()), finds_nothing),
         [("empty_search".to_owned(), Some(19))]
     );
+    let dies = |row: &mut Row| {
+        if row.step() >= 2 {
+            row.set("search/empty_frac", 1.0);
+        }
+    };
+    assert_eq!(
+        kinds(&mut sentinel(SentinelConfig::default()), dies),
+        [("empty_search".to_owned(), Some(6))]
+    );
     let mut closed_book = Sentinel::new(SentinelConfig::default(), false).unwrap();
     assert_eq!(run(&mut closed_book, 4, 200, never, u64::MAX), []);
     let invalid = |row: &mut Row| row.set("action/valid_frac", 0.1);
