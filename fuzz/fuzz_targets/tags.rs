@@ -2,15 +2,9 @@
 
 #![no_main]
 
-use std::sync::LazyLock;
-
 use forage_env::protocol::{TagEvent, TagParser};
-use forage_env::query_writer::{Take, parse as parse_query};
-use forage_env::reward::search_r1::is_valid_whole_text;
-use forage_env::search_r1::{Profile, SearchR1Settings, parse};
+use forage_env::registry::read_turn;
 use libfuzzer_sys::fuzz_target;
-
-static SETTINGS: LazyLock<[SearchR1Settings; 10]> = LazyLock::new(|| Profile::ALL.map(Profile::settings));
 
 /// What the events say, runs of text joined, and the text again.
 fn read(parts: &[&str]) -> (Vec<(bool, String)>, String) {
@@ -42,9 +36,5 @@ fuzz_target!(|input: (u16, &str)| {
     let whole = read(&[text]);
     assert_eq!(whole.1, text);
     assert_eq!(read(&[before, after]), whole);
-    for settings in SETTINGS.iter() {
-        parse(text, settings);
-    }
-    let _ = (parse_query(text, Take::Last), parse_query(text, Take::First));
-    is_valid_whole_text(text);
+    read_turn(text);
 });

@@ -3,8 +3,7 @@
 #![no_main]
 
 use forage_env::chat::hermes::{Piece, Stream};
-use forage_env::code_search::{Profile, parse};
-use forage_env::query_writer::parse_call;
+use forage_env::registry::read_turn;
 use libfuzzer_sys::fuzz_target;
 
 fn read(parts: &[&str]) -> Vec<Piece> {
@@ -31,8 +30,5 @@ fuzz_target!(|input: (u16, &str)| {
             assert!(call.arguments.is_object() && !call.name.is_empty());
         }
     }
-    for profile in Profile::ALL {
-        parse(text, &profile.settings());
-    }
-    let _ = parse_call(text);
+    read_turn(text);
 });
