@@ -42,9 +42,9 @@ make() {
   done
 }
 
-# The same folder each time: with another, all of it would be compiled again.
-rm -rf "$cache/sources"
-make "$cache/sources"
+# The same folder each time: with another, all of it would be compiled again. Not within the cache, whose name stands for it in paths.
+rm -rf "$cache-sources"
+make "$cache-sources"
 # The toolchain and the tool that takes the snapshot are the same ones.
 mkdir -p "$scratch/cache/forage-guest"
 # Linked file by file: the compiler finds the standard library's sources by where it stands itself.
