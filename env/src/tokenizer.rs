@@ -36,7 +36,7 @@ impl HfTokenizer {
     pub fn from_file(path: &Path, eos: &str) -> Result<Self, TokenizerError> {
         let name = path.display().to_string();
         match std::fs::read(path) {
-            Ok(bytes) => Self::parse(name, &bytes, eos),
+            Ok(bytes) => Self::parse(&name, &bytes, eos),
             Err(error) => Err(TokenizerError {
                 path: name,
                 message: error.to_string(),
@@ -49,13 +49,13 @@ impl HfTokenizer {
     /// # Errors
     /// As [`Self::from_file`].
     pub fn from_bytes(bytes: &[u8], eos: &str) -> Result<Self, TokenizerError> {
-        Self::parse("(embedded)".to_owned(), bytes, eos)
+        Self::parse("(embedded)", bytes, eos)
     }
 
     /// Reads a file of strangers: the library panics at some, and others are read but cannot encode.
-    fn parse(path: String, bytes: &[u8], eos: &str) -> Result<Self, TokenizerError> {
+    fn parse(path: &str, bytes: &[u8], eos: &str) -> Result<Self, TokenizerError> {
         let fault = |message: String| TokenizerError {
-            path: path.clone(),
+            path: path.to_owned(),
             message,
         };
         let read = std::panic::catch_unwind(|| {

@@ -214,11 +214,7 @@ fn describe(trajectory: &Trajectory, colours: bool) -> String {
         .iter()
         .map(|(name, value)| format!("{name} {value:.2}"))
         .collect();
-    let title = format!(
-        "{} · {reward} · {}",
-        trajectory.label(),
-        trajectory.ending.to_string()
-    );
+    let title = format!("{} · {reward} · {}", trajectory.label(), trajectory.ending);
     let facts = format!(
         "{} ({}, {})\ngold: {}\nscore: {}",
         trajectory.key.question,

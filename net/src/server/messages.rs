@@ -202,7 +202,9 @@ mod tests {
         refused(ARRIVAL / 2).await.unwrap_err();
         messages.taken();
         assert_eq!(messages.arrived(FREE + 1), Fate::Keep);
-        refused(ARRIVAL - Duration::from_secs(1)).await.unwrap_err();
+        refused(ARRIVAL.saturating_sub(Duration::from_secs(1)))
+            .await
+            .unwrap_err();
         let late = refused(Duration::from_secs(2)).await;
         assert_eq!(late.unwrap(), Refusal::SlowBody);
         assert_eq!(messages.arrived(1), Fate::Discard);

@@ -58,6 +58,9 @@ impl Job {
     }
 }
 
+/// A sequence and the place of a token in it.
+type Owner = (u64, usize);
+
 pub(super) struct Worker {
     runner: Runner,
     scheduler: Scheduler,
@@ -286,7 +289,7 @@ impl Worker {
     }
 
     /// What is asked of which rows of a pass, and for each the sequence and the place of the token that it is about.
-    fn questions(&self, plan: &[Planned]) -> (Vec<(usize, Question)>, Vec<(u64, usize)>) {
+    fn questions(&self, plan: &[Planned]) -> (Vec<(usize, Question)>, Vec<Owner>) {
         let (mut questions, mut owners) = (Vec::new(), Vec::new());
         let mut first = 0;
         for part in plan {

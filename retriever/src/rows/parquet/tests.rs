@@ -50,7 +50,9 @@ impl Value {
             }
             List(kind, values) => {
                 out.list(values.len() as u64, *kind);
-                values.iter().for_each(|value| value.write(out));
+                for value in values {
+                    value.write(out);
+                }
             }
             Raw(_, bytes) => out.0.extend_from_slice(bytes),
         }

@@ -102,7 +102,7 @@ impl<R: Read + Seek> Reader<R> {
     /// The next field's number and type; none at the end of the structure.
     pub(super) fn field(&mut self, last: i16) -> Result<Option<(i16, Kind)>> {
         let byte = self.byte()?;
-        if byte & 0x0f == 0 {
+        if byte.trailing_zeros() >= 4 {
             return Ok(None);
         }
         let kind = Kind::of(byte & 0x0f)?;
@@ -233,12 +233,11 @@ impl Writer {
 
     /// A field's number and type; `last` is the one before it.
     pub(super) fn field(&mut self, last: i16, id: i16, kind: Kind) {
-        match u8::try_from(id - last) {
-            Ok(more @ 1..=15) => self.0.push((more << 4) | kind as u8),
-            _ => {
-                self.0.push(kind as u8);
-                self.signed(id.into());
-            }
+        if let Ok(more @ 1..=15) = u8::try_from(id - last) {
+            self.0.push((more << 4) | kind as u8);
+        } else {
+            self.0.push(kind as u8);
+            self.signed(id.into());
         }
     }
 

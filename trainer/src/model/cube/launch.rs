@@ -159,35 +159,35 @@ pub(crate) fn rms_norm_add(
 /// `silu(gate) * up`, all `[n, width]`.
 pub(crate) fn swiglu(gate: Tensor<2>, up: Tensor<2>) -> Tensor<2> {
     let shape = gate.dims();
-    swiglu_of(stored(gate), stored(up), shape, (shape[1], 0))
+    swiglu_of(&stored(gate), &stored(up), shape, (shape[1], 0))
 }
 
 /// `silu(gate) * up`, `[n, width]`, of `[gate, up]`, `[n, 2 width]`.
 pub(super) fn swiglu_joined(both: Tensor<2>) -> Tensor<2> {
     let [rows, both_widths] = both.dims();
     let (both, width) = (stored(both), both_widths / 2);
-    swiglu_of(both.clone(), both, [rows, width], (both_widths, width))
+    swiglu_of(&both, &both, [rows, width], (both_widths, width))
 }
 
 fn swiglu_of(
-    gate: CubeTensor,
-    up: CubeTensor,
+    gate: &CubeTensor,
+    up: &CubeTensor,
     [rows, width]: [usize; 2],
     (stride, offset): (usize, usize),
 ) -> Tensor<2> {
-    let out = empty(&gate, [rows, width], gate.dtype);
+    let out = empty(gate, [rows, width], gate.dtype);
     pointwise::swiglu::launch(
         &gate.client,
         elementwise(rows * width),
         units(UNITS),
-        argument(&gate),
-        argument(&up),
+        argument(gate),
+        argument(up),
         argument(&out),
         width as u32,
         stride as u32,
         offset as u32,
         (rows * width) as u32,
-        element(&gate),
+        element(gate),
     );
     tensor(out)
 }

@@ -1,6 +1,6 @@
 //! Generation on a device: a pass of about ten launches per layer, over kernels of our own and Burn's products.
 //!
-//! The kernels run wherever `CubeCL` does (CUDA, ROCm, Metal, Vulkan, WebGPU). They carry no gradient; training runs the ones that
+//! The kernels run wherever `CubeCL` does (CUDA, `ROCm`, Metal, Vulkan, `WebGPU`). They carry no gradient; training runs the ones that
 //! stand behind [`super::Kernels`], with derivatives of their own.
 
 mod kernels;
