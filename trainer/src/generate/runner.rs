@@ -84,7 +84,7 @@ fn on_device(
     let (Kernels::Cube, Some(choices)) = (Kernels::of(&logits.device()), choices) else {
         return Ok(None);
     };
-    let found = choose(logits.clone(), &choices).map_err(|fault| gone(&fault))?;
+    let found = choose(logits.clone(), &choices).map_err(|fault| gone(&fault.to_string()))?;
     let answer = |(token, logprob)| Answer {
         sampled: Sampled { token, logprob },
         top: Vec::new(),

@@ -10,6 +10,7 @@ use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
 
 use super::kernels::{attention, bytes, pointwise, sampling};
+use crate::device::DeviceError;
 
 const ON_A_DEVICE: &str = "the caller checked that the tensor is on a device of CubeCL";
 /// Numbers of 4 bytes to which views of a part of a tensor are aligned on every device.
@@ -421,11 +422,11 @@ impl Cuts {
 /// a third where a draw is cut, and 12 bytes per row are read back.
 ///
 /// # Errors
-/// The words of the runtime when the result cannot be read.
+/// [`DeviceError::Lost`] with the words of the runtime when the result cannot be read.
 pub(crate) fn choose(
     logits: Tensor<2>,
     choices: &[Choice],
-) -> Result<Vec<Option<(u32, f32)>>, String> {
+) -> Result<Vec<Option<(u32, f32)>>, DeviceError> {
     let [rows, vocabulary] = logits.dims();
     let device = logits.device();
     let setting = |choice: &Choice| {
@@ -495,7 +496,7 @@ pub(crate) fn choose(
         .narrow(0, 0, rows * sampling::ANSWER)
         .into_data()
         .try_into_vec()
-        .map_err(|error| format!("{error:?}"))?;
+        .map_err(|error| DeviceError::Lost(format!("{error:?}")))?;
     let row = |row: &[f32]| (row[2] == 0.0).then_some((row[0] as u32, row[1]));
     Ok(found.chunks_exact(sampling::ANSWER).map(row).collect())
 }
