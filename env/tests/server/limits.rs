@@ -357,12 +357,14 @@ async fn bodies_are_small_by_default() {
 }
 
 fn limited(max_body_bytes: usize) -> ServerConfig {
+    let usual = ServerConfig::default();
     ServerConfig {
+        max_action_bytes: usual.max_action_bytes.min(max_body_bytes),
         base: BaseConfig {
             max_body_bytes,
             ..BaseConfig::default()
         },
-        ..ServerConfig::default()
+        ..usual
     }
 }
 
