@@ -16,7 +16,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 impl RemotePolicy {
     /// Waits until the server answers and checks that it is the one meant.
     ///
-    /// Its weights count as version 0 until the first [`Self::push`]: where a run is resumed, push first.
+    /// Its weights count as version 0 until the first push: where a run is resumed, push first.
     ///
     /// # Errors
     /// [`RemoteError::Setting`] for settings that cannot be right, [`RemoteError::NotReady`] when
