@@ -22,12 +22,22 @@ seed() {
         { printf '2'; cat "$file"; } >"$to/$(basename "$file")"
       done ;;
     vectors) cp "$fixtures"/vectors/*.npy "$fixtures"/vectors/*.faiss "$to"/ ;;
+    chat_template) python3 - "$to" <<'END'
+import json, pathlib, sys
+cases = json.load(open("../env/tests/fixtures/chat_templates.json"))["families"]
+for number, family in enumerate(cases):
+    (pathlib.Path(sys.argv[1]) / f"family-{number}").write_text(family["template"])
+END
+    ;;
+    model_folder)
+      { printf '\0'; cat ../trainer/tests/fixtures/tiny_qwen3/config.json; } >"$to/config"
+      { printf '\1'; head -c 60000 ../trainer/tests/fixtures/tiny_qwen3/model.safetensors; } >"$to/safetensors" ;;
   esac
 }
 
 held=true
 figures=
-printf '%-10s %-7s %12s %10s %10s\n' target result runs coverage peak_mib
+printf '%-14s %-7s %12s %10s %10s\n' target result runs coverage peak_mib
 for target in "${targets[@]}"; do
   seed "$target"
   log=$(mktemp)
@@ -36,7 +46,7 @@ for target in "${targets[@]}"; do
   stat() { sed -n "s/^stat::$1: *//p" "$log" | tail -1; }
   runs=$(stat number_of_executed_units) peak=$(stat peak_rss_mb)
   coverage=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$log" | tail -1)
-  printf '%-10s %-7s %12s %10s %10s\n' "$target" "$result" "${runs:-0}" "${coverage:-0}" "${peak:-0}"
+  printf '%-14s %-7s %12s %10s %10s\n' "$target" "$result" "${runs:-0}" "${coverage:-0}" "${peak:-0}"
   if [[ $result == FAILED ]]; then tail -n 40 "$log" >&2; fi
   rm -f "$log"
   figures+="${figures:+,}\"${target}_runs\":${runs:-0},\"${target}_coverage\":${coverage:-0}"
