@@ -41,7 +41,7 @@ pub use entry::{
 pub use episode::{Boundary, Branch, Ending, Episode, Limit, Score, Turn};
 pub use metric::{Direction, Metric, STEP_METRICS};
 pub use pages::{Found, Page, PagePart, Pages};
-pub use registry::{Entry, PluginError, Registry, UnknownName};
+pub use registry::{Entry, EntryError, Registry};
 pub use row::{Cell, Row, RowFault};
 pub use tag::Tag;
 pub use task::{OracleHop, Split, Task};

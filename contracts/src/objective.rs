@@ -9,6 +9,8 @@ use std::fmt;
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
+use crate::registry::Entry;
+
 /// A number or a flag that a loss or an advantage reads from its table in a configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
@@ -264,6 +266,14 @@ impl LossEntry {
     }
 }
 
+impl Entry for LossEntry {
+    const KIND: &'static str = "loss";
+
+    fn label(&self) -> (&'static str, &'static str) {
+        (self.name, self.about)
+    }
+}
+
 /// The policy tokens of one sequence; every slice `[n]`.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenInputs<'a> {
@@ -318,6 +328,14 @@ impl AdvantageEntry {
             of_batch,
             by_mean: false,
         }
+    }
+}
+
+impl Entry for AdvantageEntry {
+    const KIND: &'static str = "advantage";
+
+    fn label(&self) -> (&'static str, &'static str) {
+        (self.name, self.about)
     }
 }
 

@@ -44,7 +44,7 @@ mod settings;
 pub use check::{CheckFailure, CheckPlan, check_environment};
 pub use code_search::{CodeTurn, FunctionCall, Status};
 pub use demonstrate::demonstrate;
-pub use plugins::{PluginError, Plugins};
+pub use plugins::Plugins;
 pub use query_writer::QueryTurn;
 pub use wiki::{Wiki, WikiError};
 

@@ -65,7 +65,7 @@ pub use forage_contracts::retriever::{
     ParseIssue, Query, Retriever, RetrieverError, TextKind,
 };
 pub use forage_contracts::{
-    Cell, CorpusEntry, Entry, Passage, PluginError, Registry, Row, RowFault, UnknownName,
+    Cell, CorpusEntry, Entry, EntryError, Passage, Registry, Row, RowFault,
 };
 pub use index::{
     AddRequest, BuildProgress, BuildRequest, BuildStage, BuildSummary, Counts, Document,

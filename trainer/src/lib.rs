@@ -21,10 +21,10 @@
 //! - `learner`, [`run`], `warm_start`, `sft_run`, [`checkpoint`], [`metrics`]: a training run. `watch`: what its numbers say.
 
 mod lesson_error;
-mod plugin_error;
+mod plugins;
 mod setting;
 pub use lesson_error::LessonError;
-pub use plugin_error::PluginError;
+pub use plugins::Plugins;
 pub use setting::SettingError;
 
 pub mod device;

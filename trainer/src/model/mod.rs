@@ -25,7 +25,7 @@ pub use config::{ConfigError, ModelConfig, RopeScaling};
 pub(crate) use cube::{Choice, Cuts, Wanted, choose};
 pub use decoder::Decoder;
 pub(crate) use dense::{Dense, attention_numbers};
-pub use families::{Architecture, Family, NormPlacement, Published, QkNorm, install_families};
+pub use families::{Architecture, Family, NormPlacement, Published, QkNorm};
 pub(crate) use init::init_quick;
 pub use init::init_random;
 pub(crate) use kernels::Kernels;

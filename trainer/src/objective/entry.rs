@@ -3,25 +3,20 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use forage_contracts::Registry;
 use forage_contracts::objective::{Setting, SettingFault, SettingValue, Settings};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
 use crate::setting::SettingError;
 
-/// An entry of a list: a loss or an advantage.
-pub trait Entry: Copy + Send + Sync + 'static {
-    /// `loss` or `advantage`.
-    const KIND: &'static str;
-
-    /// The name in configurations.
-    fn name(&self) -> &'static str;
-
+/// An entry with settings: a loss, an advantage or an algorithm.
+pub trait Entry: forage_contracts::Entry + Copy {
     /// The settings that it reads.
     fn settings(&self) -> &'static [Setting];
 
-    /// The registered entries, the built-in ones first.
-    fn all() -> Vec<&'static Self>;
+    /// The list of such entries.
+    fn registry() -> &'static Registry<Self>;
 }
 
 /// An entry of a list with values for its settings. In a configuration it is the entry's name, or a table of that name with the
@@ -29,7 +24,7 @@ pub trait Entry: Copy + Send + Sync + 'static {
 #[derive(Clone, Copy, Deserialize)]
 #[serde(try_from = "Written", bound = "E: Entry")]
 pub struct Choice<E: 'static> {
-    pub(super) entry: &'static E,
+    pub(crate) entry: &'static E,
     pub(super) settings: Settings,
 }
 
@@ -45,9 +40,10 @@ enum Written {
 }
 
 fn find<E: Entry>(name: &str) -> Result<&'static E, SettingError> {
-    let all = E::all();
-    let found = all.iter().find(|entry| entry.name() == name).copied();
-    found.ok_or_else(|| SettingError::unknown(E::KIND, name, all.iter().map(|entry| entry.name())))
+    let mut all = E::registry().iter();
+    let found = all.find(|entry| entry.label().0 == name);
+    let known = || E::registry().iter().map(|entry| entry.label().0);
+    found.ok_or_else(|| SettingError::unknown(E::KIND, name, known()))
 }
 
 impl<E: Entry> Choice<E> {
@@ -63,7 +59,7 @@ impl<E: Entry> Choice<E> {
 
     /// The name of the entry.
     pub fn name(&self) -> &'static str {
-        self.entry.name()
+        self.entry.label().0
     }
 
     /// Checks the ranges.

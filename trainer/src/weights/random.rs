@@ -44,9 +44,9 @@ impl Checkpoint {
         precision: Precision,
         device: &Device,
     ) -> Result<Self, WeightsError> {
-        let config = ModelConfig::published(shape).map_err(|message| ConfigError {
+        let config = ModelConfig::published(shape).map_err(|fault| ConfigError {
             file: format!("random weights of shape {shape}"),
-            message,
+            message: fault.to_string(),
         })?;
         let decoder = || init_quick(&config, seed, precision, device);
         let Some(folder) = tokenizer else {
