@@ -24,7 +24,7 @@ use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Ending, EnvEntry, Episode, Resources, Split, Task};
 use forage_env::reward::RewardSet;
 use forage_env::rollout::{Job, Presentation, Rollout};
-use forage_env::server::{self, Served, ServerConfig};
+use forage_env::server::{Served, ServerConfig};
 use forage_env::world::{World, WorldSpec};
 use forage_env::{Wiki, registry};
 use forage_retriever::Bm25Retriever;
@@ -134,12 +134,7 @@ impl Script {
             rewards: rewards.clone(),
             tokenizer,
         };
-        tokio::spawn(server::serve(
-            listener,
-            ServerConfig::default(),
-            served,
-            std::future::pending(),
-        ));
+        tokio::spawn(served.serve(listener, ServerConfig::default(), std::future::pending()));
         let base = reqwest::Url::parse("http://127.0.0.1")?;
         let client = forage_net::connector(&base).build()?;
         Ok(Self {

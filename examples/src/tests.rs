@@ -286,7 +286,7 @@ async fn formats_and_retrievers_from_outside_are_found_by_their_names() {
 
     let folder = tempfile::tempdir().expect("a folder");
     let place = folder.path().join("index");
-    Index::build(&BuildRequest::new(&corpus, format, &place), &mut |_| {}).expect("an index");
+    Index::build(&BuildRequest::new(&corpus, format, &place), &mut |_, _| {}).expect("an index");
     let index = Arc::new(Index::open(&place).expect("an index"));
     let mode: Mode = "trigrams".parse().expect("registered");
     let searched = Searched {

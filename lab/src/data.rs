@@ -414,7 +414,7 @@ fn open_or_build(corpus: &Path, format: CorpusFormat, place: &Path) -> Result<Ar
     if place.exists() {
         return open_checked(place, corpus, format);
     }
-    Index::build(&BuildRequest::new(corpus, format, place), &mut |_| {})?;
+    Index::build(&BuildRequest::new(corpus, format, place), &mut |_, _| {})?;
     Ok(Arc::new(Index::open(place)?))
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use forage_eval::RetrievalReport;
 use forage_eval::stats::Bootstrap;
-use forage_retriever::{Query, read_qrels, read_queries, write_run};
+use forage_retriever::{Query, QueryRecord, read_qrels, write_run};
 
 use crate::error::{Context, Result};
 use crate::retrieval::RetrieverConfig;
@@ -47,7 +47,7 @@ impl Ranking<'_> {
             retrieval, depth, ..
         } = *self;
         let retriever = retrieval.open(self.index, self.remote)?;
-        let queries = read_queries(self.queries)?;
+        let queries = QueryRecord::read_all(self.queries)?;
         let qrels = read_qrels(self.qrels)?;
         let cannot = "cannot write the run";
         let file = self.run.map(File::create).transpose();

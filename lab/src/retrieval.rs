@@ -6,8 +6,8 @@ use std::sync::Arc;
 use forage_retriever::remote::RemoteSpec;
 use forage_retriever::server::Services;
 use forage_retriever::{
-    Bm25Retriever, CachedRetriever, Encoder, Index, Mode, RecordingRetriever, RerankedRetriever,
-    Reranker, Retriever, Searched, TapeWriter,
+    Bm25Retriever, CachedRetriever, Encoder, Index, Mode, RerankedRetriever, Reranker, Retriever,
+    Searched, Tape,
 };
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::{BertEncoder, BertReranker, EncoderOptions, RerankerOptions};
@@ -215,8 +215,7 @@ pub(crate) fn recorded(
     let Some(path) = tape else {
         return Ok(retriever);
     };
-    let tape = TapeWriter::open(path, &retriever).in_config("--record-tools")?;
-    Ok(Arc::new(RecordingRetriever::new(retriever, Arc::new(tape))))
+    Tape::record(path, retriever).in_config("--record-tools")
 }
 
 /// Opens a BERT encoder folder.

@@ -23,7 +23,7 @@ use forage_contracts::retriever::{CancelFlag, RetrieverError};
 use serde::de::IntoDeserializer;
 use serde::{Deserialize, Serialize};
 
-pub use embed::{EmbedProgress, EmbedSummary, VectorSource, embed};
+pub use embed::{EmbedSummary, VectorSource};
 pub(crate) use flat::FlatIndex;
 pub(crate) use graph::GraphIndex;
 

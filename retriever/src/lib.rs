@@ -8,7 +8,7 @@
 //! - [`dense`] searches by vectors; [`RerankedRetriever`] and [`CachedRetriever`] wrap retrievers.
 //! - [`Mode`], [`CorpusFormat`] and [`remote::RemoteSpec`] choose among registered entries by name ([`Registry`]).
 //! - [`remote`] searches elsewhere; [`server`] answers others.
-//! - [`read_queries`], [`read_qrels`], [`write_run`] are for evaluation.
+//! - [`QueryRecord`], [`read_qrels`], [`write_run`] are for evaluation.
 //!
 //! It knows nothing of reinforcement learning, models or rewards. Query text is a bag of words unless
 //! boolean mode is asked for.
@@ -67,21 +67,18 @@ pub use forage_contracts::retriever::{
 pub use forage_contracts::{
     Cell, CorpusEntry, Entry, EntryError, Passage, Registry, Row, RowFault,
 };
-pub use index::{
-    AddRequest, BuildProgress, BuildRequest, BuildStage, BuildSummary, Counts, Document,
-    Duplicates, Existing, Index, Manifest,
-};
+pub use index::{AddRequest, BuildRequest, BuildSummary, Document, Index};
 
 pub use mode::{Mode, ModeEntry, Searched};
 pub use none::NoPassages;
 pub use qrels::{Qrels, read_qrels, write_run};
-pub use queries::{QueryRecord, read_queries};
+pub use queries::QueryRecord;
 pub use rerank::{RerankedRetriever, Reranker};
 pub use retriever::Bm25Retriever;
 pub use rows::{Place, RowReader};
-pub use snippet::{Snippet, snippet};
+pub use snippet::Snippet;
 
-pub use tape::{RecordingRetriever, Tape, TapeError, TapeWriter};
+pub use tape::{Tape, TapeError};
 
 // Tests inside of the crate name it as its users do.
 #[cfg(test)]

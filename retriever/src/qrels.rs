@@ -194,7 +194,7 @@ pub fn write_run<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queries::read_queries;
+    use crate::queries::QueryRecord;
 
     fn with_file<T>(
         content: &str,
@@ -311,7 +311,7 @@ mod tests {
     fn queries_ignore_other_fields() {
         let queries = with_file(
             "{\"_id\":\"1\",\"text\":\"a b\",\"answers\":[\"x\"]}\n",
-            read_queries,
+            QueryRecord::read_all,
         )
         .unwrap();
         assert_eq!(
@@ -319,7 +319,9 @@ mod tests {
             ("1", "a b")
         );
         let twice = "{\"_id\":\"1\",\"text\":\"a\"}\n{\"_id\":\"1\",\"text\":\"b\"}\n";
-        let message = with_file(twice, read_queries).unwrap_err().to_string();
+        let message = with_file(twice, QueryRecord::read_all)
+            .unwrap_err()
+            .to_string();
         assert!(message.contains("line 1 and again on line 2"), "{message}");
     }
 

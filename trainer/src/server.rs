@@ -111,22 +111,24 @@ impl Default for ServerConfig {
     }
 }
 
-/// Serves until `shutdown` completes, then drains: `/readyz` and new work answer 503, requests in flight finish, for at
-/// most [`BaseConfig::drain`], connections are closed.
-///
-/// Call it on a multi-threaded runtime that does no heavy work of its own.
-///
-/// # Errors
-/// [`ServeError`] when the configuration is contradictory or accepting fails.
-pub async fn serve(
-    listener: TcpListener,
-    config: ServerConfig,
-    model: Model,
-    shutdown: impl Future<Output = ()>,
-) -> Result<Summary, ServeError> {
-    check(&config, &model)?;
-    let app = Arc::new(App::new(config, model));
-    forage_net::serve(listener, &app, routes::router(&app), shutdown).await
+impl Model {
+    /// Serves until `shutdown` completes, then drains: `/readyz` and new work answer 503, requests in flight finish, for at
+    /// most [`BaseConfig::drain`], connections are closed.
+    ///
+    /// Call it on a multi-threaded runtime that does no heavy work of its own.
+    ///
+    /// # Errors
+    /// [`ServeError`] when the configuration is contradictory or accepting fails.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        config: ServerConfig,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<Summary, ServeError> {
+        check(&config, &self)?;
+        let app = Arc::new(App::new(config, self));
+        forage_net::serve(listener, &app, routes::router(&app), shutdown).await
+    }
 }
 
 fn check(config: &ServerConfig, model: &Model) -> Result<(), ServeError> {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use forage_contracts::{Split, Task};
-use forage_retriever::{Qrels, RowReader, read_qrels, read_queries};
+use forage_retriever::{Qrels, QueryRecord, RowReader, read_qrels};
 
 use super::error::DatasetError;
 
@@ -75,7 +75,7 @@ pub(super) fn read(folder: &Path, split: Split) -> Result<Vec<Task>, DatasetErro
         }
     }
     let queries = queries_of(folder).unwrap_or_else(|| folder.join("queries.jsonl"));
-    let queries = read_queries(&queries).map_err(fail)?;
+    let queries = QueryRecord::read_all(&queries).map_err(fail)?;
     let data_source = folder
         .file_name()
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned());

@@ -10,7 +10,7 @@ use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Episode, Resources, Split, Task};
 use forage_env::reward::RewardSet;
 use forage_env::rollout::{Job, Presentation, Rollout};
-use forage_env::server::{self, ServeError, Served, ServerConfig, Summary};
+use forage_env::server::{ServeError, Served, ServerConfig, Summary};
 use forage_env::world::{World, WorldSpec};
 use forage_env::{Wiki, registry};
 use forage_retriever::{Bm25Retriever, Retriever};
@@ -37,7 +37,7 @@ impl Server {
             .expect("a free port");
         let addr = listener.local_addr().expect("bound");
         let (stop, stopped) = oneshot::channel::<()>();
-        let task = tokio::spawn(server::serve(listener, config, served, async {
+        let task = tokio::spawn(served.serve(listener, config, async {
             let _ = stopped.await;
         }));
         let base = reqwest::Url::parse("http://127.0.0.1").expect("an address");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use forage_contracts::Split;
-use forage_env::server::{self, Served, ServerConfig};
+use forage_env::server::{Served, ServerConfig};
 use forage_lab::{Data, EnvironmentConfig, PolicyFormat, Session, Sources, Tasks, open_tokenizer};
 use forage_retriever::CorpusFormat;
 
@@ -98,7 +98,7 @@ impl Env {
             served.tasks.len()
         );
         let summary = front.run(&described, begin, async |listener, stop| {
-            Ok(server::serve(listener, config, served, stop).await?)
+            Ok(served.serve(listener, config, stop).await?)
         })?;
         let episodes = summary.episodes;
         stopped(&summary.requests, &format!(", {episodes} episodes"));
