@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use forage_env::reward::judge::{Judge, JudgeSettings, Preference, Question, Transcript, Verdict};
-use forage_eval::stats::Bootstrap;
-use forage_eval::{Agreement, Labelled, PositionBias};
+use forage_eval::{Agreement, Bootstrap, Labelled, PositionBias};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::task::JoinSet;

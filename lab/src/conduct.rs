@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use forage_contracts::Episode;
-use forage_eval::stats::Bootstrap;
-use forage_eval::{Course, StepTelemetry};
+use forage_eval::{Bootstrap, Course, StepTelemetry};
 use forage_trainer::metrics::{self, MetricsWriter, Row};
 use serde_json::Value;
 

@@ -9,8 +9,7 @@ use forage_env::reward::RewardSetError;
 use forage_env::rollout::RecordError;
 use forage_env::tokenizer::TokenizerError;
 use forage_env::world::WorldError;
-use forage_eval::VerdictError;
-use forage_eval::stats::StatsError;
+use forage_eval::{StatsError, VerdictError};
 use forage_retriever::{IndexError, ReadError, RetrieverError, TapeError};
 use forage_trainer::LoraError;
 use forage_trainer::checkpoint::CheckpointError;
@@ -104,7 +103,7 @@ parts!(
     WorldError,
     forage_env::reward::judge::JudgeError,
     forage_eval::CompareError,
-    forage_eval::report::ReportError,
+    forage_eval::ReportError,
     forage_eval::StudyError,
     forage_trainer::LessonError,
     forage_trainer::run::RunError,

@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use forage_contracts::Episode;
-use forage_eval::report::{Arm, Recipe, Report};
-use forage_eval::stats::Bootstrap;
-use forage_eval::{EvalSummary, Telemetry};
+use forage_eval::{Arm, Bootstrap, EvalSummary, Recipe, Report, Telemetry};
 use serde_json::Value;
 
 use crate::error::Result;

@@ -8,8 +8,7 @@ use forage_contracts::Episode;
 use forage_contracts::environment::Outcome;
 use forage_env::monitor::Alarm;
 use forage_env::registry;
-use forage_eval::stats::Bootstrap;
-use forage_eval::{EvalSummary, SeedEpisodes, Telemetry, Verdict};
+use forage_eval::{Bootstrap, EvalSummary, SeedEpisodes, Telemetry, Verdict};
 use forage_trainer::weights::Checkpoint;
 
 use crate::conduct::course;

@@ -5,8 +5,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use forage_eval::RetrievalReport;
-use forage_eval::stats::Bootstrap;
+use forage_eval::{Bootstrap, RetrievalReport};
 use forage_retriever::{Query, QueryRecord, read_qrels, write_run};
 
 use crate::error::{Context, Result};

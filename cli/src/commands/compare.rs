@@ -7,8 +7,7 @@ use clap::Args;
 use forage_contracts::Episode;
 use forage_contracts::environment::Outcome;
 use forage_env::rollout::read_episodes;
-use forage_eval::stats::{Bootstrap, NonInferiority};
-use forage_eval::{Comparison, CurveComparison};
+use forage_eval::{Bootstrap, Comparison, CurveComparison, NonInferiority};
 
 use crate::terminal::out;
 

@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use forage_contracts::{Ending, Provenance};
-use forage_eval::Trajectory;
-use forage_eval::report::{Arm, Trend};
+use forage_eval::{Arm, Trajectory, Trend};
 use forage_lab::{Records, RunFolder, half_written};
 use serde_json::Value;
 

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use forage_eval::stats::Bootstrap;
-use forage_eval::{Course, Telemetry};
+use forage_eval::{Bootstrap, Course, Telemetry};
 use forage_lab::courses;
 use serde::Serialize;
 

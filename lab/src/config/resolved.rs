@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forage_contracts::policy::Policy;
-use forage_eval::stats::Bootstrap;
+use forage_eval::Bootstrap;
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::model::ModelConfig;
 use forage_trainer::weights::Checkpoint;

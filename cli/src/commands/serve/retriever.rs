@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use forage_retriever::{Index, Retriever as _};
 use forage_retriever::server::{ServerConfig, Services};
+use forage_retriever::{Index, Retriever as _};
 
 use super::{Front, stopped};
 use crate::retrieval::RetrievalArgs;
