@@ -10,7 +10,7 @@ use forage_retriever::{
     Searched, Tape,
 };
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::{BertEncoder, BertReranker, EncoderOptions, RerankerOptions};
+use forage_trainer::{BertEncoder, BertReranker};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Result, bail, refuse};
@@ -178,11 +178,7 @@ impl RetrieverConfig {
         let Some(folder) = &self.reranker else {
             return Ok(None);
         };
-        let options = RerankerOptions {
-            device: self.device,
-            ..RerankerOptions::default()
-        };
-        let model = BertReranker::load(folder, &options)
+        let model = BertReranker::open(folder, self.device)
             .with_context(|| format!("cross-encoder {} cannot be used", folder.display()))?;
         Ok(Some(Arc::new(model)))
     }
@@ -223,11 +219,7 @@ pub(crate) fn recorded(
 /// # Errors
 /// When it cannot be used.
 pub fn open_encoder(folder: &Path, device: DeviceSpec) -> Result<Arc<dyn Encoder>> {
-    let options = EncoderOptions {
-        device,
-        ..EncoderOptions::default()
-    };
-    let encoder = BertEncoder::load(folder, &options)
+    let encoder = BertEncoder::open(folder, device, None)
         .with_context(|| format!("encoder {} cannot be used", folder.display()))?;
     Ok(Arc::new(encoder))
 }

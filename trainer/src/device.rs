@@ -2,7 +2,7 @@
 //! knows which backends are compiled in.
 
 #[cfg(feature = "cuda")]
-pub mod cuda;
+pub(crate) mod cuda;
 #[cfg(feature = "gpu")]
 mod runtime;
 #[cfg(feature = "wgpu")]

@@ -1,6 +1,12 @@
 //! Comparison of a device with the processor: small checks that take seconds, for `forage doctor`.
 
-pub mod parity;
+#[cfg(feature = "cuda")]
+mod cuda;
+mod parity;
+
+#[cfg(feature = "cuda")]
+pub use cuda::cuda;
+pub use parity::parity;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,6 +34,8 @@ pub struct Check {
     pub found: String,
     /// `true` where it is as it should be.
     pub holds: bool,
+    /// The fix, where there is one of its own.
+    pub fix: Option<&'static str>,
 }
 
 /// Largest difference from the processor's numbers, relative to the largest of them, that counts as rounding. Tensor cores
@@ -118,12 +126,14 @@ fn speed(device: &Device) -> Check {
                 name,
                 found,
                 holds: true,
+                fix: None,
             }
         }
         Err(error) => Check {
             name,
             found: error.to_string(),
             holds: false,
+            fix: None,
         },
     }
 }
@@ -210,6 +220,7 @@ fn compared(name: &'static str, found: &[f32], expected: &[f32], tolerance: f64)
         name,
         found: format!("off by {worst:.1e} of the processor's, at most {tolerance:.0e} allowed"),
         holds,
+        fix: None,
     }
 }
 

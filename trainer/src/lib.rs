@@ -72,9 +72,7 @@ pub mod metrics;
 mod watch;
 
 pub use bench::{MeasuredStep, StepNumbers};
-pub use bert::{
-    BertEncoder, BertError, BertReranker, EncoderFamily, EncoderOptions, Pooling, RerankerOptions,
-};
+pub use bert::{BertEncoder, BertError, BertReranker};
 pub use generate::{Engine, EngineConfig, EngineStats};
 pub use learner::{Learner, OldLogprobs, UpdateConfig, UpdateStats};
 pub use logprobs::entropies;

@@ -14,6 +14,7 @@ use super::model::BertModel;
 use super::options::{EncoderFamily, EncoderOptions, Pooling};
 use super::runner::{ModelFault, Runner};
 use super::tokens::BertTokenizer;
+use crate::device::DeviceSpec;
 use crate::model::ConfigError;
 
 /// Longest text when neither the caller nor the folder says, as Search-R1.
@@ -43,11 +44,24 @@ struct Settings {
 
 impl BertEncoder {
     /// Reads a Hugging Face or sentence-transformers folder: `config.json`, `tokenizer.json`, `model.safetensors`, and what
-    /// the table in `bert.rs` names.
+    /// the table in `bert.rs` names. `threads`: on the processor; `None` for as many as there are cores.
     ///
     /// # Errors
     /// [`BertError`] that names the file and key or tensor.
-    pub fn load(folder: &Path, options: &EncoderOptions) -> Result<Self, BertError> {
+    pub fn open(
+        folder: &Path,
+        device: DeviceSpec,
+        threads: Option<usize>,
+    ) -> Result<Self, BertError> {
+        let options = EncoderOptions {
+            device,
+            threads,
+            ..EncoderOptions::default()
+        };
+        Self::load(folder, &options)
+    }
+
+    pub(crate) fn load(folder: &Path, options: &EncoderOptions) -> Result<Self, BertError> {
         let config = BertConfig::from_file(&folder.join("config.json"))?;
         let settings = Settings::decide(folder, &config, options)?;
         let (tokenizer, tokenizer_json) =

@@ -37,7 +37,7 @@ const HALF: f64 = 5e-2;
 ///
 /// # Panics
 /// Where the runtime of the device does.
-pub fn run(device: &Device, mut each: impl FnMut(Check)) {
+pub fn parity(device: &Device, mut each: impl FnMut(Check)) {
     for architecture in Architecture::all() {
         let there = Model::on(device, architecture);
         let here = Model::on(&Device::flex(), architecture);
@@ -496,6 +496,7 @@ fn greedy(name: &'static str, there: &Model, here: &Model, sizes: EngineConfig) 
             expected.len()
         ),
         holds,
+        fix: None,
     }
 }
 
