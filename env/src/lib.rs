@@ -61,10 +61,7 @@ pub mod world;
 
 mod ask;
 mod merge;
-mod nearest;
 mod paraphrases;
-
-pub use nearest::nearest;
 
 // Tests inside of the crate name it as its users do.
 #[cfg(test)]

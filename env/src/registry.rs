@@ -3,12 +3,12 @@
 use std::sync::{Arc, LazyLock};
 
 use forage_contracts::environment::EnvFactory;
+use forage_contracts::nearest;
 use forage_contracts::reward::RewardEntry;
 use forage_contracts::{EnvEntry, Metric, Registry, RegistryError, Resources, STEP_METRICS};
 use forage_sandbox::Tools;
 use serde_json::Value;
 
-use crate::nearest::nearest;
 use crate::reward::{
     altered, answers, controls, costs, format, judge, majority, published, random, rankings,
     retrieval, search_r1 as whole_text,

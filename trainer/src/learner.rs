@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use forage_contracts::SettingError;
 use forage_contracts::policy::Policy;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +19,6 @@ use crate::optim::{AdamW, AdamWConfig};
 use crate::remote::{PushKind, RemotePolicy};
 use crate::sample::Sample;
 use crate::sequence::Sequence;
-use crate::setting::SettingError;
 use crate::student::{LearnError, SftStats, Student};
 use crate::update::{GroupCounts, Scored, TokenSums, loss, minibatches, score};
 use crate::weights::{Checkpoint, SaveOptions};

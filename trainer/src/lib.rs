@@ -22,10 +22,8 @@
 
 mod lesson_error;
 mod plugins;
-mod setting;
 pub use lesson_error::LessonError;
 pub use plugins::Plugins;
-pub use setting::SettingError;
 
 pub mod device;
 pub mod doctor;

@@ -8,13 +8,13 @@ use std::path::Path;
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Tensor, TensorData};
+use forage_contracts::SettingError;
 use rayon::prelude::*;
 use safetensors::tensor::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 
 use crate::grads::NamedGrads;
 use crate::model::{Decoder, Kernels, ModelConfig, host};
-use crate::setting::SettingError;
 use crate::weights::{FileType, Written};
 
 /// The curve of a falling learning rate.

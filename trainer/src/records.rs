@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use forage_contracts::RegistryError;
+use forage_contracts::SettingError;
 use forage_env::rollout::BudgetExceeded;
 
 use crate::checkpoint::{self, CheckpointError, FORMAT, Restored, RunState, Snapshot};
 use crate::metrics::{MetricsError, MetricsWriter, Row};
 use crate::optim::AdamWConfig;
-use crate::setting::SettingError;
 use crate::student::LearnError;
 use crate::weights::Checkpoint;
 

@@ -8,6 +8,7 @@ mod step;
 use std::sync::Arc;
 use std::time::Instant;
 
+use forage_contracts::SettingError;
 use forage_contracts::environment::EnvFactory;
 use forage_contracts::policy::Sampling;
 use forage_contracts::seed::Seed;
@@ -33,7 +34,6 @@ use crate::objective::Credit;
 pub use crate::records::{Control, RunError, RunPlace};
 use crate::records::{Records, Saving, newest};
 use crate::sample::Sample;
-use crate::setting::SettingError;
 use crate::watch::{Sentinel, SentinelConfig};
 
 /// Shape of a GRPO run.

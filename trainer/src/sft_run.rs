@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use forage_contracts::Metric;
+use forage_contracts::SettingError;
 use forage_contracts::seed::Seed;
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +13,6 @@ use crate::metrics::Row;
 use crate::optim::{AdamWConfig, Curve, Decay};
 use crate::records::{Control, Records, RunError, RunPlace, Saving, newest};
 use crate::sequence::{Sequence, shuffled};
-use crate::setting::SettingError;
 use crate::student::Student;
 use crate::weights::Checkpoint;
 use crate::workers::Workers;

@@ -272,17 +272,6 @@ fn string_errors(text: &str) -> usize {
 
 #[test]
 fn errors_of_libraries_are_types() {
-    // What is left to give a type.
-    const LEFT: [&str; 8] = [
-        "contracts/src/environment/tool.rs",
-        "contracts/src/policy.rs",
-        "contracts/src/reward.rs",
-        "env/src/code_search/tools.rs",
-        "env/src/reward/altered.rs",
-        "env/src/reward/judge/client.rs",
-        "env/src/reward/judge/group.rs",
-        "env/src/reward/published.rs",
-    ];
     assert_eq!(
         string_errors("Result<(), String> Result<Vec<(u8, String)>, E> Result<A<B>,\n String>"),
         2
@@ -314,9 +303,5 @@ fn errors_of_libraries_are_types() {
             );
         }
     }
-    found.sort();
-    assert_eq!(
-        found, LEFT,
-        "a file that is gone from here is taken from the list"
-    );
+    assert!(found.is_empty(), "{found:?}: give the error a type");
 }

@@ -41,7 +41,7 @@ pub const ENTRY: RewardEntry = RewardEntry {
     make: Make::Configured(|making| {
         let settings: JudgeSettings = making.read()?;
         Ok(Box::new(Judged {
-            judge: Judge::new(settings).map_err(|cause| cause.to_string())?,
+            judge: Judge::new(settings)?,
         }))
     }),
 };

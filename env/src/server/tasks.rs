@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forage_contracts::Task;
+use forage_contracts::nearest;
 use forage_contracts::seed::Seed;
 
 use super::fault::Fault;
-use crate::nearest::nearest;
 
 /// The questions, by place and by id.
 pub(super) struct Tasks {

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use forage_contracts::SettingError;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::model::ConfigError;
-use crate::setting::SettingError;
 
 /// Shape of a BERT encoder: post-norm layers, learned absolute positions, exact GELU.
 #[derive(Clone, Debug, PartialEq)]

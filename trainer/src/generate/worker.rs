@@ -231,7 +231,11 @@ impl Worker {
                         request.episode
                     ));
                 }
-                request.sampling.check().err()
+                request
+                    .sampling
+                    .check()
+                    .err()
+                    .map(|error| error.to_string())
             });
         fault.map(PolicyError::BadRequest)
     }

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use forage_contracts::SettingError;
 use serde_json::{Map, Value, json};
 
 use super::LoraError;
 use crate::model::{ModelConfig, projections};
-use crate::setting::SettingError;
 
 /// Which linear maps are adapted.
 #[derive(Clone, Debug, PartialEq, Eq)]

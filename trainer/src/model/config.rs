@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use forage_contracts::SettingError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::families::{Architecture, QkNorm};
-use crate::setting::SettingError;
 
 /// Rotary frequencies of Llama 3.1, made for longer sequences than the model was first trained on: low ones divided by
 /// `factor`, high ones kept, and a blend in between.

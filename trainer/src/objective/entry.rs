@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use forage_contracts::Registry;
-use forage_contracts::objective::{Setting, SettingFault, SettingValue, Settings};
+use forage_contracts::objective::{Setting, SettingValue, Settings};
+use forage_contracts::{Registry, SettingError};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
-
-use crate::setting::SettingError;
 
 /// An entry with settings: a loss, an advantage or an algorithm.
 pub trait Entry: forage_contracts::Entry + Copy {
@@ -66,7 +64,7 @@ impl<E: Entry> Choice<E> {
     pub(super) fn check(&self) -> Result<(), SettingError> {
         self.settings
             .check()
-            .map_err(|fault| self::fault::<E>(self.name(), fault))
+            .map_err(|error| error.in_table(&table::<E>(self.name())))
     }
 }
 
@@ -74,7 +72,7 @@ impl<E: Entry> TryFrom<Written> for Choice<E> {
     type Error = SettingError;
 
     fn try_from(written: Written) -> Result<Self, SettingError> {
-        let (name, table) = match written {
+        let (name, values) = match written {
             Written::Name(name) => (name, BTreeMap::new()),
             Written::Table(mut tables) => match (tables.pop_first(), tables.is_empty()) {
                 (Some(one), true) => one,
@@ -82,15 +80,15 @@ impl<E: Entry> TryFrom<Written> for Choice<E> {
             },
         };
         let entry = find::<E>(&name)?;
-        let settings = Settings::read(entry.settings(), table)
-            .map_err(|fault| self::fault::<E>(&name, fault))?;
+        let settings = Settings::read(entry.settings(), values)
+            .map_err(|error| error.in_table(&table::<E>(&name)))?;
         Ok(Self { entry, settings })
     }
 }
 
-/// The error of a setting of the entry `name`.
-fn fault<E: Entry>(name: &str, SettingFault { setting, fault }: SettingFault) -> SettingError {
-    SettingError::new(format!("{}.{name}.{setting}", E::KIND), fault)
+/// The table of an entry in a configuration.
+fn table<E: Entry>(name: &str) -> String {
+    format!("{}.{name}", E::KIND)
 }
 
 impl<E: Entry> PartialEq for Choice<E> {

@@ -118,7 +118,11 @@ impl RemotePolicy {
         } else if request.max_tokens == 0 {
             Some("max_tokens must be at least 1".to_owned())
         } else {
-            request.sampling.check().err()
+            request
+                .sampling
+                .check()
+                .err()
+                .map(|error| error.to_string())
         }
     }
 

@@ -53,6 +53,15 @@ pub enum JudgeError {
     },
 }
 
+impl From<JudgeError> for forage_contracts::SettingError {
+    fn from(error: JudgeError) -> Self {
+        match error {
+            JudgeError::Setting { key, what } => Self::new(format!("`{key}`"), what),
+            other => Self::new("judge", format!("cannot be used: {other}")),
+        }
+    }
+}
+
 impl JudgeError {
     /// Returns true when the server refuses a request for what is in it, as it does when that exceeds its context.
     fn refuses_request(&self) -> bool {
@@ -279,7 +288,8 @@ impl Judge {
         let url = self.http.url(&["v1", "chat", "completions"]);
         let request = Request::post(url, "application/json", body);
         let take = |completion| self.take(completion, &check);
-        let answer = self.http.call_within(request, || self.admit(), take).await;
+        let admit = || self.admit().map_err(|error| error.to_string());
+        let answer = self.http.call_within(request, admit, take).await;
         answer.map_err(|error| match &error.fault {
             Fault::Withheld(_) => self.exceeded().unwrap_or(JudgeError::Call(error)),
             _ => JudgeError::Call(error),
@@ -287,9 +297,9 @@ impl Judge {
     }
 
     /// Takes a call out of the budget.
-    fn admit(&self) -> Result<(), String> {
+    fn admit(&self) -> Result<(), JudgeError> {
         if let Some(spent) = self.exceeded() {
-            return Err(spent.to_string());
+            return Err(spent);
         }
         let most = self.settings.max_calls.unwrap_or(u64::MAX);
         let taken = self
@@ -297,9 +307,11 @@ impl Judge {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |calls| {
                 (calls < most).then(|| calls + 1)
             });
-        taken
-            .map(|_| ())
-            .map_err(|_| "the budget is spent".to_owned())
+        taken.map(|_| ()).map_err(|spent| JudgeError::Budget {
+            key: "max_calls",
+            spent,
+            limit: most,
+        })
     }
 
     fn exceeded(&self) -> Option<JudgeError> {

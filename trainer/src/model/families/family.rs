@@ -1,11 +1,11 @@
 //! The description of a model family: the parts of its block, and its names.
 
+use forage_contracts::SettingError;
 use forage_contracts::{Entry, Registry};
 use serde::{Deserialize, Serialize};
 
 use super::{llama, olmo2, qwen2, qwen3};
 use crate::model::RopeScaling;
-use crate::setting::SettingError;
 
 /// The families, the built-in ones first.
 static REGISTRY: Registry<Family> =
