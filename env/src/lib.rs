@@ -14,7 +14,7 @@
 //! - [`tokenizer`]: a model's own.
 //! - [`chat`]: chat templates, conversations that only grow, tool calls.
 //! - [`protocol`]: tags in policy turns, and the structure a whole response must have.
-//! - [`registry`]: the list of environments and rewards; [`Plugins`]: entries from outside; [`check_environment`]: the contract, checked for any;
+//! - [`registry`]: the list of environments and rewards; [`Plugins`]: entries from outside; [`CheckPlan`]: the contract, checked for any;
 //!   [`CodeTurn`], [`QueryTurn`]: what turns of programs and of judged queries record.
 //! - [`reward`]: grading, rewards by name, their weighted set.
 //! - [`monitor`]: the table of metrics, items of telemetry, and alarms.
@@ -41,9 +41,10 @@ pub mod registry;
 mod search_r1;
 mod settings;
 
-pub use check::{CheckFailure, CheckPlan, check_environment};
+pub use check::{CheckFailure, CheckPlan};
 pub use code_search::{CodeTurn, FunctionCall, Status};
 pub use demonstrate::demonstrate;
+pub use fuzz::read_turn;
 pub use plugins::Plugins;
 pub use query_writer::QueryTurn;
 pub use wiki::{Wiki, WikiError};
@@ -60,6 +61,7 @@ mod wiki;
 pub mod world;
 
 mod ask;
+mod fuzz;
 mod merge;
 mod paraphrases;
 

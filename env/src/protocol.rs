@@ -11,4 +11,4 @@ pub(crate) use blocks::{Block, first_closed, first_opened, last_closed, query_li
 pub use blocks::{CALL, PYTHON, REASONING};
 pub(crate) use structure::{Author, Segment, is_valid_sequence};
 pub(crate) use tags::{ActionFault, ParsedAction, parse_action};
-pub use tags::{TagEvent, TagParser};
+pub(crate) use tags::{TagEvent, TagParser};

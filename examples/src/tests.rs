@@ -8,11 +8,11 @@ use forage_contracts::policy::Sampling;
 use forage_contracts::scripted::{Cast, ORACLE, Scripted};
 use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Resources, Split, Task, Tokenizer};
+use forage_env::CheckPlan;
 use forage_env::dataset::read_tasks;
 use forage_env::monitor::Alarm;
 use forage_env::reward::{RewardSet, Weighting};
 use forage_env::rollout::{Job, Presentation, Rollout, replay};
-use forage_env::{CheckPlan, check_environment};
 use forage_eval::{Bootstrap, Telemetry};
 use forage_retriever::remote::RemoteSpec;
 use forage_retriever::{BuildRequest, CorpusFormat, Index, Mode, Query, Searched};
@@ -60,14 +60,14 @@ fn rewards() -> RewardSet {
 #[tokio::test]
 async fn the_contract_of_environments_is_kept() {
     let plan = CheckPlan::of(&sql::ENTRY);
-    let checked = check_environment(
-        factory().as_ref(),
-        &tasks(8),
-        &RewardSet::exact_match(),
-        &plan,
-        Seed::root(0),
-    )
-    .await;
+    let checked = plan
+        .check(
+            factory().as_ref(),
+            &tasks(8),
+            &RewardSet::exact_match(),
+            Seed::root(0),
+        )
+        .await;
     assert_eq!(checked, Ok(()));
     for wrong in [json!({"max_row": 3}), json!({"max_rows": 0})] {
         assert!(

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use forage_env::rollout::{EpisodeWriter, read_episodes};
+use forage_env::rollout::{EpisodeWriter, EpisodeRecord};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -11,7 +11,7 @@ fuzz_target!(|data: &[u8]| {
         .expect("a temporary folder");
     let path = folder.path().join("file");
     std::fs::write(&path, data).expect("room for a small file");
-    let read = read_episodes(&path).expect("the file is there");
+    let read = EpisodeRecord::read_all(&path).expect("the file is there");
     let Ok(episodes) = read
         .map(|record| Ok(record?.episode))
         .collect::<Result<Vec<_>, forage_env::rollout::RecordError>>()
@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     }
     writer.finish().expect("room for a small file");
     assert_eq!(
-        read_episodes(&path).expect("the file is there").count(),
+        EpisodeRecord::read_all(&path).expect("the file is there").count(),
         episodes.len()
     );
 });

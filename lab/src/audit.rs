@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forage_env::reward::judge::{Judge, JudgeSettings, Preference, Question, Transcript, Verdict};
+use forage_env::reward::judge::{Judge, JudgeSettings, Preference};
 use forage_eval::{Agreement, Bootstrap, Labelled, PositionBias};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -99,7 +99,7 @@ impl Resolved {
         // They came in the order of the replies; intervals must not depend on it.
         answers.sort_by_key(|row| (row.verdict, row.label, row.length));
         pairs.sort_by_key(|pair| pair.map(|preference| preference as u8));
-        let spent = judge.spent();
+        let (calls, tokens) = judge.cost();
         Ok(Audited {
             agreement: (!answers.is_empty())
                 .then(|| Agreement::of(&answers, bootstrap))
@@ -107,8 +107,8 @@ impl Resolved {
             position: (!pairs.is_empty())
                 .then(|| PositionBias::of(&pairs, bootstrap))
                 .transpose()?,
-            calls: spent.calls,
-            tokens: spent.tokens,
+            calls,
+            tokens,
         })
     }
 }
@@ -139,20 +139,8 @@ async fn examine(judge: &Judge, row: AuditRow) -> Result<Found> {
             label,
         } => {
             let golds = list(gold);
-            let asked = Question {
-                question: &question,
-                golds: &golds,
-                answer: Some(&answer),
-                transcript: Transcript::Unknown,
-            };
-            let Verdict::Answer {
-                correct: verdict, ..
-            } = judge.ask(&asked).await?
-            else {
-                bail!("a rubric's verdict where one on an answer was asked for");
-            };
             Ok(Found::Answer(Labelled {
-                verdict,
+                verdict: judge.is_right(&question, &golds, &answer).await?,
                 label,
                 length: answer.chars().count(),
             }))

@@ -281,7 +281,7 @@ fn load_world(
     if place.join("world.json").exists() {
         check_world(&place, &world, counts)?;
     } else {
-        world.export(&place, counts, |_| {})?;
+        world.export(&place, counts, |_, _| {})?;
     }
     let found = match retriever.connect()? {
         Some(remote) => remote,

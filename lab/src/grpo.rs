@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use forage_env::reward::judge::{self, JudgeSettings};
+use forage_env::reward::judge::JudgeSettings;
 use forage_trainer::device::has_bf16;
 use forage_trainer::memory::Workload;
 use forage_trainer::run::{Control, RunPlace, Source, run_grpo};
@@ -149,8 +149,8 @@ pub(crate) fn digest(config: &Resolved, experience: Experience<'_>) -> Result<St
     shape.grpo.sentinel = SentinelConfig::default();
     shape.tensorboard = None;
     shape.data.digests = None;
-    for judge in [judge::ENTRY, judge::BATCH, judge::TOURNAMENT] {
-        if let Some(part) = shape.reward.get_mut(judge.name) {
+    for judge in JudgeSettings::REWARDS {
+        if let Some(part) = shape.reward.get_mut(judge) {
             part.without(&JudgeSettings::CONDUCT);
         }
     }

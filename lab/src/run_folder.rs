@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forage_contracts::{Episode, Tokenizer};
 use forage_env::monitor::Alarm;
-use forage_env::rollout::{RecordError, read_episodes};
+use forage_env::rollout::{EpisodeRecord, RecordError};
 use forage_env::tokenizer::HfTokenizer;
 use forage_eval::{Bootstrap, Course, Origin, Trajectory, Verdict};
 use forage_trainer::metrics::{self, Row};
@@ -311,7 +311,7 @@ impl Source {
     /// When the file cannot be read, or a complete line is not an episode.
     pub fn read(&self) -> Result<Reading> {
         let mut episodes = Vec::new();
-        for record in read_episodes(&self.path)? {
+        for record in EpisodeRecord::read_all(&self.path)? {
             match record {
                 Ok(record) => episodes.push(record.episode),
                 Err(RecordError::Unfinished { .. }) => {

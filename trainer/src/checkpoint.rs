@@ -10,7 +10,7 @@ mod sums;
 use std::path::{Path, PathBuf};
 
 use forage_contracts::Episode;
-use forage_env::rollout::{EpisodeWriter, RecordError, read_episodes};
+use forage_env::rollout::{EpisodeRecord, EpisodeWriter, RecordError};
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Decoder, ModelConfig};
@@ -212,7 +212,7 @@ fn episodes(path: &Path) -> Result<Option<Vec<Episode>>, RecordError> {
     if !path.exists() {
         return Ok(None);
     }
-    read_episodes(path)?
+    EpisodeRecord::read_all(path)?
         .map(|record| Ok(record?.episode))
         .collect::<Result<_, _>>()
         .map(Some)

@@ -4,7 +4,7 @@ use forage_contracts::Tag;
 
 /// What the parser saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TagEvent<'a> {
+pub(crate) enum TagEvent<'a> {
     /// Text outside of tags; one run of text may arrive in several events.
     Text(&'a str),
     /// An opening tag.
@@ -18,7 +18,7 @@ pub enum TagEvent<'a> {
 /// Tags are recognised literally. Whether they are balanced or nested is for the reader of the events to judge: a stray or
 /// unclosed tag is an event like any other. Cutting the text into other chunks changes nothing but where text is split.
 #[derive(Clone, Debug, Default)]
-pub struct TagParser {
+pub(crate) struct TagParser {
     /// The end of the last chunk when it may be the start of a tag.
     held: String,
 }

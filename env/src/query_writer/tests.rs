@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::action::QueryFault;
 use super::*;
-use crate::check::{CheckPlan, check_environment};
+use crate::check::CheckPlan;
 use crate::query_writer::keywords::STOP_WORDS;
 use crate::query_writer::settings::QueryPrompt;
 use crate::registry::REWARDS;
@@ -330,14 +330,14 @@ async fn the_contract_is_kept_and_registered() {
     );
     let factory = QueryWriter::factory(settings(), library()).expect("settings");
     let plan = CheckPlan::of(&ENTRY);
-    let checked = check_environment(
-        factory.as_ref(),
-        &[task()],
-        &rewards.expect("fit"),
-        &plan,
-        Seed::root(0),
-    )
-    .await;
+    let checked = plan
+        .check(
+            factory.as_ref(),
+            &[task()],
+            &rewards.expect("fit"),
+            Seed::root(0),
+        )
+        .await;
     assert_eq!(checked, Ok(()));
     assert_eq!(
         crate::registry::find("query-writer")

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forage_contracts::Episode;
 use forage_contracts::policy::Sampling;
 use forage_contracts::seed::Seed;
-use forage_env::probe::{self, PassageProbe, Probe, wordings};
+use forage_env::probe::{PassageProbe, Probe};
 use forage_eval::{Bootstrap, Critique, ProbeResult, QuestionKey, Sensitivity};
 use forage_trainer::sequence::Sequence;
 use forage_trainer::{Workers, entropies};
@@ -62,13 +62,10 @@ impl Plain<'_> {
             };
         };
         let environment = &self.session.environment;
-        let factory = probe::factory(
-            &environment.id,
-            Value::Object(environment.settings.clone()),
-            self.session.resources.clone(),
-            Arc::new(passages),
-        )
-        .in_config(unfit())?;
+        let settings = Value::Object(environment.settings.clone());
+        let factory = Arc::new(passages)
+            .factory(&environment.id, settings, self.session.resources.clone())
+            .in_config(unfit())?;
         let episodes = self.play(&self.session.with_factory(factory), probe.name())?;
         let result =
             ProbeResult::from_episodes(probe.name(), self.episodes, &episodes, self.bootstrap())?;
@@ -80,7 +77,8 @@ impl Plain<'_> {
         let name = Probe::ParaphrasedPrompt.name();
         let environment = &self.session.environment;
         let settings = Value::Object(environment.settings.clone());
-        let prompts = wordings(&environment.id, &settings).in_config(format!("--probe {name}"))?;
+        let prompts =
+            Probe::wordings(&environment.id, &settings).in_config(format!("--probe {name}"))?;
         let mut sets = vec![self.episodes.to_vec()];
         for (place, prompt) in prompts.into_iter().enumerate() {
             let mut settings = environment.settings.clone();
@@ -100,7 +98,7 @@ impl Plain<'_> {
                 "name a policy with weights, a folder or builtin:quickstart; scripts have no entropies",
             ));
         };
-        let factory = probe::second_attempt(Arc::clone(&self.session.factory), self.episodes);
+        let factory = Probe::second_attempt(Arc::clone(&self.session.factory), self.episodes);
         let second = self.play(&self.session.with_factory(factory), name)?;
         let workers = Workers::for_model(
             self.exam.threads,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::cache::Cache;
-use super::prompt::{Question, Room, Shown, batch_messages, messages, pair_messages};
+use super::prompt::{Question, Room, Shown, Transcript, batch_messages, messages, pair_messages};
 use super::settings::JudgeSettings;
 use super::verdict::{Preference, Refusal, Verdict, read_preference, read_verdict, read_verdicts};
 
@@ -83,7 +83,7 @@ const SHORTER: [usize; 5] = [8_000, 4_000, 2_000, 1_000, 500];
 
 /// The cost of a judge so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
+pub(crate) struct Spent {
     /// Requests sent, tries included.
     pub calls: u64,
     /// Tokens read and written, as the server counts them.
@@ -157,8 +157,13 @@ impl Judge {
         })
     }
 
-    /// The cost so far.
-    pub fn spent(&self) -> Spent {
+    /// Requests sent so far, tries included, and tokens read and written, as the server counts them.
+    pub fn cost(&self) -> (u64, u64) {
+        let Spent { calls, tokens, .. } = self.spent();
+        (calls, tokens)
+    }
+
+    pub(crate) fn spent(&self) -> Spent {
         Spent {
             calls: self.calls.load(Ordering::Relaxed),
             tokens: self.tokens.load(Ordering::Relaxed),
@@ -170,7 +175,7 @@ impl Judge {
     ///
     /// # Errors
     /// [`JudgeError`] when there is no verdict after all tries, or the budget is spent.
-    pub async fn ask(&self, question: &Question<'_>) -> Result<Verdict, JudgeError> {
+    pub(crate) async fn ask(&self, question: &Question<'_>) -> Result<Verdict, JudgeError> {
         let rubric = &self.settings.rubric;
         if rubric.is_empty() && question.golds.is_empty() {
             return Err(JudgeError::NoGold);
@@ -180,11 +185,31 @@ impl Judge {
             .await
     }
 
+    /// Says whether an answer is right, whatever the way to it. A judge with a rubric never says so.
+    ///
+    /// # Errors
+    /// When there is no verdict after all tries, or the budget is spent.
+    pub async fn is_right(
+        &self,
+        question: &str,
+        golds: &[String],
+        answer: &str,
+    ) -> Result<bool, JudgeError> {
+        let asked = Question {
+            question,
+            golds,
+            answer: Some(answer),
+            transcript: Transcript::Unknown,
+        };
+        let verdict = self.ask(&asked).await?;
+        Ok(matches!(verdict, Verdict::Answer { correct: true, .. }))
+    }
+
     /// Judges several answers to one question in one request; the verdicts come in the order of the answers.
     ///
     /// # Errors
     /// As [`Judge::ask`].
-    pub async fn ask_together(
+    pub(crate) async fn ask_together(
         &self,
         question: &str,
         golds: &[String],
@@ -201,7 +226,7 @@ impl Judge {
     /// Says which of two answers is better, in the order given.
     ///
     /// # Errors
-    /// As [`Judge::ask`].
+    /// As [`Judge::is_right`].
     pub async fn prefer(
         &self,
         question: &str,

@@ -14,7 +14,7 @@ use crate::reward::UNIT;
 use crate::reward::grading::normalize;
 
 /// The registry's entry of several answers in one request.
-pub const BATCH: RewardEntry = RewardEntry {
+pub(crate) const BATCH: RewardEntry = RewardEntry {
     name: "judge_batch",
     about: "as judge, several answers of a group in one request (settings: those of judge but rubric, together = 8)",
     always: false,
@@ -27,7 +27,7 @@ pub const BATCH: RewardEntry = RewardEntry {
 };
 
 /// The registry's entry of answers in pairs.
-pub const TOURNAMENT: RewardEntry = RewardEntry {
+pub(crate) const TOURNAMENT: RewardEntry = RewardEntry {
     name: "tournament",
     about: "share of a group's pairs that an answer wins, by a judge asked in both orders (settings: those of judge but \
             rubric, rounds = 4)",

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// What is judged.
 #[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
+pub(crate) struct Question<'a> {
     /// What was asked.
     pub question: &'a str,
     /// Accepted answers.
@@ -20,7 +20,7 @@ pub struct Question<'a> {
 
 /// The way to an answer.
 #[derive(Clone, Copy, Debug)]
-pub enum Transcript<'a> {
+pub(crate) enum Transcript<'a> {
     /// Not known: the answer alone is judged.
     Unknown,
     /// What the policy wrote and read.
