@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use clap::Args;
 use forage_contracts::seed::Seed;
-use forage_lab::{EngineSection, Generation, all_threads, hub, open_policy};
+use forage_lab::{EngineSection, Generation, Resolved, hub, open_policy};
 use forage_trainer::Workers;
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::server::Model;
@@ -67,7 +67,7 @@ impl PolicyArgs {
             },
             device: self.device,
             bf16: self.half && !self.device.is_cpu(),
-            threads: self.threads.unwrap_or_else(all_threads),
+            threads: self.threads.unwrap_or_else(Resolved::all_threads),
         };
         let pool = Workers::new(generation.threads).kernel_pool();
         Ok(Model::start(

@@ -37,8 +37,7 @@ mod tokens;
 
 pub use corpus::{CorpusEntry, Passage};
 pub use entry::{
-    EnvEntry, MakeQuestions, OpenWiki, Passages, Pieces, RegistryError, Resolved, Resources,
-    Vocabulary,
+    EnvEntry, OpenWiki, Passages, Pieces, RegistryError, Resolved, Resources, Vocabulary,
 };
 pub use episode::{Boundary, Branch, Ending, Episode, Limit, Score, Turn};
 pub use metric::{Direction, Metric, STEP_METRICS};
@@ -49,6 +48,6 @@ pub use row::{Cell, Row, RowFault};
 pub use setting::SettingError;
 pub use tag::Tag;
 pub use task::{OracleHop, Split, Task};
-pub use telemetry::{EnvTelemetry, Item, Look, Reading, Sign, excerpt};
+pub use telemetry::{EnvTelemetry, Item, Reading, Sign};
 pub use tokenizer::{ByteTokenizer, Tokenizer};
 pub use tokens::{Provenance, Span, TokenLog};

@@ -69,8 +69,10 @@ pub struct ScriptEntry {
     pub play: fn(Cast) -> Arc<dyn Policy>,
 }
 
-/// The name of the script that demonstrates how to be right.
-pub const ORACLE: &str = "oracle";
+impl ScriptEntry {
+    /// The name of the script that demonstrates how to be right.
+    pub const ORACLE: &str = "oracle";
+}
 
 /// A turn: the thought between think tags, unless it is empty, then the content between two tags.
 pub fn turn(thought: &str, [opening, closing]: [&str; 2], content: &str) -> String {

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use forage_contracts::environment::{Action, EnvFactory};
 use forage_contracts::policy::Sampling;
-use forage_contracts::scripted::{Cast, ORACLE};
+use forage_contracts::scripted::{Cast, ScriptEntry};
 use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Ending, EnvEntry, Episode, Resources, Split, Task};
 use forage_env::reward::RewardSet;
@@ -113,7 +113,10 @@ impl Script {
             resources,
         )?;
         let rewards = Arc::new(RewardSet::measure(entry.outcome));
-        let oracle = entry.script(ORACLE, Cast::new(tokenizer.clone(), tasks.iter().cloned()))?;
+        let oracle = entry.script(
+            ScriptEntry::ORACLE,
+            Cast::new(tokenizer.clone(), tasks.iter().cloned()),
+        )?;
         let rollout = Rollout {
             policy: oracle,
             tokenizer: tokenizer.clone(),

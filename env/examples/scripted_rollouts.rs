@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use forage_contracts::policy::Sampling;
-use forage_contracts::scripted::{Cast, ORACLE};
+use forage_contracts::scripted::{Cast, ScriptEntry};
 use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Episode, Resources, Split, Task};
 use forage_env::registry;
@@ -41,8 +41,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let retriever = Arc::new(Bm25Retriever::in_memory(world.passages().collect())?);
     let tokenizer = Arc::new(ByteTokenizer);
     let rollout = Rollout {
-        policy: registry::find("search-r1")?
-            .script(ORACLE, Cast::new(tokenizer.clone(), tasks.iter().cloned()))?,
+        policy: registry::find("search-r1")?.script(
+            ScriptEntry::ORACLE,
+            Cast::new(tokenizer.clone(), tasks.iter().cloned()),
+        )?,
         factory: registry::make(
             "search-r1",
             settings(),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Once};
 
 use forage_contracts::environment::{Action, EnvFactory};
 use forage_contracts::policy::Sampling;
-use forage_contracts::scripted::{Cast, ORACLE, Scripted};
+use forage_contracts::scripted::{Cast, ScriptEntry, Scripted};
 use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Resources, Split, Task, Tokenizer};
 use forage_env::CheckPlan;
@@ -17,7 +17,7 @@ use forage_eval::{Bootstrap, Telemetry};
 use forage_retriever::remote::RemoteSpec;
 use forage_retriever::{BuildRequest, CorpusFormat, Index, Mode, Query, Searched};
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::model::{Architecture, ModelConfig, init_random};
+use forage_trainer::model::{Architecture, Decoder, ModelConfig};
 use forage_trainer::sequence::Sequence;
 use forage_trainer::weights::{Checkpoint, byte_tokenizer};
 use forage_trainer::{EngineConfig, Learner, Sample, UpdateConfig, Workers, bpe};
@@ -83,7 +83,10 @@ async fn an_oracle_is_always_right_and_its_episodes_replay() {
     let tokenizer: Arc<dyn Tokenizer> = Arc::new(ByteTokenizer);
     let rollout = Rollout {
         policy: sql::ENTRY
-            .script(ORACLE, Cast::new(Arc::clone(&tokenizer), tasks.clone()))
+            .script(
+                ScriptEntry::ORACLE,
+                Cast::new(Arc::clone(&tokenizer), tasks.clone()),
+            )
             .expect("its own oracle"),
         tokenizer,
         factory: factory(),
@@ -329,7 +332,7 @@ fn random(family: &str) -> Checkpoint {
         tie_word_embeddings: true,
     };
     let device = DeviceSpec::Cpu.open().expect("the processor");
-    let decoder = init_random(&config, Seed::root(1), &device);
+    let decoder = Decoder::random(&config, Seed::root(1), &device);
     let (tokenizer, json) = byte_tokenizer().expect("a tokenizer");
     Checkpoint::new(config, decoder, tokenizer, json, bpe::EOS)
 }

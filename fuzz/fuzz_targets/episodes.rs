@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use forage_env::rollout::{EpisodeWriter, EpisodeRecord};
+use forage_env::rollout::{EpisodeRecord, EpisodeWriter};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -26,7 +26,9 @@ fuzz_target!(|data: &[u8]| {
     }
     writer.finish().expect("room for a small file");
     assert_eq!(
-        EpisodeRecord::read_all(&path).expect("the file is there").count(),
+        EpisodeRecord::read_all(&path)
+            .expect("the file is there")
+            .count(),
         episodes.len()
     );
 });

@@ -4,8 +4,8 @@
 #![no_main]
 
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::model::ModelConfig;
-use forage_trainer::weights::{load_decoder, tokenizer_of};
+use forage_trainer::model::{Decoder, ModelConfig};
+use forage_trainer::weights::Checkpoint;
 use libfuzzer_sys::fuzz_target;
 
 const CONFIG: &str = r#"{"model_type":"qwen3","vocab_size":4,"hidden_size":2,"intermediate_size":2,"num_hidden_layers":1,
@@ -33,7 +33,7 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(config) = ModelConfig::from_file(&folder.path().join("config.json")) {
         config.parameters();
         let device = DeviceSpec::default().open().expect("the processor");
-        let _ = load_decoder(folder.path(), &config, &device);
+        let _ = Decoder::load(folder.path(), &config, &device);
     }
-    let _ = tokenizer_of(folder.path());
+    let _ = Checkpoint::tokenizer_of(folder.path());
 });

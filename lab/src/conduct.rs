@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use forage_contracts::Episode;
 use forage_eval::{Bootstrap, Course, StepTelemetry};
-use forage_trainer::metrics::{self, MetricsWriter, Row};
+use forage_trainer::metrics::{MetricsWriter, Row};
 use serde_json::Value;
 
 use crate::error::{Context, Result, bail};
@@ -67,7 +67,7 @@ pub(crate) fn course(layout: &RunLayout, bootstrap: Bootstrap) -> Result<Option<
         return Ok(None);
     }
     let mut steps: Vec<StepTelemetry> = Vec::new();
-    for (index, row) in metrics::read(&path)?.into_iter().enumerate() {
+    for (index, row) in Row::read_all(&path)?.into_iter().enumerate() {
         let step = serde_json::from_value(Value::Object(row.0)).with_context(|| {
             format!(
                 "{} line {} is not a step's telemetry; remove the file",

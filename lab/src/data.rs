@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forage_contracts::seed::Seed;
-use forage_contracts::{MakeQuestions, OpenWiki, Pages, Split, Task};
+use forage_contracts::{OpenWiki, Pages, Split, Task};
 use forage_env::dataset::{Labels, digest_ids, pick_ids, read_tasks, split_by_index};
 use forage_env::world::{QuestionCounts, World, WorldSpec};
 use forage_env::{Wiki, registry};
@@ -246,6 +246,9 @@ fn pages_of(
         Ok(Wiki::of_index(index))
     })
 }
+
+/// As [`forage_contracts::EnvEntry::questions`].
+type MakeQuestions = fn(Split, usize, Seed) -> Vec<Task>;
 
 /// Questions that an environment brings along.
 fn own_splits(own: MakeQuestions, data: &DataConfig, seed: u64) -> [Tasks; 3] {

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forage_env::reward::judge::JudgeSettings;
-use forage_trainer::device::has_bf16;
 use forage_trainer::memory::Workload;
 use forage_trainer::run::{Control, RunPlace, Source, run_grpo};
 use forage_trainer::weights::Checkpoint;
@@ -104,7 +103,7 @@ impl Grpo<'_> {
         let generation = config.generation();
         let Some(server) = &config.sampler else {
             let engine = generation.engine(&start.config);
-            if engine.bf16 && !has_bf16(&start.decoder.device()) {
+            if engine.bf16 && !start.decoder.has_bf16() {
                 return Err(RunError::config_because(
                     format!(
                         "engine.dtype is bf16, and {} does not compute in it",

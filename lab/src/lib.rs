@@ -45,15 +45,15 @@ pub use conduct::courses;
 pub use config::{
     Base, DataConfig, Digests, EngineSection, EngineType, EnvironmentConfig, EvaluationConfig,
     FilesConfig, Generation, IdLists, LoraSection, OwnQuestions, PolicyConfig, Resolved, RunConfig,
-    SmallModel, WarmStartSection, all_threads,
+    SmallModel, WarmStartSection,
 };
 pub use data::{Corpus, Data, Tasks};
 pub use error::{Result, RunError};
 pub use evaluate::{EvaluateOptions, Evaluation, Probed, evaluate};
 pub use layout::RunLayout;
 pub use observer::{Observer, Silent};
-pub use page::{TRAJECTORIES, half_written, page};
-pub use policy::{PolicyFormat, fetch_file, hub, open_policy, open_tokenizer};
+pub use page::{TRAJECTORIES, page};
+pub use policy::{PolicyFormat, fetch_file, hub, open_policy};
 pub use quickstart::{QuickstartOptions, QuickstartReport, quickstart};
 pub use ranking::Ranking;
 pub use replay::{Different, Replayed, replay_files};

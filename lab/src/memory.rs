@@ -123,7 +123,7 @@ pub(crate) fn of_run(
             config.grpo.prompts_per_step * config.grpo.group_size,
         ),
     };
-    let (batch, micro_batches) = largest_batch(
+    let (batch, micro_batches) = BatchSize::largest(
         episodes.div_ceil(update.minibatches),
         longest,
         update.micro_batch_tokens,
@@ -187,21 +187,6 @@ fn setting(config: &Resolved, key: &str) -> usize {
     limit
         .and_then(|limit| usize::try_from(limit).ok())
         .unwrap_or(usize::MAX)
-}
-
-/// The largest micro-batch of `count` sequences of up to `longest` tokens, and how many there are when all are that long and share
-/// nothing: as [`forage_trainer::sequence::cut`] cuts them. Every token may carry loss.
-pub(crate) fn largest_batch(count: usize, longest: usize, budget: usize) -> (BatchSize, usize) {
-    let fit = (budget / longest.max(1)).clamp(1, count.max(1));
-    let tokens = (count * longest).min(budget.max(longest));
-    (
-        BatchSize {
-            tokens,
-            longest,
-            targets: tokens,
-        },
-        count.div_ceil(fit),
-    )
 }
 
 const MIB: u64 = 1024 * 1024;
@@ -273,33 +258,8 @@ pub(crate) fn outcome(estimated: &MemoryEstimate, then: Option<&MemoryEstimate>)
 
 #[cfg(test)]
 mod tests {
-    use forage_trainer::sequence::cut;
-
     use super::*;
     use crate::config::RunConfig;
-
-    #[test]
-    fn the_largest_batch_is_that_of_the_cut() {
-        for (count, longest, budget) in [
-            (128, 256, 2048),
-            (3, 500, 100),
-            (1, 10, 1000),
-            (7, 100, 300),
-        ] {
-            let sequences: Vec<Vec<u32>> = (0..count).map(|first| vec![first; longest]).collect();
-            let batches = cut(
-                &sequences.iter().map(Vec::as_slice).collect::<Vec<_>>(),
-                budget,
-            );
-            let most = batches
-                .iter()
-                .map(|batch| batch.len() * longest)
-                .max()
-                .unwrap();
-            let (size, number) = largest_batch(sequences.len(), longest, budget);
-            assert_eq!((size.tokens, number), (most, batches.len()));
-        }
-    }
 
     #[test]
     fn a_run_that_cannot_fit_is_refused_with_the_fix() {

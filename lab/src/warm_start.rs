@@ -8,7 +8,7 @@ use forage_env::registry;
 use forage_env::reward::RewardSet;
 use forage_env::world::World;
 use forage_trainer::metrics::Row;
-use forage_trainer::model::init_random;
+use forage_trainer::model::Decoder;
 use forage_trainer::weights::Checkpoint;
 use forage_trainer::{Demonstrator, Learner, UpdateConfig, Workers, bpe, warm_start};
 
@@ -81,7 +81,7 @@ fn untrained(
     let (tokenizer, tokenizer_json) =
         bpe::train(lines.into_iter(), section.vocab_size, vocabulary)?;
     let shape = section.model.config(section.vocab_size);
-    let decoder = init_random(&shape, Seed::root(section.seed), &config.device.open()?);
+    let decoder = Decoder::random(&shape, Seed::root(section.seed), &config.device.open()?);
     let eos = bpe::EOS.to_owned();
     Ok(Checkpoint::new(
         shape,

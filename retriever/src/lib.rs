@@ -61,8 +61,8 @@ pub use choice::{Choice, Listed};
 pub use corpus::{CorpusFormat, CorpusHasher, CorpusReader};
 pub use error::{IndexError, ReadError};
 pub use forage_contracts::retriever::{
-    BooleanAnswer, BooleanSearch, CancelFlag, Encoder, Filter, Fingerprint, Hit, MAX_QUERY_BYTES,
-    ParseIssue, Query, Retriever, RetrieverError, TextKind,
+    BooleanAnswer, BooleanSearch, CancelFlag, Encoder, Filter, Fingerprint, Hit, ParseIssue, Query,
+    Retriever, RetrieverError, TextKind,
 };
 pub use forage_contracts::{
     Cell, CorpusEntry, Entry, EntryError, Passage, Registry, Row, RowFault,

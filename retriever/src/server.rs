@@ -149,7 +149,7 @@ impl Default for ServerConfig {
             topk: 3,
             max_topk: 1000,
             max_queries: 16_384,
-            max_query_bytes: forage_contracts::retriever::MAX_QUERY_BYTES,
+            max_query_bytes: forage_contracts::retriever::Query::MAX_BYTES,
             // The largest batch with three passages each of Search-R1's corpus takes 80 MB.
             max_answer_bytes: 128 * 1024 * 1024,
             workers: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::{Decoder, ModelConfig};
 use crate::optim::{AdamW, AdamWConfig, OptimError};
 use crate::watch::Sentinel;
-use crate::weights::{Checkpoint, WeightsError, adapter, load_decoder};
+use crate::weights::{Checkpoint, WeightsError, adapter};
 
 /// Everything besides weights and moments that the next step depends on. Random streams and the data order are functions
 /// of `seed` and `step`.
@@ -362,7 +362,7 @@ pub(crate) fn load(
     } else {
         let config =
             ModelConfig::from_file(&model.join("config.json")).map_err(WeightsError::from)?;
-        load_decoder(&model, &config, &device)?
+        Decoder::load(&model, &config, &device)?
     };
     let optimizer = AdamW::load(
         optimizer,

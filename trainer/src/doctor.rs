@@ -17,10 +17,9 @@ use forage_env::seed::Seed;
 
 use crate::backward;
 use crate::bpe;
-use crate::device::has_bf16;
 use crate::generate::{Engine, EngineConfig};
 use crate::logprobs::{ScoreGrads, Scores};
-use crate::model::{Architecture, ModelConfig, RopeTables, init_random};
+use crate::model::{Architecture, Decoder, ModelConfig, RopeTables};
 use crate::sequence::Sequence;
 use crate::weights::{Checkpoint, byte_tokenizer};
 use crate::workers::Workers;
@@ -50,7 +49,7 @@ const TOLERANCE_BF16: f64 = 2e-2;
 /// Where the runtime of the device does: the caller runs it on a thread of its own.
 pub fn examine(device: &Device) -> Vec<Check> {
     let mut checks = vec![product(device, DType::F32)];
-    if has_bf16(device) {
+    if device.supports_dtype(DType::BF16) {
         checks.push(product(device, DType::BF16));
     }
     checks.push(decoder(device));
@@ -88,7 +87,7 @@ fn decoder(device: &Device) -> Check {
         .collect();
     let rows: Vec<&Sequence> = sequences.iter().collect();
     let run = |device: &Device| {
-        let decoder = init_random(&config, Seed::root(1), device);
+        let decoder = Decoder::random(&config, Seed::root(1), device);
         let rope = RopeTables::new(&config, 32, device);
         let all = |scores: &Scores| {
             let ones = vec![1.0; scores.logprobs.len()];
@@ -143,7 +142,7 @@ fn generate(device: &Device) -> Result<f64, PolicyError> {
     const NEW: usize = 16;
     let config = small_model();
     let (tokenizer, json) = byte_tokenizer().expect("the built-in tokenizer is complete");
-    let decoder = init_random(&config, Seed::root(1), device);
+    let decoder = Decoder::random(&config, Seed::root(1), device);
     let checkpoint = Checkpoint::new(config, decoder, tokenizer, json, bpe::EOS);
     let sizes = EngineConfig {
         context: 64,

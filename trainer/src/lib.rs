@@ -73,7 +73,6 @@ pub use bench::{MeasuredStep, StepNumbers};
 pub use bert::{BertEncoder, BertError, BertReranker};
 pub use generate::{Engine, EngineConfig, EngineStats};
 pub use learner::{Learner, OldLogprobs, UpdateConfig, UpdateStats};
-pub use logprobs::entropies;
 pub use lora::{LoraConfig, LoraError, Targets};
 pub use optim::{AdamWConfig, Curve, Decay, OptimError};
 

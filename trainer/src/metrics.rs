@@ -105,12 +105,14 @@ impl MetricsWriter {
     }
 }
 
-/// Reads all rows. A last line without its end, as a killed run leaves it, is not a row.
-///
-/// # Errors
-/// [`MetricsError`] that names the line.
-pub fn read(path: &Path) -> Result<Vec<Row>, MetricsError> {
-    Ok(read_lines(path)?.into_iter().map(|(row, _)| row).collect())
+impl Row {
+    /// Reads all rows. A last line without its end, as a killed run leaves it, is not a row.
+    ///
+    /// # Errors
+    /// [`MetricsError`] that names the line.
+    pub fn read_all(path: &Path) -> Result<Vec<Self>, MetricsError> {
+        Ok(read_lines(path)?.into_iter().map(|(row, _)| row).collect())
+    }
 }
 
 /// Rows with the bytes that they take, line ends included.
@@ -166,11 +168,15 @@ mod tests {
             .write_all(b"{\"step\":4,\"name\":\"\xc3")
             .unwrap();
         MetricsWriter::open(&path, 2).unwrap();
-        let rows = read(&path).unwrap();
+        let rows = Row::read_all(&path).unwrap();
         assert_eq!(rows.iter().map(Row::step).collect::<Vec<_>>(), [0, 1]);
         // The file is the one that was open, so what another process writes is not lost.
         writer.write(&Row::new(2)).unwrap();
-        let steps: Vec<u64> = read(&path).unwrap().iter().map(Row::step).collect();
+        let steps: Vec<u64> = Row::read_all(&path)
+            .unwrap()
+            .iter()
+            .map(Row::step)
+            .collect();
         assert_eq!(steps, [0, 1, 2]);
         assert_eq!(
             (rows[1].get("reward/mean"), rows[1].get("policy/loss")),

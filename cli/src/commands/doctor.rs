@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use forage_trainer::device::{self, DeviceSpec};
+use forage_trainer::device::DeviceSpec;
 use forage_trainer::doctor::{self, Check};
 use forage_trainer::memory;
 use serde::Serialize;
@@ -236,7 +236,7 @@ fn examine(report: &mut Report, spec: DeviceSpec) {
             return;
         }
     };
-    report.ok(&name, "open", device::describe(&opened));
+    report.ok(&name, "open", DeviceSpec::describe(&opened));
     // The runtimes of devices panic where they cannot go on.
     let Ok(checks) = std::thread::spawn(move || doctor::examine(&opened)).join() else {
         let fix = "the message above says where; update the driver, or use another device";

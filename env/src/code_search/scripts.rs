@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forage_contracts::Tag;
 use forage_contracts::policy::PolicyError;
 use forage_contracts::scripted::{
-    Conduct, Hand, ORACLE, OracleStyle, Script, ScriptEntry, Scripted, View, name_and_keyword, turn,
+    Conduct, Hand, OracleStyle, Script, ScriptEntry, Scripted, View, name_and_keyword, turn,
 };
 
 use super::programs::{self, Manner};
@@ -29,7 +29,7 @@ const HAND: Hand = Hand {
 
 pub(super) const SCRIPTS: &[ScriptEntry] = &[
     ScriptEntry {
-        name: ORACLE,
+        name: ScriptEntry::ORACLE,
         play: |cast| Arc::new(Scripted::oracle(cast, HAND)),
     },
     ScriptEntry {

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use forage_contracts::Task;
 use forage_contracts::policy::PolicyError;
 use forage_contracts::scripted::{
-    Conduct, Haste, Known, ORACLE, OracleStyle, Script, ScriptEntry, Scripted, View,
-    name_and_keyword,
+    Conduct, Haste, Known, OracleStyle, Script, ScriptEntry, Scripted, View, name_and_keyword,
 };
 
 use super::action::quoted;
@@ -15,7 +14,7 @@ use crate::protocol::{QUERY_CLOSE, QUERY_OPEN, REASONING};
 
 pub(super) const SCRIPTS: &[ScriptEntry] = &[
     ScriptEntry {
-        name: ORACLE,
+        name: ScriptEntry::ORACLE,
         play: |cast| {
             let script = Oracle {
                 known: Known::new(cast.tasks),

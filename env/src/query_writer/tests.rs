@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use forage_contracts::policy::{Policy, Sampling};
 use forage_contracts::retriever::RetrieverError;
-use forage_contracts::scripted::{Cast, Haste, ORACLE, Scripted};
+use forage_contracts::scripted::{Cast, Haste, ScriptEntry, Scripted};
 use forage_contracts::{Boundary, ByteTokenizer, Ending, Episode, Passage, Split};
 use forage_retriever::Bm25Retriever;
 use proptest::prelude::*;
@@ -468,7 +468,7 @@ async fn scripts_earn_what_they_should() {
     };
     let oracle = |haste| {
         let cast = Cast::new(bytes(), tasks.iter().cloned()).hasty(haste);
-        ENTRY.script(ORACLE, cast).unwrap()
+        ENTRY.script(ScriptEntry::ORACLE, cast).unwrap()
     };
     let careful = run(oracle(Haste::NONE)).await;
     let keywords = run(ENTRY.script("keywords", Cast::new(bytes(), [])).unwrap()).await;

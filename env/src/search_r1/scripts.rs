@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forage_contracts::Tag;
 use forage_contracts::policy::PolicyError;
-use forage_contracts::scripted::{Hand, ORACLE, Script, ScriptEntry, Scripted, View, turn};
+use forage_contracts::scripted::{Hand, Script, ScriptEntry, Scripted, View, turn};
 use forage_contracts::seed::Seed;
 
 const SEARCH: [&str; 2] = Tag::Search.both();
@@ -19,7 +19,7 @@ const HAND: Hand = Hand {
 
 pub(super) const SCRIPTS: &[ScriptEntry] = &[
     ScriptEntry {
-        name: ORACLE,
+        name: ScriptEntry::ORACLE,
         play: |cast| Arc::new(Scripted::oracle(cast, HAND)),
     },
     ScriptEntry {

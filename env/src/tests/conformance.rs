@@ -7,7 +7,7 @@ use forage_contracts::environment::{
     Action, EnvError, EnvFactory, EnvSpec, Environment, Observation, Outcome, Step, TurnKind,
 };
 use forage_contracts::policy::Policy;
-use forage_contracts::scripted::{Cast, Haste, ORACLE, OracleStyle, Scripted};
+use forage_contracts::scripted::{Cast, Haste, OracleStyle, ScriptEntry, Scripted};
 use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Resources, Task};
 
@@ -166,7 +166,9 @@ async fn reward_of(policy: Arc<dyn Policy>, task: Task) -> (Option<f32>, Vec<Str
 async fn the_oracle_answers_from_what_it_reads() {
     let oracle = |task: &Task, style| {
         let cast = Cast::new(Arc::new(ByteTokenizer), [Arc::new(task.clone())]).in_style(style);
-        search_r1::ENTRY.script(ORACLE, cast).expect("an oracle")
+        search_r1::ENTRY
+            .script(ScriptEntry::ORACLE, cast)
+            .expect("an oracle")
     };
     let (reward, turns) = reward_of(oracle(&task(), OracleStyle::Plain), task()).await;
     assert_eq!(reward, Some(1.0));

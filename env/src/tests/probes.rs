@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forage_contracts::environment::EnvFactory;
 use forage_contracts::policy::Policy;
-use forage_contracts::scripted::{Cast, ORACLE, Scripted};
+use forage_contracts::scripted::{Cast, ScriptEntry, Scripted};
 use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Episode, Resources, Split, Task};
 
@@ -60,7 +60,7 @@ impl Stage {
 
     fn oracle(&self, id: &str) -> Arc<dyn Policy> {
         let cast = Cast::new(Arc::new(ByteTokenizer), self.tasks.iter().cloned());
-        find(id).unwrap().script(ORACLE, cast).unwrap()
+        find(id).unwrap().script(ScriptEntry::ORACLE, cast).unwrap()
     }
 
     async fn play(&self, policy: Arc<dyn Policy>, factory: Arc<dyn EnvFactory>) -> Vec<Episode> {

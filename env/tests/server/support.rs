@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forage_contracts::policy::Sampling;
-use forage_contracts::scripted::{Cast, ORACLE};
+use forage_contracts::scripted::{Cast, ScriptEntry};
 use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Episode, Resources, Split, Task};
 use forage_env::reward::RewardSet;
@@ -222,7 +222,7 @@ pub(crate) async fn played(served: &Served) -> Vec<Episode> {
     let tokenizer = served.tokenizer.clone();
     let cast = Cast::new(tokenizer.clone(), served.tasks.iter().cloned());
     let policy = registry::find(&served.factory.spec().id)
-        .and_then(|entry| entry.script(ORACLE, cast))
+        .and_then(|entry| entry.script(ScriptEntry::ORACLE, cast))
         .expect("an oracle");
     let rollout = Rollout {
         policy,

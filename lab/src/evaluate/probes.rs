@@ -7,8 +7,8 @@ use forage_contracts::policy::Sampling;
 use forage_contracts::seed::Seed;
 use forage_env::probe::{PassageProbe, Probe};
 use forage_eval::{Bootstrap, Critique, ProbeResult, QuestionKey, Sensitivity};
+use forage_trainer::Workers;
 use forage_trainer::sequence::Sequence;
-use forage_trainer::{Workers, entropies};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -110,7 +110,7 @@ impl Plain<'_> {
                 .iter()
                 .map(|episode| Sequence::from_log(&episode.tokens))
                 .collect();
-            entropies(weights, &sequences, &workers)
+            weights.entropies(&sequences, &workers)
         };
         let scored = |episode: &Episode| !episode.ending.is_infra();
         let pairs = self.episodes.iter().zip(&second);

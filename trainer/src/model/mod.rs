@@ -27,7 +27,6 @@ pub use decoder::Decoder;
 pub(crate) use dense::{Dense, attention_numbers};
 pub use families::{Architecture, Family, NormPlacement, Published, QkNorm};
 pub(crate) use init::init_quick;
-pub use init::init_random;
 pub(crate) use kernels::Kernels;
 pub(crate) use layer::{Kept, LayerBackward, LayerSizes, Projection, projections};
 pub(crate) use linear::LOW_RANK;

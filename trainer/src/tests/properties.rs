@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forage_contracts::policy::{Completion, GenerateRequest, Policy, Sampling};
-use forage_contracts::scripted::{Cast, ORACLE, OracleStyle, Scripted};
+use forage_contracts::scripted::{Cast, OracleStyle, ScriptEntry, Scripted};
 use forage_contracts::seed::Seed;
 use forage_contracts::{Episode, Tokenizer};
 
@@ -160,7 +160,7 @@ async fn what_a_turn_earned_reaches_the_tokens_of_its_sample() {
     let oracle = registry::find("search-r1")
         .unwrap()
         .script(
-            ORACLE,
+            ScriptEntry::ORACLE,
             Cast::new(tokenizer.clone(), problem.train.iter().cloned())
                 .in_style(OracleStyle::Terse),
         )

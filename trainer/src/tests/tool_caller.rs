@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use forage_contracts::Tokenizer;
 use forage_contracts::seed::Seed;
 use forage_env::chat::{ChatTemplate, Conversation};
-use forage_trainer::model::{Architecture, ModelConfig, init_random};
+use forage_trainer::model::{Architecture, Decoder, ModelConfig};
 use forage_trainer::sequence::Sequence;
 use forage_trainer::weights::Checkpoint;
 use forage_trainer::{AdamWConfig, EngineConfig, Learner, UpdateConfig, Workers, bpe};
@@ -126,7 +126,7 @@ pub(crate) fn write(folder: &Path) {
         rms_norm_eps: 1e-6,
         tie_word_embeddings: true,
     };
-    let decoder = init_random(&config, Seed::root(5), &Device::flex());
+    let decoder = Decoder::random(&config, Seed::root(5), &Device::flex());
     let checkpoint = Checkpoint::new(config, decoder, tokenizer, tokenizer_json, bpe::EOS);
     let optimizer = AdamWConfig {
         learning_rate: 3e-3,

@@ -22,8 +22,8 @@ use forage_env::chat::{ChatError, ChatTemplate};
 use forage_env::tokenizer::{HfTokenizer, TokenizerError};
 
 pub(crate) use files::{Stored, check_readable, safetensors_files};
+pub use fill::Precision;
 pub(crate) use fill::load_decoder_as;
-pub use fill::{Precision, load_decoder};
 pub use hub::{Hub, HubError};
 pub(crate) use layout::{Kept, turned};
 pub use random::byte_tokenizer;
@@ -303,14 +303,16 @@ impl Checkpoint {
     }
 }
 
-/// The tokenizer of a Hugging Face folder, without the model's weights.
-///
-/// # Errors
-/// [`WeightsError`] that names the file.
-pub fn tokenizer_of(folder: &Path) -> Result<HfTokenizer, WeightsError> {
-    let path = folder.join("tokenizer.json");
-    let eos = Companions::read(folder)?.eos_token(folder, &read(&path)?)?;
-    Ok(HfTokenizer::from_file(&path, &eos)?)
+impl Checkpoint {
+    /// The tokenizer of a Hugging Face folder, without the model's weights.
+    ///
+    /// # Errors
+    /// [`WeightsError`] that names the file.
+    pub fn tokenizer_of(folder: &Path) -> Result<HfTokenizer, WeightsError> {
+        let path = folder.join("tokenizer.json");
+        let eos = Companions::read(folder)?.eos_token(folder, &read(&path)?)?;
+        Ok(HfTokenizer::from_file(&path, &eos)?)
+    }
 }
 
 fn check_vocabulary(

@@ -49,7 +49,7 @@ impl Counters {
         let Some(file) = &self.file else {
             return Ok(None);
         };
-        forage_trainer::device::wait(&checkpoint.decoder.device())?;
+        checkpoint.decoder.wait()?;
         let bytes = std::fs::read(file)
             .with_context(|| format!("cannot read the counters in {}", file.display()))?;
         let (numbers, rest) = bytes.as_chunks::<8>();

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use forage_contracts::Split;
 use forage_env::server::{Served, ServerConfig};
-use forage_lab::{Data, EnvironmentConfig, PolicyFormat, Session, Sources, Tasks, open_tokenizer};
+use forage_lab::{Data, EnvironmentConfig, PolicyFormat, Session, Sources, Tasks};
 use forage_retriever::CorpusFormat;
 
 use super::{Front, stopped};
@@ -128,7 +128,7 @@ impl Env {
         let limit = self.limit.unwrap_or(usize::MAX);
         let tasks = tasks.iter().take(limit).cloned().collect();
         let name = self.tokenizer.as_ref();
-        let tokenizer = open_tokenizer(name.unwrap_or(&config.policy.checkpoint))?;
+        let tokenizer = PolicyFormat::tokenizer(name.unwrap_or(&config.policy.checkpoint))?;
         let rewards = config.rewards()?;
         if let Some(name) = rewards.group_parts().next() {
             bail!(
@@ -144,7 +144,7 @@ impl Env {
     fn of_flags(&self, id: &str, scratch: &Path) -> Result<Served> {
         let mut environment = EnvironmentConfig::plain(id)?;
         let format = if let Some(name) = &self.tokenizer {
-            PolicyFormat::raw(open_tokenizer(name)?)
+            PolicyFormat::raw(PolicyFormat::tokenizer(name)?)
         } else {
             environment = environment.for_bytes()?;
             PolicyFormat::bytes()

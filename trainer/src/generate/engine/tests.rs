@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Engine, EngineConfig, EngineModel};
 use crate::generate::{Event, StreamOptions};
-use crate::model::{Architecture, Decoder, ModelConfig, init_random};
+use crate::model::{Architecture, Decoder, ModelConfig};
 use crate::workers::Workers;
 use burn::tensor::Device;
 use forage_env::policy::{Completion, Finish, GenerateRequest, Policy, PolicyError, Sampling};
@@ -40,7 +40,7 @@ const ROOMY: EngineConfig = EngineConfig {
 };
 
 fn decoder(wide: bool, seed: u64) -> Decoder {
-    init_random(&shape(wide), Seed::root(seed), &Device::flex())
+    Decoder::random(&shape(wide), Seed::root(seed), &Device::flex())
 }
 
 fn engine(wide: bool, config: EngineConfig) -> Arc<Engine> {

@@ -11,7 +11,7 @@ use forage_env::reward::RewardSet;
 use forage_env::rollout::Presentation;
 use forage_env::world::{World, WorldSpec};
 use forage_retriever::Bm25Retriever;
-use forage_trainer::model::{Architecture, ModelConfig, init_random};
+use forage_trainer::model::{Architecture, Decoder, ModelConfig};
 use forage_trainer::run::Problem;
 use forage_trainer::weights::Checkpoint;
 use forage_trainer::{EngineConfig, Learner, UpdateConfig, Workers, bpe};
@@ -44,7 +44,7 @@ pub(crate) fn checkpoint(seed: u64) -> Checkpoint {
         rms_norm_eps: 1e-6,
         tie_word_embeddings: true,
     };
-    let decoder = init_random(&config, Seed::root(seed), &Device::flex());
+    let decoder = Decoder::random(&config, Seed::root(seed), &Device::flex());
     Checkpoint::new(config, decoder, tokenizer, tokenizer_json, bpe::EOS)
 }
 

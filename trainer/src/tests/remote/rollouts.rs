@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forage_contracts::policy::Sampling;
-use forage_contracts::scripted::{Cast, ORACLE, OracleStyle};
+use forage_contracts::scripted::{Cast, OracleStyle, ScriptEntry};
 use forage_contracts::seed::Seed;
 use forage_contracts::{Boundary, ByteTokenizer, Ending, Episode, Resources, Split, Task};
 use forage_env::registry;
@@ -51,7 +51,7 @@ async fn stage(kind: RemoteKind, timeout: f64) -> Stage {
     let oracle = registry::find("search-r1")
         .unwrap()
         .script(
-            ORACLE,
+            ScriptEntry::ORACLE,
             Cast::new(tokenizer.clone(), tasks.clone()).in_style(OracleStyle::Terse),
         )
         .unwrap();
