@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::environment::Call;
 use crate::episode::Episode;
+use crate::tag::Tag;
 
 /// Longest excerpt, characters.
 const EXCERPT: usize = 240;
@@ -143,6 +144,8 @@ pub struct EnvTelemetry {
     pub found: fn(&Call) -> Option<bool>,
     /// Tags between which its policies act; the rest of a turn is thought.
     pub actions: &'static [[&'static str; 2]],
+    /// Tags around a policy's reasoning, beside those of [`Tag::Think`].
+    pub reasoning: &'static [[&'static str; 2]],
     /// Opening tags of what the environment shows; a policy that writes one forges an observation.
     pub observations: &'static [&'static str],
 }
@@ -153,6 +156,7 @@ impl EnvTelemetry {
         items: &[],
         found: |_| None,
         actions: &[],
+        reasoning: &[],
         observations: &[],
     };
 }

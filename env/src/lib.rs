@@ -13,7 +13,7 @@
 //! - `forage_contracts`: tasks, seeds, the contracts of environments, policies and rewards, token logs, episodes, scripted policies.
 //! - [`tokenizer`]: a model's own.
 //! - [`chat`]: chat templates, conversations that only grow, tool calls.
-//! - [`protocol`]: tags in policy turns, and the structure a whole response must have.
+//! - `protocol`: tags in policy turns, and the structure a whole response must have.
 //! - [`registry`]: the list of environments and rewards; [`Plugins`]: entries from outside; [`CheckPlan`]: the contract, checked for any;
 //!   [`CodeTurn`], [`QueryTurn`]: what turns of programs and of judged queries record.
 //! - [`reward`]: grading, rewards by name, their weighted set.
@@ -29,7 +29,7 @@ pub use forage_contracts::{policy, seed};
 pub mod tokenizer;
 
 pub mod chat;
-pub mod protocol;
+mod protocol;
 
 mod check;
 mod code_search;

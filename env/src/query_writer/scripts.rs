@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use forage_contracts::Task;
 use forage_contracts::policy::PolicyError;
 use forage_contracts::scripted::{
-    Conduct, Haste, Known, OracleStyle, Script, ScriptEntry, Scripted, View, name_and_keyword,
+    Conduct, Haste, Known, OracleStyle, Script, ScriptEntry, Scripted, View,
 };
+use forage_contracts::{OracleHop, Task};
 
 use super::action::quoted;
 use super::keywords::keyword_query;
@@ -67,7 +67,7 @@ fn solution(task: &Task, conduct: Conduct, style: OracleStyle) -> String {
     let hops: Vec<(&str, &str)> = task
         .oracle
         .iter()
-        .map(|hop| name_and_keyword(&hop.query))
+        .map(|hop| OracleHop::name_and_keyword(&hop.query))
         .collect();
     let Some(&(name, keyword)) = hops.first() else {
         let query = keyword_query(&task.question)
