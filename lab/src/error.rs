@@ -11,10 +11,9 @@ use forage_env::tokenizer::TokenizerError;
 use forage_env::world::WorldError;
 use forage_eval::{StatsError, VerdictError};
 use forage_retriever::{IndexError, ReadError, RetrieverError, TapeError};
-use forage_trainer::LoraError;
+use forage_trainer::FileError;
 use forage_trainer::checkpoint::CheckpointError;
 use forage_trainer::device::DeviceError;
-use forage_trainer::metrics::MetricsError;
 use forage_trainer::weights::WeightsError;
 
 type Source = Box<dyn Error + Send + Sync>;
@@ -87,8 +86,7 @@ parts!(
     DatasetError,
     DeviceError,
     IndexError,
-    LoraError,
-    MetricsError,
+    FileError,
     ReadError,
     RecordError,
     RegistryError,

@@ -34,7 +34,7 @@ pub(crate) use options::{EncoderOptions, RerankerOptions};
 pub use reranker::BertReranker;
 
 use crate::device::DeviceError;
-use crate::model::ConfigError;
+use crate::file_error::FileError;
 use crate::weights::WeightsError;
 
 /// A BERT folder cannot be used.
@@ -49,5 +49,5 @@ pub enum BertError {
     Device(#[from] DeviceError),
     /// The folder or an option asks for what is not implemented.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    File(#[from] FileError),
 }

@@ -13,8 +13,9 @@ use forage_contracts::Episode;
 use forage_env::rollout::{EpisodeRecord, EpisodeWriter, RecordError};
 use serde::{Deserialize, Serialize};
 
+use crate::file_error::FileError;
 use crate::model::{Decoder, ModelConfig};
-use crate::optim::{AdamW, AdamWConfig, OptimError};
+use crate::optim::{AdamW, AdamWConfig};
 use crate::watch::Sentinel;
 use crate::weights::{Checkpoint, WeightsError, adapter};
 
@@ -51,7 +52,7 @@ pub enum CheckpointError {
     Weights(#[from] WeightsError),
     /// Optimizer moments.
     #[error("checkpoint not usable")]
-    Optim(#[from] OptimError),
+    Optim(#[from] FileError),
     /// Episodes played ahead or kept.
     #[error("checkpoint not usable")]
     Episodes(#[from] RecordError),

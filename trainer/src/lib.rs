@@ -20,8 +20,10 @@
 //! - [`memory`]: what a run will take, before it starts. `bench`: optimizer steps to be timed.
 //! - `learner`, [`run`], `warm_start`, `sft_run`, [`checkpoint`], [`metrics`]: a training run. `watch`: what its numbers say.
 
+mod file_error;
 mod lesson_error;
 mod plugins;
+pub use file_error::FileError;
 pub use lesson_error::LessonError;
 pub use plugins::Plugins;
 
@@ -73,8 +75,8 @@ pub use bench::{MeasuredStep, StepNumbers};
 pub use bert::{BertEncoder, BertError, BertReranker};
 pub use generate::{Engine, EngineConfig, EngineStats};
 pub use learner::{Learner, OldLogprobs, UpdateConfig, UpdateStats};
-pub use lora::{LoraConfig, LoraError, Targets};
-pub use optim::{AdamWConfig, Curve, Decay, OptimError};
+pub use lora::{LoraConfig, Targets};
+pub use optim::{AdamWConfig, Curve, Decay};
 
 pub use remote::{RemoteConfig, RemoteError, RemoteFault, RemoteKind, RemotePolicy, RemoteStats};
 pub use sample::Sample;

@@ -7,7 +7,8 @@ use forage_contracts::SettingError;
 use forage_env::rollout::BudgetExceeded;
 
 use crate::checkpoint::{self, CheckpointError, FORMAT, Restored, RunState, Snapshot};
-use crate::metrics::{MetricsError, MetricsWriter, Row};
+use crate::file_error::FileError;
+use crate::metrics::{MetricsWriter, Row};
 use crate::optim::AdamWConfig;
 use crate::student::LearnError;
 use crate::weights::Checkpoint;
@@ -47,7 +48,7 @@ pub enum RunError {
     Replay(SettingError),
     /// Metrics could not be written.
     #[error("metrics cannot be kept")]
-    Metrics(#[from] MetricsError),
+    Metrics(#[from] FileError),
     /// Too many episodes were lost to infrastructure faults.
     #[error("step {step} lost too many episodes to infrastructure faults")]
     Infra {

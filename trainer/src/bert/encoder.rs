@@ -15,7 +15,7 @@ use super::options::{EncoderFamily, EncoderOptions, Pooling};
 use super::runner::{ModelFault, Runner};
 use super::tokens::BertTokenizer;
 use crate::device::DeviceSpec;
-use crate::model::ConfigError;
+use crate::file_error::FileError;
 
 /// Longest text when neither the caller nor the folder says, as Search-R1.
 const DEFAULT_MAX_TOKENS: usize = 256;
@@ -98,14 +98,14 @@ pub(super) fn digest(config: &BertConfig, files: &WeightFiles, tokenizer_json: &
 }
 
 /// Checks a limit on tokens that a caller set.
-pub(super) fn check_limit(limit: usize, config: &BertConfig) -> Result<usize, ConfigError> {
+pub(super) fn check_limit(limit: usize, config: &BertConfig) -> Result<usize, FileError> {
     let most = config.max_position_embeddings;
     if (MIN_TOKENS..=most).contains(&limit) {
         return Ok(limit);
     }
     let message = format!("{limit} is out of range; this model takes {MIN_TOKENS} to {most}");
-    Err(ConfigError {
-        file: "max_tokens".to_owned(),
+    Err(FileError {
+        path: "max_tokens".into(),
         message,
     })
 }
@@ -115,7 +115,7 @@ impl Settings {
         folder: &Path,
         config: &BertConfig,
         options: &EncoderOptions,
-    ) -> Result<Self, ConfigError> {
+    ) -> Result<Self, FileError> {
         let found = FolderSettings::read(folder)?;
         let name = folder_name(folder);
         let named = || {

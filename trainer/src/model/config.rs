@@ -8,6 +8,8 @@ use serde_json::Value;
 
 use super::families::{Architecture, QkNorm};
 
+use crate::file_error::FileError;
+
 /// Rotary frequencies of Llama 3.1, made for longer sequences than the model was first trained on: low ones divided by
 /// `factor`, high ones kept, and a blend in between.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,16 +55,6 @@ pub struct ModelConfig {
     pub tie_word_embeddings: bool,
 }
 
-/// A `config.json` cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}: {message}")]
-pub struct ConfigError {
-    /// File concerned.
-    pub file: String,
-    /// The fault and its fix.
-    pub message: String,
-}
-
 #[derive(Deserialize)]
 struct HfConfig {
     model_type: String,
@@ -95,9 +87,9 @@ impl ModelConfig {
     /// # Errors
     /// When the file is missing or malformed, or asks for what is not implemented (another family, another scaling of
     /// the rotary frequencies, sliding windows): never silently ignored.
-    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let fail = |message: String| ConfigError {
-            file: path.display().to_string(),
+    pub fn from_file(path: &Path) -> Result<Self, FileError> {
+        let fail = |message: String| FileError {
+            path: path.to_owned(),
             message,
         };
         let text = std::fs::read_to_string(path)

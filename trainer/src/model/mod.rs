@@ -20,7 +20,7 @@ mod rope;
 
 pub(crate) use batch::{Batch, Span};
 pub(crate) use cache::{BLOCK_POSITIONS, Chunk, KvCache, Pass};
-pub use config::{ConfigError, ModelConfig, RopeScaling};
+pub use config::{ModelConfig, RopeScaling};
 #[cfg(feature = "gpu")]
 pub(crate) use cube::{Choice, Cuts, Wanted, choose};
 pub use decoder::Decoder;

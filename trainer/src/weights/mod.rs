@@ -33,15 +33,16 @@ pub(crate) use write::Written;
 pub(crate) use write::save_decoder_as;
 pub use write::{FileType, SaveOptions};
 
-use crate::lora::{self, LoraConfig, LoraError};
-use crate::model::{ConfigError, Decoder, ModelConfig};
+use crate::file_error::FileError;
+use crate::lora::{self, LoraConfig};
+use crate::model::{Decoder, ModelConfig};
 
 /// A checkpoint folder cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
-    /// The configuration is missing or unsupported.
+    /// The configuration or an adapter is missing, malformed, unsupported or of another model.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    File(#[from] FileError),
     /// The tokenizer is missing or malformed.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
@@ -51,9 +52,6 @@ pub enum WeightsError {
     /// The chat template is malformed.
     #[error(transparent)]
     Chat(#[from] ChatError),
-    /// An adapter is malformed, unsupported or of another model.
-    #[error(transparent)]
-    Lora(#[from] LoraError),
     /// A file is missing, damaged or does not fit the configuration.
     #[error("{path}: {message}")]
     Tensors {
@@ -181,7 +179,7 @@ impl Checkpoint {
     /// # Errors
     /// [`WeightsError`] when there is none, or that names the file.
     pub fn save_adapter(&self, folder: &Path) -> Result<(), WeightsError> {
-        let none = || LoraError {
+        let none = || FileError {
             path: folder.to_owned(),
             message: "there is no adapter to write".to_owned(),
         };

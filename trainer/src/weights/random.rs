@@ -9,10 +9,9 @@ use forage_env::chat::ChatTemplate;
 use forage_env::tokenizer::{HfTokenizer, TokenizerError};
 
 use super::texts::Companions;
-use super::{
-    Checkpoint, ConfigError, GenerationDefaults, Precision, WeightsError, check_vocabulary, read,
-};
+use super::{Checkpoint, GenerationDefaults, Precision, WeightsError, check_vocabulary, read};
 use crate::bpe;
+use crate::file_error::FileError;
 use crate::model::{ModelConfig, init_quick};
 
 /// A tokenizer of the 256 bytes and an end-of-sequence token, with its `tokenizer.json`.
@@ -44,8 +43,8 @@ impl Checkpoint {
         precision: Precision,
         device: &Device,
     ) -> Result<Self, WeightsError> {
-        let config = ModelConfig::published(shape).map_err(|fault| ConfigError {
-            file: format!("random weights of shape {shape}"),
+        let config = ModelConfig::published(shape).map_err(|fault| FileError {
+            path: format!("random weights of shape {shape}").into(),
             message: fault.to_string(),
         })?;
         let decoder = || init_quick(&config, seed, precision, device);
