@@ -123,7 +123,7 @@ impl Script {
             factory: factory.clone(),
             rewards: rewards.clone(),
             sampling: Sampling::GREEDY,
-            presentation: Presentation::Raw,
+            presentation: Presentation::RAW,
         };
         let jobs = (0..)
             .zip(tasks.iter())

@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         tokenizer,
         rewards: Arc::new(RewardSet::exact_match()),
         sampling: Sampling::FULL,
-        presentation: Presentation::Raw,
+        presentation: Presentation::RAW,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads as usize)

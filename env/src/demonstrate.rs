@@ -44,7 +44,7 @@ pub async fn demonstrate(
         factory,
         rewards,
         sampling: Sampling::FULL,
-        presentation: Presentation::Raw,
+        presentation: Presentation::RAW,
     };
     Ok(rollout.run(jobs.collect()).await)
 }

@@ -92,7 +92,7 @@ async fn an_oracle_is_always_right_and_its_episodes_replay() {
         factory: factory(),
         rewards: Arc::new(rewards()),
         sampling: Sampling::GREEDY,
-        presentation: Presentation::Raw,
+        presentation: Presentation::RAW,
     };
     let job = |(group, task): (u64, &Arc<Task>)| Job {
         task: Arc::clone(task),
@@ -157,7 +157,7 @@ async fn alarms(turns: &'static [&'static str]) -> Vec<(String, String)> {
         factory: factory(),
         rewards: Arc::new(rewards()),
         sampling: Sampling::GREEDY,
-        presentation: Presentation::Raw,
+        presentation: Presentation::RAW,
     };
     let job = |(group, task)| Job {
         task: Arc::new(task),

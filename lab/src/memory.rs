@@ -195,7 +195,7 @@ const MIB: u64 = 1024 * 1024;
 /// elsewhere: what a GPU has, its driver knows.
 pub(crate) fn check(estimate: &MemoryEstimate, device: DeviceSpec) -> Result<String> {
     let needed = estimate.needed();
-    let at = estimate.largest_moment().map_or("", |moment| moment.name);
+    let at = estimate.largest_moment();
     let line = format!(
         "memory: about {} MiB at the peak, in the {at}",
         estimate.peak().div_ceil(MIB)
@@ -208,41 +208,12 @@ pub(crate) fn check(estimate: &MemoryEstimate, device: DeviceSpec) -> Result<Str
     if needed <= room {
         return Ok(format!("{line}; {} MiB are available", room / MIB));
     }
-    let largest = estimate.largest();
-    let what = largest.map_or(String::new(), |part| {
-        let fix = match part.fix {
-            "" => "grpo.update.micro_batch_tokens, engine.cache_mib, engine.context_tokens, [policy.lora], policy.base",
-            fix => fix,
-        };
-        format!("the largest part is {} ({} MiB): change {fix}", part.name, part.bytes / MIB)
-    });
+    let what = estimate.advice();
     bail!(
         "the run needs about {} MiB of memory in the {at} and {} MiB are available; {what}; --dry-run shows all parts",
         needed.div_ceil(MIB),
         room / MIB
     )
-}
-
-/// All parts as a table.
-pub(crate) fn table(estimate: &MemoryEstimate) -> String {
-    let mut lines = vec!["# memory, MiB".to_owned()];
-    let mut row = |name: &str, bytes: u64| {
-        lines.push(format!("# {:>9.1}  {name}", bytes as f64 / MIB as f64));
-    };
-    for part in &estimate.always {
-        row(part.name, part.bytes);
-    }
-    for moment in &estimate.moments {
-        row(&format!("{}:", moment.name), moment.bytes());
-        for part in &moment.parts {
-            row(&format!("    {}", part.name), part.bytes);
-        }
-    }
-    row(
-        "at the peak: what is always held, and the largest of the rest",
-        estimate.peak(),
-    );
-    lines.join("\n")
 }
 
 /// The estimate beside the truth, for the end of a run; `then` is what the work that there was takes by the same arithmetic.
@@ -276,7 +247,7 @@ mod tests {
                 .unwrap()
                 .starts_with("memory: about")
         );
-        assert!(table(&small).contains("moments of AdamW"));
+        assert!(small.table().contains("moments of AdamW"));
         let large = of(&["engine.cache_mib=100000000", "grpo.steps=100000000"]);
         if available().is_some() {
             let error = check(&large, DeviceSpec::Cpu).unwrap_err().to_string();

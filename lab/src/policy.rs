@@ -32,7 +32,7 @@ impl PolicyFormat {
         Self {
             tokenizer,
             window: None,
-            presentation: Presentation::Raw,
+            presentation: Presentation::RAW,
         }
     }
 
@@ -48,7 +48,7 @@ impl PolicyFormat {
         generation: &Generation,
     ) -> Result<Self> {
         let presentation = match (chat, &checkpoint.chat) {
-            (None, _) => Presentation::Raw,
+            (None, _) => Presentation::RAW,
             (Some(settings), Some(template)) => {
                 Presentation::chat(template.clone(), settings.clone())
                     .in_config("policy.chat cannot be used")?

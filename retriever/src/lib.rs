@@ -8,7 +8,7 @@
 //! - [`dense`] searches by vectors; [`RerankedRetriever`] and [`CachedRetriever`] wrap retrievers.
 //! - [`Mode`], [`CorpusFormat`] and [`remote::RemoteSpec`] choose among registered entries by name ([`Registry`]).
 //! - [`remote`] searches elsewhere; [`server`] answers others.
-//! - [`QueryRecord`], [`read_qrels`], [`write_run`] are for evaluation.
+//! - [`QueryRecord`], [`read_qrels`] are for evaluation.
 //!
 //! It knows nothing of reinforcement learning, models or rewards. Query text is a bag of words unless
 //! boolean mode is asked for.
@@ -71,11 +71,11 @@ pub use index::{AddRequest, BuildRequest, BuildSummary, Document, Index};
 
 pub use mode::{Mode, ModeEntry, Searched};
 pub use none::NoPassages;
-pub use qrels::{Qrels, read_qrels, write_run};
+pub use qrels::{Qrels, read_qrels};
 pub use queries::QueryRecord;
 pub use rerank::{RerankedRetriever, Reranker};
 pub use retriever::Bm25Retriever;
-pub use rows::{Place, RowReader};
+pub use rows::RowReader;
 pub use snippet::Snippet;
 
 pub use tape::{Tape, TapeError};

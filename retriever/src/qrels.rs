@@ -1,8 +1,7 @@
-//! Relevance judgements (TREC and BEIR) and TREC run files.
+//! Relevance judgements (TREC and BEIR).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::io::{self, Write};
 use std::path::Path;
 
 use forage_contracts::{Cell, RowFault};
@@ -116,7 +115,7 @@ fn parquet_judgements(path: &Path) -> Result<Vec<Judgement>, ReadError> {
         let parsed =
             ids.and_then(|(query, document)| Ok((query, document, parse_grade(&grade, PARQUET)?)));
         let (query, document, grade) = parsed.map_err(|fault| rows.fault(fault))?;
-        judgements.push((rows.place().number(), query, document, grade));
+        judgements.push((rows.number(), query, document, grade));
     }
     Ok(judgements)
 }
@@ -171,24 +170,6 @@ fn parse_grade(text: &str, fix: &'static str) -> Result<i32, RowFault> {
     whole
         .parse()
         .map_err(|_| RowFault::new(format!("grade `{text}` is not a whole number"), fix))
-}
-
-/// Writes one query's ranking as TREC run lines: `qid Q0 docid rank score tag`, ranks from 1.
-///
-/// `ranking` yields passage ids and scores, best first. Scores are printed so that they read back exactly.
-///
-/// # Errors
-/// Whatever the writer fails with.
-pub fn write_run<'a>(
-    out: &mut dyn Write,
-    query_id: &str,
-    ranking: impl IntoIterator<Item = (&'a str, f32)>,
-    tag: &str,
-) -> io::Result<()> {
-    for (rank, (document, score)) in (1..).zip(ranking) {
-        writeln!(out, "{query_id} Q0 {document} {rank} {score} {tag}")?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -323,15 +304,5 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(message.contains("line 1 and again on line 2"), "{message}");
-    }
-
-    #[test]
-    fn run_lines() {
-        let mut out = Vec::new();
-        write_run(&mut out, "q1", [("d2", 1.5), ("d1", 0.1)], "forage").unwrap();
-        assert_eq!(
-            String::from_utf8(out).unwrap(),
-            "q1 Q0 d2 1 1.5 forage\nq1 Q0 d1 2 0.1 forage\n"
-        );
     }
 }

@@ -38,7 +38,7 @@ impl QueryRecord {
                     .id(key, FIX)
                     .and_then(|id| Ok((id, row.text("text", FIX)?.into_owned())));
                 let (id, text) = parsed.map_err(|fault| rows.fault(fault))?;
-                let second = rows.place().number();
+                let second = rows.number();
                 if let Some(first) = seen.insert(id.clone(), second) {
                     return Err(ReadError::DuplicateId {
                         path: file,

@@ -78,7 +78,7 @@ pub use learner::{Learner, OldLogprobs, UpdateConfig, UpdateStats};
 pub use lora::{LoraConfig, Targets};
 pub use optim::{AdamWConfig, Curve, Decay};
 
-pub use remote::{RemoteConfig, RemoteError, RemoteFault, RemoteKind, RemotePolicy, RemoteStats};
+pub use remote::{RemoteConfig, RemoteError, RemoteFault, RemoteKind, RemotePolicy};
 pub use sample::Sample;
 pub use sft_run::{Lessons, SftConfig, run_sft};
 pub use student::{LearnError, SftStats};

@@ -78,7 +78,7 @@ impl Play {
             factory: session.factory,
             rewards: session.rewards,
             sampling: Sampling::GREEDY,
-            presentation: Presentation::Raw,
+            presentation: Presentation::RAW,
         };
         let job = Job::alone(Arc::clone(task), Seed::root(self.seed));
         let episodes = runtime()?.block_on(rollout.run(vec![job]));

@@ -103,7 +103,7 @@ async fn play(
     let factory = QueryWriter::factory(settings(), index).expect("settings");
     let rewards = Arc::new(rewards);
     let (tokenizer, sampling, presentation) =
-        (Arc::new(ByteTokenizer), Sampling::FULL, Presentation::Raw);
+        (Arc::new(ByteTokenizer), Sampling::FULL, Presentation::RAW);
     let jobs = (0..).zip(tasks).map(|(group, task)| Job {
         task: Arc::clone(task),
         group,

@@ -52,7 +52,7 @@ async fn play(
         factory,
         rewards,
         sampling: Sampling::FULL,
-        presentation: Presentation::Raw,
+        presentation: Presentation::RAW,
     };
     let job = |(group, task): (u64, &Arc<Task>)| Job {
         task: Arc::clone(task),

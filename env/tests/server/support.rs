@@ -230,7 +230,7 @@ pub(crate) async fn played(served: &Served) -> Vec<Episode> {
         factory: served.factory.clone(),
         rewards: served.rewards.clone(),
         sampling: Sampling::GREEDY,
-        presentation: Presentation::Raw,
+        presentation: Presentation::RAW,
     };
     let jobs = (100..)
         .zip(served.tasks.iter())

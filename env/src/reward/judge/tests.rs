@@ -401,7 +401,7 @@ async fn an_episode_without_a_verdict_has_no_score() {
         factory: SearchR1::factory(limits, retriever, Arc::new(ByteTokenizer)).expect("settings"),
         rewards: Arc::new(rewards),
         sampling: Sampling::GREEDY,
-        presentation: Presentation::Raw,
+        presentation: Presentation::RAW,
     };
     let job = Job::alone(Arc::new(task("t", &["Velm"])), Seed::root(1));
     let episode = rollout.run(vec![job]).await.remove(0);

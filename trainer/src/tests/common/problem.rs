@@ -85,7 +85,7 @@ pub(crate) fn problem_of(
             .collect()
     };
     Problem {
-        presentation: Presentation::Raw,
+        presentation: Presentation::RAW,
         rewards: Arc::new(RewardSet::new(factory.spec().outcome, &weights, Seed::root(9)).unwrap()),
         factory,
         train: tasks(Split::Train, 40),

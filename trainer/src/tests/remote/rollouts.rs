@@ -85,7 +85,7 @@ async fn stage(kind: RemoteKind, timeout: f64) -> Stage {
         factory,
         rewards: Arc::new(RewardSet::exact_match()),
         sampling: Sampling::FULL,
-        presentation: Presentation::Raw,
+        presentation: Presentation::RAW,
     };
     Stage {
         fake,
