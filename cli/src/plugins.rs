@@ -3,9 +3,8 @@
 use forage_contracts::EnvEntry;
 use forage_contracts::question::QuestionEntry;
 use forage_contracts::reward::RewardEntry;
-use forage_retriever::remote::RetrieverEntry;
-use forage_retriever::{CorpusEntry, ModeEntry};
-use forage_trainer::model::Family;
+use forage_retriever::{CorpusEntry, ModeEntry, RetrieverEntry};
+use forage_trainer::Family;
 use forage_trainer::objective::{AdvantageEntry, LossEntry};
 
 /// Everything that a program adds to the lists of built-in entries.

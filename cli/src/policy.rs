@@ -6,10 +6,9 @@ use anyhow::{Result, bail};
 use clap::Args;
 use forage_contracts::seed::Seed;
 use forage_lab::{EngineSection, Generation, Resolved, hub, open_policy};
-use forage_trainer::Workers;
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::server::Model;
-use forage_trainer::weights::{Checkpoint, Precision};
+use forage_trainer::{Checkpoint, Precision, Workers};
 
 /// Seed of random weights.
 const WEIGHTS_SEED: u64 = 0;

@@ -15,10 +15,8 @@ use forage_contracts::policy::Sampling;
 use forage_contracts::scripted::{Cast, ScriptEntry};
 use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Episode, Resources, Split, Task};
-use forage_env::registry;
 use forage_env::reward::RewardSet;
-use forage_env::rollout::{Job, Presentation, Rollout};
-use forage_env::world::{World, WorldSpec};
+use forage_env::{Job, Presentation, Rollout, World, WorldSpec, registry};
 use forage_retriever::Bm25Retriever;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-pub use forage_contracts::{ByteTokenizer, Tokenizer};
+use forage_contracts::Tokenizer;
 
 /// A tokenizer could not be read, trained or written.
 #[derive(Debug, thiserror::Error)]

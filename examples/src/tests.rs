@@ -8,19 +8,15 @@ use forage_contracts::policy::Sampling;
 use forage_contracts::scripted::{Cast, ScriptEntry, Scripted};
 use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Resources, Split, Task, Tokenizer};
-use forage_env::CheckPlan;
-use forage_env::dataset::read_tasks;
-use forage_env::monitor::Alarm;
 use forage_env::reward::{RewardSet, Weighting};
-use forage_env::rollout::{Job, Presentation, Rollout, replay};
+use forage_env::{Alarm, CheckPlan, Job, Presentation, Rollout, read_tasks, replay};
 use forage_eval::{Bootstrap, Telemetry};
-use forage_retriever::remote::RemoteSpec;
-use forage_retriever::{BuildRequest, CorpusFormat, Index, Mode, Query, Searched};
+use forage_retriever::{BuildRequest, CorpusFormat, Index, Mode, Query, RemoteSpec, Searched};
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::model::{Architecture, Decoder, ModelConfig};
-use forage_trainer::sequence::Sequence;
-use forage_trainer::weights::{Checkpoint, byte_tokenizer};
-use forage_trainer::{EngineConfig, Learner, Sample, UpdateConfig, Workers, bpe};
+use forage_trainer::{
+    Architecture, Checkpoint, Decoder, EngineConfig, Learner, ModelConfig, Sample, Sequence,
+    UpdateConfig, Workers, bpe, byte_tokenizer,
+};
 use serde_json::json;
 
 use super::{plugins, sql};

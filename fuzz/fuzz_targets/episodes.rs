@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use forage_env::rollout::{EpisodeRecord, EpisodeWriter};
+use forage_env::{EpisodeRecord, EpisodeWriter};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     let read = EpisodeRecord::read_all(&path).expect("the file is there");
     let Ok(episodes) = read
         .map(|record| Ok(record?.episode))
-        .collect::<Result<Vec<_>, forage_env::rollout::RecordError>>()
+        .collect::<Result<Vec<_>, forage_env::RecordError>>()
     else {
         return;
     };

@@ -4,8 +4,7 @@
 #![no_main]
 
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::model::{Decoder, ModelConfig};
-use forage_trainer::weights::Checkpoint;
+use forage_trainer::{Checkpoint, Decoder, ModelConfig};
 use libfuzzer_sys::fuzz_target;
 
 const CONFIG: &str = r#"{"model_type":"qwen3","vocab_size":4,"hidden_size":2,"intermediate_size":2,"num_hidden_layers":1,

@@ -1,7 +1,7 @@
 //! Vector files over arbitrary bytes: headers never decide how much memory is taken.
 #![no_main]
 
-use forage_retriever::dense::VectorRows;
+use forage_retriever::VectorRows;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

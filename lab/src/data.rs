@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use forage_contracts::seed::Seed;
 use forage_contracts::{OpenWiki, Pages, Split, Task};
-use forage_env::dataset::{Labels, digest_ids, pick_ids, read_tasks, split_by_index};
-use forage_env::world::{QuestionCounts, World, WorldSpec};
-use forage_env::{Wiki, registry};
+use forage_env::{
+    Labels, QuestionCounts, Wiki, World, WorldSpec, digest_ids, pick_ids, read_tasks, registry,
+    split_by_index,
+};
 use forage_retriever::{
     Bm25Retriever, BuildRequest, CorpusFormat, Index, NoPassages, Retriever, Tape,
 };

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use forage_env::reward::judge::JudgeSettings;
 use forage_trainer::memory::Workload;
 use forage_trainer::run::{Control, RunPlace, Source, run_grpo};
-use forage_trainer::weights::Checkpoint;
-use forage_trainer::{Learner, RemotePolicy, Sample, SentinelConfig, Workers};
+use forage_trainer::{Checkpoint, Learner, RemotePolicy, Sample, SentinelConfig, Workers};
 
 use crate::config::{EvaluationConfig, Resolved};
 use crate::data::Data;

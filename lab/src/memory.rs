@@ -3,11 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::memory::{
-    BatchSize, MemoryEstimate, MemoryPlan, Workload, available, held, peak,
-};
-use forage_trainer::model::ModelConfig;
-use forage_trainer::{LoraConfig, Sample, Workers};
+use forage_trainer::memory::{MemoryEstimate, MemoryPlan, Workload, available, held, peak};
+use forage_trainer::{BatchSize, LoraConfig, ModelConfig, Sample, Workers};
 
 use crate::builtin;
 use crate::config::Resolved;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use forage_contracts::seed::Seed;
 use forage_contracts::{ByteTokenizer, Tokenizer};
-use forage_env::rollout::{ChatSettings, Presentation};
+use forage_env::{ChatSettings, Presentation};
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::weights::{Checkpoint, Hub, Precision};
+use forage_trainer::{Checkpoint, Hub, Precision};
 
 use crate::builtin;
 use crate::config::{Base, Generation, LoraSection, Resolved};

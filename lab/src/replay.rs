@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use forage_env::rollout::{Difference, EpisodeRecord, ReplayError, replay};
-use forage_trainer::weights::Precision;
+use forage_env::{Difference, EpisodeRecord, ReplayError, replay};
+use forage_trainer::Precision;
 use serde::Serialize;
 
 use crate::config::Resolved;

@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use forage_retriever::remote::RemoteSpec;
 use forage_retriever::server::Services;
 use forage_retriever::{
-    Bm25Retriever, CachedRetriever, Encoder, Index, Mode, RerankedRetriever, Reranker, Retriever,
-    Searched, Tape,
+    Bm25Retriever, CachedRetriever, Encoder, Index, Mode, RemoteSpec, RerankedRetriever, Reranker,
+    Retriever, Searched, Tape,
 };
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::{BertEncoder, BertReranker};

@@ -6,12 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forage_contracts::{Episode, Tokenizer};
-use forage_env::monitor::Alarm;
-use forage_env::rollout::{EpisodeRecord, RecordError};
-use forage_env::tokenizer::HfTokenizer;
+use forage_env::{Alarm, EpisodeRecord, HfTokenizer, RecordError};
 use forage_eval::{Bootstrap, Course, Origin, Trajectory, Verdict};
+use forage_trainer::Checkpoint;
 use forage_trainer::metrics::Row;
-use forage_trainer::weights::Checkpoint;
 use serde_json::Value;
 
 use crate::conduct::course;

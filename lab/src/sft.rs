@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use forage_contracts::seed::Seed;
 use forage_trainer::demonstrations::{Choice, Demonstrations};
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::memory::{BatchSize, MemoryEstimate, MemoryPlan, Workload};
+use forage_trainer::memory::{MemoryEstimate, MemoryPlan, Workload};
 use forage_trainer::run::RunPlace;
-use forage_trainer::weights::{Checkpoint, Precision};
-use forage_trainer::{Lessons, SftConfig, Workers, run_sft};
+use forage_trainer::{BatchSize, Checkpoint, Lessons, Precision, SftConfig, Workers, run_sft};
 use serde::Serialize;
 use serde_json::json;
 

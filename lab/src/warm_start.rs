@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use forage_contracts::seed::Seed;
 use forage_contracts::{Metric, Pieces, Split, Task, Vocabulary};
-use forage_env::registry;
 use forage_env::reward::RewardSet;
-use forage_env::world::World;
+use forage_env::{World, registry};
 use forage_trainer::metrics::Row;
-use forage_trainer::model::Decoder;
-use forage_trainer::weights::Checkpoint;
-use forage_trainer::{Demonstrator, Learner, UpdateConfig, Workers, bpe, warm_start};
+use forage_trainer::{
+    Checkpoint, Decoder, Demonstrator, Learner, UpdateConfig, Workers, bpe, warm_start,
+};
 
 use crate::config::{Resolved, WarmStartSection};
 use crate::data::Corpus;

@@ -5,9 +5,9 @@
 //! - [`Index::build`] writes an index folder atomically; [`Index::open`] maps it in milliseconds; [`Index::add`] and
 //!   [`Index::merge`] change it, a generation at a time; [`Index::verify`] finds damage.
 //! - [`Retriever`] is what environments search through; [`Bm25Retriever`] implements it over a folder or in memory.
-//! - [`dense`] searches by vectors; [`RerankedRetriever`] and [`CachedRetriever`] wrap retrievers.
-//! - [`Mode`], [`CorpusFormat`] and [`remote::RemoteSpec`] choose among registered entries by name ([`Registry`]).
-//! - [`remote`] searches elsewhere; [`server`] answers others.
+//! - `dense`: search by vectors ([`Index::embed`]); [`RerankedRetriever`] and [`CachedRetriever`] wrap retrievers.
+//! - [`Mode`], [`CorpusFormat`] and [`RemoteSpec`] choose among registered entries by name ([`Registry`]).
+//! - [`RemoteSpec`] searches elsewhere; [`server`] answers others.
 //! - [`QueryRecord`], [`read_qrels`] are for evaluation.
 //!
 //! It knows nothing of reinforcement learning, models or rewards. Query text is a bag of words unless
@@ -32,7 +32,7 @@ mod cache;
 mod cancel;
 mod choice;
 mod corpus;
-pub mod dense;
+mod dense;
 mod error;
 mod hybrid;
 mod index;
@@ -42,7 +42,7 @@ mod panics;
 mod porter;
 mod qrels;
 mod queries;
-pub mod remote;
+mod remote;
 mod rerank;
 mod retriever;
 mod rows;
@@ -59,6 +59,7 @@ pub use boolean::QueryShape;
 pub use cache::CachedRetriever;
 pub use choice::{Choice, Listed};
 pub use corpus::{CorpusFormat, CorpusHasher, CorpusReader};
+pub use dense::{EmbedSummary, VectorFile, VectorIndex, VectorIndexKind, VectorRows, VectorSource};
 pub use error::{IndexError, ReadError};
 pub use forage_contracts::retriever::{
     BooleanAnswer, BooleanSearch, CancelFlag, Encoder, Filter, Fingerprint, Hit, ParseIssue, Query,
@@ -68,6 +69,7 @@ pub use forage_contracts::{
     Cell, CorpusEntry, Entry, EntryError, Passage, Registry, Row, RowFault,
 };
 pub use index::{AddRequest, BuildRequest, BuildSummary, Document, Index};
+pub use remote::RemoteSpec;
 
 pub use mode::{Mode, ModeEntry, Searched};
 pub use none::NoPassages;

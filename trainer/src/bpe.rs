@@ -1,7 +1,7 @@
 //! Trains a small byte-pair tokenizer in Hugging Face's format.
 
 use forage_contracts::{Pieces, Vocabulary};
-use forage_env::tokenizer::{HfTokenizer, TokenizerError};
+use forage_env::{HfTokenizer, TokenizerError};
 use tokenizers::decoders::byte_level::ByteLevel as ByteLevelDecoder;
 use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
 use tokenizers::normalizers::NormalizerWrapper;

@@ -10,7 +10,7 @@ mod sums;
 use std::path::{Path, PathBuf};
 
 use forage_contracts::Episode;
-use forage_env::rollout::{EpisodeRecord, EpisodeWriter, RecordError};
+use forage_env::{EpisodeRecord, EpisodeWriter, RecordError};
 use serde::{Deserialize, Serialize};
 
 use crate::file_error::FileError;

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use burn::tensor::{DType, Device, Distribution, Tensor};
-use forage_env::policy::{GenerateRequest, Policy, PolicyError, Sampling};
-use forage_env::seed::Seed;
+use forage_contracts::policy::{GenerateRequest, Policy, PolicyError, Sampling};
+use forage_contracts::seed::Seed;
 
 use crate::backward;
 use crate::bpe;

@@ -15,7 +15,7 @@ use crate::model::{
     Decoder, KvCache, ModelConfig, Projection, RopeTables, bytes_of_8_bits, projections,
 };
 use crate::optim::AdamW;
-pub use crate::sequence::BatchSize;
+use crate::sequence::BatchSize;
 use crate::weights::Precision;
 use crate::workers::Workers;
 

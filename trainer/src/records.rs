@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use forage_contracts::RegistryError;
 use forage_contracts::SettingError;
-use forage_env::rollout::BudgetExceeded;
+use forage_env::BudgetExceeded;
 
 use crate::checkpoint::{self, CheckpointError, FORMAT, Restored, RunState, Snapshot};
 use crate::file_error::FileError;

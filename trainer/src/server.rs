@@ -32,8 +32,8 @@ mod text;
 use std::sync::Arc;
 
 use forage_contracts::policy::Sampling;
+use forage_env::HfTokenizer;
 use forage_env::chat::ChatTemplate;
-use forage_env::tokenizer::HfTokenizer;
 pub use forage_net::{BaseConfig, ServeError, Summary};
 use tokio::net::TcpListener;
 

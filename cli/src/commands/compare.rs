@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use forage_contracts::Episode;
 use forage_contracts::environment::Outcome;
-use forage_env::rollout::EpisodeRecord;
+use forage_env::EpisodeRecord;
 use forage_eval::{Bootstrap, Comparison, CurveComparison, NonInferiority};
 
 use crate::terminal::out;

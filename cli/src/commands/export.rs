@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use forage_lab::{RunLayout, open_policy};
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::weights::{FileType, Precision, SaveOptions};
+use forage_trainer::{FileType, Precision, SaveOptions};
 
 use crate::terminal::{note, out};
 

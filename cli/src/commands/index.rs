@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use forage_lab::{Observer, open_encoder};
-use forage_retriever::dense::{VectorIndexKind, VectorSource};
 use forage_retriever::{
     AddRequest, Bm25Params, BuildRequest, BuildSummary, CorpusFormat, Index as RetrieverIndex,
+    VectorIndexKind, VectorSource,
 };
 use forage_trainer::device::DeviceSpec;
 

@@ -11,7 +11,7 @@ use forage_contracts::scripted::{Scripted, View};
 use forage_contracts::seed::Seed;
 use forage_contracts::{Boundary, ByteTokenizer, Ending, Episode, Split, Tokenizer};
 use forage_env::registry::environments;
-use forage_env::rollout::{Job, Presentation, Rollout};
+use forage_env::{Job, Presentation, Rollout};
 use forage_lab::{EnvironmentConfig, PolicyFormat, RetrieverConfig, Session, Sources, runtime};
 
 use crate::progress::Watch;

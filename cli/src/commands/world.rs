@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use forage_env::world::{Difficulty, QuestionCounts, World, WorldSpec};
+use forage_env::{Difficulty, QuestionCounts, World, WorldSpec};
 
 use forage_lab::Observer;
 

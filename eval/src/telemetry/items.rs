@@ -1,8 +1,8 @@
 //! The list of items.
 
 use forage_contracts::{Episode, Item, Reading, Sign};
-use forage_env::monitor::{Alarm, Example, Severity};
 use forage_env::registry::environments;
+use forage_env::{Alarm, Example, Severity};
 
 use super::{conduct, grounding};
 

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use forage_contracts::policy::Policy;
 use forage_eval::Bootstrap;
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::model::ModelConfig;
-use forage_trainer::weights::Checkpoint;
-use forage_trainer::{Engine, EngineConfig, Workers};
+use forage_trainer::{Checkpoint, Engine, EngineConfig, ModelConfig, Workers};
 
 use super::run::unusable;
 use super::{Base, Digests, EngineSection, EngineType, RunConfig};

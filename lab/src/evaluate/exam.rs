@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use forage_contracts::policy::Sampling;
-use forage_env::monitor::Alarm;
-use forage_env::probe::Probe;
 use forage_env::reward::RewardSet;
+use forage_env::{Alarm, Probe};
 use forage_eval::{Answers, Bootstrap, EvalSummary, RetrievalReport, Telemetry};
 use forage_retriever::{Query, Retriever};
 

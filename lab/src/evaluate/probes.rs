@@ -5,10 +5,9 @@ use std::sync::Arc;
 use forage_contracts::Episode;
 use forage_contracts::policy::Sampling;
 use forage_contracts::seed::Seed;
-use forage_env::probe::{PassageProbe, Probe};
+use forage_env::{PassageProbe, Probe};
 use forage_eval::{Bootstrap, Critique, ProbeResult, QuestionKey, Sensitivity};
-use forage_trainer::Workers;
-use forage_trainer::sequence::Sequence;
+use forage_trainer::{Sequence, Workers};
 use serde::Serialize;
 use serde_json::Value;
 

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use burn::tensor::{DType, Device};
-use forage_env::policy::{GenerateRequest, Policy, Sampling};
-use forage_env::seed::Seed;
-use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
+use forage_contracts::policy::{GenerateRequest, Policy, Sampling};
+use forage_contracts::seed::Seed;
+use forage_contracts::{ByteTokenizer, Tokenizer};
 
 use super::{Check, compared, numbers};
 use crate::backward;

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use forage_env::policy::{Finish, GenerateRequest, PolicyError};
-use forage_env::tokenizer::Tokenizer;
+use forage_contracts::Tokenizer;
+use forage_contracts::policy::{Finish, GenerateRequest, PolicyError};
 use tokio::sync::mpsc::{self, error::TryRecvError};
 
 use super::engine::{EngineConfig, EngineModel, EngineStats, Message, Shared};

@@ -10,9 +10,7 @@ use forage_contracts::{Boundary, Ending, Provenance, Tokenizer};
 
 use crate::tests::common::problem::{checkpoint, problem};
 use forage_env::chat::{ChatTemplate, SpecialTokens};
-use forage_env::demonstrate;
-use forage_env::rollout::EpisodeWriter;
-use forage_env::tokenizer::HfTokenizer;
+use forage_env::{EpisodeWriter, HfTokenizer, demonstrate};
 use forage_trainer::Sample;
 use forage_trainer::demonstrations::{Choice, Demonstrations};
 use forage_trainer::model::ModelConfig;

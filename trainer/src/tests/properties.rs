@@ -23,8 +23,7 @@ use crate::sequence::Sequence;
 use crate::update::{Scored, loss, score};
 use crate::workers::Workers;
 use burn::tensor::{Device, Tensor};
-use forage_env::registry;
-use forage_env::rollout::Rollout;
+use forage_env::{Rollout, registry};
 use serde_json::json;
 
 fn update(learning_rate: f64) -> UpdateConfig {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use forage_contracts::SettingError;
-use forage_env::monitor::{Alarm, Severity};
+use forage_env::{Alarm, Severity};
 use serde::{Deserialize, Serialize};
 
 use super::rules::{Facts, Finding, RULES, WATCHED};

@@ -19,7 +19,7 @@ use burn::tensor::Device;
 use forage_contracts::Tokenizer;
 use forage_contracts::seed::Seed;
 use forage_env::chat::{ChatError, ChatTemplate};
-use forage_env::tokenizer::{HfTokenizer, TokenizerError};
+use forage_env::{HfTokenizer, TokenizerError};
 
 pub(crate) use files::{Stored, check_readable, safetensors_files};
 pub use fill::Precision;

@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use forage_contracts::seed::Seed;
 use forage_contracts::{Pieces, Tokenizer, Vocabulary};
 use forage_env::chat::ChatTemplate;
-use forage_env::tokenizer::{HfTokenizer, TokenizerError};
+use forage_env::{HfTokenizer, TokenizerError};
 
 use super::texts::Companions;
 use super::{Checkpoint, GenerationDefaults, Precision, WeightsError, check_vocabulary, read};

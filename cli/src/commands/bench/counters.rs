@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use forage_trainer::weights::Checkpoint;
+use forage_trainer::Checkpoint;
 use serde_json::{Map, Value};
 
 /// What the driver counts, in the order of the file.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::Args;
 use forage_trainer::device::DeviceSpec;
-use forage_trainer::weights::{Checkpoint, FileType, Precision, SaveOptions};
+use forage_trainer::{Checkpoint, FileType, Precision, SaveOptions};
 
 use super::{Weights, open};
 use crate::terminal::out;

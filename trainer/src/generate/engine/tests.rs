@@ -8,9 +8,11 @@ use crate::generate::{Event, StreamOptions};
 use crate::model::{Architecture, Decoder, ModelConfig};
 use crate::workers::Workers;
 use burn::tensor::Device;
-use forage_env::policy::{Completion, Finish, GenerateRequest, Policy, PolicyError, Sampling};
-use forage_env::seed::Seed;
-use forage_env::tokenizer::{ByteTokenizer, Tokenizer};
+use forage_contracts::policy::{
+    Completion, Finish, GenerateRequest, Policy, PolicyError, Sampling,
+};
+use forage_contracts::seed::Seed;
+use forage_contracts::{ByteTokenizer, Tokenizer};
 
 /// Wide enough for the arrangement of weights that only large models get; the other one is not.
 fn shape(wide: bool) -> ModelConfig {

@@ -1,7 +1,7 @@
 //! Attention over the cache equals attention over whole sequences.
 
 use burn::tensor::{Device, Tensor};
-use forage_env::seed::Seed;
+use forage_contracts::seed::Seed;
 use proptest::prelude::*;
 
 use super::{BLOCK_POSITIONS, Chunk, KvCache, Pass};
