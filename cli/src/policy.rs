@@ -50,7 +50,7 @@ impl PolicyArgs {
             bail!("--context must be at least 2, --cache-mib and --sequences at least 1");
         }
         let (name, checkpoint) = self.open(model)?;
-        if let Some(penalty) = checkpoint.generation.repetition_penalty {
+        if let Some(penalty) = checkpoint.repetition_penalty() {
             crate::terminal::note(&format!(
                 "note: generation_config.json asks for a repetition_penalty of {penalty}; it is not applied, so that \
                  log-probabilities are those of the policy"

@@ -15,7 +15,7 @@ use forage_retriever::{BuildRequest, CorpusFormat, Index, Mode, Query, RemoteSpe
 use forage_trainer::device::DeviceSpec;
 use forage_trainer::{
     Architecture, Checkpoint, Decoder, EngineConfig, Learner, ModelConfig, Sample, Sequence,
-    UpdateConfig, Workers, bpe, byte_tokenizer,
+    UpdateConfig, Workers,
 };
 use serde_json::json;
 
@@ -329,8 +329,7 @@ fn random(family: &str) -> Checkpoint {
     };
     let device = DeviceSpec::Cpu.open().expect("the processor");
     let decoder = Decoder::random(&config, Seed::root(1), &device);
-    let (tokenizer, json) = byte_tokenizer().expect("a tokenizer");
-    Checkpoint::new(config, decoder, tokenizer, json, bpe::EOS)
+    Checkpoint::of_bytes(config, decoder).expect("a tokenizer")
 }
 
 fn learner(checkpoint: Checkpoint, update: UpdateConfig) -> Learner {

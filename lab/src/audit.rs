@@ -15,7 +15,7 @@ use crate::runtime::runtime;
 /// One accepted answer, or several.
 #[derive(Clone, Deserialize)]
 #[serde(untagged)]
-pub enum Golds {
+enum Golds {
     /// One.
     One(String),
     /// Several.
@@ -25,7 +25,7 @@ pub enum Golds {
 /// A labelled answer, or two answers to the same question.
 #[derive(Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
-pub enum AuditRow {
+enum AuditRow {
     /// An answer that is known to be right or wrong.
     Answer {
         /// The question.
@@ -67,15 +67,25 @@ enum Found {
 }
 
 impl Resolved {
-    /// Compares the judge of a config with labelled answers, each with its place for errors. Blocks; not to be called from async code.
+    /// Compares the judge of a config with labelled answers, each with its place for errors: an answer with `label`, or `answers`,
+    /// two of them. Blocks; not to be called from async code.
     ///
     /// # Errors
     /// When the config has no judge of answers, there are no answers, or a request fails.
-    pub fn audit_judge(&self, rows: Vec<(String, AuditRow)>, seed: u64) -> Result<Audited> {
+    pub fn audit_judge(&self, rows: Vec<(String, Value)>, seed: u64) -> Result<Audited> {
         let judge = Arc::new(judge_of(self)?);
         if rows.is_empty() {
             bail!("there are no answers to judge; write one JSON object per line");
         }
+        let rows: Vec<(String, AuditRow)> = rows
+            .into_iter()
+            .map(|(place, row)| {
+                let form = "not a labelled answer or a pair; see `forage judge audit --help`";
+                let row =
+                    serde_json::from_value(row).with_context(|| format!("{place}: {form}"))?;
+                Ok((place, row))
+            })
+            .collect::<Result<_>>()?;
         let found = runtime()?.block_on(async {
             let mut tasks = JoinSet::new();
             for (place, row) in rows {

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::error::{Context, Result, bail};
 use crate::layout::{CONTROL, RunLayout, TRAINED};
+use crate::run_folder::RunFolder;
 
 /// Writes a line for each step; a resumed run cuts off those it plays again.
 pub(crate) struct Log {
@@ -40,24 +41,26 @@ impl Log {
     }
 }
 
-/// The courses of the run in a folder, or of the runs of a quickstart, each with its folder.
-///
-/// # Errors
-/// When there is no telemetry, or a file is not telemetry.
-pub fn courses(folder: &Path, bootstrap: Bootstrap) -> Result<Vec<(PathBuf, Course)>> {
-    let run = RunLayout::new(folder);
-    let mut found = Vec::new();
-    for layout in [run.clone(), run.part(TRAINED), run.part(CONTROL)] {
-        let course = course(&layout, bootstrap)?;
-        found.extend(course.map(|course| (layout.folder().to_owned(), course)));
+impl RunFolder {
+    /// The courses of the run in a folder, or of the runs of a quickstart, each with its folder.
+    ///
+    /// # Errors
+    /// When there is no telemetry, or a file is not telemetry.
+    pub fn courses(folder: &Path, bootstrap: Bootstrap) -> Result<Vec<(PathBuf, Course)>> {
+        let run = RunLayout::new(folder);
+        let mut found = Vec::new();
+        for layout in [run.clone(), run.part(TRAINED), run.part(CONTROL)] {
+            let course = course(&layout, bootstrap)?;
+            found.extend(course.map(|course| (layout.folder().to_owned(), course)));
+        }
+        if found.is_empty() {
+            bail!(
+                "{} holds no telemetry; give the folder of a run whose policy played, or files of episodes",
+                folder.display()
+            );
+        }
+        Ok(found)
     }
-    if found.is_empty() {
-        bail!(
-            "{} holds no telemetry; give the folder of a run whose policy played, or files of episodes",
-            folder.display()
-        );
-    }
-    Ok(found)
 }
 
 /// The course of a run; `None` where it has left no telemetry.

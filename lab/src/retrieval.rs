@@ -165,11 +165,21 @@ impl RetrieverConfig {
         cached
     }
 
+    /// Opens a BERT encoder folder.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub fn encoder(folder: &Path, device: DeviceSpec) -> Result<Arc<dyn Encoder>> {
+        let encoder = BertEncoder::open(folder, device, None)
+            .with_context(|| format!("encoder {} cannot be used", folder.display()))?;
+        Ok(Arc::new(encoder))
+    }
+
     /// Encoder of queries, when one is named.
     pub(crate) fn open_encoder(&self) -> Result<Option<Arc<dyn Encoder>>> {
         self.encoder
             .as_deref()
-            .map(|folder| open_encoder(folder, self.device))
+            .map(|folder| Self::encoder(folder, self.device))
             .transpose()
     }
 
@@ -211,14 +221,4 @@ pub(crate) fn recorded(
         return Ok(retriever);
     };
     Tape::record(path, retriever).in_config("--record-tools")
-}
-
-/// Opens a BERT encoder folder.
-///
-/// # Errors
-/// When it cannot be used.
-pub fn open_encoder(folder: &Path, device: DeviceSpec) -> Result<Arc<dyn Encoder>> {
-    let encoder = BertEncoder::open(folder, device, None)
-        .with_context(|| format!("encoder {} cannot be used", folder.display()))?;
-    Ok(Arc::new(encoder))
 }

@@ -73,7 +73,7 @@ pub use remote::RemoteSpec;
 
 pub use mode::{Mode, ModeEntry, Searched};
 pub use none::NoPassages;
-pub use qrels::{Qrels, read_qrels};
+pub use qrels::read_qrels;
 pub use queries::QueryRecord;
 pub use rerank::{RerankedRetriever, Reranker};
 pub use retriever::Bm25Retriever;

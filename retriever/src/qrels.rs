@@ -9,9 +9,6 @@ use forage_contracts::{Cell, RowFault};
 use crate::error::ReadError;
 use crate::rows::{RowReader, each_line, is_parquet};
 
-/// Grades by query id, then passage id. Ordered, so that iteration is deterministic.
-pub type Qrels = BTreeMap<String, BTreeMap<String, i32>>;
-
 /// A judgement and its line: query, passage, grade.
 type Judgement = (u64, String, String, i32);
 
@@ -19,7 +16,7 @@ const TREC: &str = "TREC rows are `qid 0 docid grade`; BEIR files begin with the
 const BEIR: &str = "BEIR rows are query-id, corpus-id, score, separated by tabs";
 const PARQUET: &str = "parquet judgements have the columns `query-id`, `corpus-id` and `score`";
 
-/// Reads judgements in one of three forms, told apart by the first bytes and the first line; text plain or gzip.
+/// Reads judgements, grades by query id and passage id, in one of three forms, told apart by the first bytes and the first line; text plain or gzip.
 ///
 /// TREC: `qid iteration docid grade`, separated by blanks. BEIR: `query-id corpus-id score` under a header, separated by
 /// tabs, or by blanks where a line has no tab; or parquet with these columns. Grades are whole numbers, also written `1.0`;
@@ -28,7 +25,7 @@ const PARQUET: &str = "parquet judgements have the columns `query-id`, `corpus-i
 ///
 /// # Errors
 /// A missing or unreadable file, a line that does not fit, a pair with two grades, or no judgement at all.
-pub fn read_qrels(path: &Path) -> Result<Qrels, ReadError> {
+pub fn read_qrels(path: &Path) -> Result<BTreeMap<String, BTreeMap<String, i32>>, ReadError> {
     let judgements = if is_parquet(path)? {
         parquet_judgements(path)?
     } else {
@@ -69,7 +66,7 @@ pub fn read_qrels(path: &Path) -> Result<Qrels, ReadError> {
         let path = path.display();
         tracing::warn!(%path, repeated, "judgements that stand twice count once");
     }
-    let mut qrels = Qrels::new();
+    let mut qrels: BTreeMap<String, BTreeMap<String, i32>> = BTreeMap::new();
     for ((query, document), (_, grade)) in judged {
         qrels.entry(query).or_default().insert(document, grade);
     }
@@ -239,7 +236,7 @@ mod tests {
         fn written_judgements_read_back(
             pairs in proptest::collection::btree_map(("[!-~]{1,6}", "[!-~]{1,6}"), -2..4_i32, 1..30)
         ) {
-            let mut expected = Qrels::new();
+            let mut expected = BTreeMap::new();
             for ((query, document), &grade) in &pairs {
                 expected.entry(query.clone()).or_default().insert(document.clone(), grade);
             }

@@ -21,7 +21,7 @@ use crate::generate::{Engine, EngineConfig};
 use crate::logprobs::{ScoreGrads, Scores};
 use crate::model::{Architecture, Decoder, ModelConfig, RopeTables};
 use crate::sequence::Sequence;
-use crate::weights::{Checkpoint, byte_tokenizer};
+use crate::weights::Checkpoint;
 use crate::workers::Workers;
 
 /// The result of one check.
@@ -141,9 +141,9 @@ fn generate(device: &Device) -> Result<f64, PolicyError> {
     const SEQUENCES: usize = 32;
     const NEW: usize = 16;
     let config = small_model();
-    let (tokenizer, json) = byte_tokenizer().expect("the built-in tokenizer is complete");
     let decoder = Decoder::random(&config, Seed::root(1), device);
-    let checkpoint = Checkpoint::new(config, decoder, tokenizer, json, bpe::EOS);
+    let checkpoint =
+        Checkpoint::of_bytes(config, decoder).expect("the built-in tokenizer is complete");
     let sizes = EngineConfig {
         context: 64,
         cache_tokens: 64 * SEQUENCES,

@@ -21,7 +21,7 @@ use crate::sample::Sample;
 use crate::sequence::Sequence;
 use crate::student::{LearnError, SftStats, Student};
 use crate::update::{GroupCounts, Scored, TokenSums, loss, minibatches, score};
-use crate::weights::{Checkpoint, SaveOptions};
+use crate::weights::Checkpoint;
 use crate::workers::Workers;
 
 /// The log-probabilities that the ratio of an objective compares with.
@@ -373,11 +373,7 @@ impl Learner {
                     checkpoint.save_adapter(&place)?;
                     PushKind::Adapter
                 } else {
-                    let options = SaveOptions {
-                        file_type: checkpoint.published_type(),
-                        ..SaveOptions::default()
-                    };
-                    checkpoint.save_as(&place, options)?;
+                    checkpoint.save_as(&place, checkpoint.published_type())?;
                     PushKind::Full
                 };
                 policy.push(&place, version, kind).await?;

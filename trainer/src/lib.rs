@@ -9,7 +9,7 @@
 //!
 //! # Map, in reading order
 //! - [`device`]: which backends are compiled in, and what is missing to use one. [`doctor`]: whether a device computes right.
-//! - `model`, `weights`: the decoder; Hugging Face folders in and out. [`bpe`]: training a small tokenizer.
+//! - `model`, `weights`: the decoder; Hugging Face folders in and out. [`train_tokenizer`]: a small tokenizer.
 //! - `lora`: low-rank adapters.
 //! - `generate`: sampler and engine. [`server`]: OpenAI's protocol over it.
 //! - `remote`: rollouts from vLLM and SGLang servers through the same trait.
@@ -34,7 +34,7 @@ mod bert;
 
 mod model;
 
-pub mod bpe;
+mod bpe;
 mod lora;
 mod weights;
 
@@ -73,6 +73,7 @@ mod watch;
 
 pub use bench::{MeasuredStep, StepNumbers};
 pub use bert::{BertEncoder, BertError, BertReranker};
+pub use bpe::train_tokenizer;
 pub use generate::{Engine, EngineConfig, EngineStats};
 pub use learner::{Learner, OldLogprobs, UpdateConfig, UpdateStats};
 pub use lora::{LoraConfig, Targets};
@@ -89,10 +90,7 @@ pub use student::{LearnError, SftStats};
 
 pub use warm_start::{Demonstrator, Stage, WarmStartConfig, warm_start};
 pub use watch::{Aliases, EventWriter, NonFinite, SentinelConfig};
-pub use weights::{
-    Checkpoint, FileType, GenerationDefaults, Hub, HubError, Precision, SaveOptions, WeightsError,
-    byte_tokenizer,
-};
+pub use weights::{Checkpoint, FileType, Hub, HubError, Precision, WeightsError};
 pub use workers::Workers;
 
 // Tests inside of the crate and those outside share their fixtures, which name the crate as its users do.

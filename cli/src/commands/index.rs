@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use forage_lab::{Observer, open_encoder};
+use forage_lab::{Observer, RetrieverConfig};
 use forage_retriever::{
     AddRequest, Bm25Params, BuildRequest, BuildSummary, CorpusFormat, Index as RetrieverIndex,
     VectorIndexKind, VectorSource,
@@ -190,7 +190,7 @@ impl Embed {
         let encoder = self
             .encoder
             .as_deref()
-            .map(|folder| open_encoder(folder, self.device))
+            .map(|folder| RetrieverConfig::encoder(folder, self.device))
             .transpose()?;
         let source = match (&encoder, &self.vectors) {
             (Some(encoder), _) => VectorSource::Encoder(encoder.as_ref()),

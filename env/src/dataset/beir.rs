@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use forage_contracts::{Split, Task};
-use forage_retriever::{Qrels, QueryRecord, RowReader, read_qrels};
+use forage_retriever::{QueryRecord, RowReader, read_qrels};
 
 use super::error::DatasetError;
 
@@ -68,7 +68,7 @@ pub(super) fn read(folder: &Path, split: Split) -> Result<Vec<Task>, DatasetErro
         .iter()
         .find(|(known, _)| *known == split)
         .map_or("test", |(_, name)| name);
-    let mut qrels = Qrels::new();
+    let mut qrels: BTreeMap<String, BTreeMap<String, i32>> = BTreeMap::new();
     for file in judgments_of(folder, name) {
         for (query, grades) in read_qrels(&file).map_err(fail)? {
             qrels.entry(query).or_default().extend(grades);

@@ -172,7 +172,7 @@ fn qwen(name: &str) -> Option<Checkpoint> {
         vocab_size: 151_936,
         ..tiny.config
     };
-    let mut start = Checkpoint::new(config, tiny.decoder, tokenizer, Vec::new(), "<|im_end|>");
+    let mut start = Checkpoint::new(config, tiny.decoder, tokenizer, Vec::new());
     start.chat = Some(ChatTemplate::from_source(&source, SpecialTokens::default()).unwrap());
     Some(start)
 }

@@ -248,7 +248,7 @@ fn shards_read_back_and_missing_ones_are_named() {
     let target = folder.path().join("sharded");
     let start = checkpoint(3);
     start
-        .save_as(
+        .save_with(
             &target,
             SaveOptions {
                 file_type: FileType::F32,
@@ -281,9 +281,9 @@ fn half_precision_is_written_as_such_and_read_back_bit_for_bit() {
         file_type: FileType::Bf16,
         ..SaveOptions::default()
     };
-    checkpoint(3).save_as(&first, options).unwrap();
+    checkpoint(3).save_with(&first, options).unwrap();
     let loaded = Checkpoint::load_as(&first, Precision::Half, &Device::flex()).unwrap();
-    loaded.save_as(&second, options).unwrap();
+    loaded.save_with(&second, options).unwrap();
     for name in ["config.json", "model.safetensors"] {
         assert!(
             std::fs::read(first.join(name)).unwrap() == std::fs::read(second.join(name)).unwrap(),

@@ -15,11 +15,8 @@ use crate::file_error::FileError;
 use crate::model::{ModelConfig, init_quick};
 
 /// A tokenizer of the 256 bytes and an end-of-sequence token, with its `tokenizer.json`.
-///
-/// # Errors
-/// [`TokenizerError`] when it cannot be built.
-pub fn byte_tokenizer() -> Result<(HfTokenizer, Vec<u8>), TokenizerError> {
-    bpe::train(
+fn byte_tokenizer() -> Result<(HfTokenizer, Vec<u8>), TokenizerError> {
+    bpe::train_tokenizer(
         std::iter::empty(),
         256 + 1,
         Vocabulary {
@@ -30,9 +27,18 @@ pub fn byte_tokenizer() -> Result<(HfTokenizer, Vec<u8>), TokenizerError> {
 }
 
 impl Checkpoint {
+    /// A model whose tokens are the 256 bytes and an end-of-sequence token.
+    ///
+    /// # Errors
+    /// [`TokenizerError`] when the tokenizer cannot be built.
+    pub fn of_bytes(config: ModelConfig, decoder: Decoder) -> Result<Self, TokenizerError> {
+        let (tokenizer, json) = byte_tokenizer()?;
+        Ok(Self::new(config, decoder, tokenizer, json))
+    }
+
     /// A model of the shape of a published one ([`ModelConfig::published`]) with random weights: the same for the same
     /// seed. Its tokenizer, chat template and end tokens are those of the folder `tokenizer` (`tokenizer.json` and
-    /// beside it what there is), else [`byte_tokenizer`].
+    /// beside it what there is), else the bytes.
     ///
     /// # Errors
     /// [`WeightsError`] that names the shapes there are, or the tokenizer's file at fault.
@@ -50,13 +56,7 @@ impl Checkpoint {
         let decoder = || init_quick(&config, seed, precision, device);
         let Some(folder) = tokenizer else {
             let (tokenizer, json) = byte_tokenizer()?;
-            return Ok(Self::new(
-                config.clone(),
-                decoder(),
-                tokenizer,
-                json,
-                bpe::EOS,
-            ));
+            return Ok(Self::new(config.clone(), decoder(), tokenizer, json));
         };
         let mut companions = Companions::read(folder)?;
         let path = folder.join("tokenizer.json");

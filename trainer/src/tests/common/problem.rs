@@ -12,7 +12,7 @@ use forage_retriever::Bm25Retriever;
 use forage_trainer::model::{Architecture, Decoder, ModelConfig};
 use forage_trainer::run::Problem;
 use forage_trainer::weights::Checkpoint;
-use forage_trainer::{EngineConfig, Learner, UpdateConfig, Workers, bpe};
+use forage_trainer::{EngineConfig, Learner, UpdateConfig, Workers, train_tokenizer};
 use serde_json::{Value, json};
 
 pub(crate) fn world() -> World {
@@ -21,7 +21,7 @@ pub(crate) fn world() -> World {
 
 pub(crate) fn checkpoint(seed: u64) -> Checkpoint {
     let lines: Vec<String> = world().text(300).collect();
-    let (tokenizer, tokenizer_json) = bpe::train(
+    let (tokenizer, tokenizer_json) = train_tokenizer(
         lines.into_iter(),
         400,
         registry::find("search-r1").unwrap().vocabulary,
@@ -43,7 +43,7 @@ pub(crate) fn checkpoint(seed: u64) -> Checkpoint {
         tie_word_embeddings: true,
     };
     let decoder = Decoder::random(&config, Seed::root(seed), &Device::flex());
-    Checkpoint::new(config, decoder, tokenizer, tokenizer_json, bpe::EOS)
+    Checkpoint::new(config, decoder, tokenizer, tokenizer_json)
 }
 
 /// A search problem; `rewards` weights parts. An untrained policy never answers, so `random` gives groups a direction.
