@@ -10,21 +10,9 @@ use forage_env::{HfTokenizer, TokenizerError};
 
 use super::texts::Companions;
 use super::{Checkpoint, GenerationDefaults, Precision, WeightsError, check_vocabulary, read};
-use crate::bpe;
+use crate::bpe::train_tokenizer;
 use crate::file_error::FileError;
-use crate::model::{ModelConfig, init_quick};
-
-/// A tokenizer of the 256 bytes and an end-of-sequence token, with its `tokenizer.json`.
-fn byte_tokenizer() -> Result<(HfTokenizer, Vec<u8>), TokenizerError> {
-    bpe::train_tokenizer(
-        std::iter::empty(),
-        256 + 1,
-        Vocabulary {
-            tags: &[],
-            pieces: Pieces::Words,
-        },
-    )
-}
+use crate::model::{Decoder, ModelConfig, init_quick};
 
 impl Checkpoint {
     /// A model whose tokens are the 256 bytes and an end-of-sequence token.
@@ -32,7 +20,11 @@ impl Checkpoint {
     /// # Errors
     /// [`TokenizerError`] when the tokenizer cannot be built.
     pub fn of_bytes(config: ModelConfig, decoder: Decoder) -> Result<Self, TokenizerError> {
-        let (tokenizer, json) = byte_tokenizer()?;
+        let words = Vocabulary {
+            tags: &[],
+            pieces: Pieces::Words,
+        };
+        let (tokenizer, json) = train_tokenizer(std::iter::empty(), 256 + 1, words)?;
         Ok(Self::new(config, decoder, tokenizer, json))
     }
 
@@ -55,8 +47,7 @@ impl Checkpoint {
         })?;
         let decoder = || init_quick(&config, seed, precision, device);
         let Some(folder) = tokenizer else {
-            let (tokenizer, json) = byte_tokenizer()?;
-            return Ok(Self::new(config.clone(), decoder(), tokenizer, json));
+            return Ok(Self::of_bytes(config.clone(), decoder())?);
         };
         let mut companions = Companions::read(folder)?;
         let path = folder.join("tokenizer.json");
