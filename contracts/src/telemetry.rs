@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::environment::Call;
 use crate::episode::Episode;
-use crate::tag::Tag;
 
 /// Longest excerpt, characters.
 const EXCERPT: usize = 240;
@@ -144,7 +143,7 @@ pub struct EnvTelemetry {
     pub found: fn(&Call) -> Option<bool>,
     /// Tags between which its policies act; the rest of a turn is thought.
     pub actions: &'static [[&'static str; 2]],
-    /// Tags around a policy's reasoning, beside those of [`Tag::Think`].
+    /// Tags around a policy's reasoning, beside those of [`Tag::Think`](crate::Tag::Think).
     pub reasoning: &'static [[&'static str; 2]],
     /// Opening tags of what the environment shows; a policy that writes one forges an observation.
     pub observations: &'static [&'static str],

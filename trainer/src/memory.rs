@@ -109,7 +109,7 @@ struct Moment {
 
 impl Moment {
     /// Bytes.
-    pub fn bytes(&self) -> u64 {
+    fn bytes(&self) -> u64 {
         sum(&self.parts)
     }
 }

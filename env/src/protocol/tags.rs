@@ -32,12 +32,12 @@ enum AtBracket {
 
 impl TagParser {
     /// A parser at the start of a text.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// Reads the next chunk and reports what is certain by now.
-    pub fn push(&mut self, chunk: &str, mut sink: impl FnMut(TagEvent<'_>)) {
+    pub(crate) fn push(&mut self, chunk: &str, mut sink: impl FnMut(TagEvent<'_>)) {
         if self.held.is_empty() {
             let held = scan(chunk, &mut sink);
             self.held.push_str(held);
@@ -50,7 +50,7 @@ impl TagParser {
     }
 
     /// Ends the text: a tag that was begun and not completed is text.
-    pub fn finish(self, mut sink: impl FnMut(TagEvent<'_>)) {
+    pub(crate) fn finish(self, mut sink: impl FnMut(TagEvent<'_>)) {
         if !self.held.is_empty() {
             sink(TagEvent::Text(&self.held));
         }

@@ -123,7 +123,7 @@ impl Manifest {
     }
 
     /// Bytes of all files, the manifest aside.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.segments
             .iter()
             .flat_map(|segment| segment.files.values())

@@ -19,7 +19,7 @@ pub(crate) enum EncoderFamily {
 
 impl EncoderFamily {
     /// What is written before a text, as Search-R1 does (its source: the model cards).
-    pub fn prefix(self, kind: TextKind) -> &'static str {
+    pub(crate) fn prefix(self, kind: TextKind) -> &'static str {
         match (self, kind) {
             (Self::E5, TextKind::Query) => "query: ",
             (Self::E5, TextKind::Passage) => "passage: ",
@@ -31,7 +31,7 @@ impl EncoderFamily {
     }
 
     /// The family a model's name tells: `e5` or `bge` anywhere in it, whatever the case.
-    pub fn from_name(name: &str) -> Option<Self> {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
         let name = name.to_lowercase();
         match (name.contains("e5"), name.contains("bge")) {
             (true, _) => Some(Self::E5),
