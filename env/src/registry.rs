@@ -3,9 +3,10 @@
 use std::sync::{Arc, LazyLock};
 
 use forage_contracts::environment::EnvFactory;
-use forage_contracts::nearest;
 use forage_contracts::reward::RewardEntry;
-use forage_contracts::{EnvEntry, Metric, Registry, RegistryError, Resources, STEP_METRICS};
+use forage_contracts::{
+    EnvEntry, Metric, Registry, RegistryError, Resources, STEP_METRICS, nearest,
+};
 use forage_sandbox::Tools;
 use serde_json::Value;
 

@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use forage_contracts::RegistryError;
-use forage_contracts::SettingError;
+use forage_contracts::{RegistryError, SettingError};
 use forage_env::BudgetExceeded;
 
 use crate::checkpoint::{self, CheckpointError, FORMAT, Restored, RunState, Snapshot};

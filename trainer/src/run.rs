@@ -8,11 +8,10 @@ mod step;
 use std::sync::Arc;
 use std::time::Instant;
 
-use forage_contracts::SettingError;
 use forage_contracts::environment::EnvFactory;
 use forage_contracts::policy::Sampling;
 use forage_contracts::seed::Seed;
-use forage_contracts::{Episode, Metric, Task};
+use forage_contracts::{Episode, Metric, SettingError, Task};
 use forage_env::reward::RewardSet;
 use forage_env::{Alarm, InfraBudget, Presentation, Rollout, Severity, registry};
 use serde::{Deserialize, Serialize};

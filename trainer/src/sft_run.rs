@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use forage_contracts::Metric;
-use forage_contracts::SettingError;
 use forage_contracts::seed::Seed;
+use forage_contracts::{Metric, SettingError};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::Snapshot;

@@ -1,7 +1,6 @@
 //! Tools that a policy may call: what a chat template says of them, and what is wrong with a call.
 
-use forage_contracts::Tokenizer;
-use forage_contracts::nearest;
+use forage_contracts::{Tokenizer, nearest};
 use serde_json::{Map, Value, json};
 
 use super::hermes::{Fault, ToolCall};

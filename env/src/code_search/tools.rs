@@ -4,9 +4,8 @@ mod more;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use forage_contracts::Page;
-use forage_contracts::nearest;
 use forage_contracts::retriever::RetrieverError;
+use forage_contracts::{Page, nearest};
 use forage_sandbox::{CallRecord, ToolError, ToolSpec, Tools};
 use futures::FutureExt;
 use serde_json::{Map, Value, json};

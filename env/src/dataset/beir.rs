@@ -1,5 +1,6 @@
 //! BEIR folders as tasks.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use forage_contracts::{Split, Task};

@@ -1,9 +1,8 @@
 //! Controls made of another reward: `inverse` turns it round, `noisy` turns it round now and then.
 
 use async_trait::async_trait;
-use forage_contracts::nearest;
 use forage_contracts::seed::Seed;
-use forage_contracts::{Episode, SettingError, Task};
+use forage_contracts::{Episode, SettingError, Task, nearest};
 use serde::Deserialize;
 use serde_json::Map;
 

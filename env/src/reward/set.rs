@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use forage_contracts::environment::Outcome;
-use forage_contracts::nearest;
 use forage_contracts::reward::{Built, Make, Making, Pieces, Reward, RewardError};
 use forage_contracts::seed::Seed;
-use forage_contracts::{Episode, Score, SettingError, Task};
+use forage_contracts::{Episode, Score, SettingError, Task, nearest};
 
 use super::settings::Weighting;
 use crate::registry::{REWARD_REGISTRY, rewards as registered};

@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use forage_contracts::Task;
-use forage_contracts::nearest;
 use forage_contracts::seed::Seed;
+use forage_contracts::{Task, nearest};
 
 use super::fault::Fault;
 

@@ -1,8 +1,7 @@
 //! Groups of rollouts kept for later steps: rollout replay (arXiv 2506.05316).
 
-use forage_contracts::Episode;
-use forage_contracts::SettingError;
 use forage_contracts::seed::Seed;
+use forage_contracts::{Episode, SettingError};
 use serde::{Deserialize, Serialize};
 
 use crate::learner::{OldLogprobs, UpdateConfig};

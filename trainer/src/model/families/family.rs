@@ -1,7 +1,6 @@
 //! The description of a model family: the parts of its block, and its names.
 
-use forage_contracts::SettingError;
-use forage_contracts::{Entry, Registry};
+use forage_contracts::{Entry, Registry, SettingError};
 use serde::{Deserialize, Serialize};
 
 use super::{llama, olmo2, qwen2, qwen3};
