@@ -19,7 +19,7 @@
 //! **Faults** of ours (a retriever that is down, a judge that does not answer) end the episode with a typed error, never
 //! with a reward.
 //!
-//! **Scheduling.** The runtime that calls [`serve`] moves bytes; steps run on a runtime of their own. A client that goes
+//! **Scheduling.** The runtime that calls [`Served::serve`] moves bytes; steps run on a runtime of their own. A client that goes
 //! away in the middle of a step does not tear the episode: the step is finished, and its answer can be asked for again
 //! under the same `request_id`.
 

@@ -10,7 +10,7 @@
 //! **Nothing is ignored in silence.** A field that asks for what the server cannot do is refused by name, as is one it
 //! does not know; only fields for the records of OpenAI's own servers (`user`, `metadata`, `store`...) have no effect.
 //!
-//! **Scheduling.** The engine batches whatever is in flight. The runtime that calls [`serve`] only moves bytes; bodies are
+//! **Scheduling.** The engine batches whatever is in flight. The runtime that calls [`Model::serve`] only moves bytes; bodies are
 //! parsed and tokenized on its blocking threads. Requests beyond [`BaseConfig::queue`] are refused at once with 429.
 //! A client that goes away takes its completions along: their cache is freed at the engine's next step.
 //!
