@@ -94,6 +94,7 @@ pub(crate) const ENTRY: EnvEntry = EnvEntry {
         found: |call| (call.tool == QUERY).then(|| call.payload["rows"].as_u64() > Some(0)),
         actions: &[SQL],
         observations: &[ROWS[0]],
+        ..EnvTelemetry::COMMON
     },
     scripts: &[ScriptEntry {
         name: ScriptEntry::ORACLE,
