@@ -42,7 +42,7 @@ pub enum ReadError {
         /// File being read.
         path: PathBuf,
         /// The line or row, or the whole file.
-        place: String,
+        place: Box<str>,
         /// The fault.
         what: String,
         /// The way to remove it.

@@ -236,7 +236,7 @@ mod tests {
         fn written_judgements_read_back(
             pairs in proptest::collection::btree_map(("[!-~]{1,6}", "[!-~]{1,6}"), -2..4_i32, 1..30)
         ) {
-            let mut expected = BTreeMap::new();
+            let mut expected: BTreeMap<String, BTreeMap<String, i32>> = BTreeMap::new();
             for ((query, document), &grade) in &pairs {
                 expected.entry(query.clone()).or_default().insert(document.clone(), grade);
             }

@@ -21,7 +21,7 @@ use async_trait::async_trait;
 pub(crate) use client::Spent;
 pub use client::{Judge, JudgeError};
 pub(crate) use group::{BATCH, TOURNAMENT};
-pub(crate) use prompt::{Question, Transcript};
+pub(crate) use prompt::{Asked, Transcript};
 pub use settings::JudgeSettings;
 pub use verdict::Preference;
 pub(crate) use verdict::Verdict;
@@ -73,7 +73,7 @@ impl Reward for Judged {
         episode: &Episode,
     ) -> Result<(f32, Pieces), RewardError> {
         let transcript = Transcript::Turns(&episode.turns);
-        let question = Question {
+        let question = Asked {
             question: &task.question,
             golds: &task.golds,
             answer: episode.answer(),

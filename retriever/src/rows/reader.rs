@@ -156,7 +156,7 @@ pub(super) fn stopped(path: &Path, place: Place, stop: Stop) -> ReadError {
     match stop {
         Stop::Fault(RowFault { what, fix }) => ReadError::Malformed {
             path,
-            place: place.to_string(),
+            place: place.to_string().into(),
             what,
             fix,
         },

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::cache::Cache;
-use super::prompt::{Question, Room, Shown, Transcript, batch_messages, messages, pair_messages};
+use super::prompt::{Asked, Room, Shown, Transcript, batch_messages, messages, pair_messages};
 use super::settings::JudgeSettings;
 use super::verdict::{Preference, Refusal, Verdict, read_preference, read_verdict, read_verdicts};
 
@@ -175,7 +175,7 @@ impl Judge {
     ///
     /// # Errors
     /// [`JudgeError`] when there is no verdict after all tries, or the budget is spent.
-    pub(crate) async fn ask(&self, question: &Question<'_>) -> Result<Verdict, JudgeError> {
+    pub(crate) async fn ask(&self, question: &Asked<'_>) -> Result<Verdict, JudgeError> {
         let rubric = &self.settings.rubric;
         if rubric.is_empty() && question.golds.is_empty() {
             return Err(JudgeError::NoGold);
@@ -195,7 +195,7 @@ impl Judge {
         golds: &[String],
         answer: &str,
     ) -> Result<bool, JudgeError> {
-        let asked = Question {
+        let asked = Asked {
             question,
             golds,
             answer: Some(answer),
