@@ -1,6 +1,6 @@
 //! The report on runs, from what they left in their folders.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use forage_contracts::Episode;
 use forage_eval::{Arm, Bootstrap, EvalSummary, Recipe, Report, Telemetry};

@@ -29,8 +29,7 @@ mod tokens;
 
 pub use encoder::BertEncoder;
 #[cfg(test)]
-pub(crate) use options::{EncoderFamily, Pooling};
-pub(crate) use options::{EncoderOptions, RerankerOptions};
+pub(crate) use options::{EncoderFamily, EncoderOptions, Pooling, RerankerOptions};
 pub use reranker::BertReranker;
 
 use crate::device::DeviceError;

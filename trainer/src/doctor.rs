@@ -16,7 +16,6 @@ use forage_contracts::policy::{GenerateRequest, Policy, PolicyError, Sampling};
 use forage_contracts::seed::Seed;
 
 use crate::backward;
-use crate::bpe;
 use crate::generate::{Engine, EngineConfig};
 use crate::logprobs::{ScoreGrads, Scores};
 use crate::model::{Architecture, Decoder, ModelConfig, RopeTables};

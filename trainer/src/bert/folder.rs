@@ -200,7 +200,7 @@ mod tests {
         ] {
             let error = read(name, content).unwrap_err();
             assert!(
-                error.file.ends_with(name) && error.message.contains(needle),
+                error.path.ends_with(name) && error.message.contains(needle),
                 "{error}"
             );
         }

@@ -32,7 +32,7 @@ impl BertTokenizer {
     ) -> Result<(Self, Vec<u8>), WeightsError> {
         let path = folder.join("tokenizer.json");
         let fail = |message: String| FileError {
-            path: path.to_owned(),
+            path: path.clone(),
             message,
         };
         let bytes = read(&path)?;

@@ -535,7 +535,7 @@ mod tests {
     #[test]
     fn the_processor_equals_itself() {
         let mut count = 0;
-        run(&Device::flex(), |check| {
+        parity(&Device::flex(), |check| {
             assert!(check.holds, "{check:?}");
             count += 1;
         });

@@ -6,7 +6,6 @@ use burn::tensor::Device;
 use serde_json::Value;
 
 use super::common::{fixtures, floats};
-use crate::model::Decoder;
 use crate::model::{Decoder, ModelConfig, RopeTables};
 
 /// A tiny model of each family.

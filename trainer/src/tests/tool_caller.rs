@@ -6,10 +6,10 @@ use burn::tensor::Device;
 use forage_contracts::Tokenizer;
 use forage_contracts::seed::Seed;
 use forage_env::chat::{ChatTemplate, Conversation};
-use forage_trainer::model::{Architecture, Decoder, ModelConfig};
-use forage_trainer::sequence::Sequence;
-use forage_trainer::weights::Checkpoint;
-use forage_trainer::{AdamWConfig, EngineConfig, Learner, UpdateConfig, Workers, train_tokenizer};
+use forage_trainer::{
+    AdamWConfig, Architecture, Checkpoint, Decoder, EngineConfig, Learner, ModelConfig, Sequence,
+    UpdateConfig, Workers, train_tokenizer,
+};
 use serde_json::{Value, json};
 
 /// How it reads messages: tool calls are written as Hermes models write them.
@@ -59,7 +59,7 @@ pub(crate) fn finding() -> Value {
 /// Trains the model and writes its folder.
 pub(crate) fn write(folder: &Path) {
     let specials = forage_env::chat::SpecialTokens {
-        eos: Some(crate::bpe::EOS.to_owned()),
+        eos: Some("<|endoftext|>".to_owned()),
         ..Default::default()
     };
     let template = ChatTemplate::from_source(TEMPLATE, specials).unwrap();
