@@ -2,8 +2,9 @@
 
 use forage_contracts::EnvEntry;
 use forage_contracts::question::QuestionEntry;
+use forage_contracts::retriever::RetrieverEntry;
 use forage_contracts::reward::RewardEntry;
-use forage_retriever::{CorpusEntry, ModeEntry, RetrieverEntry};
+use forage_retriever::{CorpusEntry, ModeEntry};
 use forage_trainer::Family;
 use forage_trainer::objective::{AdvantageEntry, LossEntry};
 

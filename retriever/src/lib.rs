@@ -55,7 +55,6 @@ mod top;
 pub use analyzer::analyze;
 pub use bm25::Bm25Params;
 pub use boolean::QueryShape;
-
 pub use cache::CachedRetriever;
 pub use choice::{Choice, Listed};
 pub use corpus::{CorpusFormat, CorpusHasher, CorpusReader};
@@ -69,17 +68,15 @@ pub use forage_contracts::{
     Cell, CorpusEntry, Entry, EntryError, Passage, Registry, Row, RowFault,
 };
 pub use index::{AddRequest, BuildRequest, BuildSummary, Document, Index};
-pub use remote::RemoteSpec;
-
 pub use mode::{Mode, ModeEntry, Searched};
 pub use none::NoPassages;
 pub use qrels::read_qrels;
 pub use queries::QueryRecord;
+pub use remote::RemoteSpec;
 pub use rerank::{RerankedRetriever, Reranker};
 pub use retriever::Bm25Retriever;
 pub use rows::RowReader;
 pub use snippet::Snippet;
-
 pub use tape::{Tape, TapeError};
 
 // Tests inside of the crate name it as its users do.
